@@ -1,0 +1,46 @@
+package volume
+
+import (
+	"errors"
+	"log/slog"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// Config is what a Manager needs.
+type Config struct {
+	// RootDir is the node agent's directory; a pod's volumes are below RootDir/pods/<uid>/volumes.
+	RootDir string
+	// NodeName is the name of the Node object this agent runs.
+	NodeName string
+	// Client reads ConfigMaps, Secrets, claims and volumes, and asks for service-account tokens.
+	Client kubernetes.Interface
+	// NodeAllocatable returns the node's allocatable resources: what a container without a limit may use.
+	NodeAllocatable func() v1.ResourceList
+	// NodeLabels returns the Node object's labels; nil leaves the node affinity of a PersistentVolume unchecked.
+	NodeLabels func() map[string]string
+	// Services lists every Service of the cluster, for the service variables of a container; an error delays
+	// the container. nil means no service variables.
+	Services func() ([]*v1.Service, error)
+	// Logger receives what goes wrong in the background; nil means slog.Default().
+	Logger *slog.Logger
+}
+
+// Validate reports every fault of the configuration at once.
+func (c *Config) Validate() error {
+	var errs []error
+	if c.RootDir == "" {
+		errs = append(errs, errors.New("volume: RootDir is empty"))
+	}
+	if c.NodeName == "" {
+		errs = append(errs, errors.New("volume: NodeName is empty"))
+	}
+	if c.Client == nil {
+		errs = append(errs, errors.New("volume: Client is nil"))
+	}
+	if c.NodeAllocatable == nil {
+		errs = append(errs, errors.New("volume: NodeAllocatable is nil"))
+	}
+	return errors.Join(errs...)
+}

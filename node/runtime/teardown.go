@@ -1,0 +1,181 @@
+package runtime
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Teardown ends every container of this installation, its shims and
+// containerd, and takes away their mounts. Nothing on disk is removed except
+// what cannot outlive the mounts. It is safe to call again after a failure.
+func Teardown(cfg Config, cgroupParent string) error {
+	if pid := livePID(cfg); pid != 0 {
+		endProcess(pid, 10*time.Second)
+	}
+	shims := processesOf(filepath.Join(cfg.BinDir, "containerd-shim-runc-v2"))
+	for _, pid := range shims {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	err := killCgroups(cgroupParent)
+	for _, pid := range shims {
+		awaitGone(pid)
+	}
+	return errors.Join(err, UnmountBelow(cfg.RunDir), UnmountBelow(cfg.DataDir), removeCgroups(cgroupParent))
+}
+
+// processesOf lists the processes whose executable is path, also when that
+// file was replaced while they ran.
+func processesOf(path string) []int {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	var out []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		exe, err := os.Readlink(filepath.Join("/proc", e.Name(), "exe"))
+		if err == nil && strings.TrimSuffix(exe, " (deleted)") == path {
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
+func awaitGone(pid int) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 10_000)
+}
+
+// hierarchies are the roots below which a cgroup parent may exist: the unified
+// one, or one for each version 1 controller.
+func hierarchies(parent string) []string {
+	var out []string
+	candidates, _ := filepath.Glob("/sys/fs/cgroup/*")
+	for _, root := range append(candidates, "/sys/fs/cgroup") {
+		if info, err := os.Stat(filepath.Join(root, parent)); err == nil && info.IsDir() && filepath.Join(root, parent) != root {
+			out = append(out, filepath.Join(root, parent))
+		}
+	}
+	return out
+}
+
+// killCgroups ends every process below parent in all hierarchies.
+func killCgroups(parent string) error {
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		pids := map[int]bool{}
+		for _, root := range hierarchies(parent) {
+			collectPIDs(root, pids)
+		}
+		if len(pids) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%d processes below the cgroup %s do not end", len(pids), parent)
+		}
+		for pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		for pid := range pids {
+			awaitGone(pid)
+		}
+	}
+}
+
+func collectPIDs(root string, into map[int]bool) {
+	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Name() != "cgroup.procs" {
+			return nil
+		}
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			return nil
+		}
+		for line := range strings.FieldsSeq(string(raw)) {
+			if pid, err := strconv.Atoi(line); err == nil && pid > 1 {
+				into[pid] = true
+			}
+		}
+		return nil
+	})
+}
+
+func removeCgroups(parent string) error {
+	var failed []error
+	for _, root := range hierarchies(parent) {
+		var dirs []string
+		_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				dirs = append(dirs, path)
+			}
+			return nil
+		})
+		for _, dir := range slices.Backward(dirs) {
+			if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				failed = append(failed, err)
+			}
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// UnmountBelow detaches every mount below dir, the innermost first.
+func UnmountBelow(dir string) error {
+	points, err := mountsBelow(dir)
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for _, p := range slices.Backward(points) {
+		if err := unix.Unmount(p, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+			failed = append(failed, fmt.Errorf("unmount %s: %w", p, err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// mountsBelow lists mount points below dir in the order they were made.
+func mountsBelow(dir string) ([]string, error) {
+	file, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	var out []string
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 5 {
+			continue
+		}
+		if point := unescape(fields[4]); strings.HasPrefix(point, strings.TrimSuffix(dir, "/")+"/") {
+			out = append(out, point)
+		}
+	}
+	return out, lines.Err()
+}
+
+// unescape undoes the octal escapes of proc(5) for blank, tab, newline and
+// backslash.
+func unescape(s string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+}

@@ -1,0 +1,322 @@
+package live
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+)
+
+// Snapshot is an immutable state of the store at one revision.
+type Snapshot interface {
+	Revision() int64
+	// Get returns the encoded object and the revision that wrote it; ok is false when there is none.
+	Get(key string) (value []byte, modRevision int64, ok bool)
+	// Scan calls fn for every key that starts with prefix, in order, until fn returns false.
+	Scan(prefix string, fn func(key string, value []byte, modRevision int64) bool)
+}
+
+// Config says where objects are.
+type Config struct {
+	// Snapshot returns the newest applied state. It is called once per question.
+	Snapshot func() Snapshot
+	// Prefix returns where a resource's keys start, with a slash at the end. Default: DefaultPrefix.
+	Prefix func(schema.GroupResource) string
+	// Decode turns a stored value into an object of its external version. Default: the recognizing decoder of
+	// legacyscheme. It must not keep or change the bytes.
+	Decode func([]byte) (runtime.Object, error)
+	// MaxCached bounds the decoded objects kept per kind. Default 2048; beyond it, objects are decoded each time.
+	MaxCached int
+}
+
+// Validate reports what is missing.
+func (c Config) Validate() error {
+	if c.Snapshot == nil {
+		return errors.New("live: Config.Snapshot must be set")
+	}
+	return nil
+}
+
+// Store answers for every kind. Safe for concurrent use.
+type Store struct {
+	cfg Config
+
+	mu       sync.Mutex
+	indexers map[schema.GroupResource]*Indexer
+}
+
+// New returns a Store.
+func New(cfg Config) (*Store, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Prefix == nil {
+		cfg.Prefix = DefaultPrefix
+	}
+	if cfg.Decode == nil {
+		d := legacyscheme.Codecs.UniversalDeserializer()
+		cfg.Decode = func(b []byte) (runtime.Object, error) {
+			obj, _, err := d.Decode(b, nil, nil)
+			return obj, err
+		}
+	}
+	if cfg.MaxCached == 0 {
+		cfg.MaxCached = 2048
+	}
+	return &Store{cfg: cfg, indexers: map[schema.GroupResource]*Indexer{}}, nil
+}
+
+// upstreamPrefixes are the resources whose keys do not carry the resource's own name (as in kube-apiserver).
+var upstreamPrefixes = map[schema.GroupResource]string{
+	{Resource: "replicationcontrollers"}:                  "controllers",
+	{Resource: "endpoints"}:                               "services/endpoints",
+	{Resource: "nodes"}:                                   "minions",
+	{Resource: "services"}:                                "services/specs",
+	{Group: "networking.k8s.io", Resource: "ingresses"}:   "ingress",
+	{Group: "policy", Resource: "podsecuritypolicies"}:    "podsecuritypolicy",
+	{Group: "extensions", Resource: "ingresses"}:          "ingress",
+	{Group: "extensions", Resource: "networkpolicies"}:    "networkpolicies",
+	{Group: "networking.k8s.io", Resource: "ipaddresses"}: "ipaddresses",
+}
+
+// DefaultPrefix is "/registry/" and upstream's prefix for the resource.
+func DefaultPrefix(gr schema.GroupResource) string {
+	if p, ok := upstreamPrefixes[gr]; ok {
+		return "/registry/" + p + "/"
+	}
+	return "/registry/" + gr.Resource + "/"
+}
+
+// Revision is the store's newest applied revision.
+func (s *Store) Revision() int64 { return s.cfg.Snapshot().Revision() }
+
+// Kept returns the indexer of a kind that is small: decoded objects are kept between questions.
+func (s *Store) Kept(gr schema.GroupResource) *Indexer { return s.indexer(gr, s.cfg.MaxCached) }
+
+// Fresh returns the indexer of a kind that may be large: every answer is decoded for the one who asks.
+func (s *Store) Fresh(gr schema.GroupResource) *Indexer { return s.indexer(gr, 0) }
+
+func (s *Store) indexer(gr schema.GroupResource, keep int) *Indexer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.indexers[gr]
+	if i == nil {
+		i = &Indexer{store: s, prefix: s.cfg.Prefix(gr), keep: keep, decoded: map[string]entry{}}
+		s.indexers[gr] = i
+	}
+	return i
+}
+
+type entry struct {
+	modRevision int64
+	obj         runtime.Object
+}
+
+// Indexer is a cache.Indexer over one kind's keys, indexed by namespace. Its writing methods fail: the store is
+// written through the API only.
+type Indexer struct {
+	store  *Store
+	prefix string
+	keep   int
+
+	mu      sync.Mutex
+	decoded map[string]entry
+}
+
+var _ cache.Indexer = (*Indexer)(nil)
+
+// ErrReadOnly is what the writing methods of cache.Indexer answer.
+var ErrReadOnly = errors.New("live: the store is written through the API only")
+
+// object returns the decoded value of key, from memory when it is the same version.
+func (i *Indexer) object(key string, value []byte, modRevision int64) (runtime.Object, error) {
+	if i.keep > 0 {
+		i.mu.Lock()
+		e, ok := i.decoded[key]
+		i.mu.Unlock()
+		if ok && e.modRevision == modRevision {
+			return e.obj, nil
+		}
+	}
+	obj, err := i.store.cfg.Decode(value)
+	if err != nil {
+		return nil, fmt.Errorf("live: decode %s: %w", key, err)
+	}
+	acc, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, fmt.Errorf("live: decode %s: %w", key, err)
+	}
+	acc.SetResourceVersion(strconv.FormatInt(modRevision, 10))
+	i.remember(key, entry{modRevision, obj})
+	return obj, nil
+}
+
+func (i *Indexer) remember(key string, e entry) {
+	if i.keep == 0 {
+		return
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if have, ok := i.decoded[key]; ok && have.modRevision > e.modRevision {
+		return // somebody read a newer state meanwhile
+	} else if !ok && len(i.decoded) >= i.keep {
+		for k := range i.decoded { // any one: the bound matters, not the order
+			delete(i.decoded, k)
+			break
+		}
+	}
+	i.decoded[key] = e
+}
+
+func (i *Indexer) forget(key string) {
+	i.mu.Lock()
+	delete(i.decoded, key)
+	i.mu.Unlock()
+}
+
+// Each calls fn for every object of a namespace ("" = all) until it returns false.
+func (i *Indexer) Each(namespace string, fn func(obj runtime.Object) bool) error {
+	prefix := i.prefix
+	if namespace != "" {
+		prefix += namespace + "/"
+	}
+	var failed error
+	i.store.cfg.Snapshot().Scan(prefix, func(key string, value []byte, mod int64) bool {
+		obj, err := i.object(key, value, mod)
+		if err != nil {
+			failed = err
+			return false
+		}
+		return fn(obj)
+	})
+	return failed
+}
+
+// EachVersion calls fn with key and mod revision of every object below a namespace ("" = all), decoding nothing.
+func (i *Indexer) EachVersion(namespace string, fn func(key string, value []byte, modRevision int64) bool) {
+	prefix := i.prefix
+	if namespace != "" {
+		prefix += namespace + "/"
+	}
+	i.store.cfg.Snapshot().Scan(prefix, fn)
+}
+
+// GetByKey takes "namespace/name" or "name".
+func (i *Indexer) GetByKey(key string) (any, bool, error) {
+	full := i.prefix + key
+	value, mod, ok := i.store.cfg.Snapshot().Get(full)
+	if !ok {
+		i.forget(full)
+		return nil, false, nil
+	}
+	obj, err := i.object(full, value, mod)
+	return obj, err == nil, err
+}
+
+// Get takes an object and looks up its key.
+func (i *Indexer) Get(obj any) (any, bool, error) {
+	key, err := cache.MetaNamespaceKeyFunc(obj)
+	if err != nil {
+		return nil, false, err
+	}
+	return i.GetByKey(key)
+}
+
+// List returns every object; those that cannot be decoded are left out.
+func (i *Indexer) List() []any {
+	var out []any
+	i.store.cfg.Snapshot().Scan(i.prefix, func(key string, value []byte, mod int64) bool {
+		if obj, err := i.object(key, value, mod); err == nil {
+			out = append(out, obj)
+		}
+		return true
+	})
+	return out
+}
+
+// ListKeys returns "namespace/name" of every object.
+func (i *Indexer) ListKeys() []string {
+	var out []string
+	i.store.cfg.Snapshot().Scan(i.prefix, func(key string, _ []byte, _ int64) bool {
+		out = append(out, strings.TrimPrefix(key, i.prefix))
+		return true
+	})
+	return out
+}
+
+// Index answers for cache.NamespaceIndex.
+func (i *Indexer) Index(name string, obj any) ([]any, error) {
+	m, ok := obj.(metav1.Object)
+	if !ok {
+		return nil, fmt.Errorf("live: %T has no metadata", obj)
+	}
+	return i.ByIndex(name, m.GetNamespace())
+}
+
+// ByIndex answers for cache.NamespaceIndex.
+func (i *Indexer) ByIndex(name, value string) ([]any, error) {
+	if name != cache.NamespaceIndex {
+		return nil, fmt.Errorf("live: index %q does not exist", name)
+	}
+	var out []any
+	err := i.Each(value, func(obj runtime.Object) bool {
+		out = append(out, obj)
+		return true
+	})
+	return out, err
+}
+
+// IndexKeys answers for cache.NamespaceIndex.
+func (i *Indexer) IndexKeys(name, value string) ([]string, error) {
+	if name != cache.NamespaceIndex {
+		return nil, fmt.Errorf("live: index %q does not exist", name)
+	}
+	var out []string
+	i.EachVersion(value, func(key string, _ []byte, _ int64) bool {
+		out = append(out, strings.TrimPrefix(key, i.prefix))
+		return true
+	})
+	return out, nil
+}
+
+// ListIndexFuncValues is empty: nothing asks.
+func (i *Indexer) ListIndexFuncValues(string) []string { return nil }
+
+// GetIndexers names the one index.
+func (i *Indexer) GetIndexers() cache.Indexers {
+	return cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
+}
+
+// AddIndexers fails: indexes are the store's prefixes.
+func (i *Indexer) AddIndexers(cache.Indexers) error { return ErrReadOnly }
+
+// Add fails.
+func (i *Indexer) Add(any) error { return ErrReadOnly }
+
+// Update fails.
+func (i *Indexer) Update(any) error { return ErrReadOnly }
+
+// Delete fails.
+func (i *Indexer) Delete(any) error { return ErrReadOnly }
+
+// Replace fails.
+func (i *Indexer) Replace([]any, string) error { return ErrReadOnly }
+
+// Bookmark does nothing.
+func (i *Indexer) Bookmark(string) {}
+
+// LastStoreSyncResourceVersion is the store's newest revision.
+func (i *Indexer) LastStoreSyncResourceVersion() string {
+	return strconv.FormatInt(i.store.Revision(), 10)
+}
+
+// Resync does nothing.
+func (i *Indexer) Resync() error { return nil }

@@ -1,0 +1,163 @@
+package pki
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Usage says what a leaf is for.
+type Usage uint8
+
+// A Server leaf serves TLS, a Client leaf authenticates to the API server, a FrontProxy leaf to aggregated servers.
+const (
+	Server Usage = iota
+	Client
+	FrontProxy
+)
+
+// Request describes a leaf certificate.
+type Request struct {
+	// File is the name below Config.Dir, without ".pem".
+	File         string
+	CommonName   string
+	Organization []string
+	Names        []string
+	IPs          []net.IP
+	Usage        Usage
+}
+
+// Leaf is one certificate with its key: on disk, and in memory as the newest version. Safe for concurrent use.
+type Leaf struct {
+	path    string
+	req     Request
+	current atomic.Pointer[pair]
+}
+
+// GetCertificate is for tls.Config on a server; it always answers with the newest version.
+func (l *Leaf) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return &l.current.Load().tls, nil
+}
+
+// GetClientCertificate is for tls.Config on a client.
+func (l *Leaf) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	return &l.current.Load().tls, nil
+}
+
+// Certificate returns the parsed newest version.
+func (l *Leaf) Certificate() *x509.Certificate { return l.current.Load().cert }
+
+// CertPEM returns the newest certificate.
+func (l *Leaf) CertPEM() []byte { return l.current.Load().certPEM }
+
+// KeyPEM returns the newest private key.
+func (l *Leaf) KeyPEM() []byte { return l.current.Load().keyPEM }
+
+// Path is the file with certificate and key.
+func (l *Leaf) Path() string { return l.path }
+
+// Leaf opens the named leaf: what is on disk when it fits the request and has life left, else a new one.
+func (a *Authority) Leaf(r Request) (*Leaf, error) {
+	if r.File == "" || strings.ContainsAny(r.File, "/\x00") {
+		return nil, fmt.Errorf("pki: %q cannot name a certificate file", r.File)
+	}
+	r.IPs = distinctIPs(r.IPs)
+	r.Names = distinct(r.Names)
+	a.mu.Lock()
+	l := a.leaves[r.File]
+	if l == nil {
+		l = &Leaf{path: a.path(r.File + ".pem")}
+		a.leaves[r.File] = l
+	}
+	a.mu.Unlock()
+	p, err := readPair(l.path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+	case err != nil:
+		return nil, fmt.Errorf("pki: %w", err)
+	case a.fits(p, r):
+		l.req = r
+		l.current.Store(p)
+		return l, nil
+	}
+	return l, a.issueInto(l, r)
+}
+
+// fits: signed by today's CA, names what is asked for, and is not due.
+func (a *Authority) fits(p *pair, r Request) bool {
+	now := a.cfg.Now()
+	if p.due(now) || now.Before(p.cert.NotBefore) || p.cert.CheckSignatureFrom(a.signerOf(r.Usage).cert) != nil {
+		return false
+	}
+	if p.cert.Subject.CommonName != r.CommonName || !slices.Equal(p.cert.Subject.Organization, r.Organization) {
+		return false
+	}
+	for _, n := range r.Names {
+		if !slices.Contains(p.cert.DNSNames, n) {
+			return false
+		}
+	}
+	for _, ip := range r.IPs {
+		if !slices.ContainsFunc(p.cert.IPAddresses, ip.Equal) {
+			return false
+		}
+	}
+	return true
+}
+
+func (a *Authority) signerOf(u Usage) *caPair {
+	if u == FrontProxy {
+		return a.front
+	}
+	return a.ca
+}
+
+func (a *Authority) issueInto(l *Leaf, r Request) error {
+	p, err := a.signerOf(r.Usage).issue(r, a.cfg.Now())
+	if err != nil {
+		return fmt.Errorf("pki: make %s: %w", r.File, err)
+	}
+	if err := writeFile(l.path, bytes.Join([][]byte{p.certPEM, p.keyPEM}, nil)); err != nil {
+		return fmt.Errorf("pki: %w", err)
+	}
+	l.req = r
+	l.current.Store(p)
+	return nil
+}
+
+// pair is a certificate and its key, parsed and PEM.
+type pair struct {
+	cert            *x509.Certificate
+	certPEM, keyPEM []byte
+	tls             tls.Certificate
+}
+
+// due: less than a third of the life is left.
+func (p *pair) due(now time.Time) bool {
+	life := p.cert.NotAfter.Sub(p.cert.NotBefore)
+	return now.After(p.cert.NotAfter.Add(-life / 3))
+}
+
+func distinct(in []string) []string {
+	out := slices.Clone(in)
+	slices.Sort(out)
+	return slices.DeleteFunc(slices.Compact(out), func(s string) bool { return s == "" })
+}
+
+func distinctIPs(in []net.IP) []net.IP {
+	var out []net.IP
+	for _, ip := range in {
+		if ip != nil && !slices.ContainsFunc(out, ip.Equal) {
+			out = append(out, ip)
+		}
+	}
+	return out
+}

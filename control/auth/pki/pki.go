@@ -1,0 +1,317 @@
+package pki
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Lifetimes. A certificate is valid from Backdate before it was made, so that neither a peer whose clock is behind
+// nor a clock set back by a day makes the cluster unreachable.
+const (
+	CALifetime   = 10 * 365 * 24 * time.Hour
+	LeafLifetime = 365 * 24 * time.Hour
+	Backdate     = 48 * time.Hour
+	checkEvery   = time.Hour
+)
+
+// Errors of Open.
+var (
+	// ErrDamaged: a file of the directory cannot be read as what it should hold. The text names the file.
+	ErrDamaged = errors.New("damaged file")
+	// ErrClock: the system clock is outside the validity of the cluster's CA.
+	ErrClock = errors.New("system clock is outside the validity of the cluster CA")
+)
+
+// Config says where the keys are and what the API server's certificate must name.
+type Config struct {
+	// Dir holds the files; made with mode 0700 when absent.
+	Dir string
+	// Names and IPs are added to the serving certificate beside the ones every cluster has.
+	Names []string
+	IPs   []net.IP
+	// ServiceIP is the address of the kubernetes Service, in the serving certificate too.
+	ServiceIP net.IP
+	// ClusterDomain defaults to cluster.local.
+	ClusterDomain string
+	// Now defaults to time.Now.
+	Now func() time.Time
+	// Logger defaults to slog.Default().
+	Logger *slog.Logger
+}
+
+// Validate reports every fault at once.
+func (c Config) Validate() error {
+	var errs []error
+	if c.Dir == "" {
+		errs = append(errs, errors.New("pki: Dir must be set"))
+	}
+	for _, n := range c.Names {
+		if n == "" {
+			errs = append(errs, errors.New("pki: Names must not hold an empty name"))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Authority holds the two CAs, the leaves signed by them and the key that signs service-account tokens.
+type Authority struct {
+	cfg        Config
+	ca, front  *caPair
+	serviceKey crypto.Signer
+
+	mu     sync.Mutex
+	leaves map[string]*Leaf
+
+	server, admin, kubeletClient, frontProxyClient *Leaf
+}
+
+// Open reads the directory, or fills it when it is empty. A leaf that is missing, expired, or does not name what
+// Config asks for is made anew; a CA or signing key that is damaged is an error, because replacing it would cut off
+// everything that trusts it.
+func Open(cfg Config) (*Authority, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("pki: directory: %w", err)
+	}
+	a := &Authority{cfg: cfg, leaves: map[string]*Leaf{}}
+	if err := a.openRoots(); err != nil {
+		return nil, err
+	}
+	if err := a.checkClock(); err != nil {
+		return nil, err
+	}
+	return a, a.openLeaves()
+}
+
+func (c Config) withDefaults() Config {
+	if c.ClusterDomain == "" {
+		c.ClusterDomain = "cluster.local"
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+// openRoots reads or makes both CAs and the signing key. They are made together or not at all: an incomplete set
+// means that somebody removed a file.
+func (a *Authority) openRoots() error {
+	names := []string{"ca.pem", "front-proxy-ca.pem", "service-account.key"}
+	var missing []string
+	for _, n := range names {
+		if _, err := os.Stat(a.path(n)); errors.Is(err, os.ErrNotExist) {
+			missing = append(missing, n)
+		} else if err != nil {
+			return fmt.Errorf("pki: %w", err)
+		}
+	}
+	if len(missing) > 0 && a.hasLeaves() {
+		return fmt.Errorf("pki: %s is missing while certificates made with it are there: restore it, or remove %s to make a new identity: %w",
+			a.path(missing[0]), a.cfg.Dir, ErrDamaged)
+	}
+	var g errgroup.Group
+	g.Go(func() (err error) { a.ca, err = a.openCA("ca", "balsa-ca"); return err })
+	g.Go(func() (err error) { a.front, err = a.openCA("front-proxy-ca", "balsa-front-proxy-ca"); return err })
+	g.Go(func() (err error) { a.serviceKey, err = a.openKey("service-account.key"); return err })
+	return g.Wait()
+}
+
+func (a *Authority) hasLeaves() bool {
+	_, err := os.Stat(a.path("apiserver.pem"))
+	return err == nil
+}
+
+func (a *Authority) openCA(name, cn string) (*caPair, error) {
+	path := a.path(name + ".pem")
+	pair, err := readCA(path)
+	if errors.Is(err, os.ErrNotExist) {
+		if pair, err = newCA(cn, a.cfg.Now()); err != nil {
+			return nil, fmt.Errorf("pki: make %s: %w", name, err)
+		}
+		if err = writeFile(path, pair.pem()); err != nil {
+			return nil, fmt.Errorf("pki: %w", err)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("pki: %w", err)
+	}
+	crt := a.path(name + ".crt")
+	if have, err := os.ReadFile(crt); err == nil && bytes.Equal(have, pair.certPEM) {
+		return pair, nil
+	}
+	if err := writeFile(crt, pair.certPEM); err != nil {
+		return nil, fmt.Errorf("pki: %w", err)
+	}
+	return pair, nil
+}
+
+func (a *Authority) openKey(name string) (crypto.Signer, error) {
+	key, err := readKey(a.path(name))
+	if errors.Is(err, os.ErrNotExist) {
+		var data []byte
+		if key, data, err = newKeyPEM(); err != nil {
+			return nil, fmt.Errorf("pki: make %s: %w", name, err)
+		}
+		err = writeFile(a.path(name), data)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("pki: %w", err)
+	}
+	return key, nil
+}
+
+// checkClock refuses to start outside the CA's validity and warns when the clock is behind the making of the CA.
+func (a *Authority) checkClock() error {
+	now := a.cfg.Now()
+	for _, pair := range []*caPair{a.ca, a.front} {
+		c := pair.cert
+		if now.Before(c.NotBefore) || now.After(c.NotAfter) {
+			return fmt.Errorf("pki: it is %s here, %q is valid from %s to %s: set the clock: %w", now.UTC().Format(time.RFC3339),
+				c.Subject.CommonName, c.NotBefore.Format(time.RFC3339), c.NotAfter.Format(time.RFC3339), ErrClock)
+		}
+		if made := c.NotBefore.Add(Backdate); now.Before(made.Add(-time.Minute)) {
+			a.cfg.Logger.Warn("the system clock is behind the moment this cluster was made; certificates and tokens work for clocks up to 48 h behind",
+				"now", now.UTC(), "made", made)
+		}
+	}
+	return nil
+}
+
+func (a *Authority) openLeaves() error {
+	var g errgroup.Group
+	open := func(into **Leaf, r Request) {
+		g.Go(func() (err error) { *into, err = a.Leaf(r); return err })
+	}
+	open(&a.server, a.servingRequest())
+	open(&a.admin, Request{File: "admin", CommonName: "kubernetes-admin", Organization: []string{"system:masters"}, Usage: Client})
+	open(&a.kubeletClient, Request{File: "apiserver-kubelet-client", CommonName: "kube-apiserver-kubelet-client",
+		Organization: []string{"system:masters"}, Usage: Client})
+	open(&a.frontProxyClient, Request{File: "front-proxy-client", CommonName: "front-proxy-client", Usage: FrontProxy})
+	return g.Wait()
+}
+
+func (a *Authority) servingRequest() Request {
+	d := a.cfg.ClusterDomain
+	names := append([]string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + d}, a.cfg.Names...)
+	ips := append([]net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}, a.cfg.IPs...)
+	if a.cfg.ServiceIP != nil {
+		ips = append(ips, a.cfg.ServiceIP)
+	}
+	return Request{File: "apiserver", CommonName: "kube-apiserver", Names: names, IPs: ips, Usage: Server}
+}
+
+func (a *Authority) path(name string) string { return filepath.Join(a.cfg.Dir, name) }
+
+// Run renews certificates when a third of their life is left, looking every hour, until ctx ends.
+func (a *Authority) Run(ctx context.Context) error {
+	t := time.NewTicker(checkEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+			if renewed, err := a.Renew(); err != nil {
+				a.cfg.Logger.Error("certificates could not be renewed; the old ones stay in use", "error", err)
+			} else if len(renewed) > 0 {
+				a.cfg.Logger.Info("certificates renewed", "files", renewed)
+			}
+		}
+	}
+}
+
+// Renew makes anew every leaf that has less than a third of its life left and returns their file names. Those that
+// cannot be written keep the old certificate; the errors are joined.
+func (a *Authority) Renew() (renewed []string, err error) {
+	a.mu.Lock()
+	leaves := make([]*Leaf, 0, len(a.leaves))
+	for _, l := range a.leaves {
+		leaves = append(leaves, l)
+	}
+	a.mu.Unlock()
+	var errs []error
+	for _, l := range leaves {
+		if !l.current.Load().due(a.cfg.Now()) {
+			continue
+		}
+		if e := a.issueInto(l, l.req); e != nil {
+			errs = append(errs, e)
+			continue
+		}
+		renewed = append(renewed, filepath.Base(l.path))
+	}
+	return renewed, errors.Join(errs...)
+}
+
+// CA returns the cluster CA's certificate, PEM.
+func (a *Authority) CA() []byte { return a.ca.certPEM }
+
+// FrontProxyCA returns the CA that signs aggregation clients, PEM.
+func (a *Authority) FrontProxyCA() []byte { return a.front.certPEM }
+
+// CACertificate and CAKey are what a CSR signer signs with.
+func (a *Authority) CACertificate() *x509.Certificate { return a.ca.cert }
+
+// CAKey returns the private key of the cluster CA.
+func (a *Authority) CAKey() crypto.Signer { return a.ca.key }
+
+// Pool returns a new pool with the cluster CA.
+func (a *Authority) Pool() *x509.CertPool { return poolOf(a.ca.cert) }
+
+// ClientVerifyOptions is what k8s.io/apiserver's x509 authenticator asks for.
+func (a *Authority) ClientVerifyOptions() (x509.VerifyOptions, bool) {
+	return a.verifyOptions(a.ca), true
+}
+
+// FrontProxyVerifyOptions is the same for the request-header authenticator.
+func (a *Authority) FrontProxyVerifyOptions() (x509.VerifyOptions, bool) {
+	return a.verifyOptions(a.front), true
+}
+
+func (a *Authority) verifyOptions(p *caPair) x509.VerifyOptions {
+	return x509.VerifyOptions{Roots: p.pool, CurrentTime: a.cfg.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+}
+
+// Serving is the API server's certificate.
+func (a *Authority) Serving() *Leaf { return a.server }
+
+// Admin is the administrator's client certificate (group system:masters).
+func (a *Authority) Admin() *Leaf { return a.admin }
+
+// KubeletClient is what the API server shows to kubelets.
+func (a *Authority) KubeletClient() *Leaf { return a.kubeletClient }
+
+// FrontProxyClient is what the API server shows to aggregated API servers.
+func (a *Authority) FrontProxyClient() *Leaf { return a.frontProxyClient }
+
+// ServiceAccountKey signs service-account tokens (ECDSA P-256, ES256).
+func (a *Authority) ServiceAccountKey() crypto.Signer { return a.serviceKey }
+
+// NodeServing returns the certificate a node's kubelet API serves with, made on first use.
+func (a *Authority) NodeServing(node string, names []string, ips []net.IP) (*Leaf, error) {
+	return a.Leaf(Request{File: "node-" + node + "-serving", CommonName: "system:node:" + node, Organization: []string{"system:nodes"},
+		Names: append([]string{node, "localhost"}, names...), IPs: append([]net.IP{net.IPv4(127, 0, 0, 1)}, ips...), Usage: Server})
+}
+
+// NodeClient returns the certificate a node shows to the API server, made on first use.
+func (a *Authority) NodeClient(node string) (*Leaf, error) {
+	return a.Leaf(Request{File: "node-" + node + "-client", CommonName: "system:node:" + node, Organization: []string{"system:nodes"}, Usage: Client})
+}

@@ -1,0 +1,88 @@
+# Everything here runs on a fresh Debian 12 with Go, a C compiler and make, as root.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS += --warn-undefined-variables --no-print-directory
+.DEFAULT_GOAL := help
+
+VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+KUBERNETES := v1.36.3
+TAGS       := no_btrfs,no_zfs,no_devmapper,grpcnotrace
+STAMP      := $(foreach p,k8s.io/component-base/version k8s.io/client-go/pkg/version,-X $(p).gitVersion=$(KUBERNETES)+balsa -X $(p).gitMajor=1 -X $(p).gitMinor=36 -X $(p).gitTreeState=clean)
+LDFLAGS    := -s -w -X main.version=$(VERSION) $(STAMP)
+TOOLS      := node/runtime/tools
+ASSETS     := node/runtime/assets
+ASSET_SRC  := $(shell find $(TOOLS) -type f)
+GO_SRC     := $(shell find cmd control leader node overlay raftstore -name '*.go' -not -path '$(TOOLS)/*' 2>/dev/null)
+export CGO_ENABLED := 0
+export GOFLAGS := -buildvcs=false
+PKGS       ?= ./...
+RUN        ?= .
+
+.PHONY: help build up down status test unit e2e bench fuzz vet fmt deps clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+up: build ## build, start a cluster of one on this machine, wait until it works
+	@bin/balsa up
+
+down: ## stop the cluster and leave the machine as it was (its data stays; see balsa down --help)
+	@if [ -x bin/balsa ]; then bin/balsa down; else echo "bin/balsa is not built: nothing was started from here"; fi
+
+status: ## what runs here
+	@bin/balsa status
+
+build: bin/balsa ## build bin/balsa, with everything it carries
+
+bin/balsa: $(ASSETS)/MANIFEST $(GO_SRC) go.mod go.sum
+	@echo "building bin/balsa (the first build compiles the Kubernetes libraries: some minutes)"
+	@mkdir -p bin
+	@go build -tags $(TAGS) -ldflags "$(LDFLAGS)" -o bin/balsa ./cmd/balsa
+	@ls -l bin/balsa | awk '{printf "bin/balsa: %.0f MB\n", $$5/1e6}'
+
+# The programs that run once per pod, and the carried images. runc is the one
+# that needs the C compiler, and libseccomp for seccomp profiles.
+$(ASSETS)/MANIFEST: $(ASSET_SRC)
+	@$(MAKE) deps
+	@echo "building runc, the shim, the CNI plugins and the carried images"
+	@rm -rf bin/assets && mkdir -p bin/assets
+	@seccomp=$$(pkg-config --exists libseccomp 2>/dev/null && echo ,seccomp || echo "runc is built without seccomp: libseccomp-dev is missing" >&2); \
+	cd $(TOOLS) && CGO_ENABLED=1 go build -tags "netgo,osusergo,runc_nocriu$$seccomp" -ldflags "-s -w -linkmode external -extldflags -static" -o ../../../bin/assets/runc github.com/opencontainers/runc
+	@cd $(TOOLS) && go build -tags $(TAGS) -ldflags "-s -w" -o ../../../bin/assets/ \
+		github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2 \
+		github.com/containernetworking/plugins/plugins/{main/bridge,main/loopback,ipam/host-local,meta/bandwidth} ./hello
+	@$(CC) -Os -static -s -o bin/assets/pause $(TOOLS)/pause/pause.c
+	@cd $(TOOLS) && go run ./pack ../../../bin/assets ../assets
+	@rm -rf bin/assets
+
+deps: # the one build dependency beside Go and a C compiler, where apt-get can bring it
+	@pkg-config --exists libseccomp 2>/dev/null || { ! command -v apt-get >/dev/null || { echo "installing libseccomp-dev and pkg-config"; \
+		{ apt-get install -yqq libseccomp-dev pkg-config || { apt-get update -qq && apt-get install -yqq libseccomp-dev pkg-config; }; } >/dev/null 2>&1; } || true; }
+
+test: build ## every test: units, then whole clusters with real containers (root)
+	@go vet -tags $(TAGS) ./...
+	@go test -tags $(TAGS) -timeout 20m -count=1 ./...
+
+unit: ## the tests that start no cluster; PKGS and RUN narrow them
+	@go test -tags $(TAGS) -run '$(RUN)' $$(go list $(PKGS) | grep -v /e2e)
+
+e2e: build ## whole clusters with real containers (root); RUN narrows them
+	@go test -tags $(TAGS) -timeout 30m -count=1 -v -run '$(RUN)' ./e2e/...
+
+bench: build ## figures of this build: start-up, idle cost, throughput, pod start
+	@go run -tags $(TAGS) ./e2e/bench -balsa bin/balsa
+
+fuzz: ## every fuzz target for FUZZTIME each
+	@for pkg in $$(go list ./... ); do for f in $$(go test -tags $(TAGS) -list '^Fuzz' $$pkg 2>/dev/null | grep ^Fuzz || true); do \
+		echo "$$pkg $$f"; go test -tags $(TAGS) -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg; done; done
+FUZZTIME ?= 30s
+
+vet: ## static checks
+	@go vet -tags $(TAGS) $(PKGS)
+	@test -z "$$(gofmt -l $(GO_SRC) | tee /dev/stderr)"
+
+fmt: ## format the code
+	@gofmt -w $(GO_SRC)
+
+clean: ## remove what was built
+	@rm -rf bin $(ASSETS)/bin $(ASSETS)/images $(ASSETS)/MANIFEST

@@ -1,0 +1,194 @@
+package balsa
+
+import (
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/balsahq/balsa/"
+
+// mayImport is the import direction: the top folders that each top folder may
+// use besides itself.
+var mayImport = map[string][]string{
+	"cmd":       {"control", "leader", "node", "overlay", "raftstore"},
+	"control":   {"raftstore"},
+	"leader":    {},
+	"node":      {"overlay"},
+	"overlay":   {},
+	"raftstore": {},
+	"e2e":       {}, // drives the built binary from outside
+}
+
+// notOurs are parts of upstream that Balsa writes itself, with the reason.
+var notOurs = map[string]string{
+	"k8s.io/kubernetes/cmd":              "programs of upstream",
+	"k8s.io/kubernetes/pkg/controller":   "controllers are ours",
+	"k8s.io/kubernetes/pkg/controlplane": "the wiring of the API server is ours",
+	"k8s.io/kubernetes/pkg/scheduler":    "the scheduler is ours",
+	"k8s.io/kubernetes/pkg/kubelet":      "the node agent is ours",
+	"k8s.io/kubernetes/pkg/proxy":        "service routing is ours",
+}
+
+// exempt are direct imports that a rule would refuse and an interface of an
+// allowed library demands: importer top folder, imported package.
+var exempt = map[[2]string]string{
+	{"control", "k8s.io/kubernetes/pkg/kubelet/client"}: "the pod and node strategies take its ConnectionInfoGetter",
+}
+
+// pureFiles may not know time, chance or the outside: every peer must reach the
+// same state from the same log.
+var pureFiles = map[string][]string{
+	"raftstore/state.go": {"time", "math/rand", "math/rand/v2", "os", "net", "crypto/rand"},
+}
+
+type goFile struct {
+	path    string // relative to the root, with slashes
+	pkg     string
+	imports []string
+	hasDoc  bool
+	test    bool
+}
+
+func readTree(root string) ([]goFile, error) {
+	var out []goFile
+	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(root, p)
+		rel = filepath.ToSlash(rel)
+		if d.IsDir() {
+			if skip := rel == "node/runtime/tools" || d.Name() == "testdata" && rel != "." || strings.HasPrefix(d.Name(), "zz_") || d.Name() == ".git"; skip {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(rel, ".go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), p, nil, parser.ImportsOnly|parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		f := goFile{path: rel, pkg: file.Name.Name, hasDoc: file.Doc != nil, test: strings.HasSuffix(rel, "_test.go")}
+		for _, spec := range file.Imports {
+			name, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			f.imports = append(f.imports, name)
+		}
+		out = append(out, f)
+		return nil
+	})
+	return out, err
+}
+
+func top(importPath string) string {
+	first, _, _ := strings.Cut(importPath, "/")
+	return first
+}
+
+func importFaults(files []goFile) []string {
+	var faults []string
+	for _, f := range files {
+		from := top(f.path)
+		allowed, known := mayImport[from]
+		if !known {
+			continue
+		}
+		for _, imp := range f.imports {
+			if ours, ok := strings.CutPrefix(imp, module); ok {
+				if to := top(ours); to != from && !slices.Contains(allowed, to) {
+					faults = append(faults, fmt.Sprintf("%s imports %s: %s may use %v", f.path, imp, from, allowed))
+				}
+			}
+			for prefix, reason := range notOurs {
+				if (imp == prefix || strings.HasPrefix(imp, prefix+"/")) && exempt[[2]string{from, imp}] == "" {
+					faults = append(faults, fmt.Sprintf("%s imports %s: %s", f.path, imp, reason))
+				}
+			}
+		}
+	}
+	return faults
+}
+
+func purityFaults(files []goFile) []string {
+	var faults []string
+	for _, f := range files {
+		for _, forbidden := range pureFiles[f.path] {
+			if slices.Contains(f.imports, forbidden) {
+				faults = append(faults, fmt.Sprintf("%s imports %s: applying the log must give the same bytes everywhere", f.path, forbidden))
+			}
+		}
+	}
+	return faults
+}
+
+// docFaults wants exactly one package comment a package, in doc.go or main.go
+// where there is one.
+func docFaults(files []goFile) []string {
+	docs, seen := map[string]int{}, map[string]bool{}
+	for _, f := range files {
+		if f.test {
+			continue
+		}
+		seen[path.Dir(f.path)] = true
+		if f.hasDoc {
+			docs[path.Dir(f.path)]++
+		}
+	}
+	var faults []string
+	for dir := range seen {
+		if docs[dir] != 1 {
+			faults = append(faults, fmt.Sprintf("%s has %d package comments, want one", dir, docs[dir]))
+		}
+	}
+	return faults
+}
+
+var rules = map[string]func([]goFile) []string{
+	"import direction": importFaults,
+	"purity":           purityFaults,
+	"package comments": docFaults,
+}
+
+func TestHouseRules(t *testing.T) {
+	files, err := readTree(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) < 20 {
+		t.Fatalf("read only %d files: is this the root of the repository?", len(files))
+	}
+	for name, rule := range rules {
+		t.Run(name, func(t *testing.T) {
+			for _, fault := range rule(files) {
+				t.Error(fault)
+			}
+		})
+	}
+}
+
+// TestHouseRulesSeeViolations holds each rule against a tree with planted
+// faults, so that a rule that looks away is found.
+func TestHouseRulesSeeViolations(t *testing.T) {
+	files, err := readTree("testdata/planted")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]int{"import direction": 3, "purity": 1, "package comments": 1}
+	for name, rule := range rules {
+		if got := rule(files); len(got) != want[name] {
+			t.Errorf("%s: %d faults found in the planted tree, want %d: %q", name, len(got), want[name], got)
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
+)
+
+// config is everything a server or an agent can be told, by flag or by the same
+// name in the file given with --config; a flag wins.
+type config struct {
+	DataDir          string
+	RunDir           string
+	NodeName         string
+	NodeIP           string
+	NodeLabels       map[string]string
+	BindAddress      string
+	AdvertiseAddress string
+	Port             int
+	KubeletPort      int
+	ServiceCIDR      string
+	ClusterCIDR      string
+	ClusterDNS       string
+	ClusterDomain    string
+	TLSSANs          []string
+	RuntimeEndpoint  string
+	MaxPods          int
+	DisableAgent     bool
+	LogLevel         string
+	Kubeconfig       string // agent only
+}
+
+func defaultConfig() config {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	return config{
+		DataDir: "/var/lib/balsa", RunDir: "/run/balsa", NodeName: strings.ToLower(host),
+		BindAddress: "0.0.0.0", Port: 6443, KubeletPort: 10250,
+		ServiceCIDR: "10.96.0.0/16", ClusterCIDR: "10.244.0.0/16", ClusterDNS: "10.96.0.10", ClusterDomain: "cluster.local",
+		MaxPods: 110, LogLevel: "info",
+	}
+}
+
+// Where the parts keep their things.
+func (c *config) serverDir() string  { return filepath.Join(c.DataDir, "server") }
+func (c *config) agentDir() string   { return filepath.Join(c.DataDir, "agent") }
+func (c *config) binDir() string     { return filepath.Join(c.DataDir, "bin") }
+func (c *config) cniConfDir() string { return filepath.Join(c.DataDir, "agent", "cni", "net.d") }
+func (c *config) kubeconfigPath() string {
+	return filepath.Join(c.DataDir, "server", "admin.kubeconfig")
+}
+func (c *config) logPath() string { return filepath.Join(c.DataDir, "balsa.log") }
+func (c *config) pidPath() string { return filepath.Join(c.RunDir, "balsa.pid") }
+
+// bindPaths registers the flags that every command needs to find a cluster.
+func (c *config) bindPaths(f *pflag.FlagSet) {
+	f.StringVar(&c.DataDir, "data-dir", c.DataDir, "directory for everything that is kept")
+	f.StringVar(&c.RunDir, "run-dir", c.RunDir, "directory for sockets and process ids")
+}
+
+func (c *config) bindNode(f *pflag.FlagSet) {
+	f.StringVar(&c.NodeName, "node-name", c.NodeName, "name of this machine's Node object")
+	f.StringVar(&c.NodeIP, "node-ip", c.NodeIP, "address other nodes reach this one at (default: the one towards the default route)")
+	f.StringToStringVar(&c.NodeLabels, "node-label", c.NodeLabels, "labels for this machine's Node object, as key=value")
+	f.IntVar(&c.KubeletPort, "kubelet-port", c.KubeletPort, "port of the node's own API (logs, exec, metrics)")
+	f.IntVar(&c.MaxPods, "max-pods", c.MaxPods, "how many pods this node takes at most")
+	f.StringVar(&c.RuntimeEndpoint, "container-runtime-endpoint", c.RuntimeEndpoint, "use this CRI socket (unix:///…) instead of the containerd inside this binary")
+	f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")
+	f.StringVar(&c.ClusterDNS, "cluster-dns", c.ClusterDNS, "address of the cluster's DNS; inside the service CIDR")
+	f.StringVar(&c.ClusterDomain, "cluster-domain", c.ClusterDomain, "DNS domain of the cluster")
+	f.StringVar(&c.ServiceCIDR, "service-cidr", c.ServiceCIDR, "addresses of Services")
+	f.StringVar(&c.ClusterCIDR, "cluster-cidr", c.ClusterCIDR, "addresses of pods; each node gets a part")
+}
+
+func (c *config) bindServer(f *pflag.FlagSet) {
+	f.StringVar(&c.BindAddress, "bind-address", c.BindAddress, "address the API listens on")
+	f.StringVar(&c.AdvertiseAddress, "advertise-address", c.AdvertiseAddress, "address clients reach the API at (default: the node's)")
+	f.IntVar(&c.Port, "port", c.Port, "port of the API")
+	f.StringSliceVar(&c.TLSSANs, "tls-san", c.TLSSANs, "further names and addresses for the API's certificate")
+	f.BoolVar(&c.DisableAgent, "disable-agent", c.DisableAgent, "run the control plane only: this machine takes no pods")
+}
+
+// load reads --config into the flags that were not given on the command line.
+func (c *config) load(cmd *cobra.Command, path string) error {
+	if path == "" {
+		return nil
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read the configuration: %w", err)
+	}
+	var values map[string]any
+	if err := yaml.UnmarshalStrict(raw, &values); err != nil {
+		return fmt.Errorf("configuration %s is not valid YAML: %s", path, strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "))
+	}
+	for name, value := range values {
+		flag := cmd.Flags().Lookup(name)
+		if flag == nil || name == "config" {
+			return fmt.Errorf("configuration %s: unknown setting %q; the settings are the flags of `balsa %s --help`", path, name, cmd.Name())
+		}
+		if flag.Changed {
+			continue
+		}
+		if err := flag.Value.Set(flagText(value)); err != nil {
+			return fmt.Errorf("configuration %s: %s: %w", path, name, err)
+		}
+	}
+	return nil
+}
+
+// flagText writes a YAML value as a flag would be given.
+func flagText(value any) string {
+	switch v := value.(type) {
+	case []any:
+		parts := make([]string, len(v))
+		for i := range v {
+			parts[i] = fmt.Sprint(v[i])
+		}
+		return strings.Join(parts, ",")
+	case map[string]any:
+		parts := make([]string, 0, len(v))
+		for key, val := range v {
+			parts = append(parts, fmt.Sprintf("%s=%v", key, val))
+		}
+		return strings.Join(parts, ",")
+	}
+	return fmt.Sprint(value)
+}
+
+// Validate reports every fault at once, and what would be right.
+func (c *config) Validate() error {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	for flag, dir := range map[string]string{"data-dir": c.DataDir, "run-dir": c.RunDir} {
+		if !filepath.IsAbs(dir) || filepath.Clean(dir) == "/" {
+			fault("--%s %q: give an absolute path below /", flag, dir)
+		}
+	}
+	if problems := validation.IsDNS1123Subdomain(c.NodeName); len(problems) > 0 {
+		fault("--node-name %q: %s", c.NodeName, problems[0])
+	}
+	for flag, port := range map[string]int{"port": c.Port, "kubelet-port": c.KubeletPort} {
+		if port < 1 || port > 65535 {
+			fault("--%s %d: give a port from 1 to 65535", flag, port)
+		}
+	}
+	services, err := netip.ParsePrefix(c.ServiceCIDR)
+	if err != nil {
+		fault("--service-cidr %q: give a prefix such as 10.96.0.0/16", c.ServiceCIDR)
+	}
+	pods, err := netip.ParsePrefix(c.ClusterCIDR)
+	if err != nil {
+		fault("--cluster-cidr %q: give a prefix such as 10.244.0.0/16", c.ClusterCIDR)
+	}
+	if services.IsValid() && pods.IsValid() && services.Overlaps(pods) {
+		fault("--service-cidr %s and --cluster-cidr %s overlap: choose two prefixes that do not", services, pods)
+	}
+	if dns, err := netip.ParseAddr(c.ClusterDNS); err != nil || services.IsValid() && !services.Contains(dns) {
+		fault("--cluster-dns %q: give an address inside the service CIDR %s", c.ClusterDNS, c.ServiceCIDR)
+	}
+	if e := c.RuntimeEndpoint; e != "" && !strings.HasPrefix(e, "unix:///") {
+		fault("--container-runtime-endpoint %q: give a socket as unix:///path", e)
+	}
+	for flag, addr := range map[string]string{"bind-address": c.BindAddress, "node-ip": c.NodeIP, "advertise-address": c.AdvertiseAddress} {
+		if addr == "" {
+			continue
+		}
+		if _, err := netip.ParseAddr(addr); err != nil {
+			fault("--%s %q: give an IP address", flag, addr)
+		}
+	}
+	if _, err := c.level(); err != nil {
+		faults = append(faults, err)
+	}
+	return errors.Join(faults...)
+}
+
+func (c *config) level() (slog.Level, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
+		return level, fmt.Errorf("--log-level %q: give debug, info, warn or error", c.LogLevel)
+	}
+	return level, nil
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	kubectl "k8s.io/kubectl/pkg/cmd"
+	"k8s.io/kubectl/pkg/cmd/plugin"
+	"k8s.io/kubectl/pkg/cmd/util"
+)
+
+// runKubectl is kubectl itself; without KUBECONFIG or --kubeconfig it uses this
+// machine's cluster.
+func runKubectl(args []string) int {
+	if path := defaultKubeconfig(); path != "" && os.Getenv("KUBECONFIG") == "" && !names(args, "--kubeconfig") {
+		os.Setenv("KUBECONFIG", path)
+	}
+	flags := genericclioptions.NewConfigFlags(true).WithDeprecatedPasswordFlag().WithDiscoveryBurst(300).WithDiscoveryQPS(50)
+	cmd := kubectl.NewDefaultKubectlCommandWithArgs(kubectl.KubectlOptions{
+		PluginHandler: kubectl.NewDefaultPluginHandler(plugin.ValidPluginFilenamePrefixes),
+		Arguments:     append([]string{"kubectl"}, args...),
+		ConfigFlags:   flags,
+		IOStreams:     genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr},
+	})
+	cmd.SetArgs(args)
+	if err := cmd.Execute(); err != nil {
+		util.CheckErr(err)
+		return 1
+	}
+	return 0
+}
+
+func names(args []string, flag string) bool {
+	for _, a := range args {
+		if a == "--" {
+			return false
+		}
+		if a == flag || strings.HasPrefix(a, flag+"=") {
+			return true
+		}
+	}
+	return false
+}
+
+// defaultKubeconfig is the administrator's, where this user can read it.
+func defaultKubeconfig() string {
+	cfg := defaultConfig()
+	if dir := os.Getenv("BALSA_DATA_DIR"); dir != "" {
+		cfg.DataDir = dir
+	}
+	file, err := os.Open(cfg.kubeconfigPath())
+	if err != nil {
+		return ""
+	}
+	file.Close()
+	return cfg.kubeconfigPath()
+}
+
+func newKubeconfigCommand() *cobra.Command {
+	cfg := defaultConfig()
+	cmd := &cobra.Command{
+		Use:   "kubeconfig",
+		Short: "Print the administrator's kubeconfig",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			file, err := os.Open(cfg.kubeconfigPath())
+			if errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("no cluster was started in %s yet: run `balsa up` or `balsa server`", cfg.DataDir)
+			}
+			if errors.Is(err, fs.ErrPermission) {
+				return fmt.Errorf("%s may be read by root only: run this command as root", cfg.kubeconfigPath())
+			}
+			if err != nil {
+				return err
+			}
+			defer file.Close()
+			_, err = io.Copy(cmd.OutOrStdout(), file)
+			return err
+		},
+	}
+	cfg.bindPaths(cmd.Flags())
+	return cmd
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+)
+
+// progressFD tells a server which descriptor its starter reads; each line is
+// one milestone.
+const progressFD = "BALSA_PROGRESS_FD"
+
+// The milestones, in the order in which they usually come.
+const (
+	milestoneAPI     = "api"
+	milestoneLeader  = "leader"
+	milestoneRuntime = "runtime"
+	milestoneNode    = "node"
+)
+
+// progress reports milestones to whoever started this process: `balsa up`
+// through a pipe, systemd through its socket.
+type progress struct {
+	mu      sync.Mutex
+	pipe    io.WriteCloser
+	waiting map[string]bool
+}
+
+func newProgress(milestones ...string) *progress {
+	p := &progress{waiting: map[string]bool{}}
+	for _, m := range milestones {
+		p.waiting[m] = true
+	}
+	if fd, err := strconv.Atoi(os.Getenv(progressFD)); err == nil && fd > 2 {
+		p.pipe = os.NewFile(uintptr(fd), "progress")
+	}
+	os.Unsetenv(progressFD)
+	return p
+}
+
+// reached reports one milestone; after the last one the starter is let go.
+func (p *progress) reached(milestone string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.waiting[milestone] {
+		return
+	}
+	delete(p.waiting, milestone)
+	if p.pipe != nil {
+		fmt.Fprintln(p.pipe, milestone)
+	}
+	if len(p.waiting) > 0 {
+		return
+	}
+	if p.pipe != nil {
+		p.pipe.Close()
+		p.pipe = nil
+	}
+	notifySystemd("READY=1")
+}
+
+// notifySystemd speaks sd_notify(3); without NOTIFY_SOCKET it does nothing.
+func notifySystemd(state string) {
+	path := os.Getenv("NOTIFY_SOCKET")
+	if path == "" {
+		return
+	}
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	_, _ = conn.Write([]byte(state))
+}

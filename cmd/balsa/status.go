@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// errNotRunning makes `balsa status` exit non-zero, so that scripts can ask.
+var errNotRunning = errors.New("no server runs on this machine: start one with `balsa up` or `balsa server`")
+
+func newStatusCommand() *cobra.Command {
+	cfg := defaultConfig()
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "What runs here, at a glance",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			pid := runningPID(cfg.pidPath())
+			if pid == 0 {
+				return errNotRunning
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Second)
+			defer cancel()
+			return printStatus(ctx, cmd.OutOrStdout(), &cfg, pid)
+		},
+	}
+	cfg.bindPaths(cmd.Flags())
+	return cmd
+}
+
+func printStatus(ctx context.Context, w io.Writer, cfg *config, pid int) error {
+	restConfig, err := clientcmd.BuildConfigFromFlags("", cfg.kubeconfigPath())
+	if err != nil {
+		return fmt.Errorf("read the administrator's kubeconfig: %w", err)
+	}
+	client, err := kubernetes.NewForConfig(restConfig)
+	if err != nil {
+		return err
+	}
+	out := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	defer out.Flush()
+	fmt.Fprintf(out, "server\tprocess %d, up %s\n", pid, uptime(pid))
+	fmt.Fprintf(out, "API\t%s\t%s\n", restConfig.Host, readiness(ctx, client))
+	leases, err := client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("ask the API: %w", err)
+	}
+	for _, l := range leases.Items {
+		if l.Spec.HolderIdentity != nil {
+			fmt.Fprintf(out, "leader\t%s\t%s\n", l.Name, *l.Spec.HolderIdentity)
+		}
+	}
+	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	pods, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for i := range nodes.Items {
+		printNode(out, &nodes.Items[i], pods.Items)
+	}
+	return nil
+}
+
+func readiness(ctx context.Context, client kubernetes.Interface) string {
+	if _, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx); err != nil {
+		return "not ready: " + err.Error()
+	}
+	return "ready"
+}
+
+func printNode(out io.Writer, node *corev1.Node, pods []corev1.Pod) {
+	state := "not ready"
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+			state = "ready"
+		}
+	}
+	running, total := 0, 0
+	for _, p := range pods {
+		if p.Spec.NodeName != node.Name {
+			continue
+		}
+		total++
+		if p.Status.Phase == corev1.PodRunning {
+			running++
+		}
+	}
+	fmt.Fprintf(out, "node\t%s\t%s\t%d of %d pods running\n", node.Name, state, running, total)
+}
+
+// uptime is the age of a process directory in /proc, which is its start.
+func uptime(pid int) string {
+	info, err := os.Stat(fmt.Sprintf("/proc/%d", pid))
+	if err != nil {
+		return "?"
+	}
+	return duration.HumanDuration(time.Since(info.ModTime()))
+}

@@ -1,0 +1,3 @@
+package overlay
+
+import _ "github.com/balsahq/balsa/node"

@@ -1,0 +1,4 @@
+// Package raftstore reads a clock.
+package raftstore
+
+import _ "time"

@@ -23,6 +23,8 @@ type Config struct {
 	// Services lists every Service of the cluster, for the service variables of a container; an error delays
 	// the container. nil means no service variables.
 	Services func() ([]*v1.Service, error)
+	// NoRecursiveReadOnly says that the container runtime cannot make mounts recursively read-only.
+	NoRecursiveReadOnly bool
 	// Logger receives what goes wrong in the background; nil means slog.Default().
 	Logger *slog.Logger
 }

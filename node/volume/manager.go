@@ -2,11 +2,31 @@ package volume
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/client-go/util/workqueue"
 )
+
+const (
+	volumesDir  = "volumes"
+	subPathsDir = "volume-subpaths"
+	// refreshWorkers is how many pods are brought up to date at the same time.
+	refreshWorkers = 2
+)
+
+var errTearingDown = errors.New("volumes of the pod are being torn down")
+
+type getFunc func(context.Context, objectKey) (*object, error)
 
 // Mounts is what SetUp made, by volume name.
 type Mounts map[string]Volume
@@ -21,52 +41,289 @@ type Volume struct {
 	Block bool
 }
 
-// EnvInput is what the environment of a container depends on besides the pod's spec.
-type EnvInput struct {
-	PodIPs  []string // status.podIP, status.podIPs
-	HostIPs []string // status.hostIP, status.hostIPs
-	Mounts  Mounts   // where fileKeyRef finds its volume
+// Manager materialises the volumes of pods and keeps them up to date. Its methods may be called at the same time.
+type Manager struct {
+	cfg     Config
+	log     *slog.Logger
+	objects *objects
+
+	subPathMu sync.Mutex // subPath binds are made and taken away one at a time
+
+	mu    sync.Mutex
+	pods  map[types.UID]*podState
+	users map[objectKey]map[types.UID]bool // which pods show an object
+	queue workqueue.TypedRateLimitingInterface[types.UID]
 }
 
-// Manager materialises the volumes of pods and keeps them up to date. Its methods may be called at the same time.
-type Manager struct{ cfg Config }
+// podState is what is known about the volumes of one pod. mu is held while its files change, before Manager.mu.
+type podState struct {
+	mu      sync.Mutex
+	uid     types.UID
+	pod     *v1.Pod // nil until the first SetUp
+	mounts  Mounts
+	tokens  map[string]*token
+	objects []objectKey
+	gone    bool // TearDown has begun; the state is not used any more
+}
 
-// New returns a Manager for cfg. It starts nothing.
+// New returns a Manager for cfg. It starts nothing. RootDir is made if it is missing.
 func New(cfg Config) (*Manager, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return &Manager{cfg: cfg}, nil
+	if err := os.MkdirAll(filepath.Join(cfg.RootDir, "pods"), 0o750); err != nil {
+		return nil, err
+	}
+	root, err := filepath.EvalSymlinks(cfg.RootDir)
+	if err == nil {
+		root, err = filepath.Abs(root)
+	}
+	if err != nil {
+		return nil, err
+	}
+	cfg.RootDir = root // as the kernel names it in mountinfo
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	m := &Manager{cfg: cfg, log: cfg.Logger, pods: map[types.UID]*podState{}, users: map[objectKey]map[types.UID]bool{}}
+	m.objects = newObjects(cfg.Client, m.log, m.objectChanged)
+	return m, nil
+}
+
+func (m *Manager) podDir(uid types.UID) string {
+	return filepath.Join(m.cfg.RootDir, "pods", string(uid))
 }
 
 // Run keeps ConfigMap, Secret, projected and token volumes as new as their sources until ctx ends.
-func (m *Manager) Run(ctx context.Context) error { <-ctx.Done(); return nil }
-
-// SetUp materialises every volume of pod that a container uses. It is idempotent: called again with a newer pod it
-// brings downward API volumes up to date. The error's text is what the user reads in a FailedMount event.
-func (m *Manager) SetUp(ctx context.Context, pod *v1.Pod) (Mounts, error) { return nil, nil }
-
-// ContainerMounts returns the CRI mounts for the container's volumeMounts. env is the container's environment, for
-// subPathExpr. cleanup undoes what was made for this container only (subPath binds) and may be called more than
-// once; it must not be called before the container has gone.
-func (m *Manager) ContainerMounts(pod *v1.Pod, c *v1.Container, mounts Mounts, env []*runtimeapi.KeyValue) (ms []*runtimeapi.Mount, cleanup func(), err error) {
-	return nil, func() {}, nil
+func (m *Manager) Run(ctx context.Context) error {
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[types.UID]())
+	m.mu.Lock()
+	m.queue = queue
+	for uid := range m.pods {
+		queue.Add(uid)
+	}
+	m.mu.Unlock()
+	var wg sync.WaitGroup
+	for range refreshWorkers {
+		wg.Go(func() { m.refreshLoop(ctx, queue) })
+	}
+	m.objects.run(ctx)
+	m.mu.Lock()
+	m.queue = nil
+	m.mu.Unlock()
+	queue.ShutDown()
+	wg.Wait()
+	return nil
 }
 
-// ContainerDevices returns the CRI devices for the container's volumeDevices.
-func (m *Manager) ContainerDevices(c *v1.Container, mounts Mounts) ([]*runtimeapi.Device, error) {
-	return nil, nil
+func (m *Manager) refreshLoop(ctx context.Context, queue workqueue.TypedRateLimitingInterface[types.UID]) {
+	for {
+		uid, quit := queue.Get()
+		if quit {
+			return
+		}
+		err := m.refresh(ctx, uid)
+		var missing missingKeyError
+		switch {
+		case err == nil, ctx.Err() != nil:
+			queue.Forget(uid)
+		case apierrors.IsNotFound(err), errors.As(err, &missing):
+			queue.Forget(uid) // the object's watch tells when that changes
+			m.log.Info("volumes keep their content", "pod", uid, "err", err)
+		default:
+			queue.AddRateLimited(uid)
+			m.log.Warn("cannot bring volumes up to date", "pod", uid, "err", err)
+		}
+		queue.Done(uid)
+	}
+}
+
+// refresh brings the volumes of one pod up to date that come from the API.
+func (m *Manager) refresh(ctx context.Context, uid types.UID) error {
+	m.mu.Lock()
+	st := m.pods[uid]
+	m.mu.Unlock()
+	if st == nil {
+		return nil
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.gone || st.pod == nil {
+		return nil
+	}
+	var errs []error
+	for i := range st.pod.Spec.Volumes {
+		v := &st.pod.Spec.Volumes[i]
+		if _, ready := st.mounts[v.Name]; !ready || !isDynamic(v) {
+			continue
+		}
+		if _, err := m.setUpVolume(ctx, st, v, m.objects.latest); err != nil {
+			errs = append(errs, fmt.Errorf("volume %s: %w", v.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// refreshAt asks for a refresh of the pod at t.
+func (m *Manager) refreshAt(uid types.UID, t time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.queue != nil {
+		m.queue.AddAfter(uid, time.Until(t))
+	}
+}
+
+func (m *Manager) objectChanged(key objectKey) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.queue == nil {
+		return
+	}
+	for uid := range m.users[key] {
+		m.queue.Add(uid)
+	}
+}
+
+func (m *Manager) state(uid types.UID) *podState {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	st := m.pods[uid]
+	if st == nil {
+		st = &podState{uid: uid, mounts: Mounts{}, tokens: map[string]*token{}}
+		m.pods[uid] = st
+	}
+	return st
+}
+
+// register begins to watch what the pod's volumes show. Called with st.mu held, before the objects are read, so that
+// no change is missed.
+func (m *Manager) register(st *podState, pod *v1.Pod) {
+	st.objects = objectsOf(pod)
+	m.mu.Lock()
+	for _, key := range st.objects {
+		if m.users[key] == nil {
+			m.users[key] = map[types.UID]bool{}
+		}
+		m.users[key][st.uid] = true
+	}
+	m.mu.Unlock()
+	for _, key := range st.objects {
+		m.objects.acquire(key)
+	}
+}
+
+// unregister undoes register and forgets the pod. Called with st.mu held.
+func (m *Manager) unregister(st *podState) {
+	st.gone = true
+	m.mu.Lock()
+	for _, key := range st.objects {
+		delete(m.users[key], st.uid)
+		if len(m.users[key]) == 0 {
+			delete(m.users, key)
+		}
+	}
+	m.mu.Unlock()
+	for _, key := range st.objects {
+		m.objects.release(key)
+	}
+	st.objects = nil
 }
 
 // TearDown unmounts and removes every volume of the pod. It is idempotent, works for pods of an earlier life of the
-// agent, and never touches what lies outside the pod's directory.
-func (m *Manager) TearDown(ctx context.Context, podUID types.UID) error { return nil }
-
-// CleanUpOrphans tears down the volumes of every pod found on disk for which keep is false.
-func (m *Manager) CleanUpOrphans(ctx context.Context, keep func(types.UID) bool) error { return nil }
-
-// Env returns the environment of a container: service variables, envFrom, env, in the order in which later ones
-// override earlier ones. The error's text is what the user reads in a CreateContainerConfigError.
-func (m *Manager) Env(ctx context.Context, pod *v1.Pod, c *v1.Container, in EnvInput) ([]*runtimeapi.KeyValue, error) {
-	return nil, nil
+// agent, and never touches what lies outside the pod's directory or behind a mount. The pod's directory itself goes
+// when nothing else is in it.
+func (m *Manager) TearDown(ctx context.Context, podUID types.UID) error {
+	if podUID == "" || strings.ContainsAny(string(podUID), "/\x00") || strings.HasPrefix(string(podUID), ".") {
+		return fmt.Errorf("volume: invalid pod uid %q", podUID)
+	}
+	st := m.state(podUID)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	m.unregister(st)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := m.removeVolumes(podUID); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	if m.pods[podUID] == st {
+		delete(m.pods, podUID)
+	}
+	m.mu.Unlock()
+	return nil
 }
+
+func (m *Manager) removeVolumes(uid types.UID) error {
+	dir := m.podDir(uid)
+	for _, part := range []string{subPathsDir, volumesDir} {
+		path := filepath.Join(dir, part)
+		if err := unmountBelow(path); err != nil {
+			return err
+		}
+		if err := removeTree(path); err != nil {
+			return err
+		}
+	}
+	left, err := filepath.Glob(filepath.Join(dir, removedPrefix+"*")) // of an interrupted removal
+	if err != nil {
+		return err
+	}
+	for _, path := range left {
+		if err := removeTree(path); err != nil {
+			return err
+		}
+	}
+	_ = os.Remove(dir) // fails while the agent keeps something else there
+	return nil
+}
+
+// CleanUpOrphans tears down the volumes of every pod found on disk for which keep is false. It is meant for the start
+// of the agent, before any SetUp.
+func (m *Manager) CleanUpOrphans(ctx context.Context, keep func(types.UID) bool) error {
+	entries, err := os.ReadDir(filepath.Join(m.cfg.RootDir, "pods"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		uid := types.UID(e.Name())
+		if !e.IsDir() || keep(uid) {
+			continue
+		}
+		if err := m.TearDown(ctx, uid); err != nil {
+			errs = append(errs, fmt.Errorf("orphaned pod %s: %w", uid, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// joinErrors joins errors on one line, as events show them; nil when there is none.
+func joinErrors(errs []error) error {
+	var some []error
+	for _, err := range errs {
+		if err != nil {
+			some = append(some, err)
+		}
+	}
+	switch len(some) {
+	case 0:
+		return nil
+	case 1:
+		return some[0]
+	}
+	return errorList(some)
+}
+
+// errorList is several errors in one line.
+type errorList []error
+
+func (l errorList) Error() string {
+	texts := make([]string, len(l))
+	for i, err := range l {
+		texts[i] = err.Error()
+	}
+	return "[" + strings.Join(texts, ", ") + "]"
+}
+
+func (l errorList) Unwrap() []error { return l }

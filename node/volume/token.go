@@ -1,0 +1,72 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	authv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	defaultTokenSeconds = 3600
+	// maxTokenAge is after how long even a token that lives longer is replaced.
+	maxTokenAge = 24 * time.Hour
+	// tokenRetry is how soon a failed refresh is tried again while the old token is still good.
+	tokenRetry = 10 * time.Second
+)
+
+// token is a service-account token of one volume source of one pod.
+type token struct {
+	value   string
+	refresh time.Time // when to ask for the next one
+	expires time.Time
+}
+
+// tokenFor returns the token for source, asking for a new one when old has reached 80 % of its life. A refresh that
+// fails keeps old as long as it is valid.
+func (m *Manager) tokenFor(ctx context.Context, pod *v1.Pod, source *v1.ServiceAccountTokenProjection, old *token) (*token, error) {
+	now := time.Now()
+	if old != nil && now.Before(old.refresh) {
+		return old, nil
+	}
+	fresh, err := m.requestToken(ctx, pod, source)
+	if err == nil {
+		return fresh, nil
+	}
+	if old != nil && now.Before(old.expires) {
+		m.log.Warn("refresh of a service-account token failed", "pod", pod.Namespace+"/"+pod.Name, "err", err)
+		return &token{value: old.value, refresh: now.Add(tokenRetry), expires: old.expires}, nil
+	}
+	return nil, err
+}
+
+func (m *Manager) requestToken(ctx context.Context, pod *v1.Pod, source *v1.ServiceAccountTokenProjection) (*token, error) {
+	seconds := int64(defaultTokenSeconds)
+	if source.ExpirationSeconds != nil {
+		seconds = *source.ExpirationSeconds
+	}
+	req := &authv1.TokenRequest{Spec: authv1.TokenRequestSpec{
+		ExpirationSeconds: &seconds,
+		BoundObjectRef:    &authv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
+	}}
+	if source.Audience != "" {
+		req.Spec.Audiences = []string{source.Audience}
+	}
+	asked := time.Now()
+	got, err := m.cfg.Client.CoreV1().ServiceAccounts(pod.Namespace).
+		CreateToken(ctx, pod.Spec.ServiceAccountName, req, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("failed to fetch token: %w", err)
+	}
+	expires := got.Status.ExpirationTimestamp.Time
+	return &token{value: got.Status.Token, refresh: refreshTime(asked, expires), expires: expires}, nil
+}
+
+// refreshTime is 80 % of the way from asked to expires, at most maxTokenAge.
+func refreshTime(asked, expires time.Time) time.Time {
+	life := expires.Sub(asked) * 4 / 5
+	return asked.Add(min(max(life, time.Second), maxTokenAge))
+}

@@ -1,0 +1,103 @@
+package rules
+
+import (
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/balsahq/balsa/leader/scheduler/queue"
+	"github.com/balsahq/balsa/leader/scheduler/snapshot"
+)
+
+// Fit refuses nodes that have not enough left of what the pod requests, or no room for one more pod.
+var Fit = Filter{
+	Name: "NodeResourcesFit",
+	Prepare: func(c *Cycle) (Check, *Refusal) {
+		f := &fit{request: &c.Pod.Request, scalars: slices.Sorted(maps.Keys(c.Pod.Request.Scalar))}
+		return f, nil
+	},
+	Undo: []queue.Hint{
+		{Kind: queue.Pod, Action: queue.Delete},
+		{Kind: queue.Pod, Action: queue.Update, Helps: func(_ *v1.Pod, e queue.Event) bool { return shrank(podOf(e.Old), podOf(e.New)) }},
+		{Kind: queue.Node, Action: queue.Add | queue.Update, Helps: func(p *v1.Pod, e queue.Event) bool {
+			return mayFit(p, nodeOf(e.Old), nodeOf(e.New))
+		}},
+	},
+}
+
+type fit struct {
+	request *snapshot.Resource
+	scalars []v1.ResourceName
+}
+
+// Admit lists everything the node lacks, so that the user sees all of it at once.
+func (f *fit) Admit(n *snapshot.Node) *Refusal {
+	r, have, used := f.request, &n.Allocatable, &n.Requested
+	var s shortage
+	if int64(len(n.Pods))+1 > have.Pods {
+		s.reasons = append(s.reasons, "Too many pods")
+	}
+	s.check("cpu", r.MilliCPU, have.MilliCPU, used.MilliCPU)
+	s.check("memory", r.Memory, have.Memory, used.Memory)
+	s.check("ephemeral-storage", r.EphemeralStorage, have.EphemeralStorage, used.EphemeralStorage)
+	for _, name := range f.scalars {
+		s.check(string(name), r.Scalar[name], have.Scalar[name], used.Scalar[name])
+	}
+	if s.reasons == nil {
+		return nil
+	}
+	return &Refusal{Reasons: s.reasons, Final: s.final}
+}
+
+type shortage struct {
+	reasons []string
+	final   bool
+}
+
+func (s *shortage) check(name string, want, have, used int64) {
+	if want == 0 || want <= have-used {
+		return
+	}
+	s.reasons = append(s.reasons, "Insufficient "+name)
+	s.final = s.final || want > have
+}
+
+// mayFit tells whether a node that came, or changed from old, could hold the pod if it were empty and offers more of
+// something than before.
+func mayFit(p *v1.Pod, old, n *v1.Node) bool {
+	if n == nil {
+		return false
+	}
+	grew := old == nil
+	for name, want := range resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{}) {
+		have := n.Status.Allocatable[name]
+		if want.Cmp(have) > 0 && !want.IsZero() {
+			return false
+		}
+		if old != nil {
+			before := old.Status.Allocatable[name]
+			grew = grew || have.Cmp(before) > 0
+		}
+	}
+	if old != nil {
+		grew = grew || n.Status.Allocatable.Pods().Cmp(*old.Status.Allocatable.Pods()) > 0
+	}
+	return grew
+}
+
+// shrank tells whether a running pod was resized downwards in some resource.
+func shrank(old, now *v1.Pod) bool {
+	if old == nil || now == nil {
+		return false
+	}
+	opts := resourcehelper.PodResourcesOptions{UseStatusResources: true}
+	after := resourcehelper.PodRequests(now, opts)
+	for name, q := range resourcehelper.PodRequests(old, opts) {
+		if less := after[name]; less.Cmp(q) < 0 {
+			return true
+		}
+	}
+	return false
+}

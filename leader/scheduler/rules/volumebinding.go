@@ -1,0 +1,258 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/component-helpers/storage/ephemeral"
+	"k8s.io/component-helpers/storage/volume"
+
+	"github.com/balsahq/balsa/leader/scheduler/queue"
+	"github.com/balsahq/balsa/leader/scheduler/snapshot"
+)
+
+const (
+	reasonVolumeAffinity = "node(s) didn't match PersistentVolume's node affinity"
+	reasonNoVolume       = "node(s) didn't find available persistent volumes to bind"
+	reasonVolumeGone     = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+	reasonUnbound        = "pod has unbound immediate PersistentVolumeClaims"
+)
+
+// VolumeBinding refuses nodes that cannot reach the volumes bound to the pod's claims, or for whose unbound claims
+// (WaitForFirstConsumer) there is neither a volume nor a provisioner there.
+var VolumeBinding = Filter{
+	Name: "VolumeBinding",
+	Prepare: func(c *Cycle) (Check, *Refusal) {
+		claims, err := podClaims(c)
+		if err != nil {
+			return nil, forbid(err.Error())
+		}
+		if len(claims) == 0 {
+			return nil, nil
+		}
+		b := &binding{listers: c.Listers}
+		if r := b.sort(claims); r != nil {
+			return nil, r
+		}
+		return b, nil
+	},
+	Undo: []queue.Hint{
+		{Kind: queue.Claim, Action: queue.Add | queue.Update, Helps: usesClaim},
+		{Kind: queue.Volume, Action: queue.Add | queue.Update},
+		{Kind: queue.StorageClass, Action: queue.Add | queue.Update},
+		{Kind: queue.CSINode, Action: queue.Add | queue.Update},
+		{Kind: queue.Node, Action: queue.Add | queue.Update},
+	},
+}
+
+// usesClaim tells whether the event is about a claim of the pod.
+func usesClaim(p *v1.Pod, e queue.Event) bool {
+	claim, ok := e.New.(*v1.PersistentVolumeClaim)
+	if !ok || claim.Namespace != p.Namespace {
+		return false
+	}
+	return slices.ContainsFunc(p.Spec.Volumes, func(v v1.Volume) bool {
+		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim.Name ||
+			v.Ephemeral != nil && ephemeral.VolumeClaimName(p, &v) == claim.Name
+	})
+}
+
+// podClaims looks up the pod's claims; the error is what the user reads when one cannot be used yet.
+func podClaims(c *Cycle) ([]*v1.PersistentVolumeClaim, error) {
+	var claims []*v1.PersistentVolumeClaim
+	p := c.Pod.Object
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		var name string
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			name = v.PersistentVolumeClaim.ClaimName
+		case v.Ephemeral != nil:
+			name = ephemeral.VolumeClaimName(p, v)
+		default:
+			continue
+		}
+		claim, err := c.Listers.Claims.PersistentVolumeClaims(p.Namespace).Get(name)
+		if err := claimUsable(p, v, name, claim, err); err != nil {
+			return nil, err
+		}
+		claims = append(claims, claim)
+	}
+	return claims, nil
+}
+
+func claimUsable(p *v1.Pod, v *v1.Volume, name string, claim *v1.PersistentVolumeClaim, err error) error {
+	switch {
+	case errors.IsNotFound(err) && v.Ephemeral != nil:
+		return fmt.Errorf("waiting for ephemeral volume controller to create the persistentvolumeclaim %q", name)
+	case err != nil:
+		return err
+	case claim.Status.Phase == v1.ClaimLost:
+		return fmt.Errorf("persistentvolumeclaim %q bound to non-existent persistentvolume %q", claim.Name, claim.Spec.VolumeName)
+	case claim.DeletionTimestamp != nil:
+		return fmt.Errorf("persistentvolumeclaim %q is being deleted", claim.Name)
+	case v.Ephemeral != nil:
+		return ephemeral.VolumeIsForPod(p, claim)
+	}
+	return nil
+}
+
+// Bound tells whether a claim has its volume and both sides have agreed.
+func Bound(claim *v1.PersistentVolumeClaim) bool {
+	return claim.Spec.VolumeName != "" && claim.Annotations[volume.AnnBindCompleted] != ""
+}
+
+// binding is the check: the claims that are bound, and those that wait for a node.
+type binding struct {
+	listers  *Listers
+	bound    []*v1.PersistentVolumeClaim
+	unbound  []*v1.PersistentVolumeClaim
+	prepared []*v1.PersistentVolume // all volumes, listed when first needed
+	listed   bool
+}
+
+func (b *binding) sort(claims []*v1.PersistentVolumeClaim) *Refusal {
+	for _, claim := range claims {
+		if Bound(claim) {
+			b.bound = append(b.bound, claim)
+			continue
+		}
+		delayed, err := volume.IsDelayBindingMode(claim, b.listers.StorageClasses)
+		if err != nil {
+			return forbid(err.Error())
+		}
+		if !delayed || claim.Spec.VolumeName != "" {
+			return forbid(reasonUnbound)
+		}
+		b.unbound = append(b.unbound, claim)
+	}
+	return nil
+}
+
+// Admit implements Check.
+func (b *binding) Admit(n *snapshot.Node) *Refusal {
+	if reason := b.reachable(n.Object); reason != "" {
+		return forbid(reason)
+	}
+	if _, ok, err := b.plan(n.Object); err != nil {
+		return forbid(err.Error())
+	} else if !ok {
+		return forbid(reasonNoVolume)
+	}
+	return nil
+}
+
+func (b *binding) reachable(n *v1.Node) string {
+	for _, claim := range b.bound {
+		pv, err := b.listers.Volumes.Get(claim.Spec.VolumeName)
+		if err != nil {
+			return reasonVolumeGone
+		}
+		if volume.CheckNodeAffinity(pv, n.Labels) != nil {
+			return reasonVolumeAffinity
+		}
+	}
+	return ""
+}
+
+// VolumePlan is what has to be written before a pod with unbound claims can start on its node.
+type VolumePlan struct {
+	Static    []StaticBinding              // volumes to bind to claims
+	Provision []*v1.PersistentVolumeClaim // claims to provision for on the node
+}
+
+// StaticBinding gives an existing volume to a claim.
+type StaticBinding struct {
+	Volume *v1.PersistentVolume
+	Claim  *v1.PersistentVolumeClaim
+}
+
+// Empty tells whether nothing has to be written.
+func (p VolumePlan) Empty() bool { return len(p.Static)+len(p.Provision) == 0 }
+
+// PlanVolumes works out what VolumeBinding promised for the node it admitted. false: it no longer holds.
+func PlanVolumes(c *Cycle, n *v1.Node) (VolumePlan, bool) {
+	claims, err := podClaims(c)
+	b := &binding{listers: c.Listers}
+	if err != nil || b.sort(claims) != nil || b.reachable(n) != "" {
+		return VolumePlan{}, false
+	}
+	plan, ok, err := b.plan(n)
+	return plan, ok && err == nil
+}
+
+func (b *binding) plan(n *v1.Node) (VolumePlan, bool, error) {
+	var plan VolumePlan
+	taken := make(map[string]*v1.PersistentVolume)
+	for _, claim := range b.unbound {
+		if node, chosen := claim.Annotations[volume.AnnSelectedNode]; chosen {
+			if node != n.Name {
+				return plan, false, nil
+			}
+		} else if pv, err := b.match(claim, n, taken); err != nil {
+			return plan, false, err
+		} else if pv != nil {
+			taken[pv.Name] = pv
+			plan.Static = append(plan.Static, StaticBinding{Volume: pv, Claim: claim})
+			continue
+		}
+		ok, err := b.provisionable(claim, n)
+		if !ok {
+			return plan, false, err
+		}
+		plan.Provision = append(plan.Provision, claim)
+	}
+	return plan, true, nil
+}
+
+func (b *binding) match(claim *v1.PersistentVolumeClaim, n *v1.Node, taken map[string]*v1.PersistentVolume) (*v1.PersistentVolume, error) {
+	if !b.listed {
+		all, err := b.listers.Volumes.List(labels.Everything())
+		if err != nil {
+			return nil, err
+		}
+		b.prepared, b.listed = all, true
+	}
+	free := slices.DeleteFunc(slices.Clone(b.prepared), func(pv *v1.PersistentVolume) bool {
+		if b.listers.ReservedVolumes == nil {
+			return false
+		}
+		owner, reserved := b.listers.ReservedVolumes(pv.Name)
+		return reserved && owner != claim.Namespace+"/"+claim.Name
+	})
+	return volume.FindMatchingVolume(claim, free, n, taken, true, true)
+}
+
+func (b *binding) provisionable(claim *v1.PersistentVolumeClaim, n *v1.Node) (bool, error) {
+	name := volume.GetPersistentVolumeClaimClass(claim)
+	if name == "" {
+		return false, fmt.Errorf("no class for claim %q", claim.Namespace+"/"+claim.Name)
+	}
+	class, err := b.listers.StorageClasses.Get(name)
+	if err != nil {
+		return false, fmt.Errorf("failed to find storage class %q", name)
+	}
+	if class.Provisioner == "" || class.Provisioner == volume.NotSupportedProvisioner {
+		return false, nil
+	}
+	return allowsTopology(class, n.Labels), nil
+}
+
+// allowsTopology tells whether a node with these labels is where the class may provision.
+func allowsTopology(class *storagev1.StorageClass, nodeLabels map[string]string) bool {
+	if len(class.AllowedTopologies) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(class.AllowedTopologies, func(t v1.TopologySelectorTerm) bool {
+		for _, e := range t.MatchLabelExpressions {
+			if value, ok := nodeLabels[e.Key]; !ok || !slices.Contains(e.Values, value) {
+				return false
+			}
+		}
+		return len(t.MatchLabelExpressions) > 0
+	})
+}

@@ -1,0 +1,112 @@
+package snapshot
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Snapshot is a state of the cluster that does not change while one pod is being placed.
+type Snapshot struct {
+	// Nodes are in an order that takes zones in turn, so that a search which stops early has seen all of them.
+	Nodes []*Node
+	// Affine are the nodes with pods that have inter-pod terms, AntiAffine those with required anti-affinity.
+	Affine, AntiAffine []*Node
+
+	byName  map[string]*Node
+	images  map[string]int
+	tallies map[string]*Tally
+}
+
+// New returns an empty snapshot.
+func New() *Snapshot {
+	return &Snapshot{byName: make(map[string]*Node)}
+}
+
+// Node returns the node of that name, or nil.
+func (s *Snapshot) Node(name string) *Node { return s.byName[name] }
+
+// ImageNodes is the number of nodes that have the image.
+func (s *Snapshot) ImageNodes(name string) int { return s.images[name] }
+
+// Refresh brings s up to the cache's present state. Its cost is that of the nodes changed since the last call.
+func (c *Cache) Refresh(s *Snapshot) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.imagesDirty {
+		s.images = maps.Clone(c.images)
+		c.imagesDirty = false
+	}
+	if len(c.dirty) == 0 {
+		return
+	}
+	relist := c.reshaped
+	for name := range c.dirty {
+		relist = c.refreshNode(s, name) || relist
+	}
+	clear(c.dirty)
+	if c.reshaped {
+		s.order()
+		c.reshaped = false
+	}
+	if relist {
+		s.index()
+	}
+}
+
+// refreshNode copies one node; it tells whether the node's place in the affinity lists may have changed.
+func (c *Cache) refreshNode(s *Snapshot, name string) bool {
+	src, ok := c.nodes[name]
+	if !ok || src.Object == nil {
+		delete(s.byName, name)
+		return true
+	}
+	dst, ok := s.byName[name]
+	if !ok {
+		dst = new(Node)
+		s.byName[name] = dst
+	}
+	affine, anti := len(dst.Affine) > 0, len(dst.AntiAffine) > 0
+	dst.copyFrom(src)
+	return affine != (len(dst.Affine) > 0) || anti != (len(dst.AntiAffine) > 0)
+}
+
+// order lists the nodes, zones in turn, names in order within a zone.
+func (s *Snapshot) order() {
+	zones := make(map[string][]*Node)
+	for _, n := range s.byName {
+		z := zoneOf(n.Object)
+		zones[z] = append(zones[z], n)
+	}
+	names := slices.Sorted(maps.Keys(zones))
+	for _, z := range names {
+		slices.SortFunc(zones[z], func(a, b *Node) int { return cmp.Compare(a.Name(), b.Name()) })
+	}
+	s.Nodes = s.Nodes[:0]
+	for i := 0; len(s.Nodes) < len(s.byName); i++ {
+		for _, z := range names {
+			if i < len(zones[z]) {
+				zones[z][i].slot = len(s.Nodes)
+				s.Nodes = append(s.Nodes, zones[z][i])
+			}
+		}
+	}
+}
+
+func (s *Snapshot) index() {
+	s.Affine, s.AntiAffine = s.Affine[:0], s.AntiAffine[:0]
+	for _, n := range s.Nodes {
+		if len(n.Affine) > 0 {
+			s.Affine = append(s.Affine, n)
+		}
+		if len(n.AntiAffine) > 0 {
+			s.AntiAffine = append(s.AntiAffine, n)
+		}
+	}
+}
+
+func zoneOf(n *v1.Node) string {
+	return n.Labels[v1.LabelTopologyRegion] + "/" + n.Labels[v1.LabelTopologyZone]
+}

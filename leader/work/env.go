@@ -1,0 +1,36 @@
+package work
+
+import (
+	"context"
+	"log/slog"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/record"
+)
+
+// Env is what a term lends to one controller. Client acts as the controller's own service account, and every write made
+// with it is refused once the term is over. Informers are shared by the whole term; a controller asks for the ones it
+// needs in its constructor and never starts them.
+type Env struct {
+	Name      string
+	Client    kubernetes.Interface
+	Informers informers.SharedInformerFactory
+	Events    record.EventRecorder
+	Log       *slog.Logger
+}
+
+// Runner is a controller: Run blocks until ctx ends and joins every goroutine it started.
+type Runner interface {
+	Run(ctx context.Context) error
+}
+
+// Key names an object; Namespace is empty for what has none.
+type Key = types.NamespacedName
+
+// KeyOf is the key of an object.
+func KeyOf(o metav1.Object) Key {
+	return Key{Namespace: o.GetNamespace(), Name: o.GetName()}
+}

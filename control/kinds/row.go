@@ -1,0 +1,79 @@
+package kinds
+
+import (
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Strategy is what every upstream strategy of a stored kind implements.
+type Strategy interface {
+	rest.RESTCreateStrategy
+	rest.RESTUpdateStrategy
+	rest.RESTDeleteStrategy
+}
+
+// Row is one stored kind.
+type Row struct {
+	Group    string
+	Versions []string // served versions, preferred first
+	Resource string   // plural, as in the URL
+	Singular string
+	Short    []string
+	Category string // "all" or "api-extensions"; kubectl get CATEGORY
+
+	Types    Types
+	Strategy Strategy
+
+	// Views are subresources that read the whole object and write the part their strategy lets through.
+	Views map[string]rest.RESTUpdateStrategy
+	// WriteOnly names the views that cannot be read (namespaces/finalize).
+	WriteOnly string
+
+	Attrs    storage.AttrFunc // what field selectors may select; nil: metadata only
+	Triggers storage.IndexerFuncs
+	Indexers func() *cache.Indexers
+
+	ReturnDeleted bool   // DELETE answers with the object instead of a Status
+	PlainColumns  bool   // NAME and AGE only
+	TTL           uint64 // seconds an object lives after its last write; 0: for ever
+
+	// AlsoIn are other groups that serve the same objects, group to versions (events).
+	AlsoIn map[string][]string
+
+	// Hook changes the store after it is complete and before views copy it.
+	Hook func(*genericregistry.Store)
+	// Wrap replaces the REST endpoint of the kind itself; e already has names and categories.
+	Wrap func(e Endpoint, set *Set) rest.Storage
+}
+
+// GroupResource names the row, and the place its objects are stored.
+func (r *Row) GroupResource() schema.GroupResource {
+	return schema.GroupResource{Group: r.Group, Resource: r.Resource}
+}
+
+// Types makes empty internal objects and lists of a kind.
+type Types struct {
+	New, NewList func() runtime.Object
+}
+
+type object[T any] interface {
+	*T
+	runtime.Object
+}
+
+// typesOf is Types of the object T and the list L.
+func typesOf[T, L any, PT object[T], PL object[L]]() Types {
+	return Types{
+		New:     func() runtime.Object { return PT(new(T)) },
+		NewList: func() runtime.Object { return PL(new(L)) },
+	}
+}
+
+// status is the usual set of views.
+func status(s rest.RESTUpdateStrategy) map[string]rest.RESTUpdateStrategy {
+	return map[string]rest.RESTUpdateStrategy{"status": s}
+}

@@ -1,0 +1,107 @@
+package kinds
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/warning"
+	"k8s.io/kubernetes/pkg/api/persistentvolumeclaim"
+	api "k8s.io/kubernetes/pkg/apis/core"
+	"k8s.io/kubernetes/pkg/registry/batch/job"
+	registrypod "k8s.io/kubernetes/pkg/registry/core/pod"
+	"k8s.io/kubernetes/pkg/registry/rbac/clusterrole"
+	clusterrolepolicy "k8s.io/kubernetes/pkg/registry/rbac/clusterrole/policybased"
+	"k8s.io/kubernetes/pkg/registry/rbac/clusterrolebinding"
+	clusterrolebindingpolicy "k8s.io/kubernetes/pkg/registry/rbac/clusterrolebinding/policybased"
+	"k8s.io/kubernetes/pkg/registry/rbac/role"
+	rolepolicy "k8s.io/kubernetes/pkg/registry/rbac/role/policybased"
+	"k8s.io/kubernetes/pkg/registry/rbac/rolebinding"
+	rolebindingpolicy "k8s.io/kubernetes/pkg/registry/rbac/rolebinding/policybased"
+	rbacvalidation "k8s.io/kubernetes/pkg/registry/rbac/validation"
+)
+
+// pods adds the address of a pod, which the proxy subresource asks for.
+type pods struct{ Endpoint }
+
+func wrapPods(e Endpoint, _ *Set) rest.Storage { return pods{e} }
+
+// ResourceLocation implements rest.Redirector.
+func (p pods) ResourceLocation(ctx context.Context, name string) (*url.URL, http.RoundTripper, error) {
+	return registrypod.ResourceLocation(ctx, p.Store, http.DefaultTransport, name)
+}
+
+// jobs warns a client that deletes a job without saying what becomes of its pods.
+type jobs struct{ Endpoint }
+
+func wrapJobs(e Endpoint, _ *Set) rest.Storage { return jobs{e} }
+
+const jobDeletion = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning"
+
+func warnJobDeletion(ctx context.Context, options *metav1.DeleteOptions) {
+	//nolint:staticcheck // old clients still send orphanDependents
+	if options != nil && options.PropagationPolicy == nil && options.OrphanDependents == nil &&
+		job.Strategy.DefaultGarbageCollectionPolicy(ctx) == rest.OrphanDependents {
+		warning.AddWarning(ctx, "", jobDeletion)
+	}
+}
+
+// Delete implements rest.GracefulDeleter.
+func (j jobs) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
+	warnJobDeletion(ctx, options)
+	return j.Store.Delete(ctx, name, validate, options)
+}
+
+// DeleteCollection implements rest.CollectionDeleter.
+func (j jobs) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, list *metainternalversion.ListOptions) (runtime.Object, error) {
+	warnJobDeletion(ctx, options)
+	return j.Store.DeleteCollection(ctx, validate, options, list)
+}
+
+// claimHook shows the two data source fields of a claim filled alike, whenever it was written.
+func claimHook(store *genericregistry.Store) {
+	store.Decorator = func(obj runtime.Object) {
+		switch o := obj.(type) {
+		case *api.PersistentVolumeClaim:
+			persistentvolumeclaim.NormalizeDataSources(&o.Spec)
+		case *api.PersistentVolumeClaimList:
+			for i := range o.Items {
+				persistentvolumeclaim.NormalizeDataSources(&o.Items[i].Spec)
+			}
+		}
+	}
+}
+
+// Rules finds the RBAC rules that hold for a user, from the stores themselves. It is valid once Build has returned.
+func (s *Set) Rules() rbacvalidation.AuthorizationRuleResolver {
+	const g = "rbac.authorization.k8s.io"
+	return rbacvalidation.NewDefaultRuleResolver(
+		role.AuthorizerAdapter{Registry: role.NewRegistry(s.Store(g, "roles"))},
+		rolebinding.AuthorizerAdapter{Registry: rolebinding.NewRegistry(s.Store(g, "rolebindings"))},
+		clusterrole.AuthorizerAdapter{Registry: clusterrole.NewRegistry(s.Store(g, "clusterroles"))},
+		clusterrolebinding.AuthorizerAdapter{Registry: clusterrolebinding.NewRegistry(s.Store(g, "clusterrolebindings"))},
+	)
+}
+
+// The four RBAC kinds refuse to give away rights the requester does not have.
+
+func wrapRoles(e Endpoint, s *Set) rest.Storage {
+	return rolepolicy.NewStorage(e, s.Deps.Authorizer, s.Rules())
+}
+
+func wrapRoleBindings(e Endpoint, s *Set) rest.Storage {
+	return rolebindingpolicy.NewStorage(e, s.Deps.Authorizer, s.Rules())
+}
+
+func wrapClusterRoles(e Endpoint, s *Set) rest.Storage {
+	return clusterrolepolicy.NewStorage(e, s.Deps.Authorizer, s.Rules())
+}
+
+func wrapClusterRoleBindings(e Endpoint, s *Set) rest.Storage {
+	return clusterrolebindingpolicy.NewStorage(e, s.Deps.Authorizer, s.Rules())
+}

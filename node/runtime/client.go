@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	containerd "github.com/containerd/containerd/v2/client"
@@ -140,7 +141,8 @@ type Image struct {
 	Bytes  int64 // compressed content
 }
 
-// List returns the images by name; digest-only references are left out.
+// List returns the images by name; the references that CRI keeps by identity
+// are left out.
 func List(ctx context.Context, socket string) ([]Image, error) {
 	client, err := connect(socket)
 	if err != nil {
@@ -154,7 +156,7 @@ func List(ctx context.Context, socket string) ([]Image, error) {
 	}
 	var out []Image
 	for _, img := range found {
-		if img.Name() == img.Target().Digest.String() {
+		if strings.HasPrefix(img.Name(), "sha256:") {
 			continue
 		}
 		size, err := img.Size(ctx)

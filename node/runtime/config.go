@@ -69,14 +69,15 @@ func (c Config) rootDir() string    { return filepath.Join(c.DataDir, "container
 
 // tomlTemplate leaves out every plugin that CRI on overlayfs does not use: each
 // costs start-up time and memory on every node.
-var tomlTemplate = template.Must(template.New("containerd.toml").Parse(`version = 3
+var tomlTemplate = template.Must(template.New("containerd.toml").Parse(`version = 4
+imports = []
 root = {{printf "%q" .Root}}
 state = {{printf "%q" .State}}
 disabled_plugins = [
   "io.containerd.differ.v1.erofs",
   "io.containerd.image-verifier.v1.bindir",
   "io.containerd.internal.v1.opt",
-  "io.containerd.internal.v1.restart",
+  "io.containerd.monitor.container.v1.restart",
   "io.containerd.internal.v1.tracing",
   "io.containerd.mount-handler.v1.erofs",
   "io.containerd.nri.v1.nri",
@@ -86,8 +87,10 @@ disabled_plugins = [
   "io.containerd.tracing.processor.v1.otlp",
 ]
 
-[grpc]
+[plugins."io.containerd.server.v1.grpc"]
   address = {{printf "%q" .Socket}}
+[plugins."io.containerd.server.v1.ttrpc"]
+  address = {{printf "%q" (print .Socket ".ttrpc")}}
 
 [debug]
   level = "warn"

@@ -1,0 +1,177 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/initializer"
+	admissionmetrics "k8s.io/apiserver/pkg/admission/metrics"
+	"k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle"
+	mutatingpolicy "k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
+	validatingpolicy "k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
+	webhookinit "k8s.io/apiserver/pkg/admission/plugin/webhook/initializer"
+	mutatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
+	validatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/util/compatibility"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/apiserver/pkg/util/proxy"
+	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/rest"
+	quotainstall "k8s.io/kubernetes/pkg/quota/v1/install"
+	"k8s.io/kubernetes/plugin/pkg/admission/certificates/approval"
+	"k8s.io/kubernetes/plugin/pkg/admission/certificates/ctbattest"
+	"k8s.io/kubernetes/plugin/pkg/admission/certificates/signing"
+	"k8s.io/kubernetes/plugin/pkg/admission/certificates/subjectrestriction"
+	"k8s.io/kubernetes/plugin/pkg/admission/defaulttolerationseconds"
+	"k8s.io/kubernetes/plugin/pkg/admission/limitranger"
+	"k8s.io/kubernetes/plugin/pkg/admission/network/defaultingressclass"
+	"k8s.io/kubernetes/plugin/pkg/admission/noderestriction"
+	"k8s.io/kubernetes/plugin/pkg/admission/nodetaint"
+	"k8s.io/kubernetes/plugin/pkg/admission/podresize"
+	"k8s.io/kubernetes/plugin/pkg/admission/podtopologylabels"
+	"k8s.io/kubernetes/plugin/pkg/admission/priority"
+	"k8s.io/kubernetes/plugin/pkg/admission/runtimeclass"
+	"k8s.io/kubernetes/plugin/pkg/admission/security/podsecurity"
+	"k8s.io/kubernetes/plugin/pkg/admission/serviceaccount"
+	"k8s.io/kubernetes/plugin/pkg/admission/storage/persistentvolume/resize"
+	"k8s.io/kubernetes/plugin/pkg/admission/storage/storageclass/setdefault"
+	"k8s.io/kubernetes/plugin/pkg/admission/storage/storageobjectinuseprotection"
+
+	"github.com/balsahq/balsa/control/auth/live"
+)
+
+// Config names what plugins need.
+type Config struct {
+	Live *live.Store
+	// Client writes quota status and looks up what live does not answer.
+	Client kubernetes.Interface
+	// Dynamic and RESTMapper serve admission policies with parameters.
+	Dynamic    dynamic.Interface
+	RESTMapper meta.RESTMapper
+	Authorizer authorizer.Authorizer
+	// Loopback is how a webhook that names the kubernetes Service is called; nil leaves such webhooks without credentials.
+	Loopback *rest.Config
+	// Enabled tells which resources are served, so that quota does not ask for others; nil means all.
+	Enabled func(schema.GroupVersionResource) bool
+}
+
+// Validate reports every fault at once.
+func (c Config) Validate() error {
+	var errs []error
+	for name, missing := range map[string]bool{"Live": c.Live == nil, "Client": c.Client == nil, "Authorizer": c.Authorizer == nil} {
+		if missing {
+			errs = append(errs, fmt.Errorf("admission: %s must be set", name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// order is the chain; see the package doc.
+var order = []string{
+	lifecycle.PluginName, limitranger.PluginName, serviceaccount.PluginName, noderestriction.PluginName, nodetaint.PluginName,
+	podsecurity.PluginName, priority.PluginName, defaulttolerationseconds.PluginName, setdefault.PluginName,
+	storageobjectinuseprotection.PluginName, resize.PluginName, runtimeclass.PluginName, approval.PluginName, signing.PluginName,
+	ctbattest.PluginName, subjectrestriction.PluginName, defaultingressclass.PluginName, podtopologylabels.PluginName,
+	podresize.PluginName, mutatingpolicy.PluginName, mutatingwebhook.PluginName, validatingpolicy.PluginName,
+	validatingwebhook.PluginName, resourcequota.PluginName,
+}
+
+// Chain is what the API server is given.
+type Chain struct {
+	admission.Interface
+	stop context.CancelFunc
+}
+
+// Stop ends what plugins started. The chain must not be asked any more.
+func (c *Chain) Stop() { c.stop() }
+
+// New builds the chain. It starts nothing; what plugins start when they are first needed ends with Stop.
+func New(cfg Config) (*Chain, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	b := &builder{cfg: cfg, ctx: ctx, factory: live.NewFactory(cfg.Live, informers.NewSharedInformerFactory(cfg.Client, 0))}
+	chain, err := b.build()
+	if err != nil {
+		stop()
+		return nil, fmt.Errorf("admission: %w", err)
+	}
+	return &Chain{Interface: admissionmetrics.WithStepMetrics(chain), stop: stop}, nil
+}
+
+type builder struct {
+	cfg     Config
+	ctx     context.Context // the life of what plugins start; ended by Chain.Stop
+	factory *live.Factory
+}
+
+func (b *builder) build() (admission.Interface, error) {
+	plugins := admission.NewPlugins()
+	for _, register := range []func(*admission.Plugins){
+		lifecycle.Register, limitranger.Register, serviceaccount.Register, noderestriction.Register, nodetaint.Register, podsecurity.Register,
+		priority.Register, defaulttolerationseconds.Register, setdefault.Register, storageobjectinuseprotection.Register, resize.Register,
+		runtimeclass.Register, approval.Register, signing.Register, ctbattest.Register, subjectrestriction.Register,
+		defaultingressclass.Register, podtopologylabels.Register, podresize.Register, resourcequota.Register,
+	} {
+		register(plugins)
+	}
+	init, err := b.initializers()
+	if err != nil {
+		return nil, err
+	}
+	b.registerLazy(plugins, init)
+	return plugins.NewFromPlugins(order, noConfig{}, init, admission.Decorators{admission.DecoratorFunc(admissionmetrics.WithControllerMetrics)})
+}
+
+func (b *builder) initializers() (admission.PluginInitializers, error) {
+	quota, err := quotainstall.NewQuotaConfigurationForAdmission(b.factory, served(b.cfg.Enabled))
+	if err != nil {
+		return nil, fmt.Errorf("quota evaluators: %w", err)
+	}
+	resolver := webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, b.cfg.Loopback, nil)
+	return admission.PluginInitializers{
+		webhookinit.NewPluginInitializer(resolver, b.services()),
+		initializer.New(b.cfg.Client, b.cfg.Dynamic, b.factory, b.cfg.Authorizer, utilfeature.DefaultFeatureGate,
+			compatibility.DefaultBuildEffectiveVersion(), b.ctx.Done(), b.cfg.RESTMapper),
+		quotaInitializer{quota},
+	}, nil
+}
+
+// serviceResolver finds the cluster IP of a Service a webhook names.
+type serviceResolver struct{ lister corelisters.ServiceLister }
+
+func (b *builder) services() serviceResolver {
+	return serviceResolver{corelisters.NewServiceLister(b.cfg.Live.Fresh(schema.GroupResource{Resource: "services"}))}
+}
+
+func (s serviceResolver) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
+	return proxy.ResolveCluster(s.lister, namespace, name, port)
+}
+
+// served is a storage.APIResourceConfigSource. Resource claims are left out: their evaluator needs informers that
+// would have to run from the start.
+type served func(schema.GroupVersionResource) bool
+
+func (s served) ResourceEnabled(gvr schema.GroupVersionResource) bool {
+	return gvr.Group != "resource.k8s.io" && (s == nil || s(gvr))
+}
+
+func (s served) AnyResourceForGroupEnabled(group string) bool { return group != "resource.k8s.io" }
+
+// noConfig gives every plugin its defaults.
+type noConfig struct{}
+
+func (noConfig) ConfigFor(string) (io.Reader, error) { return nil, nil }

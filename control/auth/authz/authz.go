@@ -1,0 +1,108 @@
+package authz
+
+import (
+	"context"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/authorization/union"
+	rbacvalidation "k8s.io/kubernetes/pkg/registry/rbac/validation"
+	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac"
+
+	"github.com/balsahq/balsa/control/auth/live"
+)
+
+// Authorizers are the views on one decision.
+type Authorizers struct {
+	// Authorizer decides requests.
+	Authorizer authorizer.Authorizer
+	// RuleResolver lists what a user may do, for SelfSubjectRulesReview.
+	RuleResolver authorizer.RuleResolver
+	// Rules resolves role references, for the escalation checks on RBAC objects.
+	Rules rbacvalidation.AuthorizationRuleResolver
+}
+
+// New builds the chain over the store.
+func New(store *live.Store) *Authorizers {
+	src := rbacSource{
+		roles:           store.Kept(rbacResource("roles")),
+		roleBindings:    store.Kept(rbacResource("rolebindings")),
+		clusterRoles:    store.Kept(rbacResource("clusterroles")),
+		clusterBindings: store.Kept(rbacResource("clusterrolebindings")),
+	}
+	role := rbac.New(src, src, src, src)
+	node := NewNode(store)
+	masters := authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)
+	return &Authorizers{
+		Authorizer:   union.New(masters, node, role),
+		RuleResolver: union.NewRuleResolvers(masterRules{}, node, role),
+		Rules:        rbacvalidation.NewDefaultRuleResolver(src, src, src, src),
+	}
+}
+
+func rbacResource(name string) schema.GroupResource {
+	return schema.GroupResource{Group: rbacv1.GroupName, Resource: name}
+}
+
+// masterRules lists everything for members of system:masters.
+type masterRules struct{}
+
+func (masterRules) RulesFor(_ context.Context, u user.Info, _ string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+	for _, g := range u.GetGroups() {
+		if g == user.SystemPrivilegedGroup {
+			all := []string{"*"}
+			return []authorizer.ResourceRuleInfo{&authorizer.DefaultResourceRuleInfo{Verbs: all, APIGroups: all, Resources: all}},
+				[]authorizer.NonResourceRuleInfo{&authorizer.DefaultNonResourceRuleInfo{Verbs: all, NonResourceURLs: all}}, false, nil
+		}
+	}
+	return nil, nil, false, nil
+}
+
+// rbacSource reads the four RBAC kinds. What it returns is shared and read-only.
+type rbacSource struct {
+	roles, roleBindings, clusterRoles, clusterBindings *live.Indexer
+}
+
+func (s rbacSource) GetRole(_ context.Context, namespace, name string) (*rbacv1.Role, error) {
+	return get[rbacv1.Role](s.roles, namespace+"/"+name, rbacResource("roles"), name)
+}
+
+func (s rbacSource) GetClusterRole(_ context.Context, name string) (*rbacv1.ClusterRole, error) {
+	return get[rbacv1.ClusterRole](s.clusterRoles, name, rbacResource("clusterroles"), name)
+}
+
+func (s rbacSource) ListRoleBindings(_ context.Context, namespace string) ([]*rbacv1.RoleBinding, error) {
+	return list[rbacv1.RoleBinding](s.roleBindings, namespace)
+}
+
+func (s rbacSource) ListClusterRoleBindings(context.Context) ([]*rbacv1.ClusterRoleBinding, error) {
+	return list[rbacv1.ClusterRoleBinding](s.clusterBindings, "")
+}
+
+func get[T any](i *live.Indexer, key string, gr schema.GroupResource, name string) (*T, error) {
+	obj, ok, err := i.GetByKey(key)
+	if err != nil {
+		return nil, err
+	}
+	t, is := obj.(*T)
+	if !ok || !is {
+		return nil, apierrors.NewNotFound(gr, name)
+	}
+	return t, nil
+}
+
+func list[T any](i *live.Indexer, namespace string) ([]*T, error) {
+	var out []*T
+	err := i.Each(namespace, func(obj runtime.Object) bool {
+		if t, ok := obj.(any).(*T); ok {
+			out = append(out, t)
+		}
+		return true
+	})
+	return out, err
+}

@@ -1,0 +1,214 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/component-helpers/auth/rbac/reconciliation"
+	scheduling "k8s.io/kubernetes/pkg/apis/scheduling/v1"
+	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
+)
+
+// SystemNamespaces exist in every cluster and cannot be deleted.
+var SystemNamespaces = []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}
+
+// parallel bounds the writes in flight; the store groups them.
+const parallel = 48
+
+// Policy is upstream's RBAC data for an empty cluster. ClusterRoles that aggregate others carry their rules already.
+type Policy struct {
+	ClusterRoles        []rbacv1.ClusterRole
+	ClusterRoleBindings []rbacv1.ClusterRoleBinding
+	Roles               []rbacv1.Role
+	RoleBindings        []rbacv1.RoleBinding
+}
+
+// Default returns upstream's policy, each object with its namespace.
+func Default() Policy {
+	p := Policy{
+		ClusterRoles:        append(bootstrappolicy.ClusterRoles(), bootstrappolicy.ControllerRoles()...),
+		ClusterRoleBindings: append(bootstrappolicy.ClusterRoleBindings(), bootstrappolicy.ControllerRoleBindings()...),
+	}
+	for ns, roles := range bootstrappolicy.NamespaceRoles() {
+		for _, r := range roles {
+			r.Namespace = ns
+			p.Roles = append(p.Roles, r)
+		}
+	}
+	for ns, bindings := range bootstrappolicy.NamespaceRoleBindings() {
+		for _, b := range bindings {
+			b.Namespace = ns
+			p.RoleBindings = append(p.RoleBindings, b)
+		}
+	}
+	aggregate(p.ClusterRoles)
+	return p
+}
+
+// aggregate fills the rules of aggregating roles from the others, until nothing changes (edit is part of admin).
+func aggregate(roles []rbacv1.ClusterRole) {
+	for range 3 {
+		for i := range roles {
+			if roles[i].AggregationRule != nil {
+				roles[i].Rules = aggregated(roles[i], roles)
+			}
+		}
+	}
+}
+
+func aggregated(of rbacv1.ClusterRole, roles []rbacv1.ClusterRole) []rbacv1.PolicyRule {
+	var rules []rbacv1.PolicyRule
+	have := map[string]bool{}
+	for _, s := range of.AggregationRule.ClusterRoleSelectors {
+		sel, err := metav1.LabelSelectorAsSelector(&s)
+		if err != nil {
+			continue // upstream's constants are well-formed; a test holds that
+		}
+		for _, r := range roles {
+			if r.Name == of.Name || !sel.Matches(labels.Set(r.Labels)) {
+				continue
+			}
+			for _, rule := range r.Rules {
+				if key := rule.String(); !have[key] {
+					have[key] = true
+					rules = append(rules, rule)
+				}
+			}
+		}
+	}
+	return rules
+}
+
+// Ensure makes what is missing and repairs what differs. It fails when an object could not be written; the others
+// are written all the same, and Ensure may be called again.
+func Ensure(ctx context.Context, client kubernetes.Interface) error {
+	if err := ensureNamespaces(ctx, client); err != nil {
+		return err
+	}
+	var g errgroup.Group
+	g.Go(func() error { return EnsureRBAC(ctx, client, Default()) })
+	g.Go(func() error { return ensurePriorityClasses(ctx, client) })
+	return g.Wait()
+}
+
+func ensureNamespaces(ctx context.Context, client kubernetes.Interface) error {
+	have, err := client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("bootstrap: list namespaces: %w", err)
+	}
+	exists := map[string]bool{}
+	for _, n := range have.Items {
+		exists[n.Name] = true
+	}
+	var w writes
+	for _, name := range SystemNamespaces {
+		if !exists[name] {
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+			w.add("namespace "+name, func() error {
+				_, err := client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{})
+				return err
+			})
+		}
+	}
+	return w.run()
+}
+
+func ensurePriorityClasses(ctx context.Context, client kubernetes.Interface) error {
+	have, err := client.SchedulingV1().PriorityClasses().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("bootstrap: list priority classes: %w", err)
+	}
+	exists := map[string]bool{}
+	for _, n := range have.Items {
+		exists[n.Name] = true
+	}
+	var w writes
+	for _, pc := range scheduling.SystemPriorityClasses() {
+		if !exists[pc.Name] {
+			w.add("priority class "+pc.Name, func() error {
+				_, err := client.SchedulingV1().PriorityClasses().Create(ctx, (*schedulingv1.PriorityClass)(pc), metav1.CreateOptions{})
+				return err
+			})
+		}
+	}
+	return w.run()
+}
+
+// EnsureRBAC reconciles one policy.
+func EnsureRBAC(ctx context.Context, client kubernetes.Interface, p Policy) error {
+	have, err := readAll(ctx, client)
+	if err != nil {
+		return err
+	}
+	var w writes
+	for i := range p.ClusterRoles {
+		owner := reconciliation.ClusterRoleRuleOwner{ClusterRole: &p.ClusterRoles[i]}
+		w.add("clusterrole "+p.ClusterRoles[i].Name, roleWrite(owner, clusterRoles{ctx, client, have}))
+	}
+	for i := range p.Roles {
+		owner := reconciliation.RoleRuleOwner{Role: &p.Roles[i]}
+		w.add("role "+p.Roles[i].Namespace+"/"+p.Roles[i].Name, roleWrite(owner, roles{ctx, client, have}))
+	}
+	for i := range p.ClusterRoleBindings {
+		b := reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: &p.ClusterRoleBindings[i]}
+		w.add("clusterrolebinding "+b.GetName(), bindingWrite(b, clusterBindings{ctx, client, have}))
+	}
+	for i := range p.RoleBindings {
+		b := reconciliation.RoleBindingAdapter{RoleBinding: &p.RoleBindings[i]}
+		w.add("rolebinding "+b.GetNamespace()+"/"+b.GetName(), bindingWrite(b, bindings{ctx, client, have}))
+	}
+	return w.run()
+}
+
+func roleWrite(owner reconciliation.RuleOwner, m reconciliation.RuleOwnerModifier) func() error {
+	return func() error {
+		o := reconciliation.ReconcileRoleOptions{Role: owner, Client: m, Confirm: true}
+		_, err := o.Run()
+		return err
+	}
+}
+
+func bindingWrite(b reconciliation.RoleBinding, m reconciliation.RoleBindingModifier) func() error {
+	return func() error {
+		o := reconciliation.ReconcileRoleBindingOptions{RoleBinding: b, Client: m, Confirm: true}
+		_, err := o.Run()
+		return err
+	}
+}
+
+// writes runs independent writes in parallel and joins their errors. One that exists already was written by somebody
+// else meanwhile, which is as good.
+type writes struct {
+	names []string
+	fns   []func() error
+}
+
+func (w *writes) add(name string, fn func() error) {
+	w.names = append(w.names, name)
+	w.fns = append(w.fns, fn)
+}
+
+func (w *writes) run() error {
+	errs := make([]error, len(w.fns))
+	var g errgroup.Group
+	g.SetLimit(parallel)
+	for i, fn := range w.fns {
+		g.Go(func() error {
+			if err := fn(); err != nil && !apierrors.IsAlreadyExists(err) {
+				errs[i] = fmt.Errorf("bootstrap: %s: %w", w.names[i], err)
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // the functions return nil; their errors are in errs
+	return errors.Join(errs...)
+}

@@ -1,0 +1,183 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"sync"
+	"weak"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/conversion"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/klog/v2"
+
+	"github.com/balsahq/balsa/raftstore"
+)
+
+// decodeLocks is how many events can be decoded at once by one reader; the
+// watchers of one event wait for the first of them.
+const decodeLocks = 32
+
+// reader turns stored bytes into objects.
+type reader struct {
+	codec       runtime.Codec
+	transformer value.Transformer
+	versioner   storage.Versioner
+	memos       *Memos
+	locks       [decodeLocks]sync.Mutex
+}
+
+func newReader(codec runtime.Codec, transformer value.Transformer, memos *Memos) *reader {
+	return &reader{codec: codec, transformer: transformer, versioner: storage.APIObjectVersioner{}, memos: memos}
+}
+
+// authenticated binds encrypted bytes to the key they are stored under
+// (value.Context): moved to another key they cannot be read.
+type authenticated string
+
+// AuthenticatedData implements value.Context.
+func (a authenticated) AuthenticatedData() []byte { return []byte(a) }
+
+// plain undoes the transformation. stale means that the bytes should be
+// written again, for example under a newer encryption key. The bytes are
+// read-only.
+func (r *reader) plain(ctx context.Context, kv *raftstore.KeyValue) (data []byte, stale bool, err error) {
+	data, stale, err = r.transformer.TransformFromStorage(ctx, kv.Value, authenticated(kv.Key))
+	if err != nil {
+		return nil, false, &corruptError{key: kv.Key, revision: kv.ModRevision, transform: true, err: err}
+	}
+	return data, stale, nil
+}
+
+// into decodes data into out and sets its resourceVersion.
+func (r *reader) into(data []byte, out runtime.Object, rev int64) error {
+	if _, err := conversion.EnforcePtr(out); err != nil {
+		return fmt.Errorf("unable to convert output object to pointer: %w", err)
+	}
+	if _, _, err := r.codec.Decode(data, nil, out); err != nil {
+		return err
+	}
+	r.version(out, rev)
+	return nil
+}
+
+// version sets the resourceVersion. An object that cannot carry one is still
+// an object.
+func (r *reader) version(obj runtime.Object, rev int64) {
+	if err := r.versioner.UpdateObject(obj, uint64(rev)); err != nil {
+		klog.ErrorS(err, "Failed to set the resource version of an object", "type", fmt.Sprintf("%T", obj))
+	}
+}
+
+// recall returns what is kept of kv in decoded form, nil if nothing is.
+func (r *reader) recall(kv *raftstore.KeyValue) *decoded {
+	m, ok := kv.Memo().(*memo)
+	if !ok || m.owner != r {
+		return nil
+	}
+	d := m.ref.Value()
+	if d != nil {
+		d.used.Store(true)
+	}
+	return d
+}
+
+// remember keeps d beside kv for as long as Memos or a watcher holds it.
+func (r *reader) remember(kv *raftstore.KeyValue, d *decoded) {
+	kv.SetMemo(&memo{owner: r, ref: weak.Make(d)})
+	r.memos.keep(d)
+}
+
+// shared returns kv decoded, to be read only, and keeps it for others who will
+// ask soon.
+func (r *reader) shared(ctx context.Context, kv *raftstore.KeyValue) (*decoded, error) {
+	if d := r.recall(kv); d != nil {
+		return d, nil
+	}
+	lock := &r.locks[uint64(kv.ModRevision)%decodeLocks]
+	lock.Lock()
+	defer lock.Unlock()
+	if d := r.recall(kv); d != nil {
+		return d, nil
+	}
+	d, err := r.fresh(ctx, kv, kv.ModRevision)
+	if err != nil {
+		return nil, err
+	}
+	r.remember(kv, d)
+	return d, nil
+}
+
+// fresh decodes kv and gives the object the resourceVersion rev.
+func (r *reader) fresh(ctx context.Context, kv *raftstore.KeyValue, rev int64) (*decoded, error) {
+	data, _, err := r.plain(ctx, kv)
+	if err != nil {
+		return nil, err
+	}
+	obj, err := runtime.Decode(r.codec, data)
+	if err != nil {
+		return nil, &corruptError{key: kv.Key, revision: kv.ModRevision, err: err}
+	}
+	r.version(obj, rev)
+	return &decoded{obj: obj, size: len(data)}, nil
+}
+
+// fill sets out, which becomes the caller's, to what kv holds.
+func (r *reader) fill(ctx context.Context, kv *raftstore.KeyValue, out runtime.Object) error {
+	if d := r.recall(kv); d != nil && fits(d.obj, out) {
+		assign(out, d.obj.DeepCopyObject())
+		return nil
+	}
+	data, _, err := r.plain(ctx, kv)
+	if err != nil {
+		return err
+	}
+	return r.decode(kv.Key, data, out, kv.ModRevision)
+}
+
+// decode is into with an error that says which key could not be read.
+func (r *reader) decode(key string, data []byte, out runtime.Object, rev int64) error {
+	if err := r.into(data, out, rev); err != nil {
+		return &corruptError{key: key, revision: rev, err: err}
+	}
+	return nil
+}
+
+// withVersion returns d's object with another resourceVersion, as the last
+// state of a deleted object has. What lies below the top level stays shared,
+// except in an unstructured object, where the version does too.
+func (r *reader) withVersion(d *decoded, rev int64) *decoded {
+	var obj runtime.Object
+	if _, ok := d.obj.(runtime.Unstructured); ok {
+		obj = d.obj.DeepCopyObject()
+	} else {
+		v := reflect.New(reflect.TypeOf(d.obj).Elem())
+		v.Elem().Set(reflect.ValueOf(d.obj).Elem())
+		obj = v.Interface().(runtime.Object)
+	}
+	r.version(obj, rev)
+	return &decoded{obj: obj, size: d.size}
+}
+
+// fits reports whether decoding into out would have given what obj is. An
+// unstructured target may ask for a version of its own.
+func fits(obj, out runtime.Object) bool {
+	if reflect.TypeOf(obj) != reflect.TypeOf(out) {
+		return false
+	}
+	want, ok := out.(*unstructured.Unstructured)
+	if !ok {
+		return true
+	}
+	have := obj.(*unstructured.Unstructured)
+	return (want.GetAPIVersion() == "" || want.GetAPIVersion() == have.GetAPIVersion()) &&
+		(want.GetKind() == "" || want.GetKind() == have.GetKind())
+}
+
+// assign sets *out to *obj; both are pointers to the same type.
+func assign(out, obj runtime.Object) {
+	reflect.ValueOf(out).Elem().Set(reflect.ValueOf(obj).Elem())
+}

@@ -1,0 +1,46 @@
+// Package storage owns how Kubernetes objects live in the store: it is
+// k8s.io/apiserver's storage.Interface on a raftstore.Store.
+//
+//	registry ──Create, Update, Delete──► encode ─► transform ─► one Txn ─┐
+//	   ▲                                                                 ▼
+//	   │                                                            raftstore
+//	   │           ┌── View (immutable root): Get, GetList ◄─────────────┤
+//	   └─ objects ◄┤   decode once, late; Memos keep the hot ones        │
+//	               └── Watcher (pull cursor): Watch ◄────────────────────┘
+//
+// # Reads
+//
+// There is no watch cache: a list walks an immutable root of the store and a
+// watch is a cursor on the store's ring. A read with resourceVersion "" sees
+// every write acknowledged before it (Store.Barrier); one with "0" or an older
+// version is answered from what this server has applied.
+//
+// # What is decoded, and how long it is kept
+//
+// The state is the encoded bytes. A watch event is decoded by the first watcher
+// that needs it and shared by the others, as is its encoding on the wire
+// (sharedObject). The slot at the KeyValue holds only a weak pointer; Memos
+// keeps the most recently used decoded objects alive within a fixed budget, so
+// memory does not grow with the number of objects (decoded, they cost five to
+// seven times their bytes). Lists use what is kept and keep a bounded part of
+// what they decoded. A Get uses what is kept but adds nothing: it would pay for
+// a decoding and for a copy. Nothing shared is ever handed out to be changed:
+// Get and GuaranteedUpdate hand out deep copies, list items share what lies
+// below their top level (as upstream's cacher does), watchers get a
+// sharedObject.
+//
+// # Writes
+//
+// Every write is one Txn: the compare on the key's mod revision, the compare of
+// a fence (WithFence), the compares and operations of Extras (WithExtras). Its
+// failure branch reads the compared keys back, so that the error can say which
+// compare failed without a second round.
+//
+// # Goroutines and locks
+//
+// A watch has one goroutine, which ends with its context, Stop or an error.
+// Nothing else runs. Locks: store.mu (progress watchers), leases.mu, Memos.mu,
+// decoded.mu and the decode locks of a reader. Only a decode lock is held while
+// another lock is taken, and no lock is held while a store call is made, except
+// leases.mu while a lease is granted.
+package storage

@@ -1,0 +1,273 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/conversion"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/storage"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+
+	"github.com/balsahq/balsa/raftstore"
+)
+
+const (
+	// maxCorrupt is how many unreadable objects one list names.
+	maxCorrupt = 100
+	// listGrowth bounds what a filtered list reserves before it knows how much
+	// passes.
+	listGrowth = 2048
+)
+
+// GetList implements storage.Interface. Items share what lies below their top
+// level with other readers: a caller may set fields of an item, not change what
+// those point to.
+func (s *store) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
+	prefix, err := s.key(key, opts.Recursive)
+	if err != nil {
+		return err
+	}
+	items, err := meta.GetItemsPtr(listObj)
+	if err != nil {
+		return err
+	}
+	slice, err := conversion.EnforcePtr(items)
+	if err != nil || slice.Kind() != reflect.Slice {
+		return fmt.Errorf("need ptr to slice: %v", err)
+	}
+	view, start, err := s.listView(ctx, prefix, opts)
+	if err != nil {
+		return err
+	}
+	p := &page{s: s, ctx: ctx, opts: opts, items: slice, newItem: newItem(listObj, slice), keep: s.Memos.listShare()}
+	if err := p.fill(view, prefix, start); err != nil {
+		return err
+	}
+	total := int64(0)
+	if p.more && opts.Predicate.Empty() {
+		total = int64(view.Count(start, raftstore.PrefixEnd(prefix)))
+	}
+	token, remaining, err := storage.PrepareContinueToken(p.last, prefix, view.Revision(), total, p.more, opts)
+	if err != nil {
+		return err
+	}
+	if err := s.versioner.UpdateList(listObj, uint64(view.Revision()), token, remaining); err != nil {
+		return err
+	}
+	opts.Predicate.SetShardInfoOnList(listObj)
+	return nil
+}
+
+// listView returns the state to list and the key to start from.
+func (s *store) listView(ctx context.Context, prefix string, opts storage.ListOptions) (*raftstore.View, string, error) {
+	rev, start, err := storage.ValidateListOptions(prefix, s.versioner, opts)
+	if err != nil {
+		return nil, "", err
+	}
+	resourceVersion := opts.ResourceVersion
+	if start == "" {
+		start = prefix
+	} else if rev == 0 {
+		resourceVersion = "" // an inconsistent continue: go on with the newest state
+	}
+	if rev == 0 {
+		v, err := s.view(ctx, resourceVersion)
+		return v, start, err
+	}
+	v, err := s.viewAt(ctx, rev)
+	if errors.Is(err, raftstore.ErrCompacted) {
+		return nil, "", expiredList(start, prefix, opts)
+	}
+	return v, start, storeError(err)
+}
+
+// expiredList is the 410 of a list whose revision is gone. Where it was a
+// continuation it offers a token that goes on from there with newer state.
+func expiredList(start, prefix string, opts storage.ListOptions) error {
+	if opts.Predicate.Continue == "" {
+		return apierrors.NewResourceExpired(listExpired)
+	}
+	token, err := storage.EncodeContinue(start, prefix, -1)
+	if err != nil {
+		return apierrors.NewResourceExpired(continueExpired + ".")
+	}
+	expired := apierrors.NewResourceExpired(continueInconsistent)
+	expired.ErrStatus.ListMeta.Continue = token
+	return expired
+}
+
+// newItem returns how to make an element of the list. Elements of an
+// unstructured list take over its apiVersion, which says what to decode to.
+func newItem(listObj runtime.Object, slice reflect.Value) func() runtime.Object {
+	if u, ok := listObj.(*unstructured.UnstructuredList); ok && u.GetAPIVersion() != "" {
+		version := u.GetAPIVersion()
+		return func() runtime.Object {
+			return &unstructured.Unstructured{Object: map[string]any{"apiVersion": version}}
+		}
+	}
+	elem := slice.Type().Elem()
+	return func() runtime.Object { return reflect.New(elem).Interface().(runtime.Object) }
+}
+
+// page is one list while it is filled.
+type page struct {
+	s       *store
+	ctx     context.Context
+	opts    storage.ListOptions
+	items   reflect.Value // the slice to append to
+	newItem func() runtime.Object
+	keep    int // encoded bytes this list may still add to Memos
+
+	last    string // the last key looked at
+	more    bool   // there are keys after last
+	corrupt []error
+	err     error
+}
+
+// fill appends what matches of [start, end of prefix), up to the limit.
+func (p *page) fill(view *raftstore.View, prefix, start string) error {
+	if !p.opts.Recursive {
+		if kv := view.Get(prefix); kv != nil {
+			p.add(kv)
+		}
+	} else {
+		p.reserve(view, prefix, start)
+		view.Ascend(start, raftstore.PrefixEnd(prefix), p.add)
+	}
+	if p.err != nil {
+		return p.err
+	}
+	if len(p.corrupt) > 0 {
+		return corruptList(p.s.GroupResource, p.corrupt)
+	}
+	if p.items.IsNil() {
+		p.items.Set(reflect.MakeSlice(p.items.Type(), 0, 0))
+	}
+	return nil
+}
+
+// reserve makes room for what the page will hold, when that is known, so that
+// a long list is not copied while it grows.
+func (p *page) reserve(view *raftstore.View, prefix, start string) {
+	n := view.Count(start, raftstore.PrefixEnd(prefix))
+	if limit := p.opts.Predicate.Limit; limit > 0 {
+		n = int(min(int64(n), limit))
+	}
+	if !p.opts.Predicate.Empty() {
+		n = min(n, listGrowth)
+	}
+	if n > p.items.Cap() {
+		p.items.Set(reflect.MakeSlice(p.items.Type(), 0, n))
+	}
+}
+
+// add looks at one object; false ends the walk.
+func (p *page) add(kv *raftstore.KeyValue) bool {
+	if limit := p.opts.Predicate.Limit; limit > 0 && int64(p.items.Len()) >= limit {
+		p.more = true
+		return false
+	}
+	p.last = kv.Key
+	if p.ctx.Err() != nil {
+		p.err = storage.NewTimeoutError(kv.Key, "request did not complete within requested timeout")
+		return false
+	}
+	obj, err := p.object(kv)
+	if err != nil {
+		return p.unreadable(kv.Key, err)
+	}
+	// An object whose attributes cannot be had matches nothing.
+	if ok, err := p.opts.Predicate.Matches(obj); err == nil && ok {
+		p.items.Set(reflect.Append(p.items, reflect.ValueOf(obj).Elem()))
+	}
+	return true
+}
+
+// object returns kv as an object of the list's element type.
+func (p *page) object(kv *raftstore.KeyValue) (runtime.Object, error) {
+	item := p.newItem()
+	if d := p.s.reader.recall(kv); d != nil && fits(d.obj, item) {
+		return d.obj, nil
+	}
+	data, _, err := p.s.reader.plain(p.ctx, kv)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.s.reader.decode(kv.Key, data, item, kv.ModRevision); err != nil {
+		return nil, err
+	}
+	if p.keep >= len(data) && p.s.isMemoryVersion(item) {
+		p.keep -= len(data)
+		p.s.reader.remember(kv, &decoded{obj: item, size: len(data)})
+	}
+	return item, nil
+}
+
+// isMemoryVersion reports whether obj is what decoding without a target gives,
+// so that other readers can use it too.
+func (s *store) isMemoryVersion(obj runtime.Object) bool {
+	if _, ok := obj.(runtime.Unstructured); ok || s.NewFunc == nil {
+		return false
+	}
+	return reflect.TypeOf(obj) == reflect.TypeOf(s.NewFunc())
+}
+
+// unreadable decides what an unreadable object does to the list: it ends it,
+// or is named beside others where corrupt objects can be deleted unread.
+func (p *page) unreadable(key string, err error) bool {
+	var corrupt *corruptError
+	if !unsafeDeletion() || !errors.As(err, &corrupt) {
+		if corrupt = nil; errors.As(err, &corrupt) && corrupt.transform {
+			err = fmt.Errorf("unable to transform key %q: %w", key, err)
+			p.err = storage.NewInternalError(err)
+			return false
+		}
+		p.err = readError(err)
+		return false
+	}
+	p.corrupt = append(p.corrupt, storage.NewCorruptObjError(key, corrupt))
+	return len(p.corrupt) <= maxCorrupt
+}
+
+// corruptList is the error of a list in which some objects cannot be read: it
+// names them, so that they can be deleted unread.
+func corruptList(resource schema.GroupResource, errs []error) error {
+	var causes []metav1.StatusCause
+	for i, err := range errs {
+		if i == maxCorrupt {
+			causes = append(causes, metav1.StatusCause{
+				Type: metav1.CauseTypeTooMany, Message: "too many errors, the list is truncated"})
+			break
+		}
+		var named *storage.StorageError
+		if errors.As(err, &named) {
+			causes = append(causes, metav1.StatusCause{
+				Type: metav1.CauseTypeUnexpectedServerResponse, Field: named.Key, Message: strings.TrimSpace(err.Error())})
+		}
+	}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    http.StatusInternalServerError,
+		Reason:  metav1.StatusReasonStoreReadError,
+		Message: fmt.Sprintf("failed to read one or more %s from the storage", resource),
+		Details: &metav1.StatusDetails{Group: resource.Group, Kind: resource.Resource, Name: "list", Causes: causes},
+	}}
+}
+
+// sharded reports whether the predicate selects by shard, which Empty does not
+// look at.
+func sharded(p storage.SelectionPredicate) bool {
+	return utilfeature.DefaultFeatureGate.Enabled(features.ShardedListAndWatch) &&
+		p.ShardSelector != nil && !p.ShardSelector.Empty()
+}

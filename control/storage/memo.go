@@ -1,0 +1,87 @@
+package storage
+
+import (
+	"container/list"
+	"sync"
+	"sync/atomic"
+	"weak"
+
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// DefaultMemoBytes is the encoded size of the objects whose decoded form is
+// kept by default: 16 MiB, which cost about 100 MiB decoded.
+const DefaultMemoBytes = 16 << 20
+
+// decoded is one version of an object, decoded and with its resourceVersion
+// set. obj is read-only.
+type decoded struct {
+	obj  runtime.Object
+	size int         // of the encoding, bytes
+	used atomic.Bool // since Memos last looked
+
+	mu     sync.Mutex
+	shared weak.Pointer[sharedObject] // guarded by mu
+}
+
+// share wraps the object for watchers. Watchers that hold it at the same time
+// hold the same one, and with it the encodings made so far; it goes when the
+// last of them has sent it.
+func (d *decoded) share() *sharedObject {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s := d.shared.Value(); s != nil {
+		return s
+	}
+	s := &sharedObject{source: d}
+	d.shared = weak.Make(s)
+	return s
+}
+
+// memo is what lies in a KeyValue's slot. The owner tells apart readers that
+// decode the same bytes differently, such as two served versions of one custom
+// resource.
+type memo struct {
+	owner *reader
+	ref   weak.Pointer[decoded]
+}
+
+// Memos keeps recently used decoded objects alive, up to a budget of encoded
+// bytes. When it is full the oldest goes, unless it was used since it was last
+// looked at (the clock, or second chance, rule): one large scan does not push
+// out what is in use. Methods are safe for concurrent use.
+type Memos struct {
+	budget int
+
+	mu    sync.Mutex
+	bytes int        // guarded by mu
+	queue *list.List // of *decoded, oldest first; guarded by mu
+}
+
+// NewMemos returns a Memos with a budget in encoded bytes; 0 keeps nothing.
+func NewMemos(budget int) *Memos { return &Memos{budget: budget, queue: list.New()} }
+
+// listShare is how much of the budget one list may fill with what it decodes.
+func (m *Memos) listShare() int { return m.budget / 4 }
+
+// keep holds on to d. An object larger than an eighth of the budget is not
+// kept: it would push out too many others.
+func (m *Memos) keep(d *decoded) {
+	if d.size > m.budget/8 {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.queue.PushBack(d)
+	m.bytes += d.size
+	for m.bytes > m.budget {
+		oldest := m.queue.Front()
+		o := oldest.Value.(*decoded)
+		if o.used.Swap(false) {
+			m.queue.MoveToBack(oldest)
+			continue
+		}
+		m.queue.Remove(oldest)
+		m.bytes -= o.size
+	}
+}

@@ -1,0 +1,319 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/conversion"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/balsahq/balsa/raftstore"
+)
+
+// Create implements storage.Interface.
+func (s *store) Create(ctx context.Context, key string, obj, out runtime.Object, seconds uint64) error {
+	key, err := s.key(key, false)
+	if err != nil {
+		return err
+	}
+	if version, err := s.versioner.ObjectResourceVersion(obj); err == nil && version != 0 {
+		return storage.ErrResourceVersionSetOnCreate
+	}
+	if err := s.versioner.PrepareObjectForStorage(obj); err != nil {
+		return fmt.Errorf("PrepareObjectForStorage failed: %w", err)
+	}
+	data, err := runtime.Encode(s.Codec, obj)
+	if err != nil {
+		return err
+	}
+	result, err := s.put(ctx, key, 0, data, seconds)
+	if err != nil {
+		return err
+	}
+	if result.conflict {
+		return storage.NewKeyExistsError(key, 0)
+	}
+	if out == nil {
+		return nil
+	}
+	return s.reader.into(data, out, result.revision)
+}
+
+// put writes data to key, last written at rev, with a time to live in seconds
+// (0: forever).
+func (s *store) put(ctx context.Context, key string, rev int64, data []byte, seconds uint64) (outcome, error) {
+	value, err := s.reader.transformer.TransformToStorage(ctx, data, authenticated(key))
+	if err != nil {
+		return outcome{}, storage.NewInternalError(err)
+	}
+	op := &raftstore.Op{Type: raftstore.OpPut, Key: key, Value: value}
+	for retried := false; ; retried = true {
+		if seconds != 0 {
+			if op.Lease, err = s.leases.lease(ctx, ttl(seconds)); err != nil {
+				return outcome{}, storeError(err)
+			}
+		}
+		result, err := s.commit(ctx, key, rev, op)
+		if op.Lease != 0 && !retried && errors.Is(err, raftstore.ErrLeaseNotFound) {
+			// Shared with earlier objects, it went before this write.
+			s.leases.forget(op.Lease)
+			continue
+		}
+		return result, storeError(err)
+	}
+}
+
+// state is an object as an update or a deletion starts from.
+type state struct {
+	obj  runtime.Object // the caller's to change; nil when it was not read
+	data []byte         // its encoding, nil when it does not exist
+	rev  int64          // 0: does not exist
+	// stale: the stored bytes should be rewritten even if nothing changes.
+	stale bool
+	// current: read with a barrier or in the store's answer. Without it the
+	// state is a guess good enough to write on, as the write checks it, but not
+	// to fail on.
+	current bool
+}
+
+// source says how the states of one key are read.
+type source struct {
+	s      *store
+	key    string
+	target reflect.Value // of the type to decode to
+	// absent: a key that does not exist is a zero object, not an error.
+	absent bool
+	// unread: take the revision only; for deleting what cannot be decoded.
+	unread bool
+}
+
+// first returns what to start from: the caller's suggestion, or what this
+// server has applied.
+func (f source) first(ctx context.Context, suggestion runtime.Object) (*state, error) {
+	if suggestion != nil {
+		return f.s.suggested(suggestion)
+	}
+	kv := f.s.kv.View().Get(f.key)
+	if kv == nil && !f.absent {
+		return f.newest(ctx)
+	}
+	return f.read(ctx, kv, false)
+}
+
+// newest reads the state that every acknowledged write went into.
+func (f source) newest(ctx context.Context) (*state, error) {
+	view, err := f.s.kv.Barrier(ctx)
+	if err != nil {
+		return nil, storeError(err)
+	}
+	return f.read(ctx, view.Get(f.key), true)
+}
+
+func (f source) read(ctx context.Context, kv *raftstore.KeyValue, current bool) (*state, error) {
+	st := &state{current: current}
+	if kv == nil && !f.absent {
+		return nil, storage.NewKeyNotFoundError(f.key, 0)
+	}
+	if f.unread && kv != nil {
+		st.rev, st.stale = kv.ModRevision, true
+		return st, nil
+	}
+	if u, ok := f.target.Addr().Interface().(runtime.Unstructured); ok {
+		st.obj = u.NewEmptyInstance()
+	} else {
+		st.obj = reflect.New(f.target.Type()).Interface().(runtime.Object)
+	}
+	if kv == nil {
+		return st, runtime.SetZeroValue(st.obj)
+	}
+	st.rev = kv.ModRevision
+	var err error
+	if st.data, st.stale, err = f.s.reader.plain(ctx, kv); err != nil {
+		return nil, readError(err)
+	}
+	if d := f.s.reader.recall(kv); d != nil && fits(d.obj, st.obj) {
+		assign(st.obj, d.obj.DeepCopyObject())
+		return st, nil
+	}
+	return st, f.s.reader.into(st.data, st.obj, st.rev)
+}
+
+// suggested makes a state of an object the caller has at hand.
+func (s *store) suggested(obj runtime.Object) (*state, error) {
+	rev, err := s.versioner.ObjectResourceVersion(obj)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't get resource version: %w", err)
+	}
+	// The version is not part of the encoding.
+	if err := s.versioner.PrepareObjectForStorage(obj); err != nil {
+		return nil, fmt.Errorf("PrepareObjectForStorage failed: %w", err)
+	}
+	data, err := runtime.Encode(s.Codec, obj)
+	if err != nil {
+		return nil, err
+	}
+	s.reader.version(obj, int64(rev))
+	return &state{obj: obj, data: data, rev: int64(rev)}, nil
+}
+
+// Delete implements storage.Interface.
+func (s *store) Delete(
+	ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
+	validate storage.ValidateObjectFunc, suggestion runtime.Object, opts storage.DeleteOptions,
+) error {
+	key, err := s.key(key, false)
+	if err != nil {
+		return err
+	}
+	target, err := conversion.EnforcePtr(out)
+	if err != nil {
+		return fmt.Errorf("unable to convert output object to pointer: %w", err)
+	}
+	from := source{s: s, key: key, target: target, unread: opts.IgnoreStoreReadError && unsafeDeletion()}
+	st, err := from.first(ctx, suggestion)
+	if err != nil {
+		return err
+	}
+	for {
+		err := preconditions.Check(key, st.obj)
+		if err == nil {
+			err = validate(ctx, st.obj)
+		}
+		if err != nil {
+			if st, err = from.recheck(ctx, st, err); err != nil {
+				return err
+			}
+			continue
+		}
+		result, err := s.commit(ctx, key, st.rev, &raftstore.Op{Type: raftstore.OpDelete, Key: key})
+		if err != nil {
+			return storeError(err)
+		}
+		if result.conflict {
+			if st, err = from.read(ctx, result.current, true); err != nil {
+				return err
+			}
+			continue
+		}
+		if from.unread {
+			return nil
+		}
+		return s.reader.into(st.data, out, result.revision)
+	}
+}
+
+// recheck is called when st was refused with reason. A current state stays
+// refused; otherwise it returns the newest one to try again with, provided that
+// it is another.
+func (f source) recheck(ctx context.Context, st *state, reason error) (*state, error) {
+	if st.current {
+		return nil, reason
+	}
+	newest, err := f.newest(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if newest.rev == st.rev {
+		return nil, reason
+	}
+	return newest, nil
+}
+
+// GuaranteedUpdate implements storage.Interface.
+func (s *store) GuaranteedUpdate(
+	ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
+	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, suggestion runtime.Object,
+) error {
+	key, err := s.key(key, false)
+	if err != nil {
+		return err
+	}
+	target, err := conversion.EnforcePtr(destination)
+	if err != nil {
+		return fmt.Errorf("unable to convert output object to pointer: %w", err)
+	}
+	from := source{s: s, key: key, target: target, absent: ignoreNotFound}
+	st, err := from.first(ctx, suggestion)
+	if err != nil {
+		return err
+	}
+	for {
+		updated, seconds, err := s.tryUpdate(key, st, preconditions, tryUpdate)
+		if err != nil {
+			if st, err = from.recheck(ctx, st, err); err != nil {
+				return err
+			}
+			continue
+		}
+		data, err := runtime.Encode(s.Codec, updated)
+		if err != nil {
+			return err
+		}
+		if bytes.Equal(data, st.data) && !st.stale {
+			if st, err = from.unchanged(ctx, st, destination); st == nil || err != nil {
+				return err
+			}
+			continue
+		}
+		result, err := s.put(ctx, key, st.rev, data, seconds)
+		if err != nil {
+			return err
+		}
+		if result.conflict {
+			if st, err = from.read(ctx, result.current, true); err != nil {
+				return err
+			}
+			continue
+		}
+		return s.reader.into(data, destination, result.revision)
+	}
+}
+
+// tryUpdate asks the caller what st should become, and for how many seconds.
+func (s *store) tryUpdate(key string, st *state, pre *storage.Preconditions, update storage.UpdateFunc) (runtime.Object, uint64, error) {
+	if err := pre.Check(key, st.obj); err != nil {
+		return nil, 0, err
+	}
+	updated, seconds, err := update(st.obj, storage.ResponseMeta{ResourceVersion: uint64(st.rev)})
+	if err != nil {
+		return nil, 0, err
+	}
+	if err := s.versioner.PrepareObjectForStorage(updated); err != nil {
+		return nil, 0, fmt.Errorf("PrepareObjectForStorage failed: %w", err)
+	}
+	if seconds == nil {
+		return updated, 0, nil
+	}
+	return updated, *seconds, nil
+}
+
+// unchanged ends an update of st that changes nothing: no revision is written
+// for the object, but extras are done if there are any. When the object turns
+// out to be another by now, or in need of being rewritten, it returns the state
+// to try again with.
+func (f source) unchanged(ctx context.Context, st *state, destination runtime.Object) (*state, error) {
+	data := st.data
+	if !st.current {
+		var err error
+		if st, err = f.newest(ctx); err != nil {
+			return nil, err
+		}
+		if st.stale || !bytes.Equal(data, st.data) {
+			return st, nil
+		}
+	}
+	if !extrasOf(ctx).empty() {
+		result, err := f.s.commit(ctx, f.key, st.rev, nil)
+		if err != nil {
+			return nil, storeError(err)
+		}
+		if result.conflict {
+			return f.read(ctx, result.current, true)
+		}
+	}
+	return nil, f.s.reader.into(st.data, destination, st.rev)
+}

@@ -162,3 +162,6 @@ func ImageName(name string) string {
 	}
 	return name
 }
+
+// Slot is the node's index in Snapshot.Nodes; clones keep it.
+func (n *Node) Slot() int { return n.slot }

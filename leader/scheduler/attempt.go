@@ -1,0 +1,151 @@
+package scheduler
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/balsahq/balsa/leader/scheduler/queue"
+	"github.com/balsahq/balsa/leader/scheduler/rules"
+	"github.com/balsahq/balsa/leader/scheduler/snapshot"
+)
+
+// attempt tries to place one pod.
+func (s *Scheduler) attempt(ctx context.Context, item *queue.Item) {
+	pod, ok := s.latest(item.Pod)
+	if !ok {
+		s.queue.Done(item)
+		return
+	}
+	item.Pod = pod
+	s.cache.Refresh(s.snapshot)
+	s.decider.nominated = s.nominatedFor(pod)
+	c := &rules.Cycle{Pod: pod, Snapshot: s.snapshot, Listers: s.listers}
+	v := s.decider.decide(c)
+	if v.node == nil {
+		s.refuse(ctx, item, c, v)
+		return
+	}
+	s.place(ctx, item, c, v.node)
+}
+
+// latest returns the newest version of a pod that still needs a node; false when it does not.
+func (s *Scheduler) latest(p *snapshot.Pod) (*snapshot.Pod, bool) {
+	live, err := s.pods.Pods(p.Object.Namespace).Get(p.Object.Name)
+	if err != nil || live.UID != p.Object.UID || live.Spec.NodeName != "" || live.DeletionTimestamp != nil {
+		return nil, false
+	}
+	if known, _ := s.cache.Known(live.UID); known {
+		return nil, false
+	}
+	if live == p.Object {
+		return p, true
+	}
+	fresh, err := snapshot.NewPod(live)
+	if err != nil {
+		s.cfg.Logger.Error("pod cannot be scheduled", "namespace", live.Namespace, "pod", live.Name, "err", err)
+		return nil, false
+	}
+	return fresh, true
+}
+
+// nominatedFor returns who else must be given room on a node when pod is placed: those nominated there that are not less
+// important. nil when nobody is nominated anywhere.
+func (s *Scheduler) nominatedFor(pod *snapshot.Pod) func(node string) []*snapshot.Pod {
+	if s.nominator.Empty() {
+		return nil
+	}
+	return func(node string) []*snapshot.Pod {
+		var others []*snapshot.Pod
+		for _, p := range s.nominator.On(node) {
+			if p.Priority >= pod.Priority && p.Object.UID != pod.Object.UID {
+				others = append(others, p)
+			}
+		}
+		return others
+	}
+}
+
+// place assumes the pod on the node and has the binding written.
+func (s *Scheduler) place(ctx context.Context, item *queue.Item, c *rules.Cycle, n *snapshot.Node) {
+	var plan rules.VolumePlan
+	if len(c.Pod.Claims) > 0 {
+		var ok bool
+		if plan, ok = rules.PlanVolumes(c, n.Object); !ok {
+			s.queue.Failed(item, c.Pod) // a claim or volume changed just now
+			return
+		}
+	}
+	node := n.Name()
+	if err := s.cache.Assume(c.Pod, node); err != nil {
+		s.queue.Done(item)
+		return
+	}
+	s.nominator.Clear(c.Pod.Object.UID)
+	s.volumes.reserve(plan)
+	s.queue.Done(item)
+	if !plan.Empty() {
+		// Waiting for a volume takes as long as the provisioner does: it must not hold a slot.
+		s.writes.Go(func() { s.bindWithVolumes(ctx, item, node, plan) })
+		return
+	}
+	s.write(ctx, func() { s.bind(ctx, item, node) })
+}
+
+// refuse looks for room by preemption, puts the pod back and tells the user why.
+func (s *Scheduler) refuse(ctx context.Context, item *queue.Item, c *rules.Cycle, v verdict) {
+	pod := c.Pod
+	message := v.explain(len(c.Snapshot.Nodes))
+	nominated := s.nominator.Node(pod.Object.UID)
+	if nominated == "" {
+		nominated = pod.Object.Status.NominatedNodeName
+	}
+	var p preemption
+	if len(c.Snapshot.Nodes) > 0 {
+		p = s.decider.preempt(c, v, s.allBudgets(), nominated)
+		if p.message != "" {
+			message += " " + p.message
+		}
+	}
+	switch {
+	case p.eviction != nil:
+		nominated = p.eviction.node.Name()
+	case !p.keep:
+		nominated = ""
+	}
+	s.nominator.Set(pod, nominated)
+	s.queue.Refused(item, pod, v.rules)
+	r := refusal{pod: pod.Object, reason: v1.PodReasonUnschedulable, message: message, nominated: nominated}
+	var displaced []*v1.Pod
+	if p.eviction != nil {
+		displaced = s.displaced(pod, nominated)
+	}
+	s.write(ctx, func() {
+		if p.eviction != nil {
+			s.evict(ctx, pod.Object, p.eviction, nominated, displaced)
+		}
+		s.report(ctx, r)
+	})
+}
+
+// displaced takes back the nominations of less important pods for the node; they must look elsewhere.
+func (s *Scheduler) displaced(pod *snapshot.Pod, node string) []*v1.Pod {
+	var out []*v1.Pod
+	for _, other := range s.nominator.On(node) {
+		if other.Priority < pod.Priority {
+			s.nominator.Clear(other.Object.UID)
+			out = append(out, other.Object)
+		}
+	}
+	return out
+}
+
+func (s *Scheduler) allBudgets() []*policyv1.PodDisruptionBudget {
+	budgets, err := s.budgets.List(labels.Everything())
+	if err != nil {
+		return nil
+	}
+	return budgets
+}

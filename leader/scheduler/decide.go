@@ -1,0 +1,247 @@
+package scheduler
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/balsahq/balsa/leader/scheduler/rules"
+	"github.com/balsahq/balsa/leader/scheduler/snapshot"
+)
+
+// How many nodes that admit a pod are enough: all of a small cluster; of a large one, a share that shrinks with size.
+const (
+	minCandidates       = 100
+	minCandidatePercent = 5
+)
+
+// decider chooses nodes. Its decisions depend on the cycle, on the nominated pods, on rand and on where the last search
+// ended, and on nothing else. It is used by one goroutine.
+type decider struct {
+	filters   []rules.Filter
+	scores    []rules.Score
+	rand      *rand.Rand
+	nominated func(node string) []*snapshot.Pod // nil: nobody is nominated
+
+	start    int // where the next search begins, so that all nodes get their turn
+	refusals []*rules.Refusal
+	nodes    []*snapshot.Node
+	sums     []int64
+	raw      []int64
+}
+
+// preparedCheck is a filter that has something to say about the pod at hand.
+type preparedCheck struct {
+	rule  string
+	check rules.Check
+}
+
+// verdict is the outcome of a search.
+type verdict struct {
+	node *snapshot.Node // nil: refused everywhere
+	// What follows is set when node is nil. refusals are by the snapshot's order of nodes; nil where a narrowing rule
+	// left the node out. It is valid until the next search.
+	refusals []*rules.Refusal
+	overall  *rules.Refusal // one for all nodes
+	absent   string         // the reason of the nodes left out
+	rules    []string       // the rules that refused
+	checks   []preparedCheck
+}
+
+// decide finds the best node for the cycle's pod.
+func (d *decider) decide(c *rules.Cycle) verdict {
+	checks, only, v := d.prepare(c)
+	if v.overall != nil {
+		return v
+	}
+	v.checks = checks
+	d.search(c, &v, only)
+	switch len(d.nodes) {
+	case 0:
+		return v
+	case 1:
+		v.node = d.nodes[0]
+		return v
+	}
+	v.node = d.best(c)
+	return v
+}
+
+// prepare asks every filter what it thinks of the pod; only are the names of the nodes left, nil for all.
+func (d *decider) prepare(c *rules.Cycle) (checks []preparedCheck, only []string, v verdict) {
+	checks = make([]preparedCheck, 0, len(d.filters))
+	for i := range d.filters {
+		f := &d.filters[i]
+		check, refusal := f.Prepare(c)
+		if refusal != nil {
+			v.overall, v.rules = refusal, []string{f.Name}
+			return nil, nil, v
+		}
+		if check == nil {
+			continue
+		}
+		checks = append(checks, preparedCheck{f.Name, check})
+		if n, ok := check.(rules.Narrower); ok {
+			if names, narrow := n.Only(); narrow {
+				only = names
+				v.absent = "node(s) didn't satisfy plugin(s) [" + f.Name + "]"
+			}
+		}
+	}
+	return checks, only, v
+}
+
+// search fills d.nodes with nodes that admit the pod, up to as many as are worth comparing.
+func (d *decider) search(c *rules.Cycle, v *verdict, only []string) {
+	all := c.Snapshot.Nodes
+	d.nodes = d.nodes[:0]
+	d.refusals = slices.Grow(d.refusals[:0], len(all))[:len(all)]
+	clear(d.refusals)
+	v.refusals = d.refusals
+	refused := make(map[string]struct{})
+	if v.absent != "" {
+		d.searchNamed(c, v, only, refused)
+	} else {
+		d.searchAll(c, v, refused)
+	}
+	if len(d.nodes) == 0 {
+		v.rules = slices.Sorted(maps.Keys(refused))
+	}
+}
+
+func (d *decider) searchNamed(c *rules.Cycle, v *verdict, names []string, refused map[string]struct{}) {
+	for _, name := range names {
+		n := c.Snapshot.Node(name)
+		if n == nil {
+			continue
+		}
+		if refusal, rule := d.admit(v.checks, n); refusal != nil {
+			d.refusals[n.Slot()] = refusal
+			refused[rule] = struct{}{}
+			continue
+		}
+		d.nodes = append(d.nodes, n)
+	}
+	if len(refused) == 0 {
+		refused["NodeAffinity"] = struct{}{}
+	}
+}
+
+func (d *decider) searchAll(c *rules.Cycle, v *verdict, refused map[string]struct{}) {
+	all := c.Snapshot.Nodes
+	enough := candidates(len(all))
+	examined := 0
+	for ; examined < len(all) && len(d.nodes) < enough; examined++ {
+		n := all[(d.start+examined)%len(all)]
+		refusal, rule := d.admit(v.checks, n)
+		if refusal == nil {
+			d.nodes = append(d.nodes, n)
+			continue
+		}
+		d.refusals[n.Slot()] = refusal
+		refused[rule] = struct{}{}
+	}
+	if len(all) > 0 {
+		d.start = (d.start + examined) % len(all)
+	}
+}
+
+// admit asks the checks about a node: also with the pods nominated for it there, because they will come; and without
+// them, because they may not.
+func (d *decider) admit(checks []preparedCheck, n *snapshot.Node) (*rules.Refusal, string) {
+	if d.nominated != nil {
+		if with, withChecks := d.withNominated(checks, n); with != nil {
+			if refusal, rule := ask(withChecks, with); refusal != nil {
+				return refusal, rule
+			}
+		}
+	}
+	return ask(checks, n)
+}
+
+func ask(checks []preparedCheck, n *snapshot.Node) (*rules.Refusal, string) {
+	for i := range checks {
+		if refusal := checks[i].check.Admit(n); refusal != nil {
+			return refusal, checks[i].rule
+		}
+	}
+	return nil, ""
+}
+
+// withNominated returns the node as it will be with the pods nominated for it; nil when there are none.
+func (d *decider) withNominated(checks []preparedCheck, n *snapshot.Node) (*snapshot.Node, []preparedCheck) {
+	pods := d.nominated(n.Name())
+	if len(pods) == 0 {
+		return nil, nil
+	}
+	with, cloned := n.Clone(), cloneChecks(checks)
+	for _, p := range pods {
+		change(cloned, with, p, 1)
+	}
+	return with, cloned
+}
+
+func cloneChecks(checks []preparedCheck) []preparedCheck {
+	cloned := slices.Clone(checks)
+	for i := range cloned {
+		if t, ok := cloned[i].check.(rules.Tracker); ok {
+			cloned[i].check = t.Clone()
+		}
+	}
+	return cloned
+}
+
+// change adds (1) or removes (-1) a pod on a cloned node and tells the checks.
+func change(checks []preparedCheck, n *snapshot.Node, p *snapshot.Pod, by int) {
+	if by > 0 {
+		n.Add(p)
+	} else {
+		n.Remove(p.Object.UID)
+	}
+	for i := range checks {
+		if t, ok := checks[i].check.(rules.Tracker); ok {
+			t.Change(p, n, by)
+		}
+	}
+}
+
+// best scores d.nodes and picks one of the highest at random.
+func (d *decider) best(c *rules.Cycle) *snapshot.Node {
+	d.sums = slices.Grow(d.sums[:0], len(d.nodes))[:len(d.nodes)]
+	d.raw = slices.Grow(d.raw[:0], len(d.nodes))[:len(d.nodes)]
+	clear(d.sums)
+	for i := range d.scores {
+		scorer := d.scores[i].Prepare(c, d.nodes)
+		if scorer == nil {
+			continue
+		}
+		for j, n := range d.nodes {
+			d.raw[j] = scorer.Score(n)
+		}
+		scorer.Normalize(d.nodes, d.raw)
+		for j, s := range d.raw {
+			d.sums[j] += s * d.scores[i].Weight
+		}
+	}
+	chosen, ties := 0, 1
+	for i := 1; i < len(d.sums); i++ {
+		switch {
+		case d.sums[i] > d.sums[chosen]:
+			chosen, ties = i, 1
+		case d.sums[i] == d.sums[chosen]:
+			if ties++; d.rand.IntN(ties) == 0 {
+				chosen = i
+			}
+		}
+	}
+	return d.nodes[chosen]
+}
+
+// candidates is how many admitting nodes are enough among n.
+func candidates(n int) int {
+	if n < minCandidates {
+		return n
+	}
+	percent := max(50-n/125, minCandidatePercent)
+	return max(n*percent/100, minCandidates)
+}

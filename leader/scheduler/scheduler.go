@@ -1,0 +1,196 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	policylisters "k8s.io/client-go/listers/policy/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+
+	"github.com/balsahq/balsa/leader/scheduler/queue"
+	"github.com/balsahq/balsa/leader/scheduler/rules"
+	"github.com/balsahq/balsa/leader/scheduler/snapshot"
+)
+
+// DefaultName is the scheduler a pod asks for unless it names another (spec.schedulerName).
+const DefaultName = v1.DefaultSchedulerName
+
+// defaultBinders allows enough writes in flight that the store can group them into few syncs.
+const defaultBinders = 64
+
+// Config is what a Scheduler needs.
+type Config struct {
+	// Client writes bindings, pod status, claims, events, and deletes victims.
+	Client kubernetes.Interface
+	// Informers are shared; Run starts those the scheduler asked for, and leaves them running.
+	Informers informers.SharedInformerFactory
+	// Recorder receives events; nil: the scheduler records through Client itself.
+	Recorder events.EventRecorder
+	// SchedulerName is the spec.schedulerName it serves; "" is DefaultName.
+	SchedulerName string
+	// Clock times back-off; nil is the real one.
+	Clock clock.Clock
+	// Rand breaks ties between equally good nodes; nil is seeded at random.
+	Rand *rand.Rand
+	// Binders is how many pods' API writes may be under way at once; 0 is 64.
+	Binders int
+	// Logger; nil is slog.Default.
+	Logger *slog.Logger
+}
+
+// Validate reports every fault of the configuration at once.
+func (c *Config) Validate() error {
+	var errs []error
+	if c.Client == nil {
+		errs = append(errs, errors.New("scheduler: Client is missing"))
+	}
+	if c.Informers == nil {
+		errs = append(errs, errors.New("scheduler: Informers are missing"))
+	}
+	if c.Binders < 0 {
+		errs = append(errs, fmt.Errorf("scheduler: Binders is negative: %d", c.Binders))
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Config) fill() {
+	if c.SchedulerName == "" {
+		c.SchedulerName = DefaultName
+	}
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	if c.Rand == nil {
+		c.Rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	}
+	if c.Binders == 0 {
+		c.Binders = defaultBinders
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+}
+
+// Scheduler places pods. Make one per term of leadership.
+type Scheduler struct {
+	cfg       Config
+	recorder  events.EventRecorder
+	queue     *queue.Queue
+	nominator *queue.Nominator
+	cache     *snapshot.Cache
+	pods      corelisters.PodLister
+	budgets   policylisters.PodDisruptionBudgetLister
+	listers   *rules.Listers
+	volumes   *volumeBook
+
+	// Owned by the goroutine of Run.
+	snapshot *snapshot.Snapshot
+	decider  decider
+
+	// writes joins the goroutines that write to the API; slots bounds them.
+	writes sync.WaitGroup
+	slots  chan struct{}
+}
+
+// New makes a scheduler; nothing runs before Run.
+func New(cfg Config) (*Scheduler, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg.fill()
+	filters := rules.Filters()
+	s := &Scheduler{
+		cfg:       cfg,
+		recorder:  cfg.Recorder,
+		queue:     queue.New(queue.Config{Clock: cfg.Clock, Hints: rules.Hints(filters)}),
+		nominator: queue.NewNominator(),
+		cache:     snapshot.NewCache(),
+		pods:      cfg.Informers.Core().V1().Pods().Lister(),
+		budgets:   cfg.Informers.Policy().V1().PodDisruptionBudgets().Lister(),
+		volumes:   newVolumeBook(),
+		snapshot:  snapshot.New(),
+		decider:   decider{filters: filters, scores: rules.Scores(), rand: cfg.Rand},
+		slots:     make(chan struct{}, cfg.Binders),
+	}
+	s.listers = s.newListers()
+	return s, nil
+}
+
+func (s *Scheduler) newListers() *rules.Listers {
+	core, apps, storage := s.cfg.Informers.Core().V1(), s.cfg.Informers.Apps().V1(), s.cfg.Informers.Storage().V1()
+	return &rules.Listers{
+		Namespaces:      core.Namespaces().Lister(),
+		Services:        core.Services().Lister(),
+		Controllers:     core.ReplicationControllers().Lister(),
+		ReplicaSets:     apps.ReplicaSets().Lister(),
+		StatefulSets:    apps.StatefulSets().Lister(),
+		Claims:          core.PersistentVolumeClaims().Lister(),
+		Volumes:         core.PersistentVolumes().Lister(),
+		StorageClasses:  storage.StorageClasses().Lister(),
+		CSINodes:        storage.CSINodes().Lister(),
+		ReservedVolumes: s.volumes.owner,
+	}
+}
+
+// Run schedules until ctx ends; it returns after every goroutine it started has.
+func (s *Scheduler) Run(ctx context.Context) error {
+	defer s.writes.Wait()
+	if s.recorder == nil {
+		stop, err := s.record(ctx)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	remove, synced, err := s.watch()
+	defer remove()
+	if err != nil {
+		return err
+	}
+	s.cfg.Informers.Start(ctx.Done())
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		return ctx.Err()
+	}
+	s.cfg.Logger.Info("scheduler started", "name", s.cfg.SchedulerName, "nodes", s.cache.NodeCount())
+	for {
+		item, err := s.queue.Pop(ctx)
+		if err != nil {
+			return err
+		}
+		s.attempt(ctx, item)
+	}
+}
+
+// record makes the scheduler's own event recorder.
+func (s *Scheduler) record(ctx context.Context) (stop func(), err error) {
+	b := events.NewBroadcaster(&events.EventSinkImpl{Interface: s.cfg.Client.EventsV1()})
+	s.recorder = b.NewRecorder(scheme.Scheme, s.cfg.SchedulerName)
+	if err := b.StartRecordingToSinkWithContext(ctx); err != nil {
+		return nil, fmt.Errorf("scheduler: record events: %w", err)
+	}
+	return b.Shutdown, nil
+}
+
+// write runs fn beside the attempts; it blocks while as many as allowed are running.
+func (s *Scheduler) write(ctx context.Context, fn func()) {
+	select {
+	case s.slots <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	s.writes.Go(func() {
+		defer func() { <-s.slots }()
+		fn()
+	})
+}

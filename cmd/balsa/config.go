@@ -20,6 +20,8 @@ import (
 type config struct {
 	DataDir          string
 	RunDir           string
+	PodLogDir        string
+	CgroupRoot       string
 	NodeName         string
 	NodeIP           string
 	NodeLabels       map[string]string
@@ -45,11 +47,19 @@ func defaultConfig() config {
 		host = "localhost"
 	}
 	return config{
-		DataDir: "/var/lib/balsa", RunDir: "/run/balsa", NodeName: strings.ToLower(host),
+		DataDir: fromEnv("BALSA_DATA_DIR", "/var/lib/balsa"), RunDir: fromEnv("BALSA_RUN_DIR", "/run/balsa"),
+		PodLogDir: "/var/log/pods", CgroupRoot: "/kubepods", NodeName: strings.ToLower(host),
 		BindAddress: "0.0.0.0", Port: 6443, KubeletPort: 10250,
 		ServiceCIDR: "10.96.0.0/16", ClusterCIDR: "10.244.0.0/16", ClusterDNS: "10.96.0.10", ClusterDomain: "cluster.local",
 		MaxPods: 110, LogLevel: "info",
 	}
+}
+
+func fromEnv(name, fallback string) string {
+	if v := os.Getenv(name); v != "" {
+		return v
+	}
+	return fallback
 }
 
 // Where the parts keep their things.
@@ -65,8 +75,8 @@ func (c *config) pidPath() string { return filepath.Join(c.RunDir, "balsa.pid") 
 
 // bindPaths registers the flags that every command needs to find a cluster.
 func (c *config) bindPaths(f *pflag.FlagSet) {
-	f.StringVar(&c.DataDir, "data-dir", c.DataDir, "directory for everything that is kept")
-	f.StringVar(&c.RunDir, "run-dir", c.RunDir, "directory for sockets and process ids")
+	f.StringVar(&c.DataDir, "data-dir", c.DataDir, "directory for everything that is kept; also $BALSA_DATA_DIR")
+	f.StringVar(&c.RunDir, "run-dir", c.RunDir, "directory for sockets and process ids; also $BALSA_RUN_DIR")
 }
 
 func (c *config) bindNode(f *pflag.FlagSet) {
@@ -76,6 +86,8 @@ func (c *config) bindNode(f *pflag.FlagSet) {
 	f.IntVar(&c.KubeletPort, "kubelet-port", c.KubeletPort, "port of the node's own API (logs, exec, metrics)")
 	f.IntVar(&c.MaxPods, "max-pods", c.MaxPods, "how many pods this node takes at most")
 	f.StringVar(&c.RuntimeEndpoint, "container-runtime-endpoint", c.RuntimeEndpoint, "use this CRI socket (unix:///…) instead of the containerd inside this binary")
+	f.StringVar(&c.PodLogDir, "pod-log-dir", c.PodLogDir, "directory for the logs of containers")
+	f.StringVar(&c.CgroupRoot, "cgroup-root", c.CgroupRoot, "control group under which pods run; one installation, one group")
 	f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")
 	f.StringVar(&c.ClusterDNS, "cluster-dns", c.ClusterDNS, "address of the cluster's DNS; inside the service CIDR")
 	f.StringVar(&c.ClusterDomain, "cluster-domain", c.ClusterDomain, "DNS domain of the cluster")
@@ -142,7 +154,7 @@ func flagText(value any) string {
 func (c *config) Validate() error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	for flag, dir := range map[string]string{"data-dir": c.DataDir, "run-dir": c.RunDir} {
+	for flag, dir := range map[string]string{"data-dir": c.DataDir, "run-dir": c.RunDir, "pod-log-dir": c.PodLogDir, "cgroup-root": c.CgroupRoot} {
 		if !filepath.IsAbs(dir) || filepath.Clean(dir) == "/" {
 			fault("--%s %q: give an absolute path below /", flag, dir)
 		}

@@ -52,9 +52,6 @@ func names(args []string, flag string) bool {
 // defaultKubeconfig is the administrator's, where this user can read it.
 func defaultKubeconfig() string {
 	cfg := defaultConfig()
-	if dir := os.Getenv("BALSA_DATA_DIR"); dir != "" {
-		cfg.DataDir = dir
-	}
 	file, err := os.Open(cfg.kubeconfigPath())
 	if err != nil {
 		return ""

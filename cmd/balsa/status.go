@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -103,11 +104,29 @@ func printNode(out io.Writer, node *corev1.Node, pods []corev1.Pod) {
 	fmt.Fprintf(out, "node\t%s\t%s\t%d of %d pods running\n", node.Name, state, running, total)
 }
 
-// uptime is the age of a process directory in /proc, which is its start.
+// uptime is how long a process has run: proc(5) gives its start in hundredths
+// of a second after the machine's.
 func uptime(pid int) string {
-	info, err := os.Stat(fmt.Sprintf("/proc/%d", pid))
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return "?"
 	}
-	return duration.HumanDuration(time.Since(info.ModTime()))
+	machine, err := os.ReadFile("/proc/uptime")
+	if err != nil {
+		return "?"
+	}
+	_, afterName, _ := strings.Cut(string(stat), ") ")
+	fields := strings.Fields(afterName)
+	const startTime = 22 - 3 // counted from the state, the third field
+	if len(fields) <= startTime {
+		return "?"
+	}
+	var up, start float64
+	if _, err := fmt.Sscan(fields[startTime], &start); err != nil {
+		return "?"
+	}
+	if _, err := fmt.Sscan(string(machine), &up); err != nil {
+		return "?"
+	}
+	return duration.HumanDuration(time.Duration((up - start/100) * float64(time.Second)))
 }

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	noderuntime "github.com/balsahq/balsa/node/runtime"
+)
+
+func newDownCommand() *cobra.Command {
+	cfg := defaultConfig()
+	purge := false
+	cmd := &cobra.Command{
+		Use:   "down",
+		Short: "Stop everything that runs here and leave the machine as it was",
+		Long: `Stops the server, its containers and the container runtime, and removes
+their mounts, links, routes, nftables rules, control groups and network
+namespaces. The cluster's data stays, so that ` + "`balsa up`" + ` goes on where it
+was; --purge removes that as well.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if os.Geteuid() != 0 {
+				return errors.New("root is needed to stop what root started (run it with sudo)")
+			}
+			if err := cfg.Validate(); err != nil {
+				return err
+			}
+			return takeDown(cmd.Context(), cmd, &cfg, purge)
+		},
+	}
+	cfg.bindPaths(cmd.Flags())
+	cmd.Flags().StringVar(&cfg.CgroupRoot, "cgroup-root", cfg.CgroupRoot, "control group under which pods ran")
+	cmd.Flags().StringVar(&cfg.PodLogDir, "pod-log-dir", cfg.PodLogDir, "directory of the logs of containers")
+	cmd.Flags().BoolVar(&purge, "purge", purge, "remove the cluster's data too; this cannot be undone")
+	return cmd
+}
+
+func takeDown(ctx context.Context, cmd *cobra.Command, cfg *config, purge bool) error {
+	out := cmd.OutOrStdout()
+	if pid := runningPID(cfg.pidPath()); pid != 0 {
+		fmt.Fprintf(out, "stopping balsa (process %d)\n", pid)
+		if err := stopServer(ctx, pid); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(out, "ending containers and the container runtime")
+	if err := noderuntime.Teardown(cfg.runtimeConfig(), cfg.CgroupRoot); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "removing links, routes and rules")
+	if err := cleanNetwork(cfg); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(cfg.RunDir); err != nil {
+		return err
+	}
+	if !purge {
+		fmt.Fprintf(out, "done; the cluster's data stays in %s (--purge removes it)\n", cfg.DataDir)
+		return nil
+	}
+	if err := noderuntime.UnmountBelow(cfg.DataDir); err != nil {
+		return err
+	}
+	if err := errors.Join(os.RemoveAll(cfg.DataDir), os.RemoveAll(cfg.PodLogDir)); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "done; %s is removed\n", cfg.DataDir)
+	return nil
+}
+
+// stopServer asks with SIGTERM and waits; it insists after half a minute.
+func stopServer(ctx context.Context, pid int) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	for _, step := range []struct {
+		signal syscall.Signal
+		grace  time.Duration
+	}{{syscall.SIGTERM, 30 * time.Second}, {syscall.SIGKILL, 10 * time.Second}} {
+		if err := unix.PidfdSendSignal(fd, step.signal, nil, 0); errors.Is(err, unix.ESRCH) {
+			return nil
+		}
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(step.grace.Milliseconds()))
+		if n > 0 || ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+	return fmt.Errorf("process %d does not end, not even when killed", pid)
+}

@@ -1,0 +1,173 @@
+package raftstore
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// dirVersion is the layout of the data directory this code writes:
+//
+//	lock          held by the process that has it open
+//	meta.json     format, cluster ID, server ID; written last, never changed
+//	raft.db       Raft's log, term and vote
+//	snapshots/    what the log no longer reaches back to
+const dirVersion = 1
+
+// dirMeta says whose data a directory holds. The server ID is random, made
+// once, and is never an address.
+type dirMeta struct {
+	Format    int    `json:"format"`
+	ClusterID string `json:"clusterID"`
+	ServerID  string `json:"serverID"`
+}
+
+type dataDir struct {
+	path string
+	lock *os.File
+	meta dirMeta
+	new  bool // meta is not on disk yet
+}
+
+func (d *dataDir) logPath() string      { return filepath.Join(d.path, "raft.db") }
+func (d *dataDir) metaPath() string     { return filepath.Join(d.path, "meta.json") }
+func (d *dataDir) snapshotPath() string { return filepath.Join(d.path, "snapshots") }
+
+// corrupt is the error for a damaged file: one line, the file, what to do.
+func corrupt(path string, err error) error {
+	return fmt.Errorf("%w: %s: %w; nothing was changed: restore the directory from a backup, or move it away to start empty", ErrCorrupt, path, err)
+}
+
+// openDir locks path and reads whose data it holds.
+func openDir(path, clusterID string) (_ *dataDir, err error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, diskError(path, err)
+	}
+	d := &dataDir{path: path}
+	if d.lock, err = lockFile(filepath.Join(path, "lock")); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			d.lock.Close()
+		}
+	}()
+	if err := d.readMeta(); err != nil {
+		return nil, err
+	}
+	if d.new {
+		d.meta = newMeta(clusterID)
+		return d, nil
+	}
+	if clusterID != "" && clusterID != d.meta.ClusterID {
+		return nil, fmt.Errorf("%w: %s is of cluster %s, not %s", ErrWrongCluster, path, d.meta.ClusterID, clusterID)
+	}
+	return d, nil
+}
+
+func newMeta(clusterID string) dirMeta {
+	if clusterID == "" {
+		clusterID = randomID()
+	}
+	return dirMeta{Format: dirVersion, ClusterID: clusterID, ServerID: randomID()}
+}
+
+func randomID() string {
+	var b [16]byte
+	rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+func lockFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, diskError(path, err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%w: %s", ErrLocked, path)
+		}
+		return nil, diskError(path, err)
+	}
+	return f, nil
+}
+
+func (d *dataDir) readMeta() error {
+	b, err := os.ReadFile(d.metaPath())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		d.new = true
+		return nil
+	case err != nil:
+		return diskError(d.metaPath(), err)
+	}
+	// The version first: a newer format may look different in all else.
+	var v struct {
+		Format int `json:"format"`
+	}
+	if err := json.Unmarshal(b, &v); err != nil {
+		return corrupt(d.metaPath(), err)
+	}
+	if v.Format > dirVersion {
+		return fmt.Errorf("%w: %s has format %d, this program knows up to %d", ErrNewerVersion, d.metaPath(), v.Format, dirVersion)
+	}
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&d.meta); err != nil {
+		return corrupt(d.metaPath(), err)
+	}
+	if d.meta.Format < 1 || d.meta.ClusterID == "" || d.meta.ServerID == "" {
+		return corrupt(d.metaPath(), errors.New("incomplete"))
+	}
+	return nil
+}
+
+// commit writes the identity. It is the last step of making a directory: one
+// without it never held anything that was acknowledged.
+func (d *dataDir) commit() error {
+	if !d.new {
+		return nil
+	}
+	b, err := json.Marshal(d.meta)
+	if err != nil {
+		return err
+	}
+	if err := writeSynced(d.metaPath(), append(b, '\n')); err != nil {
+		return diskError(d.metaPath(), err)
+	}
+	d.new = false
+	return nil
+}
+
+// writeSynced replaces path as a whole or not at all.
+func writeSynced(path string, b []byte) error {
+	tmp := path + ".tmp"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		os.Remove(tmp)
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+func (d *dataDir) close() error { return d.lock.Close() }

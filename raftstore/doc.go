@@ -1,0 +1,45 @@
+// Package raftstore owns the cluster's state: keys and bytes at revisions,
+// replicated by Raft, kept on disk, watched, leased, and led under fences. It
+// knows nothing of what the bytes mean.
+//
+// The data model is etcd's version 3: one revision for the whole store, per key
+// a create revision, a mod revision, a version and a lease, and a Txn of
+// compares and operations as the only write.
+//
+//	 Txn, LeaseGrant…                         View, ViewAt, Watch
+//	      │ encode once                              ▲ never block
+//	      ▼                                          │
+//	┌ consensus ──────┐  committed   ┌ machine ──────┴───────────────────┐
+//	│ Raft, group     │─────────────▶│ state: copy-on-write tree, history │
+//	│ commit, fsync   │◀─────────────│ root:  what readers hold           │
+//	└──────┬──────────┘   result     │ hub:   events to watchers          │
+//	       ▼                         │ lessor: when leases run out        │
+//	     disk: raft.db, snapshots    └────────────────────────────────────┘
+//
+// state, txn, history, view and entry are pure: no clock, no randomness, no
+// I/O. What time it is enters as log entries, proposed by the leader.
+//
+// # Goroutines
+//
+// Raft's own: its main loop, which writes the log, the FSM loop, which alone
+// changes the state and publishes roots, and one for snapshots. Run adds two:
+// one revokes leases that ran out, one compacts history and takes snapshots.
+// Each held Leadership has one that renews it. Watchers have none: Next pulls.
+// Close, or the end of Run, joins them all.
+//
+// # Locks
+//
+// hub.mu orders publication against watchers and is held for a binary search or
+// an append; copyMu guards the constant-time copy of a published tree;
+// lessor.mu, Store.mu and consensus.mu guard their own maps. None is held while
+// another is taken, except that copyMu may be taken last.
+//
+// # Disk
+//
+// An acknowledged write is in raft.db, synced. Entries carry a checksum,
+// snapshots two. Everything is checked when the store opens, and damage is an
+// error that names the file; a directory that held data never opens empty. When
+// the disk is full or read-only, writes are refused with ErrDiskFull or
+// ErrDiskReadOnly, reads and watches go on, and writes are taken again when the
+// disk is.
+package raftstore

@@ -1,0 +1,263 @@
+package raftstore
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// electionPatience bounds how long a single voter may take to lead at start.
+const electionPatience = 30 * time.Second
+
+// openFiles opens log and snapshots, checks every byte Raft will rely on, and
+// restores the newest snapshot. Raft itself would skip a damaged snapshot and
+// panic at a missing entry.
+func (o *opening) openFiles() error {
+	if err := o.dropUnfinished(); err != nil {
+		return err
+	}
+	if err := o.expectLog(); err != nil {
+		return err
+	}
+	d, err := openDisk(o.dir.logPath(), o.cfg.Logger)
+	if err != nil {
+		return err
+	}
+	o.disk, o.logs, o.stable = d, d, d
+	snaps, err := raft.NewFileSnapshotStoreWithLogger(o.dir.path, keepSnapshots, raftLogger(o.cfg.Logger))
+	if err != nil {
+		return diskError(o.dir.snapshotPath(), err)
+	}
+	o.snaps = snaps
+	reached, err := o.restoreNewest(snaps)
+	if err != nil {
+		return err
+	}
+	return o.checkLog(reached)
+}
+
+// dropUnfinished removes what a first start that never finished, or a snapshot
+// that was being written, left behind. Neither holds anything acknowledged.
+func (o *opening) dropUnfinished() error {
+	if o.dir.new {
+		o.fresh = true
+		return o.dropFirstStart()
+	}
+	names, err := snapshotNames(o.dir.snapshotPath(), true)
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		if strings.HasSuffix(n, ".tmp") {
+			if err := os.RemoveAll(filepath.Join(o.dir.snapshotPath(), n)); err != nil {
+				return diskError(o.dir.snapshotPath(), err)
+			}
+		}
+	}
+	return nil
+}
+
+// dropFirstStart removes the log of a start that ended before the directory
+// got its identity, and refuses when it holds more than such a start writes.
+func (o *opening) dropFirstStart() error {
+	path := o.dir.logPath()
+	names, err := snapshotNames(o.dir.snapshotPath(), true)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(path); os.IsNotExist(err) && len(names) == 0 {
+		return nil
+	}
+	d, err := openDisk(path, o.cfg.Logger)
+	if errors.Is(err, ErrCorrupt) && len(names) == 0 {
+		// Power was cut while bbolt made the file: it never held an entry.
+		if st, serr := os.Stat(path); serr == nil && st.Size() < 16<<10 {
+			return os.Remove(path)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	last, err := d.LastIndex()
+	if err = errors.Join(err, d.close()); err != nil {
+		return err
+	}
+	// Bootstrap, the leader's no-op, the barrier: nothing of a user's.
+	if last > 3 || len(names) > 0 {
+		return corrupt(o.dir.metaPath(), errors.New("missing, though the directory holds data"))
+	}
+	return os.Remove(path)
+}
+
+// expectLog refuses to make a new log where there must be one.
+func (o *opening) expectLog() error {
+	if o.fresh {
+		return nil
+	}
+	st, err := os.Stat(o.dir.logPath())
+	if os.IsNotExist(err) {
+		return corrupt(o.dir.logPath(), errors.New("missing"))
+	}
+	if err != nil {
+		return diskError(o.dir.logPath(), err)
+	}
+	if st.Size() == 0 {
+		return corrupt(o.dir.logPath(), errors.New("empty"))
+	}
+	return nil
+}
+
+// snapshotNames lists the snapshot directories, those being written included
+// when all is set.
+func snapshotNames(path string, all bool) ([]string, error) {
+	entries, err := os.ReadDir(path)
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, diskError(path, err)
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() && (all || !strings.HasSuffix(e.Name(), ".tmp")) {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// restoreNewest restores the newest snapshot and returns the index it reaches,
+// 0 when there is none. It refuses when any snapshot cannot be read, because
+// falling back silently could mean going back in time.
+func (o *opening) restoreNewest(snaps *raft.FileSnapshotStore) (uint64, error) {
+	names, err := snapshotNames(o.dir.snapshotPath(), false)
+	if err != nil {
+		return 0, err
+	}
+	for _, n := range names {
+		if err := o.checkSnapshotMeta(n); err != nil {
+			return 0, corrupt(filepath.Join(o.dir.snapshotPath(), n, "meta.json"), err)
+		}
+	}
+	list, err := snaps.List()
+	if err != nil || len(list) == 0 {
+		return 0, err
+	}
+	newest := list[0]
+	file := filepath.Join(o.dir.snapshotPath(), newest.ID, "state.bin")
+	_, rc, err := snaps.Open(newest.ID)
+	if err != nil {
+		return 0, corrupt(file, err)
+	}
+	defer rc.Close()
+	if err := o.m.restore(rc); err != nil {
+		if errors.Is(err, ErrNewerVersion) {
+			return 0, fmt.Errorf("%s: %w", file, err)
+		}
+		return 0, corrupt(file, err)
+	}
+	return newest.Index, nil
+}
+
+// checkSnapshotMeta checks a snapshot's description against its name and
+// against this peer.
+func (o *opening) checkSnapshotMeta(name string) error {
+	b, err := os.ReadFile(filepath.Join(o.dir.snapshotPath(), name, "meta.json"))
+	if err != nil {
+		return err
+	}
+	var m raft.SnapshotMeta
+	if err := json.NewDecoder(bytes.NewReader(b)).Decode(&m); err != nil {
+		return err
+	}
+	if m.ID != name || !strings.HasPrefix(name, fmt.Sprintf("%d-%d-", m.Term, m.Index)) {
+		return fmt.Errorf("says %s, index %d, term %d", m.ID, m.Index, m.Term)
+	}
+	if m.ConfigurationIndex > m.Index || len(m.Configuration.Servers) == 0 {
+		return fmt.Errorf("has a cluster of %d servers at index %d", len(m.Configuration.Servers), m.ConfigurationIndex)
+	}
+	return nil
+}
+
+// warmBytes bounds the entries kept from the check for the replay after it.
+const warmBytes = 64 << 20
+
+// checkLog reads the whole log: no entry missing, each as it was written, each
+// of a kind this program knows, and no gap behind the snapshot.
+func (o *opening) checkLog(snapshot uint64) error {
+	first, err := o.disk.FirstIndex()
+	if err != nil {
+		return corrupt(o.disk.path, err)
+	}
+	last, err := o.disk.LastIndex()
+	if err != nil {
+		return corrupt(o.disk.path, err)
+	}
+	if o.fresh {
+		return nil
+	}
+	switch {
+	case last == 0:
+		return corrupt(o.disk.path, errors.New("holds no entries"))
+	case first > snapshot+1:
+		return corrupt(o.dir.snapshotPath(), fmt.Errorf("no snapshot reaches entry %d, where the log begins", first))
+	case last < snapshot:
+		return corrupt(o.disk.path, fmt.Errorf("ends at entry %d, before the snapshot at %d", last, snapshot))
+	}
+	warm, kept := make(map[uint64]*raft.Log), 0
+	for i := first; i <= last; i++ {
+		l := new(raft.Log)
+		if err := o.disk.GetLog(i, l); err != nil {
+			if errors.Is(err, ErrCorrupt) {
+				return err
+			}
+			return corrupt(o.disk.path, fmt.Errorf("log entry %d: %w", i, err))
+		}
+		if l.Type == raft.LogCommand {
+			if _, err := decodeCommand(l.Data); err != nil {
+				return fmt.Errorf("%s: log entry %d: %w", o.disk.path, i, err)
+			}
+		}
+		if kept += len(l.Data); i > snapshot && kept < warmBytes {
+			warm[i] = l
+		}
+	}
+	o.disk.warm.Store(&warm)
+	return nil
+}
+
+// awaitLeader returns when this peer leads and has applied its whole log.
+func (o *opening) awaitLeader(c *consensus) error {
+	timeout := time.NewTimer(electionPatience)
+	defer timeout.Stop()
+	look := time.NewTicker(faultInterval)
+	defer look.Stop()
+	for {
+		select {
+		case leading := <-c.raft.LeaderCh():
+			if !leading {
+				continue
+			}
+			if err := c.raft.Barrier(0).Error(); err != nil {
+				return fmt.Errorf("replay the log: %w", err)
+			}
+			if h := o.m.halted.Load(); h != nil {
+				return *h
+			}
+			return nil
+		case <-look.C:
+			if err := c.refused(); err != nil {
+				return err
+			}
+		case <-timeout.C:
+			return fmt.Errorf("%w: not elected within %v", ErrNoLeader, electionPatience)
+		}
+	}
+}

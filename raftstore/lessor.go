@@ -1,0 +1,168 @@
+package raftstore
+
+import (
+	"container/heap"
+	"sync"
+	"time"
+)
+
+// lessor knows when leases run out. It reads the monotonic clock only, so a
+// wall clock that is set changes nothing. Every peer keeps one, fed from the
+// applied entries; only the leader's decides, by proposing a revocation, and a
+// new leader first gives every lease its full time again, as in etcd.
+type lessor struct {
+	mu     sync.Mutex
+	leases map[LeaseID]*leaseClock
+	due    leaseHeap
+	wake   chan struct{} // buffered: the earliest deadline may have moved
+}
+
+type leaseClock struct {
+	id       LeaseID
+	ttl      time.Duration
+	deadline time.Time
+	place    int  // in the heap
+	revoking bool // a revocation is under way
+}
+
+func newLessor() *lessor {
+	return &lessor{leases: make(map[LeaseID]*leaseClock), wake: make(chan struct{}, 1)}
+}
+
+func (l *lessor) poke() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (l *lessor) granted(id LeaseID, millis int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.add(id, millis, time.Now())
+	l.poke()
+}
+
+func (l *lessor) add(id LeaseID, millis int64, now time.Time) {
+	c := &leaseClock{id: id, ttl: time.Duration(millis) * time.Millisecond}
+	c.deadline = now.Add(c.ttl)
+	l.leases[id] = c
+	heap.Push(&l.due, c)
+}
+
+func (l *lessor) revoked(id LeaseID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c := l.leases[id]; c != nil {
+		heap.Remove(&l.due, c.place)
+		delete(l.leases, id)
+	}
+}
+
+// reset starts over with the leases of r.
+func (l *lessor) reset(r *root) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leases, l.due = make(map[LeaseID]*leaseClock), nil
+	now := time.Now()
+	r.leases.Scan(func(id LeaseID, ttl int64) bool {
+		l.add(id, ttl, now)
+		return true
+	})
+	l.poke()
+}
+
+// promote gives every lease its full time, from now on.
+func (l *lessor) promote() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	for _, c := range l.leases {
+		c.deadline, c.revoking = now.Add(c.ttl), false
+	}
+	heap.Init(&l.due)
+	l.poke()
+}
+
+// renew gives id its full time again and returns it.
+func (l *lessor) renew(id LeaseID) (time.Duration, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.leases[id]
+	if c == nil || c.revoking {
+		return 0, false
+	}
+	c.deadline = time.Now().Add(c.ttl)
+	heap.Fix(&l.due, c.place)
+	return c.ttl, true
+}
+
+// remaining is how long id still has if nobody renews it.
+func (l *lessor) remaining(id LeaseID) (time.Duration, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.leases[id]
+	if c == nil {
+		return 0, false
+	}
+	return max(time.Until(c.deadline), 0), true
+}
+
+// expired returns the leases that have run out, at most n of them, marked as
+// being revoked, and how long it is until the next one does.
+func (l *lessor) expired(n int) (ids []LeaseID, next time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	next = time.Hour
+	for len(l.due) > 0 {
+		c := l.due[0]
+		if wait := c.deadline.Sub(now); wait > 0 {
+			return ids, min(wait, next)
+		}
+		if len(ids) == n {
+			return ids, 0
+		}
+		ids = append(ids, c.id)
+		c.revoking = true
+		// Out of the way until the revocation is applied or given up.
+		c.deadline = now.Add(time.Minute)
+		heap.Fix(&l.due, 0)
+	}
+	return ids, next
+}
+
+// giveUp makes id expire again after pause: its revocation did not go through.
+func (l *lessor) giveUp(id LeaseID, pause time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c := l.leases[id]; c != nil && c.revoking {
+		c.deadline = time.Now().Add(pause)
+		heap.Fix(&l.due, c.place)
+	}
+}
+
+// leaseHeap orders leases by deadline.
+type leaseHeap []*leaseClock
+
+func (h leaseHeap) Len() int           { return len(h) }
+func (h leaseHeap) Less(i, j int) bool { return h[i].deadline.Before(h[j].deadline) }
+func (h leaseHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i, j
+}
+
+func (h *leaseHeap) Push(x any) {
+	c := x.(*leaseClock)
+	c.place = len(*h)
+	*h = append(*h, c)
+}
+
+func (h *leaseHeap) Pop() any {
+	old := *h
+	n := len(old) - 1
+	c := old[n]
+	old[n] = nil
+	*h = old[:n]
+	return c
+}

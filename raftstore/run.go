@@ -1,0 +1,134 @@
+package raftstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+const (
+	houseInterval = time.Second
+	revokeAtOnce  = 64
+	revokePause   = time.Second
+)
+
+// Run expires leases, ages history and takes snapshots until ctx ends, then
+// closes the store and returns nil. It returns early, with an error, only when
+// this program cannot go on: an entry written by a newer version.
+func (s *Store) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var (
+		wg   sync.WaitGroup
+		fail error
+	)
+	wg.Go(func() { s.expireLeases(ctx) })
+	wg.Go(func() {
+		defer cancel()
+		fail = s.keepHouse(ctx)
+	})
+	wg.Wait()
+	return errors.Join(fail, s.Close())
+}
+
+// expireLeases revokes leases as they run out, while this peer leads.
+func (s *Store) expireLeases(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.consensus.closed:
+			return
+		case leading := <-s.consensus.raft.LeaderCh():
+			if leading {
+				s.lessor.promote()
+			}
+		case <-s.lessor.wake:
+		case <-timer.C:
+		}
+		next := time.Hour
+		if s.consensus.leading() {
+			var ids []LeaseID
+			ids, next = s.lessor.expired(revokeAtOnce)
+			s.revokeAll(ctx, ids)
+		}
+		timer.Reset(next)
+	}
+}
+
+// revokeAll revokes leases that ran out, in one append.
+func (s *Store) revokeAll(ctx context.Context, ids []LeaseID) {
+	var wg sync.WaitGroup
+	for _, id := range ids {
+		wg.Go(func() {
+			err := s.LeaseRevoke(ctx, id)
+			if err != nil && !errors.Is(err, ErrLeaseNotFound) {
+				s.lessor.giveUp(id, revokePause)
+				s.log.Debug("lease ran out but could not be revoked yet", "lease", int64(id), "error", err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// keepHouse bounds history and log. What cannot be done now is tried again at
+// the next turn.
+func (s *Store) keepHouse(ctx context.Context) error {
+	keep := retention{age: s.cfg.HistoryAge, events: s.cfg.HistoryEvents, bytes: s.cfg.HistoryBytes}
+	every := min(houseInterval, s.cfg.HistoryAge/4)
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.consensus.closed:
+			return nil
+		case now := <-tick.C:
+			if err := s.machine.halted.Load(); err != nil {
+				return fmt.Errorf("cannot follow the cluster: %w", *err)
+			}
+			s.ageHistory(ctx, &keep, now)
+			s.boundLog()
+		}
+	}
+}
+
+func (s *Store) ageHistory(ctx context.Context, keep *retention, now time.Time) {
+	r := s.machine.root.Load()
+	rev := keep.decide(now, &r.hist, r.view.rev)
+	if rev == 0 || !s.consensus.leading() {
+		return
+	}
+	if err := s.Compact(ctx, rev); err != nil && !errors.Is(err, ErrCompacted) && ctx.Err() == nil {
+		s.log.Warn("history could not be compacted", "revision", rev, "error", err)
+	}
+}
+
+func (s *Store) boundLog() {
+	m := s.machine
+	entries, bytes := m.entries.Load(), m.bytes.Load()
+	if !wantSnapshot(entries, bytes, s.cfg.SnapshotEntries, m.stateBytes.Load()) {
+		return
+	}
+	if err := s.Snapshot(); err != nil && !errors.Is(err, ErrClosed) {
+		s.log.Warn("snapshot failed, the log is kept whole", "error", err)
+	}
+}
+
+// Snapshot writes the state beside the log and drops the log before it. Writes
+// go on meanwhile.
+func (s *Store) Snapshot() error {
+	m := s.machine
+	entries, bytes := m.entries.Load(), m.bytes.Load()
+	if err := s.consensus.raft.Snapshot().Error(); err != nil {
+		return s.consensus.explain(err)
+	}
+	m.entries.Add(-entries)
+	m.bytes.Add(-bytes)
+	return nil
+}

@@ -1,0 +1,208 @@
+package raftstore
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Store is one peer's copy of the replicated keys. All methods may be called
+// from any goroutine; reads never block and never wait for writes.
+type Store struct {
+	cfg       Config
+	log       *slog.Logger
+	meta      dirMeta
+	dir       *dataDir
+	machine   *machine
+	lessor    *lessor
+	consensus *consensus
+
+	closeOnce sync.Once
+	closeErr  error
+
+	mu   sync.Mutex
+	held map[string]*Leadership // by name, those of this process
+}
+
+// ClusterID is the identity of the cluster, made once.
+func (s *Store) ClusterID() string { return s.meta.ClusterID }
+
+// ServerID is the identity of this peer, made once and kept on disk.
+func (s *Store) ServerID() string { return s.meta.ServerID }
+
+// Err is why writes are refused now (ErrDiskFull, ErrDiskReadOnly, ErrDisk,
+// ErrNoLeader, ErrClosed), nil while they are accepted.
+func (s *Store) Err() error {
+	select {
+	case <-s.consensus.closed:
+		return ErrClosed
+	default:
+	}
+	if err := s.consensus.refused(); err != nil {
+		return err
+	}
+	if !s.consensus.leading() {
+		return ErrNoLeader
+	}
+	return nil
+}
+
+// Txn runs t as one replicated step and returns when it is applied here. An
+// ErrInvalid, ErrDuplicateKey, ErrTooLarge, ErrLeaseNotFound or ErrKeyNotFound
+// means that nothing changed; after the end of ctx, ErrNoLeader or a disk error
+// it may have been applied or not. A transaction without writes goes through
+// Barrier instead of the log. Values are kept, not copied: the caller must not
+// change them later.
+func (s *Store) Txn(ctx context.Context, t Txn) (*TxnResult, error) {
+	if err := t.check(); err != nil {
+		return nil, err
+	}
+	if t.readOnly() {
+		v, err := s.Barrier(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return v.readTxn(&t), nil
+	}
+	a, err := s.propose(ctx, &command{kind: cmdTxn, txn: t})
+	return a.txn, err
+}
+
+// propose replicates c and returns what it gave.
+func (s *Store) propose(ctx context.Context, c *command) (applied, error) {
+	entry := c.encode()
+	if len(entry) > s.cfg.MaxEntryBytes {
+		return applied{}, fmt.Errorf("%w: %d bytes, at most %d allowed", ErrTooLarge, len(entry), s.cfg.MaxEntryBytes)
+	}
+	a, err := s.consensus.propose(ctx, entry)
+	if err != nil {
+		return applied{}, err
+	}
+	return a, a.err
+}
+
+// View is the newest applied state.
+func (s *Store) View() *View { return s.machine.root.Load().view }
+
+// ViewAt is the state as it was at revision rev: ErrCompacted when that is
+// older than CompactRevision, ErrFutureRevision when it is not reached yet.
+func (s *Store) ViewAt(rev int64) (*View, error) {
+	r := s.machine.root.Load()
+	return r.hist.viewAt(rev, r.view)
+}
+
+// Barrier returns a view at least as new as every write that was acknowledged
+// anywhere in the cluster before the call.
+func (s *Store) Barrier(ctx context.Context) (*View, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := s.consensus.current(ctx); err != nil {
+		return nil, err
+	}
+	return s.View(), nil
+}
+
+// Compact forgets the history before rev; the state at rev stays readable.
+func (s *Store) Compact(ctx context.Context, rev int64) error {
+	_, err := s.propose(ctx, &command{kind: cmdCompact, revision: rev})
+	return err
+}
+
+// CompactRevision is the oldest revision ViewAt knows.
+func (s *Store) CompactRevision() int64 { return s.machine.root.Load().hist.compacted() }
+
+// Watch starts a watcher; see WatchRequest. ErrCompacted when StartRevision is
+// older than history.
+func (s *Store) Watch(req WatchRequest) (*Watcher, error) { return s.machine.hub.watch(req) }
+
+// LeaseGrant makes a lease that expires when it was not renewed for ttl. With
+// id 0 it picks one. ttl counts in milliseconds. ErrLeaseExists when id is
+// taken.
+func (s *Store) LeaseGrant(ctx context.Context, id LeaseID, ttl time.Duration) (LeaseID, error) {
+	if ttl < minLeaseTTL || ttl > maxLeaseTTL {
+		return 0, fmt.Errorf("%w: lease of %v, %v to %v allowed", ErrInvalid, ttl, minLeaseTTL, maxLeaseTTL)
+	}
+	if id < 0 {
+		return 0, fmt.Errorf("%w: lease ID %d", ErrInvalid, id)
+	}
+	if id == 0 {
+		id = randomLease()
+	}
+	_, err := s.propose(ctx, &command{kind: cmdLeaseGrant, lease: id, ttl: ttl.Milliseconds()})
+	if err != nil {
+		return 0, err
+	}
+	return id, nil
+}
+
+func randomLease() LeaseID {
+	var b [8]byte
+	rand.Read(b[:])
+	return LeaseID(binary.BigEndian.Uint64(b[:])>>1 | 1)
+}
+
+// LeaseKeepAlive gives the lease its full time again and returns that time. It
+// writes nothing: after a change of leader or a restart every lease has its
+// full time anyway.
+func (s *Store) LeaseKeepAlive(ctx context.Context, id LeaseID) (time.Duration, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	if !s.consensus.leading() {
+		return 0, ErrNoLeader
+	}
+	ttl, ok := s.lessor.renew(id)
+	if !ok {
+		return 0, fmt.Errorf("%w: %x", ErrLeaseNotFound, int64(id))
+	}
+	return ttl, nil
+}
+
+// LeaseRevoke ends the lease and deletes the keys under it, in one revision.
+func (s *Store) LeaseRevoke(ctx context.Context, id LeaseID) error {
+	_, err := s.propose(ctx, &command{kind: cmdLeaseRevoke, lease: id})
+	return err
+}
+
+// Leases are the leases there are, by ID.
+func (s *Store) Leases() []Lease {
+	var out []Lease
+	s.machine.root.Load().leases.Scan(func(id LeaseID, ttl int64) bool {
+		out = append(out, Lease{ID: id, TTL: time.Duration(ttl) * time.Millisecond})
+		return true
+	})
+	return out
+}
+
+// LeaseRemaining is how long the lease lives if nobody renews it. Only the
+// leader knows.
+func (s *Store) LeaseRemaining(id LeaseID) (time.Duration, error) {
+	if !s.consensus.leading() {
+		return 0, ErrNoLeader
+	}
+	left, ok := s.lessor.remaining(id)
+	if !ok {
+		return 0, fmt.Errorf("%w: %x", ErrLeaseNotFound, int64(id))
+	}
+	return left, nil
+}
+
+// Close ends the store: watchers and writes under way get ErrClosed, and every
+// goroutine of it has ended when Close returns. Views stay readable. Run calls
+// it, so only a store that was never run needs it.
+func (s *Store) Close() error {
+	s.closeOnce.Do(func() {
+		s.machine.hub.close()
+		s.closeErr = s.consensus.close()
+		if s.dir != nil {
+			s.closeErr = errors.Join(s.closeErr, s.dir.close())
+		}
+	})
+	return s.closeErr
+}

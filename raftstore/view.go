@@ -1,0 +1,109 @@
+package raftstore
+
+import (
+	"encoding/binary"
+	"hash/crc64"
+	"sync"
+
+	"github.com/tidwall/btree"
+)
+
+// tree is the copy-on-write map of the live keys.
+type tree = btree.Map[string, *KeyValue]
+
+// copyMu serialises copies of published trees: a copy marks its source as
+// shared, and any number of readers may ask for one. It is held for
+// nanoseconds and nothing is locked below it.
+var copyMu sync.Mutex
+
+// copyTree returns a tree of its own with what t holds, in constant time.
+func copyTree(t *tree) *tree {
+	copyMu.Lock()
+	defer copyMu.Unlock()
+	return t.Copy()
+}
+
+// View is the whole store at one revision. It is immutable: holding one blocks
+// nobody and costs the nodes that were replaced since.
+type View struct {
+	tree *tree
+	rev  int64
+}
+
+// Revision is the store's revision this view shows.
+func (v *View) Revision() int64 { return v.rev }
+
+// Get returns the version of key at this revision, nil when it does not exist.
+func (v *View) Get(key string) *KeyValue {
+	kv, _ := v.tree.Get(key)
+	return kv
+}
+
+// Len is the number of keys.
+func (v *View) Len() int { return v.tree.Len() }
+
+// Ascend calls fn for the keys of [start, end), end as a RangeEnd, in order,
+// until fn returns false.
+func (v *View) Ascend(start, end string, fn func(*KeyValue) bool) {
+	ascend(v.tree, start, end, fn)
+}
+
+// Count is the number of keys in [start, end), end as a RangeEnd. It takes time
+// in proportion to the answer.
+func (v *View) Count(start, end string) int {
+	if end == fromKeyEnd && start <= fromKeyEnd {
+		if n := v.tree.Len(); start == "" || n == 0 {
+			return n
+		}
+	}
+	n := 0
+	ascend(v.tree, start, end, func(*KeyValue) bool { n++; return true })
+	return n
+}
+
+func ascend(t *tree, start, end string, fn func(*KeyValue) bool) {
+	switch end {
+	case "":
+		if kv, ok := t.Get(start); ok {
+			fn(kv)
+		}
+	case fromKeyEnd:
+		t.Ascend(start, func(_ string, kv *KeyValue) bool { return fn(kv) })
+	default:
+		t.Ascend(start, func(k string, kv *KeyValue) bool { return k < end && fn(kv) })
+	}
+}
+
+var hashTable = crc64.MakeTable(crc64.ECMA)
+
+// Hash is a checksum of revision, keys, values and their revisions. Two peers
+// with equal state have equal hashes, whichever way they got there.
+func (v *View) Hash() uint64 {
+	var sum uint64
+	buf := binary.AppendVarint(nil, v.rev)
+	v.Ascend("", fromKeyEnd, func(kv *KeyValue) bool {
+		buf = appendKeyValue(buf, kv)
+		if len(buf) > 32<<10 {
+			sum = crc64.Update(sum, hashTable, buf)
+			buf = buf[:0]
+		}
+		return true
+	})
+	return crc64.Update(sum, hashTable, buf)
+}
+
+// appendKeyValue writes one version, as snapshots and hashes have it.
+func appendKeyValue(b []byte, kv *KeyValue) []byte {
+	b = appendBytes(appendString(b, kv.Key), kv.Value)
+	b = binary.AppendVarint(b, kv.CreateRevision)
+	b = binary.AppendVarint(b, kv.ModRevision)
+	b = binary.AppendVarint(b, kv.Version)
+	return binary.AppendVarint(b, int64(kv.Lease))
+}
+
+func (p *parser) keyValue() *KeyValue {
+	kv := &KeyValue{Key: p.string(), Value: p.bytes()}
+	kv.CreateRevision, kv.ModRevision, kv.Version = p.varint(), p.varint(), p.varint()
+	kv.Lease = LeaseID(p.varint())
+	return kv
+}

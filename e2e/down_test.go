@@ -1,0 +1,103 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/balsahq/balsa/e2e/host"
+)
+
+// TestDownLeavesTheHostAsItWas compares processes, mounts, links, routes,
+// rules, control groups and namespaces before up and after down.
+func TestDownLeavesTheHostAsItWas(t *testing.T) {
+	c := newHost(t)
+	before := inventory(t, c.Host)
+	if out, err := c.Up(t.Context()); err != nil {
+		t.Fatalf("balsa up: %v\n%s", err, out)
+	}
+	if same := slices.Equal(before, inventory(t, c.Host)); same {
+		t.Fatal("the inventory does not see a running cluster: this test cannot fail")
+	}
+	if out, err := c.Balsa(t.Context(), "down", "--cgroup-root=/"+c.Name); err != nil {
+		t.Fatalf("balsa down: %v\n%s", err, out)
+	}
+	after := inventory(t, c.Host)
+	for _, line := range after {
+		if !slices.Contains(before, line) {
+			t.Errorf("left behind: %s", line)
+		}
+	}
+	for _, line := range before {
+		if !slices.Contains(after, line) {
+			t.Errorf("taken away: %s", line)
+		}
+	}
+}
+
+// inventory lists what a cluster makes on a host, one thing a line.
+func inventory(t *testing.T, h *host.Host) []string {
+	t.Helper()
+	var lines []string
+	add := func(kind, text string) {
+		for line := range strings.Lines(text) {
+			if line = strings.TrimSpace(line); line != "" {
+				lines = append(lines, kind+" "+line)
+			}
+		}
+	}
+	for kind, args := range map[string][]string{
+		"link":  {"cat", "/proc/net/dev_snmp6"},
+		"route": {"cat", "/proc/net/route"},
+		"fib":   {"cat", "/proc/net/fib_trie"},
+	} {
+		if kind == "link" {
+			args = []string{"ls", "/proc/net/dev_snmp6"}
+		}
+		out, err := h.Command(t.Context(), args[0], args[1:]...).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		add(kind, string(out))
+	}
+	rules, err := h.Ruleset()
+	if err != nil {
+		t.Fatal(err)
+	}
+	add("nftables", strings.Join(rules, "\n"))
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		add("mount", strings.Fields(line)[4])
+	}
+	groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + h.Name)
+	unified, _ := filepath.Glob("/sys/fs/cgroup/" + h.Name)
+	add("cgroup", strings.Join(append(groups, unified...), "\n"))
+	namespaces, _ := filepath.Glob("/run/netns/*")
+	add("netns", strings.Join(namespaces, "\n"))
+	add("process", processesNaming(h))
+	return lines
+}
+
+// processesNaming lists processes whose command line names this host's
+// directories, or that live in a control group of it.
+func processesNaming(h *host.Host) string {
+	var out strings.Builder
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		cmdline, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+		if err != nil {
+			continue
+		}
+		group, _ := os.ReadFile(filepath.Join(dir, "cgroup"))
+		if strings.Contains(string(cmdline), h.DataDir) || strings.Contains(string(cmdline), h.RunDir) || strings.Contains(string(group), h.Name) {
+			fmt.Fprintf(&out, "%s %s\n", filepath.Base(dir), strings.ReplaceAll(string(cmdline), "\x00", " "))
+		}
+	}
+	return out.String()
+}

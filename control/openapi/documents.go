@@ -1,0 +1,214 @@
+package openapi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/emicklei/go-restful/v3"
+	"k8s.io/apimachinery/pkg/runtime"
+	apiopenapi "k8s.io/apiserver/pkg/endpoints/openapi"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	utilopenapi "k8s.io/apiserver/pkg/util/openapi"
+	"k8s.io/kube-openapi/pkg/builder"
+	"k8s.io/kube-openapi/pkg/builder3"
+	"k8s.io/kube-openapi/pkg/common"
+	"k8s.io/kube-openapi/pkg/common/restfuladapter"
+	"k8s.io/kube-openapi/pkg/handler"
+	"k8s.io/kube-openapi/pkg/handler3"
+)
+
+// ErrNoDocument: there is no such group and version.
+var ErrNoDocument = errors.New("no such OpenAPI document")
+
+// Config says what is documented.
+type Config struct {
+	Title, Version string
+	Definitions    common.GetOpenAPIDefinitions
+	Schemes        []*runtime.Scheme
+	// WebServices returns what the server serves, once all of it is installed.
+	WebServices func() []*restful.WebService
+	// Idle is how long after the last request built documents are kept. Default 2 minutes.
+	Idle time.Duration
+}
+
+// Validate reports every missing field.
+func (c Config) Validate() error {
+	var errs []error
+	if c.Definitions == nil {
+		errs = append(errs, errors.New("openapi: Config.Definitions must be set"))
+	}
+	if c.WebServices == nil {
+		errs = append(errs, errors.New("openapi: Config.WebServices must be set"))
+	}
+	if len(c.Schemes) == 0 {
+		errs = append(errs, errors.New("openapi: Config.Schemes must be set"))
+	}
+	return errors.Join(errs...)
+}
+
+// Documents builds the two kinds of document. Safe for concurrent use.
+type Documents struct {
+	cfg   Config
+	build string // names this program; part of every hash
+
+	mu    sync.Mutex
+	timer *time.Timer
+	namer *apiopenapi.DefinitionNamer
+	v2    http.Handler
+	v3    *common.OpenAPIV3Config
+	group map[string]*document
+}
+
+// document is one group and version of v3 in both encodings.
+type document struct{ json, proto []byte }
+
+// New builds nothing.
+func New(cfg Config) (*Documents, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Idle == 0 {
+		cfg.Idle = 2 * time.Minute
+	}
+	return &Documents{cfg: cfg, build: buildID(cfg.Version)}, nil
+}
+
+// touch starts the idle time again. The caller holds mu.
+func (d *Documents) touch() {
+	if d.timer == nil {
+		d.timer = time.AfterFunc(d.cfg.Idle, d.Drop)
+		return
+	}
+	d.timer.Reset(d.cfg.Idle)
+}
+
+// Drop forgets every built document; the next request builds again.
+func (d *Documents) Drop() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.timer != nil {
+		d.timer.Stop()
+		d.timer = nil
+	}
+	d.namer, d.v2, d.v3, d.group = nil, nil, nil, nil
+}
+
+// Built tells whether any document is held, for tests and metrics.
+func (d *Documents) Built() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.v2 != nil || d.v3 != nil
+}
+
+func (d *Documents) names() *apiopenapi.DefinitionNamer {
+	if d.namer == nil {
+		d.namer = apiopenapi.NewDefinitionNamer(d.cfg.Schemes...)
+	}
+	return d.namer
+}
+
+func (d *Documents) definitions() common.GetOpenAPIDefinitions {
+	return utilopenapi.GetOpenAPIDefinitionsWithoutDisabledFeatures(d.cfg.Definitions)
+}
+
+// config3 returns the definitions of v3. The caller holds mu.
+func (d *Documents) config3() *common.OpenAPIV3Config {
+	if d.v3 == nil {
+		d.v3 = genericapiserver.DefaultOpenAPIV3Config(d.definitions(), d.names())
+		d.v3.Info.Title, d.v3.Info.Version = d.cfg.Title, d.cfg.Version
+	}
+	return d.v3
+}
+
+// handler2 returns the handler of the whole v2 document, building it when it is not there.
+func (d *Documents) handler2() (http.Handler, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.touch()
+	if d.v2 != nil {
+		return d.v2, nil
+	}
+	config := genericapiserver.DefaultOpenAPIConfig(d.definitions(), d.names())
+	config.Info.Title, config.Info.Version = d.cfg.Title, d.cfg.Version
+	swagger, err := builder.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices(d.cfg.WebServices()), config)
+	if err != nil {
+		return nil, fmt.Errorf("build OpenAPI v2: %w", err)
+	}
+	swagger.Definitions = handler.PruneDefaults(swagger.Definitions)
+	var c capture
+	handler.NewOpenAPIService(swagger).RegisterOpenAPIVersionedService("/openapi/v2", &c)
+	d.v2 = c.handler
+	return d.v2, nil
+}
+
+// capture is the mux a service registers its one handler with.
+type capture struct{ handler http.Handler }
+
+func (c *capture) Handle(_ string, h http.Handler) { c.handler = h }
+
+// paths are the group and version paths of v3 ("apis/apps/v1").
+func (d *Documents) paths() []string {
+	var out []string
+	for _, ws := range d.cfg.WebServices() {
+		if p := strings.TrimPrefix(ws.RootPath(), "/"); p != "" {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// document3 returns the v3 document of one path, JSON or protobuf.
+func (d *Documents) document3(path string, proto bool) ([]byte, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.touch()
+	doc := d.group[path]
+	if doc == nil {
+		data, err := d.build3(path)
+		if err != nil {
+			return nil, err
+		}
+		doc = &document{json: data}
+		if d.group == nil {
+			d.group = map[string]*document{}
+		}
+		d.group[path] = doc
+	}
+	if !proto {
+		return doc.json, nil
+	}
+	if doc.proto == nil {
+		data, err := handler3.ToV3ProtoBinary(doc.json)
+		if err != nil {
+			return nil, fmt.Errorf("encode OpenAPI v3 of %s: %w", path, err)
+		}
+		doc.proto = data
+	}
+	return doc.proto, nil
+}
+
+func (d *Documents) build3(path string) ([]byte, error) {
+	// The last web service of a path is the one that counts, as upstream's map of them has it.
+	var found *restful.WebService
+	for _, ws := range d.cfg.WebServices() {
+		if strings.TrimPrefix(ws.RootPath(), "/") == path {
+			found = ws
+		}
+	}
+	if found == nil {
+		return nil, fmt.Errorf("%w: %s", ErrNoDocument, path)
+	}
+	spec, err := builder3.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices([]*restful.WebService{found}), d.config3())
+	if err != nil {
+		return nil, fmt.Errorf("build OpenAPI v3 of %s: %w", path, err)
+	}
+	if group, version, ok := groupVersion(path); ok {
+		ownKinds(spec, group, version)
+	}
+	return json.Marshal(spec)
+}

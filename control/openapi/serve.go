@@ -1,0 +1,182 @@
+package openapi
+
+import (
+	"bytes"
+	"crypto/sha512"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/munnerz/goautoneg"
+	"k8s.io/klog/v2"
+	"k8s.io/kube-openapi/pkg/spec3"
+)
+
+const prefix3 = "/openapi/v3"
+
+// Index is what GET /openapi/v3 answers.
+type Index struct {
+	Paths map[string]IndexEntry `json:"paths"`
+}
+
+// IndexEntry says where one document is; the hash in the URL changes with the document.
+type IndexEntry struct {
+	ServerRelativeURL string `json:"serverRelativeURL"`
+}
+
+// buildID names the program the documents come from.
+func buildID(version string) string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return version
+	}
+	return version + "\n" + info.String()
+}
+
+// hash is the ETag of a document: documents are a function of the program and the path.
+func (d *Documents) hash(path string) string {
+	sum := sha512.Sum512([]byte(d.build + "\n" + path))
+	return fmt.Sprintf("%X", sum[:])
+}
+
+// Index lists the documents of v3.
+func (d *Documents) Index() Index {
+	index := Index{Paths: map[string]IndexEntry{}}
+	for _, p := range d.paths() {
+		index.Paths[p] = IndexEntry{ServerRelativeURL: prefix3 + "/" + p + "?hash=" + d.hash(p)}
+	}
+	return index
+}
+
+// ServeV2 answers /openapi/v2.
+func (d *Documents) ServeV2(w http.ResponseWriter, r *http.Request) {
+	h, err := d.handler2()
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	h.ServeHTTP(w, r)
+}
+
+// ServeV3 answers /openapi/v3 and everything below it.
+func (d *Documents) ServeV3(w http.ResponseWriter, r *http.Request) {
+	path := strings.Trim(strings.TrimPrefix(r.URL.Path, prefix3), "/")
+	if path == "" {
+		WriteIndex(w, r, d.Index())
+		return
+	}
+	kind, ok := accepted(r.Header.Get("Accept"))
+	w.Header().Add("Vary", "Accept")
+	if !ok {
+		w.WriteHeader(http.StatusNotAcceptable)
+		return
+	}
+	data, err := d.document3(path, kind.proto)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	etag := d.hash(path)
+	w.Header().Set("Content-Type", kind.contentType)
+	w.Header().Set("Etag", strconv.Quote(etag))
+	if asked := r.URL.Query().Get("hash"); asked != "" {
+		if asked != etag {
+			http.Redirect(w, r, prefix3+"/"+path+"?hash="+etag, http.StatusMovedPermanently)
+			return
+		}
+		w.Header().Set("Cache-Control", "public, immutable")
+		w.Header().Set("Expires", time.Now().AddDate(1, 0, 0).Format(time.RFC1123))
+	}
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
+}
+
+// WriteIndex answers with index and the ETag of its text.
+func WriteIndex(w http.ResponseWriter, r *http.Request, index Index) {
+	data, err := json.Marshal(index)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	sum := sha512.Sum512(data)
+	w.Header().Set("Etag", strconv.Quote(fmt.Sprintf("%X", sum[:])))
+	w.Header().Set("Content-Type", "application/json")
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
+}
+
+func fail(w http.ResponseWriter, err error) {
+	if errors.Is(err, ErrNoDocument) {
+		http.Error(w, err.Error(), http.StatusNotFound)
+		return
+	}
+	klog.ErrorS(err, "OpenAPI document")
+	http.Error(w, err.Error(), http.StatusInternalServerError)
+}
+
+type encoding struct {
+	contentType string
+	proto       bool
+}
+
+const protoType = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
+
+// accepted chooses an encoding by the Accept header.
+func accepted(header string) (encoding, bool) {
+	if header == "" {
+		header = "*/*"
+	}
+	for _, c := range goautoneg.ParseAccept(header) {
+		switch full := c.Type + "/" + c.SubType; full {
+		case "application/json", "application/*", "*/*":
+			return encoding{contentType: "application/json"}, true
+		case protoType, "application/com.github.proto-openapi.spec.v3@v1.0+protobuf":
+			return encoding{contentType: protoType, proto: true}, true
+		}
+	}
+	return encoding{}, false
+}
+
+// groupVersion reads "api/v1" and "apis/GROUP/VERSION".
+func groupVersion(path string) (group, version string, ok bool) {
+	parts := strings.Split(path, "/")
+	switch {
+	case len(parts) == 2 && parts[0] == "api":
+		return "", parts[1], true
+	case len(parts) == 3 && parts[0] == "apis":
+		return parts[1], parts[2], true
+	}
+	return "", "", false
+}
+
+const gvkExtension = "x-kubernetes-group-version-kind"
+
+// ownKinds narrows the meta kinds that every group registers (WatchEvent, DeleteOptions) to this document's group and
+// the core group; otherwise each document lists some sixty groups for them.
+func ownKinds(doc *spec3.OpenAPI, group, version string) {
+	if doc == nil || doc.Components == nil {
+		return
+	}
+	for _, s := range doc.Components.Schemas {
+		list, ok := s.Extensions[gvkExtension].([]any)
+		if !ok || len(list) < 2 {
+			continue
+		}
+		var own []any
+		everywhere := false
+		for _, item := range list {
+			gvk, _ := item.(map[string]any)
+			kind, _ := gvk["kind"].(string)
+			everywhere = everywhere || kind == "WatchEvent" || kind == "DeleteOptions"
+			if gvk["group"] == group && gvk["version"] == version || gvk["group"] == "" && gvk["version"] == "v1" {
+				own = append(own, item)
+			}
+		}
+		if everywhere && len(own) > 0 {
+			s.Extensions[gvkExtension] = own
+		}
+	}
+}

@@ -48,8 +48,14 @@ type store struct {
 func (s *store) Versioner() storage.Versioner { return s.versioner }
 
 // CompactRevision implements storage.Interface: the newest revision below
-// which nothing can be read any more.
-func (s *store) CompactRevision() int64 { return s.kv.CompactRevision() }
+// which nothing can be read any more, 0 while everything can. The revision of
+// an empty store is 1, and there is nothing below it.
+func (s *store) CompactRevision() int64 {
+	if rev := s.kv.CompactRevision(); rev > 1 {
+		return rev
+	}
+	return 0
+}
 
 // ReadinessCheck implements storage.Interface. Reads are served as long as the
 // store is open, whoever leads.

@@ -104,10 +104,7 @@ func (s *store) commit(ctx context.Context, key string, rev int64, op *raftstore
 
 // holds evaluates c as the store does, on what the compared key or range held.
 func holds(c raftstore.Compare, kvs []*raftstore.KeyValue) bool {
-	if len(kvs) == 0 {
-		if c.RangeEnd != "" {
-			return true
-		}
+	if len(kvs) == 0 { // all fields are 0, and there is no value
 		return c.Target != raftstore.CompareValue && holdsFor(c, &raftstore.KeyValue{})
 	}
 	for _, kv := range kvs {

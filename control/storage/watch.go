@@ -229,7 +229,7 @@ func (w *watcher) follow(cursor *raftstore.Watcher) error {
 	for {
 		wait, cancel := w.wait(next)
 		batch, err := cursor.Next(wait)
-		interrupted := wait.Err() != nil || w.poked.Swap(false)
+		poked := w.poked.Swap(false)
 		w.wake.Store(nil)
 		cancel()
 		if err != nil {
@@ -250,7 +250,10 @@ func (w *watcher) follow(cursor *raftstore.Watcher) error {
 			}
 		}
 		w.rev = max(w.rev, batch.Revision)
-		if !next.IsZero() && (interrupted || !time.Now().Before(next)) {
+		if poked {
+			w.bookmarked = 0 // asked for, even if it says nothing new
+		}
+		if !next.IsZero() && (poked || !time.Now().Before(next)) {
 			if err := w.bookmark(false); err != nil {
 				return err
 			}

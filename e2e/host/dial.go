@@ -59,3 +59,29 @@ func (h *Host) RESTConfig() (*rest.Config, error) {
 	cfg.QPS, cfg.Burst = -1, -1
 	return cfg, nil
 }
+
+// Listen opens a listener on this host.
+func (h *Host) Listen(network, address string) (net.Listener, error) {
+	type result struct {
+		listener net.Listener
+		err      error
+	}
+	done := make(chan result, 1)
+	go func() {
+		runtime.LockOSThread() // as in Dial
+		ns, err := netns.GetFromName(h.Name)
+		if err != nil {
+			done <- result{err: err}
+			return
+		}
+		defer ns.Close()
+		if err := netns.Set(ns); err != nil {
+			done <- result{err: err}
+			return
+		}
+		l, err := net.Listen(network, address)
+		done <- result{l, err}
+	}()
+	r := <-done
+	return r.listener, r.err
+}

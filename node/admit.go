@@ -1,0 +1,140 @@
+package node
+
+import (
+	"fmt"
+	"sort"
+
+	v1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"github.com/balsahq/balsa/node/cgroup"
+)
+
+const (
+	annMirror = "kubernetes.io/config.mirror"
+	annSource = "kubernetes.io/config.source"
+	annHashOf = "kubernetes.io/config.hash"
+)
+
+// admit decides whether a pod that is new to this node may run beside those
+// that do; nil means yes. Called with Agent.mu held.
+func (a *Agent) admit(pod *v1.Pod) *failure {
+	var others []*v1.Pod
+	for _, w := range a.workers {
+		if v := w.snapshot.Load(); v != nil && !v.Stopped && !terminalPhase(v.Pod.Status.Phase) {
+			others = append(others, v.Pod)
+		}
+	}
+	return admit(pod, others, a.node)
+}
+
+// admit is the decision: the pod's requests, ports and node selector against
+// what the node has left. Pure.
+func admit(pod *v1.Pod, others []*v1.Pod, node *v1.Node) *failure {
+	if ok, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err != nil || !ok {
+		return &failure{"NodeAffinity", "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"}
+	}
+	if portTaken(pod, others) {
+		return &failure{"NodePorts", "Pod was rejected: Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"}
+	}
+	room := node.Status.Allocatable
+	if int64(len(others)) >= room.Pods().Value() {
+		return outOf(v1.ResourcePods, 1, int64(len(others)), room.Pods().Value())
+	}
+	used := v1.ResourceList{}
+	for _, o := range others {
+		for name, q := range resourcehelper.PodRequests(o, resourcehelper.PodResourcesOptions{}) {
+			sum := used[name]
+			sum.Add(q)
+			used[name] = sum
+		}
+	}
+	asked := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	names := make([]string, 0, len(asked))
+	for name := range asked {
+		names = append(names, string(name))
+	}
+	sort.Strings(names)
+	for _, n := range names {
+		name := v1.ResourceName(n)
+		have, known := room[name]
+		q, u := asked[name], used[name]
+		if q.IsZero() || !known && name == v1.ResourceEphemeralStorage {
+			continue
+		}
+		sum := q.DeepCopy()
+		sum.Add(u)
+		if sum.Cmp(have) > 0 {
+			if name == v1.ResourceCPU {
+				return outOf(name, q.MilliValue(), u.MilliValue(), have.MilliValue())
+			}
+			return outOf(name, q.Value(), u.Value(), have.Value())
+		}
+	}
+	return nil
+}
+
+func outOf(name v1.ResourceName, asked, used, capacity int64) *failure {
+	return &failure{"OutOf" + string(name), fmt.Sprintf(
+		"Pod was rejected: Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name, asked, used, capacity)}
+}
+
+// hostPort is one port of the node that a pod takes.
+type hostPort struct {
+	protocol v1.Protocol
+	ip       string
+	port     int32
+}
+
+func hostPorts(pod *v1.Pod) []hostPort {
+	var out []hostPort
+	for _, cs := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range cs {
+			if rp := cs[i].RestartPolicy; len(cs) > 0 && &cs[0] != &pod.Spec.Containers[0] && (rp == nil || *rp != v1.ContainerRestartPolicyAlways) {
+				continue
+			}
+			for _, p := range cs[i].Ports {
+				if p.HostPort == 0 {
+					continue
+				}
+				h := hostPort{p.Protocol, p.HostIP, p.HostPort}
+				if h.protocol == "" {
+					h.protocol = v1.ProtocolTCP
+				}
+				if h.ip == "0.0.0.0" || h.ip == "::" {
+					h.ip = ""
+				}
+				out = append(out, h)
+			}
+		}
+	}
+	return out
+}
+
+func portTaken(pod *v1.Pod, others []*v1.Pod) bool {
+	mine := hostPorts(pod)
+	if len(mine) == 0 {
+		return false
+	}
+	for _, o := range others {
+		for _, t := range hostPorts(o) {
+			for _, m := range mine {
+				if m.port == t.port && m.protocol == t.protocol && (m.ip == t.ip || m.ip == "" || t.ip == "") {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// allPodsLimits bound what pods may use together: allocatable, so that the
+// node's own processes keep what was reserved for them.
+func (a *Agent) allPodsLimits() cgroup.Limits {
+	room := a.Node().Status.Allocatable
+	return cgroup.Limits{
+		CPUShares: cgroup.Shares(room.Cpu().MilliValue()),
+		Memory:    room.Memory().Value(),
+	}
+}

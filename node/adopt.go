@@ -1,0 +1,161 @@
+package node
+
+import (
+	"context"
+	"sort"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// adopt reads what an earlier life of the agent left running.
+func (a *Agent) adopt(ctx context.Context) error {
+	pods, err := a.list(ctx)
+	if err != nil {
+		a.log.Warn("runtime not listed", "err", err)
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for uid, p := range pods {
+		a.adopted[uid] = p.observed()
+	}
+	a.orphanNames = map[types.UID][2]string{}
+	for uid, p := range pods {
+		a.orphanNames[uid] = [2]string{p.namespace, p.name}
+	}
+	return nil
+}
+
+// newest is the sandbox made last.
+func (p *found) newest() *runtimeapi.PodSandboxStatus {
+	if len(p.sandboxes) == 0 {
+		return nil
+	}
+	sort.Slice(p.sandboxes, func(i, j int) bool { return p.sandboxes[i].CreatedAt < p.sandboxes[j].CreatedAt })
+	return p.sandboxes[len(p.sandboxes)-1]
+}
+
+func (p *found) observed() *observed {
+	o := newObserved()
+	if b := p.newest(); b != nil {
+		o.Sandbox = sandboxOf(b)
+	}
+	for _, c := range p.containers {
+		o.merge(instanceOf(c, p.boxOf[c.Id]))
+	}
+	return o
+}
+
+// adopt takes over what the runtime has of the pod. What the API said of
+// readiness stays true until a probe says otherwise.
+func (w *worker) adopt(o *observed) {
+	o.StartTime = w.o.StartTime
+	w.o = o
+	for _, sts := range [][]v1.ContainerStatus{w.pod.Status.InitContainerStatuses, w.pod.Status.ContainerStatuses} {
+		for i := range sts {
+			in := o.latest(sts[i].Name)
+			if in == nil || sts[i].ContainerID != w.a.runtimeName+"://"+in.ID {
+				continue
+			}
+			o.Ready[in.ID] = sts[i].Ready
+			o.StartedUp[in.ID] = sts[i].Started != nil && *sts[i].Started
+		}
+	}
+	for _, ins := range o.Containers {
+		for _, in := range ins {
+			if in.State == stateExited {
+				in.TerminationMessage = true
+				w.readTermination(in, w.policyOf(in.Name))
+			}
+		}
+	}
+	// Probes of what runs begin with the worker.
+	w.mailbox.post(func() {
+		for _, name := range o.names() {
+			if c, _ := containerByName(w.pod, name); c != nil && o.latest(name) != nil {
+				w.startProbes(c, o.latest(name).ID)
+			}
+		}
+	})
+}
+
+func (w *worker) policyOf(name string) v1.TerminationMessagePolicy {
+	if c, _ := containerByName(w.pod, name); c != nil {
+		return c.TerminationMessagePolicy
+	}
+	return v1.TerminationMessageReadFile
+}
+
+// relisted compares with a full list: what is missing there is gone, unless an
+// operation is under way that may just have made it.
+func (w *worker) relisted(p *found) {
+	if len(w.ops) > 0 {
+		for _, c := range p.containers {
+			if w.o.byID(c.Id) != nil {
+				w.observe(c, p.boxOf[c.Id])
+			}
+		}
+		return
+	}
+	there := map[string]bool{}
+	for _, c := range p.containers {
+		there[c.Id] = true
+		w.observe(c, p.boxOf[c.Id])
+	}
+	for _, ins := range w.o.Containers {
+		for _, in := range ins {
+			if !there[in.ID] {
+				w.o.forget(in.ID)
+			}
+		}
+	}
+	b := p.newest()
+	switch {
+	case b == nil:
+		w.o.Sandbox = nil
+	case w.o.Sandbox == nil || w.o.Sandbox.ID != b.Id:
+		w.o.Sandbox = sandboxOf(b)
+	case b.State != runtimeapi.PodSandboxState_SANDBOX_READY:
+		w.o.Sandbox.Ready = false
+	}
+}
+
+// endOrphans ends pods that run here and that the API no longer knows.
+func (a *Agent) endOrphans(ctx context.Context) {
+	a.mu.Lock()
+	var begun []*worker
+	for uid, o := range a.adopted {
+		if a.keepsStatic(uid) {
+			continue
+		}
+		names := a.orphanNames[uid]
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: names[0], Name: names[1], UID: uid}}
+		for _, name := range o.names() {
+			pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: name})
+		}
+		w := newWorker(a, pod)
+		w.adopt(o)
+		w.o.Gone = true
+		a.workers[uid] = w
+		delete(a.adopted, uid)
+		begun = append(begun, w)
+	}
+	keep := func(uid types.UID) bool { return a.worker(uid) != nil }
+	a.mu.Unlock()
+	for _, w := range begun {
+		a.begin(ctx, w)
+	}
+	for _, uid := range a.cgroups.Pods() {
+		if !keep(uid) {
+			if err := a.cgroups.Remove(uid); err != nil {
+				a.log.Warn("cgroup of a former pod", "pod", uid, "err", err)
+			}
+		}
+	}
+	if err := a.volumes.CleanUpOrphans(ctx, keep); err != nil {
+		a.log.Warn("volumes of former pods", "err", err)
+	}
+}

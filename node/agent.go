@@ -1,0 +1,329 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	criapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/balsahq/balsa/node/cgroup"
+	"github.com/balsahq/balsa/node/probe"
+	"github.com/balsahq/balsa/node/volume"
+)
+
+// volumes is what the agent needs of the volume manager.
+type volumes interface {
+	Run(ctx context.Context) error
+	SetUp(ctx context.Context, pod *v1.Pod) (volume.Mounts, error)
+	ContainerMounts(pod *v1.Pod, c *v1.Container, mounts volume.Mounts, env []*runtimeapi.KeyValue) ([]*runtimeapi.Mount, func(), error)
+	ContainerDevices(c *v1.Container, mounts volume.Mounts) ([]*runtimeapi.Device, error)
+	Env(ctx context.Context, pod *v1.Pod, c *v1.Container, in volume.EnvInput) ([]*runtimeapi.KeyValue, error)
+	TearDown(ctx context.Context, podUID types.UID) error
+	CleanUpOrphans(ctx context.Context, keep func(types.UID) bool) error
+}
+
+// probes is what the agent needs of the probe manager.
+type probes interface {
+	Start(probe.Target)
+	Stop(podUID types.UID, container string)
+	StopPod(podUID types.UID)
+	Close()
+}
+
+// cgroups is what the agent needs of the machine's control groups.
+type cgroups interface {
+	Init(all cgroup.Limits) error
+	SetBurstable(shares uint64) error
+	Path(uid types.UID, qos v1.PodQOSClass) string
+	Apply(uid types.UID, qos v1.PodQOSClass, l cgroup.Limits) (string, error)
+	Remove(uid types.UID) error
+	Pods() []types.UID
+}
+
+// Agent runs the pods of one node.
+type Agent struct {
+	cfg     Config
+	log     *slog.Logger
+	hostIPs []string
+	memory  int64 // capacity in bytes
+
+	// Set by Run before any worker starts, then read-only.
+	life        context.Context
+	runtime     criapi.RuntimeService
+	images      criapi.ImageManagerService
+	runtimeName string
+	runtimeVer  string
+
+	volumes  volumes
+	probes   probes
+	cgroups  cgroups
+	recorder record.EventRecorder
+	events   record.EventBroadcaster
+	services corelisters.ServiceLister
+	informer cache.SharedIndexInformer
+	pods     corelisters.PodLister
+
+	nudgeNode chan struct{} // the Node's status may have changed
+
+	connected chan struct{} // closed once the runtime answers
+
+	mu          sync.Mutex
+	workers     map[types.UID]*worker
+	adopted     map[types.UID]*observed // found in the runtime at start
+	orphanNames map[types.UID][2]string // namespace and name of the adopted
+	waiting     waiters
+	handlers    map[string]*runtimeapi.RuntimeHandlerFeatures
+	node        *v1.Node
+	wg          sync.WaitGroup // workers
+}
+
+// New returns an Agent for cfg. It starts nothing and touches nothing.
+func New(cfg Config) (*Agent, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	a := &Agent{
+		cfg: cfg, log: cfg.Logger, hostIPs: cfg.nodeIPs(), memory: memoryCapacity(),
+		workers: map[types.UID]*worker{}, adopted: map[types.UID]*observed{}, waiting: waiters{byID: map[string]waiter{}},
+		nudgeNode: make(chan struct{}, 1), connected: make(chan struct{}),
+		services: cfg.Informers.Core().V1().Services().Lister(),
+	}
+	cfg.Informers.Core().V1().Services().Informer()
+	a.node = a.initialNode()
+	groups, err := cgroup.New(cgroup.Config{Root: cfg.CgroupRoot, Parent: cfg.CgroupParent})
+	if err != nil {
+		return nil, err
+	}
+	a.cgroups = groups
+	if err := a.newParts(); err != nil {
+		return nil, err
+	}
+	own := informers.NewSharedInformerFactoryWithOptions(cfg.Client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", cfg.NodeName).String()
+	}))
+	a.informer, a.pods = own.Core().V1().Pods().Informer(), own.Core().V1().Pods().Lister()
+	return a, nil
+}
+
+// newParts makes the managers the agent is built from.
+func (a *Agent) newParts() error {
+	vols, err := volume.New(volume.Config{
+		RootDir: a.cfg.RootDir, NodeName: a.cfg.NodeName, Client: a.cfg.Client,
+		NodeAllocatable: func() v1.ResourceList { return a.Node().Status.Allocatable },
+		NodeLabels:      func() map[string]string { return a.Node().Labels },
+		Services:        func() ([]*v1.Service, error) { return a.allServices() },
+		Logger:          a.log,
+	})
+	if err != nil {
+		return err
+	}
+	a.volumes = vols
+	a.events = record.NewBroadcaster()
+	a.recorder = a.events.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: a.cfg.NodeName})
+	a.probes = probe.New(probe.Config{Exec: a.execProbe, Results: a.probed, Events: a.recorder, Logger: a.log})
+	return nil
+}
+
+// Run registers the node and runs its pods until ctx ends; containers outlive
+// it. An error means that the agent could not begin.
+func (a *Agent) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	a.life = ctx
+	a.events.StartRecordingToSink(&typedv1.EventSinkImpl{Interface: a.cfg.Client.CoreV1().Events("")})
+	defer a.events.Shutdown()
+	for _, dir := range []string{filepath.Join(a.cfg.RootDir, "pods"), filepath.Join(a.cfg.LogDir, "pods"), filepath.Join(a.cfg.LogDir, "containers")} {
+		if err := os.MkdirAll(dir, dirMode); err != nil {
+			return fmt.Errorf("node: %w", err)
+		}
+	}
+	a.cfg.Informers.Start(ctx.Done())
+	g.Go(func() error { a.informer.RunWithContext(ctx); return nil })
+	g.Go(func() error { a.keepLease(ctx); return nil })
+	g.Go(func() error { a.keepNode(ctx); return nil })
+	g.Go(func() error { return a.volumes.Run(ctx) })
+	g.Go(func() error { return a.runPods(ctx, g) })
+	err := g.Wait()
+	a.wg.Wait()
+	a.probes.Close()
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// runPods waits for the runtime, adopts what runs in it and then follows the API.
+func (a *Agent) runPods(ctx context.Context, g *errgroup.Group) error {
+	if err := a.connect(ctx); err != nil {
+		return err
+	}
+	if err := a.cgroups.Init(a.allPodsLimits()); err != nil {
+		return err
+	}
+	g.Go(func() error { a.followRuntime(ctx); return nil })
+	for a.adopt(ctx) != nil {
+		if !pause(ctx, notReadyPoll) {
+			return nil
+		}
+	}
+	close(a.connected)
+	a.nudge()
+	reg, err := a.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { a.podSeen(ctx, o) },
+		UpdateFunc: func(_, o any) { a.podSeen(ctx, o) },
+		DeleteFunc: a.podGone,
+	})
+	if err != nil {
+		return err
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), reg.HasSynced) {
+		return nil
+	}
+	a.endOrphans(ctx)
+	g.Go(func() error { a.housekeeping(ctx); return nil })
+	g.Go(func() error { a.static(ctx); return nil })
+	return nil
+}
+
+// pause waits; false when ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// podSeen takes in a pod from the API.
+func (a *Agent) podSeen(ctx context.Context, o any) {
+	pod, ok := o.(*v1.Pod)
+	if !ok || pod.Annotations[annMirror] != "" {
+		return
+	}
+	a.follow(ctx, pod)
+}
+
+// follow hands a pod to its worker, which it makes on first sight.
+func (a *Agent) follow(ctx context.Context, pod *v1.Pod) {
+	a.mu.Lock()
+	w := a.workers[pod.UID]
+	if w != nil {
+		a.mu.Unlock()
+		w.mailbox.post(func() { w.setPod(pod) })
+		return
+	}
+	w = newWorker(a, pod)
+	if o := a.adopted[pod.UID]; o != nil {
+		delete(a.adopted, pod.UID)
+		w.adopt(o)
+	} else if pod.DeletionTimestamp == nil && !terminalPhase(pod.Status.Phase) {
+		w.o.Failed = a.admit(pod)
+	}
+	a.workers[pod.UID] = w
+	a.mu.Unlock()
+	if f := w.o.Failed; f != nil {
+		a.recorder.Event(pod, v1.EventTypeWarning, f.Reason, f.Message)
+	}
+	a.begin(ctx, w)
+}
+
+// begin runs a worker and forgets it when it is done.
+func (a *Agent) begin(ctx context.Context, w *worker) {
+	a.wg.Add(1)
+	go func() {
+		defer a.wg.Done()
+		w.run(ctx)
+		if ctx.Err() == nil {
+			a.mu.Lock()
+			delete(a.workers, w.uid)
+			a.mu.Unlock()
+		}
+	}()
+}
+
+func (a *Agent) podGone(o any) {
+	if d, ok := o.(cache.DeletedFinalStateUnknown); ok {
+		o = d.Obj
+	}
+	if pod, ok := o.(*v1.Pod); ok {
+		if w := a.worker(pod.UID); w != nil {
+			w.mailbox.post(w.gone)
+		}
+	}
+}
+
+func (a *Agent) worker(uid types.UID) *worker {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.workers[uid]
+}
+
+// probed passes on what a probe found; called by the probe manager.
+func (a *Agent) probed(uid types.UID, container string, kind probe.Kind, r probe.Result, _ string) {
+	if w := a.worker(uid); w != nil {
+		w.mailbox.post(func() { w.probed(container, kind, r) })
+	}
+}
+
+func (a *Agent) allServices() ([]*v1.Service, error) {
+	if !a.cfg.Informers.Core().V1().Services().Informer().HasSynced() {
+		return nil, errors.New("services have not yet been read at least once, cannot construct envvars")
+	}
+	return a.services.List(labels.Everything())
+}
+
+// nudge has the Node's status looked at again.
+func (a *Agent) nudge() {
+	select {
+	case a.nudgeNode <- struct{}{}:
+	default:
+	}
+}
+
+func (a *Agent) imagesChanged() { a.nudge() }
+
+// Node is the Node object as the agent knows it; read-only.
+func (a *Agent) Node() *v1.Node {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.node
+}
+
+// containerEventOf records an event about one container of a pod.
+func (w *worker) containerEventOf(pod *v1.Pod, name string, kind containerKind, t, reason, text string) {
+	path := "spec.containers{" + name + "}"
+	switch kind {
+	case kindInit:
+		path = "spec.initContainers{" + name + "}"
+	case kindEphemeral:
+		path = "spec.ephemeralContainers{" + name + "}"
+	}
+	w.a.recorder.Event(&v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: pod.Namespace, Name: pod.Name,
+		UID: pod.UID, ResourceVersion: pod.ResourceVersion, FieldPath: path}, t, reason, strings.ToValidUTF8(text, "?"))
+}
+
+func (w *worker) containerEvent(name string, kind containerKind, t, reason, text string) {
+	w.containerEventOf(w.pod, name, kind, t, reason, text)
+}

@@ -1,0 +1,154 @@
+package node
+
+import (
+	"context"
+	"sort"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	statsv1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+	kubelettypes "k8s.io/kubelet/pkg/types"
+
+	"github.com/balsahq/balsa/node/kubeletapi"
+	"github.com/balsahq/balsa/node/stats"
+)
+
+// The Agent is what the kubelet API shows.
+var _ kubeletapi.Backend = (*Agent)(nil)
+
+// Connected is closed once the runtime answers and what runs in it is known;
+// before that Runtime must not be used.
+func (a *Agent) Connected() <-chan struct{} { return a.connected }
+
+// Pods returns the pods bound to this node with the status the agent knows;
+// read-only.
+func (a *Agent) Pods() []*v1.Pod {
+	views := a.views()
+	out := make([]*v1.Pod, 0, len(views))
+	for _, v := range views {
+		out = append(out, v.Pod)
+	}
+	sort.Slice(out, func(i, j int) bool {
+		if out[i].Namespace != out[j].Namespace {
+			return out[i].Namespace < out[j].Namespace
+		}
+		return out[i].Name < out[j].Name
+	})
+	return out
+}
+
+// Pod returns one pod, the younger of two with the same name.
+func (a *Agent) Pod(namespace, name string) (*v1.Pod, bool) {
+	var found *v1.Pod
+	for _, v := range a.views() {
+		p := v.Pod
+		if p.Namespace == namespace && p.Name == name && (found == nil || found.CreationTimestamp.Before(&p.CreationTimestamp)) {
+			found = p
+		}
+	}
+	return found, found != nil
+}
+
+// RunningPods returns what the runtime runs, whoever asked for it.
+func (a *Agent) RunningPods(ctx context.Context) ([]*v1.Pod, error) {
+	all, err := a.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []*v1.Pod
+	for uid, f := range all {
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: f.name, Namespace: f.namespace, UID: uid}}
+		for _, c := range f.containers {
+			if c.State == runtimeapi.ContainerState_CONTAINER_RUNNING {
+				p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: c.Labels[kubelettypes.KubernetesContainerNameLabel], Image: c.ImageRef})
+			}
+		}
+		if len(p.Spec.Containers) > 0 {
+			out = append(out, p)
+		}
+	}
+	return out, nil
+}
+
+// SandboxID returns the pod's ready sandbox.
+func (a *Agent) SandboxID(uid types.UID) (string, bool) {
+	w := a.worker(uid)
+	if w == nil {
+		return "", false
+	}
+	id := w.snapshot.Load().SandboxID
+	return id, id != ""
+}
+
+// Runtime is the container runtime; see Connected.
+func (a *Agent) Runtime() kubeletapi.Runtime { return a.runtime }
+
+// Summary returns the statistics of the node and its pods.
+func (a *Agent) Summary(ctx context.Context) (*statsv1.Summary, error) {
+	select {
+	case <-a.connected:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return stats.New(stats.Config{
+		NodeName: a.cfg.NodeName, RootDir: a.cfg.RootDir, CgroupRoot: a.cfg.CgroupRoot,
+		Runtime: a.runtime, Images: a.images, Pods: a.Pods,
+	}).Summary(ctx)
+}
+
+// Configz is what the agent runs with, in the words of a kubelet's configuration.
+func (a *Agent) Configz() any {
+	return map[string]any{
+		"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",
+		"maxPods": a.cfg.MaxPods, "clusterDNS": a.cfg.ClusterDNS, "clusterDomain": a.cfg.ClusterDomain,
+		"cgroupDriver": "cgroupfs", "cgroupRoot": "/", "containerLogMaxSize": a.cfg.LogMaxSize, "containerLogMaxFiles": a.cfg.LogMaxFiles,
+		"imageGCHighThresholdPercent": a.cfg.ImageGCHigh, "imageGCLowThresholdPercent": a.cfg.ImageGCLow,
+		"podPidsLimit": a.cfg.PodPIDs, "staticPodPath": a.cfg.StaticPodDir, "containerRuntimeEndpoint": a.cfg.RuntimeEndpoint,
+		"nodeStatusReportFrequency": statusInterval.String(), "nodeLeaseDurationSeconds": leaseSeconds,
+	}
+}
+
+// waiters tells who waits for containers to end. It has a lock of its own
+// because workers publish under Agent.mu when they are made.
+type waiters struct {
+	mu   sync.Mutex
+	byID map[string]waiter
+}
+
+type waiter struct {
+	pod  types.UID
+	done chan struct{}
+}
+
+// ContainerDone returns a channel that is closed once the container does not
+// run; of one the agent does not know it is closed already.
+func (a *Agent) ContainerDone(id string) <-chan struct{} {
+	a.waiting.mu.Lock()
+	defer a.waiting.mu.Unlock()
+	if w, ok := a.waiting.byID[id]; ok {
+		return w.done
+	}
+	closed := make(chan struct{})
+	close(closed)
+	return closed
+}
+
+// containersChanged opens and closes channels by what a worker publishes.
+func (a *Agent) containersChanged(uid types.UID, v *podView) {
+	a.waiting.mu.Lock()
+	defer a.waiting.mu.Unlock()
+	for id, c := range v.Containers {
+		if _, known := a.waiting.byID[id]; c.Running && !known {
+			a.waiting.byID[id] = waiter{uid, make(chan struct{})}
+		}
+	}
+	for id, w := range a.waiting.byID {
+		if w.pod == uid && !v.Containers[id].Running {
+			close(w.done)
+			delete(a.waiting.byID, id)
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package node
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// containerInput is what a container's configuration depends on besides specs.
+type containerInput struct {
+	Pod            *v1.Pod
+	Container      *v1.Container
+	Attempt        int
+	ImageRef       string
+	User           imageUser
+	Env            []*runtimeapi.KeyValue
+	Mounts         []*runtimeapi.Mount
+	Devices        []*runtimeapi.Device
+	PodIPs         []string
+	TargetID       string // of an ephemeral container that looks into another one's processes
+	MemoryCapacity int64
+}
+
+// containerConfig translates a container for the runtime and makes the files
+// that are mounted into it besides volumes.
+func (c *Config) containerConfig(in containerInput) (*runtimeapi.ContainerConfig, error) {
+	ct := in.Container
+	security, err := c.containerSecurity(in.Pod, ct, in.User)
+	if err != nil {
+		return nil, err
+	}
+	if in.TargetID != "" && security.NamespaceOptions.Pid == runtimeapi.NamespaceMode_CONTAINER {
+		security.NamespaceOptions.Pid, security.NamespaceOptions.TargetId = runtimeapi.NamespaceMode_TARGET, in.TargetID
+	}
+	mounts, err := c.fileMounts(in)
+	if err != nil {
+		return nil, err
+	}
+	logDir := filepath.Join(c.podLogDir(in.Pod.Namespace, in.Pod.Name, in.Pod.UID), ct.Name)
+	if err := os.MkdirAll(logDir, dirMode); err != nil {
+		return nil, fmt.Errorf("create container log directory for container %s failed: %w", ct.Name, err)
+	}
+	env := map[string]string{}
+	for _, kv := range in.Env {
+		env[kv.Key] = string(kv.Value)
+	}
+	cfg := &runtimeapi.ContainerConfig{
+		Metadata:    &runtimeapi.ContainerMetadata{Name: ct.Name, Attempt: uint32(in.Attempt)},
+		Image:       &runtimeapi.ImageSpec{Image: in.ImageRef, UserSpecifiedImage: ct.Image},
+		Command:     expandAll(ct.Command, env),
+		Args:        expandAll(ct.Args, env),
+		WorkingDir:  ct.WorkingDir,
+		Envs:        in.Env,
+		Mounts:      mounts,
+		Devices:     in.Devices,
+		Labels:      containerLabels(in.Pod, ct.Name),
+		Annotations: containerAnnotations(in.Pod, ct, in.Attempt),
+		LogPath:     logFile(ct.Name, in.Attempt),
+		Stdin:       ct.Stdin, StdinOnce: ct.StdinOnce, Tty: ct.TTY,
+		Linux: &runtimeapi.LinuxContainerConfig{
+			Resources:       containerResources(in.Pod, ct, in.MemoryCapacity),
+			SecurityContext: security,
+		},
+	}
+	if l := ct.Lifecycle; l != nil && l.StopSignal != nil {
+		cfg.StopSignal = runtimeapi.Signal(runtimeapi.Signal_value[string(*l.StopSignal)])
+	}
+	return cfg, nil
+}
+
+// fileMounts adds /etc/hosts and the termination message to the volumes.
+func (c *Config) fileMounts(in containerInput) ([]*runtimeapi.Mount, error) {
+	mounts := in.Mounts
+	taken := map[string]bool{}
+	for _, m := range mounts {
+		taken[filepath.Clean(m.ContainerPath)] = true
+	}
+	if !taken["/etc/hosts"] {
+		path := filepath.Join(c.podDir(in.Pod.UID), "etc-hosts")
+		if err := c.writeHosts(path, in); err != nil {
+			return nil, fmt.Errorf("write hosts file: %w", err)
+		}
+		mounts = append(mounts, &runtimeapi.Mount{HostPath: path, ContainerPath: "/etc/hosts"})
+	}
+	if p := in.Container.TerminationMessagePath; p != "" && !taken[filepath.Clean(p)] {
+		dir := filepath.Join(c.podDir(in.Pod.UID), "containers", in.Container.Name)
+		path := filepath.Join(dir, rand.String(8))
+		if err := os.MkdirAll(dir, dirMode); err != nil {
+			return nil, err
+		}
+		if err := os.WriteFile(path, nil, terminationLogMode); err != nil {
+			return nil, err
+		}
+		if err := os.Chmod(path, terminationLogMode); err != nil { // whatever the umask
+			return nil, err
+		}
+		mounts = append(mounts, &runtimeapi.Mount{HostPath: path, ContainerPath: p})
+	}
+	return mounts, nil
+}
+
+// writeHosts writes the pod's hosts file in place: it is mounted as a file.
+func (c *Config) writeHosts(path string, in containerInput) error {
+	b, err := c.hostsFile(in.Pod, in.PodIPs)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
+		return err
+	}
+	return os.WriteFile(path, b, 0o644)
+}
+
+// podDir is the agent's directory of one pod.
+func (c *Config) podDir(uid types.UID) string { return filepath.Join(c.RootDir, "pods", string(uid)) }
+
+func expandAll(in []string, env map[string]string) []string {
+	if in == nil {
+		return nil
+	}
+	out := make([]string, len(in))
+	for i, s := range in {
+		out[i] = expand(s, env)
+	}
+	return out
+}
+
+// expand replaces $(NAME) by the variable's value; $$ is a dollar sign, and a
+// name that is not set stays as it is written.
+func expand(s string, env map[string]string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] != '$' || i+1 == len(s) {
+			b.WriteByte(s[i])
+			continue
+		}
+		switch s[i+1] {
+		case '$':
+			b.WriteByte('$')
+			i++
+		case '(':
+			end := strings.IndexByte(s[i+2:], ')')
+			if end < 0 {
+				b.WriteByte('$')
+				continue
+			}
+			name := s[i+2 : i+2+end]
+			if v, ok := env[name]; ok {
+				b.WriteString(v)
+			} else {
+				b.WriteString(s[i : i+3+end])
+			}
+			i += 2 + end
+		default:
+			b.WriteByte('$')
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,134 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// hookTarget is the container a lifecycle hook is run for.
+type hookTarget struct {
+	pod       *v1.Pod
+	container *v1.Container
+	id        string
+	podIPs    []string
+}
+
+// runHook runs a postStart or preStop hook to its end or the end of ctx.
+func (a *Agent) runHook(ctx context.Context, t hookTarget, h *v1.LifecycleHandler) error {
+	switch {
+	case h.Exec != nil:
+		_, stderr, err := a.runtime.ExecSync(ctx, t.id, h.Exec.Command, 0)
+		if err != nil {
+			return fmt.Errorf("exec hook: %w: %s", err, stderr)
+		}
+		return nil
+	case h.HTTPGet != nil:
+		return httpHook(ctx, t, h.HTTPGet)
+	case h.TCPSocket != nil:
+		return tcpHook(ctx, t, h.TCPSocket)
+	case h.Sleep != nil:
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Duration(h.Sleep.Seconds) * time.Second):
+			return nil
+		}
+	}
+	return fmt.Errorf("hook of container %s names no handler", t.container.Name)
+}
+
+// hookPort resolves a port given by number or by name.
+func hookPort(c *v1.Container, p intstr.IntOrString) (int, error) {
+	if p.Type == intstr.Int {
+		return p.IntValue(), nil
+	}
+	for _, cp := range c.Ports {
+		if cp.Name == p.StrVal {
+			return int(cp.ContainerPort), nil
+		}
+	}
+	n, err := strconv.Atoi(p.StrVal)
+	if err != nil {
+		return 0, fmt.Errorf("couldn't find port: %s in container %s", p.StrVal, c.Name)
+	}
+	return n, nil
+}
+
+func hookAddress(t hookTarget, host string, port intstr.IntOrString) (string, error) {
+	n, err := hookPort(t.container, port)
+	if err != nil {
+		return "", err
+	}
+	if host == "" {
+		if len(t.podIPs) == 0 {
+			return "", fmt.Errorf("pod has no address for its hook")
+		}
+		host = t.podIPs[0]
+	}
+	return net.JoinHostPort(host, strconv.Itoa(n)), nil
+}
+
+func tcpHook(ctx context.Context, t hookTarget, h *v1.TCPSocketAction) error {
+	addr, err := hookAddress(t, h.Host, h.Port)
+	if err != nil {
+		return err
+	}
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}
+
+func httpHook(ctx context.Context, t hookTarget, h *v1.HTTPGetAction) error {
+	addr, err := hookAddress(t, h.Host, h.Port)
+	if err != nil {
+		return err
+	}
+	u, err := url.Parse(h.Path)
+	if err != nil {
+		return fmt.Errorf("hook path: %w", err)
+	}
+	u.Scheme, u.Host = strings.ToLower(string(h.Scheme)), addr
+	if u.Scheme == "" {
+		u.Scheme = "http"
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("User-Agent", "kube-lifecycle")
+	req.Header.Set("Accept", "*/*")
+	for _, kv := range h.HTTPHeaders {
+		if strings.EqualFold(kv.Name, "Host") {
+			req.Host = kv.Value
+			continue
+		}
+		req.Header.Add(kv.Name, kv.Value)
+	}
+	// A pod's certificate says nothing to the node: the connection stays on it.
+	tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
+	defer tr.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: tr}).Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 10<<10))
+	if resp.StatusCode < 200 || resp.StatusCode >= 400 {
+		return fmt.Errorf("hook answered %s", resp.Status)
+	}
+	return nil
+}

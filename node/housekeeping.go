@@ -1,0 +1,255 @@
+package node
+
+import (
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	resourcehelper "k8s.io/component-helpers/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	v1qos "k8s.io/kubernetes/pkg/apis/core/v1/helper/qos"
+
+	"github.com/balsahq/balsa/node/cgroup"
+)
+
+// housekeeping does what no event asks for: logs are rotated, unused images
+// removed when the disk fills up.
+func (a *Agent) housekeeping(ctx context.Context) {
+	logs, images := time.NewTicker(healthInterval), time.NewTicker(gcInterval)
+	defer logs.Stop()
+	defer images.Stop()
+	seen := map[string]time.Time{}
+	var shares uint64
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-logs.C:
+			a.rotateLogs(ctx)
+			shares = a.shareBurstable(shares)
+		case <-images.C:
+			if err := a.collectImages(ctx, seen); err != nil && ctx.Err() == nil {
+				a.log.Warn("images not collected", "err", err)
+				a.recorder.Event(nodeRef(a.Node()), v1.EventTypeWarning, "ImageGCFailed", err.Error())
+			}
+		}
+	}
+}
+
+// shareBurstable gives the burstable pods together the CPU weight of their requests.
+func (a *Agent) shareBurstable(was uint64) uint64 {
+	var milli int64
+	for _, v := range a.views() {
+		if !v.Stopped && v1qos.GetPodQOS(v.Pod) == v1.PodQOSBurstable {
+			r := resourcehelper.PodRequests(v.Pod, resourcehelper.PodResourcesOptions{})
+			milli += r.Cpu().MilliValue()
+		}
+	}
+	shares := cgroup.Shares(milli)
+	if shares == was {
+		return was
+	}
+	if err := a.cgroups.SetBurstable(shares); err != nil {
+		a.log.Warn("CPU shares of burstable pods", "err", err)
+		return was
+	}
+	return shares
+}
+
+// views are the published pictures of all pods.
+func (a *Agent) views() map[types.UID]*podView {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := make(map[types.UID]*podView, len(a.workers))
+	for uid, w := range a.workers {
+		out[uid] = w.snapshot.Load()
+	}
+	return out
+}
+
+// rotateLogs moves logs that have grown too large out of the way.
+func (a *Agent) rotateLogs(ctx context.Context) {
+	for _, v := range a.views() {
+		for id, c := range v.Containers {
+			if !c.Running || c.LogPath == "" {
+				continue
+			}
+			st, err := os.Stat(c.LogPath)
+			switch {
+			case os.IsNotExist(err):
+				_ = a.runtime.ReopenContainerLog(ctx, id) // a rotation was cut short
+			case err == nil && st.Size() >= a.cfg.LogMaxSize:
+				if err := a.rotate(ctx, id, c.LogPath); err != nil && ctx.Err() == nil {
+					a.log.Warn("log not rotated", "path", c.LogPath, "err", err)
+				}
+			}
+		}
+	}
+}
+
+// rotate renames the log, has the runtime open a new one, compresses the older
+// ones and removes those beyond the limit.
+func (a *Agent) rotate(ctx context.Context, id, path string) error {
+	old, err := rotated(path)
+	if err != nil {
+		return err
+	}
+	// The live log and the one renamed now count, too.
+	for len(old) > max(0, a.cfg.LogMaxFiles-2) {
+		if err := os.Remove(old[0]); err != nil && !os.IsNotExist(err) {
+			return err
+		}
+		old = old[1:]
+	}
+	for _, f := range old {
+		if !strings.HasSuffix(f, ".gz") {
+			if err := compress(f); err != nil {
+				return err
+			}
+		}
+	}
+	now := path + "." + time.Now().Format("20060102-150405")
+	if err := os.Rename(path, now); err != nil {
+		return err
+	}
+	if err := a.runtime.ReopenContainerLog(ctx, id); err != nil {
+		_ = os.Rename(now, path)
+		return fmt.Errorf("reopen log: %w", err)
+	}
+	return nil
+}
+
+// rotated lists the rotated files of a log, oldest first.
+func rotated(path string) ([]string, error) {
+	all, err := filepath.Glob(path + ".*")
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, f := range all {
+		if strings.HasSuffix(f, ".tmp") {
+			_ = os.Remove(f)
+			continue
+		}
+		out = append(out, f)
+	}
+	sort.Strings(out)
+	return out, nil
+}
+
+func compress(path string) error {
+	in, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	tmp := path + ".tmp"
+	out, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o640)
+	if err != nil {
+		return err
+	}
+	z := gzip.NewWriter(out)
+	_, err = io.Copy(z, in)
+	for _, c := range []io.Closer{z, out} {
+		if e := c.Close(); err == nil {
+			err = e
+		}
+	}
+	if err == nil {
+		err = os.Rename(tmp, path+".gz")
+	}
+	if err != nil {
+		_ = os.Remove(tmp)
+		return fmt.Errorf("compress log: %w", err)
+	}
+	return os.Remove(path)
+}
+
+// minImageAge protects an image from removal between its pull and its first use.
+const minImageAge = 2 * time.Minute
+
+// collectImages removes images no container uses, the longest known first,
+// while their file system is too full. seen remembers since when each is known.
+func (a *Agent) collectImages(ctx context.Context, seen map[string]time.Time) error {
+	list, err := a.images.ListImages(ctx, nil)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	there := map[string]bool{}
+	for _, im := range list {
+		there[im.Id] = true
+		if _, ok := seen[im.Id]; !ok {
+			seen[im.Id] = now
+		}
+	}
+	for id := range seen {
+		if !there[id] {
+			delete(seen, id)
+		}
+	}
+	total, free, err := a.imageDisk(ctx)
+	if err != nil || total == 0 || (total-free)*100 < total*int64(a.cfg.ImageGCHigh) {
+		return err
+	}
+	want := (total - free) - total*int64(a.cfg.ImageGCLow)/100
+	used, err := a.usedImages(ctx)
+	if err != nil {
+		return err
+	}
+	sort.Slice(list, func(i, j int) bool { return seen[list[i].Id].Before(seen[list[j].Id]) })
+	var freed int64
+	for _, im := range list {
+		if freed >= want {
+			break
+		}
+		if im.Pinned || used[im.Id] || now.Sub(seen[im.Id]) < minImageAge {
+			continue
+		}
+		if err := a.images.RemoveImage(ctx, &runtimeapi.ImageSpec{Image: im.Id}); err != nil {
+			a.log.Warn("image not removed", "image", im.Id, "err", err)
+			continue
+		}
+		freed += int64(im.Size)
+	}
+	a.imagesChanged()
+	if freed < want {
+		return fmt.Errorf("failed to garbage collect required amount of images. Attempted to free %d bytes, but only found %d bytes eligible to free", want, freed)
+	}
+	return nil
+}
+
+func (a *Agent) imageDisk(ctx context.Context) (total, free int64, err error) {
+	r, err := a.images.ImageFsInfo(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, f := range r.ImageFilesystems {
+		if p := f.GetFsId().GetMountpoint(); p != "" {
+			return diskSpace(p)
+		}
+	}
+	return 0, 0, nil
+}
+
+// usedImages are the images of every container there is, and of every pod that
+// may start one.
+func (a *Agent) usedImages(ctx context.Context) (map[string]bool, error) {
+	used := map[string]bool{}
+	cs, err := a.runtime.ListContainers(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range cs {
+		used[c.ImageRef], used[c.ImageId], used[c.GetImage().GetImage()] = true, true, true
+	}
+	return used, nil
+}

@@ -1,0 +1,235 @@
+package node
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"path"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/distribution/reference"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const (
+	firstPullDelay = 10 * time.Second
+	mostPullDelay  = 5 * time.Minute
+)
+
+func (w *worker) opImage(a action) operation {
+	pod, handler := w.pod, w.handler
+	c, kind := containerByName(pod, a.Container)
+	return func(ctx context.Context) func() {
+		ref, fail := w.ensureImage(ctx, pod, c, kind, handler)
+		return func() {
+			if fail == nil {
+				w.o.Images[a.Container] = image{Ref: ref}
+				return
+			}
+			first, most := firstPullDelay, mostPullDelay
+			if fail.Reason != "ErrImagePull" {
+				most = firstPullDelay
+			}
+			w.o.Images[a.Container] = image{Retry: w.o.Images[a.Container].Retry.again(w.o.Now, *fail, first, most)}
+		}
+	}
+}
+
+// ensureImage makes the image of c present as its policy asks and returns the
+// reference to give to the runtime.
+func (w *worker) ensureImage(ctx context.Context, pod *v1.Pod, c *v1.Container, kind containerKind, handler string) (string, *failure) {
+	say := func(t, reason, format string, args ...any) string {
+		m := fmt.Sprintf(format, args...)
+		if ctx.Err() == nil {
+			w.containerEventOf(pod, c.Name, kind, t, reason, m)
+		}
+		return m
+	}
+	named, err := withDefaultTag(c.Image)
+	if err != nil {
+		m := say(v1.EventTypeWarning, "InspectFailed", "Failed to apply default image tag %q: %v", c.Image, err)
+		say(v1.EventTypeWarning, "Failed", "Error: InvalidImageName")
+		return "", &failure{"InvalidImageName", m}
+	}
+	spec := &runtimeapi.ImageSpec{Image: named, RuntimeHandler: handler}
+	if c.ImagePullPolicy != v1.PullAlways {
+		have, err := w.a.images.ImageStatus(ctx, spec, false)
+		if err != nil {
+			m := say(v1.EventTypeWarning, "InspectFailed", "Failed to inspect image %q: %v", c.Image, message(err))
+			say(v1.EventTypeWarning, "Failed", "Error: ImageInspectError")
+			return "", &failure{"ImageInspectError", m}
+		}
+		if have.Image != nil {
+			say(v1.EventTypeNormal, "Pulled", "Container image %q already present on machine and can be accessed by the pod", c.Image)
+			return have.Image.Id, nil
+		}
+		if c.ImagePullPolicy == v1.PullNever {
+			m := say(v1.EventTypeWarning, "ErrImageNeverPull", "Container image %q is not present with pull policy of Never", c.Image)
+			say(v1.EventTypeWarning, "Failed", "Error: ErrImageNeverPull")
+			return "", &failure{"ErrImageNeverPull", m}
+		}
+	}
+	say(v1.EventTypeNormal, "Pulling", "Pulling image %q", c.Image)
+	began := time.Now()
+	ref, size, err := w.pull(ctx, pod, spec)
+	if err != nil {
+		say(v1.EventTypeWarning, "Failed", "Failed to pull image %q: %v", c.Image, message(err))
+		say(v1.EventTypeWarning, "Failed", "Error: ErrImagePull")
+		return "", &failure{"ErrImagePull", message(err)}
+	}
+	took := time.Since(began).Truncate(time.Millisecond)
+	say(v1.EventTypeNormal, "Pulled", "Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.", c.Image, took, took, size)
+	w.a.imagesChanged()
+	return ref, nil
+}
+
+// pull tries every credential that fits the image, then none.
+func (w *worker) pull(ctx context.Context, pod *v1.Pod, spec *runtimeapi.ImageSpec) (ref string, size uint64, err error) {
+	creds := w.a.credentials(ctx, pod, spec.Image)
+	if len(creds) == 0 {
+		creds = []*runtimeapi.AuthConfig{nil}
+	}
+	box := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID)}}
+	for _, auth := range creds {
+		if ref, err = w.a.images.PullImage(ctx, spec, auth, box); err == nil {
+			if r, e := w.a.images.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: ref}, false); e == nil {
+				size = r.GetImage().GetSize()
+			}
+			return ref, size, nil
+		}
+	}
+	return "", 0, err
+}
+
+// withDefaultTag adds ":latest" where neither tag nor digest is given.
+func withDefaultTag(image string) (string, error) {
+	named, err := reference.ParseNormalizedNamed(image)
+	if err != nil {
+		return "", fmt.Errorf("couldn't parse image name %q: %w", image, err)
+	}
+	if !reference.IsNameOnly(named) {
+		return image, nil
+	}
+	return image + ":latest", nil
+}
+
+// credentials are those of the pod's pull secrets that fit the image, the most
+// specific first. A secret that does not exist is passed over.
+func (a *Agent) credentials(ctx context.Context, pod *v1.Pod, image string) []*runtimeapi.AuthConfig {
+	var all []credential
+	for _, ref := range pod.Spec.ImagePullSecrets {
+		if ref.Name == "" {
+			continue
+		}
+		s, err := a.cfg.Client.CoreV1().Secrets(pod.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+		if err != nil {
+			a.recorder.Eventf(pod, v1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
+				"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", ref.Name)
+			continue
+		}
+		all = append(all, parseCredentials(s)...)
+	}
+	return matching(all, image)
+}
+
+// credential is one entry of a docker configuration.
+type credential struct {
+	where string // registry, or registry and a path below it; labels may be globs
+	auth  *runtimeapi.AuthConfig
+}
+
+type dockerAuth struct {
+	Username, Password, Email, Auth, IdentityToken, RegistryToken string
+}
+
+// parseCredentials reads a secret of either docker configuration type.
+func parseCredentials(s *v1.Secret) []credential {
+	entries := map[string]dockerAuth{}
+	switch s.Type {
+	case v1.SecretTypeDockerConfigJson:
+		var cfg struct{ Auths map[string]dockerAuth }
+		if json.Unmarshal(s.Data[v1.DockerConfigJsonKey], &cfg) != nil {
+			return nil
+		}
+		entries = cfg.Auths
+	case v1.SecretTypeDockercfg:
+		if json.Unmarshal(s.Data[v1.DockerConfigKey], &entries) != nil {
+			return nil
+		}
+	}
+	var out []credential
+	for where, e := range entries {
+		if e.Auth != "" && e.Username == "" {
+			if b, err := base64.StdEncoding.DecodeString(e.Auth); err == nil {
+				e.Username, e.Password, _ = strings.Cut(string(b), ":")
+			}
+		}
+		out = append(out, credential{where, &runtimeapi.AuthConfig{Username: e.Username, Password: e.Password,
+			IdentityToken: e.IdentityToken, RegistryToken: e.RegistryToken}})
+	}
+	return out
+}
+
+// matching picks what fits the image, longest place first.
+func matching(all []credential, image string) []*runtimeapi.AuthConfig {
+	named, err := reference.ParseNormalizedNamed(image)
+	if err != nil {
+		return nil
+	}
+	sort.SliceStable(all, func(i, j int) bool { return len(all[i].where) > len(all[j].where) })
+	var out []*runtimeapi.AuthConfig
+	for _, c := range all {
+		if fits(c.where, reference.Domain(named), reference.Path(named)) {
+			out = append(out, c.auth)
+		}
+	}
+	return out
+}
+
+// fits reports whether a credential for where is meant for host/repo.
+func fits(where, host, repo string) bool {
+	where = strings.TrimPrefix(strings.TrimPrefix(where, "https://"), "http://")
+	place, prefix, _ := strings.Cut(where, "/")
+	prefix = strings.TrimSuffix(prefix, "/")
+	if prefix == "v1" || prefix == "v2" {
+		prefix = ""
+	}
+	if host == "docker.io" && (place == "index.docker.io" || place == "registry-1.docker.io") {
+		place = host
+	}
+	p, h := strings.Split(place, "."), strings.Split(host, ".")
+	if len(p) != len(h) {
+		return false
+	}
+	for i := range p {
+		if ok, err := path.Match(p[i], h[i]); err != nil || !ok {
+			return false
+		}
+	}
+	return prefix == "" || repo == prefix || strings.HasPrefix(repo, prefix+"/")
+}
+
+// imageUser asks the runtime which user an image wants.
+func (a *Agent) imageUser(ctx context.Context, ref string) (imageUser, error) {
+	r, err := a.images.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: ref}, false)
+	if err != nil {
+		return imageUser{}, err
+	}
+	if r.Image == nil {
+		return imageUser{}, fmt.Errorf("image %q is gone", ref)
+	}
+	u := imageUser{Name: r.Image.Username}
+	if r.Image.Uid != nil {
+		uid := r.Image.Uid.Value
+		u.UID = &uid
+	} else if u.Name == "" {
+		root := int64(0)
+		u.UID = &root
+	}
+	return u, nil
+}

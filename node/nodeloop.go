@@ -1,0 +1,311 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	nodeutil "k8s.io/component-helpers/node/util"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// keepNode registers the Node and keeps its status: written when it changes,
+// and rarely otherwise.
+func (a *Agent) keepNode(ctx context.Context) {
+	delay := notReadyPoll
+	for a.register(ctx) != nil {
+		if !pause(ctx, delay) {
+			return
+		}
+		delay = min(2*delay, 2*time.Second)
+	}
+	var written time.Time
+	for {
+		h := a.health(ctx)
+		force := time.Since(written) > statusInterval
+		wrote, err := a.writeNode(ctx, h, force)
+		if err != nil && ctx.Err() == nil {
+			a.log.Warn("node status not written", "err", err)
+		}
+		if wrote {
+			written = time.Now()
+		}
+		wait := healthInterval
+		if err != nil || h.NotReady != "" {
+			wait = notReadyPoll
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return
+		case <-a.nudgeNode:
+		case <-t.C:
+		}
+		t.Stop()
+	}
+}
+
+// register creates the Node, or brings the labels of an existing one up to date.
+func (a *Agent) register(ctx context.Context) error {
+	nodes := a.cfg.Client.CoreV1().Nodes()
+	mine := a.initialNode()
+	got, err := nodes.Create(ctx, mine, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		got, err = nodes.Get(ctx, a.cfg.NodeName, metav1.GetOptions{})
+		if err == nil {
+			got, err = a.relabel(ctx, got, mine)
+		}
+	}
+	if err != nil {
+		if ctx.Err() == nil {
+			a.log.Warn("node not registered", "node", a.cfg.NodeName, "err", err)
+		}
+		return err
+	}
+	a.setNode(got)
+	a.recorder.Event(nodeRef(got), v1.EventTypeNormal, "Starting", "Starting kubelet.")
+	return nil
+}
+
+func nodeRef(n *v1.Node) *v1.ObjectReference {
+	return &v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: n.Name, UID: types.UID(n.Name)}
+}
+
+func (a *Agent) relabel(ctx context.Context, got, mine *v1.Node) (*v1.Node, error) {
+	want := map[string]string{}
+	for k, v := range mine.Labels {
+		if got.Labels[k] != v {
+			want[k] = v
+		}
+	}
+	if len(want) == 0 {
+		return got, nil
+	}
+	b, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": want}})
+	if err != nil {
+		return nil, err
+	}
+	return a.cfg.Client.CoreV1().Nodes().Patch(ctx, got.Name, types.StrategicMergePatchType, b, metav1.PatchOptions{})
+}
+
+func (a *Agent) setNode(n *v1.Node) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(n.Status.Allocatable) == 0 {
+		n = n.DeepCopy()
+		n.Status.Capacity, n.Status.Allocatable = a.node.Status.Capacity, a.node.Status.Allocatable
+	}
+	a.node = n
+}
+
+// writeNode patches the Node's status if anything but its heartbeat differs.
+func (a *Agent) writeNode(ctx context.Context, h health, force bool) (bool, error) {
+	old := a.Node()
+	now := metav1.NewTime(time.Now())
+	s := a.nodeStatus(&old.Status, h, now)
+	if !force && sameNodeStatus(old.Status, s) {
+		return false, nil
+	}
+	before, err := json.Marshal(v1.Node{Status: old.Status})
+	if err != nil {
+		return false, err
+	}
+	after, err := json.Marshal(v1.Node{Status: s})
+	if err != nil {
+		return false, err
+	}
+	patch, err := strategicpatch.CreateTwoWayMergePatch(before, after, v1.Node{})
+	if err != nil {
+		return false, fmt.Errorf("difference of node status: %w", err)
+	}
+	// Addresses merge by type, which two addresses of one type would break.
+	if patch, err = replaceAddresses(patch, s.Addresses); err != nil {
+		return false, err
+	}
+	got, err := a.cfg.Client.CoreV1().Nodes().Patch(ctx, a.cfg.NodeName, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	if apierrors.IsNotFound(err) {
+		if err = a.register(ctx); err == nil {
+			a.nudge()
+		}
+		return false, err
+	}
+	if err != nil {
+		return false, err
+	}
+	a.tellReady(old, got)
+	a.setNode(got)
+	return true, nil
+}
+
+func replaceAddresses(patch []byte, addrs []v1.NodeAddress) ([]byte, error) {
+	var m map[string]any
+	if err := json.Unmarshal(patch, &m); err != nil {
+		return nil, err
+	}
+	s, ok := m["status"].(map[string]any)
+	if !ok || s["addresses"] == nil {
+		return patch, nil
+	}
+	list := []any{}
+	for _, ad := range addrs {
+		list = append(list, ad)
+	}
+	s["addresses"] = append(list, map[string]any{"$patch": "replace"})
+	delete(s, "$setElementOrder/addresses")
+	return json.Marshal(m)
+}
+
+func (a *Agent) tellReady(old, got *v1.Node) {
+	status := func(n *v1.Node) v1.ConditionStatus {
+		_, c := nodeutil.GetNodeCondition(&n.Status, v1.NodeReady)
+		if c == nil {
+			return ""
+		}
+		return c.Status
+	}
+	if status(old) == status(got) {
+		return
+	}
+	reason := "NodeNotReady"
+	if status(got) == v1.ConditionTrue {
+		reason = "NodeReady"
+	}
+	a.recorder.Eventf(nodeRef(got), v1.EventTypeNormal, reason, "Node %s status is now: %s", got.Name, reason)
+}
+
+func sameNodeStatus(a, b v1.NodeStatus) bool {
+	x, y := a.DeepCopy(), b.DeepCopy()
+	for _, s := range []*v1.NodeStatus{x, y} {
+		for i := range s.Conditions {
+			s.Conditions[i].LastHeartbeatTime, s.Conditions[i].LastTransitionTime = metav1.Time{}, metav1.Time{}
+		}
+	}
+	return apiequality.Semantic.DeepEqual(x, y)
+}
+
+// health asks the runtime, the network and the machine how they are.
+func (a *Agent) health(ctx context.Context) health {
+	var h health
+	select {
+	case <-a.connected:
+	default:
+		h.NotReady = "container runtime is down"
+		return h
+	}
+	h.RuntimeName, h.RuntimeVers = a.runtimeName, a.runtimeVer
+	var faults []string
+	st, err := a.runtime.Status(ctx, false)
+	if err != nil {
+		faults = append(faults, "container runtime is down: "+message(err))
+	} else {
+		faults = append(faults, conditionFaults(st.Status)...)
+		h.Handlers = st.RuntimeHandlers
+		a.setHandlers(st.RuntimeHandlers)
+	}
+	if n := a.cfg.Network; n != nil {
+		if err := n.Ready(); err != nil {
+			faults = append(faults, "pod network not ready: "+err.Error())
+		}
+	}
+	h.NotReady = strings.Join(faults, ", ")
+	if im, err := a.images.ListImages(ctx, nil); err == nil {
+		h.Images = im
+	}
+	_, available := memInfo()
+	h.Memory = available > 0 && available < memoryKeptBack
+	if total, free, err := diskSpace(a.cfg.RootDir); err == nil {
+		h.Disk = free < total*diskKeptBack/100
+	}
+	return h
+}
+
+func conditionFaults(s *runtimeapi.RuntimeStatus) []string {
+	var faults []string
+	seen := map[string]bool{}
+	for _, c := range s.GetConditions() {
+		seen[c.Type] = true
+		switch {
+		case c.Status:
+		case c.Type == runtimeapi.NetworkReady:
+			faults = append(faults, fmt.Sprintf("container runtime network not ready: NetworkReady=false reason:%s message:%s", c.Reason, c.Message))
+		case c.Type == runtimeapi.RuntimeReady:
+			faults = append(faults, fmt.Sprintf("container runtime not ready: RuntimeReady=false reason:%s message:%s", c.Reason, c.Message))
+		}
+	}
+	if !seen[runtimeapi.RuntimeReady] {
+		faults = append(faults, "container runtime status check may not have completed yet")
+	}
+	return faults
+}
+
+func (a *Agent) setHandlers(hs []*runtimeapi.RuntimeHandler) {
+	m := map[string]*runtimeapi.RuntimeHandlerFeatures{}
+	for _, h := range hs {
+		m[h.Name] = h.Features
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.handlers = m
+}
+
+// keepLease renews the node's lease.
+func (a *Agent) keepLease(ctx context.Context) {
+	var lease *coordinationv1.Lease
+	delay := notReadyPoll
+	for {
+		var err error
+		if lease, err = a.renew(ctx, lease); err != nil && ctx.Err() == nil {
+			a.log.Debug("node lease not renewed", "err", err)
+		}
+		wait := leaseInterval
+		if err != nil {
+			wait, delay = delay, min(2*delay, 5*time.Second)
+		} else {
+			delay = notReadyPoll
+		}
+		if !pause(ctx, wait) {
+			return
+		}
+	}
+}
+
+// renew writes the lease once; the lease returned is what the API has now, nil
+// when that is not known.
+func (a *Agent) renew(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	leases := a.cfg.Client.CoordinationV1().Leases(v1.NamespaceNodeLease)
+	if lease == nil {
+		got, err := leases.Get(ctx, a.cfg.NodeName, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: a.cfg.NodeName, Namespace: v1.NamespaceNodeLease}}
+		case err != nil:
+			return nil, err
+		default:
+			lease = got
+		}
+	}
+	lease = lease.DeepCopy()
+	holder, seconds, now := a.cfg.NodeName, int32(leaseSeconds), metav1.NowMicro()
+	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds, lease.Spec.RenewTime = &holder, &seconds, &now
+	if n := a.Node(); len(lease.OwnerReferences) == 0 && n.UID != "" {
+		lease.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}}
+	}
+	if lease.ResourceVersion == "" {
+		return leases.Create(ctx, lease, metav1.CreateOptions{})
+	}
+	got, err := leases.Update(ctx, lease, metav1.UpdateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return got, nil
+}

@@ -1,0 +1,273 @@
+package node
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"maps"
+	"os"
+	"runtime"
+	"sort"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// health is what the Node's conditions follow from.
+type health struct {
+	NotReady                 string // why pods cannot run here; "" when they can
+	Memory, Disk, PIDs       bool   // pressure
+	Images                   []*runtimeapi.Image
+	Handlers                 []*runtimeapi.RuntimeHandler
+	RuntimeName, RuntimeVers string
+}
+
+// initialNode is the Node as it is registered.
+func (a *Agent) initialNode() *v1.Node {
+	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: a.cfg.NodeName, Labels: a.cfg.nodeLabels()}}
+	n.Spec.Taints, n.Spec.ProviderID = a.cfg.Taints, a.cfg.ProviderID
+	n.Status.Capacity = a.cfg.capacity()
+	n.Status.Allocatable = a.cfg.allocatable(n.Status.Capacity)
+	return n
+}
+
+func (c *Config) nodeLabels() map[string]string {
+	l := map[string]string{
+		v1.LabelHostname: c.Hostname, v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH,
+		"beta.kubernetes.io/os": runtime.GOOS, "beta.kubernetes.io/arch": runtime.GOARCH,
+	}
+	for _, r := range c.Roles {
+		l["node-role.kubernetes.io/"+r] = ""
+	}
+	maps.Copy(l, c.Labels)
+	return l
+}
+
+func memoryCapacity() int64 {
+	total, _ := memInfo()
+	return total
+}
+
+// memInfo is the machine's memory and what of it is available, in bytes.
+func memInfo() (total, available int64) {
+	b, _ := os.ReadFile("/proc/meminfo")
+	sc := bufio.NewScanner(bytes.NewReader(b))
+	for sc.Scan() {
+		f := strings.Fields(sc.Text())
+		if len(f) < 2 {
+			continue
+		}
+		n, _ := strconv.ParseInt(f[1], 10, 64)
+		switch f[0] {
+		case "MemTotal:":
+			total = n << 10
+		case "MemAvailable:":
+			available = n << 10
+		}
+	}
+	return total, available
+}
+
+// capacity is what the machine has.
+func (c *Config) capacity() v1.ResourceList {
+	l := v1.ResourceList{
+		v1.ResourceCPU:    *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI),
+		v1.ResourceMemory: *resource.NewQuantity(memoryCapacity(), resource.BinarySI),
+		v1.ResourcePods:   *resource.NewQuantity(int64(c.MaxPods), resource.DecimalSI),
+	}
+	if total, _, err := diskSpace(c.RootDir); err == nil {
+		l[v1.ResourceEphemeralStorage] = *resource.NewQuantity(total, resource.BinarySI)
+	}
+	for _, size := range hugepageSizes() {
+		b, _ := os.ReadFile(fmt.Sprintf("%s/hugepages-%dkB/nr_hugepages", hugepagesDir, size>>10))
+		n, _ := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+		name := v1.ResourceName(v1.ResourceHugePagesPrefix + resource.NewQuantity(size, resource.BinarySI).String())
+		l[name] = *resource.NewQuantity(n*size, resource.BinarySI)
+	}
+	return l
+}
+
+// diskSpace is the size of the file system that holds dir (or will), and what
+// is free of it, in bytes.
+func diskSpace(dir string) (total, free int64, err error) {
+	var st unix.Statfs_t
+	for {
+		err = unix.Statfs(dir, &st)
+		if err == nil {
+			return int64(st.Blocks) * st.Bsize, int64(st.Bavail) * st.Bsize, nil
+		}
+		i := strings.LastIndexByte(strings.TrimSuffix(dir, "/"), '/')
+		if err != unix.ENOENT || i < 0 {
+			return 0, 0, err
+		}
+		dir = dir[:i+1]
+	}
+}
+
+// What is kept back so that the machine does not run dry under its pods.
+const (
+	memoryKeptBack = 100 << 20
+	diskKeptBack   = 10 // percent
+)
+
+func (c *Config) allocatable(capacity v1.ResourceList) v1.ResourceList {
+	l := capacity.DeepCopy()
+	take := func(name v1.ResourceName, q resource.Quantity) {
+		if have, ok := l[name]; ok {
+			have.Sub(q)
+			if have.Sign() < 0 {
+				have = resource.Quantity{Format: have.Format}
+			}
+			l[name] = have
+		}
+	}
+	take(v1.ResourceMemory, *resource.NewQuantity(memoryKeptBack, resource.BinarySI))
+	if d, ok := capacity[v1.ResourceEphemeralStorage]; ok {
+		take(v1.ResourceEphemeralStorage, *resource.NewQuantity(d.Value()*diskKeptBack/100, resource.BinarySI))
+	}
+	for name, q := range c.Reserved {
+		take(name, q)
+	}
+	for name, q := range capacity {
+		if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
+			take(v1.ResourceMemory, q) // these pages are not for anybody else
+		}
+	}
+	return l
+}
+
+// nodeStatus is the Node's status from the machine and from h. Conditions of
+// others stay. Heartbeat times are those of now.
+func (a *Agent) nodeStatus(old *v1.NodeStatus, h health, now metav1.Time) v1.NodeStatus {
+	s := *old.DeepCopy()
+	if s.Capacity == nil {
+		s.Capacity, s.Allocatable = v1.ResourceList{}, v1.ResourceList{}
+	}
+	mine := a.cfg.capacity()
+	maps.Copy(s.Capacity, mine)
+	maps.Copy(s.Allocatable, a.cfg.allocatable(mine))
+	for name, q := range s.Capacity {
+		if _, known := s.Allocatable[name]; !known {
+			s.Allocatable[name] = q // extended resources that somebody set
+		}
+	}
+	s.Addresses = nil
+	for _, ip := range a.hostIPs {
+		s.Addresses = append(s.Addresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip})
+	}
+	s.Addresses = append(s.Addresses, v1.NodeAddress{Type: v1.NodeHostName, Address: a.cfg.Hostname})
+	s.DaemonEndpoints.KubeletEndpoint.Port = a.cfg.KubeletPort
+	s.NodeInfo = a.nodeInfo(h)
+	s.Images = nodeImages(h.Images)
+	s.RuntimeHandlers = nil
+	for _, r := range h.Handlers {
+		s.RuntimeHandlers = append(s.RuntimeHandlers, v1.NodeRuntimeHandler{Name: r.Name, Features: &v1.NodeRuntimeHandlerFeatures{
+			RecursiveReadOnlyMounts: &r.GetFeatures().RecursiveReadOnlyMounts, UserNamespaces: &r.GetFeatures().UserNamespaces}})
+	}
+	s.Conditions = nodeConditions(s.Conditions, h, now)
+	return s
+}
+
+func nodeConditions(old []v1.NodeCondition, h health, now metav1.Time) []v1.NodeCondition {
+	pressure := func(t v1.NodeConditionType, on bool, yes, no string, yesText, noText string) v1.NodeCondition {
+		if on {
+			return v1.NodeCondition{Type: t, Status: v1.ConditionTrue, Reason: yes, Message: yesText}
+		}
+		return v1.NodeCondition{Type: t, Status: v1.ConditionFalse, Reason: no, Message: noText}
+	}
+	ready := v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}
+	if h.NotReady != "" {
+		ready.Status, ready.Reason, ready.Message = v1.ConditionFalse, "KubeletNotReady", h.NotReady
+	}
+	mine := []v1.NodeCondition{
+		pressure(v1.NodeMemoryPressure, h.Memory, "KubeletHasInsufficientMemory", "KubeletHasSufficientMemory",
+			"kubelet has insufficient memory available", "kubelet has sufficient memory available"),
+		pressure(v1.NodeDiskPressure, h.Disk, "KubeletHasDiskPressure", "KubeletHasNoDiskPressure",
+			"kubelet has disk pressure", "kubelet has no disk pressure"),
+		pressure(v1.NodePIDPressure, h.PIDs, "KubeletHasInsufficientPID", "KubeletHasSufficientPID",
+			"kubelet has insufficient PID available", "kubelet has sufficient PID available"),
+		ready,
+	}
+	var out []v1.NodeCondition
+	for _, c := range old {
+		if !ownNodeCondition(c.Type) {
+			out = append(out, c)
+		}
+	}
+	for _, c := range mine {
+		c.LastHeartbeatTime, c.LastTransitionTime = now, now
+		for _, o := range old {
+			if o.Type == c.Type && o.Status == c.Status {
+				c.LastTransitionTime = o.LastTransitionTime
+			}
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+func ownNodeCondition(t v1.NodeConditionType) bool {
+	return t == v1.NodeReady || t == v1.NodeMemoryPressure || t == v1.NodeDiskPressure || t == v1.NodePIDPressure
+}
+
+func (a *Agent) nodeInfo(h health) v1.NodeSystemInfo {
+	i := v1.NodeSystemInfo{
+		MachineID: readLine("/etc/machine-id"), SystemUUID: readLine("/sys/class/dmi/id/product_uuid"),
+		BootID: readLine("/proc/sys/kernel/random/boot_id"), OSImage: osImage(),
+		KubeletVersion: a.cfg.Version, OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
+		KernelVersion: readLine("/proc/sys/kernel/osrelease"),
+	}
+	if i.SystemUUID == "" {
+		i.SystemUUID = i.MachineID
+	}
+	if h.RuntimeName != "" {
+		i.ContainerRuntimeVersion = h.RuntimeName + "://" + strings.TrimPrefix(h.RuntimeVers, "v")
+	}
+	return i
+}
+
+func readLine(path string) string {
+	b, _ := os.ReadFile(path)
+	return strings.TrimSpace(string(b))
+}
+
+func osImage() string {
+	for _, line := range strings.Split(readLine("/etc/os-release"), "\n") {
+		if v, ok := strings.CutPrefix(line, "PRETTY_NAME="); ok {
+			return strings.Trim(v, `"`)
+		}
+	}
+	return runtime.GOOS
+}
+
+const maxNodeImages = 50
+
+// nodeImages lists the largest images for the scheduler.
+func nodeImages(in []*runtimeapi.Image) []v1.ContainerImage {
+	in = append([]*runtimeapi.Image{}, in...)
+	sort.Slice(in, func(i, j int) bool {
+		if in[i].Size != in[j].Size {
+			return in[i].Size > in[j].Size
+		}
+		return in[i].Id < in[j].Id
+	})
+	var out []v1.ContainerImage
+	for _, im := range in {
+		names := append(append([]string{}, im.RepoDigests...), im.RepoTags...)
+		if len(names) == 0 {
+			continue
+		}
+		if len(names) > 5 {
+			names = names[:5]
+		}
+		if out = append(out, v1.ContainerImage{Names: names, SizeBytes: int64(im.Size)}); len(out) == maxNodeImages {
+			break
+		}
+	}
+	return out
+}

@@ -1,0 +1,320 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	v1qos "k8s.io/kubernetes/pkg/apis/core/v1/helper/qos"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/balsahq/balsa/node/cgroup"
+	"github.com/balsahq/balsa/node/volume"
+)
+
+// Why a container did not come up, as its status says it.
+const (
+	errConfig = "CreateContainerConfigError"
+	errCreate = "CreateContainerError"
+	errRun    = "RunContainerError"
+	errHook   = "PostStartHookError"
+)
+
+// startError is a failed start with the reason a user reads.
+type startError struct {
+	reason string
+	err    error
+}
+
+func (e *startError) Error() string { return message(e.err) }
+func (e *startError) Unwrap() error { return e.err }
+
+// startInput is what a start is given by the worker's goroutine.
+type startInput struct {
+	pod       *v1.Pod
+	container *v1.Container
+	kind      containerKind
+	attempt   int
+	image     string
+	sandbox   sandbox
+	handler   string
+	mounts    volume.Mounts
+	podIPs    []string
+	stale     string // a container that was created and never started
+	target    string // of an ephemeral container
+}
+
+func (w *worker) opStart(a action) operation {
+	c, kind := containerByName(w.pod, a.Container)
+	in := startInput{
+		pod: w.pod, container: c, kind: kind, attempt: a.Attempt, image: w.o.Images[a.Container].Ref,
+		sandbox: *w.o.Sandbox, handler: w.handler, mounts: w.mounts, podIPs: podIPs(w.pod, w.o, w.a.hostIPs),
+	}
+	last := w.o.latest(a.Container)
+	if last != nil && last.State == stateCreated {
+		in.stale = last.ID
+	}
+	if kind == kindEphemeral {
+		in.target = w.targetOf(a.Container)
+	}
+	if last != nil && last.State == stateExited {
+		w.o.Backoff[a.Container] = w.o.Backoff[a.Container].next(w.o.Now, last.Finished)
+	}
+	return func(ctx context.Context) func() { return w.start(ctx, in) }
+}
+
+func (w *worker) targetOf(name string) string {
+	for _, e := range w.pod.Spec.EphemeralContainers {
+		if e.Name == name {
+			if t := w.o.latest(e.TargetContainerName); t != nil {
+				return t.ID
+			}
+		}
+	}
+	return ""
+}
+
+// start creates and starts a container and runs its postStart hook.
+func (w *worker) start(ctx context.Context, in startInput) func() {
+	name := in.container.Name
+	id, cleanup, err := w.create(ctx, in)
+	if err == nil {
+		w.containerEventOf(in.pod, name, in.kind, v1.EventTypeNormal, "Created", "Container created")
+		// A start that was begun is seen through, whatever happens to the pod meanwhile.
+		if err = w.a.runtime.StartContainer(context.WithoutCancel(ctx), id); err != nil {
+			err = &startError{errRun, err}
+		}
+	}
+	if err != nil {
+		w.containerEventOf(in.pod, name, in.kind, v1.EventTypeWarning, "Failed", "Error: "+message(err))
+		return w.startFailed(in, id, cleanup, err)
+	}
+	w.containerEventOf(in.pod, name, in.kind, v1.EventTypeNormal, "Started", "Container started")
+	w.a.linkLog(in.pod, name, id, in.attempt)
+	status := w.containerStatus(context.WithoutCancel(ctx), id)
+	if status != nil {
+		w.mailbox.post(func() { w.observe(status, in.sandbox.ID) })
+	}
+	if l := in.container.Lifecycle; l != nil && l.PostStart != nil {
+		if err := w.a.runHook(ctx, hookTarget{in.pod, in.container, id, in.podIPs}, l.PostStart); err != nil && ctx.Err() == nil {
+			w.containerEventOf(in.pod, name, in.kind, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
+			w.kill(ctx, killInput{pod: in.pod, container: in.container, kind: in.kind, id: id, grace: graceOf(in.pod, nil),
+				message: "FailedPostStartHook", podIPs: in.podIPs})
+			status = w.containerStatus(ctx, id)
+		}
+	}
+	return func() {
+		delete(w.o.Images, name)
+		delete(w.o.StartRetry, name)
+		delete(w.o.Resized, name)
+		w.cleanups[id] = cleanup
+		if status != nil {
+			w.observe(status, in.sandbox.ID)
+		}
+		w.startProbes(in.container, id)
+	}
+}
+
+// startFailed keeps the failure until the next try; a container that exists is
+// dead and counts as a run.
+func (w *worker) startFailed(in startInput, id string, cleanup func(), err error) func() {
+	var status *runtimeapi.ContainerStatus
+	if id != "" {
+		status = w.containerStatus(context.WithoutCancel(w.a.life), id)
+	}
+	return func() {
+		name := in.container.Name
+		if cleanup != nil {
+			cleanup()
+		}
+		reason := errCreate
+		var se *startError
+		if errors.As(err, &se) {
+			reason = se.reason
+		}
+		w.o.StartRetry[name] = w.o.StartRetry[name].again(w.o.Now, failure{reason, message(err)}, time.Second, mostRetry)
+		if status != nil {
+			w.observe(status, in.sandbox.ID)
+			delete(w.o.StartRetry, name) // from here on it is the crash back-off's
+			delete(w.o.Images, name)
+		}
+	}
+}
+
+// create makes the container; cleanup undoes what was made for it alone.
+func (w *worker) create(ctx context.Context, in startInput) (id string, cleanup func(), err error) {
+	if in.stale != "" {
+		if err := w.a.runtime.RemoveContainer(ctx, in.stale); err != nil && !notFound(err) {
+			return "", nil, &startError{errCreate, err}
+		}
+		w.mailbox.post(func() { w.o.forget(in.stale) })
+	}
+	env, err := w.a.volumes.Env(ctx, in.pod, in.container, volume.EnvInput{PodIPs: in.podIPs, HostIPs: w.a.hostIPs, Mounts: in.mounts})
+	if err != nil {
+		return "", nil, &startError{errConfig, err}
+	}
+	mounts, cleanup, err := w.a.volumes.ContainerMounts(in.pod, in.container, in.mounts, env)
+	if err != nil {
+		return "", cleanup, &startError{errConfig, err}
+	}
+	devices, err := w.a.volumes.ContainerDevices(in.container, in.mounts)
+	if err != nil {
+		return "", cleanup, &startError{errConfig, err}
+	}
+	user, err := w.a.imageUser(ctx, in.image)
+	if err != nil {
+		return "", cleanup, &startError{errConfig, err}
+	}
+	cfg, err := w.a.cfg.containerConfig(containerInput{
+		Pod: in.pod, Container: in.container, Attempt: in.attempt, ImageRef: in.image, User: user, Env: env,
+		Mounts: mounts, Devices: devices, PodIPs: in.podIPs, TargetID: in.target, MemoryCapacity: w.a.memory,
+	})
+	if err != nil {
+		return "", cleanup, &startError{errConfig, err}
+	}
+	box, err := w.a.cfg.sandboxConfig(in.pod, in.sandbox.Attempt, w.a.cgroups.Path(in.pod.UID, v1qos.GetPodQOS(in.pod)))
+	if err != nil {
+		return "", cleanup, &startError{errConfig, err}
+	}
+	id, err = w.a.runtime.CreateContainer(context.WithoutCancel(ctx), in.sandbox.ID, cfg, box)
+	if err != nil {
+		return "", cleanup, &startError{errCreate, err}
+	}
+	return id, cleanup, nil
+}
+
+// containerStatus asks the runtime; nil when it does not answer (an event or a
+// listing will tell later).
+func (w *worker) containerStatus(ctx context.Context, id string) *runtimeapi.ContainerStatus {
+	r, err := w.a.runtime.ContainerStatus(ctx, id, false)
+	if err != nil {
+		w.a.log.Warn("container status", "pod", w.uid, "container", id, "err", err)
+		return nil
+	}
+	return r.Status
+}
+
+// observe takes a container's state into the pod's.
+func (w *worker) observe(s *runtimeapi.ContainerStatus, sandboxID string) {
+	in, changed := w.o.merge(instanceOf(s, sandboxID))
+	if in.State == stateExited && !in.TerminationMessage {
+		in.TerminationMessage = true
+		w.readTermination(in, v1.TerminationMessagePolicy(s.Annotations[annTerminationPolicy]))
+	}
+	if changed && in.State == stateExited {
+		if w.o.latest(in.Name) == in {
+			w.a.probes.Stop(w.uid, in.Name)
+		}
+		delete(w.o.Unhealthy, in.ID)
+		w.cleanup(in.ID)
+	}
+}
+
+// killInput is what a stop is given.
+type killInput struct {
+	pod       *v1.Pod
+	container *v1.Container
+	kind      containerKind
+	id        string
+	grace     int64
+	message   string
+	podIPs    []string
+}
+
+func (w *worker) opKill(a action) operation {
+	c, kind := containerByName(w.pod, a.Container)
+	in := killInput{pod: w.pod, container: c, kind: kind, id: a.ID, grace: a.Grace, message: a.Message, podIPs: podIPs(w.pod, w.o, w.a.hostIPs)}
+	sandboxID := ""
+	if i := w.o.byID(a.ID); i != nil {
+		sandboxID = i.SandboxID
+		i.ByProbe = a.Reason == "liveness" || a.Reason == "startup"
+	}
+	return func(ctx context.Context) func() {
+		err := w.kill(ctx, in)
+		var s *runtimeapi.ContainerStatus
+		if err == nil {
+			s = w.containerStatus(ctx, in.id)
+		}
+		return func() {
+			switch {
+			case err != nil && !notFound(err):
+				if ctx.Err() == nil {
+					w.a.log.Warn("container not stopped", "pod", podName(in.pod), "container", a.Container, "err", err)
+					w.o.KillRetry[a.Container] = w.o.KillRetry[a.Container].again(w.o.Now, failure{"FailedKillPod", err.Error()}, firstRetry, mostRetry)
+				}
+			case s != nil:
+				delete(w.o.KillRetry, a.Container)
+				w.observe(s, sandboxID)
+			default:
+				delete(w.o.KillRetry, a.Container)
+				w.o.forget(in.id)
+			}
+		}
+	}
+}
+
+// kill runs the preStop hook, then lets the runtime stop the container; both
+// share the grace period.
+func (w *worker) kill(ctx context.Context, in killInput) error {
+	if in.message != "" {
+		name := ""
+		if in.container != nil {
+			name = in.container.Name
+		}
+		w.containerEventOf(in.pod, name, in.kind, v1.EventTypeNormal, "Killing", in.message)
+	}
+	grace := time.Duration(in.grace) * time.Second
+	if in.container != nil && in.container.Lifecycle != nil && in.container.Lifecycle.PreStop != nil {
+		began := time.Now()
+		hctx, cancel := context.WithTimeout(ctx, grace)
+		err := w.a.runHook(hctx, hookTarget{in.pod, in.container, in.id, in.podIPs}, in.container.Lifecycle.PreStop)
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			w.containerEventOf(in.pod, in.container.Name, in.kind, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+		}
+		grace = max(grace-time.Since(began), minGrace*time.Second)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	seconds := int64((grace + time.Second - 1) / time.Second)
+	return w.a.runtime.StopContainer(ctx, in.id, seconds)
+}
+
+func (w *worker) opResize(a action) operation {
+	pod := w.pod
+	c, _ := containerByName(pod, a.Container)
+	return func(ctx context.Context) func() {
+		qos := v1qos.GetPodQOS(pod)
+		_, err := w.a.cgroups.Apply(pod.UID, qos, cgroup.ForPod(pod, qos, w.a.cfg.PodPIDs))
+		if err == nil {
+			err = w.a.runtime.UpdateContainerResources(ctx, a.ID, &runtimeapi.ContainerResources{Linux: containerResources(pod, c, w.a.memory)})
+		}
+		if err != nil {
+			w.a.recorder.Event(pod, v1.EventTypeWarning, "ResizeError", message(err))
+		}
+		return func() { delete(w.o.Resized, a.Container) }
+	}
+}
+
+// linkLog makes the link by which log collectors find a container's log.
+func (a *Agent) linkLog(pod *v1.Pod, name, id string, attempt int) {
+	link := filepath.Join(a.cfg.LogDir, "containers", pod.Name+"_"+pod.Namespace+"_"+name+"-"+id+".log")
+	target := filepath.Join(a.cfg.podLogDir(pod.Namespace, pod.Name, pod.UID), logFile(name, attempt))
+	if err := os.Symlink(target, link); err != nil && !os.IsExist(err) {
+		a.log.Warn("log link", "path", link, "err", err)
+	}
+}
+
+func (a *Agent) removeLogLinks(pod *v1.Pod) {
+	links, _ := filepath.Glob(filepath.Join(a.cfg.LogDir, "containers", pod.Name+"_"+pod.Namespace+"_*"))
+	for _, l := range links {
+		if t, err := os.Readlink(l); err == nil && filepath.Dir(filepath.Dir(t)) == a.cfg.podLogDir(pod.Namespace, pod.Name, pod.UID) {
+			_ = os.Remove(l)
+		}
+	}
+}

@@ -1,0 +1,294 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubelettypes "k8s.io/kubelet/pkg/types"
+	v1qos "k8s.io/kubernetes/pkg/apis/core/v1/helper/qos"
+
+	"github.com/balsahq/balsa/node/cgroup"
+)
+
+// operation does one action and returns what to take into the pod's state. It
+// runs outside the worker's goroutine, so it sees only what it was given.
+type operation func(ctx context.Context) (apply func())
+
+// perform picks the operation of an action; called in the worker's goroutine.
+func (w *worker) perform(a action) operation {
+	switch a.Verb {
+	case doVolumes:
+		return w.opVolumes()
+	case doSandbox:
+		return w.opSandbox(a)
+	case doImage:
+		return w.opImage(a)
+	case doStart:
+		return w.opStart(a)
+	case doKill:
+		return w.opKill(a)
+	case doStopSandbox:
+		return w.opStopSandbox(a)
+	case doTearDown:
+		return w.opTearDown()
+	case doDelete:
+		return w.opDelete()
+	case doPurge:
+		return w.opPurge()
+	case doPrune:
+		return w.opPrune(a)
+	case doResize:
+		return w.opResize(a)
+	}
+	return func(context.Context) func() { return func() {} }
+}
+
+// fail is the apply of an operation that failed with a retry kept in *r.
+func (w *worker) fail(r **retry, reason string, err error) func() {
+	return func() { *r = (*r).again(w.o.Now, failure{reason, err.Error()}, firstRetry, mostRetry) }
+}
+
+func (w *worker) opVolumes() operation {
+	pod := w.pod
+	return func(ctx context.Context) func() {
+		if err := os.MkdirAll(w.a.cfg.podDir(pod.UID), 0o750); err != nil {
+			return w.fail(&w.o.VolumesRetry, "FailedMount", err)
+		}
+		mounts, err := w.a.volumes.SetUp(ctx, pod)
+		if err != nil {
+			if ctx.Err() == nil {
+				w.a.recorder.Event(pod, v1.EventTypeWarning, "FailedMount", err.Error())
+			}
+			return w.fail(&w.o.VolumesRetry, "FailedMount", err)
+		}
+		return func() { w.mounts, w.o.Volumes, w.o.VolumesRetry = mounts, true, nil }
+	}
+}
+
+func (w *worker) opSandbox(a action) operation {
+	pod := w.pod
+	return func(ctx context.Context) func() {
+		b, handler, err := w.createSandbox(context.WithoutCancel(ctx), pod, uint32(a.Attempt))
+		if err != nil {
+			w.a.recorder.Event(pod, v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+message(err))
+			return func() {
+				w.o.SandboxRetry = w.o.SandboxRetry.again(w.o.Now, failure{"FailedCreatePodSandBox", err.Error()}, time.Second, mostRetry)
+			}
+		}
+		return func() { w.o.Sandbox, w.o.SandboxRetry, w.handler = b, nil, handler }
+	}
+}
+
+func (w *worker) createSandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (*sandbox, string, error) {
+	qos := v1qos.GetPodQOS(pod)
+	parent, err := w.a.cgroups.Apply(pod.UID, qos, cgroup.ForPod(pod, qos, w.a.cfg.PodPIDs))
+	if err != nil {
+		return nil, "", err
+	}
+	handler, err := w.a.runtimeHandler(ctx, pod)
+	if err != nil {
+		return nil, "", err
+	}
+	cfg, err := w.a.cfg.sandboxConfig(pod, attempt, parent)
+	if err != nil {
+		return nil, "", err
+	}
+	if err := os.MkdirAll(cfg.LogDirectory, dirMode); err != nil {
+		return nil, "", err
+	}
+	id, err := w.a.runtime.RunPodSandbox(ctx, cfg, handler)
+	if err != nil {
+		return nil, "", err
+	}
+	r, err := w.a.runtime.PodSandboxStatus(ctx, id, false)
+	if err != nil {
+		return nil, "", err
+	}
+	return sandboxOf(r.Status), handler, nil
+}
+
+func (w *worker) opStopSandbox(a action) operation {
+	return func(ctx context.Context) func() {
+		if err := w.a.runtime.StopPodSandbox(ctx, a.ID); err != nil && !notFound(err) {
+			return w.fail(&w.o.SandboxRetry, "FailedKillPod", err)
+		}
+		return func() {
+			if b := w.o.Sandbox; b != nil && b.ID == a.ID {
+				b.Ready, b.Stopped = false, true
+			}
+			w.o.SandboxRetry = nil
+		}
+	}
+}
+
+func (w *worker) opTearDown() operation {
+	cleanups := w.cleanups
+	w.cleanups = map[string]func(){}
+	return func(ctx context.Context) func() {
+		for _, c := range cleanups {
+			c()
+		}
+		if err := w.a.volumes.TearDown(ctx, w.uid); err != nil {
+			w.a.log.Warn("volumes not removed", "pod", w.uid, "err", err)
+			return w.fail(&w.o.TearDownRetry, "FailedUnmount", err)
+		}
+		if err := w.a.cgroups.Remove(w.uid); err != nil {
+			return w.fail(&w.o.TearDownRetry, "FailedCgroup", err)
+		}
+		return func() { w.o.TornDown, w.o.TearDownRetry = true, nil }
+	}
+}
+
+func (w *worker) opDelete() operation {
+	pod := w.pod
+	return func(ctx context.Context) func() {
+		grace, uid := int64(0), pod.UID
+		err := w.a.cfg.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+			GracePeriodSeconds: &grace, Preconditions: &metav1.Preconditions{UID: &uid}})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			w.a.log.Warn("pod not deleted", "pod", podName(pod), "err", err)
+			return w.fail(&w.o.DeleteRetry, "Delete", err)
+		}
+		return func() {
+			// A finalizer may keep the object: then the API says so by not saying that it is gone.
+			w.o.DeleteRetry = &retry{Delay: time.Second, NotBefore: w.o.Now.Add(10 * time.Second)}
+			if err != nil || len(w.pod.Finalizers) == 0 {
+				w.o.Gone = true
+			}
+		}
+	}
+}
+
+// opPurge removes whatever the runtime and the disk still have of the pod.
+func (w *worker) opPurge() operation {
+	pod := w.pod
+	return func(ctx context.Context) func() {
+		if err := w.purge(ctx, pod); err != nil {
+			w.a.log.Warn("pod not purged", "pod", podName(pod), "err", err)
+			return w.fail(&w.o.PurgeRetry, "FailedPurge", err)
+		}
+		return func() { w.o.Purged = true }
+	}
+}
+
+func (w *worker) purge(ctx context.Context, pod *v1.Pod) error {
+	boxes, err := w.a.runtime.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{
+		LabelSelector: map[string]string{kubelettypes.KubernetesPodUIDLabel: string(pod.UID)}})
+	if err != nil {
+		return err
+	}
+	for _, b := range boxes {
+		if b.State == runtimeapi.PodSandboxState_SANDBOX_READY {
+			if err := w.a.runtime.StopPodSandbox(ctx, b.Id); err != nil && !notFound(err) {
+				return err
+			}
+		}
+		if err := w.a.runtime.RemovePodSandbox(ctx, b.Id); err != nil && !notFound(err) {
+			return err
+		}
+	}
+	w.a.removeLogLinks(pod)
+	if err := os.RemoveAll(w.a.cfg.podLogDir(pod.Namespace, pod.Name, pod.UID)); err != nil {
+		return err
+	}
+	return removePodDir(w.a.cfg.podDir(pod.UID))
+}
+
+// removePodDir removes the agent's directory of a pod but never follows into
+// volumes: these are the volume manager's, and it has removed them.
+func removePodDir(dir string) error {
+	for _, sub := range []string{"containers", "etc-hosts"} {
+		if err := os.RemoveAll(filepath.Join(dir, sub)); err != nil {
+			return err
+		}
+	}
+	for _, sub := range []string{"volumes", "plugins", "volume-subpaths"} {
+		_ = os.Remove(filepath.Join(dir, sub))
+	}
+	if err := os.Remove(dir); err != nil && !os.IsNotExist(err) {
+		return fmt.Errorf("pod directory: %w", err)
+	}
+	return nil
+}
+
+// opPrune removes dead containers that nobody asks for any more, and sandboxes
+// that are left without one.
+func (w *worker) opPrune(a action) operation {
+	pod := w.pod
+	keep := map[string]bool{}
+	if w.o.Sandbox != nil {
+		keep[w.o.Sandbox.ID] = true
+	}
+	gone := map[string]bool{}
+	for _, id := range a.IDs {
+		gone[id] = true
+	}
+	for _, ins := range w.o.Containers {
+		for _, in := range ins {
+			if !gone[in.ID] {
+				keep[in.SandboxID] = true
+			}
+		}
+	}
+	return func(ctx context.Context) func() {
+		var done []string
+		for _, id := range a.IDs {
+			if err := w.a.runtime.RemoveContainer(ctx, id); err == nil || notFound(err) {
+				done = append(done, id)
+			} else {
+				w.a.log.Warn("dead container not removed", "pod", podName(pod), "container", id, "err", err)
+			}
+		}
+		w.removeSandboxes(ctx, pod, keep)
+		return func() {
+			for _, id := range done {
+				if in := w.o.byID(id); in != nil {
+					w.removeFiles(in)
+				}
+				w.o.forget(id)
+				w.cleanup(id)
+			}
+		}
+	}
+}
+
+func (w *worker) removeSandboxes(ctx context.Context, pod *v1.Pod, keep map[string]bool) {
+	boxes, err := w.a.runtime.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{
+		LabelSelector: map[string]string{kubelettypes.KubernetesPodUIDLabel: string(pod.UID)}})
+	if err != nil {
+		return
+	}
+	for _, b := range boxes {
+		if !keep[b.Id] && b.State != runtimeapi.PodSandboxState_SANDBOX_READY {
+			_ = w.a.runtime.RemovePodSandbox(ctx, b.Id)
+		}
+	}
+}
+
+// removeFiles removes the log and the termination message of a dead container.
+func (w *worker) removeFiles(in *instance) {
+	if in.LogPath != "" {
+		old, _ := filepath.Glob(in.LogPath + "*")
+		for _, f := range old {
+			_ = os.Remove(f)
+		}
+	}
+	if in.terminationMessageLog != "" && filepath.Dir(filepath.Dir(filepath.Dir(in.terminationMessageLog))) == w.a.cfg.podDir(w.uid) {
+		_ = os.Remove(in.terminationMessageLog)
+	}
+}
+
+// cleanup undoes what was made for one container alone.
+func (w *worker) cleanup(id string) {
+	if c := w.cleanups[id]; c != nil {
+		delete(w.cleanups, id)
+		c()
+	}
+}

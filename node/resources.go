@@ -1,0 +1,133 @@
+package node
+
+import (
+	"os"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	v1helper "k8s.io/kubernetes/pkg/apis/core/v1/helper"
+	v1qos "k8s.io/kubernetes/pkg/apis/core/v1/helper/qos"
+
+	"github.com/balsahq/balsa/node/cgroup"
+)
+
+// linuxResources translates CPU and memory; nil or zero means unlimited.
+func linuxResources(cpuRequest, cpuLimit, memoryLimit *resource.Quantity) *runtimeapi.LinuxContainerResources {
+	if cpuRequest == nil || cpuRequest.IsZero() && cpuLimit != nil && !cpuLimit.IsZero() {
+		cpuRequest = cpuLimit
+	}
+	r := &runtimeapi.LinuxContainerResources{CpuPeriod: cgroup.Period, CpuShares: 2}
+	if cpuRequest != nil {
+		r.CpuShares = int64(cgroup.Shares(cpuRequest.MilliValue()))
+	}
+	if cpuLimit != nil {
+		r.CpuQuota = cgroup.Quota(cpuLimit.MilliValue())
+	}
+	if memoryLimit != nil {
+		r.MemoryLimitInBytes = memoryLimit.Value()
+	}
+	return r
+}
+
+// containerResources are the limits of one container's cgroup, and what the
+// kernel shall prefer to kill when memory runs out.
+func containerResources(pod *v1.Pod, c *v1.Container, memoryCapacity int64) *runtimeapi.LinuxContainerResources {
+	cpuLimit, memoryLimit := c.Resources.Limits.Cpu(), c.Resources.Limits.Memory()
+	if p := pod.Spec.Resources; p != nil {
+		if cpuLimit.IsZero() {
+			cpuLimit = p.Limits.Cpu()
+		}
+		if memoryLimit.IsZero() {
+			memoryLimit = p.Limits.Memory()
+		}
+	}
+	var request *resource.Quantity
+	if q, ok := c.Resources.Requests[v1.ResourceCPU]; ok {
+		request = &q
+	}
+	r := linuxResources(request, cpuLimit, memoryLimit)
+	r.OomScoreAdj = oomScore(pod, c, memoryCapacity)
+	r.HugepageLimits = hugepageLimits(pod, c)
+	return r
+}
+
+func podResources(pod *v1.Pod) *runtimeapi.LinuxContainerResources {
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{ExcludeOverhead: true})
+	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{ExcludeOverhead: true})
+	return linuxResources(requests.Cpu(), limits.Cpu(), limits.Memory())
+}
+
+const (
+	oomGuaranteed = -997
+	oomBestEffort = 1000
+)
+
+// oomScore orders the containers of a node by how little they asked for: what
+// has no request dies first, what is guaranteed dies last.
+func oomScore(pod *v1.Pod, c *v1.Container, memoryCapacity int64) int64 {
+	if pod.Spec.PriorityClassName == "system-node-critical" {
+		return oomGuaranteed
+	}
+	switch v1qos.GetPodQOS(pod) {
+	case v1.PodQOSGuaranteed:
+		return oomGuaranteed
+	case v1.PodQOSBestEffort:
+		return oomBestEffort
+	}
+	request := c.Resources.Requests.Memory().Value()
+	if memoryCapacity <= 0 {
+		return oomBestEffort - 1
+	}
+	score := 1000 - 1000*request/memoryCapacity
+	return min(max(score, 1000+oomGuaranteed), oomBestEffort-1)
+}
+
+// hugepageLimits limits every page size the kernel has, to zero when the
+// container does not ask for it.
+func hugepageLimits(pod *v1.Pod, c *v1.Container) []*runtimeapi.HugepageLimit {
+	var out []*runtimeapi.HugepageLimit
+	asked := map[string]uint64{}
+	read := func(l v1.ResourceList) {
+		for name, q := range l {
+			if !v1helper.IsHugePageResourceName(name) {
+				continue
+			}
+			if size, err := v1helper.HugePageSizeFromResourceName(name); err == nil {
+				if unit, err := v1helper.HugePageUnitSizeFromByteSize(size.Value()); err == nil {
+					asked[unit] = uint64(q.Value())
+				}
+			}
+		}
+	}
+	if pod.Spec.Resources != nil {
+		read(pod.Spec.Resources.Limits)
+	}
+	read(c.Resources.Limits)
+	for _, bytes := range hugepageSizes() {
+		unit, err := v1helper.HugePageUnitSizeFromByteSize(bytes)
+		if err != nil {
+			continue
+		}
+		out = append(out, &runtimeapi.HugepageLimit{PageSize: unit, Limit: asked[unit]})
+	}
+	return out
+}
+
+const hugepagesDir = "/sys/kernel/mm/hugepages"
+
+// hugepageSizes lists the page sizes of the kernel in bytes.
+func hugepageSizes() []int64 {
+	entries, _ := os.ReadDir(hugepagesDir)
+	var out []int64
+	for _, e := range entries {
+		s, ok := strings.CutPrefix(e.Name(), "hugepages-")
+		s, ok2 := strings.CutSuffix(s, "kB")
+		if q, err := resource.ParseQuantity(s + "Ki"); ok && ok2 && err == nil {
+			out = append(out, q.Value())
+		}
+	}
+	return out
+}

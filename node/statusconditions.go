@@ -1,0 +1,170 @@
+package node
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
+)
+
+// conditions are those of others as they stand, then ours. A condition keeps
+// its transition time as long as its status stays.
+func conditions(in statusInput, s *v1.PodStatus) []v1.PodCondition {
+	var out []v1.PodCondition
+	for _, c := range in.Pod.Status.Conditions {
+		if !ours(c.Type) {
+			out = append(out, c)
+		}
+	}
+	containers := containersReady(in.Pod, s)
+	mine := []v1.PodCondition{
+		{Type: v1.PodReadyToStartContainers, Status: boolCondition(in.O.Sandbox != nil && in.O.Sandbox.Ready && !in.O.Sandbox.Stopped)},
+		initializedCondition(in, s),
+		podReady(in.Pod, containers, out),
+		containers,
+		{Type: v1.PodScheduled, Status: v1.ConditionTrue},
+	}
+	for i := range mine {
+		stamp(&mine[i], in)
+	}
+	return append(out, mine...)
+}
+
+func ours(t v1.PodConditionType) bool {
+	switch t {
+	case v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers:
+		return true
+	}
+	return false
+}
+
+func boolCondition(b bool) v1.ConditionStatus {
+	if b {
+		return v1.ConditionTrue
+	}
+	return v1.ConditionFalse
+}
+
+func stamp(c *v1.PodCondition, in statusInput) {
+	c.ObservedGeneration = in.Pod.Generation
+	c.LastTransitionTime = metav1.NewTime(in.O.Now)
+	if _, old := podutil.GetPodConditionFromList(in.Pod.Status.Conditions, c.Type); old != nil {
+		c.LastProbeTime = old.LastProbeTime
+		if old.Status == c.Status && !old.LastTransitionTime.IsZero() {
+			c.LastTransitionTime = old.LastTransitionTime
+		}
+	}
+}
+
+// containersReady: True when every sidecar and container is ready.
+func containersReady(pod *v1.Pod, s *v1.PodStatus) v1.PodCondition {
+	c := v1.PodCondition{Type: v1.ContainersReady, Status: v1.ConditionFalse}
+	all := append(append([]v1.ContainerStatus{}, s.InitContainerStatuses...), s.ContainerStatuses...)
+	if len(all) == 0 {
+		c.Reason = "UnknownContainerStatuses"
+		if s.Phase == v1.PodFailed {
+			c.Reason = "PodFailed"
+		}
+		return c
+	}
+	switch s.Phase {
+	case v1.PodSucceeded:
+		c.Reason = "PodCompleted"
+		return c
+	case v1.PodFailed:
+		c.Reason = "PodFailed"
+		return c
+	}
+	var unready, unknown []string
+	check := func(name string) {
+		if st, ok := podutil.GetContainerStatus(all, name); !ok {
+			unknown = append(unknown, name)
+		} else if !st.Ready {
+			unready = append(unready, name)
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		if podutil.IsRestartableInitContainer(&pod.Spec.InitContainers[i]) {
+			check(pod.Spec.InitContainers[i].Name)
+		}
+	}
+	for i := range pod.Spec.Containers {
+		check(pod.Spec.Containers[i].Name)
+	}
+	if m := faults(unknown, unready, "unready"); m != "" {
+		c.Reason, c.Message = "ContainersNotReady", m
+		return c
+	}
+	c.Status = v1.ConditionTrue
+	return c
+}
+
+func faults(unknown, bad []string, word string) string {
+	var m []string
+	if len(unknown) > 0 {
+		m = append(m, fmt.Sprintf("containers with unknown status: %s", unknown))
+	}
+	if len(bad) > 0 {
+		m = append(m, fmt.Sprintf("containers with %s status: %s", word, bad))
+	}
+	return strings.Join(m, ", ")
+}
+
+// podReady: the containers' readiness and the readiness gates that others set.
+func podReady(pod *v1.Pod, containers v1.PodCondition, others []v1.PodCondition) v1.PodCondition {
+	c := containers
+	c.Type = v1.PodReady
+	if c.Status != v1.ConditionTrue {
+		return c
+	}
+	var m []string
+	for _, g := range pod.Spec.ReadinessGates {
+		_, o := podutil.GetPodConditionFromList(others, g.ConditionType)
+		if o == nil {
+			m = append(m, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", string(g.ConditionType)))
+		} else if o.Status != v1.ConditionTrue {
+			m = append(m, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v", string(g.ConditionType), o.Status))
+		}
+	}
+	if len(m) > 0 {
+		c.Status, c.Reason, c.Message = v1.ConditionFalse, "ReadinessGatesNotReady", strings.Join(m, ", ")
+	}
+	return c
+}
+
+func initializedCondition(in statusInput, s *v1.PodStatus) v1.PodCondition {
+	c := v1.PodCondition{Type: v1.PodInitialized, Status: v1.ConditionTrue}
+	if len(s.InitContainerStatuses) == 0 && len(s.ContainerStatuses) == 0 && len(in.Pod.Spec.InitContainers) > 0 {
+		c.Status, c.Reason = v1.ConditionFalse, "UnknownContainerStatuses"
+		return c
+	}
+	if s.Phase == v1.PodSucceeded {
+		c.Reason = "PodCompleted"
+		return c
+	}
+	for _, st := range s.ContainerStatuses {
+		if st.Started != nil && *st.Started || st.State.Running != nil || st.LastTerminationState.Terminated != nil ||
+			st.State.Terminated != nil && st.ContainerID != "" {
+			return c
+		}
+	}
+	var incomplete []string
+	for i := range in.Pod.Spec.InitContainers {
+		ic := &in.Pod.Spec.InitContainers[i]
+		st, _ := podutil.GetContainerStatus(s.InitContainerStatuses, ic.Name)
+		done := st.Ready
+		if podutil.IsRestartableInitContainer(ic) {
+			done = st.Started != nil && *st.Started
+		}
+		if !done {
+			incomplete = append(incomplete, ic.Name)
+		}
+	}
+	if len(incomplete) > 0 {
+		c.Status, c.Reason = v1.ConditionFalse, "ContainersNotInitialized"
+		c.Message = faults(nil, incomplete, "incomplete")
+	}
+	return c
+}

@@ -1,0 +1,277 @@
+package node
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/balsahq/balsa/node/volume"
+)
+
+// worker runs one pod. Its goroutine alone touches everything below mailbox.
+type worker struct {
+	a   *Agent
+	uid types.UID
+	// snapshot is what readers outside the goroutine see.
+	snapshot atomic.Pointer[podView]
+
+	mailbox mailbox
+
+	pod      *v1.Pod // newest from the API, with the newest status known to be there
+	o        *observed
+	ops      map[opKey]*op
+	wg       sync.WaitGroup
+	mounts   volume.Mounts
+	handler  string            // runtime handler of the RuntimeClass
+	cleanups map[string]func() // by container ID: what was made for it alone
+	told     map[string]string // events said once, until their text changes
+	stale    bool              // files made from labels and annotations are behind
+	writing  bool
+	dirty    time.Time // since when the API's status is behind
+	writeErr *retry
+}
+
+// podView is an immutable picture of a pod for readers.
+type podView struct {
+	Pod        *v1.Pod // with the status as the agent knows it
+	SandboxID  string  // of a ready sandbox
+	Containers map[string]containerView
+	Stopped    bool
+}
+
+type containerView struct {
+	Running bool
+	LogPath string
+	Name    string
+}
+
+// op is an operation in flight.
+type op struct{ cancel context.CancelFunc }
+
+// mailbox hands closures to the worker's goroutine.
+type mailbox struct {
+	mu   sync.Mutex
+	todo []func()
+	wake chan struct{}
+}
+
+func (m *mailbox) post(fn func()) {
+	m.mu.Lock()
+	m.todo = append(m.todo, fn)
+	m.mu.Unlock()
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (m *mailbox) drain() {
+	m.mu.Lock()
+	todo := m.todo
+	m.todo = nil
+	m.mu.Unlock()
+	for _, fn := range todo {
+		fn()
+	}
+}
+
+func newWorker(a *Agent, pod *v1.Pod) *worker {
+	w := &worker{
+		a: a, uid: pod.UID, pod: pod, o: newObserved(), ops: map[opKey]*op{},
+		cleanups: map[string]func(){}, told: map[string]string{},
+	}
+	w.mailbox.wake = make(chan struct{}, 1)
+	w.o.StartTime = time.Now()
+	if t := pod.Status.StartTime; t != nil {
+		w.o.StartTime = t.Time
+	}
+	w.publish(decision{}, pod.Status)
+	return w
+}
+
+// run brings the pod forward until nothing is left of it or ctx ends. When ctx
+// ends, containers go on running: the next agent adopts them.
+func (w *worker) run(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	defer w.wg.Wait()
+	for {
+		w.mailbox.drain()
+		wake, done := w.step(ctx)
+		if done || ctx.Err() != nil {
+			return
+		}
+		if wake.IsZero() {
+			timer.Stop()
+		} else {
+			timer.Reset(max(0, time.Until(wake)))
+		}
+		select {
+		case <-ctx.Done():
+		case <-w.mailbox.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// step decides once, starts what was decided and reports.
+func (w *worker) step(ctx context.Context) (wake time.Time, done bool) {
+	for {
+		w.o.Now = time.Now()
+		d := next(w.pod, w.o)
+		if d.Stopping {
+			w.stopping()
+		}
+		again := false
+		for _, a := range d.Actions {
+			if a.Verb == doFail {
+				w.o.Failed = &failure{a.Reason, a.Message}
+				w.event(v1.EventTypeNormal, a.Reason, a.Message)
+				again = true
+				continue
+			}
+			w.launch(ctx, a)
+		}
+		if w.stale && w.o.Volumes && !d.Stopping && !w.o.busy(doVolumes, "") {
+			w.stale = false
+			w.launch(ctx, action{Verb: doVolumes})
+		}
+		w.tellBackoff(d)
+		fresh := w.o.StatusFresh
+		statusWake := w.report(ctx, d)
+		if d.Done {
+			return time.Time{}, true
+		}
+		if again || w.o.StatusFresh && !fresh && d.Stopping {
+			continue
+		}
+		wake = d.Wake
+		if !statusWake.IsZero() && (wake.IsZero() || statusWake.Before(wake)) {
+			wake = statusWake
+		}
+		return wake, false
+	}
+}
+
+// stopping cancels what would only bring the pod up.
+func (w *worker) stopping() {
+	if w.o.StoppingSince.IsZero() {
+		w.o.StoppingSince = w.o.Now
+		w.a.probes.StopPod(w.uid)
+	}
+	for k, op := range w.ops {
+		switch k.Verb {
+		case doVolumes, doImage, doStart, doSandbox, doResize:
+			op.cancel()
+		}
+	}
+}
+
+// launch runs one action beside the worker. What it found comes back through
+// the mailbox.
+func (w *worker) launch(ctx context.Context, a action) {
+	k := a.key()
+	if old := w.ops[k]; old != nil {
+		old.cancel() // a stop with a shorter grace period replaces the one before
+	}
+	opctx, cancel := context.WithCancel(ctx)
+	self := &op{cancel}
+	w.ops[k], w.o.Busy[k] = self, a.Grace
+	perform := w.perform(a)
+	w.wg.Add(1)
+	go func() {
+		defer w.wg.Done()
+		defer cancel()
+		apply := perform(opctx)
+		w.mailbox.post(func() {
+			if w.ops[k] == self {
+				delete(w.ops, k)
+				delete(w.o.Busy, k)
+			}
+			w.o.Now = time.Now()
+			apply()
+		})
+	}()
+}
+
+// setPod takes in a newer version from the API.
+func (w *worker) setPod(pod *v1.Pod) {
+	if newer(w.pod, pod) {
+		w.resized(w.pod, pod)
+		if !maps.Equal(w.pod.Labels, pod.Labels) || !maps.Equal(w.pod.Annotations, pod.Annotations) {
+			w.stale = true
+		}
+		w.pod = pod
+	}
+}
+
+// resized marks running containers whose resources the API has changed.
+func (w *worker) resized(old, pod *v1.Pod) {
+	for _, cs := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range cs {
+			was, _ := containerByName(old, cs[i].Name)
+			if was != nil && !apiequality.Semantic.DeepEqual(was.Resources, cs[i].Resources) {
+				w.o.Resized[cs[i].Name] = true
+			}
+		}
+	}
+}
+
+// gone: the API has no such pod any more.
+func (w *worker) gone() { w.o.Gone = true }
+
+// publish shows readers how the pod stands.
+func (w *worker) publish(d decision, s v1.PodStatus) {
+	pod := w.pod
+	if !apiequality.Semantic.DeepEqual(pod.Status, s) {
+		c := *w.pod
+		c.Status = s
+		pod = &c
+	}
+	v := &podView{Pod: pod, Containers: map[string]containerView{}, Stopped: d.Stopped}
+	if b := w.o.Sandbox; b != nil && b.Ready && !b.Stopped {
+		v.SandboxID = b.ID
+	}
+	for _, ins := range w.o.Containers {
+		for _, in := range ins {
+			v.Containers[in.ID] = containerView{Running: in.State == stateRunning, LogPath: in.LogPath, Name: in.Name}
+		}
+	}
+	w.snapshot.Store(v)
+	w.a.containersChanged(w.uid, v)
+}
+
+// event records an event about the pod.
+func (w *worker) event(kind, reason, message string) {
+	w.a.recorder.Event(w.pod, kind, reason, message)
+}
+
+// tellBackoff says once for each wait that a restart or a pull is held back.
+func (w *worker) tellBackoff(d decision) {
+	for name, wait := range d.Waiting {
+		if w.told[name] == wait.Reason+wait.Message {
+			continue
+		}
+		c, kind := containerByName(w.pod, name)
+		if c == nil || d.Stopping {
+			continue
+		}
+		switch wait.Reason {
+		case "CrashLoopBackOff":
+			w.containerEvent(name, kind, v1.EventTypeWarning, "BackOff",
+				"Back-off restarting failed container "+name+" in pod "+podName(w.pod))
+		case "ImagePullBackOff":
+			w.containerEvent(name, kind, v1.EventTypeNormal, "BackOff", "Back-off pulling image \""+c.Image+"\"")
+			w.containerEvent(name, kind, v1.EventTypeWarning, "Failed", "Error: ImagePullBackOff")
+		default:
+			continue
+		}
+		w.told[name] = wait.Reason + wait.Message
+	}
+}

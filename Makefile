@@ -18,7 +18,7 @@ export GOFLAGS := -buildvcs=false
 PKGS       ?= ./...
 RUN        ?= .
 
-.PHONY: help build up down status test unit e2e bench fuzz vet fmt deps clean
+.PHONY: help build up down status test unit e2e crash bench fuzz vet fmt deps clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -40,6 +40,10 @@ bin/balsa: $(ASSETS)/MANIFEST $(GO_SRC) go.mod go.sum
 	@go build -tags $(TAGS) -ldflags "$(LDFLAGS)" -o bin/balsa ./cmd/balsa
 	@ls -l bin/balsa | awk '{printf "bin/balsa: %.0f MB\n", $$5/1e6}'
 
+bin/kubectl: $(wildcard e2e/kubectl/*.go) go.mod go.sum # upstream's client, for the tests
+	@mkdir -p bin
+	@go build -ldflags "$(LDFLAGS)" -o bin/kubectl ./e2e/kubectl
+
 # The programs that run once per pod, and the carried images. runc is the one
 # that needs the C compiler, and libseccomp for seccomp profiles.
 $(ASSETS)/MANIFEST: $(ASSET_SRC)
@@ -59,15 +63,19 @@ deps: # the one build dependency beside Go and a C compiler, where apt-get can b
 	@pkg-config --exists libseccomp 2>/dev/null || { ! command -v apt-get >/dev/null || { echo "installing libseccomp-dev and pkg-config"; \
 		{ apt-get install -yqq libseccomp-dev pkg-config || { apt-get update -qq && apt-get install -yqq libseccomp-dev pkg-config; }; } >/dev/null 2>&1; } || true; }
 
-test: build ## every test: units, then whole clusters with real containers (root)
+test: build bin/kubectl ## every test: units, then whole clusters with real containers (root)
 	@go vet -tags $(TAGS) ./...
 	@go test -tags $(TAGS) -timeout 20m -count=1 ./...
 
 unit: ## the tests that start no cluster; PKGS and RUN narrow them
 	@go test -tags $(TAGS) -run '$(RUN)' $$(go list $(PKGS) | grep -v /e2e)
 
-e2e: build ## whole clusters with real containers (root); RUN narrows them
+e2e: build bin/kubectl ## whole clusters with real containers (root); RUN narrows them
 	@go test -tags $(TAGS) -timeout 30m -count=1 -v -run '$(RUN)' ./e2e/...
+
+crash: build bin/kubectl ## kill -9 of the server at random moments under a write load, ROUNDS times (root)
+	@go test -tags $(TAGS) -timeout 60m -count=1 -v -run TestCrashUnderLoad ./e2e -crash-rounds $(ROUNDS)
+ROUNDS ?= 50
 
 bench: build ## figures of this build: start-up, idle cost, throughput, pod start
 	@go run -tags $(TAGS) ./e2e/bench -balsa bin/balsa

@@ -8,15 +8,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 )
 
-// Env is what a term lends to one controller. Client acts as the controller's own service account, and every write made
-// with it is refused once the term is over. Informers are shared by the whole term; a controller asks for the ones it
-// needs in its constructor and never starts them.
+// Env is what a term lends to one controller. Client and Rest act as the controller's own service account, and every
+// write made with them is refused once the term is over. Informers are shared by the whole term; a controller asks for
+// the ones it needs in its constructor and never starts them.
 type Env struct {
 	Name      string
 	Client    kubernetes.Interface
+	Rest      *rest.Config // for clients of other kinds: metadata, discovery, scale
 	Informers informers.SharedInformerFactory
 	Events    record.EventRecorder
 	Log       *slog.Logger

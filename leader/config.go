@@ -1,0 +1,86 @@
+package leader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/balsahq/balsa/leader/nodes"
+	"github.com/balsahq/balsa/leader/serviceaccount"
+)
+
+// Elector lets this process compete for the cluster's one leadership.
+type Elector interface {
+	// Campaign blocks until the leadership is won or ctx ends.
+	Campaign(ctx context.Context) (Term, error)
+}
+
+// Term is one leadership from being won to being lost.
+type Term struct {
+	Epoch  int64           // grows from term to term
+	Lost   <-chan struct{} // closed when the leadership is gone, whoever ended it
+	Resign func(context.Context) error
+	// Config returns an API client configuration that acts as user. A user of the form
+	// system:serviceaccount:<namespace>:<name> carries the groups of a service account. Every write made with it is
+	// refused once the term is over.
+	Config func(user string) *rest.Config
+}
+
+// Config says what to run and with which settings.
+type Config struct {
+	Elector  Elector
+	Identity string // of this process, shown to people as the holder
+	Logger   *slog.Logger
+
+	ClusterCIDR  netip.Prefix // of all pods; the zero value leaves spec.podCIDR of nodes alone
+	NodeCIDRBits int          // length of one node's prefix, 24 by default
+
+	NodeGrace     time.Duration         // how long a node may be silent; 50 s by default
+	NodeLiveness  nodes.Liveness        // knows sooner than Leases do; optional
+	MaxEndedPods  int                   // how many ended pods are kept; 12500 by default
+	RootCA        []byte                // PEM; published in every namespace; empty leaves kube-root-ca.crt alone
+	SignToken     serviceaccount.Signer // of token Secrets; nil leaves them alone
+	OnTermStarted func(epoch int64)     // called when everything of a term is running; optional
+}
+
+// Validate reports every fault of the configuration at once and fills in the defaults.
+func (c *Config) Validate() error {
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.NodeCIDRBits == 0 {
+		c.NodeCIDRBits = 24
+	}
+	if c.NodeGrace == 0 {
+		c.NodeGrace = 50 * time.Second
+	}
+	if c.MaxEndedPods == 0 {
+		c.MaxEndedPods = 12500
+	}
+	var errs []error
+	if c.Elector == nil {
+		errs = append(errs, errors.New("no elector"))
+	}
+	if c.Identity == "" {
+		errs = append(errs, errors.New("no identity"))
+	}
+	if c.NodeGrace < 0 {
+		errs = append(errs, fmt.Errorf("node grace %s is negative", c.NodeGrace))
+	}
+	if c.ClusterCIDR.IsValid() {
+		errs = append(errs, c.ranges().Validate())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("leader configuration: %w", err)
+	}
+	return nil
+}
+
+func (c *Config) ranges() nodes.RangeConfig {
+	return nodes.RangeConfig{Cluster: c.ClusterCIDR, NodeBits: c.NodeCIDRBits}
+}

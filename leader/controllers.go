@@ -1,0 +1,148 @@
+package leader
+
+import (
+	"github.com/balsahq/balsa/leader/clusterrole"
+	"github.com/balsahq/balsa/leader/deployment"
+	"github.com/balsahq/balsa/leader/endpoints"
+	"github.com/balsahq/balsa/leader/namespace"
+	"github.com/balsahq/balsa/leader/nodes"
+	"github.com/balsahq/balsa/leader/replicaset"
+	"github.com/balsahq/balsa/leader/rootca"
+	"github.com/balsahq/balsa/leader/scheduler"
+	"github.com/balsahq/balsa/leader/serviceaccount"
+	"github.com/balsahq/balsa/leader/work"
+)
+
+const userScheduler = "system:kube-scheduler"
+
+// row is one thing that runs in a term.
+type row struct {
+	name    string // also the service account in kube-system it acts as
+	user    string // acts as this instead
+	watches []string
+	writes  []part
+	workers int
+	off     func(Config) bool // leaves it out; nil is never
+	build   func(s *scope, env work.Env, workers int) (work.Runner, error)
+}
+
+// part is a kind of object, or that part of it, that exactly one row writes.
+type part struct {
+	kind  string
+	which string // empty is all of it
+}
+
+// plain adapts the constructors that need no more than an environment.
+func plain(f func(work.Env, int) (work.Runner, error)) func(*scope, work.Env, int) (work.Runner, error) {
+	return func(_ *scope, env work.Env, workers int) (work.Runner, error) { return f(env, workers) }
+}
+
+// controllers is everything that runs once in the cluster, in the order it starts: what a new namespace and a new node
+// need comes first.
+var controllers = []row{
+	{
+		name: "service-account-controller", workers: 2,
+		watches: []string{"namespaces", "serviceaccounts"},
+		writes:  []part{{"serviceaccounts", "default"}},
+		build:   plain(serviceaccount.New),
+	},
+	{
+		name: "root-ca-cert-publisher", workers: 2,
+		watches: []string{"namespaces", "configmaps named kube-root-ca.crt"},
+		writes:  []part{{"configmaps", "kube-root-ca.crt"}},
+		off:     func(c Config) bool { return len(c.RootCA) == 0 },
+		build: func(s *scope, env work.Env, workers int) (work.Runner, error) {
+			return rootca.New(env, workers, s.cfg.RootCA)
+		},
+	},
+	{
+		name: "node-ipam-controller", user: "system:serviceaccount:kube-system:node-controller", workers: 1,
+		watches: []string{"nodes"},
+		writes:  []part{{"nodes", "spec.podCIDR"}},
+		off:     func(c Config) bool { return !c.ClusterCIDR.IsValid() },
+		build: func(s *scope, env work.Env, _ int) (work.Runner, error) {
+			return nodes.NewRanges(env, s.cfg.ranges())
+		},
+	},
+	{
+		name: "node-controller", workers: 4,
+		watches: []string{"nodes", "leases in kube-node-lease", "pods"},
+		writes:  []part{{"nodes", "spec.taints by condition"}, {"nodes/status", "of silent nodes"}, {"pods/status", "readiness on silent nodes"}},
+		build: func(s *scope, env work.Env, workers int) (work.Runner, error) {
+			return nodes.NewLifecycle(env, workers, nodes.LifecycleConfig{Grace: s.cfg.NodeGrace, Liveness: s.cfg.NodeLiveness})
+		},
+	},
+	{
+		name: "taint-eviction-controller", user: "system:serviceaccount:kube-system:node-controller", workers: 4,
+		watches: []string{"nodes", "pods"},
+		writes:  []part{{"pods", "deletes by NoExecute taint"}},
+		build:   plain(nodes.NewEviction),
+	},
+	{
+		name: "pod-garbage-collector", workers: 1,
+		watches: []string{"nodes", "pods"},
+		writes:  []part{{"pods", "deletes of lost nodes"}},
+		build: func(s *scope, env work.Env, _ int) (work.Runner, error) {
+			return nodes.NewCollector(env, s.cfg.MaxEndedPods)
+		},
+	},
+	{
+		name: "kube-scheduler", user: userScheduler, workers: 1,
+		watches: []string{"pods", "nodes", "and what its rules ask for"},
+		writes:  []part{{"pods/binding", ""}, {"pods/status", "PodScheduled and nominatedNodeName"}, {"pods", "deletes of preempted ones"}},
+		build: func(s *scope, env work.Env, _ int) (work.Runner, error) {
+			return scheduler.New(scheduler.Config{Client: env.Client, Informers: env.Informers, Logger: env.Log})
+		},
+	},
+	{
+		name: "replicaset-controller", workers: 5,
+		watches: []string{"replicasets", "pods"},
+		writes:  []part{{"replicasets/status", ""}, {"pods", "controlled by a ReplicaSet"}},
+		build:   plain(replicaset.New),
+	},
+	{
+		name: "replication-controller", workers: 2,
+		watches: []string{"replicationcontrollers", "pods"},
+		writes:  []part{{"replicationcontrollers/status", ""}, {"pods", "controlled by a ReplicationController"}},
+		build:   plain(replicaset.NewReplicationController),
+	},
+	{
+		name: "deployment-controller", workers: 5,
+		watches: []string{"deployments", "replicasets", "pods"},
+		writes:  []part{{"deployments/status", ""}, {"replicasets", "controlled by a Deployment"}},
+		build:   plain(deployment.New),
+	},
+	{
+		name: "endpoint-controller", workers: 5,
+		watches: []string{"services", "pods", "endpoints"},
+		writes:  []part{{"endpoints", ""}},
+		build:   plain(endpoints.New),
+	},
+	{
+		name: "endpointslice-controller", workers: 5,
+		watches: []string{"services", "pods", "nodes", "endpointslices"},
+		writes:  []part{{"endpointslices", "of Services with a selector"}},
+		build:   plain(endpoints.NewSlices),
+	},
+	{
+		name: "namespace-controller", workers: 8,
+		watches: []string{"namespaces", "pods"},
+		writes:  []part{{"namespaces/status", ""}, {"namespaces/finalize", ""}, {"everything", "in ending namespaces"}},
+		build:   plain(namespace.New),
+	},
+	{
+		name: "tokens-controller", user: userManager, workers: 2,
+		watches: []string{"serviceaccounts", "secrets of type service-account-token"},
+		writes:  []part{{"secrets", "of type service-account-token"}},
+		off:     func(c Config) bool { return c.SignToken == nil },
+		build: func(s *scope, env work.Env, workers int) (work.Runner, error) {
+			return serviceaccount.NewTokens(env, workers, s.cfg.SignToken, s.cfg.RootCA)
+		},
+	},
+	{
+		name: "clusterrole-aggregation-controller", workers: 2,
+		watches: []string{"clusterroles"},
+		writes:  []part{{"clusterroles", "rules of aggregated ones"}},
+		build:   plain(clusterrole.New),
+	},
+}

@@ -1,0 +1,131 @@
+package endpoints
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	sliceutil "k8s.io/endpointslice/util"
+
+	"github.com/balsahq/balsa/leader/owned"
+	"github.com/balsahq/balsa/leader/work"
+)
+
+type controller struct {
+	env       work.Env
+	services  corelisters.ServiceLister
+	pods      corelisters.PodLister
+	endpoints corelisters.EndpointsLister
+	triggers  *sliceutil.TriggerTimeTracker
+	ended     sync.Map // keys of Services seen to go, until their Endpoints are gone too
+	loop      *work.Loop[work.Key]
+}
+
+// New returns the controller of Endpoints.
+func New(env work.Env, workers int) (work.Runner, error) {
+	core := env.Informers.Core().V1()
+	c := &controller{
+		env: env, services: core.Services().Lister(), pods: core.Pods().Lister(), endpoints: core.Endpoints().Lister(),
+		triggers: sliceutil.NewTriggerTimeTracker(),
+	}
+	c.loop = work.NewLoop(env, workers, c.reconcile)
+	return c.loop, errors.Join(
+		work.Watch(c.loop, core.Services().Informer(), func(old, now *v1.Service) {
+			if now == nil {
+				c.ended.Store(work.KeyOf(old), true)
+			}
+			c.loop.Add(work.KeyOf(work.Newest(old, now)))
+		}),
+		work.Watch(c.loop, core.Pods().Informer(), func(old, now *v1.Pod) {
+			for _, k := range touched(c.services, old, now) {
+				c.loop.Add(k)
+			}
+		}),
+		work.Watch(c.loop, core.Endpoints().Informer(), func(old, now *v1.Endpoints) {
+			if old == nil || now == nil || old.ResourceVersion != now.ResourceVersion {
+				c.loop.Add(work.KeyOf(work.Newest(old, now)))
+			}
+		}),
+	)
+}
+
+func (c *controller) reconcile(ctx context.Context, key work.Key) error {
+	have, err := c.endpoints.Endpoints(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		have = nil
+	} else if err != nil {
+		return err
+	}
+	s, err := c.services.Services(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		c.triggers.DeleteService(key.Namespace, key.Name)
+		return c.drop(ctx, key, have)
+	}
+	c.ended.Delete(key)
+	if err != nil || !served(s) {
+		return err
+	}
+	candidates, err := c.pods.Pods(key.Namespace).List(labels.SelectorFromSet(s.Spec.Selector))
+	if err != nil {
+		return err
+	}
+	changed := c.triggers.ComputeEndpointLastChangeTriggerTime(key.Namespace, s, candidates)
+	want := desired(s, candidates, have)
+	if want == nil {
+		return nil
+	}
+	stamp(want, changed)
+	return c.write(ctx, want)
+}
+
+// drop removes the Endpoints of a Service that is gone: ours always, other people's when the Service was seen to go.
+// Those that never had a Service stay.
+func (c *controller) drop(ctx context.Context, key work.Key, have *v1.Endpoints) error {
+	_, ended := c.ended.Load(key)
+	if have == nil || !ended && have.Labels[labelManagedBy] != managedBy {
+		c.ended.Delete(key)
+		return nil
+	}
+	err := c.env.Client.CoreV1().Endpoints(have.Namespace).Delete(ctx, have.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(have.UID))})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func stamp(e *v1.Endpoints, changed time.Time) {
+	if changed.IsZero() {
+		delete(e.Annotations, v1.EndpointsLastChangeTriggerTime)
+		return
+	}
+	if e.Annotations == nil {
+		e.Annotations = map[string]string{}
+	}
+	e.Annotations[v1.EndpointsLastChangeTriggerTime] = changed.UTC().Format(time.RFC3339Nano)
+}
+
+func (c *controller) write(ctx context.Context, e *v1.Endpoints) error {
+	client := c.env.Client.CoreV1().Endpoints(e.Namespace)
+	reason, err := "FailedToUpdateEndpoint", error(nil)
+	if e.ResourceVersion == "" {
+		reason = "FailedToCreateEndpoint"
+		_, err = client.Create(ctx, e, metav1.CreateOptions{})
+	} else {
+		_, err = client.Update(ctx, e, metav1.UpdateOptions{})
+	}
+	switch {
+	case err == nil, owned.NamespaceEnding(err):
+		return nil
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), ctx.Err() != nil:
+		return err
+	}
+	c.env.Events.Eventf(&v1.ObjectReference{APIVersion: "v1", Kind: "Endpoints", Namespace: e.Namespace, Name: e.Name, UID: e.UID},
+		v1.EventTypeWarning, reason, "Failed to write endpoints of service %s/%s: %v", e.Namespace, e.Name, err)
+	return err
+}

@@ -1,0 +1,86 @@
+package leader
+
+import (
+	"context"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	typedcoordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
+)
+
+// The Leases in kube-system that show people who leads. Nothing decides by them: the store's fence does. They are renewed
+// once in half a duration, which is long, so that an idle cluster stays idle.
+const (
+	shownDuration = 2 * time.Hour
+	shownRetry    = 10 * time.Second
+)
+
+var shown = []struct{ name, user string }{
+	{"kube-controller-manager", userManager},
+	{"kube-scheduler", userScheduler},
+}
+
+// showHolder writes the Leases at the start of the term and keeps them fresh until ctx ends.
+func (s *scope) showHolder(ctx context.Context) {
+	first := true
+	for ctx.Err() == nil {
+		wait := shownDuration / 2
+		for _, l := range shown {
+			if err := s.showLease(ctx, l.name, l.user, first); err != nil && ctx.Err() == nil {
+				s.log.Debug("showing the leader in a Lease failed", "lease", l.name, "error", err)
+				wait = shownRetry
+			}
+		}
+		first = first && wait == shownRetry
+		pause(ctx, wait)
+	}
+}
+
+func (s *scope) showLease(ctx context.Context, name, user string, first bool) error {
+	client, err := typedcoordination.NewForConfig(configFor(s.term, user))
+	if err != nil {
+		return err
+	}
+	leases := client.Leases(metav1.NamespaceSystem)
+	have, err := leases.Get(ctx, name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	if apierrors.IsNotFound(err) {
+		have = nil
+	}
+	want := leaseOf(name, s.cfg.Identity, have, first, time.Now())
+	if have == nil {
+		_, err = leases.Create(ctx, want, metav1.CreateOptions{})
+	} else {
+		_, err = leases.Update(ctx, want, metav1.UpdateOptions{})
+	}
+	return err
+}
+
+// leaseOf is the Lease as the holder shows it, made from the one there is (nil: none). first counts one transition more
+// when the holder changed.
+func leaseOf(name, holder string, have *coordinationv1.Lease, first bool, now time.Time) *coordinationv1.Lease {
+	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: name}}
+	if have != nil {
+		l = have.DeepCopy()
+	}
+	at := metav1.NewMicroTime(now)
+	changed := l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity != holder
+	transitions := int32(0)
+	if l.Spec.LeaseTransitions != nil {
+		transitions = *l.Spec.LeaseTransitions
+	}
+	if changed && have != nil {
+		transitions++
+	}
+	if changed || first || l.Spec.AcquireTime == nil {
+		l.Spec.AcquireTime = &at
+	}
+	seconds := int32(shownDuration / time.Second)
+	l.Spec.HolderIdentity, l.Spec.LeaseTransitions = &holder, &transitions
+	l.Spec.RenewTime, l.Spec.LeaseDurationSeconds = &at, &seconds
+	return l
+}

@@ -1,0 +1,12 @@
+// Package nodes keeps what the cluster says about its nodes: address ranges, health, and what may run where.
+//
+//	Nodes ──▶ ranges: spec.podCIDR of each node
+//	Nodes, Leases, Liveness ──▶ lifecycle: conditions of silent nodes, taints by condition, readiness of their pods
+//	Nodes, Pods ──▶ eviction: deletes pods that do not tolerate a NoExecute taint, when their time is up
+//	Nodes, Pods ──▶ collector: deletes pods of nodes that are gone, and the oldest of too many ended pods
+//
+// The lifecycle controller writes node conditions only of nodes nobody has heard of for a while, and only the taints whose
+// keys it owns. None of the four changes a pod's spec or creates anything.
+//
+// Goroutines: the workers of one work loop each; no polling: every deadline is a delayed queue entry.
+package nodes

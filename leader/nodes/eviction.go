@@ -1,0 +1,220 @@
+package nodes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/balsahq/balsa/leader/pods"
+	"github.com/balsahq/balsa/leader/work"
+)
+
+// sentence is what the NoExecute taints of a node mean for a pod.
+type sentence struct {
+	evict bool
+	after time.Duration // counted from since; zero: at once
+	since time.Time     // when the taint that decides was added; zero when nobody wrote it down
+}
+
+// judge looks up every NoExecute taint in the pod's tolerations. One that is not tolerated evicts at once; else the
+// shortest tolerationSeconds counts; tolerated without a limit means never.
+func judge(tolerations []v1.Toleration, taints []v1.Taint) sentence {
+	out := sentence{}
+	for i := range taints {
+		t := &taints[i]
+		if t.Effect != v1.TaintEffectNoExecute {
+			continue
+		}
+		tolerated, limit := tolerance(tolerations, t)
+		if !tolerated {
+			return sentence{evict: true}
+		}
+		if limit == nil {
+			continue
+		}
+		if d := max(0, *limit); !out.evict || d < out.after {
+			out = sentence{evict: true, after: d}
+			if t.TimeAdded != nil {
+				out.since = t.TimeAdded.Time
+			}
+		}
+	}
+	return out
+}
+
+// tolerance is how long a taint is tolerated: the shortest limit of all tolerations that match; nil is forever.
+func tolerance(tolerations []v1.Toleration, t *v1.Taint) (tolerated bool, limit *time.Duration) {
+	for i := range tolerations {
+		o := &tolerations[i]
+		if !tolerates(o, t) {
+			continue
+		}
+		tolerated = true
+		if o.TolerationSeconds != nil {
+			if d := time.Duration(*o.TolerationSeconds) * time.Second; limit == nil || d < *limit {
+				limit = &d
+			}
+		}
+	}
+	return tolerated, limit
+}
+
+func tolerates(o *v1.Toleration, t *v1.Taint) bool {
+	if o.Effect != "" && o.Effect != t.Effect || o.Key != "" && o.Key != t.Key {
+		return false
+	}
+	switch o.Operator {
+	case v1.TolerationOpExists:
+		return true
+	case v1.TolerationOpEqual, "":
+		return o.Key != "" && o.Value == t.Value
+	}
+	return false
+}
+
+type eviction struct {
+	env   work.Env
+	nodes corelisters.NodeLister
+	pods  cache.Indexer
+	mu    sync.Mutex
+	first map[types.UID]time.Time // when a pod was first seen under sentence
+	loop  *work.Loop[work.Key]
+}
+
+// NewEviction returns the controller that deletes pods their node's NoExecute taints do not bear with.
+func NewEviction(env work.Env, workers int) (work.Runner, error) {
+	nodes := env.Informers.Core().V1().Nodes()
+	podInformer := env.Informers.Core().V1().Pods().Informer()
+	c := &eviction{env: env, nodes: nodes.Lister(), pods: podInformer.GetIndexer(), first: map[types.UID]time.Time{}}
+	c.loop = work.NewLoop(env, workers, c.reconcile)
+	return c.loop, errors.Join(
+		pods.IndexByNode(podInformer),
+		work.Watch(c.loop, nodes.Informer(), c.nodeChanged),
+		work.Watch(c.loop, podInformer, c.podChanged),
+	)
+}
+
+func (c *eviction) nodeChanged(old, now *v1.Node) {
+	if now == nil || !repels(now) && (old == nil || !repels(old)) {
+		return
+	}
+	for _, p := range pods.OnNode(c.pods, now.Name) {
+		c.loop.Add(work.KeyOf(p))
+	}
+}
+
+func repels(n *v1.Node) bool {
+	for i := range n.Spec.Taints {
+		if n.Spec.Taints[i].Effect == v1.TaintEffectNoExecute {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *eviction) podChanged(old, now *v1.Pod) {
+	if now == nil {
+		c.pardon(old.UID)
+		return
+	}
+	if now.Spec.NodeName == "" {
+		return
+	}
+	if n, err := c.nodes.Get(now.Spec.NodeName); err != nil || repels(n) {
+		c.loop.Add(work.KeyOf(now))
+	}
+}
+
+func (c *eviction) pardon(uid types.UID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, was := c.first[uid]
+	delete(c.first, uid)
+	return was
+}
+
+// from is the moment the pod's time runs from.
+func (c *eviction) from(uid types.UID, s sentence, now time.Time) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	start, ok := c.first[uid]
+	if !ok {
+		start = now
+		if !s.since.IsZero() && s.since.Before(now) {
+			start = s.since
+		}
+		c.first[uid] = start
+	}
+	return start
+}
+
+func (c *eviction) reconcile(ctx context.Context, key work.Key) error {
+	o, exists, err := c.pods.GetByKey(key.String())
+	p, ok := o.(*v1.Pod)
+	if err != nil || !exists || !ok || p.DeletionTimestamp != nil || p.Spec.NodeName == "" {
+		return err
+	}
+	n, err := c.nodes.Get(p.Spec.NodeName)
+	if err != nil {
+		return ignoreGone(err) // the collector's business
+	}
+	s := judge(p.Spec.Tolerations, n.Spec.Taints)
+	if !s.evict {
+		if c.pardon(p.UID) {
+			c.env.Events.Eventf(podReference(p), v1.EventTypeNormal, "TaintManagerEviction", "Cancelling deletion of Pod %s/%s", p.Namespace, p.Name)
+		}
+		return nil
+	}
+	now := time.Now()
+	if left := c.from(p.UID, s, now).Add(s.after).Sub(now); s.after > 0 && left > 0 {
+		c.loop.AddAfter(key, left)
+		return nil
+	}
+	return c.evict(ctx, p)
+}
+
+func (c *eviction) evict(ctx context.Context, p *v1.Pod) error {
+	c.env.Events.Eventf(podReference(p), v1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s/%s", p.Namespace, p.Name)
+	if err := disrupt(ctx, c.env, p, "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint", ""); err != nil {
+		return ignoreGone(err)
+	}
+	err := c.env.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
+	if apierrors.IsConflict(err) {
+		return nil
+	}
+	return ignoreGone(err)
+}
+
+// disrupt writes down in the pod's status why it is about to be deleted, and its phase where one is given.
+func disrupt(ctx context.Context, env work.Env, p *v1.Pod, reason, message string, phase v1.PodPhase) error {
+	status := p.Status.DeepCopy()
+	changed := pods.SetCondition(status, v1.PodCondition{
+		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: reason, Message: message,
+		LastTransitionTime: metav1.Now(), ObservedGeneration: p.Generation,
+	})
+	if phase != "" && status.Phase != phase {
+		status.Phase, changed = phase, true
+	}
+	if !changed {
+		return nil
+	}
+	body := map[string]any{
+		"metadata": map[string]any{"uid": p.UID},
+		"status":   map[string]any{"phase": status.Phase, "conditions": []v1.PodCondition{*pods.Condition(&v1.Pod{Status: *status}, v1.DisruptionTarget)}},
+	}
+	patch, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	_, err = env.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	return err
+}

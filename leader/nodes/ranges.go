@@ -1,0 +1,175 @@
+package nodes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"github.com/balsahq/balsa/leader/work"
+)
+
+// ErrRangesExhausted: every range of the cluster's is taken.
+var ErrRangesExhausted = errors.New("no address range left for the node")
+
+// RangeConfig says which pod addresses there are.
+type RangeConfig struct {
+	Cluster  netip.Prefix // all pods of the cluster, such as 10.244.0.0/16
+	NodeBits int          // prefix length of one node's share, such as 24
+}
+
+// Validate reports whether shares fit into the cluster's range.
+func (c RangeConfig) Validate() error {
+	if !c.Cluster.IsValid() {
+		return errors.New("cluster CIDR: missing or malformed")
+	}
+	if c.NodeBits < c.Cluster.Bits() || c.NodeBits > c.Cluster.Addr().BitLen()-2 {
+		return fmt.Errorf("node prefix length /%d does not fit into cluster CIDR %s", c.NodeBits, c.Cluster)
+	}
+	if c.NodeBits-c.Cluster.Bits() > 24 {
+		return fmt.Errorf("cluster CIDR %s holds too many ranges of /%d", c.Cluster, c.NodeBits)
+	}
+	return nil
+}
+
+// nextFree is the first share of the cluster's range that overlaps none of the taken ones.
+func (c RangeConfig) nextFree(taken []netip.Prefix) (netip.Prefix, error) {
+	used := make(map[netip.Prefix]bool, len(taken))
+	var odd []netip.Prefix // of another size, from before a change of configuration
+	for _, t := range taken {
+		if t.Bits() == c.NodeBits {
+			used[t.Masked()] = true
+		} else {
+			odd = append(odd, t)
+		}
+	}
+	candidate := netip.PrefixFrom(c.Cluster.Masked().Addr(), c.NodeBits)
+	for range 1 << (c.NodeBits - c.Cluster.Bits()) {
+		if !used[candidate] && !overlapsAny(candidate, odd) {
+			return candidate, nil
+		}
+		candidate = following(candidate)
+	}
+	return netip.Prefix{}, fmt.Errorf("%w: %s is divided into /%d, all taken", ErrRangesExhausted, c.Cluster, c.NodeBits)
+}
+
+func overlapsAny(p netip.Prefix, others []netip.Prefix) bool {
+	for _, o := range others {
+		if p.Overlaps(o) {
+			return true
+		}
+	}
+	return false
+}
+
+// following is the next prefix of the same length.
+func following(p netip.Prefix) netip.Prefix {
+	b := p.Addr().AsSlice()
+	bit := p.Bits() - 1
+	carry := byte(1) << (7 - bit%8)
+	for i := bit / 8; i >= 0; i-- {
+		sum := int(b[i]) + int(carry)
+		b[i] = byte(sum)
+		if sum < 256 {
+			break
+		}
+		carry = 1
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return netip.PrefixFrom(a, p.Bits())
+}
+
+type ranges struct {
+	env   work.Env
+	cfg   RangeConfig
+	nodes corelisters.NodeLister
+	given map[types.UID]netip.Prefix // handed out, not yet in the cache; the single worker's own
+	loop  *work.Loop[string]
+}
+
+// NewRanges returns the controller that gives every node its share of the pod addresses. It has one worker: two could
+// hand out the same share.
+func NewRanges(env work.Env, cfg RangeConfig) (work.Runner, error) {
+	nodes := env.Informers.Core().V1().Nodes()
+	c := &ranges{env: env, cfg: cfg, nodes: nodes.Lister(), given: map[types.UID]netip.Prefix{}}
+	c.loop = work.NewLoop(env, 1, c.reconcile)
+	return c.loop, errors.Join(cfg.Validate(), work.Watch(c.loop, nodes.Informer(), func(_, now *v1.Node) {
+		if now != nil && now.Spec.PodCIDR == "" {
+			c.loop.Add(now.Name)
+		}
+	}))
+}
+
+func (c *ranges) reconcile(ctx context.Context, name string) error {
+	node, err := c.nodes.Get(name)
+	if apierrors.IsNotFound(err) || err == nil && node.Spec.PodCIDR != "" {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	share, err := c.choose(node)
+	if err != nil {
+		c.env.Events.Event(nodeReference(node), v1.EventTypeWarning, "CIDRNotAvailable", err.Error())
+		return err
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": node.UID},
+		"spec":     map[string]any{"podCIDR": share.String(), "podCIDRs": []string{share.String()}},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = c.env.Client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// choose picks a share once per node; a retry gets the same one.
+func (c *ranges) choose(node *v1.Node) (netip.Prefix, error) {
+	all, err := c.nodes.List(labels.Everything())
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	alive := map[types.UID]bool{}
+	var taken []netip.Prefix
+	for _, n := range all {
+		if n.Spec.PodCIDR == "" {
+			alive[n.UID] = true
+		}
+		for _, s := range append([]string{n.Spec.PodCIDR}, n.Spec.PodCIDRs...) {
+			if p, err := netip.ParsePrefix(s); err == nil {
+				taken = append(taken, p)
+			}
+		}
+	}
+	for uid, p := range c.given {
+		if !alive[uid] { // shown by the cache, or gone
+			delete(c.given, uid)
+			continue
+		}
+		taken = append(taken, p)
+	}
+	if p, ok := c.given[node.UID]; ok {
+		return p, nil
+	}
+	p, err := c.cfg.nextFree(taken)
+	if err == nil {
+		c.given[node.UID] = p
+	}
+	return p, err
+}
+
+func nodeReference(n *v1.Node) *v1.ObjectReference {
+	return &v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: types.UID(n.Name)}
+}

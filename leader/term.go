@@ -1,0 +1,150 @@
+package leader
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcore "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/balsahq/balsa/leader/work"
+)
+
+// userManager may list and watch everything; the shared informers and the events act as it.
+const userManager = "system:kube-controller-manager"
+
+// scope is what all rows of a term share.
+type scope struct {
+	cfg       Config
+	term      Term
+	informers informers.SharedInformerFactory
+	events    record.EventBroadcaster
+	log       *slog.Logger
+}
+
+// lead runs everything of one term and returns when all of it has: because ctx ended, the leadership was lost, or
+// something could not start.
+func lead(ctx context.Context, cfg Config, term Term) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	all.Go(func() {
+		select {
+		case <-term.Lost:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	s, err := newScope(ctx, cfg, term)
+	if err == nil {
+		err = s.run(ctx, &all)
+	}
+	cancel()
+	all.Wait()
+	if s != nil {
+		s.informers.Shutdown() // waits for the informers, whose context has ended
+		s.events.Shutdown()
+	}
+	return err
+}
+
+// run starts everything and returns when ctx ends or something fails; all counts what it started.
+func (s *scope) run(ctx context.Context, all *sync.WaitGroup) error {
+	runners, err := s.build(controllers)
+	if err != nil {
+		return err
+	}
+	s.informers.StartWithContext(ctx)
+	failed := make(chan error, len(runners))
+	for _, r := range runners {
+		all.Go(func() {
+			if err := r.runner.Run(ctx); err != nil && ctx.Err() == nil {
+				failed <- fmt.Errorf("%s: %w", r.name, err)
+			}
+		})
+	}
+	all.Go(func() { s.showHolder(ctx) })
+	if s.cfg.OnTermStarted != nil {
+		s.cfg.OnTermStarted(s.term.Epoch)
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-failed:
+		return err
+	}
+}
+
+func newScope(ctx context.Context, cfg Config, term Term) (*scope, error) {
+	client, err := newClient(term, userManager)
+	if err != nil {
+		return nil, err
+	}
+	events := record.NewBroadcaster(record.WithContext(ctx))
+	events.StartRecordingToSink(&typedcore.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	return &scope{
+		cfg: cfg, term: term, events: events, log: cfg.Logger,
+		informers: informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(work.Strip)),
+	}, nil
+}
+
+func newClient(term Term, user string) (kubernetes.Interface, error) {
+	client, err := kubernetes.NewForConfig(configFor(term, user))
+	if err != nil {
+		return nil, fmt.Errorf("client of %s: %w", user, err)
+	}
+	return client, nil
+}
+
+// configFor turns client-side rate limiting off: the server has flow control, and the client is in the same process.
+func configFor(term Term, user string) *rest.Config {
+	c := rest.CopyConfig(term.Config(user))
+	c.QPS, c.RateLimiter = -1, nil
+	return c
+}
+
+type namedRunner struct {
+	name   string
+	runner work.Runner
+}
+
+func (s *scope) build(rows []row) ([]namedRunner, error) {
+	var out []namedRunner
+	for _, r := range rows {
+		if r.off != nil && r.off(s.cfg) {
+			continue
+		}
+		env, err := s.env(r)
+		if err != nil {
+			return nil, err
+		}
+		runner, err := r.build(s, env, r.workers)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", r.name, err)
+		}
+		out = append(out, namedRunner{name: r.name, runner: runner})
+	}
+	return out, nil
+}
+
+func (s *scope) env(r row) (work.Env, error) {
+	user := r.user
+	if user == "" {
+		user = "system:serviceaccount:kube-system:" + r.name
+	}
+	client, err := newClient(s.term, user)
+	if err != nil {
+		return work.Env{}, err
+	}
+	return work.Env{
+		Name: r.name, Client: client, Rest: configFor(s.term, user), Informers: s.informers,
+		Events: s.events.NewRecorder(scheme.Scheme, v1.EventSource{Component: r.name}),
+		Log:    s.log,
+	}, nil
+}

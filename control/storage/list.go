@@ -22,13 +22,8 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-const (
-	// maxCorrupt is how many unreadable objects one list names.
-	maxCorrupt = 100
-	// listGrowth bounds what a filtered list reserves before it knows how much
-	// passes.
-	listGrowth = 2048
-)
+// maxCorrupt is how many unreadable objects one list names.
+const maxCorrupt = 100
 
 // GetList implements storage.Interface. Items share what lies below their top
 // level with other readers: a caller may set fields of an item, not change what
@@ -51,6 +46,7 @@ func (s *store) GetList(ctx context.Context, key string, opts storage.ListOption
 		return err
 	}
 	p := &page{s: s, ctx: ctx, opts: opts, items: slice, newItem: newItem(listObj, slice), keep: s.Memos.listShare()}
+	p.model = p.newItem()
 	if err := p.fill(view, prefix, start); err != nil {
 		return err
 	}
@@ -127,7 +123,8 @@ type page struct {
 	opts    storage.ListOptions
 	items   reflect.Value // the slice to append to
 	newItem func() runtime.Object
-	keep    int // encoded bytes this list may still add to Memos
+	model   runtime.Object // what newItem makes
+	keep    int            // encoded bytes this list may still add to Memos
 
 	last    string // the last key looked at
 	more    bool   // there are keys after last
@@ -157,16 +154,17 @@ func (p *page) fill(view *raftstore.View, prefix, start string) error {
 	return nil
 }
 
-// reserve makes room for what the page will hold, when that is known, so that
+// reserve makes room for what the page will hold, where that is known, so that
 // a long list is not copied while it grows.
 func (p *page) reserve(view *raftstore.View, prefix, start string) {
-	n := view.Count(start, raftstore.PrefixEnd(prefix))
-	if limit := p.opts.Predicate.Limit; limit > 0 {
-		n = int(min(int64(n), limit))
-	}
 	if !p.opts.Predicate.Empty() {
-		n = min(n, listGrowth)
+		return
 	}
+	n, limit := 0, int(p.opts.Predicate.Limit)
+	view.Ascend(start, raftstore.PrefixEnd(prefix), func(*raftstore.KeyValue) bool {
+		n++
+		return n != limit
+	})
 	if n > p.items.Cap() {
 		p.items.Set(reflect.MakeSlice(p.items.Type(), 0, n))
 	}
@@ -189,21 +187,26 @@ func (p *page) add(kv *raftstore.KeyValue) bool {
 	}
 	// An object whose attributes cannot be had matches nothing.
 	if ok, err := p.opts.Predicate.Matches(obj); err == nil && ok {
-		p.items.Set(reflect.Append(p.items, reflect.ValueOf(obj).Elem()))
+		n := p.items.Len()
+		if n == p.items.Cap() {
+			p.items.Grow(1)
+		}
+		p.items.SetLen(n + 1)
+		p.items.Index(n).Set(reflect.ValueOf(obj).Elem())
 	}
 	return true
 }
 
 // object returns kv as an object of the list's element type.
 func (p *page) object(kv *raftstore.KeyValue) (runtime.Object, error) {
-	item := p.newItem()
-	if d := p.s.reader.recall(kv); d != nil && fits(d.obj, item) {
+	if d := p.s.reader.recall(kv); d != nil && fits(d.obj, p.model) {
 		return d.obj, nil
 	}
 	data, _, err := p.s.reader.plain(p.ctx, kv)
 	if err != nil {
 		return nil, err
 	}
+	item := p.newItem()
 	if err := p.s.reader.decode(kv.Key, data, item, kv.ModRevision); err != nil {
 		return nil, err
 	}

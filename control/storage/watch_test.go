@@ -97,7 +97,8 @@ func TestSlowWatcherIsCutOffAndHoldsNobodyUp(t *testing.T) {
 	start := create(t, s, pod("ns", "a")).ResourceVersion
 	w := startWatch(t, s, start)
 	var last string
-	for range 3 * watchBuffer {
+	// More than the buffer and the largest batch of the store hold together.
+	for range 1500 {
 		out := &example.Pod{}
 		err := s.GuaranteedUpdate(ctx, "/pods/ns/a", out, false, nil, storage.SimpleUpdate(func(obj k8sruntime.Object) (k8sruntime.Object, error) {
 			p := obj.(*example.Pod)

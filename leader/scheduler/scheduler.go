@@ -145,7 +145,6 @@ func (s *Scheduler) newListers() *rules.Listers {
 
 // Run schedules until ctx ends; it returns after every goroutine it started has.
 func (s *Scheduler) Run(ctx context.Context) error {
-	defer s.writes.Wait()
 	if s.recorder == nil {
 		stop, err := s.record(ctx)
 		if err != nil {
@@ -158,6 +157,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer s.writes.Wait() // before the handlers and the recorder go
 	s.cfg.Informers.Start(ctx.Done())
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return ctx.Err()

@@ -52,8 +52,10 @@ func (s *Scheduler) watch() (remove func(), synced []cache.InformerSynced, err e
 
 func (s *Scheduler) plainHandler(kind queue.Kind) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { s.queue.Happened(queue.Event{Kind: kind, Action: queue.Add, New: obj}) },
-		UpdateFunc: func(old, obj any) { s.queue.Happened(queue.Event{Kind: kind, Action: queue.Update, Old: old, New: obj}) },
+		AddFunc: func(obj any) { s.queue.Happened(queue.Event{Kind: kind, Action: queue.Add, New: obj}) },
+		UpdateFunc: func(old, obj any) {
+			s.queue.Happened(queue.Event{Kind: kind, Action: queue.Update, Old: old, New: obj})
+		},
 	}
 }
 
@@ -158,11 +160,7 @@ func (s *Scheduler) podChanged(old, p *v1.Pod) {
 	if node := p.Status.NominatedNodeName; node != "" && (old == nil || old.Status.NominatedNodeName != node) {
 		s.nominator.Set(info, node)
 	}
-	if old == nil {
-		s.queue.Add(info)
-		return
-	}
-	s.queue.Update(info)
+	s.queue.Add(info)
 }
 
 func (s *Scheduler) podBound(old *v1.Pod, info *snapshot.Pod) {

@@ -89,8 +89,8 @@ func New(cfg Config) *Queue {
 func (q *Queue) Add(p *snapshot.Pod) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if _, ok := q.pods[p.Object.UID]; ok {
-		q.update(p)
+	if item, ok := q.pods[p.Object.UID]; ok {
+		q.update(item, p)
 		return
 	}
 	now := q.cfg.Clock.Now()
@@ -104,18 +104,8 @@ func (q *Queue) Add(p *snapshot.Pod) {
 	q.activate(item)
 }
 
-// Update replaces a pod by its newer version. A change that may help it brings a resting pod back.
-func (q *Queue) Update(p *snapshot.Pod) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.update(p)
-}
-
-func (q *Queue) update(p *snapshot.Pod) {
-	item, ok := q.pods[p.Object.UID]
-	if !ok {
-		return
-	}
+// update replaces a pod by its newer version. A change that may help it brings a resting pod back.
+func (q *Queue) update(item *Item, p *snapshot.Pod) {
 	old := item.Pod
 	switch item.stage {
 	case inFlight: // the caller reads item.Pod; what changed is seen through the log

@@ -20,7 +20,7 @@ var NodeAffinity = Filter{
 	Prepare: func(c *Cycle) (Check, *Refusal) {
 		spec := &c.Pod.Object.Spec
 		terms := requiredTerms(spec.Affinity)
-		if len(spec.NodeSelector) == 0 && terms == nil {
+		if !c.confined() {
 			return nil, nil
 		}
 		check := affinityCheck{required: c.Required()}

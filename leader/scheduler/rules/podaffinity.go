@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/balsahq/balsa/leader/scheduler/queue"
 	"github.com/balsahq/balsa/leader/scheduler/snapshot"
@@ -24,7 +25,7 @@ var PodAffinity = Filter{
 	Name: "InterPodAffinity",
 	Prepare: func(c *Cycle) (Check, *Refusal) {
 		a := newAffinity(c)
-		if len(a.others) == 0 && len(c.Pod.RequiredAffinity) == 0 && len(c.Pod.RequiredAntiAffinity) == 0 {
+		if len(c.Snapshot.AntiAffine) == 0 && len(c.Pod.RequiredAffinity) == 0 && len(c.Pod.RequiredAntiAffinity) == 0 {
 			return nil, nil
 		}
 		return a, nil
@@ -50,77 +51,112 @@ func wantsNear(p, other *v1.Pod) bool {
 	})
 }
 
-// domain is one value of one topology label.
-type domain struct{ key, value string }
-
-type domainCounts map[domain]int
-
-func (d domainCounts) add(n *v1.Node, key string, by int) {
-	value, ok := n.Labels[key]
-	if !ok || by == 0 {
-		return
-	}
-	at := domain{key, value}
-	if d[at] += by; d[at] == 0 {
-		delete(d, at)
-	}
+// counts is an index together with what preemption or nominated pods would change in it.
+type counts struct {
+	index *snapshot.Index
+	delta map[snapshot.Domain]int
+	total int // of delta
 }
 
-// affinity counts, by domain: pods that match all required affinity terms; pods that match a required anti-affinity
-// term; and terms of other pods that want this one far.
+func (x *counts) at(key, value string) int {
+	d := snapshot.Domain{Key: key, Value: value}
+	return x.index.Sum(d) + x.delta[d]
+}
+
+func (x *counts) change(n *v1.Node, key string, by int) {
+	value, ok := n.Labels[key]
+	if !ok {
+		return
+	}
+	if x.delta == nil {
+		x.delta = make(map[snapshot.Domain]int)
+	}
+	x.delta[snapshot.Domain{Key: key, Value: value}] += by
+	x.total += by
+}
+
+// empty tells whether nothing is counted anywhere. Counts are never negative, so the sum says it.
+func (x *counts) empty() bool { return x.index.Total()+x.total == 0 }
+
+func (x counts) clone() counts {
+	x.delta = maps.Clone(x.delta)
+	return x
+}
+
+// affinity counts, by domain: pods that match all required affinity terms; for each required anti-affinity term the pods
+// that match it; and the terms of other pods that want this one far.
 type affinity struct {
-	cycle             *Cycle
-	near, far, others domainCounts
+	cycle  *Cycle
+	near   counts
+	far    []counts
+	others counts
 }
 
 func newAffinity(c *Cycle) *affinity {
-	a := &affinity{cycle: c, near: domainCounts{}, far: domainCounts{}, others: domainCounts{}}
-	own := c.NamespaceLabels(c.Pod.Object.Namespace)
-	for _, n := range c.Snapshot.AntiAffine {
-		for _, p := range n.AntiAffine {
-			for i := range p.RequiredAntiAffinity {
-				if t := &p.RequiredAntiAffinity[i]; t.Matches(c.Pod.Object, own) {
-					a.others.add(n.Object, t.TopologyKey, 1)
-				}
-			}
-		}
-	}
+	a := &affinity{cycle: c, others: counts{index: c.unwelcoming()}}
 	if near := c.Pod.RequiredAffinity; len(near) > 0 {
-		tally := c.tallyTerms(near)
-		for _, n := range c.Snapshot.Nodes {
-			count := tally.Count(n)
-			for i := range near {
-				a.near.add(n.Object, near[i].TopologyKey, count)
-			}
-		}
+		a.near.index = c.indexTerms(near)
 	}
 	for i := range c.Pod.RequiredAntiAffinity {
-		t := &c.Pod.RequiredAntiAffinity[i]
-		tally := c.tallyTerms(c.Pod.RequiredAntiAffinity[i : i+1])
-		for _, n := range c.Snapshot.Nodes {
-			a.far.add(n.Object, t.TopologyKey, tally.Count(n))
-		}
+		a.far = append(a.far, counts{index: c.indexTerms(c.Pod.RequiredAntiAffinity[i : i+1])})
 	}
 	return a
 }
 
-// tallyTerms counts the pods that match every one of the terms.
-func (c *Cycle) tallyTerms(terms []snapshot.Term) *snapshot.Tally {
+// unwelcoming counts the required anti-affinity terms of other pods that match the cycle's pod.
+func (c *Cycle) unwelcoming() *snapshot.Index {
+	if len(c.Snapshot.AntiAffine) == 0 {
+		return nobody
+	}
+	key, pod, own := c.seenByOthers("far")
+	return c.Snapshot.Index(key, func(n *snapshot.Node, emit snapshot.Emit) {
+		for _, p := range n.AntiAffine {
+			for i := range p.RequiredAntiAffinity {
+				t := &p.RequiredAntiAffinity[i]
+				if value, ok := n.Object.Labels[t.TopologyKey]; ok && t.Matches(pod, own) {
+					emit(t.TopologyKey, value, 1)
+				}
+			}
+		}
+	})
+}
+
+// nobody is the index of an empty cluster.
+var nobody = snapshot.New().Index("", func(*snapshot.Node, snapshot.Emit) {})
+
+// seenByOthers returns what other pods' terms depend on: the pod's namespace with its labels, and its labels; and a key
+// made of them.
+func (c *Cycle) seenByOthers(purpose string) (key string, pod *v1.Pod, own labels.Set) {
+	pod = c.Pod.Object
+	own = c.NamespaceLabels(pod.Namespace)
+	return fmt.Sprintf("%s|%s|%s|%s", purpose, pod.Namespace, own, labels.Set(pod.Labels)), pod, own
+}
+
+// indexTerms counts the pods that match every one of the terms, by the domains of each term's label.
+func (c *Cycle) indexTerms(terms []snapshot.Term) *snapshot.Index {
 	var key strings.Builder
+	matches := func(p *v1.Pod) bool { return matchesAll(terms, p, nil) }
 	for i := range terms {
 		t := &terms[i]
 		if selective(t) {
-			return c.Snapshot.Tally("", func(p *snapshot.Pod) bool { return c.matchesAll(terms, p.Object) })
+			key.Reset()
+			matches = func(p *v1.Pod) bool { return matchesAll(terms, p, c) }
+			break
 		}
-		fmt.Fprintf(&key, "term|%q|%t|%s|", t.Namespaces, t.NamespaceSelector.Empty(), t.Selector)
+		fmt.Fprintf(&key, "near|%q|%t|%s|%s|", t.Namespaces, t.NamespaceSelector.Empty(), t.Selector, t.TopologyKey)
 	}
-	return c.Snapshot.Tally(key.String(), func(p *snapshot.Pod) bool {
-		for i := range terms {
-			if !terms[i].Matches(p.Object, nil) {
-				return false
+	return c.Snapshot.Index(key.String(), func(n *snapshot.Node, emit snapshot.Emit) {
+		count := 0
+		for _, p := range n.Pods {
+			if matches(p.Object) {
+				count++
 			}
 		}
-		return true
+		for i := range terms {
+			if value, ok := n.Object.Labels[terms[i].TopologyKey]; ok && count > 0 {
+				emit(terms[i].TopologyKey, value, count)
+			}
+		}
 	})
 }
 
@@ -130,9 +166,14 @@ func selective(t *snapshot.Term) bool {
 	return selectable && len(requirements) > 0
 }
 
-func (c *Cycle) matchesAll(terms []snapshot.Term, p *v1.Pod) bool {
+// matchesAll tells whether p matches every term; c looks up namespaces for terms that select them.
+func matchesAll(terms []snapshot.Term, p *v1.Pod, c *Cycle) bool {
+	var own labels.Set
+	if c != nil {
+		own = c.NamespaceLabels(p.Namespace)
+	}
 	for i := range terms {
-		if !terms[i].Matches(p, c.NamespaceLabels(p.Namespace)) {
+		if !terms[i].Matches(p, own) {
 			return false
 		}
 	}
@@ -156,21 +197,22 @@ func (a *affinity) Admit(n *snapshot.Node) *Refusal {
 // may go anywhere that has the labels.
 func (a *affinity) hasNear(n *snapshot.Node) bool {
 	missing := false
-	for i := range a.cycle.Pod.RequiredAffinity {
-		key := a.cycle.Pod.RequiredAffinity[i].TopologyKey
+	pod := a.cycle.Pod
+	for i := range pod.RequiredAffinity {
+		key := pod.RequiredAffinity[i].TopologyKey
 		value, ok := n.Object.Labels[key]
 		if !ok {
 			return false
 		}
-		missing = missing || a.near[domain{key, value}] <= 0
+		missing = missing || a.near.at(key, value) <= 0
 	}
-	return !missing || len(a.near) == 0 && a.cycle.matchesAll(a.cycle.Pod.RequiredAffinity, a.cycle.Pod.Object)
+	return !missing || a.near.empty() && matchesAll(pod.RequiredAffinity, pod.Object, a.cycle)
 }
 
 func (a *affinity) hasFar(n *snapshot.Node) bool {
 	for i := range a.cycle.Pod.RequiredAntiAffinity {
 		key := a.cycle.Pod.RequiredAntiAffinity[i].TopologyKey
-		if value, ok := n.Object.Labels[key]; ok && a.far[domain{key, value}] > 0 {
+		if value, ok := n.Object.Labels[key]; ok && a.far[i].at(key, value) > 0 {
 			return true
 		}
 	}
@@ -178,11 +220,11 @@ func (a *affinity) hasFar(n *snapshot.Node) bool {
 }
 
 func (a *affinity) unwelcome(n *snapshot.Node) bool {
-	if len(a.others) == 0 {
+	if a.others.empty() {
 		return false
 	}
 	for key, value := range n.Object.Labels {
-		if a.others[domain{key, value}] > 0 {
+		if a.others.at(key, value) > 0 {
 			return true
 		}
 	}
@@ -195,22 +237,26 @@ func (a *affinity) Change(p *snapshot.Pod, n *snapshot.Node, by int) {
 	own := c.NamespaceLabels(c.Pod.Object.Namespace)
 	for i := range p.RequiredAntiAffinity {
 		if t := &p.RequiredAntiAffinity[i]; t.Matches(c.Pod.Object, own) {
-			a.others.add(n.Object, t.TopologyKey, by)
+			a.others.change(n.Object, t.TopologyKey, by)
 		}
 	}
-	if c.matchesAll(c.Pod.RequiredAffinity, p.Object) {
+	if matchesAll(c.Pod.RequiredAffinity, p.Object, c) {
 		for i := range c.Pod.RequiredAffinity {
-			a.near.add(n.Object, c.Pod.RequiredAffinity[i].TopologyKey, by)
+			a.near.change(n.Object, c.Pod.RequiredAffinity[i].TopologyKey, by)
 		}
 	}
 	for i := range c.Pod.RequiredAntiAffinity {
 		if t := &c.Pod.RequiredAntiAffinity[i]; t.Matches(p.Object, c.NamespaceLabels(p.Object.Namespace)) {
-			a.far.add(n.Object, t.TopologyKey, by)
+			a.far[i].change(n.Object, t.TopologyKey, by)
 		}
 	}
 }
 
 // Clone implements Tracker.
 func (a *affinity) Clone() Tracker {
-	return &affinity{cycle: a.cycle, near: maps.Clone(a.near), far: maps.Clone(a.far), others: maps.Clone(a.others)}
+	c := &affinity{cycle: a.cycle, near: a.near.clone(), others: a.others.clone(), far: slices.Clone(a.far)}
+	for i := range c.far {
+		c.far[i] = c.far[i].clone()
+	}
+	return c
 }

@@ -1,9 +1,8 @@
 package rules
 
 import (
+	"fmt"
 	"math"
-
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/balsahq/balsa/leader/scheduler/snapshot"
 )
@@ -16,64 +15,66 @@ var PodAffinityScore = Score{
 	Name:   "InterPodAffinity",
 	Weight: 2,
 	Prepare: func(c *Cycle, _ []*snapshot.Node) Scorer {
-		s := affinityScore{}
-		s.ownTerms(c)
-		s.otherTerms(c)
-		if len(s) == 0 {
+		s := affinityScore{others: c.wishes()}
+		for i := range c.Pod.Preferred {
+			t := &c.Pod.Preferred[i]
+			s.own = append(s.own, weighted{t.Weight, t.TopologyKey, c.indexTerms([]snapshot.Term{t.Term})})
+		}
+		if len(s.own) == 0 && s.others.Len() == 0 {
 			return nil
 		}
 		return s
 	},
 }
 
-// affinityScore is the sum of weights by topology label and value.
-type affinityScore map[string]map[string]int64
-
-func (s affinityScore) add(n *v1.Node, key string, weight int64) {
-	value, ok := n.Labels[key]
-	if !ok || weight == 0 {
-		return
-	}
-	if s[key] == nil {
-		s[key] = make(map[string]int64)
-	}
-	s[key][value] += weight
+// affinityScore holds the pods that match each preferred term of the pod, and the sum of weights that other pods' terms
+// give it, by domain.
+type affinityScore struct {
+	own    []weighted
+	others *snapshot.Index
 }
 
-func (s affinityScore) ownTerms(c *Cycle) {
-	for i := range c.Pod.Preferred {
-		t := &c.Pod.Preferred[i]
-		tally := c.tallyTerms([]snapshot.Term{t.Term})
-		for _, n := range c.Snapshot.Nodes {
-			s.add(n.Object, t.TopologyKey, t.Weight*int64(tally.Count(n)))
+type weighted struct {
+	weight int64
+	key    string
+	pods   *snapshot.Index
+}
+
+// wishes sums the weights of the terms of other pods that match the cycle's pod. A required term counts as
+// hardTermWeight.
+func (c *Cycle) wishes() *snapshot.Index {
+	if len(c.Snapshot.Affine) == 0 {
+		return nobody
+	}
+	key, pod, own := c.seenByOthers(fmt.Sprintf("wish%d", hardTermWeight))
+	return c.Snapshot.Index(key, func(n *snapshot.Node, emit snapshot.Emit) {
+		add := func(t *snapshot.Term, weight int) {
+			if value, ok := n.Object.Labels[t.TopologyKey]; ok && t.Matches(pod, own) {
+				emit(t.TopologyKey, value, weight)
+			}
 		}
-	}
-}
-
-func (s affinityScore) otherTerms(c *Cycle) {
-	own := c.NamespaceLabels(c.Pod.Object.Namespace)
-	for _, n := range c.Snapshot.Affine {
 		for _, p := range n.Affine {
 			for i := range p.RequiredAffinity {
-				if t := &p.RequiredAffinity[i]; t.Matches(c.Pod.Object, own) {
-					s.add(n.Object, t.TopologyKey, hardTermWeight)
-				}
+				add(&p.RequiredAffinity[i], hardTermWeight)
 			}
 			for i := range p.Preferred {
-				if t := &p.Preferred[i]; t.Matches(c.Pod.Object, own) {
-					s.add(n.Object, t.TopologyKey, t.Weight)
-				}
+				add(&p.Preferred[i].Term, int(p.Preferred[i].Weight))
 			}
 		}
-	}
+	})
 }
 
 // Score implements Scorer.
 func (s affinityScore) Score(n *snapshot.Node) int64 {
 	var sum int64
-	for key, values := range s {
-		if value, ok := n.Object.Labels[key]; ok {
-			sum += values[value]
+	for _, w := range s.own {
+		if value, ok := n.Object.Labels[w.key]; ok {
+			sum += w.weight * int64(w.pods.Sum(snapshot.Domain{Key: w.key, Value: value}))
+		}
+	}
+	if s.others.Len() > 0 {
+		for key, value := range n.Object.Labels {
+			sum += int64(s.others.Sum(snapshot.Domain{Key: key, Value: value}))
 		}
 	}
 	return sum

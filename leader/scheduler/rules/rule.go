@@ -39,6 +39,12 @@ type Cycle struct {
 	namespaces map[string]labels.Set
 }
 
+// confined tells whether the pod has a node selector or required node affinity at all.
+func (c *Cycle) confined() bool {
+	spec := &c.Pod.Object.Spec
+	return len(spec.NodeSelector) > 0 || requiredTerms(spec.Affinity) != nil
+}
+
 // Required is the pod's node selector and required node affinity.
 func (c *Cycle) Required() *nodeaffinity.RequiredNodeAffinity {
 	if c.required == nil {

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"fmt"
 	"maps"
 	"math"
 
@@ -91,26 +92,77 @@ func newConstraint(p *v1.Pod, c *v1.TopologySpreadConstraint) (constraint, error
 	return parsed, nil
 }
 
-// counts tells whether the pods of a node count for the constraint.
-func (k *constraint) counts(c *Cycle, n *v1.Node) bool {
-	if k.honorAffinity {
-		if ok, _ := c.Required().Match(n); !ok {
-			return false
-		}
+// domains sums the constraint's pods by the values of its label, over the nodes that count for the pod and have all of
+// the labels. Pods on their way out do not count.
+func (k *constraint) domains(c *Cycle, labelled []constraint) *snapshot.Index {
+	match, eligible := k.matcher(c.Pod.Object.Namespace), k.eligible(c)
+	keys := make([]string, len(labelled))
+	for i := range labelled {
+		keys[i] = labelled[i].key
 	}
-	return !k.honorTaints || tolerates(c.Pod.Object.Spec.Tolerations, n.Spec.Taints)
+	key := fmt.Sprintf("spread|%s|%s|%s|%q|%s", c.Pod.Object.Namespace, k.selector, k.key, keys, k.eligibility(c))
+	return c.Snapshot.Index(key, func(n *snapshot.Node, emit snapshot.Emit) {
+		for _, l := range keys {
+			if _, ok := n.Object.Labels[l]; !ok {
+				return
+			}
+		}
+		if eligible(n.Object) {
+			emit(k.key, n.Object.Labels[k.key], match(n))
+		}
+	})
 }
 
-// tally counts the pods of the namespace that the selector picks; pods on their way out do not count.
-func (k *constraint) tally(c *Cycle) *snapshot.Tally {
-	namespace, selector := c.Pod.Object.Namespace, k.selector
+// hosts counts the constraint's pods node by node.
+func (k *constraint) hosts(c *Cycle) *snapshot.Index {
+	match := k.matcher(c.Pod.Object.Namespace)
+	return c.Snapshot.Index(fmt.Sprintf("hosts|%s|%s", c.Pod.Object.Namespace, k.selector),
+		func(n *snapshot.Node, emit snapshot.Emit) { emit("", "", match(n)) })
+}
+
+// matcher counts the pods of a node that the constraint is about.
+func (k *constraint) matcher(namespace string) func(n *snapshot.Node) int {
+	selector := k.selector
 	if selector.Empty() {
-		return c.Snapshot.Tally("none", func(*snapshot.Pod) bool { return false })
+		return func(*snapshot.Node) int { return 0 }
 	}
-	return c.Snapshot.Tally("spread|"+namespace+"|"+selector.String(), func(p *snapshot.Pod) bool {
-		return p.Object.Namespace == namespace && p.Object.DeletionTimestamp == nil &&
-			selector.Matches(labels.Set(p.Object.Labels))
-	})
+	return func(n *snapshot.Node) int {
+		count := 0
+		for _, p := range n.Pods {
+			if p.Object.Namespace == namespace && p.Object.DeletionTimestamp == nil &&
+				selector.Matches(labels.Set(p.Object.Labels)) {
+				count++
+			}
+		}
+		return count
+	}
+}
+
+// eligible tells whether the pods of a node count, by the constraint's inclusion policies.
+func (k *constraint) eligible(c *Cycle) func(n *v1.Node) bool {
+	affinity, taints := k.honorAffinity && c.confined(), k.honorTaints
+	required, tolerations := c.Required(), c.Pod.Object.Spec.Tolerations
+	return func(n *v1.Node) bool {
+		if affinity {
+			if ok, _ := required.Match(n); !ok {
+				return false
+			}
+		}
+		return !taints || tolerates(tolerations, n.Spec.Taints)
+	}
+}
+
+// eligibility is a text that two pods share only if eligible says the same for both.
+func (k *constraint) eligibility(c *Cycle) string {
+	spec := &c.Pod.Object.Spec
+	var parts [2]string
+	if k.honorAffinity && c.confined() {
+		parts[0] = fmt.Sprint(spec.NodeSelector, requiredTerms(spec.Affinity))
+	}
+	if k.honorTaints {
+		parts[1] = fmt.Sprint(spec.Tolerations)
+	}
+	return fmt.Sprintf("%q", parts)
 }
 
 func hasKeys(constraints []constraint, nodeLabels map[string]string) bool {
@@ -122,38 +174,28 @@ func hasKeys(constraints []constraint, nodeLabels map[string]string) bool {
 	return true
 }
 
-// spread is the filter's state: for each constraint the matching pods by domain.
+// spread is the filter's state: for each constraint the matching pods by domain, and what preemption or nominated pods
+// would change in that.
 type spread struct {
-	cycle       *Cycle
 	constraints []constraint
+	namespace   string
 	self        []int // whether the pod itself matches
-	domains     []map[string]int
-	lowest      []int // cached minimum over the domains; -1 when it must be worked out
+	domains     []*snapshot.Index
+	eligible    []func(*v1.Node) bool
+	deltas      []map[snapshot.Domain]int // nil until something changes
 }
 
 func newSpread(c *Cycle, constraints []constraint) *spread {
-	s := &spread{cycle: c, constraints: constraints}
-	tallies := make([]*snapshot.Tally, len(constraints))
+	s := &spread{constraints: constraints, namespace: c.Pod.Object.Namespace, deltas: make([]map[snapshot.Domain]int, len(constraints))}
 	for i := range constraints {
 		k := &constraints[i]
-		tallies[i] = k.tally(c)
-		s.domains = append(s.domains, make(map[string]int))
-		s.lowest = append(s.lowest, -1)
+		s.domains = append(s.domains, k.domains(c, constraints))
+		s.eligible = append(s.eligible, k.eligible(c))
 		self := 0
 		if k.selector.Matches(labels.Set(c.Pod.Object.Labels)) {
 			self = 1
 		}
 		s.self = append(s.self, self)
-	}
-	for _, n := range c.Snapshot.Nodes {
-		if !hasKeys(constraints, n.Object.Labels) {
-			continue
-		}
-		for i := range constraints {
-			if constraints[i].counts(c, n.Object) {
-				s.domains[i][n.Object.Labels[constraints[i].key]] += tallies[i].Count(n)
-			}
-		}
 	}
 	return s
 }
@@ -162,11 +204,12 @@ func newSpread(c *Cycle, constraints []constraint) *spread {
 func (s *spread) Admit(n *snapshot.Node) *Refusal {
 	for i := range s.constraints {
 		k := &s.constraints[i]
-		domain, ok := n.Object.Labels[k.key]
+		value, ok := n.Object.Labels[k.key]
 		if !ok {
 			return refusedSpreadLabel
 		}
-		if s.domains[i][domain]+s.self[i]-s.minimum(i) > k.maxSkew {
+		at := snapshot.Domain{Key: k.key, Value: value}
+		if s.domains[i].Sum(at)+s.deltas[i][at]+s.self[i]-s.minimum(i) > k.maxSkew {
 			return refusedSpread
 		}
 	}
@@ -174,43 +217,41 @@ func (s *spread) Admit(n *snapshot.Node) *Refusal {
 }
 
 func (s *spread) minimum(i int) int {
-	if len(s.domains[i]) < s.constraints[i].minDomains {
+	switch {
+	case s.domains[i].Len() < s.constraints[i].minDomains:
 		return 0
+	case len(s.deltas[i]) == 0:
+		return min(s.domains[i].Min(), math.MaxInt32)
 	}
-	if s.lowest[i] < 0 {
-		lowest := math.MaxInt32
-		for _, count := range s.domains[i] {
-			lowest = min(lowest, count)
-		}
-		s.lowest[i] = lowest
-	}
-	return s.lowest[i]
+	lowest := math.MaxInt32
+	s.domains[i].Each(func(at snapshot.Domain, sum int) { lowest = min(lowest, sum+s.deltas[i][at]) })
+	return lowest
 }
 
 // Change implements Tracker.
 func (s *spread) Change(p *snapshot.Pod, n *snapshot.Node, by int) {
-	if p.Object.Namespace != s.cycle.Pod.Object.Namespace || !hasKeys(s.constraints, n.Object.Labels) {
+	if p.Object.Namespace != s.namespace || p.Object.DeletionTimestamp != nil || !hasKeys(s.constraints, n.Object.Labels) {
 		return
 	}
 	for i := range s.constraints {
 		k := &s.constraints[i]
-		if p.Object.DeletionTimestamp != nil || k.selector.Empty() || !k.selector.Matches(labels.Set(p.Object.Labels)) ||
-			!k.counts(s.cycle, n.Object) {
+		if k.selector.Empty() || !k.selector.Matches(labels.Set(p.Object.Labels)) || !s.eligible[i](n.Object) {
 			continue
 		}
-		s.domains[i][n.Object.Labels[k.key]] += by
-		s.lowest[i] = -1
+		if s.deltas[i] == nil {
+			s.deltas[i] = make(map[snapshot.Domain]int)
+		}
+		s.deltas[i][snapshot.Domain{Key: k.key, Value: n.Object.Labels[k.key]}] += by
 	}
 }
 
 // Clone implements Tracker.
 func (s *spread) Clone() Tracker {
 	c := *s
-	c.domains = make([]map[string]int, len(s.domains))
-	for i := range s.domains {
-		c.domains[i] = maps.Clone(s.domains[i])
+	c.deltas = make([]map[snapshot.Domain]int, len(s.deltas))
+	for i := range s.deltas {
+		c.deltas[i] = maps.Clone(s.deltas[i])
 	}
-	c.lowest = append([]int(nil), s.lowest...)
 	return &c
 }
 

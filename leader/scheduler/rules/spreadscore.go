@@ -28,54 +28,46 @@ func prepareSpreadScore(c *Cycle, candidates []*snapshot.Node) Scorer {
 	return s
 }
 
-// spreadScore keeps, for each constraint, the counts of the candidates' domains. Hosts are counted when scored.
+// spreadScore holds, for each constraint, the counts by domain; for the hostname label, by node.
 type spreadScore struct {
 	strict      bool // a candidate without one of the labels is not scored
 	constraints []constraint
-	tallies     []*snapshot.Tally
-	domains     []map[string]int
+	counts      []*snapshot.Index
 	weights     []float64
 }
 
 func (s *spreadScore) prepare(c *Cycle, constraints []constraint, candidates []*snapshot.Node) {
 	s.constraints = constraints
-	scored := 0
-	for i := range constraints {
-		s.tallies = append(s.tallies, constraints[i].tally(c))
-		s.domains = append(s.domains, make(map[string]int))
+	var labelled []constraint
+	if s.strict {
+		labelled = constraints
 	}
+	scored := 0
+	values := make([]map[string]struct{}, len(constraints))
 	for _, n := range candidates {
 		if s.ignores(n) {
 			continue
 		}
 		scored++
 		for i := range constraints {
-			if constraints[i].key != v1.LabelHostname {
-				s.domains[i][n.Object.Labels[constraints[i].key]] = 0
+			if constraints[i].key == v1.LabelHostname {
+				continue
 			}
+			if values[i] == nil {
+				values[i] = make(map[string]struct{})
+			}
+			values[i][n.Object.Labels[constraints[i].key]] = struct{}{}
 		}
 	}
 	for i := range constraints {
-		size := len(s.domains[i])
-		if constraints[i].key == v1.LabelHostname {
+		k, size := &constraints[i], len(values[i])
+		if k.key == v1.LabelHostname {
 			size = scored
+			s.counts = append(s.counts, k.hosts(c))
+		} else {
+			s.counts = append(s.counts, k.domains(c, labelled))
 		}
 		s.weights = append(s.weights, math.Log(float64(size+2)))
-		s.count(c, i)
-	}
-}
-
-func (s *spreadScore) count(c *Cycle, i int) {
-	k := &s.constraints[i]
-	if k.key == v1.LabelHostname {
-		return
-	}
-	for _, n := range c.Snapshot.Nodes {
-		domain := n.Object.Labels[k.key]
-		if _, wanted := s.domains[i][domain]; !wanted || s.ignores(n) || !k.counts(c, n.Object) {
-			continue
-		}
-		s.domains[i][domain] += s.tallies[i].Count(n)
 	}
 }
 
@@ -91,13 +83,15 @@ func (s *spreadScore) Score(n *snapshot.Node) int64 {
 	var sum float64
 	for i := range s.constraints {
 		k := &s.constraints[i]
-		domain, ok := n.Object.Labels[k.key]
+		value, ok := n.Object.Labels[k.key]
 		if !ok {
 			continue
 		}
-		count := s.domains[i][domain]
+		count := 0
 		if k.key == v1.LabelHostname {
-			count = s.tallies[i].Count(n)
+			count = s.counts[i].Share(n)
+		} else {
+			count = s.counts[i].Sum(snapshot.Domain{Key: k.key, Value: value})
 		}
 		sum += float64(count)*s.weights[i] + float64(k.maxSkew-1)
 	}

@@ -161,7 +161,7 @@ func (b *binding) reachable(n *v1.Node) string {
 
 // VolumePlan is what has to be written before a pod with unbound claims can start on its node.
 type VolumePlan struct {
-	Static    []StaticBinding              // volumes to bind to claims
+	Static    []StaticBinding             // volumes to bind to claims
 	Provision []*v1.PersistentVolumeClaim // claims to provision for on the node
 }
 

@@ -15,9 +15,16 @@ type Snapshot struct {
 	// Affine are the nodes with pods that have inter-pod terms, AntiAffine those with required anti-affinity.
 	Affine, AntiAffine []*Node
 
-	byName  map[string]*Node
-	images  map[string]int
-	tallies map[string]*Tally
+	byName map[string]*Node
+	images map[string]int
+
+	indexes map[string]*Index
+	uses    uint64
+	// epoch counts how often the list of nodes was made anew; log holds the slots of nodes changed since, from position
+	// logStart on.
+	epoch    uint64
+	log      []int
+	logStart uint64
 }
 
 // New returns an empty snapshot.
@@ -45,12 +52,16 @@ func (c *Cache) Refresh(s *Snapshot) {
 	relist := c.reshaped
 	for name := range c.dirty {
 		relist = c.refreshNode(s, name) || relist
+		if n, ok := s.byName[name]; ok && !c.reshaped {
+			s.log = append(s.log, n.slot)
+		}
 	}
 	clear(c.dirty)
 	if c.reshaped {
 		s.order()
 		c.reshaped = false
 	}
+	s.trimLog()
 	if relist {
 		s.index()
 	}
@@ -73,6 +84,14 @@ func (c *Cache) refreshNode(s *Snapshot, name string) bool {
 	return affine != (len(dst.Affine) > 0) || anti != (len(dst.AntiAffine) > 0)
 }
 
+// trimLog drops the older half of a log that has become longer than counting every node would be.
+func (s *Snapshot) trimLog() {
+	if half := len(s.log) / 2; half > len(s.Nodes)+64 {
+		s.log = append(s.log[:0], s.log[half:]...)
+		s.logStart += uint64(half)
+	}
+}
+
 // order lists the nodes, zones in turn, names in order within a zone.
 func (s *Snapshot) order() {
 	zones := make(map[string][]*Node)
@@ -84,6 +103,9 @@ func (s *Snapshot) order() {
 	for _, z := range names {
 		slices.SortFunc(zones[z], func(a, b *Node) int { return cmp.Compare(a.Name(), b.Name()) })
 	}
+	s.epoch++
+	s.logStart += uint64(len(s.log))
+	s.log = s.log[:0]
 	s.Nodes = s.Nodes[:0]
 	for i := 0; len(s.Nodes) < len(s.byName); i++ {
 		for _, z := range names {

@@ -23,7 +23,6 @@ type Runtime interface {
 	Exec(ctx context.Context, req *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error)
 	Attach(ctx context.Context, req *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error)
 	PortForward(ctx context.Context, req *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error)
-	ReopenContainerLog(ctx context.Context, containerID string) error
 }
 
 // Backend is the node agent as this API sees it.

@@ -14,6 +14,7 @@ import (
 	printersinternal "k8s.io/kubernetes/pkg/printers/internalversion"
 	printerstorage "k8s.io/kubernetes/pkg/printers/storage"
 	"k8s.io/kubernetes/pkg/registry/admissionregistration/resolver"
+	rbacvalidation "k8s.io/kubernetes/pkg/registry/rbac/validation"
 )
 
 // Deps is what some strategies ask for beside the object.
@@ -22,6 +23,8 @@ type Deps struct {
 	RESTOptions generic.RESTOptionsGetter
 	// Authorizer answers whether the requester may do what the object would do for him.
 	Authorizer authorizer.Authorizer
+	// Rules resolves role references, for the escalation checks on RBAC objects.
+	Rules rbacvalidation.AuthorizationRuleResolver
 	// Resources resolves the parameter kinds of admission policies.
 	Resources resolver.ResourceResolver
 	// Namespaces reads the namespace of a resource claim.
@@ -32,7 +35,7 @@ type Deps struct {
 func (d Deps) Validate() error {
 	var errs []error
 	for name, missing := range map[string]bool{
-		"RESTOptions": d.RESTOptions == nil, "Authorizer": d.Authorizer == nil,
+		"RESTOptions": d.RESTOptions == nil, "Authorizer": d.Authorizer == nil, "Rules": d.Rules == nil,
 		"Resources": d.Resources == nil, "Namespaces": d.Namespaces == nil,
 	} {
 		if missing {

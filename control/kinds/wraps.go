@@ -15,15 +15,10 @@ import (
 	api "k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/registry/batch/job"
 	registrypod "k8s.io/kubernetes/pkg/registry/core/pod"
-	"k8s.io/kubernetes/pkg/registry/rbac/clusterrole"
 	clusterrolepolicy "k8s.io/kubernetes/pkg/registry/rbac/clusterrole/policybased"
-	"k8s.io/kubernetes/pkg/registry/rbac/clusterrolebinding"
 	clusterrolebindingpolicy "k8s.io/kubernetes/pkg/registry/rbac/clusterrolebinding/policybased"
-	"k8s.io/kubernetes/pkg/registry/rbac/role"
 	rolepolicy "k8s.io/kubernetes/pkg/registry/rbac/role/policybased"
-	"k8s.io/kubernetes/pkg/registry/rbac/rolebinding"
 	rolebindingpolicy "k8s.io/kubernetes/pkg/registry/rbac/rolebinding/policybased"
-	rbacvalidation "k8s.io/kubernetes/pkg/registry/rbac/validation"
 )
 
 // pods adds the address of a pod, which the proxy subresource asks for.
@@ -77,31 +72,20 @@ func claimHook(store *genericregistry.Store) {
 	}
 }
 
-// Rules finds the RBAC rules that hold for a user, from the stores themselves. It is valid once Build has returned.
-func (s *Set) Rules() rbacvalidation.AuthorizationRuleResolver {
-	const g = "rbac.authorization.k8s.io"
-	return rbacvalidation.NewDefaultRuleResolver(
-		role.AuthorizerAdapter{Registry: role.NewRegistry(s.Store(g, "roles"))},
-		rolebinding.AuthorizerAdapter{Registry: rolebinding.NewRegistry(s.Store(g, "rolebindings"))},
-		clusterrole.AuthorizerAdapter{Registry: clusterrole.NewRegistry(s.Store(g, "clusterroles"))},
-		clusterrolebinding.AuthorizerAdapter{Registry: clusterrolebinding.NewRegistry(s.Store(g, "clusterrolebindings"))},
-	)
-}
-
 // The four RBAC kinds refuse to give away rights the requester does not have.
 
 func wrapRoles(e Endpoint, s *Set) rest.Storage {
-	return rolepolicy.NewStorage(e, s.Deps.Authorizer, s.Rules())
+	return rolepolicy.NewStorage(e, s.Deps.Authorizer, s.Deps.Rules)
 }
 
 func wrapRoleBindings(e Endpoint, s *Set) rest.Storage {
-	return rolebindingpolicy.NewStorage(e, s.Deps.Authorizer, s.Rules())
+	return rolebindingpolicy.NewStorage(e, s.Deps.Authorizer, s.Deps.Rules)
 }
 
 func wrapClusterRoles(e Endpoint, s *Set) rest.Storage {
-	return clusterrolepolicy.NewStorage(e, s.Deps.Authorizer, s.Rules())
+	return clusterrolepolicy.NewStorage(e, s.Deps.Authorizer, s.Deps.Rules)
 }
 
 func wrapClusterRoleBindings(e Endpoint, s *Set) rest.Storage {
-	return clusterrolebindingpolicy.NewStorage(e, s.Deps.Authorizer, s.Rules())
+	return clusterrolebindingpolicy.NewStorage(e, s.Deps.Authorizer, s.Deps.Rules)
 }

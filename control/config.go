@@ -1,0 +1,112 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/balsahq/balsa/control/auth/pki"
+	"github.com/balsahq/balsa/control/rest"
+	"github.com/balsahq/balsa/raftstore"
+)
+
+// Config says what a server stands on and how it is reached.
+type Config struct {
+	// Store holds the objects. The caller runs and closes it; it must outlive Run.
+	Store *raftstore.Store
+	// PKI holds the certificates. The caller runs its renewal.
+	PKI *pki.Authority
+	// Listener accepts connections; Run closes it. TLS is this package's. Nil serves in-process clients only.
+	Listener net.Listener
+	// AdvertiseAddress is where members of the cluster reach this server: the endpoint of the kubernetes Service.
+	AdvertiseAddress netip.Addr
+	// AdvertisePort defaults to the listener's port.
+	AdvertisePort int
+	// ServiceCIDR holds the Services' addresses; its first is the kubernetes Service's. Default 10.96.0.0/16.
+	ServiceCIDR netip.Prefix
+	// NodePorts defaults to 30000-32767.
+	NodePorts rest.PortRange
+	// ClusterDomain defaults to cluster.local.
+	ClusterDomain string
+	// TokenFile is an optional CSV of static bearer tokens.
+	TokenFile string
+	// Dial reaches kubelets and pods; nil dials directly.
+	Dial DialFunc
+	// MaxReads and MaxWrites bound the requests of network clients that are handled at once; watches do not count.
+	// Defaults 400 and 200, as kube-apiserver's.
+	MaxReads, MaxWrites int
+	// RequestTimeout bounds every request that is not a watch or a stream. Default 1 minute.
+	RequestTimeout time.Duration
+	// Logger defaults to slog.Default().
+	Logger *slog.Logger
+}
+
+// DialFunc connects to an address of a node or pod.
+type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// Validate reports every fault at once.
+func (c Config) Validate() error {
+	var errs []error
+	fault := func(bad bool, format string, args ...any) {
+		if bad {
+			errs = append(errs, fmt.Errorf("control: "+format, args...))
+		}
+	}
+	fault(c.Store == nil, "Config.Store must be set")
+	fault(c.PKI == nil, "Config.PKI must be set")
+	fault(!c.AdvertiseAddress.IsValid(), "Config.AdvertiseAddress must be set")
+	fault(c.AdvertiseAddress.IsValid() && (c.AdvertiseAddress.IsUnspecified() || c.AdvertiseAddress.IsMulticast()),
+		"AdvertiseAddress %s cannot be reached by anybody", c.AdvertiseAddress)
+	fault(c.AdvertisePort < 0 || c.AdvertisePort > 65535, "AdvertisePort %d is no port", c.AdvertisePort)
+	if c.ServiceCIDR.IsValid() {
+		fault(c.ServiceCIDR != c.ServiceCIDR.Masked(), "ServiceCIDR %s has host bits set; did you mean %s?", c.ServiceCIDR, c.ServiceCIDR.Masked())
+		fault(c.ServiceCIDR.Addr().BitLen()-c.ServiceCIDR.Bits() < 3, "ServiceCIDR %s holds fewer than 8 addresses", c.ServiceCIDR)
+	}
+	fault(c.MaxReads < 0 || c.MaxWrites < 0, "MaxReads and MaxWrites must not be negative")
+	fault(c.RequestTimeout < 0, "RequestTimeout must not be negative")
+	return errors.Join(errs...)
+}
+
+func (c Config) withDefaults() Config {
+	set := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	set(&c.MaxReads, 400)
+	set(&c.MaxWrites, 200)
+	if c.AdvertisePort == 0 && c.Listener != nil {
+		if a, ok := c.Listener.Addr().(*net.TCPAddr); ok {
+			c.AdvertisePort = a.Port
+		}
+	}
+	set(&c.AdvertisePort, 6443)
+	if !c.ServiceCIDR.IsValid() {
+		c.ServiceCIDR = netip.MustParsePrefix("10.96.0.0/16")
+	}
+	if c.ClusterDomain == "" {
+		c.ClusterDomain = "cluster.local"
+	}
+	if c.RequestTimeout == 0 {
+		c.RequestTimeout = time.Minute
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+// serviceIP is the address of the kubernetes Service.
+func (c Config) serviceIP() netip.Addr { return c.ServiceCIDR.Addr().Next() }
+
+// serviceNet is ServiceCIDR as the net package has it.
+func (c Config) serviceNet() *net.IPNet {
+	return &net.IPNet{
+		IP:   c.ServiceCIDR.Addr().AsSlice(),
+		Mask: net.CIDRMask(c.ServiceCIDR.Bits(), c.ServiceCIDR.Addr().BitLen()),
+	}
+}

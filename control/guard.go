@@ -1,0 +1,111 @@
+package control
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/kubernetes/pkg/registry/admissionregistration/resolver"
+
+	"github.com/balsahq/balsa/control/auth/admission"
+	"github.com/balsahq/balsa/control/auth/authn"
+	"github.com/balsahq/balsa/control/auth/authz"
+	"github.com/balsahq/balsa/control/auth/live"
+	"github.com/balsahq/balsa/control/kinds"
+	"github.com/balsahq/balsa/control/rest"
+	"github.com/balsahq/balsa/raftstore"
+)
+
+// guard is what stands between a request and the registries.
+type guard struct {
+	live      *live.Store
+	authn     *authn.Authenticators
+	authz     *authz.Authorizers
+	admission *admission.Chain
+}
+
+func newGuard(s *Server) (*guard, error) {
+	g := &guard{}
+	var err error
+	if g.live, err = live.New(live.Config{Snapshot: func() live.Snapshot { return snapshot{s.cfg.Store.View()} }}); err != nil {
+		return nil, err
+	}
+	issuer := "https://kubernetes.default.svc." + s.cfg.ClusterDomain
+	g.authn, err = authn.New(authn.Config{
+		Live: g.live, ClientVerify: s.cfg.PKI.ClientVerifyOptions, FrontProxyVerify: s.cfg.PKI.FrontProxyVerifyOptions,
+		ServiceAccountKey: s.cfg.PKI.ServiceAccountKey(), Issuer: issuer, TokenFile: s.cfg.TokenFile,
+		SecretsWriter: s.client.CoreV1(), ExternalAddress: s.address(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	g.authz = authz.New(g.live)
+	config := s.Client(Identity{User: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}})
+	dynamicClient, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("dynamic client: %w", err)
+	}
+	g.admission, err = admission.New(admission.Config{
+		Live: g.live, Client: s.client, Dynamic: dynamicClient, Authorizer: g.authz.Authorizer, RESTMapper: s.mapper(),
+	})
+	return g, err
+}
+
+// mapper knows kinds by discovery, which it asks when it is first used.
+func (s *Server) mapper() meta.RESTMapper {
+	return restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(s.client.Discovery()))
+}
+
+// kinds builds the registries and what is served beside them.
+func (s *Server) kinds() (*kinds.Set, error) {
+	resources, err := resolver.NewDiscoveryResourceResolver(s.client.Discovery())
+	if err != nil {
+		return nil, err
+	}
+	set, err := kinds.Build(kinds.Deps{
+		RESTOptions: registryOptions(s.cfg.Store), Authorizer: s.guard.authz.Authorizer, Rules: s.guard.authz.Rules,
+		Resources: resources, Namespaces: s.client.CoreV1().Namespaces(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	pki := s.cfg.PKI
+	err = rest.Install(rest.Config{
+		Table: set, Store: s.cfg.Store, ServiceCIDR: s.cfg.serviceNet(), NodePorts: s.cfg.NodePorts,
+		Authorizer: s.guard.authz.Authorizer, RuleResolver: s.guard.authz.RuleResolver,
+		Tokens: s.guard.authn.Token, Issue: s.guard.authn.Issue, Audiences: s.guard.authn.Audiences,
+		ClusterCA: pki.Pool(), Dial: s.cfg.Dial,
+		KubeletClient: func(r *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return pki.KubeletClient().GetClientCertificate(r)
+		},
+		Health: map[string]func(context.Context) error{"store": func(context.Context) error { return s.cfg.Store.Err() }},
+	})
+	return set, err
+}
+
+// snapshot shows a view of the store to listers.
+type snapshot struct{ view *raftstore.View }
+
+// Revision implements live.Snapshot.
+func (s snapshot) Revision() int64 { return s.view.Revision() }
+
+// Get implements live.Snapshot.
+func (s snapshot) Get(key string) ([]byte, int64, bool) {
+	kv := s.view.Get(key)
+	if kv == nil {
+		return nil, 0, false
+	}
+	return kv.Value, kv.ModRevision, true
+}
+
+// Scan implements live.Snapshot.
+func (s snapshot) Scan(prefix string, fn func(string, []byte, int64) bool) {
+	s.view.Ascend(prefix, raftstore.PrefixEnd(prefix), func(kv *raftstore.KeyValue) bool {
+		return fn(kv.Key, kv.Value, kv.ModRevision)
+	})
+}

@@ -1,0 +1,168 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/discovery"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
+
+	"github.com/balsahq/balsa/control/kinds"
+	"github.com/balsahq/balsa/control/openapi"
+)
+
+// codecs encode lists item by item, so that a large list never exists twice.
+var codecs = serializer.NewCodecFactory(legacyscheme.Scheme,
+	serializer.WithStreamingCollectionEncodingToJSON(), serializer.WithStreamingCollectionEncodingToProtobuf())
+
+// Server is one API server.
+type Server struct {
+	cfg     Config
+	log     *slog.Logger
+	generic *genericapiserver.GenericAPIServer
+	handler http.Handler // the generic server's chain and what it guards
+	set     *kinds.Set
+	docs    *openapi.Documents
+	guard   *guard
+	client  kubernetes.Interface // in-process, as the API server itself
+
+	stopping context.Context // ends when no request may go on
+	stop     context.CancelFunc
+	ready    chan struct{}
+
+	entry    sync.RWMutex // held for writing to refuse new in-process requests
+	refusing bool
+	inflight sync.WaitGroup
+}
+
+// New assembles a server. It starts nothing; clients may be made from it at once.
+func New(cfg Config) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{cfg: cfg.withDefaults(), ready: make(chan struct{})}
+	s.log = s.cfg.Logger
+	s.stopping, s.stop = context.WithCancel(context.Background())
+	client, err := kubernetes.NewForConfig(s.Client(Identity{User: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}}))
+	if err != nil {
+		return nil, fmt.Errorf("control: in-process client: %w", err)
+	}
+	s.client = client
+	if err := s.assemble(); err != nil {
+		s.stop()
+		return nil, fmt.Errorf("control: %w", err)
+	}
+	return s, nil
+}
+
+// assemble builds the server inside out: who may do what, then what there is, then the handlers.
+func (s *Server) assemble() error {
+	var err error
+	if s.guard, err = newGuard(s); err != nil {
+		return err
+	}
+	if s.set, err = s.kinds(); err != nil {
+		return err
+	}
+	if s.generic, err = s.newGeneric(); err != nil {
+		return err
+	}
+	s.docs, err = openapi.New(openapi.Config{
+		Title: "Kubernetes", Version: KubernetesVersion, Definitions: generatedopenapi.GetOpenAPIDefinitions,
+		Schemes: []*runtime.Scheme{legacyscheme.Scheme}, WebServices: s.generic.Handler.GoRestfulContainer.RegisteredWebServices,
+	})
+	if err != nil {
+		return err
+	}
+	i := &installer{
+		server: s.generic, set: s.set, docs: s.docs, admission: s.guard.admission,
+		addresses: discovery.DefaultAddresses{DefaultAddress: s.address()},
+	}
+	if err := i.install(); err != nil {
+		return err
+	}
+	mux := s.generic.Handler.NonGoRestfulMux
+	mux.HandleFunc("/openapi/v2", s.docs.ServeV2)
+	mux.HandleFunc("/openapi/v3", s.docs.ServeV3)
+	mux.HandlePrefix("/openapi/v3/", http.HandlerFunc(s.docs.ServeV3))
+	mux.Handle("/.well-known/openid-configuration", s.guard.authn.OpenIDConfig)
+	mux.Handle("/openid/v1/jwks", s.guard.authn.OpenIDKeys)
+	s.generic.PrepareRun()
+	s.handler = s.generic.Handler
+	return nil
+}
+
+// newGeneric makes upstream's server without storage, without its OpenAPI and without its hooks that only count.
+func (s *Server) newGeneric() (*genericapiserver.GenericAPIServer, error) {
+	c := genericapiserver.NewConfig(codecs)
+	c.EffectiveVersion = effectiveVersion()
+	c.ExternalAddress = s.address()
+	c.LoopbackClientConfig = s.Client(Identity{User: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}})
+	c.Authentication.Authenticator = s.guard.authn.Request
+	c.Authentication.APIAudiences = s.guard.authn.Audiences
+	c.Authorization.Authorizer = s.guard.authz.Authorizer
+	c.RuleResolver = s.guard.authz.RuleResolver
+	c.AdmissionControl = s.guard.admission
+	c.RESTOptionsGetter = s.set.Deps.RESTOptions
+	c.BuildHandlerChainFunc = chain
+	c.LongRunningFunc = longRunning
+	c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight = s.cfg.MaxReads, s.cfg.MaxWrites
+	c.RequestTimeout = s.cfg.RequestTimeout
+	c.MaxRequestBodyBytes = maxBody
+	c.EnableProfiling = false
+	c.SkipOpenAPIInstallation = true
+	c.StorageObjectCountTracker = nil
+	c.DisabledPostStartHooks.Insert("max-in-flight-filter")
+	store := healthz.NamedCheck("store", func(*http.Request) error { return s.cfg.Store.Err() })
+	c.HealthzChecks = []healthz.HealthChecker{healthz.PingHealthz, store}
+	c.LivezChecks = []healthz.HealthChecker{healthz.PingHealthz, store}
+	c.ReadyzChecks = []healthz.HealthChecker{healthz.PingHealthz, store, healthz.NamedCheck("default-objects", s.checkDefaults)}
+	return c.Complete(nil).New("balsa", genericapiserver.NewEmptyDelegate())
+}
+
+// address is where other members reach this server, as host:port.
+func (s *Server) address() string {
+	return addrPort(s.cfg.AdvertiseAddress, s.cfg.AdvertisePort)
+}
+
+// Ready is closed when the server serves and the objects every cluster has are there.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// Handler is the whole API behind its filters, for a listener of the caller's own.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+func (s *Server) checkDefaults(*http.Request) error {
+	select {
+	case <-s.ready:
+		return nil
+	default:
+		return fmt.Errorf("default objects are being written")
+	}
+}
+
+// enter counts an in-process request in; false when the server has stopped.
+func (s *Server) enter() bool {
+	s.entry.RLock()
+	defer s.entry.RUnlock()
+	if s.refusing {
+		return false
+	}
+	s.inflight.Add(1)
+	return true
+}
+
+// serverContext is the context of requests the server makes of its own registries.
+func serverContext(ctx context.Context) context.Context {
+	return apirequest.WithUser(ctx, &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}})
+}

@@ -46,6 +46,9 @@ type Config struct {
 	SnapshotEntries int64
 
 	Logger *slog.Logger
+
+	// wrapLog lets a test stand between Raft and the log file.
+	wrapLog func(logFile) logFile
 }
 
 func (c *Config) setDefaults() {

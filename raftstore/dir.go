@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
@@ -42,7 +43,8 @@ func (d *dataDir) snapshotPath() string { return filepath.Join(d.path, "snapshot
 
 // corrupt is the error for a damaged file: one line, the file, what to do.
 func corrupt(path string, err error) error {
-	return fmt.Errorf("%w: %s: %w; nothing was changed: restore the directory from a backup, or move it away to start empty", ErrCorrupt, path, err)
+	why := strings.TrimPrefix(err.Error(), ErrCorrupt.Error()+": ")
+	return fmt.Errorf("%w: %s: %s; nothing was changed: restore the directory from a backup, or move it away to start empty", ErrCorrupt, path, why)
 }
 
 // openDir locks path and reads whose data it holds.

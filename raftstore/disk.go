@@ -4,33 +4,44 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"log/slog"
+	"os"
 	"runtime"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/hashicorp/raft"
-	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
-	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// disk is the log and the stable store of Raft on one bbolt file, with what
-// Raft expects others to add: a checksum over every entry, and a disk that is
-// full or read-only as a state that passes instead of an end.
+// disk is the log and the stable store of Raft, with a disk that is full or
+// read-only as a state that passes instead of an end.
 //
 // Raft panics when it cannot store its term, so disk lets that one write wait:
 // the peer leads nothing meanwhile, reads go on, writes are refused with the
 // fault, and when the disk takes writes again Raft goes on where it was.
 type disk struct {
-	store *raftboltdb.BoltStore
+	store logFile
 	path  string
 	log   *slog.Logger
 	fault atomic.Pointer[diskFault]
 	live  atomic.Bool                          // Raft runs: waiting is better than failing
 	stop  chan struct{}                        // closed before Raft is shut down
 	warm  atomic.Pointer[map[uint64]*raft.Log] // read at start, for Raft to read again; nil once it runs
+}
+
+// logFile is where disk keeps things: a boltLog, or one that fails on purpose.
+type logFile interface {
+	FirstIndex() (uint64, error)
+	LastIndex() (uint64, error)
+	GetLog(index uint64, l *raft.Log) error
+	StoreLogs(logs []*raft.Log) error
+	DeleteRange(lo, hi uint64) error
+	Set(k, v []byte) error
+	Get(k []byte) ([]byte, error)
+	tail() (uint64, error)
+	close() error
 }
 
 type diskFault struct{ err error }
@@ -44,30 +55,36 @@ var (
 // dropping old log after a snapshot does not hold up writes.
 const deleteChunk = 256
 
-func openDisk(path string, log *slog.Logger) (*disk, error) {
-	s, err := raftboltdb.New(raftboltdb.Options{
-		Path: path,
-		BoltOptions: &bbolt.Options{
-			Timeout:        time.Second,
-			NoFreelistSync: true,
-			FreelistType:   bbolt.FreelistMapType,
-		},
-	})
+func openDisk(path string, cfg *Config) (*disk, error) {
+	if st, err := os.Stat(path); err == nil && st.Size() > 0 {
+		if err := scrub(path); err != nil {
+			return nil, openError(path, err)
+		}
+	}
+	b, err := openBoltLog(path)
 	if err != nil {
 		return nil, openError(path, err)
 	}
-	return &disk{store: s, path: path, log: log, stop: make(chan struct{})}, nil
+	d := &disk{store: b, path: path, log: cfg.Logger, stop: make(chan struct{})}
+	if cfg.wrapLog != nil {
+		d.store = cfg.wrapLog(b)
+	}
+	return d, nil
 }
 
-// openError says what it means that path could not be opened.
+// openError says what it means that path could not be opened: a refusal of the
+// system's, or else damage.
 func openError(path string, err error) error {
+	var no syscall.Errno
 	switch {
-	case errors.Is(err, bbolt.ErrTimeout):
+	case errors.Is(err, bolterrors.ErrTimeout):
 		return fmt.Errorf("%w: %s", ErrLocked, path)
-	case errors.Is(err, bbolt.ErrInvalid), errors.Is(err, bbolt.ErrChecksum), errors.Is(err, bbolt.ErrVersionMismatch):
-		return corrupt(path, err)
+	case errors.Is(err, ErrCorrupt):
+		return err
+	case errors.As(err, &no):
+		return diskError(path, err)
 	}
-	return diskError(path, err)
+	return corrupt(path, err)
 }
 
 // diskError gives a failed write of path its sentinel.
@@ -106,26 +123,11 @@ func (d *disk) outcome(err error) error {
 
 // StoreLogs implements raft.LogStore.
 func (d *disk) StoreLogs(logs []*raft.Log) error {
-	for _, l := range logs {
-		if l.Extensions == nil {
-			l.Extensions = logSum(l)
-		}
-	}
 	return d.outcome(d.store.StoreLogs(logs))
 }
 
 // StoreLog implements raft.LogStore.
 func (d *disk) StoreLog(l *raft.Log) error { return d.StoreLogs([]*raft.Log{l}) }
-
-// logSum is the CRC-32C over what makes an entry.
-func logSum(l *raft.Log) []byte {
-	var head [17]byte
-	binary.BigEndian.PutUint64(head[:8], l.Index)
-	binary.BigEndian.PutUint64(head[8:16], l.Term)
-	head[16] = byte(l.Type)
-	sum := crc32.Update(crc32.Checksum(head[:], castagnoli), castagnoli, l.Data)
-	return binary.BigEndian.AppendUint32(nil, sum)
-}
 
 // GetLog implements raft.LogStore.
 func (d *disk) GetLog(index uint64, l *raft.Log) error {
@@ -135,13 +137,7 @@ func (d *disk) GetLog(index uint64, l *raft.Log) error {
 			return nil
 		}
 	}
-	if err := d.store.GetLog(index, l); err != nil {
-		return err
-	}
-	if string(l.Extensions) != string(logSum(l)) || l.Index != index {
-		return corrupt(d.path, fmt.Errorf("log entry %d does not match its checksum", index))
-	}
-	return nil
+	return d.store.GetLog(index, l)
 }
 
 // FirstIndex implements raft.LogStore.
@@ -169,7 +165,7 @@ func (d *disk) Set(k, v []byte) error {
 
 // SetUint64 implements raft.StableStore.
 func (d *disk) SetUint64(k []byte, v uint64) error {
-	return d.insist(func() error { return d.store.SetUint64(k, v) })
+	return d.Set(k, binary.BigEndian.AppendUint64(nil, v))
 }
 
 // insist repeats a write until the disk takes it.
@@ -193,6 +189,15 @@ func (d *disk) insist(write func() error) error {
 func (d *disk) Get(k []byte) ([]byte, error) { return d.store.Get(k) }
 
 // GetUint64 implements raft.StableStore.
-func (d *disk) GetUint64(k []byte) (uint64, error) { return d.store.GetUint64(k) }
+func (d *disk) GetUint64(k []byte) (uint64, error) {
+	v, err := d.store.Get(k)
+	if err != nil {
+		return 0, err
+	}
+	if len(v) != 8 {
+		return 0, corrupt(d.path, fmt.Errorf("%q has %d bytes", k, len(v)))
+	}
+	return binary.BigEndian.Uint64(v), nil
+}
 
-func (d *disk) close() error { return d.store.Close() }
+func (d *disk) close() error { return d.store.close() }

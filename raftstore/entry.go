@@ -1,8 +1,10 @@
 package raftstore
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
+	"sync"
 )
 
 // entryVersion is the format of log entries this code writes. It reads this
@@ -50,9 +52,22 @@ const (
 	flagCountOnly
 )
 
+// scratch are buffers to encode in. The entry itself is cut to size, because
+// the values in it stay in memory as long as they are current.
+var scratch = sync.Pool{New: func() any { return new([]byte) }}
+
 // encode returns the log entry of c.
 func (c *command) encode() []byte {
-	b := make([]byte, 0, 16+txnSize(&c.txn))
+	buf := scratch.Get().(*[]byte)
+	*buf = c.append((*buf)[:0])
+	entry := bytes.Clone(*buf)
+	if cap(*buf) <= 1<<20 {
+		scratch.Put(buf)
+	}
+	return entry
+}
+
+func (c *command) append(b []byte) []byte {
 	b = append(b, entryVersion, byte(c.kind))
 	switch c.kind {
 	case cmdTxn:
@@ -101,25 +116,6 @@ func decodeCommand(data []byte) (*command, error) {
 		return nil, p.err
 	}
 	return c, nil
-}
-
-// txnSize is an upper bound of what appendTxn writes.
-func txnSize(t *Txn) int {
-	n := 32
-	for i := range t.Compares {
-		c := &t.Compares[i]
-		n += len(c.Key) + len(c.RangeEnd) + len(c.Value) + 32
-	}
-	for _, ops := range [2][]Op{t.Success, t.Failure} {
-		for i := range ops {
-			op := &ops[i]
-			n += len(op.Key) + len(op.RangeEnd) + len(op.Value) + 48
-			if op.Txn != nil {
-				n += txnSize(op.Txn)
-			}
-		}
-	}
-	return n
 }
 
 func appendTxn(b []byte, t *Txn) []byte {

@@ -26,7 +26,7 @@ func (o *opening) openFiles() error {
 	if err := o.expectLog(); err != nil {
 		return err
 	}
-	d, err := openDisk(o.dir.logPath(), o.cfg.Logger)
+	d, err := openDisk(o.dir.logPath(), o.cfg)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (o *opening) dropFirstStart() error {
 	if _, err := os.Stat(path); os.IsNotExist(err) && len(names) == 0 {
 		return nil
 	}
-	d, err := openDisk(path, o.cfg.Logger)
+	d, err := openDisk(path, o.cfg)
 	if errors.Is(err, ErrCorrupt) && len(names) == 0 {
 		// Power was cut while bbolt made the file: it never held an entry.
 		if st, serr := os.Stat(path); serr == nil && st.Size() < 16<<10 {
@@ -152,12 +152,14 @@ func (o *opening) restoreNewest(snaps *raft.FileSnapshotStore) (uint64, error) {
 	}
 	newest := list[0]
 	file := filepath.Join(o.dir.snapshotPath(), newest.ID, "state.bin")
-	_, rc, err := snaps.Open(newest.ID)
+	// Not through snaps.Open, which reads the whole file once more for a
+	// second checksum.
+	f, err := os.Open(file)
 	if err != nil {
 		return 0, corrupt(file, err)
 	}
-	defer rc.Close()
-	if err := o.m.restore(rc); err != nil {
+	defer f.Close()
+	if err := o.m.restore(f); err != nil {
 		if errors.Is(err, ErrNewerVersion) {
 			return 0, fmt.Errorf("%s: %w", file, err)
 		}
@@ -203,7 +205,13 @@ func (o *opening) checkLog(snapshot uint64) error {
 	if o.fresh {
 		return nil
 	}
+	tail, err := o.disk.store.tail()
+	if err != nil {
+		return corrupt(o.disk.path, err)
+	}
 	switch {
+	case tail != last:
+		return corrupt(o.disk.path, fmt.Errorf("ends at entry %d, not %d", last, tail))
 	case last == 0:
 		return corrupt(o.disk.path, errors.New("holds no entries"))
 	case first > snapshot+1:
@@ -215,10 +223,7 @@ func (o *opening) checkLog(snapshot uint64) error {
 	for i := first; i <= last; i++ {
 		l := new(raft.Log)
 		if err := o.disk.GetLog(i, l); err != nil {
-			if errors.Is(err, ErrCorrupt) {
-				return err
-			}
-			return corrupt(o.disk.path, fmt.Errorf("log entry %d: %w", i, err))
+			return corrupt(o.disk.path, fmt.Errorf("entry %d cannot be read: %s", i, strings.TrimPrefix(err.Error(), ErrCorrupt.Error()+": ")))
 		}
 		if l.Type == raft.LogCommand {
 			if _, err := decodeCommand(l.Data); err != nil {

@@ -54,6 +54,9 @@ func Open(cfg Config) (*Store, error) {
 
 func (o *opening) open() (*consensus, error) {
 	if err := guard(o.storage); err != nil {
+		if errors.Is(err, errPanic) {
+			return nil, corrupt(o.dir.logPath(), err)
+		}
 		return nil, err
 	}
 	var c *consensus
@@ -82,17 +85,16 @@ func (o *opening) abandon() error {
 	return errors.Join(errs...)
 }
 
+// errPanic marks what guard caught.
+var errPanic = errors.New("unreadable")
+
 // guard turns a panic, which is how bbolt and Raft answer damage, and a fault
 // on a file that is shorter than its map, into an error.
 func guard(fn func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
-			if e, ok := p.(error); ok && errors.Is(e, ErrCorrupt) {
-				err = e
-				return
-			}
-			err = fmt.Errorf("%w: %v", ErrCorrupt, p)
+			err = fmt.Errorf("%w: %v", errPanic, p)
 		}
 	}()
 	return fn()

@@ -244,19 +244,21 @@ func (h *hub) join(req WatchRequest, seen *root, past []Event, searched bool) (*
 			return nil, err
 		}
 	}
+	// A watcher of the future must not make the group begin there.
+	floor := min(pos, h.root.view.rev)
 	g := h.find(req.Key, req.RangeEnd)
-	fits := g != nil && g.floor <= pos
+	fits := g != nil && g.floor <= floor
 	if !fits && req.StartRevision > 0 && !searched {
 		return nil, nil
 	}
 	if g == nil {
-		g = &group{start: req.Key, end: req.RangeEnd, floor: pos, wake: make(chan struct{})}
+		g = &group{start: req.Key, end: req.RangeEnd, wake: make(chan struct{})}
 		h.insert(g)
 	}
-	if !fits && req.StartRevision > 0 {
-		since := max(pos, seen.view.rev)
+	if !fits {
+		since := max(floor, seen.view.rev)
 		g.events = filter(past, h.root.hist.events[h.root.hist.after(since):], req)
-		g.floor = pos
+		g.floor = floor
 	}
 	g.watchers++
 	w := &Watcher{hub: h, group: g, done: make(chan struct{})}

@@ -1,0 +1,158 @@
+package raftstore
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+func benchTxn(b *testing.B, clients, size int) {
+	s := open(b, Config{Dir: b.TempDir()})
+	value := make([]byte, size)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	b.ResetTimer()
+	for range clients {
+		wg.Go(func() {
+			for {
+				n := next.Add(1)
+				if n > int64(b.N) {
+					return
+				}
+				key := fmt.Sprintf("/registry/pods/ns/%d", n%10000)
+				if _, err := s.Txn(context.Background(), Txn{Success: []Op{{Type: OpPut, Key: key, Value: value}}}); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "writes/s")
+}
+
+func BenchmarkTxn1(b *testing.B)   { benchTxn(b, 1, 1024) }
+func BenchmarkTxn64(b *testing.B)  { benchTxn(b, 64, 1024) }
+func BenchmarkTxn512(b *testing.B) { benchTxn(b, 512, 1024) }
+
+// BenchmarkWatchFanout: one write, a thousand watchers of its prefix and nine
+// thousand of others.
+func BenchmarkWatchFanout(b *testing.B) {
+	s := open(b, Config{InMemory: true})
+	var wg sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	var delivered atomic.Int64
+	for i := range 10000 {
+		prefix := "/hot/"
+		if i >= 1000 {
+			prefix = fmt.Sprintf("/cold/%d/", i)
+		}
+		w, err := s.Watch(WatchRequest{Key: prefix, RangeEnd: PrefixEnd(prefix)})
+		if err != nil {
+			b.Fatal(err)
+		}
+		wg.Go(func() {
+			defer w.Close()
+			for {
+				batch, err := w.Next(ctx)
+				if err != nil {
+					return
+				}
+				delivered.Add(int64(len(batch.Events)))
+			}
+		})
+	}
+	b.ResetTimer()
+	for i := range b.N {
+		put(b, s, fmt.Sprintf("/hot/%d", i%100), "value")
+	}
+	for delivered.Load() < int64(b.N)*1000 {
+		runtime.Gosched()
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(delivered.Load())/b.Elapsed().Seconds(), "events/s")
+	cancel()
+	wg.Wait()
+}
+
+// BenchmarkMemoryPerKey reports what a live key costs beside its own bytes.
+func BenchmarkMemoryPerKey(b *testing.B) {
+	const keys, size = 100_000, 1024
+	for range b.N {
+		before := heapInUse()
+		m := newMachine(newLessor())
+		for i := range keys {
+			c := &command{kind: cmdTxn, txn: Txn{Success: []Op{{Type: OpPut, Key: fmt.Sprintf("/registry/pods/default/pod-%06d", i), Value: make([]byte, size)}}}}
+			m.apply(uint64(i+1), c.encode())
+			if i%64 == 0 {
+				m.publish()
+			}
+		}
+		c := &command{kind: cmdCompact, revision: m.state.rev}
+		m.apply(keys+1, c.encode())
+		m.publish()
+		b.ReportMetric(float64(heapInUse()-before)/keys-size, "overhead-B/key")
+		runtime.KeepAlive(m)
+	}
+}
+
+func heapInUse() uint64 {
+	runtime.GC()
+	var ms runtime.MemStats
+	runtime.ReadMemStats(&ms)
+	return ms.HeapAlloc
+}
+
+// BenchmarkRestart opens a directory with 100,000 keys of 1 KiB.
+func BenchmarkRestart(b *testing.B) {
+	dir := b.TempDir()
+	fill(b, dir, 100_000)
+	b.ResetTimer()
+	for range b.N {
+		start := time.Now()
+		s, err := Open(Config{Dir: dir})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(time.Since(start).Milliseconds()), "ms/open")
+		if n := s.View().Len(); n < 100_000 {
+			b.Fatal(n)
+		}
+		b.StopTimer()
+		s.Close()
+		b.StartTimer()
+	}
+}
+
+// fill writes n keys with the store running as it does in service.
+func fill(b *testing.B, dir string, n int) {
+	s, err := Open(Config{Dir: dir})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- s.Run(ctx) }()
+	var wg sync.WaitGroup
+	for c := range 64 {
+		wg.Go(func() {
+			for i := c; i < n; i += 64 {
+				key := fmt.Sprintf("/registry/pods/default/pod-%06d", i)
+				if _, err := s.Txn(ctx, Txn{Success: []Op{{Type: OpPut, Key: key, Value: make([]byte, 1024)}}}); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	cancel()
+	if err := <-done; err != nil {
+		b.Fatal(err)
+	}
+}

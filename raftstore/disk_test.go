@@ -1,0 +1,454 @@
+package raftstore
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// filled makes a directory with data in snapshot and log, and returns the hash
+// of what it holds.
+func filled(t *testing.T, dir string) uint64 {
+	t.Helper()
+	s, err := Open(Config{Dir: dir, ClusterID: "c1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 40 {
+		put(t, s, fmt.Sprintf("/k/%d", i%30), strings.Repeat("v", 200+i))
+		if i == 20 {
+			if err := s.Snapshot(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	sum := s.View().Hash()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return sum
+}
+
+func TestADirectoryOpensWithWhatItHeld(t *testing.T) {
+	dir := t.TempDir()
+	want := filled(t, dir)
+	s := open(t, Config{Dir: dir, ClusterID: "c1"})
+	if got := s.View().Hash(); got != want {
+		t.Fatalf("hash %x, want %x", got, want)
+	}
+	if s.ClusterID() != "c1" {
+		t.Fatal(s.ClusterID())
+	}
+	if _, err := s.ViewAt(2); err != nil {
+		t.Fatal("history did not survive", err)
+	}
+}
+
+func TestTheServerIDStays(t *testing.T) {
+	dir := t.TempDir()
+	a := open(t, Config{Dir: dir})
+	id := a.ServerID()
+	a.Close()
+	if b := open(t, Config{Dir: dir}); b.ServerID() != id || id == "" {
+		t.Fatalf("%q became %q", id, b.ServerID())
+	}
+}
+
+func TestADirectoryIsRefused(t *testing.T) {
+	newest := func(dir, file string) string {
+		m, err := filepath.Glob(filepath.Join(dir, "snapshots", "*", file))
+		if err != nil || len(m) == 0 {
+			t.Fatal("no snapshot", err)
+		}
+		return m[len(m)-1]
+	}
+	cases := []struct {
+		name   string
+		cfg    Config
+		damage func(t *testing.T, dir string)
+		want   error
+		names  string // the file the error must name
+	}{
+		{"of another cluster", Config{ClusterID: "c2"}, func(*testing.T, string) {}, ErrWrongCluster, ""},
+		{"of a newer version", Config{}, func(t *testing.T, dir string) {
+			write(t, filepath.Join(dir, "meta.json"), []byte(`{"format":2,"clusterID":"c1","serverID":"x","more":true}`))
+		}, ErrNewerVersion, "meta.json"},
+		{"with a broken identity", Config{}, func(t *testing.T, dir string) {
+			write(t, filepath.Join(dir, "meta.json"), []byte(`{"format":1,`))
+		}, ErrCorrupt, "meta.json"},
+		{"without its identity", Config{}, func(t *testing.T, dir string) { remove(t, filepath.Join(dir, "meta.json")) }, ErrCorrupt, "meta.json"},
+		{"without its log", Config{}, func(t *testing.T, dir string) { remove(t, filepath.Join(dir, "raft.db")) }, ErrCorrupt, "raft.db"},
+		{"with an empty log", Config{}, func(t *testing.T, dir string) { write(t, filepath.Join(dir, "raft.db"), nil) }, ErrCorrupt, "raft.db"},
+		{"with a truncated log", Config{}, func(t *testing.T, dir string) { truncate(t, filepath.Join(dir, "raft.db")) }, ErrCorrupt, "raft.db"},
+		{"with a flipped byte in a log entry", Config{}, func(t *testing.T, dir string) {
+			flipAt(t, filepath.Join(dir, "raft.db"), []byte("/k/5"))
+		}, ErrCorrupt, "raft.db"},
+		{"with a flipped byte in a snapshot", Config{}, func(t *testing.T, dir string) {
+			flipAt(t, newest(dir, "state.bin"), []byte("vvvvvvvv"))
+		}, ErrCorrupt, "state.bin"},
+		{"with a truncated snapshot", Config{}, func(t *testing.T, dir string) { truncate(t, newest(dir, "state.bin")) }, ErrCorrupt, "state.bin"},
+		{"with a truncated snapshot description", Config{}, func(t *testing.T, dir string) { truncate(t, newest(dir, "meta.json")) }, ErrCorrupt, "meta.json"},
+		{"with a snapshot of a newer version", Config{}, func(t *testing.T, dir string) {
+			b := read(t, newest(dir, "state.bin"))
+			b[len(snapshotMagic)] = 9
+			write(t, newest(dir, "state.bin"), b)
+		}, ErrNewerVersion, "state.bin"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			want := filled(t, dir)
+			saved := t.TempDir()
+			if err := os.CopyFS(filepath.Join(saved, "d"), os.DirFS(dir)); err != nil {
+				t.Fatal(err)
+			}
+			c.damage(t, dir)
+			before := describe(t, dir)
+			c.cfg.Dir = dir
+			s, err := Open(c.cfg)
+			if err == nil {
+				s.Close()
+				t.Fatal("opened")
+			}
+			if !errors.Is(err, c.want) || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), c.names) {
+				t.Fatalf("error is %q", err)
+			}
+			t.Log(err)
+			if after := describe(t, dir); after != before {
+				t.Fatalf("files were changed:\n%s\n%s", before, after)
+			}
+			// The backup still opens with everything.
+			r := open(t, Config{Dir: filepath.Join(saved, "d")})
+			if r.View().Hash() != want {
+				t.Fatal("the backup differs")
+			}
+		})
+	}
+}
+
+// TestNoFlippedByteGoesUnnoticed flips bytes all over the log file: the store
+// opens with exactly what it held, or not at all.
+func TestNoFlippedByteGoesUnnoticed(t *testing.T) {
+	base := t.TempDir()
+	want := filled(t, base)
+	size := len(read(t, filepath.Join(base, "raft.db")))
+	refused := 0
+	for at := 5; at < size; at += size/60 + 1 {
+		dir := filepath.Join(t.TempDir(), "d")
+		if err := os.CopyFS(dir, os.DirFS(base)); err != nil {
+			t.Fatal(err)
+		}
+		b := read(t, filepath.Join(dir, "raft.db"))
+		b[at] ^= 0x40
+		write(t, filepath.Join(dir, "raft.db"), b)
+		s, err := Open(Config{Dir: dir})
+		if err != nil {
+			refused++
+			continue
+		}
+		if got := s.View().Hash(); got != want {
+			t.Errorf("byte %d flipped: opened with hash %x, want %x", at, got, want)
+		}
+		s.Close()
+	}
+	t.Logf("%d refused", refused)
+}
+
+func TestALockedDirectoryIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	open(t, Config{Dir: dir})
+	if _, err := Open(Config{Dir: dir}); !errors.Is(err, ErrLocked) {
+		t.Fatal(err)
+	}
+}
+
+func TestAFirstStartThatDiedIsStartedOver(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, Config{Dir: dir})
+	id := s.ServerID()
+	s.Close()
+	remove(t, filepath.Join(dir, "meta.json"))
+	if s := open(t, Config{Dir: dir}); s.ServerID() == id {
+		t.Fatal("kept an identity that was never made")
+	}
+}
+
+func TestAnUnfinishedSnapshotIsDropped(t *testing.T) {
+	dir := t.TempDir()
+	want := filled(t, dir)
+	tmp := filepath.Join(dir, "snapshots", "9-99-1.tmp")
+	if err := os.Mkdir(tmp, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(tmp, "state.bin"), []byte("half"))
+	if s := open(t, Config{Dir: dir}); s.View().Hash() != want {
+		t.Fatal("differs")
+	}
+	if _, err := os.Stat(tmp); !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+}
+
+// smallDisk mounts a file system of the given size and unmounts it in the end.
+func smallDisk(t *testing.T, size string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+func TestAFullDiskRefusesWritesUntilThereIsSpace(t *testing.T) {
+	disk := smallDisk(t, "4m")
+	s := open(t, Config{Dir: filepath.Join(disk, "d")})
+	rev := put(t, s, "/a", "first")
+	ballast := filepath.Join(disk, "ballast")
+	fillDisk(t, ballast)
+	var err error
+	for i := 0; err == nil && i < 100; i++ {
+		_, err = s.Txn(t.Context(), Txn{Success: []Op{{Type: OpPut, Key: "/big", Value: make([]byte, 64<<10)}}})
+		if err == nil {
+			rev = s.View().Revision()
+		}
+	}
+	if !errors.Is(err, ErrDiskFull) {
+		t.Fatalf("a write to a full disk gave %v", err)
+	}
+	start := time.Now()
+	if _, err := s.Txn(t.Context(), Txn{Success: []Op{{Type: OpPut, Key: "/b", Value: make([]byte, 64<<10)}}}); !errors.Is(err, ErrDiskFull) {
+		t.Fatalf("the next write gave %v after %v", err, time.Since(start))
+	}
+	if !errors.Is(s.Err(), ErrDiskFull) {
+		t.Fatal(s.Err())
+	}
+	if v, err := s.Barrier(t.Context()); err != nil || v.Revision() != rev || string(v.Get("/a").Value) != "first" {
+		t.Fatal("reads must go on", err)
+	}
+	remove(t, ballast)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for {
+		_, err := s.Txn(ctx, Txn{Success: []Op{{Type: OpPut, Key: "/c", Value: []byte("after")}}})
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("writes were not taken again: %v", err)
+		}
+		<-time.After(20 * time.Millisecond)
+	}
+	t.Logf("writes were taken again after %v", time.Since(start))
+	want := s.View().Hash()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s := open(t, Config{Dir: filepath.Join(disk, "d")}); s.View().Hash() != want {
+		t.Fatal("something was lost")
+	}
+}
+
+// brokenLog fails every write while broken is set.
+type brokenLog struct {
+	logFile
+	broken *atomic.Pointer[error]
+	tried  *atomic.Int64 // writes that failed
+}
+
+func (b brokenLog) fail() error {
+	if err := b.broken.Load(); err != nil {
+		b.tried.Add(1)
+		return *err
+	}
+	return nil
+}
+
+func (b brokenLog) StoreLogs(logs []*raft.Log) error {
+	if err := b.fail(); err != nil {
+		return err
+	}
+	return b.logFile.StoreLogs(logs)
+}
+
+func (b brokenLog) Set(k, v []byte) error {
+	if err := b.fail(); err != nil {
+		return err
+	}
+	return b.logFile.Set(k, v)
+}
+
+// breakable opens a store whose log fails when told to.
+func breakable(t *testing.T) (s *Store, fail func(error), tried *atomic.Int64) {
+	b := brokenLog{broken: new(atomic.Pointer[error]), tried: new(atomic.Int64)}
+	s = open(t, Config{Dir: t.TempDir(), wrapLog: func(l logFile) logFile { b.logFile = l; return b }})
+	return s, func(err error) {
+		if err == nil {
+			b.broken.Store(nil)
+		} else {
+			b.broken.Store(&err)
+		}
+	}, b.tried
+}
+
+func TestAStoreOutlivesALogThatTakesNothing(t *testing.T) {
+	for cause, want := range map[error]error{syscall.ENOSPC: ErrDiskFull, syscall.EROFS: ErrDiskReadOnly, syscall.EIO: ErrDisk} {
+		s, fail, tried := breakable(t)
+		put(t, s, "/a", "1")
+		fail(cause)
+		if _, err := s.Txn(t.Context(), Txn{Success: []Op{{Type: OpPut, Key: "/b"}}}); !errors.Is(err, want) {
+			t.Fatalf("%v gave %v", cause, err)
+		}
+		// Raft stands for election and cannot store its term, again and again.
+		eventually(t, func() bool { return tried.Load() >= 4 })
+		if !errors.Is(s.Err(), want) || s.View().Get("/a") == nil {
+			t.Fatal(s.Err())
+		}
+		fail(nil)
+		eventually(t, func() bool { return s.Err() == nil })
+		put(t, s, "/b", "2")
+	}
+}
+
+func TestAStoreClosesWhileItsLogTakesNothing(t *testing.T) {
+	s, fail, tried := breakable(t)
+	fail(syscall.ENOSPC)
+	if _, err := s.Txn(t.Context(), Txn{Success: []Op{{Type: OpPut, Key: "/b"}}}); !errors.Is(err, ErrDiskFull) {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return tried.Load() >= 3 })
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Txn(t.Context(), Txn{Success: []Op{{Type: OpPut, Key: "/b"}}}); !errors.Is(err, ErrClosed) && !errors.Is(err, ErrDiskFull) {
+		t.Fatal(err)
+	}
+}
+
+// eventually waits for something that other goroutines bring about.
+func eventually(t *testing.T, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatal("did not come about within 20 s")
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}
+
+func TestAFullOrReadOnlyDiskIsNamedAtStart(t *testing.T) {
+	disk := smallDisk(t, "1m")
+	fillDisk(t, filepath.Join(disk, "ballast"))
+	if s, err := Open(Config{Dir: filepath.Join(disk, "d")}); !errors.Is(err, ErrDiskFull) {
+		if err == nil {
+			s.Close()
+		}
+		t.Fatal(err)
+	}
+	ro := smallDisk(t, "4m")
+	dir := filepath.Join(ro, "d")
+	open(t, Config{Dir: dir}).Close()
+	if err := syscall.Mount("", ro, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(Config{Dir: dir}); !errors.Is(err, ErrDiskReadOnly) {
+		t.Fatal(err)
+	}
+}
+
+// fillDisk takes all the space there is.
+func fillDisk(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, n := range []int{64 << 10, 4 << 10} {
+		b := bytes.Repeat([]byte{1}, n)
+		for err == nil {
+			_, err = f.Write(b)
+		}
+		if !errors.Is(err, syscall.ENOSPC) {
+			t.Fatal(err)
+		}
+		err = nil
+	}
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func write(t *testing.T, path string, b []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func remove(t *testing.T, path string) {
+	t.Helper()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func truncate(t *testing.T, path string) {
+	t.Helper()
+	b := read(t, path)
+	write(t, path, b[:len(b)/2])
+}
+
+// flipAt flips a bit of the last place where mark is found.
+func flipAt(t *testing.T, path string, mark []byte) {
+	t.Helper()
+	b := read(t, path)
+	at := bytes.LastIndex(b, mark)
+	if at < 0 {
+		t.Fatalf("%q is not in %s", mark, path)
+	}
+	b[at+len(mark)-1] ^= 1
+	write(t, path, b)
+}
+
+// describe describes every file of a directory but the lock.
+func describe(t *testing.T, dir string) string {
+	t.Helper()
+	files := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		if err == nil && !e.IsDir() && e.Name() != "lock" {
+			files[path] = fmt.Sprintf("%x", len(read(t, path))) + fmt.Sprint(bytes.Count(read(t, path), []byte{0}))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := json.MarshalIndent(files, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}

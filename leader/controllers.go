@@ -4,6 +4,7 @@ import (
 	"github.com/balsahq/balsa/leader/clusterrole"
 	"github.com/balsahq/balsa/leader/deployment"
 	"github.com/balsahq/balsa/leader/endpoints"
+	"github.com/balsahq/balsa/leader/garbage"
 	"github.com/balsahq/balsa/leader/namespace"
 	"github.com/balsahq/balsa/leader/nodes"
 	"github.com/balsahq/balsa/leader/replicaset"
@@ -129,6 +130,12 @@ var controllers = []row{
 		watches: []string{"namespaces", "pods"},
 		writes:  []part{{"namespaces/status", ""}, {"namespaces/finalize", ""}, {"everything", "in ending namespaces"}},
 		build:   plain(namespace.New),
+	},
+	{
+		name: "generic-garbage-collector", workers: 10,
+		watches: []string{"the metadata of everything"},
+		writes:  []part{{"everything", "owner references that lead nowhere, and objects without an owner left"}},
+		build:   plain(garbage.New),
 	},
 	{
 		name: "tokens-controller", user: userManager, workers: 2,

@@ -1,0 +1,19 @@
+// Package garbage deletes objects whose owners are gone, and carries out the foreground and orphan ways of deleting.
+//
+// It watches the metadata of every kind that can be listed, watched and deleted, custom ones included, and writes only
+// metadata: it deletes dependents, removes owner references that lead nowhere, and removes the finalizers orphan and
+// foregroundDeletion when their work is done. It never touches a spec or a status, and never deletes an object that has
+// an owner left.
+//
+//	discovery ──▶ sources: one watch a kind ──▶ graph (who owns whom) ──▶ queue of UIDs ──▶ decide (pure) ──▶ API
+//	                 ▲                                                                         │
+//	                 └──── a CustomResourceDefinition or APIService changed ◀── graph          └─ owner not in the graph:
+//	                                                                                              ask the API before believing it
+//
+// The graph holds what it needs of each object, a hundred bytes or so, and is the only copy: kinds that no other
+// controller watches have no informer cache. That an owner exists is believed from the graph, because its deletion will be
+// seen; that it is gone is always asked of the API, or was seen as a deletion of that very UID.
+//
+// Goroutines: the workers of one work loop, one reflector a kind, and one goroutine that starts and stops them. The graph
+// has one lock, held for the time of a lookup or an update and never during a request.
+package garbage

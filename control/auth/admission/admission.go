@@ -46,8 +46,6 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/admission/security/podsecurity"
 	"k8s.io/kubernetes/plugin/pkg/admission/serviceaccount"
 	"k8s.io/kubernetes/plugin/pkg/admission/storage/persistentvolume/resize"
-	"k8s.io/kubernetes/plugin/pkg/admission/storage/storageclass/setdefault"
-	"k8s.io/kubernetes/plugin/pkg/admission/storage/storageobjectinuseprotection"
 
 	"github.com/balsahq/balsa/control/auth/live"
 )
@@ -81,8 +79,8 @@ func (c Config) Validate() error {
 // order is the chain; see the package doc.
 var order = []string{
 	lifecycle.PluginName, limitranger.PluginName, serviceaccount.PluginName, noderestriction.PluginName, nodetaint.PluginName,
-	podsecurity.PluginName, priority.PluginName, defaulttolerationseconds.PluginName, setdefault.PluginName,
-	storageobjectinuseprotection.PluginName, resize.PluginName, runtimeclass.PluginName, approval.PluginName, signing.PluginName,
+	podsecurity.PluginName, priority.PluginName, defaulttolerationseconds.PluginName, defaultClassName,
+	protectName, resize.PluginName, runtimeclass.PluginName, approval.PluginName, signing.PluginName,
 	ctbattest.PluginName, subjectrestriction.PluginName, defaultingressclass.PluginName, podtopologylabels.PluginName,
 	podresize.PluginName, mutatingpolicy.PluginName, mutatingwebhook.PluginName, validatingpolicy.PluginName,
 	validatingwebhook.PluginName, resourcequota.PluginName,
@@ -122,7 +120,7 @@ func (b *builder) build() (admission.Interface, error) {
 	plugins := admission.NewPlugins()
 	for _, register := range []func(*admission.Plugins){
 		lifecycle.Register, limitranger.Register, serviceaccount.Register, noderestriction.Register, nodetaint.Register, podsecurity.Register,
-		priority.Register, defaulttolerationseconds.Register, setdefault.Register, storageobjectinuseprotection.Register, resize.Register,
+		priority.Register, defaulttolerationseconds.Register, registerDefaultClass, registerProtect, resize.Register,
 		runtimeclass.Register, approval.Register, signing.Register, ctbattest.Register, subjectrestriction.Register,
 		defaultingressclass.Register, podtopologylabels.Register, podresize.Register, resourcequota.Register,
 	} {
@@ -157,6 +155,7 @@ func (b *builder) services() serviceResolver {
 	return serviceResolver{corelisters.NewServiceLister(b.cfg.Live.Fresh(schema.GroupResource{Resource: "services"}))}
 }
 
+// ResolveEndpoint implements webhook.ServiceResolver.
 func (s serviceResolver) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
 	return proxy.ResolveCluster(s.lister, namespace, name, port)
 }
@@ -165,13 +164,22 @@ func (s serviceResolver) ResolveEndpoint(namespace, name string, port int32) (*u
 // would have to run from the start.
 type served func(schema.GroupVersionResource) bool
 
+// ResourceEnabled implements storage.APIResourceConfigSource.
 func (s served) ResourceEnabled(gvr schema.GroupVersionResource) bool {
 	return gvr.Group != "resource.k8s.io" && (s == nil || s(gvr))
 }
 
+// ResourceExplicitlyEnabled implements storage.APIResourceConfigSource.
+func (s served) ResourceExplicitlyEnabled(schema.GroupVersionResource) bool { return false }
+
+// VersionExplicitlyEnabled implements storage.APIResourceConfigSource.
+func (s served) VersionExplicitlyEnabled(schema.GroupVersion) bool { return false }
+
+// AnyResourceForGroupEnabled implements storage.APIResourceConfigSource.
 func (s served) AnyResourceForGroupEnabled(group string) bool { return group != "resource.k8s.io" }
 
 // noConfig gives every plugin its defaults.
 type noConfig struct{}
 
+// ConfigFor implements admission.ConfigProvider.
 func (noConfig) ConfigFor(string) (io.Reader, error) { return nil, nil }

@@ -1,0 +1,49 @@
+package admission
+
+import (
+	"context"
+	"io"
+	"slices"
+
+	"k8s.io/apiserver/pkg/admission"
+	api "k8s.io/kubernetes/pkg/apis/core"
+)
+
+// StorageObjectInUseProtection puts the finalizers on new claims and volumes that keep them while a pod or a claim uses
+// them (KEP-498). It is upstream's plugin of that name; that one drags the volume plugins along.
+const protectName = "StorageObjectInUseProtection"
+
+// The finalizers' names are part of the API.
+const (
+	claimFinalizer  = "kubernetes.io/pvc-protection"
+	volumeFinalizer = "kubernetes.io/pv-protection"
+)
+
+type protect struct{ *admission.Handler }
+
+func registerProtect(plugins *admission.Plugins) {
+	plugins.Register(protectName, func(io.Reader) (admission.Interface, error) {
+		return protect{admission.NewHandler(admission.Create)}, nil
+	})
+}
+
+// Admit implements admission.MutationInterface.
+func (protect) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if a.GetSubresource() != "" {
+		return nil
+	}
+	switch o := a.GetObject().(type) {
+	case *api.PersistentVolumeClaim:
+		o.Finalizers = with(o.Finalizers, claimFinalizer)
+	case *api.PersistentVolume:
+		o.Finalizers = with(o.Finalizers, volumeFinalizer)
+	}
+	return nil
+}
+
+func with(in []string, s string) []string {
+	if slices.Contains(in, s) {
+		return in
+	}
+	return append(in, s)
+}

@@ -1,0 +1,182 @@
+package rest
+
+import (
+	"errors"
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"net"
+	"strconv"
+
+	api "k8s.io/kubernetes/pkg/apis/core"
+)
+
+// PortRange is a range of ports, both ends included.
+type PortRange struct{ First, Last int }
+
+func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
+
+// The texts of upstream's allocators; people and tests look for them.
+var (
+	errFull          = errors.New("range is full")
+	errIPTaken       = errors.New("provided IP is already allocated")
+	errPortTaken     = errors.New("provided port is already allocated")
+	errPortForbidden = "provided port is not in the valid range. The range of valid ports is %s"
+	errIPForbidden   = "the provided IP (%v) is not in the valid range. The range of valid IPs is %s"
+)
+
+// randomTries: how often a random place is tried before the range is searched in order.
+const randomTries = 32
+
+// chooser finds free addresses and ports. It holds no state: what is taken is what the newest state of the store says
+// is claimed, and what this very request has chosen already.
+type chooser struct {
+	cidr  *net.IPNet
+	ports PortRange
+	taken func(key string) bool
+	mine  map[string]bool
+}
+
+func (c *chooser) free(key string) bool { return !c.mine[key] && !c.taken(key) }
+
+func (c *chooser) family() api.IPFamily {
+	if c.cidr.IP.To4() != nil {
+		return api.IPv4Protocol
+	}
+	return api.IPv6Protocol
+}
+
+// size of the range without network and, for IPv4, broadcast address; capped for IPv6.
+func (c *chooser) size() int64 {
+	ones, bits := c.cidr.Mask.Size()
+	n := int64(1) << min(bits-ones, 20)
+	if bits == 32 {
+		return n - 2
+	}
+	return n - 1
+}
+
+func (c *chooser) at(i int64) string {
+	base := new(big.Int).SetBytes(c.cidr.IP.Mask(c.cidr.Mask))
+	base.Add(base, big.NewInt(1+i))
+	b := base.Bytes()
+	size := net.IPv6len
+	if c.cidr.IP.To4() != nil {
+		size = net.IPv4len
+	}
+	ip := make(net.IP, size)
+	copy(ip[size-len(b):], b)
+	return ip.String()
+}
+
+// band is where dynamic allocation starts: the lower part is left to those who ask for an address by name
+// (kubernetes: KEP-3070).
+func (c *chooser) band() int64 {
+	n := c.size()
+	if n < 16 {
+		return 0
+	}
+	return max(16, min(n/16, 256))
+}
+
+// nextIP returns a free address, at random from the upper band, else from the lower.
+func (c *chooser) nextIP() (string, error) {
+	n, band := c.size(), c.band()
+	if band >= n {
+		band = 0
+	}
+	for range randomTries {
+		if ip := c.at(band + rand.Int64N(n-band)); c.free(ipClaims + ip) {
+			return c.takeIP(ip), nil
+		}
+	}
+	start := rand.Int64N(n - band)
+	for i := range n - band {
+		if ip := c.at(band + (start+i)%(n-band)); c.free(ipClaims + ip) {
+			return c.takeIP(ip), nil
+		}
+	}
+	for i := range band {
+		if ip := c.at(i); c.free(ipClaims + ip) {
+			return c.takeIP(ip), nil
+		}
+	}
+	return "", errFull
+}
+
+func (c *chooser) takeIP(ip string) string {
+	c.mine[ipClaims+ip] = true
+	return ip
+}
+
+// askIP checks an address asked for by name.
+func (c *chooser) askIP(ip string) error {
+	p := net.ParseIP(ip)
+	if p == nil || !c.cidr.Contains(p) || !c.usable(p) {
+		return fmt.Errorf(errIPForbidden, ip, c.cidr)
+	}
+	if !c.free(ipClaims + p.String()) {
+		return errIPTaken
+	}
+	c.takeIP(p.String())
+	return nil
+}
+
+// usable: neither the network's own nor, for IPv4, its broadcast address.
+func (c *chooser) usable(ip net.IP) bool {
+	base := c.cidr.IP.Mask(c.cidr.Mask)
+	if ip.Equal(base) {
+		return false
+	}
+	if v4 := ip.To4(); v4 != nil {
+		b := base.To4()
+		mask := net.IP(c.cidr.Mask).To4()
+		last := true
+		for i := range v4 {
+			last = last && v4[i] == b[i]|^mask[i]
+		}
+		return !last
+	}
+	return true
+}
+
+func portKey(p int) string { return portClaims + strconv.Itoa(p) }
+
+// nextPort returns a free port, leaving the lower band of the range to those who ask by number (KEP-3668).
+func (c *chooser) nextPort() (int, error) {
+	n := c.ports.Last - c.ports.First + 1
+	band := 0
+	if n >= 32 {
+		band = max(16, min(n/32, 128))
+	}
+	if band >= n {
+		band = 0
+	}
+	for range randomTries {
+		if p := c.ports.First + band + rand.IntN(n-band); c.free(portKey(p)) {
+			c.mine[portKey(p)] = true
+			return p, nil
+		}
+	}
+	start := rand.IntN(n - band)
+	for i := range n {
+		p := c.ports.First + (band+start+i)%n
+		if c.free(portKey(p)) {
+			c.mine[portKey(p)] = true
+			return p, nil
+		}
+	}
+	return 0, errFull
+}
+
+// askPort checks a port asked for by number.
+func (c *chooser) askPort(p int) error {
+	if p < c.ports.First || p > c.ports.Last {
+		return fmt.Errorf(errPortForbidden, c.ports)
+	}
+	if !c.free(portKey(p)) {
+		return errPortTaken
+	}
+	c.mine[portKey(p)] = true
+	return nil
+}

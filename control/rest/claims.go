@@ -1,0 +1,177 @@
+package rest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	apistorage "k8s.io/apiserver/pkg/storage"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	apiservice "k8s.io/kubernetes/pkg/api/service"
+	api "k8s.io/kubernetes/pkg/apis/core"
+
+	"github.com/balsahq/balsa/control/storage"
+	"github.com/balsahq/balsa/raftstore"
+)
+
+// Where a claim is recorded. The value is "namespace/name" of the Service that has it.
+const (
+	ipClaims   = "/balsa/clusterips/"
+	portClaims = "/balsa/nodeports/"
+)
+
+// claimsOf returns the keys of what a Service holds: its cluster IPs, its node ports, its health check port. This is
+// the whole relation between a Service and its claims; everything else follows from it.
+func claimsOf(s *api.Service) []string {
+	var keys []string
+	if s == nil {
+		return nil
+	}
+	if s.Spec.Type != api.ServiceTypeExternalName {
+		for _, ip := range s.Spec.ClusterIPs {
+			if ip != "" && ip != api.ClusterIPNone {
+				keys = append(keys, ipClaims+canonical(ip))
+			}
+		}
+	}
+	for i := range s.Spec.Ports {
+		if p := s.Spec.Ports[i].NodePort; p != 0 {
+			keys = append(keys, portClaims+strconv.Itoa(int(p)))
+		}
+	}
+	if apiservice.NeedsHealthCheck(s) && s.Spec.HealthCheckNodePort != 0 {
+		keys = append(keys, portClaims+strconv.Itoa(int(s.Spec.HealthCheckNodePort)))
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+func canonical(ip string) string {
+	if p := net.ParseIP(ip); p != nil {
+		return p.String()
+	}
+	return ip
+}
+
+// claiming is the storage of Services with their claims in the same Txn.
+type claiming struct {
+	apistorage.Interface
+	addressKey func(ip string) string // where the IPAddress object of an address is; nil: none is kept
+}
+
+// Create claims what obj holds, or fails with storage.ErrExtraCompare when somebody else has any of it.
+func (c *claiming) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
+	extras, err := c.extras(nil, obj)
+	if err != nil {
+		return err
+	}
+	return c.Interface.Create(storage.WithExtras(ctx, extras), key, obj, out, ttl)
+}
+
+// Delete releases what the deleted object holds.
+func (c *claiming) Delete(ctx context.Context, key string, out runtime.Object, pre *apistorage.Preconditions,
+	validate apistorage.ValidateObjectFunc, cached runtime.Object, opts apistorage.DeleteOptions,
+) error {
+	var extras storage.Extras
+	releasing := func(ctx context.Context, obj runtime.Object) error {
+		if err := validate(ctx, obj); err != nil {
+			return err
+		}
+		e, err := c.extras(obj, nil)
+		if err == nil {
+			extras = *e
+		}
+		return err
+	}
+	return c.Interface.Delete(storage.WithExtras(ctx, &extras), key, out, pre, releasing, cached, opts)
+}
+
+// GuaranteedUpdate claims and releases the difference between what was held and what is.
+func (c *claiming) GuaranteedUpdate(ctx context.Context, key string, dest runtime.Object, ignoreNotFound bool, pre *apistorage.Preconditions,
+	update apistorage.UpdateFunc, cached runtime.Object,
+) error {
+	var extras storage.Extras
+	claimed := func(in runtime.Object, meta apistorage.ResponseMeta) (runtime.Object, *uint64, error) {
+		before := in.DeepCopyObject() // update may work on in itself
+		out, ttl, err := update(in, meta)
+		if err != nil {
+			return nil, nil, err
+		}
+		e, err := c.extras(before, out)
+		if err != nil {
+			return nil, nil, err
+		}
+		extras = *e
+		return out, ttl, nil
+	}
+	return c.Interface.GuaranteedUpdate(storage.WithExtras(ctx, &extras), key, dest, ignoreNotFound, pre, claimed, cached)
+}
+
+// extras is what must be in the Txn that turns before into after; either may be nil.
+func (c *claiming) extras(before, after runtime.Object) (*storage.Extras, error) {
+	old, _ := before.(*api.Service)
+	svc, _ := after.(*api.Service)
+	had, has := claimsOf(old), claimsOf(svc)
+	e := &storage.Extras{}
+	for _, key := range had {
+		if !slices.Contains(has, key) {
+			e.Ops = append(e.Ops, raftstore.Op{Type: raftstore.OpDelete, Key: key})
+			if obj := c.addressOf(key); obj != "" {
+				e.Ops = append(e.Ops, raftstore.Op{Type: raftstore.OpDelete, Key: obj})
+			}
+		}
+	}
+	for _, key := range has {
+		if slices.Contains(had, key) {
+			continue
+		}
+		e.Compares = append(e.Compares, raftstore.CreateRevisionIs(key, 0))
+		e.Ops = append(e.Ops, raftstore.Op{Type: raftstore.OpPut, Key: key, Value: []byte(svc.Namespace + "/" + svc.Name)})
+		if obj := c.addressOf(key); obj != "" {
+			data, err := encodeAddress(key[len(ipClaims):], svc)
+			if err != nil {
+				return nil, err
+			}
+			e.Compares = append(e.Compares, raftstore.CreateRevisionIs(obj, 0))
+			e.Ops = append(e.Ops, raftstore.Op{Type: raftstore.OpPut, Key: obj, Value: data})
+		}
+	}
+	return e, nil
+}
+
+func (c *claiming) addressOf(claim string) string {
+	if c.addressKey == nil || len(claim) <= len(ipClaims) || claim[:len(ipClaims)] != ipClaims {
+		return ""
+	}
+	return c.addressKey(claim[len(ipClaims):])
+}
+
+// addressEncoder writes networking.k8s.io/v1 in the storage's wire format.
+var addressEncoder = legacyscheme.Codecs.EncoderForVersion(
+	protobuf.NewSerializer(legacyscheme.Scheme, legacyscheme.Scheme), networkingv1.SchemeGroupVersion)
+
+// encodeAddress makes the IPAddress object by which the API shows a claimed address.
+func encodeAddress(ip string, svc *api.Service) ([]byte, error) {
+	family := string(api.IPv4Protocol)
+	if p := net.ParseIP(ip); p != nil && p.To4() == nil {
+		family = string(api.IPv6Protocol)
+	}
+	data, err := runtime.Encode(addressEncoder, &networkingv1.IPAddress{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: ip, UID: uuid.NewUUID(), CreationTimestamp: metav1.Now(), Generation: 1,
+			Labels: map[string]string{networkingv1.LabelIPAddressFamily: family, networkingv1.LabelManagedBy: "ipallocator.k8s.io"},
+		},
+		Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: svc.Namespace, Name: svc.Name}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("rest: encode IPAddress %s: %w", ip, err)
+	}
+	return data, nil
+}

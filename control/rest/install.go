@@ -1,0 +1,151 @@
+package rest
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/kubernetes/pkg/registry/authentication/selfsubjectreview"
+	"k8s.io/kubernetes/pkg/registry/authentication/tokenreview"
+	"k8s.io/kubernetes/pkg/registry/authorization/localsubjectaccessreview"
+	"k8s.io/kubernetes/pkg/registry/authorization/selfsubjectaccessreview"
+	"k8s.io/kubernetes/pkg/registry/authorization/selfsubjectrulesreview"
+	"k8s.io/kubernetes/pkg/registry/authorization/subjectaccessreview"
+	coreservice "k8s.io/kubernetes/pkg/registry/core/service"
+	"k8s.io/kubernetes/pkg/serviceaccount"
+
+	"github.com/balsahq/balsa/raftstore"
+)
+
+// Table is the table of kinds, as far as it concerns this package (kinds.Set is one).
+type Table interface {
+	// Store returns a kind's registry, nil when the kind is not served.
+	Store(group, resource string) *genericregistry.Store
+	// View returns the registry of a subresource, nil when there is none.
+	View(group, resource, name string) *genericregistry.Store
+	// Add enters or replaces an endpoint; path is "resource" or "resource/subresource".
+	Add(gv schema.GroupVersion, path string, storage rest.Storage)
+}
+
+// Config names what the endpoints need.
+type Config struct {
+	Table Table
+	// Store is where Services' addresses are claimed.
+	Store *raftstore.Store
+	// ServiceCIDR holds Services' cluster IPs (IPv4 or IPv6; one family). NodePorts defaults to 30000-32767.
+	ServiceCIDR *net.IPNet
+	NodePorts   PortRange
+
+	Authorizer   authorizer.Authorizer
+	RuleResolver authorizer.RuleResolver
+	// Tokens verifies bearer tokens for TokenReview; Issue makes them for serviceaccounts/token.
+	Tokens    authenticator.Token
+	Issue     serviceaccount.TokenGenerator
+	Audiences authenticator.Audiences
+
+	// ClusterCA verifies kubelets; KubeletClient is the certificate shown to them.
+	ClusterCA     *x509.CertPool
+	KubeletClient func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
+	// Dial reaches nodes and pods; default net.Dialer. It lets servers of other hosts tunnel.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Health lists the components of this process for componentstatuses; may be nil.
+	Health map[string]func(context.Context) error
+}
+
+// Validate reports every fault at once.
+func (c Config) Validate() error {
+	var errs []error
+	for name, missing := range map[string]bool{
+		"Table": c.Table == nil, "Store": c.Store == nil, "ServiceCIDR": c.ServiceCIDR == nil, "Authorizer": c.Authorizer == nil,
+		"RuleResolver": c.RuleResolver == nil, "Tokens": c.Tokens == nil, "Issue": c.Issue == nil, "ClusterCA": c.ClusterCA == nil,
+		"KubeletClient": c.KubeletClient == nil,
+	} {
+		if missing {
+			errs = append(errs, fmt.Errorf("rest: Config.%s must be set", name))
+		}
+	}
+	if c.NodePorts != (PortRange{}) && (c.NodePorts.First < 1 || c.NodePorts.Last > 65535 || c.NodePorts.First > c.NodePorts.Last) {
+		errs = append(errs, fmt.Errorf("rest: NodePorts %v is no range of ports", c.NodePorts))
+	}
+	return errors.Join(errs...)
+}
+
+var (
+	coreV1  = schema.GroupVersion{Version: "v1"}
+	appsV1  = schema.GroupVersion{Group: "apps", Version: "v1"}
+	authnV1 = schema.GroupVersion{Group: "authentication.k8s.io", Version: "v1"}
+	authzV1 = schema.GroupVersion{Group: "authorization.k8s.io", Version: "v1"}
+)
+
+// Install enters every endpoint whose kind the table has.
+func Install(cfg Config) error {
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	if cfg.NodePorts == (PortRange{}) {
+		cfg.NodePorts = PortRange{30000, 32767}
+	}
+	nodes := cfg.Table.Store("", "nodes")
+	reach := newReach(nodes, cfg)
+	installPods(cfg, reach)
+	installServices(cfg, reach)
+	installScales(cfg.Table)
+	if nodes != nil {
+		cfg.Table.Add(coreV1, "nodes/proxy", nodeProxy(nodes, reach))
+	}
+	if accounts := cfg.Table.Store("", "serviceaccounts"); accounts != nil {
+		cfg.Table.Add(coreV1, "serviceaccounts/token", newTokens(cfg, accounts))
+	}
+	cfg.Table.Add(coreV1, "componentstatuses", newComponents(cfg.Health))
+	installReviews(cfg)
+	return nil
+}
+
+func installPods(cfg Config, reach *reach) {
+	pods := cfg.Table.Store("", "pods")
+	if pods == nil {
+		return
+	}
+	binding := &Binding{pods: pods}
+	add := func(path string, s rest.Storage) { cfg.Table.Add(coreV1, path, s) }
+	add("pods/binding", binding)
+	add("bindings", &LegacyBinding{binding})
+	add("pods/eviction", newEviction(cfg.Table))
+	add("pods/log", &Log{pods: pods, reach: reach})
+	add("pods/proxy", podProxy(pods, reach))
+	for name, s := range podStreams(pods, reach, cfg.Authorizer) {
+		add("pods/"+name, s)
+	}
+}
+
+func installServices(cfg Config, reach *reach) {
+	services := cfg.Table.Store("", "services")
+	if services == nil {
+		return
+	}
+	s := newServices(cfg, services)
+	cfg.Table.Add(coreV1, "services", s)
+	cfg.Table.Add(coreV1, "services/proxy", &coreservice.ProxyREST{
+		Redirector:     &redirector{services: services, endpoints: cfg.Table.Store("", "endpoints"), pods: cfg.Table.Store("", "pods"), transport: reach.pods},
+		ProxyTransport: reach.pods,
+	})
+}
+
+func installReviews(cfg Config) {
+	tokens := bearertoken.New(cfg.Tokens)
+	cfg.Table.Add(authnV1, "tokenreviews", tokenreview.NewREST(tokens, cfg.Audiences))
+	cfg.Table.Add(authnV1, "selfsubjectreviews", selfsubjectreview.NewREST())
+	cfg.Table.Add(authzV1, "subjectaccessreviews", subjectaccessreview.NewREST(cfg.Authorizer))
+	cfg.Table.Add(authzV1, "selfsubjectaccessreviews", selfsubjectaccessreview.NewREST(cfg.Authorizer))
+	cfg.Table.Add(authzV1, "localsubjectaccessreviews", localsubjectaccessreview.NewREST(cfg.Authorizer))
+	cfg.Table.Add(authzV1, "selfsubjectrulesreviews", selfsubjectrulesreview.NewREST(cfg.RuleResolver))
+}

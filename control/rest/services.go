@@ -1,0 +1,198 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/util/dryrun"
+	api "k8s.io/kubernetes/pkg/apis/core"
+
+	"github.com/balsahq/balsa/control/storage"
+	"github.com/balsahq/balsa/raftstore"
+)
+
+// claimAttempts: how often a Service is written with newly chosen addresses when others were faster.
+const claimAttempts = 8
+
+// Services serves services: the registry, with addresses chosen before and claimed within each write.
+type Services struct {
+	*genericregistry.Store
+	store     *raftstore.Store
+	cidr      *net.IPNet
+	ports     PortRange
+	endpoints *genericregistry.Store
+}
+
+// newServices puts the claims below the registry of Services and its views, and the choosing into its hooks.
+func newServices(cfg Config, services *genericregistry.Store) *Services {
+	s := &Services{Store: services, store: cfg.Store, cidr: cfg.ServiceCIDR, ports: cfg.NodePorts, endpoints: cfg.Table.Store("", "endpoints")}
+	var addressKey func(string) string
+	if addresses := cfg.Table.Store("networking.k8s.io", "ipaddresses"); addresses != nil {
+		addressKey = func(ip string) string {
+			key, err := addresses.KeyFunc(request.NewContext(), ip)
+			if err != nil {
+				return "" // an address is always a valid name
+			}
+			return "/registry" + key
+		}
+	}
+	claims := &claiming{Interface: services.Storage.Storage, addressKey: addressKey}
+	services.Storage.Storage = claims
+	services.Decorator = s.completeRead
+	services.BeginCreate = s.beginCreate
+	services.BeginUpdate = s.beginUpdate
+	services.AfterDelete = s.afterDelete
+	if view := cfg.Table.View("", "services", "status"); view != nil {
+		view.Storage.Storage = claims
+		view.Decorator = s.completeRead
+		view.AfterDelete = s.afterDelete
+	}
+	return s
+}
+
+func (s *Services) chooser() *chooser {
+	view := s.store.View()
+	return &chooser{cidr: s.cidr, ports: s.ports, mine: map[string]bool{}, taken: func(key string) bool { return view.Get(key) != nil }}
+}
+
+func (s *Services) beginCreate(_ context.Context, obj runtime.Object, _ *metav1.CreateOptions) (genericregistry.FinishFunc, error) {
+	svc, ok := obj.(*api.Service)
+	if !ok {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a Service: %T", obj))
+	}
+	pairIPs(svc, nil)
+	if err := allocateCreate(svc, s.chooser()); err != nil {
+		return nil, err
+	}
+	return func(context.Context, bool) {}, nil
+}
+
+func (s *Services) beginUpdate(_ context.Context, obj, oldObj runtime.Object, _ *metav1.UpdateOptions) (genericregistry.FinishFunc, error) {
+	svc, ok := obj.(*api.Service)
+	old, ok2 := oldObj.(*api.Service)
+	if !ok || !ok2 {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a Service: %T", obj))
+	}
+	s.completeRead(old)
+	keepAllocated(svc, old)
+	pairIPs(svc, old)
+	if err := allocateUpdate(svc, old, s.chooser()); err != nil {
+		return nil, err
+	}
+	return func(context.Context, bool) {}, nil
+}
+
+// Create implements rest.Creater: addresses that were chosen here and lost to somebody else are chosen again.
+func (s *Services) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	var err error
+	for range claimAttempts {
+		var out runtime.Object
+		out, err = s.Store.Create(ctx, obj.DeepCopyObject(), validate, options)
+		if !errors.Is(err, storage.ErrExtraCompare) {
+			return out, err
+		}
+	}
+	return nil, apierrors.NewConflict(api.Resource("services"), nameOf(obj), errors.Join(errLost, err))
+}
+
+// Update implements rest.Updater in the same way.
+func (s *Services) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc,
+	update rest.ValidateObjectUpdateFunc, allowCreate bool, options *metav1.UpdateOptions,
+) (runtime.Object, bool, error) {
+	var err error
+	for range claimAttempts {
+		var out runtime.Object
+		var created bool
+		out, created, err = s.Store.Update(ctx, name, info, create, update, allowCreate, options)
+		if !errors.Is(err, storage.ErrExtraCompare) {
+			return out, created, err
+		}
+	}
+	return nil, false, apierrors.NewConflict(api.Resource("services"), name, errors.Join(errLost, err))
+}
+
+func nameOf(obj runtime.Object) string {
+	if svc, ok := obj.(*api.Service); ok {
+		return svc.Name
+	}
+	return ""
+}
+
+// ShortNames implements rest.ShortNamesProvider.
+func (s *Services) ShortNames() []string { return []string{"svc"} }
+
+// Categories implements rest.CategoriesProvider.
+func (s *Services) Categories() []string { return []string{"all"} }
+
+// afterDelete removes the Endpoints of the same name, so that a new Service of this name does not begin with the old
+// one's addresses.
+func (s *Services) afterDelete(obj runtime.Object, options *metav1.DeleteOptions) {
+	svc, ok := obj.(*api.Service)
+	if !ok || s.endpoints == nil || (options != nil && dryrun.IsDryRun(options.DryRun)) {
+		return
+	}
+	ctx := request.WithNamespace(request.NewContext(), svc.Namespace)
+	// Best effort: the endpoints controller does the same a little later.
+	_, _, _ = s.endpoints.Delete(ctx, svc.Name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{})
+}
+
+// completeRead fills what Services written by other means may lack.
+func (s *Services) completeRead(obj runtime.Object) {
+	switch o := obj.(type) {
+	case *api.Service:
+		s.complete(o)
+	case *api.ServiceList:
+		for i := range o.Items {
+			s.complete(&o.Items[i])
+		}
+	}
+}
+
+func (s *Services) complete(svc *api.Service) {
+	if svc.Spec.Type == api.ServiceTypeExternalName {
+		svc.Spec.InternalTrafficPolicy = nil
+		return
+	}
+	if svc.Spec.ClusterIP != "" && len(svc.Spec.ClusterIPs) == 0 {
+		svc.Spec.ClusterIPs = []string{svc.Spec.ClusterIP}
+	}
+	if len(svc.Spec.IPFamilies) > 0 {
+		return
+	}
+	cluster := familyOf(s.cidr.IP.String())
+	policy := api.IPFamilyPolicySingleStack
+	switch {
+	case headless(svc) && len(svc.Spec.Selector) == 0:
+		policy = api.IPFamilyPolicyRequireDualStack
+		svc.Spec.IPFamilies = []api.IPFamily{cluster, other(cluster)}
+	case headless(svc):
+		svc.Spec.IPFamilies = []api.IPFamily{cluster}
+	default:
+		for _, ip := range svc.Spec.ClusterIPs {
+			svc.Spec.IPFamilies = append(svc.Spec.IPFamilies, familyOf(ip))
+		}
+		if len(svc.Spec.IPFamilies) == 2 {
+			policy = api.IPFamilyPolicyRequireDualStack
+		}
+	}
+	if len(svc.Spec.IPFamilies) > 0 {
+		svc.Spec.IPFamilyPolicy = &policy
+	}
+}
+
+// Claimed returns "namespace/name" of the Service that holds an address, "" when nobody does.
+func Claimed(view *raftstore.View, ip string) string {
+	if kv := view.Get(ipClaims + canonical(ip)); kv != nil {
+		return strings.Clone(string(kv.Value))
+	}
+	return ""
+}

@@ -16,7 +16,6 @@ const (
 	StorageClass
 	CSINode
 	Namespace
-	Service
 )
 
 // Action is what happened to it; a set of bits.

@@ -225,21 +225,33 @@ func (w *watcher) sendExisting(kv *raftstore.KeyValue, keep *int) error {
 // follow sends changes and bookmarks until there is an error.
 func (w *watcher) follow(cursor *raftstore.Watcher) error {
 	w.bookmarked = w.rev
-	next := w.nextBookmark()
 	for {
-		wait, cancel := w.wait(next)
+		if err := w.followUntil(w.nextBookmark(), cursor); err != nil {
+			return err
+		}
+		if w.poked.Swap(false) {
+			w.bookmarked = 0 // asked for, even if it says nothing new
+		}
+		if err := w.bookmark(false); err != nil {
+			return err
+		}
+	}
+}
+
+// followUntil sends changes until a bookmark is due or asked for.
+func (w *watcher) followUntil(due time.Time, cursor *raftstore.Watcher) error {
+	wait, cancel := w.wait(due)
+	defer cancel()
+	for {
 		batch, err := cursor.Next(wait)
-		poked := w.poked.Swap(false)
-		w.wake.Store(nil)
-		cancel()
-		if err != nil {
-			if w.ctx.Err() != nil {
-				return nil
-			}
-			if wait.Err() == nil || !errors.Is(err, wait.Err()) {
-				return err
-			}
+		switch {
+		case w.ctx.Err() != nil:
+			return w.ctx.Err()
+		case err == nil:
+		case wait.Err() != nil && errors.Is(err, wait.Err()):
 			w.rev = max(w.rev, cursor.Progress())
+		default:
+			return err
 		}
 		for _, e := range batch.Events {
 			if e.KV.ModRevision <= w.rev {
@@ -250,25 +262,19 @@ func (w *watcher) follow(cursor *raftstore.Watcher) error {
 			}
 		}
 		w.rev = max(w.rev, batch.Revision)
-		if poked {
-			w.bookmarked = 0 // asked for, even if it says nothing new
-		}
-		if !next.IsZero() && (poked || !time.Now().Before(next)) {
-			if err := w.bookmark(false); err != nil {
-				return err
-			}
-			next = w.nextBookmark()
+		if wait.Err() != nil {
+			return w.ctx.Err()
 		}
 	}
 }
 
-// wait returns the context of the next wait for events, which ends when a
-// bookmark is due.
-func (w *watcher) wait(next time.Time) (context.Context, context.CancelFunc) {
-	if next.IsZero() {
+// wait returns the context of waiting for events, which ends when a bookmark is
+// due.
+func (w *watcher) wait(due time.Time) (context.Context, context.CancelFunc) {
+	if due.IsZero() {
 		return w.ctx, func() {}
 	}
-	ctx, cancel := context.WithDeadline(w.ctx, next)
+	ctx, cancel := context.WithDeadline(w.ctx, due)
 	if w.opts.ProgressNotify {
 		w.wake.Store(&cancel)
 		if w.poked.Load() {

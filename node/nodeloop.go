@@ -283,16 +283,21 @@ func (a *Agent) keepLease(ctx context.Context) {
 // when that is not known.
 func (a *Agent) renew(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	leases := a.cfg.Client.CoordinationV1().Leases(v1.NamespaceNodeLease)
+	update := func(ctx context.Context, l *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+		return leases.Update(ctx, l, metav1.UpdateOptions{})
+	}
 	if lease == nil {
 		got, err := leases.Get(ctx, a.cfg.NodeName, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
-			lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: a.cfg.NodeName, Namespace: v1.NamespaceNodeLease}}
+			got = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: a.cfg.NodeName, Namespace: v1.NamespaceNodeLease}}
+			update = func(ctx context.Context, l *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+				return leases.Create(ctx, l, metav1.CreateOptions{})
+			}
 		case err != nil:
 			return nil, err
-		default:
-			lease = got
 		}
+		lease = got
 	}
 	lease = lease.DeepCopy()
 	holder, seconds, now := a.cfg.NodeName, int32(leaseSeconds), metav1.NowMicro()
@@ -300,10 +305,7 @@ func (a *Agent) renew(ctx context.Context, lease *coordinationv1.Lease) (*coordi
 	if n := a.Node(); len(lease.OwnerReferences) == 0 && n.UID != "" {
 		lease.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}}
 	}
-	if lease.ResourceVersion == "" {
-		return leases.Create(ctx, lease, metav1.CreateOptions{})
-	}
-	got, err := leases.Update(ctx, lease, metav1.UpdateOptions{})
+	got, err := update(ctx, lease)
 	if err != nil {
 		return nil, err
 	}

@@ -171,7 +171,9 @@ func (w *worker) opPurge() operation {
 	pod := w.pod
 	return func(ctx context.Context) func() {
 		if err := w.purge(ctx, pod); err != nil {
-			w.a.log.Warn("pod not purged", "pod", podName(pod), "err", err)
+			if ctx.Err() == nil {
+				w.a.log.Warn("pod not purged", "pod", podName(pod), "err", err)
+			}
 			return w.fail(&w.o.PurgeRetry, "FailedPurge", err)
 		}
 		return func() { w.o.Purged = true }

@@ -170,7 +170,7 @@ func (m *machine) pod(name string, edit func(*v1.Pod)) *v1.Pod {
 		Spec: v1.PodSpec{
 			NodeName: "n1", RestartPolicy: v1.RestartPolicyAlways, TerminationGracePeriodSeconds: &grace, DNSPolicy: v1.DNSClusterFirst,
 			SecurityContext: &v1.PodSecurityContext{},
-			Containers:      []v1.Container{sh("main", "echo up; sleep infinity")},
+			Containers:      []v1.Container{sh("main", "echo up; sleep 3600")},
 		},
 		Status: v1.PodStatus{Phase: v1.PodPending},
 	}
@@ -264,4 +264,9 @@ func (m *machine) remains(uid types.UID) []string {
 		}
 	}
 	return out
+}
+
+func readFile(path string) string {
+	b, _ := os.ReadFile(path)
+	return string(b)
 }

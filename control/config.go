@@ -59,8 +59,9 @@ func (c Config) Validate() error {
 	fault(c.Store == nil, "Config.Store must be set")
 	fault(c.PKI == nil, "Config.PKI must be set")
 	fault(!c.AdvertiseAddress.IsValid(), "Config.AdvertiseAddress must be set")
-	fault(c.AdvertiseAddress.IsValid() && (c.AdvertiseAddress.IsUnspecified() || c.AdvertiseAddress.IsMulticast()),
-		"AdvertiseAddress %s cannot be reached by anybody", c.AdvertiseAddress)
+	a := c.AdvertiseAddress.Unmap()
+	fault(a.IsValid() && (a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a.IsLinkLocalUnicast()),
+		"AdvertiseAddress %s cannot be an endpoint: pods and other hosts do not reach it", a)
 	fault(c.AdvertisePort < 0 || c.AdvertisePort > 65535, "AdvertisePort %d is no port", c.AdvertisePort)
 	if c.ServiceCIDR.IsValid() {
 		fault(c.ServiceCIDR != c.ServiceCIDR.Masked(), "ServiceCIDR %s has host bits set; did you mean %s?", c.ServiceCIDR, c.ServiceCIDR.Masked())

@@ -37,6 +37,8 @@ func (s *Server) Client(id Identity) *restclient.Config {
 		Transport: &transport{server: s, id: id},
 		UserAgent: "balsa/" + id.User,
 		QPS:       -1, // handlers in this process need no throttling by their own clients
+		// Warnings are for people; controllers of this process know what they do.
+		WarningHandler: restclient.NoWarnings{},
 		ContentConfig: restclient.ContentConfig{
 			ContentType:        runtime.ContentTypeProtobuf,
 			AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON,

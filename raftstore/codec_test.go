@@ -1,0 +1,263 @@
+package raftstore
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/raft"
+	"pgregory.net/rapid"
+)
+
+var update = flag.Bool("update", false, "write the golden files instead of comparing to them")
+
+// goldenCommands are one entry of every kind and every field.
+var goldenCommands = map[string]command{
+	"txn": {kind: cmdTxn, txn: Txn{
+		Compares: []Compare{
+			{Key: "/a", Target: CompareMod, Result: Equal, Int: 300},
+			{Key: "/b", RangeEnd: "/c", Target: CompareValue, Result: Less, Value: []byte("v")},
+			{Key: "/d", Target: CompareLease, Result: Greater, Int: -1},
+		},
+		Success: []Op{
+			{Type: OpPut, Key: "/a", Value: []byte("value"), Lease: 77, PrevKV: true},
+			{Type: OpPut, Key: "/e", IgnoreValue: true, IgnoreLease: true},
+			{Type: OpDelete, Key: "/f", RangeEnd: "/g", PrevKV: true},
+			{Type: OpTxn, Txn: &Txn{Failure: []Op{{Type: OpPut, Key: "/h"}}}},
+		},
+		Failure: []Op{{Type: OpRange, Key: "/a", RangeEnd: "\x00", Limit: 5, KeysOnly: true, CountOnly: true}},
+	}},
+	"grant":   {kind: cmdLeaseGrant, lease: 1 << 40, ttl: 15000},
+	"revoke":  {kind: cmdLeaseRevoke, lease: 1 << 40},
+	"compact": {kind: cmdCompact, revision: 123456},
+}
+
+func TestTheEntryFormatDoesNotChange(t *testing.T) {
+	for name, c := range goldenCommands {
+		path := filepath.Join("testdata", "entry-"+name+"-v1.hex")
+		got := c.encode()
+		if *update {
+			write(t, path, []byte(hex.EncodeToString(got)+"\n"))
+		}
+		want, err := hex.DecodeString(strings.TrimSpace(string(read(t, path))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s is now\n%x\nwas\n%x", name, got, want)
+		}
+		d, err := decodeCommand(want)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		d.raw = 0
+		if !reflect.DeepEqual(*d, c) {
+			t.Errorf("%s reads back as\n%+v\nwant\n%+v", name, *d, c)
+		}
+	}
+}
+
+// goldenMachine has something of everything a snapshot can hold.
+func goldenMachine(t testing.TB) *machine {
+	m := newMachine(newLessor())
+	for i, c := range []command{
+		{kind: cmdLeaseGrant, lease: 5, ttl: 60000},
+		{kind: cmdTxn, txn: Txn{Success: []Op{{Type: OpPut, Key: "/a", Value: []byte("1"), Lease: 5}, {Type: OpPut, Key: "/b"}}}},
+		{kind: cmdTxn, txn: Txn{Success: []Op{{Type: OpPut, Key: "/b", Value: []byte("2")}}}},
+		{kind: cmdCompact, revision: 3},
+		{kind: cmdTxn, txn: Txn{Success: []Op{{Type: OpPut, Key: "/c", Value: []byte("3")}, {Type: OpDelete, Key: "/b"}}}},
+	} {
+		if a := m.apply(uint64(i+1), c.encode()); a.err != nil {
+			t.Fatal(a.err)
+		}
+	}
+	m.publish()
+	return m
+}
+
+func TestTheSnapshotFormatDoesNotChange(t *testing.T) {
+	var b bytes.Buffer
+	m := goldenMachine(t)
+	if err := writeSnapshot(&b, m.root.Load()); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join("testdata", "snapshot-v1.hex")
+	if *update {
+		write(t, path, []byte(hex.EncodeToString(b.Bytes())+"\n"))
+	}
+	want, err := hex.DecodeString(strings.TrimSpace(string(read(t, path))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(b.Bytes(), want) {
+		t.Errorf("snapshot is now\n%x\nwas\n%x", b.Bytes(), want)
+	}
+	n := newMachine(newLessor())
+	if err := n.restore(bytes.NewReader(want)); err != nil {
+		t.Fatal(err)
+	}
+	if n.root.Load().view.Hash() != m.root.Load().view.Hash() {
+		t.Error("hash differs")
+	}
+}
+
+func TestEveryByteOfASnapshotCounts(t *testing.T) {
+	var b bytes.Buffer
+	if err := writeSnapshot(&b, goldenMachine(t).root.Load()); err != nil {
+		t.Fatal(err)
+	}
+	for i := range b.Len() {
+		for _, bad := range [][]byte{b.Bytes()[:i], flip(b.Bytes(), i)} {
+			_, err := readSnapshot(bufio.NewReader(bytes.NewReader(bad)))
+			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerVersion) {
+				t.Fatalf("byte %d of %d: %v", i, b.Len(), err)
+			}
+		}
+	}
+	if _, err := readSnapshot(bufio.NewReader(bytes.NewReader(append(b.Bytes(), 0)))); !errors.Is(err, ErrCorrupt) {
+		t.Fatal(err)
+	}
+}
+
+func flip(b []byte, i int) []byte {
+	b = bytes.Clone(b)
+	b[i] ^= 1
+	return b
+}
+
+func TestAnUnknownEntryIsNamedAndStopsTheMachine(t *testing.T) {
+	m := newMachine(newLessor())
+	for _, entry := range [][]byte{{2, byte(cmdTxn)}, {entryVersion, 99}} {
+		if a := m.apply(1, entry); !errors.Is(a.err, ErrNewerVersion) {
+			t.Fatal(a.err)
+		}
+	}
+	c := goldenCommands["grant"]
+	if a := m.apply(2, c.encode()); !errors.Is(a.err, ErrNewerVersion) {
+		t.Fatal("went on after an entry it could not read")
+	}
+}
+
+// TestTheSameLogGivesTheSameState: two machines that publish at different
+// points, and one that is restored half way, end with the same bytes.
+func TestTheSameLogGivesTheSameState(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := newMachine(newLessor()), newMachine(newLessor())
+		n := rapid.IntRange(1, 60).Draw(t, "entries")
+		half := rapid.IntRange(0, n).Draw(t, "half")
+		for i := range n {
+			var c command
+			switch rapid.IntRange(0, 9).Draw(t, "kind") {
+			case 0:
+				c = command{kind: cmdLeaseGrant, lease: genLease.Draw(t, "lease"), ttl: 1000}
+			case 1:
+				c = command{kind: cmdLeaseRevoke, lease: genLease.Draw(t, "lease")}
+			case 2:
+				c = command{kind: cmdCompact, revision: rapid.Int64Range(0, 40).Draw(t, "rev")}
+			default:
+				c = command{kind: cmdTxn, txn: genTxn(t, 0)}
+				if c.txn.check() != nil {
+					continue
+				}
+			}
+			entry := c.encode()
+			x, y := a.apply(uint64(i+1), entry), b.apply(uint64(i+1), entry)
+			if (x.err == nil) != (y.err == nil) {
+				t.Fatal(x.err, y.err)
+			}
+			a.publish()
+			if i == half {
+				b.publish()
+				checkRestored(t, b)
+				b = restored(t, b)
+			}
+		}
+		b.publish()
+		if x, y := stateBytes(t, a), stateBytes(t, b); !bytes.Equal(x, y) {
+			t.Fatalf("states differ:\n%x\n%x", x, y)
+		}
+	})
+}
+
+func stateBytes(t *rapid.T, m *machine) []byte {
+	var b bytes.Buffer
+	if err := writeSnapshot(&b, m.root.Load()); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func restored(t *rapid.T, m *machine) *machine {
+	n := newMachine(newLessor())
+	if err := n.restore(bytes.NewReader(stateBytes(t, m))); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func FuzzDecodeCommand(f *testing.F) {
+	for _, c := range goldenCommands {
+		f.Add(c.encode())
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := decodeCommand(data)
+		if err != nil {
+			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerVersion) {
+				t.Fatal(err)
+			}
+			return
+		}
+		again, err := decodeCommand(c.encode())
+		if err != nil {
+			t.Fatalf("%+v cannot be read back: %v", c, err)
+		}
+		c.raw, again.raw = 0, 0
+		if !reflect.DeepEqual(c, again) {
+			t.Fatalf("%+v became %+v", c, again)
+		}
+		if c.kind == cmdTxn && c.txn.check() != nil {
+			return
+		}
+		newState().apply(c)
+	})
+}
+
+func FuzzReadSnapshot(f *testing.F) {
+	var b bytes.Buffer
+	if err := writeSnapshot(&b, goldenMachine(f).root.Load()); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := readSnapshot(bufio.NewReader(bytes.NewReader(data)))
+		if err != nil {
+			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerVersion) {
+				t.Fatal(err)
+			}
+			return
+		}
+		var out bytes.Buffer
+		if err := writeSnapshot(&out, s.capture()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func FuzzDecodeLog(f *testing.F) {
+	f.Add([]byte{1, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var l, again raft.Log
+		if err := decodeLog(7, data, &l); err != nil {
+			return
+		}
+		if err := decodeLog(7, appendLog(nil, &l), &again); err != nil || !reflect.DeepEqual(l, again) {
+			t.Fatalf("%+v became %+v, %v", l, again, err)
+		}
+	})
+}

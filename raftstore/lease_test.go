@@ -1,0 +1,384 @@
+package raftstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// running opens a store and runs it until the returned function is called. It
+// is made for synctest bubbles, whose time is fake.
+func running(t *testing.T, cfg Config) (*Store, func()) {
+	t.Helper()
+	s, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	return s, func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func leased(t *testing.T, s *Store, key string, ttl time.Duration) LeaseID {
+	t.Helper()
+	id, err := s.LeaseGrant(context.Background(), 0, ttl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Txn(context.Background(), Txn{Success: []Op{{Type: OpPut, Key: key, Lease: id}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func TestALeaseExpiresWhenNobodyRenewsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := running(t, Config{InMemory: true})
+		defer stop()
+		id := leased(t, s, "/a", 10*time.Second)
+		leased(t, s, "/b", time.Hour)
+		time.Sleep(10*time.Second - time.Millisecond)
+		synctest.Wait()
+		if s.View().Get("/a") == nil {
+			t.Fatal("expired early")
+		}
+		time.Sleep(2 * time.Millisecond)
+		synctest.Wait()
+		if s.View().Get("/a") != nil || s.View().Get("/b") == nil {
+			t.Fatal("the wrong keys are there")
+		}
+		if _, err := s.LeaseKeepAlive(context.Background(), id); !errors.Is(err, ErrLeaseNotFound) {
+			t.Fatal(err)
+		}
+		if l := s.Leases(); len(l) != 1 || l[0].TTL != time.Hour {
+			t.Fatal(l)
+		}
+	})
+}
+
+func TestARenewedLeaseLives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := running(t, Config{InMemory: true})
+		defer stop()
+		id := leased(t, s, "/a", 10*time.Second)
+		for range 10 {
+			time.Sleep(9 * time.Second)
+			if ttl, err := s.LeaseKeepAlive(context.Background(), id); err != nil || ttl != 10*time.Second {
+				t.Fatal(ttl, err)
+			}
+		}
+		time.Sleep(4 * time.Second)
+		if left, err := s.LeaseRemaining(id); err != nil || left != 6*time.Second {
+			t.Fatal(left, err)
+		}
+		if rev := s.View().Revision(); rev != 2 {
+			t.Fatalf("renewing wrote: revision %d", rev)
+		}
+	})
+}
+
+func TestManyLeasesExpireAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := running(t, Config{InMemory: true})
+		defer stop()
+		for i := range 300 {
+			leased(t, s, fmt.Sprintf("/k/%d", i), 5*time.Second)
+		}
+		time.Sleep(6 * time.Second)
+		synctest.Wait()
+		if n := s.View().Len(); n != 0 || len(s.Leases()) != 0 {
+			t.Fatalf("%d keys left", n)
+		}
+	})
+}
+
+func TestALeaseHasItsFullTimeAfterARestart(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := running(t, Config{Dir: dir})
+		leased(t, s, "/a", 10*time.Second)
+		time.Sleep(8 * time.Second)
+		stop()
+		s, stop = running(t, Config{Dir: dir})
+		defer stop()
+		time.Sleep(8 * time.Second)
+		synctest.Wait()
+		if s.View().Get("/a") == nil {
+			t.Fatal("expired within its time")
+		}
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if s.View().Get("/a") != nil {
+			t.Fatal("did not expire after the restart")
+		}
+	})
+}
+
+func TestRevokingALeaseIsOneRevision(t *testing.T) {
+	s := open(t, Config{InMemory: true})
+	id, err := s.LeaseGrant(t.Context(), 7, time.Hour)
+	if err != nil || id != 7 {
+		t.Fatal(id, err)
+	}
+	for i := range 5 {
+		if _, err := s.Txn(t.Context(), Txn{Success: []Op{{Type: OpPut, Key: fmt.Sprint("/k", i), Lease: id}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(t, s, "/k4", "without a lease now")
+	w, err := s.Watch(WatchRequest{Key: "/", RangeEnd: "\x00"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if err := s.LeaseRevoke(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	b, err := w.Next(t.Context())
+	if err != nil || len(b.Events) != 4 {
+		t.Fatal(b, err)
+	}
+	for i, e := range b.Events {
+		if e.Type != EventDelete || e.KV.ModRevision != b.Revision || e.KV.Key != fmt.Sprint("/k", i) {
+			t.Fatalf("%+v", e)
+		}
+	}
+}
+
+func TestHistoryAgesAndContinueTokensExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := running(t, Config{InMemory: true})
+		defer stop()
+		old := putIn(t, s, "/a", "1")
+		putIn(t, s, "/a", "2")
+		for range 9 {
+			time.Sleep(30 * time.Second)
+			putIn(t, s, "/b", "x")
+		}
+		if v, err := s.ViewAt(old); err != nil || string(v.Get("/a").Value) != "1" {
+			t.Fatal("history is gone after 4.5 min", err)
+		}
+		for range 6 {
+			time.Sleep(30 * time.Second)
+			putIn(t, s, "/b", "x")
+		}
+		if _, err := s.ViewAt(old); !errors.Is(err, ErrCompacted) {
+			t.Fatal("history is there after 7.5 min", err)
+		}
+	})
+}
+
+func putIn(t *testing.T, s *Store, key, value string) int64 {
+	t.Helper()
+	res, err := s.Txn(context.Background(), Txn{Success: []Op{{Type: OpPut, Key: key, Value: []byte(value)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.Revision
+}
+
+func TestHistoryIsBoundedByCountAndBytes(t *testing.T) {
+	for name, cfg := range map[string]Config{
+		"count": {InMemory: true, HistoryEvents: 100},
+		"bytes": {InMemory: true, HistoryBytes: 100 << 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, stop := running(t, cfg)
+				defer stop()
+				slow, err := s.Watch(WatchRequest{Key: "/k", RangeEnd: PrefixEnd("/k")})
+				if err != nil {
+					t.Fatal(err)
+				}
+				idle, err := s.Watch(WatchRequest{Key: "/other"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range 500 {
+					putIn(t, s, fmt.Sprint("/k", i%7), string(make([]byte, 1000)))
+				}
+				time.Sleep(20 * time.Second)
+				synctest.Wait()
+				h := s.machine.root.Load().hist
+				if len(h.events) > 100 && name == "count" || h.bytes > 100<<10 {
+					t.Fatalf("%d events, %d bytes are kept", len(h.events), h.bytes)
+				}
+				if _, err := slow.Next(context.Background()); !errors.Is(err, ErrOverrun) {
+					t.Fatal("a watcher that fell behind was not told", err)
+				}
+				putIn(t, s, "/other", "x")
+				if b, err := idle.Next(context.Background()); err != nil || len(b.Events) != 1 {
+					t.Fatal("a watcher that missed nothing was cut off", err)
+				}
+			})
+		})
+	}
+}
+
+func TestALeadershipIsKeptUpWithoutCare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := running(t, Config{InMemory: true})
+		defer stop()
+		l, err := s.Campaign(context.Background(), "scheduler", "a", 10*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		select {
+		case <-l.Lost():
+			t.Fatal("lost")
+		default:
+		}
+		if err := l.Resign(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Resign(context.Background()); err != nil {
+			t.Fatal("resigning twice:", err)
+		}
+	})
+}
+
+func TestADeadHoldersLeadershipPassesOnAfterItsTime(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := running(t, Config{Dir: dir})
+		a, err := s.Campaign(context.Background(), "x", "a", 10*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop() // without resigning: as good as dead
+		<-a.Lost()
+		s, stop = running(t, Config{Dir: dir})
+		defer stop()
+		start := time.Now()
+		b, err := s.Campaign(context.Background(), "x", "b", 10*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took < 9*time.Second || took > 11*time.Second || b.Epoch() <= a.Epoch() {
+			t.Fatalf("took %v, epoch %d after %d", took, b.Epoch(), a.Epoch())
+		}
+	})
+}
+
+func TestARestartedHolderLeadsAgainAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := running(t, Config{Dir: dir})
+		a, err := s.Campaign(context.Background(), "x", s.ServerID(), 10*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop()
+		s, stop = running(t, Config{Dir: dir})
+		defer stop()
+		start := time.Now()
+		b, err := s.Campaign(context.Background(), "x", s.ServerID(), 10*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took > time.Second || b.Epoch() <= a.Epoch() {
+			t.Fatalf("took %v, epoch %d after %d", took, b.Epoch(), a.Epoch())
+		}
+	})
+}
+
+func TestTwoCampaignsOfOneHolderDoNotStealFromEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := running(t, Config{InMemory: true})
+		defer stop()
+		a, err := s.Campaign(context.Background(), "x", "me", 10*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if _, err := s.Campaign(ctx, "x", "me", 10*time.Second); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal("won beside another term", err)
+		}
+		select {
+		case <-a.Lost():
+			t.Fatal("lost to the same holder")
+		default:
+		}
+	})
+}
+
+func TestADeletedLeadershipIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := running(t, Config{InMemory: true})
+		defer stop()
+		l, err := s.Campaign(context.Background(), "x", "a", 10*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.LeaseRevoke(context.Background(), l.lease); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		select {
+		case <-l.Lost():
+		default:
+			t.Fatal("not lost")
+		}
+	})
+}
+
+// TestAnOldEpochIsRefusedByTheStateItself needs no clock: entries of two terms,
+// in the worst order, straight into the state.
+func TestAnOldEpochIsRefusedByTheStateItself(t *testing.T) {
+	s := newState()
+	do := func(c command) applied {
+		d, err := decodeCommand(c.encode())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.apply(d)
+	}
+	lead := func(lease LeaseID) *Leadership {
+		do(command{kind: cmdLeaseGrant, lease: lease, ttl: 1000})
+		a := do(command{kind: cmdTxn, txn: Txn{
+			Compares: []Compare{CreateRevisionIs(LeadershipPrefix+"x", 0)},
+			Success:  []Op{{Type: OpPut, Key: LeadershipPrefix + "x", Lease: lease}},
+		}})
+		if a.err != nil || !a.txn.Succeeded {
+			t.Fatal("did not lead", a.err)
+		}
+		return &Leadership{name: "x", epoch: a.txn.Revision}
+	}
+	bind := func(l *Leadership, node string) bool {
+		a := do(command{kind: cmdTxn, txn: Txn{
+			Compares: []Compare{l.Fence()},
+			Success:  []Op{{Type: OpPut, Key: "/pod", Value: []byte(node)}},
+		}})
+		return a.err == nil && a.txn.Succeeded
+	}
+	first := lead(1)
+	if !bind(first, "n1") {
+		t.Fatal("the holder was refused")
+	}
+	do(command{kind: cmdLeaseRevoke, lease: 1})
+	if bind(first, "n2") {
+		t.Fatal("a write after the end of the term went through")
+	}
+	second := lead(2)
+	if bind(first, "n3") {
+		t.Fatal("a write of the old term went through in the new one")
+	}
+	if !bind(second, "n4") {
+		t.Fatal("the new holder was refused")
+	}
+	if second.Epoch() <= first.Epoch() {
+		t.Fatal("epochs do not grow")
+	}
+}

@@ -131,7 +131,6 @@ func TestListsAndWatchesAgreeWithANaiveModel(t *testing.T) {
 		namespace := rapid.SampledFrom([]string{"a", "b", "ab"})
 		name := rapid.SampledFrom([]string{"x", "xy", "y", "z", "zz"})
 		team := rapid.SampledFrom([]string{"red", "blue"})
-		selected := rapid.SampledFrom([]string{"", "red"})
 		prefixOf := func(t *rapid.T) string { return root + namespace.Draw(t, "namespace") + "/" }
 		t.Repeat(map[string]func(*rapid.T){
 			"put": func(t *rapid.T) {
@@ -167,25 +166,32 @@ func TestListsAndWatchesAgreeWithANaiveModel(t *testing.T) {
 				rev, _ := strconv.ParseInt(out.ResourceVersion, 10, 64)
 				m.write(rev, func(s map[string]modelPod) { delete(s, key) })
 			},
-			"list": func(t *rapid.T) {
-				prefix, tm := prefixOf(t), selected.Draw(t, "selected")
-				rev := rapid.SampledFrom(m.revs).Draw(t, "revision")
-				limit := rapid.Int64Range(0, 4).Draw(t, "limit")
-				got := pages(t, s, prefix, rev, limit, tm)
-				if want := m.list(rev, prefix, tm); !slices.Equal(got, want) {
-					t.Fatalf("list of %s at %d by %d:\n got %v\nwant %v", prefix, rev, limit, got, want)
-				}
-			},
-			"watch": func(t *rapid.T) {
-				prefix, tm := prefixOf(t), selected.Draw(t, "selected")
-				from := rapid.SampledFrom(m.revs).Draw(t, "from")
-				want := m.events(from, prefix, tm)
-				if got := watched(t, s, prefix, from, tm, m.revs[len(m.revs)-1]); !slices.Equal(got, want) {
-					t.Fatalf("watch of %s from %d:\n got %v\nwant %v", prefix, from, got, want)
-				}
-			},
+			"list":  func(t *rapid.T) { m.checkList(t, s, prefixOf(t)) },
+			"watch": func(t *rapid.T) { m.checkWatch(t, s, prefixOf(t)) },
 		})
 	})
+}
+
+// selected is the team a list or a watch selects, "" for all.
+var selected = rapid.SampledFrom([]string{"", "red"})
+
+func (m *model) checkList(t *rapid.T, s *store, prefix string) {
+	team := selected.Draw(t, "selected")
+	rev := rapid.SampledFrom(m.revs).Draw(t, "revision")
+	limit := rapid.Int64Range(0, 4).Draw(t, "limit")
+	got := pages(t, s, prefix, rev, limit, team)
+	if want := m.list(rev, prefix, team); !slices.Equal(got, want) {
+		t.Fatalf("list of %s at %d by %d:\n got %v\nwant %v", prefix, rev, limit, got, want)
+	}
+}
+
+func (m *model) checkWatch(t *rapid.T, s *store, prefix string) {
+	team := selected.Draw(t, "selected")
+	from := rapid.SampledFrom(m.revs).Draw(t, "from")
+	want := m.events(from, prefix, team)
+	if got := watched(t, s, prefix, from, team, m.revs[len(m.revs)-1]); !slices.Equal(got, want) {
+		t.Fatalf("watch of %s from %d:\n got %v\nwant %v", prefix, from, got, want)
+	}
 }
 
 // pages lists all of prefix at rev, limit objects at a time, and checks what

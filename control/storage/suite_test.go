@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/apitesting"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -292,7 +293,9 @@ func TestConformance(t *testing.T) {
 				budget int
 			}{{"kept", DefaultMemoBytes}, {"decoded", 0}} {
 				t.Run(kept.name, func(t *testing.T) {
-					ctx, s, kv := setUp(t, func(c *Config) { c.Memos = NewMemos(kept.budget) })
+					ctx, s, kv := setUp(t, func(c *Config) {
+						c.Memos, c.ProgressInterval = NewMemos(kept.budget), time.Second
+					})
 					run(t, env{ctx, s, kv})
 				})
 			}

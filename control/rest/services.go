@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -59,9 +58,14 @@ func newServices(cfg Config, services *genericregistry.Store) *Services {
 	return s
 }
 
-func (s *Services) chooser() *chooser {
-	view := s.store.View()
-	return &chooser{cidr: s.cidr, ports: s.ports, mine: map[string]bool{}, taken: func(key string) bool { return view.Get(key) != nil }}
+// chooser looks at the newest state. What svc itself holds is not taken from it: a create of a Service that exists fails
+// because it exists, not because its address is its own.
+func (s *Services) chooser(svc *api.Service) *chooser {
+	view, owner := s.store.View(), svc.Namespace+"/"+svc.Name
+	return &chooser{cidr: s.cidr, ports: s.ports, mine: map[string]bool{}, taken: func(key string) bool {
+		kv := view.Get(key)
+		return kv != nil && string(kv.Value) != owner
+	}}
 }
 
 func (s *Services) beginCreate(_ context.Context, obj runtime.Object, _ *metav1.CreateOptions) (genericregistry.FinishFunc, error) {
@@ -70,7 +74,7 @@ func (s *Services) beginCreate(_ context.Context, obj runtime.Object, _ *metav1.
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a Service: %T", obj))
 	}
 	pairIPs(svc, nil)
-	if err := allocateCreate(svc, s.chooser()); err != nil {
+	if err := allocateCreate(svc, s.chooser(svc)); err != nil {
 		return nil, err
 	}
 	return func(context.Context, bool) {}, nil
@@ -85,7 +89,7 @@ func (s *Services) beginUpdate(_ context.Context, obj, oldObj runtime.Object, _ 
 	s.completeRead(old)
 	keepAllocated(svc, old)
 	pairIPs(svc, old)
-	if err := allocateUpdate(svc, old, s.chooser()); err != nil {
+	if err := allocateUpdate(svc, old, s.chooser(svc)); err != nil {
 		return nil, err
 	}
 	return func(context.Context, bool) {}, nil
@@ -192,7 +196,7 @@ func (s *Services) complete(svc *api.Service) {
 // Claimed returns "namespace/name" of the Service that holds an address, "" when nobody does.
 func Claimed(view *raftstore.View, ip string) string {
 	if kv := view.Get(ipClaims + canonical(ip)); kv != nil {
-		return strings.Clone(string(kv.Value))
+		return string(kv.Value)
 	}
 	return ""
 }

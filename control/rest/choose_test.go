@@ -1,0 +1,60 @@
+package rest
+
+import (
+	"net"
+	"testing"
+)
+
+func chooserOf(t *testing.T, cidr string, taken map[string]bool) *chooser {
+	t.Helper()
+	_, n, err := net.ParseCIDR(cidr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &chooser{cidr: n, ports: PortRange{30000, 30003}, mine: map[string]bool{}, taken: func(k string) bool { return taken[k] }}
+}
+
+func TestEveryAddressOfARangeIsGivenOnceAndThenItIsFull(t *testing.T) {
+	for cidr, want := range map[string]int{"10.0.0.0/28": 14, "10.0.0.0/24": 254, "fd00::/124": 15} {
+		c := chooserOf(t, cidr, nil)
+		seen := map[string]bool{}
+		for {
+			ip, err := c.nextIP()
+			if err != nil {
+				break
+			}
+			if seen[ip] || !c.cidr.Contains(net.ParseIP(ip)) || !c.usable(net.ParseIP(ip)) {
+				t.Fatalf("%s: %s twice or not usable", cidr, ip)
+			}
+			seen[ip] = true
+		}
+		if len(seen) != want {
+			t.Errorf("%s: %d addresses, want %d", cidr, len(seen), want)
+		}
+	}
+}
+
+func TestTheLowerBandIsLeftForThoseWhoAsk(t *testing.T) {
+	c := chooserOf(t, "10.96.0.0/16", nil)
+	for range 500 {
+		ip, err := c.nextIP()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v4 := net.ParseIP(ip).To4(); v4[2] == 0 {
+			t.Fatalf("%s is in the lower band", ip)
+		}
+	}
+}
+
+func TestPortsRunOut(t *testing.T) {
+	c := chooserOf(t, "10.0.0.0/28", map[string]bool{portKey(30002): true})
+	for range 3 {
+		if p, err := c.nextPort(); err != nil || p == 30002 {
+			t.Fatalf("%d, %v", p, err)
+		}
+	}
+	if _, err := c.nextPort(); err != errFull {
+		t.Fatalf("%v", err)
+	}
+}

@@ -247,14 +247,20 @@ func (r *logReader) drainAll(ctx context.Context) error {
 		if err := r.drain(ctx); err != nil {
 			return err
 		}
-		if !replaced {
-			return r.rewindTruncated()
-		}
-		if err := r.emit(r.held); err != nil {
-			return err
-		}
-		if err := r.open(); err != nil {
-			return err
+		switch {
+		case replaced:
+			if err := r.emit(r.held); err != nil {
+				return err
+			}
+			if err := r.open(); err != nil {
+				return err
+			}
+		case r.truncated():
+			if err := r.rewind(); err != nil {
+				return err
+			}
+		default:
+			return nil
 		}
 	}
 }
@@ -269,12 +275,14 @@ func (r *logReader) replaced() bool {
 	return err == nil && !os.SameFile(now, mine)
 }
 
-// rewindTruncated begins again with a file that has become shorter than what was read of it.
-func (r *logReader) rewindTruncated() error {
+// truncated tells whether the file has become shorter than what was read of it.
+func (r *logReader) truncated() bool {
 	st, err := r.file.Stat()
-	if err != nil || st.Size() >= r.offset {
-		return err
-	}
+	return err == nil && st.Size() < r.offset
+}
+
+// rewind begins again with the file.
+func (r *logReader) rewind() error {
 	if _, err := r.file.Seek(0, io.SeekStart); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package leader
 
 import (
 	"github.com/balsahq/balsa/leader/clusterrole"
+	"github.com/balsahq/balsa/leader/daemonset"
 	"github.com/balsahq/balsa/leader/deployment"
 	"github.com/balsahq/balsa/leader/endpoints"
 	"github.com/balsahq/balsa/leader/garbage"
@@ -112,6 +113,12 @@ var controllers = []row{
 		watches: []string{"deployments", "replicasets", "pods"},
 		writes:  []part{{"deployments/status", ""}, {"replicasets", "controlled by a Deployment"}},
 		build:   plain(deployment.New),
+	},
+	{
+		name: "daemon-set-controller", workers: 2,
+		watches: []string{"daemonsets", "pods", "nodes", "controllerrevisions"},
+		writes:  []part{{"daemonsets/status", ""}, {"pods", "controlled by a DaemonSet"}, {"controllerrevisions", "controlled by a DaemonSet"}},
+		build:   plain(daemonset.New),
 	},
 	{
 		name: "endpoint-controller", workers: 5,

@@ -47,7 +47,9 @@ type Manager struct {
 	log     *slog.Logger
 	objects *objects
 
-	subPathMu sync.Mutex // subPath binds are made and taken away one at a time
+	subPathMu sync.Mutex        // subPath binds are made and taken away one at a time; guards the two below
+	binds     map[string]uint64 // which call owns the bind on a target
+	lastBind  uint64
 
 	mu    sync.Mutex
 	pods  map[types.UID]*podState
@@ -85,7 +87,8 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	m := &Manager{cfg: cfg, log: cfg.Logger, pods: map[types.UID]*podState{}, users: map[objectKey]map[types.UID]bool{}}
+	m := &Manager{cfg: cfg, log: cfg.Logger, pods: map[types.UID]*podState{},
+		users: map[objectKey]map[types.UID]bool{}, binds: map[string]uint64{}}
 	m.objects = newObjects(cfg.Client, m.log, m.objectChanged)
 	return m, nil
 }
@@ -265,6 +268,7 @@ func (m *Manager) removeVolumes(uid types.UID) error {
 			return err
 		}
 	}
+	m.forgetBinds(dir)
 	left, err := filepath.Glob(filepath.Join(dir, removedPrefix+"*")) // of an interrupted removal
 	if err != nil {
 		return err

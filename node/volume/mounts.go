@@ -12,10 +12,10 @@ import (
 )
 
 // ContainerMounts returns the CRI mounts for the container's volumeMounts. env is the container's environment, for
-// subPathExpr. cleanup takes back the subPath binds this call made; it is for a container that was not created after
-// all. Those of a created container stay until TearDown or the next call for a container of that name.
+// subPathExpr. cleanup takes back the subPath binds of this container, for one that was not created after all or that is
+// gone; it does nothing once a later call has prepared the next container of that name. TearDown takes back all.
 func (m *Manager) ContainerMounts(pod *v1.Pod, c *v1.Container, mounts Mounts, env []*runtimeapi.KeyValue) (ms []*runtimeapi.Mount, cleanup func(), err error) {
-	var bound []string
+	bound := map[string]uint64{}
 	cleanup = func() { m.unbind(bound) }
 	for i := range c.VolumeMounts {
 		mount := &c.VolumeMounts[i]
@@ -30,8 +30,8 @@ func (m *Manager) ContainerMounts(pod *v1.Pod, c *v1.Container, mounts Mounts, e
 			cleanup()
 			return nil, func() {}, fmt.Errorf("%w", m.userError(err, mount.Name, c.Name))
 		}
-		if cm.bound {
-			bound = append(bound, target)
+		if cm.owner != 0 {
+			bound[target] = cm.owner
 		}
 		ms = append(ms, cm.Mount)
 	}
@@ -40,7 +40,7 @@ func (m *Manager) ContainerMounts(pod *v1.Pod, c *v1.Container, mounts Mounts, e
 
 type containerMount struct {
 	*runtimeapi.Mount
-	bound bool // a subPath was bound for it just now
+	owner uint64 // of the subPath bind; 0 when there is none
 }
 
 // errSubPath wraps what went wrong on the host with a subPath; users are not told, it could tell about the host.
@@ -67,12 +67,9 @@ func (m *Manager) containerMount(mount *v1.VolumeMount, vol Volume, env []*runti
 	if err != nil {
 		return containerMount{}, err
 	}
-	host, bound := vol.HostPath, false
+	host, owner := vol.HostPath, uint64(0)
 	if sub != "" {
-		m.subPathMu.Lock()
-		bound, err = bindSubPath(vol.HostPath, sub, target)
-		m.subPathMu.Unlock()
-		if err != nil {
+		if owner, err = m.bind(vol.HostPath, sub, target); err != nil {
 			return containerMount{}, fmt.Errorf("%w %s: %w", errSubPath, sub, err)
 		}
 		host = target
@@ -87,15 +84,43 @@ func (m *Manager) containerMount(mount *v1.VolumeMount, vol Volume, env []*runti
 		Readonly:          mount.ReadOnly || vol.ReadOnly,
 		RecursiveReadOnly: recursive,
 		Propagation:       propagation,
-	}, bound: bound}, nil
+	}, owner: owner}, nil
 }
 
-func (m *Manager) unbind(targets []string) {
+// bind binds a subPath and returns a number that stands for this bind until the next one on target.
+func (m *Manager) bind(base, sub, target string) (uint64, error) {
 	m.subPathMu.Lock()
 	defer m.subPathMu.Unlock()
-	for _, t := range targets {
+	if err := bindSubPath(base, sub, target); err != nil {
+		return 0, err
+	}
+	m.lastBind++
+	m.binds[target] = m.lastBind
+	return m.lastBind, nil
+}
+
+// unbind takes back those binds that are still the newest on their target.
+func (m *Manager) unbind(targets map[string]uint64) {
+	m.subPathMu.Lock()
+	defer m.subPathMu.Unlock()
+	for t, owner := range targets {
+		if m.binds[t] != owner {
+			continue
+		}
+		delete(m.binds, t)
 		if err := unmount(t); err != nil {
 			m.log.Warn("cannot unmount a subPath", "path", t, "err", err)
+		}
+	}
+}
+
+// forgetBinds forgets the binds below dir.
+func (m *Manager) forgetBinds(dir string) {
+	m.subPathMu.Lock()
+	defer m.subPathMu.Unlock()
+	for t := range m.binds {
+		if strings.HasPrefix(t, dir+"/") {
+			delete(m.binds, t)
 		}
 	}
 }

@@ -107,11 +107,15 @@ func TestSubPathOfAConfigMapIsBoundAnewForTheNextContainer(t *testing.T) {
 	if err != nil || again[0].HostPath != second[0].HostPath {
 		t.Fatal(again, err)
 	}
-	undo() // bound nothing, so it takes nothing away
+	cleanup() // of a container long gone
 	if read(t, second[0].HostPath) != "2" {
-		t.Error("cleanup took away another call's bind")
+		t.Error("cleanup took away the bind of a later container")
 	}
-	cleanup()
+	undo()
+	undo()
+	if read(t, second[0].HostPath) != "" {
+		t.Error("the bind of the last container is still there")
+	}
 	tearDown(t, m, pod)
 }
 

@@ -45,36 +45,36 @@ func subPathOf(mount *v1.VolumeMount, env []*runtimeapi.KeyValue) (string, error
 	return sub, nil
 }
 
-// bindSubPath makes sub of the volume at base visible at target and returns whether it mounted anything. What it binds
-// is the very file that the kernel found below base: a symlink changed meanwhile cannot lead it elsewhere. A missing
-// directory is made with the volume's own mode.
-func bindSubPath(base, sub, target string) (mounted bool, err error) {
+// bindSubPath makes sub of the volume at base visible at target, unless it is already. What it binds is the very file
+// that the kernel found below base: a symlink changed meanwhile cannot lead it elsewhere. A missing directory is made
+// with the volume's own mode.
+func bindSubPath(base, sub, target string) error {
 	fd, err := openBeneath(base, sub)
 	if errors.Is(err, unix.ENOENT) {
 		var st unix.Stat_t
 		if err := unix.Stat(base, &st); err != nil {
-			return false, err
+			return err
 		}
 		if err := makeBeneath(base, sub, st.Mode); err != nil {
-			return false, err
+			return err
 		}
 		fd, err = openBeneath(base, sub)
 	}
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer unix.Close(fd)
 	same, err := clearTarget(fd, target)
 	if err != nil || same {
-		return false, err
+		return err
 	}
 	if err := makeTarget(fd, target); err != nil {
-		return false, err
+		return err
 	}
 	if err := unix.Mount(procPath(fd), target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-		return false, &os.PathError{Op: "bind", Path: target, Err: err}
+		return &os.PathError{Op: "bind", Path: target, Err: err}
 	}
-	return true, nil
+	return nil
 }
 
 // clearTarget unmounts what is bound on target, and reports true when that is already what fd is.

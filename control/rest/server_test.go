@@ -23,10 +23,11 @@ import (
 
 // The tests of this package drive the endpoints through a real API server, which they share.
 var (
-	server *control.Server
-	store  *raftstore.Store
-	ca     *pki.Authority
-	admin  *kubernetes.Clientset
+	server  *control.Server
+	store   *raftstore.Store
+	ca      *pki.Authority
+	admin   *kubernetes.Clientset
+	address string
 )
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -68,6 +69,7 @@ func start(dir string) (stop func(), err error) {
 	storeDone, done := make(chan error, 1), make(chan error, 1)
 	go func() { storeDone <- store.Run(storeCtx) }()
 	go func() { done <- server.Run(ctx) }()
+	address = listener.Addr().String()
 	stop = func() { cancel(); <-done; stopStore(); <-storeDone }
 	select {
 	case <-server.Ready():

@@ -135,6 +135,9 @@ func readCA(path string) (*caPair, error) {
 	if !p.cert.IsCA {
 		return nil, fmt.Errorf("%s: the certificate is not a CA: %w", path, ErrDamaged)
 	}
+	if err := p.cert.CheckSignatureFrom(p.cert); err != nil {
+		return nil, fmt.Errorf("%s: %v: %w", path, err, ErrDamaged)
+	}
 	signer, ok := p.tls.PrivateKey.(crypto.Signer)
 	if !ok {
 		return nil, fmt.Errorf("%s: the key cannot sign: %w", path, ErrDamaged)

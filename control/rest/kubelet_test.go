@@ -1,0 +1,151 @@
+package rest_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/remotecommand"
+	streaming "k8s.io/cri-streaming/pkg/streaming/remotecommand"
+)
+
+// echo is a container whose command repeats its input.
+type echo struct{}
+
+func (echo) ExecInContainer(_ context.Context, _, _, _ string, cmd []string, in io.Reader, out, _ io.WriteCloser, _ bool, _ <-chan streaming.TerminalSize, _ time.Duration) error {
+	fmt.Fprintf(out, "ran %s: ", strings.Join(cmd, " "))
+	_, err := io.Copy(out, in)
+	return err
+}
+
+// kubelet serves logs and exec of every pod over TLS as the Node called name. A trusted one has the Node's certificate
+// and accepts the API server's only.
+func kubelet(t *testing.T, name string, trusted bool) {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.HandleFunc("/containerLogs/", func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "log of %s for %s", r.URL.Path, r.TLS.PeerCertificates[0].Subject.CommonName)
+	})
+	mux.HandleFunc("/exec/", func(w http.ResponseWriter, r *http.Request) {
+		opts, err := streaming.NewOptions(r)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		streaming.ServeExec(w, r, echo{}, "p", "", "c", r.URL.Query()["command"], opts, time.Minute, 10*time.Second, []string{"v4.channel.k8s.io", "channel.k8s.io"})
+	})
+	srv := httptest.NewUnstartedServer(mux)
+	cert := ca.Serving()
+	if trusted {
+		var err error
+		if cert, err = ca.NodeServing(name, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		srv.TLS = &tls.Config{GetCertificate: cert.GetCertificate, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.Pool()}
+	}
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	host, port, err := net.SplitHostPort(srv.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := admin.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "nowhere.invalid"}, {Type: corev1.NodeInternalIP, Address: host}}
+	node.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(n)
+	if _, err := admin.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func podOn(t *testing.T, node string) string {
+	t.Helper()
+	ns := namespace(t)
+	p := pod(t, ns, "p", nil)
+	if err := bind(t, ns, "p", node, p.UID); err != nil {
+		t.Fatal(err)
+	}
+	p, err := admin.CoreV1().Pods(ns).Get(t.Context(), "p", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Status.Phase = corev1.PodRunning
+	if _, err := admin.CoreV1().Pods(ns).UpdateStatus(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return ns
+}
+
+func TestLogsComeFromTheNodeAndOnlyFromATrustedOne(t *testing.T) {
+	kubelet(t, "logs", true)
+	ns := podOn(t, "logs")
+	out, err := admin.CoreV1().Pods(ns).GetLogs("p", &corev1.PodLogOptions{}).DoRaw(t.Context())
+	if err != nil || string(out) != "log of /containerLogs/"+ns+"/p/c for kube-apiserver-kubelet-client" {
+		t.Fatalf("%q, %v", out, err)
+	}
+	kubelet(t, "impostor", false)
+	ns = podOn(t, "impostor")
+	if out, err := admin.CoreV1().Pods(ns).GetLogs("p", &corev1.PodLogOptions{}).DoRaw(t.Context()); err == nil || !strings.Contains(err.Error(), "x509") {
+		t.Fatalf("%q, %v", out, err)
+	}
+	if _, err := admin.CoreV1().Pods(ns).GetLogs("p", &corev1.PodLogOptions{InsecureSkipTLSVerifyBackend: true}).DoRaw(t.Context()); err == nil || strings.Contains(err.Error(), "x509") {
+		t.Logf("asked not to verify: %v", err)
+	}
+	pod(t, ns, "waiting", nil)
+	if _, err := admin.CoreV1().Pods(ns).GetLogs("waiting", &corev1.PodLogOptions{}).DoRaw(t.Context()); err != nil {
+		t.Fatalf("a pod without node has an empty log: %v", err)
+	}
+}
+
+// outside is a client that comes over TLS with the administrator's certificate.
+func outside() *restclient.Config {
+	return &restclient.Config{Host: "https://" + address, TLSClientConfig: restclient.TLSClientConfig{
+		CAData: ca.CA(), CertData: ca.Admin().CertPEM(), KeyData: ca.Admin().KeyPEM()}}
+}
+
+func TestExecBySPDYAndByWebSocket(t *testing.T) {
+	kubelet(t, "exec", true)
+	ns := podOn(t, "exec")
+	client := kubernetes.NewForConfigOrDie(outside())
+	req := client.CoreV1().RESTClient().Post().Resource("pods").Namespace(ns).Name("p").SubResource("exec").
+		VersionedParams(&corev1.PodExecOptions{Command: []string{"cat"}, Stdin: true, Stdout: true}, scheme.ParameterCodec)
+	spdy, err := remotecommand.NewSPDYExecutor(outside(), "POST", req.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket, err := remotecommand.NewWebSocketExecutor(outside(), "GET", req.URL().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, e := range map[string]remotecommand.Executor{"SPDY": spdy, "WebSocket": socket} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			err := e.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: strings.NewReader("hello"), Stdout: &out})
+			if err != nil || out.String() != "ran cat: hello" {
+				t.Fatalf("%q, %v", out.String(), err)
+			}
+		})
+	}
+}

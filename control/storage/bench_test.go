@@ -2,12 +2,14 @@ package storage
 
 import (
 	"fmt"
+	"io"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
 	storagetesting "k8s.io/apiserver/pkg/storage/testing"
@@ -71,6 +73,36 @@ func BenchmarkGuaranteedUpdate(b *testing.B) {
 		}), nil)
 		if err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkWatchFanOut is one write seen and encoded by 100 watchers.
+func BenchmarkWatchFanOut(b *testing.B) {
+	ctx, s, _ := setUp(b)
+	rv := create(b, s, pod("ns", "a")).ResourceVersion
+	var watches []watch.Interface
+	for range 100 {
+		w, err := s.Watch(ctx, "/pods/", storage.ListOptions{Recursive: true, Predicate: storage.Everything, ResourceVersion: rv})
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer w.Stop()
+		watches = append(watches, w)
+	}
+	encode := func(obj runtime.Object, w io.Writer) error { return s.Codec.Encode(obj, w) }
+	i := 0
+	for b.Loop() {
+		i++
+		p := pod("ns", fmt.Sprintf("pod-%d", i))
+		if err := s.Create(ctx, podKey(p), p, nil, 0); err != nil {
+			b.Fatal(err)
+		}
+		for _, w := range watches {
+			e := <-w.ResultChan()
+			if err := e.Object.(runtime.CacheableObject).CacheEncode("bench", encode, io.Discard); err != nil {
+				b.Fatal(err)
+			}
 		}
 	}
 }

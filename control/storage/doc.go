@@ -26,8 +26,8 @@
 // what they decoded. A Get uses what is kept but adds nothing: it would pay for
 // a decoding and for a copy. Nothing shared is ever handed out to be changed:
 // Get and GuaranteedUpdate hand out deep copies, list items share what lies
-// below their top level (as upstream's cacher does), watchers get a
-// sharedObject.
+// below their top level (as upstream's cacher does; unstructured ones are
+// copied), watchers get a sharedObject.
 //
 // # Writes
 //

@@ -181,12 +181,15 @@ func (p *page) add(kv *raftstore.KeyValue) bool {
 		p.err = storage.NewTimeoutError(kv.Key, "request did not complete within requested timeout")
 		return false
 	}
-	obj, err := p.object(kv)
+	obj, shared, err := p.object(kv)
 	if err != nil {
 		return p.unreadable(kv.Key, err)
 	}
 	// An object whose attributes cannot be had matches nothing.
 	if ok, err := p.opts.Predicate.Matches(obj); err == nil && ok {
+		if _, ok := obj.(runtime.Unstructured); ok && shared {
+			obj = obj.DeepCopyObject() // its top level is a map, which a copy would share
+		}
 		n := p.items.Len()
 		if n == p.items.Cap() {
 			p.items.Grow(1)
@@ -197,24 +200,26 @@ func (p *page) add(kv *raftstore.KeyValue) bool {
 	return true
 }
 
-// object returns kv as an object of the list's element type.
-func (p *page) object(kv *raftstore.KeyValue) (runtime.Object, error) {
+// object returns kv as an object of the list's element type, and whether others
+// hold it too.
+func (p *page) object(kv *raftstore.KeyValue) (obj runtime.Object, shared bool, err error) {
 	if d := p.s.reader.recall(kv); d != nil && fits(d.obj, p.model) {
-		return d.obj, nil
+		return d.obj, true, nil
 	}
 	data, _, err := p.s.reader.plain(p.ctx, kv)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	item := p.newItem()
 	if err := p.s.reader.decode(kv.Key, data, item, kv.ModRevision); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	if p.keep >= len(data) && p.s.isMemoryVersion(item) {
-		p.keep -= len(data)
-		p.s.reader.remember(kv, &decoded{obj: item, size: len(data)})
+	if p.keep < len(data) || !p.s.isMemoryVersion(item) {
+		return item, false, nil
 	}
-	return item, nil
+	p.keep -= len(data)
+	p.s.reader.remember(kv, &decoded{obj: item, size: len(data)})
+	return item, true, nil
 }
 
 // isMemoryVersion reports whether obj is what decoding without a target gives,

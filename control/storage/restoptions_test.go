@@ -154,6 +154,11 @@ func TestCustomObjectsAreStoredUnderTheirGroup(t *testing.T) {
 	}
 	got.GetLabels()["k"] = "changed"
 	got.Object["metadata"].(map[string]any)["labels"].(map[string]any)["k"] = "changed"
+	list := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "FooList"}}
+	if err := s.GetList(ctx, "/example.com/foos", storage.ListOptions{Predicate: storage.Everything, Recursive: true}, list); err != nil {
+		t.Fatal(err)
+	}
+	list.Items[0].SetLabels(map[string]string{"k": "changed"})
 	if l := added.Object.(runtime.CacheableObject).GetObject().(*unstructured.Unstructured).GetLabels()["k"]; l != "v" {
 		t.Errorf("a reader's change reached a watcher: %q", l)
 	}

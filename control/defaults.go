@@ -10,11 +10,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-
-	"github.com/balsahq/balsa/control/auth/bootstrap"
 )
 
 // The kubernetes Service: how pods reach the API.
@@ -23,86 +20,89 @@ const (
 	apiPort    = 443
 )
 
-// ensureDefaults makes the objects every cluster has, and repairs those that tell where this server is. It may be
-// run again at any time.
+// ensureDefaults makes the objects every cluster has, and repairs those that tell where this server is. It may be run
+// again at any time.
 func (s *Server) ensureDefaults(ctx context.Context) error {
-	if err := bootstrap.Ensure(ctx, s.client); err != nil {
+	if err := s.seed(ctx, s.seeds()); err != nil {
 		return err
 	}
 	var g errgroup.Group
-	g.Go(func() error { return s.ensureServiceCIDR(ctx) })
-	g.Go(func() error { return s.ensureService(ctx) })
-	g.Go(func() error { return s.ensureEndpoints(ctx) })
-	g.Go(func() error { return s.ensureSlice(ctx) })
+	g.Go(func() error { return s.repairEndpoints(ctx) })
+	g.Go(func() error { return s.repairSlice(ctx) })
 	return g.Wait()
 }
 
-func (s *Server) ensureServiceCIDR(ctx context.Context) error {
-	_, err := s.client.NetworkingV1().ServiceCIDRs().Create(ctx, &networkingv1.ServiceCIDR{
+func (s *Server) serviceCIDR() *networkingv1.ServiceCIDR {
+	return &networkingv1.ServiceCIDR{
 		ObjectMeta: metav1.ObjectMeta{Name: apiService},
 		Spec:       networkingv1.ServiceCIDRSpec{CIDRs: []string{s.cfg.ServiceCIDR.String()}},
-	}, metav1.CreateOptions{})
-	return made("service CIDR", err)
+	}
 }
 
-func (s *Server) ensureService(ctx context.Context) error {
+func (s *Server) service() *corev1.Service {
 	single := corev1.IPFamilyPolicySingleStack
-	_, err := s.client.CoreV1().Services(metav1.NamespaceDefault).Create(ctx, &corev1.Service{
+	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: apiService, Labels: map[string]string{"provider": "kubernetes", "component": "apiserver"},
+			Name: apiService, Namespace: metav1.NamespaceDefault,
+			Labels: map[string]string{"provider": "kubernetes", "component": "apiserver"},
 		},
 		Spec: corev1.ServiceSpec{
 			Type: corev1.ServiceTypeClusterIP, ClusterIP: s.cfg.serviceIP().String(), IPFamilyPolicy: &single,
 			SessionAffinity: corev1.ServiceAffinityNone,
-			Ports:           []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: apiPort, TargetPort: intstr.FromInt(s.cfg.AdvertisePort)}},
+			Ports: []corev1.ServicePort{{
+				Name: "https", Protocol: corev1.ProtocolTCP, Port: apiPort, TargetPort: intstr.FromInt32(int32(s.cfg.AdvertisePort)),
+			}},
 		},
-	}, metav1.CreateOptions{})
-	return made("service kubernetes", err)
-}
-
-// made takes an object that was there already as made.
-func made(what string, err error) error {
-	if err == nil || apierrors.IsAlreadyExists(err) {
-		return nil
 	}
-	return fmt.Errorf("%s: %w", what, err)
 }
 
-// ensureEndpoints keeps the Endpoints object, which older clients read.
-func (s *Server) ensureEndpoints(ctx context.Context) error {
-	//nolint:staticcheck // superseded by slices, and still there in every cluster
-	want := []corev1.EndpointSubset{{
-		Addresses: []corev1.EndpointAddress{{IP: s.cfg.AdvertiseAddress.String()}},
-		Ports:     []corev1.EndpointPort{{Name: "https", Port: int32(s.cfg.AdvertisePort), Protocol: corev1.ProtocolTCP}},
-	}}
+// endpoints is the Endpoints object, which older clients read.
+//
+//nolint:staticcheck // superseded by slices, and still there in every cluster
+func (s *Server) endpoints() *corev1.Endpoints {
+	return &corev1.Endpoints{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: apiService, Namespace: metav1.NamespaceDefault, Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"},
+		},
+		Subsets: []corev1.EndpointSubset{{
+			Addresses: []corev1.EndpointAddress{{IP: s.cfg.AdvertiseAddress.String()}},
+			Ports:     []corev1.EndpointPort{{Name: "https", Port: int32(s.cfg.AdvertisePort), Protocol: corev1.ProtocolTCP}},
+		}},
+	}
+}
+
+func (s *Server) repairEndpoints(ctx context.Context) error {
 	client := s.client.CoreV1().Endpoints(metav1.NamespaceDefault)
 	have, err := client.Get(ctx, apiService, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		//nolint:staticcheck // as above
-		_, err = client.Create(ctx, &corev1.Endpoints{
-			ObjectMeta: metav1.ObjectMeta{Name: apiService, Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"}},
-			Subsets:    want,
-		}, metav1.CreateOptions{})
-	case err == nil && !apiequality.Semantic.DeepEqual(have.Subsets, want):
+	if err == nil {
+		want := s.endpoints().Subsets
+		if apiequality.Semantic.DeepEqual(have.Subsets, want) {
+			return nil
+		}
 		have.Subsets = want
 		_, err = client.Update(ctx, have, metav1.UpdateOptions{})
 	}
-	return made("endpoints kubernetes", err)
+	if err != nil {
+		return fmt.Errorf("endpoints kubernetes: %w", err)
+	}
+	return nil
 }
 
-func (s *Server) ensureSlice(ctx context.Context) error {
-	want := s.slice()
+func (s *Server) repairSlice(ctx context.Context) error {
 	client := s.client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault)
 	have, err := client.Get(ctx, apiService, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		_, err = client.Create(ctx, want, metav1.CreateOptions{})
-	case err == nil && !sameSlice(have, want):
+	if err == nil {
+		want := s.slice()
+		if sameSlice(have, want) {
+			return nil
+		}
 		have.Endpoints, have.Ports = want.Endpoints, want.Ports
 		_, err = client.Update(ctx, have, metav1.UpdateOptions{})
 	}
-	return made("endpoint slice kubernetes", err)
+	if err != nil {
+		return fmt.Errorf("endpoint slice kubernetes: %w", err)
+	}
+	return nil
 }
 
 func (s *Server) slice() *discoveryv1.EndpointSlice {
@@ -112,7 +112,9 @@ func (s *Server) slice() *discoveryv1.EndpointSlice {
 		family = discoveryv1.AddressTypeIPv6
 	}
 	return &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Name: apiService, Labels: map[string]string{discoveryv1.LabelServiceName: apiService}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: apiService, Namespace: metav1.NamespaceDefault, Labels: map[string]string{discoveryv1.LabelServiceName: apiService},
+		},
 		AddressType: family,
 		Endpoints: []discoveryv1.Endpoint{{
 			Addresses:  []string{s.cfg.AdvertiseAddress.String()},

@@ -2,13 +2,15 @@ package control
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/admission"
@@ -41,41 +43,55 @@ type installer struct {
 // install enters every group that has endpoints. It stands for genericapiserver's InstallAPIGroups, which would build
 // the schemas of all groups here and now.
 func (i *installer) install() error {
+	// Registering routes compiles an expression for each: the longest single part of a start, so groups go in parallel.
+	var g errgroup.Group
+	g.SetLimit(runtime.GOMAXPROCS(0))
 	for _, group := range kinds.Groups {
-		versions := i.set.Versions(group)
-		if len(versions) == 0 {
-			continue
+		for n, gv := range i.set.Versions(group) {
+			types := i.types(group)
+			g.Go(func() error {
+				if err := i.version(gv, group, n, types); err != nil {
+					return fmt.Errorf("install %q: %w", gv, err)
+				}
+				return nil
+			})
 		}
-		if err := i.group(group, versions); err != nil {
-			return fmt.Errorf("install group %q: %w", group.Name, err)
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for _, group := range kinds.Groups {
+		switch versions := i.set.Versions(group); {
+		case len(versions) == 0:
+		case group.Name == "":
+			i.legacyRoot()
+		default:
+			i.groupRoot(versions)
 		}
 	}
 	return nil
 }
 
-func (i *installer) group(group kinds.Group, versions []schema.GroupVersion) error {
+// types is the schema of a group, made when the first object of the group is written.
+func (i *installer) types(group kinds.Group) *openapi.Types {
+	return i.docs.Types(func() ([]string, error) { return i.typeNames(i.set.Versions(group)) })
+}
+
+func (i *installer) version(gv schema.GroupVersion, group kinds.Group, n int, types managedfields.TypeConverter) error {
 	root, manager := genericapiserver.APIGroupPrefix, i.server.AggregatedDiscoveryGroupManager
 	if group.Name == "" {
 		root, manager = genericapiserver.DefaultLegacyAPIPrefix, i.server.AggregatedLegacyDiscoveryGroupManager
 	}
-	types := i.docs.Types(func() ([]string, error) { return i.typeNames(versions) })
-	for n, gv := range versions {
-		v := i.version(gv, versions, types)
-		v.Root = root
-		resources, _, err := v.InstallREST(i.server.Handler.GoRestfulContainer)
-		if err != nil {
-			return err
-		}
-		manager.AddGroupVersion(group.Name, apidiscoveryv2.APIVersionDiscovery{
-			Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent, Version: gv.Version, Resources: resources,
-		})
-		manager.SetGroupVersionPriority(metav1.GroupVersion(gv), group.Priority, 15-n)
+	v := i.groupVersion(gv, i.set.Versions(group), types)
+	v.Root = root
+	resources, _, err := v.InstallREST(i.server.Handler.GoRestfulContainer)
+	if err != nil {
+		return err
 	}
-	if group.Name == "" {
-		i.legacyRoot()
-		return nil
-	}
-	i.groupRoot(versions)
+	manager.AddGroupVersion(group.Name, apidiscoveryv2.APIVersionDiscovery{
+		Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent, Version: gv.Version, Resources: resources,
+	})
+	manager.SetGroupVersionPriority(metav1.GroupVersion(gv), group.Priority, 15-n)
 	return nil
 }
 
@@ -98,8 +114,8 @@ func (i *installer) groupRoot(versions []schema.GroupVersion) {
 	i.server.Handler.GoRestfulContainer.Add(discovery.NewAPIGroupHandler(codecs, group).WebService())
 }
 
-// version is one group and version as the endpoint installer wants it.
-func (i *installer) version(gv schema.GroupVersion, all []schema.GroupVersion, types managedfields.TypeConverter) *genericapi.APIGroupVersion {
+// groupVersion is one group and version as the endpoint installer wants it.
+func (i *installer) groupVersion(gv schema.GroupVersion, all []schema.GroupVersion, types managedfields.TypeConverter) *genericapi.APIGroupVersion {
 	scheme := legacyscheme.Scheme
 	everywhere := map[string][]string{}
 	for _, v := range all {
@@ -117,10 +133,10 @@ func (i *installer) version(gv schema.GroupVersion, all []schema.GroupVersion, t
 		Creater:                     scheme,
 		Convertor:                   scheme,
 		ConvertabilityChecker:       scheme,
-		UnsafeConvertor:             runtime.UnsafeObjectConvertor(scheme),
+		UnsafeConvertor:             apiruntime.UnsafeObjectConvertor(scheme),
 		Defaulter:                   scheme,
 		Typer:                       scheme,
-		Namer:                       runtime.Namer(meta.NewAccessor()),
+		Namer:                       apiruntime.Namer(meta.NewAccessor()),
 		EquivalentResourceRegistry:  i.server.EquivalentResourceRegistry,
 		Admit:                       i.admission,
 		MinRequestTimeout:           minWatch,

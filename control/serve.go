@@ -15,6 +15,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/balsahq/balsa/control/auth/bootstrap"
 )
 
 // drain is how long requests in progress may take to finish when the server stops.
@@ -47,18 +49,29 @@ func (s *Server) Run(ctx context.Context) error {
 		})
 	}
 	group.Go(func() error {
-		if err := s.ensureDefaults(ctx); err != nil {
-			if ctx.Err() != nil {
-				return nil // stopped before it was done
-			}
-			return fmt.Errorf("control: default objects: %w", err)
+		if err := s.settle(ctx); err != nil {
+			return err
 		}
-		close(s.ready)
-		s.log.Info("API server is ready", "address", s.address(), "version", gitVersion)
 		<-ctx.Done()
 		return nil
 	})
 	return group.Wait()
+}
+
+// settle writes the default objects, says the server is ready, and then brings roles of an older version up to date.
+func (s *Server) settle(ctx context.Context) error {
+	if err := s.ensureDefaults(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // stopped before it was done
+		}
+		return fmt.Errorf("control: default objects: %w", err)
+	}
+	close(s.ready)
+	s.log.Info("API server is ready", "address", s.address(), "version", gitVersion)
+	if err := bootstrap.EnsureRBAC(ctx, s.client, bootstrap.Default()); err != nil && ctx.Err() == nil {
+		s.log.Error("some default roles are not up to date", "error", err)
+	}
+	return nil
 }
 
 // web is the HTTPS server.

@@ -1,0 +1,9 @@
+// Package host owns the links, addresses, routes and kernel settings the overlay needs on its node: the bridge that pods
+// hang on, the link that carries the DNS address, the route to the service network.
+//
+// The bridge keeps its ports apart and answers ARP for them (proxy_arp_pvlan), so packets between two pods of a node are
+// routed by the host like all others: service addresses, masquerading and policies see them without br_netfilter.
+//
+// Apply compares what should be with what is and touches only what differs; it may be called at any time, again and
+// again. A Host is not safe for concurrent use. Watch runs one goroutine, joined when its context ends.
+package host

@@ -1,0 +1,293 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Config says what the host should have.
+type Config struct {
+	Namespace Namespace
+	// Bridge is the link pods hang on, Gateways its addresses (the first of each pod network), MTU its MTU; 0 is that of
+	// the link with the default route.
+	Bridge   string
+	Gateways []netip.Prefix
+	MTU      int
+	// DNSLink carries the DNS addresses and the routes to the service networks.
+	DNSLink  string
+	DNS      []netip.Addr
+	Services []netip.Prefix
+	// StateDir is where former values of kernel settings are kept.
+	StateDir string
+	V6       bool
+	Logger   *slog.Logger
+}
+
+// Host applies a Config.
+type Host struct {
+	cfg  Config
+	link *netlink.Handle
+	// ports are the links seen on the bridge, by index: a bridge that somebody deleted gets them back.
+	ports map[int]struct{}
+}
+
+// Open connects to the kernel; nothing is changed before Apply.
+func Open(cfg Config) (*Host, error) {
+	h := &Host{cfg: cfg, ports: make(map[int]struct{})}
+	err := cfg.Namespace.Do(func() (err error) {
+		h.link, err = netlink.NewHandle(unix.NETLINK_ROUTE)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("netlink: %w", err)
+	}
+	return h, nil
+}
+
+// Close disconnects; what was made stays.
+func (h *Host) Close() { h.link.Close() }
+
+// Configure replaces what should be. Namespace, link names and StateDir must stay the same.
+func (h *Host) Configure(gateways []netip.Prefix) { h.cfg.Gateways = gateways }
+
+// Apply makes what is missing and corrects what is wrong.
+func (h *Host) Apply() error {
+	return h.cfg.Namespace.Do(func() error {
+		bridge, err := h.applyBridge()
+		if err != nil {
+			return err
+		}
+		h.keepPorts(bridge)
+		if err := h.applySettings(); err != nil {
+			return err
+		}
+		dns, err := h.applyDNSLink()
+		if err != nil {
+			return err
+		}
+		return h.applyRoutes(dns)
+	})
+}
+
+func (h *Host) applyBridge() (netlink.Link, error) {
+	mtu := h.cfg.MTU
+	if mtu == 0 {
+		mtu = h.defaultMTU()
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU, attrs.HardwareAddr = h.cfg.Bridge, mtu, hardwareAddress(h.cfg.Gateways)
+	bridge, err := h.ensureLink(&netlink.Bridge{LinkAttrs: attrs})
+	if err != nil {
+		return nil, err
+	}
+	if bridge.Attrs().MTU != mtu {
+		if err := h.link.LinkSetMTU(bridge, mtu); err != nil {
+			return nil, fmt.Errorf("mtu of %s: %w", h.cfg.Bridge, err)
+		}
+	}
+	return bridge, h.applyAddresses(bridge, h.cfg.Gateways)
+}
+
+// ensureLink returns the link of that name, made and up. A link of another kind in its place is an error: it belongs to
+// somebody else.
+func (h *Host) ensureLink(want netlink.Link) (netlink.Link, error) {
+	name := want.Attrs().Name
+	have, err := h.link.LinkByName(name)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		if err := h.link.LinkAdd(want); err != nil {
+			return nil, fmt.Errorf("make link %s: %w", name, err)
+		}
+		h.cfg.Logger.Info("link made", "name", name, "kind", want.Type())
+		have, err = h.link.LinkByName(name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("link %s: %w", name, err)
+	}
+	if have.Type() != want.Type() {
+		return nil, fmt.Errorf("link %s is a %s where a %s is wanted", name, have.Type(), want.Type())
+	}
+	if have.Attrs().Flags&net.FlagUp == 0 {
+		if err := h.link.LinkSetUp(have); err != nil {
+			return nil, fmt.Errorf("link %s up: %w", name, err)
+		}
+	}
+	return have, nil
+}
+
+// applyAddresses gives a link exactly these addresses, beside link-local ones.
+func (h *Host) applyAddresses(link netlink.Link, want []netip.Prefix) error {
+	have, err := h.link.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return err
+	}
+	missing := make(map[netip.Prefix]struct{}, len(want))
+	for _, p := range want {
+		missing[p] = struct{}{}
+	}
+	for i := range have {
+		p := prefixOf(have[i].IPNet)
+		if _, ok := missing[p]; ok {
+			delete(missing, p)
+			continue
+		}
+		if !p.Addr().IsLinkLocalUnicast() {
+			if err := h.link.AddrDel(link, &have[i]); err != nil {
+				return fmt.Errorf("remove address %s from %s: %w", p, link.Attrs().Name, err)
+			}
+		}
+	}
+	for _, p := range want {
+		if _, ok := missing[p]; !ok {
+			continue
+		}
+		a := &netlink.Addr{IPNet: netOf(p)}
+		if p.Addr().Is6() {
+			a.Flags = unix.IFA_F_NODAD
+		}
+		if err := h.link.AddrAdd(link, a); err != nil {
+			return fmt.Errorf("address %s on %s: %w", p, link.Attrs().Name, err)
+		}
+	}
+	return nil
+}
+
+// keepPorts remembers the links on the bridge, and puts back those a former bridge of the name had.
+func (h *Host) keepPorts(bridge netlink.Link) {
+	links, err := h.link.LinkList()
+	if err != nil {
+		return
+	}
+	seen := make(map[int]struct{})
+	for _, l := range links {
+		index := l.Attrs().Index
+		_, ours := h.ports[index]
+		switch {
+		case l.Attrs().MasterIndex == bridge.Attrs().Index:
+			seen[index] = struct{}{}
+		case ours && l.Attrs().MasterIndex == 0:
+			err := errors.Join(h.link.LinkSetMaster(l, bridge), h.link.LinkSetUp(l),
+				h.link.LinkSetHairpin(l, true), h.link.LinkSetIsolated(l, true))
+			if err != nil {
+				h.cfg.Logger.Warn("pod not put back on the bridge", "link", l.Attrs().Name, "err", err)
+				continue
+			}
+			seen[index] = struct{}{}
+		}
+	}
+	h.ports = seen
+}
+
+func (h *Host) applyDNSLink() (netlink.Link, error) {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = h.cfg.DNSLink
+	link, err := h.ensureLink(&netlink.Dummy{LinkAttrs: attrs})
+	if err != nil {
+		return nil, err
+	}
+	var addresses []netip.Prefix
+	for _, a := range h.cfg.DNS {
+		addresses = append(addresses, netip.PrefixFrom(a, a.BitLen()))
+	}
+	return link, h.applyAddresses(link, addresses)
+}
+
+// applyRoutes leads the service networks somewhere, so that the node itself can send to a service address without having
+// a default route; where packets really go is decided before they leave. The source is the gateway's address: an answer
+// to it finds this node.
+func (h *Host) applyRoutes(link netlink.Link) error {
+	for _, p := range h.cfg.Services {
+		r := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: netOf(p), Scope: netlink.SCOPE_LINK}
+		for _, g := range h.cfg.Gateways {
+			if g.Addr().Is4() == p.Addr().Is4() {
+				r.Src = g.Addr().AsSlice()
+			}
+		}
+		if err := h.applyRoute(r); err != nil {
+			return fmt.Errorf("route to %s: %w", p, err)
+		}
+	}
+	return nil
+}
+
+func (h *Host) applyRoute(want *netlink.Route) error {
+	family := netlink.FAMILY_V4
+	if want.Dst.IP.To4() == nil {
+		family = netlink.FAMILY_V6
+		want.Scope = netlink.SCOPE_UNIVERSE
+	}
+	have, err := h.link.RouteListFiltered(family, &netlink.Route{Dst: want.Dst}, netlink.RT_FILTER_DST)
+	if err != nil {
+		return err
+	}
+	for i := range have {
+		if have[i].LinkIndex == want.LinkIndex && (want.Src == nil || have[i].Src.Equal(want.Src)) {
+			return nil
+		}
+	}
+	return h.link.RouteReplace(want)
+}
+
+// defaultMTU is the MTU of the link with the default route, or that of Ethernet.
+func (h *Host) defaultMTU() int {
+	const ethernet = 1500
+	routes, err := h.link.RouteList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		return ethernet
+	}
+	for _, r := range routes {
+		if r.Dst != nil && !r.Dst.IP.IsUnspecified() {
+			continue
+		}
+		if l, err := h.link.LinkByIndex(r.LinkIndex); err == nil && l.Attrs().MTU > 0 {
+			return l.Attrs().MTU
+		}
+	}
+	return ethernet
+}
+
+// Remove deletes what Apply makes, by name, and restores kernel settings. What is gone already is no error.
+func Remove(cfg Config) error {
+	return cfg.Namespace.Do(func() error {
+		var errs []error
+		for _, name := range []string{cfg.Bridge, cfg.DNSLink} {
+			link, err := netlink.LinkByName(name)
+			if errors.As(err, &netlink.LinkNotFoundError{}) {
+				continue
+			}
+			if err == nil {
+				err = netlink.LinkDel(link)
+			}
+			if err != nil {
+				errs = append(errs, fmt.Errorf("remove link %s: %w", name, err))
+			}
+		}
+		return errors.Join(append(errs, cfg.restoreSettings())...)
+	})
+}
+
+// hardwareAddress derives the bridge's address from its IP address, so that it never changes with its ports.
+func hardwareAddress(gateways []netip.Prefix) net.HardwareAddr {
+	for _, g := range gateways {
+		if g.Addr().Is4() {
+			a := g.Addr().As4()
+			return net.HardwareAddr{0x0a, 0x58, a[0], a[1], a[2], a[3]}
+		}
+	}
+	return nil
+}
+
+func netOf(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+func prefixOf(n *net.IPNet) netip.Prefix {
+	a, _ := netip.AddrFromSlice(n.IP)
+	bits, _ := n.Mask.Size()
+	return netip.PrefixFrom(a.Unmap(), bits)
+}

@@ -1,0 +1,71 @@
+package host
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/vishvananda/netns"
+)
+
+// Namespace is the network namespace the overlay works in. The zero value is that of the process.
+type Namespace struct {
+	handle netns.NsHandle
+	other  bool
+}
+
+// OpenNamespace opens the namespace at a path; "" is that of the process.
+func OpenNamespace(path string) (Namespace, error) {
+	if path == "" {
+		return Namespace{}, nil
+	}
+	h, err := netns.GetFromPath(path)
+	if err != nil {
+		return Namespace{}, fmt.Errorf("network namespace %s: %w", path, err)
+	}
+	return Namespace{handle: h, other: true}, nil
+}
+
+// FD is a file descriptor of the namespace; 0 for that of the process.
+func (n Namespace) FD() int {
+	if !n.other {
+		return 0
+	}
+	return int(n.handle)
+}
+
+// Close releases the descriptor.
+func (n Namespace) Close() error {
+	if !n.other {
+		return nil
+	}
+	return n.handle.Close()
+}
+
+// Do runs fn in the namespace. Sockets fn opens and files below /proc/sys/net it touches are the namespace's; goroutines
+// it starts are not in it.
+func (n Namespace) Do(fn func() error) error {
+	if !n.other {
+		return fn()
+	}
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		origin, err := netns.Get()
+		if err != nil {
+			done <- err
+			return
+		}
+		defer origin.Close()
+		if err := netns.Set(n.handle); err != nil {
+			done <- fmt.Errorf("enter network namespace: %w", err)
+			return
+		}
+		err = fn()
+		// A thread that cannot go back stays locked, and ends with this goroutine.
+		if back := netns.Set(origin); back == nil {
+			runtime.UnlockOSThread()
+		}
+		done <- err
+	}()
+	return <-done
+}

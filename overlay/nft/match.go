@@ -1,0 +1,154 @@
+package nft
+
+import (
+	"net/netip"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// Registers: the kernel numbers four of 16 bytes 1…4, and the same memory in words of 4 bytes 8…23.
+const (
+	regMain   = 1 // first word 8
+	regClient = 3 // first word 16
+	firstWord = 8
+)
+
+func u32(v uint32) []byte { return binaryutil.NativeEndian.PutUint32(v) }
+
+// addressBytes is the length of an address of the family.
+func (t *Table) addressBytes() uint32 {
+	if t.cfg.V4 {
+		return 4
+	}
+	return 16
+}
+
+// portWord is the register word that follows an address in regMain.
+func (t *Table) portWord() uint32 { return firstWord + t.addressBytes()/4 }
+
+func (t *Table) loadSource(reg uint32) expr.Any {
+	offset := uint32(8)
+	if t.cfg.V4 {
+		offset = 12
+	}
+	return &expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: t.addressBytes()}
+}
+
+func (t *Table) loadDestination(reg uint32) expr.Any {
+	offset := uint32(24)
+	if t.cfg.V4 {
+		offset = 16
+	}
+	return &expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: t.addressBytes()}
+}
+
+// within continues the rule if the address loaded is in the network.
+func (t *Table) within(load expr.Any, p netip.Prefix) []expr.Any {
+	size := t.addressBytes()
+	mask := make([]byte, size)
+	for i := range p.Bits() {
+		mask[i/8] |= 0x80 >> (i % 8)
+	}
+	return []expr.Any{
+		load,
+		&expr.Bitwise{SourceRegister: regMain, DestRegister: regMain, Len: size, Mask: mask, Xor: make([]byte, size)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: regMain, Data: p.Masked().Addr().AsSlice()},
+	}
+}
+
+func (t *Table) from(p netip.Prefix) []expr.Any { return t.within(t.loadSource(regMain), p) }
+func (t *Table) to(p netip.Prefix) []expr.Any   { return t.within(t.loadDestination(regMain), p) }
+
+// local continues the rule if the source (or else the destination) is an address of this host.
+func local(source bool) []expr.Any {
+	return []expr.Any{
+		&expr.Fib{Register: regMain, ResultADDRTYPE: true, FlagSADDR: source, FlagDADDR: !source},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: regMain, Data: u32(unix.RTN_LOCAL)},
+	}
+}
+
+// byAddress looks up destination address, protocol and port in a verdict map.
+func (t *Table) byAddress(s *nftables.Set) []expr.Any {
+	next := t.portWord()
+	return []expr.Any{
+		t.loadDestination(regMain),
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: next},
+		&expr.Payload{DestRegister: next + 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+		&expr.Lookup{SourceRegister: regMain, SetName: s.Name, SetID: s.ID, IsDestRegSet: true},
+	}
+}
+
+// byPort looks up protocol and port in a verdict map, if the destination is this host.
+func byPort(s *nftables.Set) []expr.Any {
+	return append(local(false),
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: firstWord},
+		&expr.Payload{DestRegister: firstWord + 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+		&expr.Lookup{SourceRegister: regMain, SetName: s.Name, SetID: s.ID, IsDestRegSet: true},
+	)
+}
+
+// newConnection continues the rule for the first packet of a connection.
+func newConnection() []expr.Any { return connBits(expr.CtKeySTATE, expr.CtStateBitNEW, true) }
+
+// ipsDstNAT is the bit of a connection's status that says its destination was rewritten (IPS_DST_NAT).
+const ipsDstNAT = 1 << 5
+
+// redirected continues the rule for connections whose destination was (or was not) rewritten.
+func redirected(yes bool) []expr.Any { return connBits(expr.CtKeySTATUS, ipsDstNAT, yes) }
+
+func connBits(key expr.CtKey, bit uint32, set bool) []expr.Any {
+	op := expr.CmpOpEq
+	if set {
+		op = expr.CmpOpNeq
+	}
+	return []expr.Any{
+		&expr.Ct{Key: key, Register: regMain},
+		&expr.Bitwise{SourceRegister: regMain, DestRegister: regMain, Len: 4, Mask: u32(bit), Xor: u32(0)},
+		&expr.Cmp{Op: op, Register: regMain, Data: u32(0)},
+	}
+}
+
+// link continues the rule if the packet comes in through (or goes out of) the named link, or does not.
+func link(key expr.MetaKey, name string, is bool) []expr.Any {
+	op := expr.CmpOpNeq
+	if is {
+		op = expr.CmpOpEq
+	}
+	padded := make([]byte, 16)
+	copy(padded, name)
+	return []expr.Any{
+		&expr.Meta{Key: key, Register: regMain},
+		&expr.Cmp{Op: op, Register: regMain, Data: padded},
+	}
+}
+
+// marked continues the rule if the mark asks for masquerading.
+func (t *Table) marked() []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: regMain},
+		&expr.Bitwise{SourceRegister: regMain, DestRegister: regMain, Len: 4, Mask: u32(t.cfg.Mark), Xor: u32(0)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: regMain, Data: u32(0)},
+	}
+}
+
+// setMark sets or clears the bit in the packet's mark.
+func (t *Table) setMark(on bool) []expr.Any {
+	xor := uint32(0)
+	if on {
+		xor = t.cfg.Mark
+	}
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: regMain},
+		&expr.Bitwise{SourceRegister: regMain, DestRegister: regMain, Len: 4, Mask: u32(^t.cfg.Mark), Xor: u32(xor)},
+		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: regMain},
+	}
+}
+
+func verdict(kind expr.VerdictKind, chain string) expr.Any {
+	return &expr.Verdict{Kind: kind, Chain: chain}
+}
+
+var loopback4 = netip.MustParsePrefix("127.0.0.0/8")

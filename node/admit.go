@@ -22,7 +22,7 @@ const (
 func (a *Agent) admit(pod *v1.Pod) *failure {
 	var others []*v1.Pod
 	for _, w := range a.workers {
-		if v := w.snapshot.Load(); v != nil && !v.Stopped && !terminalPhase(v.Pod.Status.Phase) {
+		if v := w.snapshot.Load(); !w.leaving.Load() && !v.Stopped && !terminalPhase(v.Pod.Status.Phase) {
 			others = append(others, v.Pod)
 		}
 	}

@@ -46,6 +46,7 @@ type volumes interface {
 type probes interface {
 	Start(probe.Target)
 	Stop(podUID types.UID, container string)
+	StopKind(podUID types.UID, container string, kinds ...probe.Kind)
 	StopPod(podUID types.UID)
 	Close()
 }
@@ -187,6 +188,10 @@ func (a *Agent) runPods(ctx context.Context, g *errgroup.Group) error {
 	}
 	close(a.connected)
 	a.nudge()
+	// The environment of containers names Services.
+	if !synced(ctx, a.cfg.Informers.Core().V1().Services().Informer().HasSynced) {
+		return nil
+	}
 	reg, err := a.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { a.podSeen(ctx, o) },
 		UpdateFunc: func(_, o any) { a.podSeen(ctx, o) },
@@ -195,13 +200,24 @@ func (a *Agent) runPods(ctx context.Context, g *errgroup.Group) error {
 	if err != nil {
 		return err
 	}
-	if !cache.WaitForCacheSync(ctx.Done(), reg.HasSynced) {
+	if !synced(ctx, reg.HasSynced) {
 		return nil
 	}
 	a.endOrphans(ctx)
+	a.relist(ctx) // what ended before its worker was there
 	g.Go(func() error { a.housekeeping(ctx); return nil })
 	g.Go(func() error { a.static(ctx); return nil })
 	return nil
+}
+
+// synced waits until done reports true; false when ctx ended first.
+func synced(ctx context.Context, done func() bool) bool {
+	for !done() {
+		if !pause(ctx, syncPoll) {
+			return false
+		}
+	}
+	return true
 }
 
 // pause waits; false when ctx ended first.
@@ -269,6 +285,7 @@ func (a *Agent) podGone(o any) {
 	}
 	if pod, ok := o.(*v1.Pod); ok {
 		if w := a.worker(pod.UID); w != nil {
+			w.leaving.Store(true)
 			w.mailbox.post(w.gone)
 		}
 	}

@@ -156,6 +156,8 @@ const (
 	statusInterval = 5 * time.Minute  // the Node's status is written even if nothing changed
 	healthInterval = 10 * time.Second // runtime and network are asked how they are, logs are measured
 	notReadyPoll   = 50 * time.Millisecond
+	notReadyMost   = 2 * time.Second
+	syncPoll       = 5 * time.Millisecond
 	relistInterval = 5 * time.Minute // the runtime is listed though its events arrive
 	gcInterval     = 5 * time.Minute
 	leaseInterval  = 10 * time.Second

@@ -83,11 +83,17 @@ func (a *Agent) dial(ctx context.Context) (criapi.RuntimeService, criapi.ImageMa
 // not arrive, and rarely otherwise, the runtime is listed.
 func (a *Agent) followRuntime(ctx context.Context) {
 	ch := make(chan *runtimeapi.ContainerEventResponse, 256)
-	broken := make(chan error, 1)
+	broken, established := make(chan error, 1), make(chan struct{}, 1)
 	subscribe := func() {
-		broken <- a.runtime.GetContainerEvents(ctx, ch, func(runtimeapi.RuntimeService_GetContainerEventsClient) {})
+		broken <- a.runtime.GetContainerEvents(ctx, ch, func(runtimeapi.RuntimeService_GetContainerEventsClient) {
+			select {
+			case established <- struct{}{}:
+			default:
+			}
+		})
 	}
 	go subscribe()
+	first := true
 	tick := time.NewTicker(relistInterval)
 	defer tick.Stop()
 	for {
@@ -97,16 +103,21 @@ func (a *Agent) followRuntime(ctx context.Context) {
 			return
 		case e := <-ch:
 			a.runtimeEvent(e)
+		case <-established:
+			if !first {
+				a.relist(ctx) // what happened while nobody listened
+			}
+			first = false
 		case err := <-broken:
 			if ctx.Err() != nil {
 				return
 			}
 			a.log.Warn("runtime events ended", "err", err)
 			a.nudge()
-			a.relist(ctx)
 			if !pause(ctx, time.Second) {
 				return
 			}
+			a.relist(ctx)
 			go subscribe()
 		case <-tick.C:
 			a.relist(ctx)
@@ -133,7 +144,8 @@ func (a *Agent) runtimeEvent(e *runtimeapi.ContainerEventResponse) {
 			b.Ready = false
 		}
 		for _, s := range e.ContainersStatuses {
-			if sandboxID != "" && (w.o.byID(s.Id) != nil || s.State == runtimeapi.ContainerState_CONTAINER_RUNNING) {
+			// What was only created belongs to an operation that will tell itself.
+			if sandboxID != "" && s.State != runtimeapi.ContainerState_CONTAINER_CREATED {
 				w.observe(s, sandboxID)
 			}
 		}

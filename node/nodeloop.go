@@ -28,6 +28,7 @@ func (a *Agent) keepNode(ctx context.Context) {
 		}
 		delay = min(2*delay, 2*time.Second)
 	}
+	delay = notReadyPoll
 	var written time.Time
 	for {
 		h := a.health(ctx)
@@ -41,7 +42,9 @@ func (a *Agent) keepNode(ctx context.Context) {
 		}
 		wait := healthInterval
 		if err != nil || h.NotReady != "" {
-			wait = notReadyPoll
+			wait, delay = delay, min(delay*5/4, notReadyMost)
+		} else {
+			delay = notReadyPoll
 		}
 		t := time.NewTimer(wait)
 		select {

@@ -158,7 +158,7 @@ func (w *worker) opDelete() operation {
 		}
 		return func() {
 			// A finalizer may keep the object: then the API says so by not saying that it is gone.
-			w.o.DeleteRetry = &retry{Delay: time.Second, NotBefore: w.o.Now.Add(10 * time.Second)}
+			w.o.DeleteRetry = &retry{Delay: time.Second, NotBefore: w.o.Now.Add(time.Minute)}
 			if err != nil || len(w.pod.Finalizers) == 0 {
 				w.o.Gone = true
 			}

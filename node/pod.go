@@ -308,11 +308,8 @@ func runInit(pod *v1.Pod, o *observed, d *decision) bool {
 func runContainer(pod *v1.Pod, o *observed, c *v1.Container, d *decision) bool {
 	in := o.latest(c.Name)
 	if o.busy(doStart, c.Name) {
-		if in == nil || in.State != stateRunning {
-			d.wait(c.Name, creating(pod), "")
-			return false
-		}
-		return true
+		d.wait(c.Name, creating(pod), "")
+		return in != nil && in.State == stateRunning
 	}
 	switch {
 	case in == nil || !o.here(in) && in.State != stateRunning:
@@ -385,19 +382,29 @@ func start(pod *v1.Pod, o *observed, c *v1.Container, d *decision) {
 		d.wait(c.Name, r.Reason, r.Message)
 		return
 	}
-	attempt := 0
-	if in := o.latest(c.Name); in != nil {
-		attempt = in.Attempt + 1
-		if in.State == stateCreated {
-			attempt = in.Attempt
-		}
-	}
-	d.do(action{Verb: doStart, Container: c.Name, Attempt: attempt})
+	d.do(action{Verb: doStart, Container: c.Name, Attempt: attemptOf(pod, o, c)})
 	if r := o.StartRetry[c.Name]; r != nil {
 		d.wait(c.Name, r.Reason, r.Message)
 		return
 	}
 	d.wait(c.Name, creating(pod), "")
+}
+
+// attemptOf is the restart count of the next run. Where the runtime has lost
+// the runs before, the API still knows how many there were.
+func attemptOf(pod *v1.Pod, o *observed, c *v1.Container) int {
+	if in := o.latest(c.Name); in != nil {
+		if in.State == stateCreated {
+			return in.Attempt
+		}
+		return in.Attempt + 1
+	}
+	for _, sts := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		if st, ok := podutil.GetContainerStatus(sts, c.Name); ok && st.ContainerID != "" {
+			return int(st.RestartCount) + 1
+		}
+	}
+	return 0
 }
 
 // imageBackoffAfter is how long the error of a pull is shown before the wait

@@ -11,6 +11,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/balsahq/balsa/node/probe"
 	"github.com/balsahq/balsa/node/volume"
 )
 
@@ -20,6 +21,8 @@ type worker struct {
 	uid types.UID
 	// snapshot is what readers outside the goroutine see.
 	snapshot atomic.Pointer[podView]
+	// leaving says that the API has no such pod any more: its room is free.
+	leaving atomic.Bool
 
 	mailbox mailbox
 
@@ -146,6 +149,7 @@ func (w *worker) step(ctx context.Context) (wake time.Time, done bool) {
 		fresh := w.o.StatusFresh
 		statusWake := w.report(ctx, d)
 		if d.Done {
+			w.a.probes.StopPod(w.uid)
 			return time.Time{}, true
 		}
 		if again || w.o.StatusFresh && !fresh && d.Stopping {
@@ -163,7 +167,10 @@ func (w *worker) step(ctx context.Context) (wake time.Time, done bool) {
 func (w *worker) stopping() {
 	if w.o.StoppingSince.IsZero() {
 		w.o.StoppingSince = w.o.Now
-		w.a.probes.StopPod(w.uid)
+		for name := range w.o.Containers {
+			// Readiness goes on: traffic may still be served until the end.
+			w.a.probes.StopKind(w.uid, name, probe.Liveness, probe.Startup)
+		}
 	}
 	for k, op := range w.ops {
 		switch k.Verb {

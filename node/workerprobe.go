@@ -16,7 +16,7 @@ import (
 // of the agent found stays true until a probe says otherwise.
 func (w *worker) startProbes(c *v1.Container, id string) {
 	in := w.o.byID(id)
-	if in == nil || in.State != stateRunning || w.o.latest(c.Name) != in {
+	if in == nil || in.State != stateRunning || w.o.latest(c.Name) != in || !w.o.StoppingSince.IsZero() {
 		return
 	}
 	if c.LivenessProbe == nil && c.ReadinessProbe == nil && c.StartupProbe == nil {

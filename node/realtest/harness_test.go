@@ -22,6 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	criapi "k8s.io/cri-api/pkg/apis"
+	criclient "k8s.io/cri-client/pkg"
 
 	"github.com/balsahq/balsa/node"
 	noderuntime "github.com/balsahq/balsa/node/runtime"
@@ -69,6 +71,7 @@ type machine struct {
 	client *fake.Clientset
 	agent  *node.Agent
 	stop   func()
+	timed  bool
 }
 
 // cgroupParent is one for each machine, so that tests do not meet.
@@ -106,7 +109,7 @@ func newMachine(t *testing.T) *machine {
 	}
 	m.client = fake.NewClientset()
 	m.cfg = node.Config{
-		NodeName: "n1", Client: m.client, Informers: informers.NewSharedInformerFactory(m.client, 0),
+		NodeName: "n1", Client: m.client,
 		RuntimeEndpoint: m.rt.Endpoint(), RootDir: filepath.Join(dir, "agent"), LogDir: filepath.Join(dir, "log"),
 		CgroupParent: parent, NodeIPs: []net.IP{net.IPv4(127, 0, 0, 1)}, Version: "v1.36.3", Logger: log,
 		ClusterDNS: []string{"10.96.0.10"},
@@ -139,6 +142,17 @@ func (m *machine) startRuntime() {
 
 func (m *machine) startAgent() {
 	m.t.Helper()
+	if m.timed {
+		m.cfg.Connect = func(ctx context.Context) (criapi.RuntimeService, criapi.ImageManagerService, error) {
+			rt, err := criclient.NewRemoteRuntimeServiceBuilder().WithEndpoint(m.rt.Endpoint()).WithConnectionTimeout(time.Minute).WithTracerProvider(nil).Build(ctx)
+			if err != nil {
+				return nil, nil, err
+			}
+			im, err := criclient.NewRemoteImageServiceBuilder().WithEndpoint(m.rt.Endpoint()).WithConnectionTimeout(time.Minute).WithTracerProvider(nil).Build(ctx)
+			return timed{rt, m.t}, im, err
+		}
+	}
+	m.cfg.Informers = informers.NewSharedInformerFactory(m.client, 0)
 	a, err := node.New(m.cfg)
 	if err != nil {
 		m.t.Fatal(err)

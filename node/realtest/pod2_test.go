@@ -78,7 +78,12 @@ func TestLife(t *testing.T) {
 		p.Spec.Containers = []v1.Container{sh("main", "cat /etc/hosts; sleep 3600")}
 	})
 	m.pod("deadline", func(p *v1.Pod) { s := int64(2); p.Spec.ActiveDeadlineSeconds = &s })
-	m.pod("nonroot", func(p *v1.Pod) { y := true; p.Spec.SecurityContext.RunAsNonRoot = &y; z := int64(0); p.Spec.SecurityContext.RunAsUser = &z })
+	m.pod("nonroot", func(p *v1.Pod) {
+		y := true
+		p.Spec.SecurityContext.RunAsNonRoot = &y
+		z := int64(0)
+		p.Spec.SecurityContext.RunAsUser = &z
+	})
 
 	m.await("init", "succeeded", phase(v1.PodSucceeded))
 	p := m.await("fails", "failed", phase(v1.PodFailed))

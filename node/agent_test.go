@@ -1,0 +1,315 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	criapi "k8s.io/cri-api/pkg/apis"
+
+	"github.com/balsahq/balsa/node/cgroup"
+	"github.com/balsahq/balsa/node/nodetest"
+)
+
+// noCgroups is a machine without control groups.
+type noCgroups struct{}
+
+func (noCgroups) Init(cgroup.Limits) error                                       { return nil }
+func (noCgroups) SetBurstable(uint64) error                                      { return nil }
+func (noCgroups) Path(types.UID, v1.PodQOSClass) string                          { return "/none" }
+func (noCgroups) Remove(types.UID) error                                         { return nil }
+func (noCgroups) Pods() []types.UID                                              { return nil }
+func (noCgroups) Apply(types.UID, v1.PodQOSClass, cgroup.Limits) (string, error) { return "/none", nil }
+
+// bench is an agent with a runtime and an API in memory, in fake time.
+type bench struct {
+	t      *testing.T
+	rt     *nodetest.Runtime
+	client *fake.Clientset
+	agent  *Agent
+	dir    string
+	stop   func()
+}
+
+func onBench(t *testing.T, test func(*bench)) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{t: t, rt: nodetest.New(), client: fake.NewClientset(), dir: dir}
+		b.start()
+		test(b)
+		b.stop()
+	})
+}
+
+func (b *bench) start() {
+	a, err := New(Config{
+		NodeName: "n1", Client: b.client, Informers: informers.NewSharedInformerFactory(b.client, 0),
+		Connect: func(context.Context) (criapi.RuntimeService, criapi.ImageManagerService, error) {
+			return b.rt, b.rt, nil
+		},
+		RootDir: b.dir + "/agent", LogDir: b.dir + "/log", NodeIPs: []net.IP{net.IPv4(10, 0, 0, 1)}, Version: "v1.36.3",
+		Logger: slog.New(slog.NewTextHandler(b.t.Output(), nil)),
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	a.cgroups = noCgroups{}
+	b.agent = a
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	b.stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			b.t.Error(err)
+		}
+		b.agent.cfg.Informers.Shutdown()
+	}
+	b.wait(0)
+	<-a.Connected()
+}
+
+// wait lets fake time pass.
+func (b *bench) wait(d time.Duration) {
+	time.Sleep(d + time.Second)
+	synctest.Wait()
+}
+
+func (b *bench) run(p *v1.Pod) {
+	b.t.Helper()
+	p.Spec.NodeName = "n1"
+	if _, err := b.client.CoreV1().Pods(p.Namespace).Create(context.Background(), p, metav1.CreateOptions{}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) get(name string) *v1.Pod {
+	b.t.Helper()
+	p, err := b.client.CoreV1().Pods("ns").Get(context.Background(), name, metav1.GetOptions{})
+	if err != nil {
+		if !apierrors.IsNotFound(err) {
+			b.t.Fatal(err)
+		}
+		return nil
+	}
+	return p
+}
+
+func (b *bench) delete(name string, grace int64) {
+	b.t.Helper()
+	p := b.get(name)
+	now := metav1.Now()
+	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &now, &grace
+	if _, err := b.client.CoreV1().Pods("ns").Update(context.Background(), p, metav1.UpdateOptions{}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) count(entry string) int {
+	n := 0
+	for _, l := range b.rt.Log() {
+		if l == entry {
+			n++
+		}
+	}
+	return n
+}
+
+func TestNodeIsRegisteredAndReady(t *testing.T) {
+	onBench(t, func(b *bench) {
+		n, err := b.client.CoreV1().Nodes().Get(context.Background(), "n1", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ready := false
+		for _, c := range n.Status.Conditions {
+			ready = ready || c.Type == v1.NodeReady && c.Status == v1.ConditionTrue
+		}
+		if !ready || n.Labels[v1.LabelHostname] != "n1" || n.Status.Allocatable.Pods().Value() != 110 ||
+			n.Status.DaemonEndpoints.KubeletEndpoint.Port != 10250 || n.Status.NodeInfo.ContainerRuntimeVersion != "memory://1" {
+			t.Errorf("node: %+v", n)
+		}
+		writes := func() int {
+			n := 0
+			for _, a := range b.client.Actions() {
+				if a.GetResource().Resource == "nodes" && a.GetVerb() == "patch" {
+					n++
+				}
+			}
+			return n
+		}
+		before := writes()
+		b.wait(4 * time.Minute)
+		if writes() != before {
+			t.Error("the status is written though nothing changed")
+		}
+		b.wait(2 * time.Minute)
+		if writes() != before+1 {
+			t.Error("the status is not written after five minutes")
+		}
+		l, err := b.client.CoordinationV1().Leases(v1.NamespaceNodeLease).Get(context.Background(), "n1", metav1.GetOptions{})
+		if err != nil || time.Since(l.Spec.RenewTime.Time) > leaseInterval {
+			t.Errorf("lease: %+v %v", l, err)
+		}
+	})
+}
+
+func TestCrashingContainerBacksOff(t *testing.T) {
+	onBench(t, func(b *bench) {
+		b.rt.Script("c0", nodetest.Run{Lasts: time.Second, Exit: 1})
+		b.run(testPod(v1.RestartPolicyAlways, 0, 1))
+		b.wait(2 * time.Second) // the first restart is at once
+		if n := b.count("start c0"); n != 2 {
+			t.Errorf("%d starts at first, want 2", n)
+		}
+		b.wait(time.Minute) // 10 s, 20 s; the next wait is 40 s
+		p := b.get("p")
+		st := p.Status.ContainerStatuses[0]
+		if n := b.count("start c0"); n != 4 || st.RestartCount != 3 {
+			t.Errorf("%d starts, %d restarts", n, st.RestartCount)
+		}
+		if st.State.Waiting == nil || st.State.Waiting.Reason != "CrashLoopBackOff" ||
+			!strings.HasPrefix(st.State.Waiting.Message, "back-off 40s restarting failed container=c0 pod=p_ns(u)") {
+			t.Errorf("state: %+v", st.State)
+		}
+		if st.LastTerminationState.Terminated == nil || st.LastTerminationState.Terminated.ExitCode != 1 || p.Status.Phase != v1.PodRunning {
+			t.Errorf("last state: %+v, phase %s", st.LastTerminationState, p.Status.Phase)
+		}
+	})
+}
+
+func TestFailedPullBacksOffAndRecovers(t *testing.T) {
+	onBench(t, func(b *bench) {
+		no := errors.New("no route to registry")
+		b.rt.Missing("im:latest", no, no)
+		b.run(testPod(v1.RestartPolicyAlways, 0, 1))
+		b.wait(0)
+		if w := b.get("p").Status.ContainerStatuses[0].State.Waiting; w == nil || w.Reason != "ErrImagePull" {
+			t.Errorf("at first: %+v", w)
+		}
+		b.wait(3 * time.Second)
+		if w := b.get("p").Status.ContainerStatuses[0].State.Waiting; w == nil || w.Reason != "ImagePullBackOff" {
+			t.Errorf("then: %+v", w)
+		}
+		b.wait(40 * time.Second)
+		if p := b.get("p"); p.Status.Phase != v1.PodRunning || b.count("pull im:latest") != 3 {
+			t.Errorf("in the end: %+v, %v", p.Status, b.rt.Log())
+		}
+	})
+}
+
+func TestDeletedPodGoesAfterItsGracePeriod(t *testing.T) {
+	onBench(t, func(b *bench) {
+		b.rt.Script("c0", nodetest.Run{Stubborn: true})
+		b.run(testPod(v1.RestartPolicyAlways, 0, 1))
+		b.wait(0)
+		b.delete("p", 20)
+		b.wait(15 * time.Second)
+		if b.get("p") == nil {
+			t.Fatal("gone before its grace period")
+		}
+		b.wait(6 * time.Second)
+		if b.get("p") != nil {
+			t.Fatal("still there after its grace period")
+		}
+		log := b.rt.Log()
+		if i, j := slices.Index(log, "exit c0 137"), slices.Index(log, "stop-sandbox p"); i < 0 || j < i {
+			t.Errorf("order: %v", log)
+		}
+		b.wait(time.Minute)
+		if n := b.count("start c0"); n != 1 || len(b.agent.Pods()) != 0 {
+			t.Errorf("%d starts, %d pods", n, len(b.agent.Pods()))
+		}
+	})
+}
+
+func TestShorterGracePeriodCutsTheWait(t *testing.T) {
+	onBench(t, func(b *bench) {
+		b.rt.Script("c0", nodetest.Run{Stubborn: true})
+		b.run(testPod(v1.RestartPolicyAlways, 0, 1))
+		b.wait(0)
+		b.delete("p", 3600)
+		b.wait(10 * time.Second)
+		b.delete("p", 1)
+		b.wait(3 * time.Second)
+		if b.get("p") != nil {
+			t.Errorf("still there: %v", b.rt.Log())
+		}
+	})
+}
+
+func TestPodEndsWithItsContainers(t *testing.T) {
+	onBench(t, func(b *bench) {
+		b.rt.Script("i0", nodetest.Run{Lasts: time.Second})
+		b.rt.Script("c0", nodetest.Run{Lasts: 5 * time.Second})
+		b.run(testPod(v1.RestartPolicyNever, 1, 1))
+		b.wait(0)
+		b.wait(10 * time.Second)
+		p := b.get("p")
+		if p.Status.Phase != v1.PodSucceeded {
+			t.Errorf("status: %+v", p.Status)
+		}
+		want := []string{"sandbox p", "start i0", "exit i0 0", "start c0", "exit c0 0", "stop-sandbox p"}
+		if got := b.rt.Log(); !slices.Equal(got, want) {
+			t.Errorf("course: %v", got)
+		}
+	})
+}
+
+func TestDeadSandboxIsMadeAgain(t *testing.T) {
+	onBench(t, func(b *bench) {
+		b.rt.Script("i0", nodetest.Run{Lasts: time.Second})
+		b.run(testPod(v1.RestartPolicyAlways, 1, 1))
+		b.wait(3 * time.Second)
+		b.rt.KillSandbox("p")
+		b.wait(20 * time.Second)
+		if b.count("sandbox p") != 2 || b.count("start i0") != 2 || b.count("start c0") != 2 {
+			t.Errorf("course: %v", b.rt.Log())
+		}
+		if p := b.get("p"); p.Status.Phase != v1.PodRunning || p.Status.ContainerStatuses[0].RestartCount != 1 {
+			t.Errorf("status: %+v", p.Status)
+		}
+	})
+}
+
+func TestContainersOutliveTheAgent(t *testing.T) {
+	onBench(t, func(b *bench) {
+		b.run(testPod(v1.RestartPolicyAlways, 0, 1))
+		b.wait(0)
+		before := b.get("p").Status.ContainerStatuses[0].ContainerID
+		b.stop()
+		b.start()
+		b.wait(time.Minute)
+		after := b.get("p").Status.ContainerStatuses[0]
+		if after.ContainerID != before || b.count("start c0") != 1 {
+			t.Errorf("%s then %s: %v", before, after.ContainerID, b.rt.Log())
+		}
+	})
+}
+
+func TestPodThatDoesNotFitIsRejected(t *testing.T) {
+	onBench(t, func(b *bench) {
+		p := testPod(v1.RestartPolicyAlways, 0, 1)
+		p.Spec.NodeSelector = map[string]string{"moon": "full"}
+		b.run(p)
+		b.wait(0)
+		if s := b.get("p").Status; s.Phase != v1.PodFailed || s.Reason != "NodeAffinity" {
+			t.Errorf("status: %+v", s)
+		}
+		if len(b.rt.Log()) != 0 {
+			t.Errorf("course: %v", b.rt.Log())
+		}
+	})
+}

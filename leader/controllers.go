@@ -6,6 +6,7 @@ import (
 	"github.com/balsahq/balsa/leader/deployment"
 	"github.com/balsahq/balsa/leader/endpoints"
 	"github.com/balsahq/balsa/leader/garbage"
+	"github.com/balsahq/balsa/leader/job"
 	"github.com/balsahq/balsa/leader/namespace"
 	"github.com/balsahq/balsa/leader/nodes"
 	"github.com/balsahq/balsa/leader/replicaset"
@@ -119,6 +120,12 @@ var controllers = []row{
 		watches: []string{"daemonsets", "pods", "nodes", "controllerrevisions"},
 		writes:  []part{{"daemonsets/status", ""}, {"pods", "controlled by a DaemonSet"}, {"controllerrevisions", "controlled by a DaemonSet"}},
 		build:   plain(daemonset.New),
+	},
+	{
+		name: "job-controller", workers: 5,
+		watches: []string{"jobs", "pods"},
+		writes:  []part{{"jobs/status", ""}, {"pods", "controlled by a Job"}},
+		build:   plain(job.New),
 	},
 	{
 		name: "endpoint-controller", workers: 5,

@@ -24,6 +24,7 @@ const userManager = "system:kube-controller-manager"
 type scope struct {
 	cfg       Config
 	term      Term
+	reader    kubernetes.Interface
 	informers informers.SharedInformerFactory
 	events    record.EventBroadcaster
 	log       *slog.Logger
@@ -89,7 +90,7 @@ func newScope(ctx context.Context, cfg Config, term Term) (*scope, error) {
 	events := record.NewBroadcaster(record.WithContext(ctx))
 	events.StartRecordingToSink(&typedcore.EventSinkImpl{Interface: client.CoreV1().Events("")})
 	return &scope{
-		cfg: cfg, term: term, events: events, log: cfg.Logger,
+		cfg: cfg, term: term, reader: client, events: events, log: cfg.Logger,
 		informers: informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(work.Strip)),
 	}, nil
 }
@@ -106,6 +107,7 @@ func newClient(term Term, user string) (kubernetes.Interface, error) {
 func configFor(term Term, user string) *rest.Config {
 	c := rest.CopyConfig(term.Config(user))
 	c.QPS, c.RateLimiter = -1, nil
+	c.WarningHandler = rest.NoWarnings{} // they are for people; Endpoints, for one, are deprecated and still kept
 	return c
 }
 
@@ -143,7 +145,7 @@ func (s *scope) env(r row) (work.Env, error) {
 		return work.Env{}, err
 	}
 	return work.Env{
-		Name: r.name, Client: client, Rest: configFor(s.term, user), Informers: s.informers,
+		Name: r.name, Client: client, Reader: s.reader, Rest: configFor(s.term, user), Informers: s.informers,
 		Events: s.events.NewRecorder(scheme.Scheme, v1.EventSource{Component: r.name}),
 		Log:    s.log,
 	}, nil

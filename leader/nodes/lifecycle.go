@@ -41,7 +41,7 @@ type lifecycle struct {
 func NewLifecycle(env work.Env, workers int, cfg LifecycleConfig) (work.Runner, error) {
 	nodes := env.Informers.Core().V1().Nodes()
 	podInformer := env.Informers.Core().V1().Pods().Informer()
-	leases := coordinationinformers.NewLeaseInformer(env.Client, v1.NamespaceNodeLease, 0, nil)
+	leases := coordinationinformers.NewLeaseInformer(env.Reader, v1.NamespaceNodeLease, 0, nil)
 	if cfg.Grace <= 0 {
 		cfg.Grace = 50 * time.Second
 	}

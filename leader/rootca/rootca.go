@@ -42,7 +42,7 @@ type controller struct {
 // New returns the publisher of bundle, a PEM file.
 func New(env work.Env, workers int, bundle []byte) (work.Runner, error) {
 	namespaces := env.Informers.Core().V1().Namespaces()
-	configMaps := coreinformers.NewFilteredConfigMapInformer(env.Client, metav1.NamespaceAll, 0,
+	configMaps := coreinformers.NewFilteredConfigMapInformer(env.Reader, metav1.NamespaceAll, 0,
 		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 		func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()

@@ -33,7 +33,7 @@ const bySecretAccount = "account"
 // NewTokens returns the controller that fills token Secrets. rootCA is the PEM bundle they carry.
 func NewTokens(env work.Env, workers int, sign Signer, rootCA []byte) (work.Runner, error) {
 	sas := env.Informers.Core().V1().ServiceAccounts()
-	secrets := coreinformers.NewFilteredSecretInformer(env.Client, metav1.NamespaceAll, 0, cache.Indexers{
+	secrets := coreinformers.NewFilteredSecretInformer(env.Reader, metav1.NamespaceAll, 0, cache.Indexers{
 		bySecretAccount: func(o any) ([]string, error) {
 			s, ok := o.(*v1.Secret)
 			if !ok {

@@ -225,7 +225,12 @@ func scrub(path string) error {
 			if b == nil {
 				return fmt.Errorf("bucket %q is none", name)
 			}
+			last := []byte(nil)
 			return b.ForEach(func(k, v []byte) error {
+				if last != nil && bytes.Compare(last, k) >= 0 {
+					return fmt.Errorf("keys of bucket %q are out of order", name)
+				}
+				last = k
 				sum = crc32.Update(crc32.Update(sum, castagnoli, k), castagnoli, v)
 				return nil
 			})

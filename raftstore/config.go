@@ -34,7 +34,7 @@ type Config struct {
 	// Default 5 min.
 	HistoryAge time.Duration
 	// HistoryEvents and HistoryBytes bound the history: past either, the older
-	// half goes. Defaults 1 million and 256 MiB.
+	// half goes. Defaults 1 million and 128 MiB.
 	HistoryEvents int
 	HistoryBytes  int64
 
@@ -56,7 +56,7 @@ func (c *Config) setDefaults() {
 	def(&c.LeaderLease, 125*time.Millisecond)
 	def(&c.HistoryAge, 5*time.Minute)
 	def(&c.HistoryEvents, 1_000_000)
-	def(&c.HistoryBytes, 256<<20)
+	def(&c.HistoryBytes, 128<<20)
 	def(&c.MaxEntryBytes, 8<<20)
 	def(&c.SnapshotEntries, 8192)
 	if c.Logger == nil {

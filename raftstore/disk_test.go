@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -143,8 +144,12 @@ func TestNoFlippedByteGoesUnnoticed(t *testing.T) {
 	base := t.TempDir()
 	want := filled(t, base)
 	size := len(read(t, filepath.Join(base, "raft.db")))
+	flips := 60
+	if n, err := strconv.Atoi(os.Getenv("RAFTSTORE_FLIPS")); err == nil {
+		flips = n
+	}
 	refused := 0
-	for at := 5; at < size; at += size/60 + 1 {
+	for at := 5; at < size; at += size/flips + 1 {
 		dir := filepath.Join(t.TempDir(), "d")
 		if err := os.CopyFS(dir, os.DirFS(base)); err != nil {
 			t.Fatal(err)

@@ -62,10 +62,10 @@ func (s *Store) Campaign(ctx context.Context, name, holder string, ttl time.Dura
 // awaitVacancy returns when the leadership kv shows may be vacant.
 func (s *Store) awaitVacancy(ctx context.Context, name, holder string, kv *KeyValue, rev int64) error {
 	if string(kv.Value) == holder && s.holding(name, holder) == nil {
-		err := s.LeaseRevoke(ctx, kv.Lease)
-		if errors.Is(err, ErrLeaseNotFound) {
-			return nil
-		}
+		_, err := s.Txn(ctx, Txn{
+			Compares: []Compare{ModRevisionIs(kv.Key, kv.ModRevision)},
+			Success:  []Op{{Type: OpDelete, Key: kv.Key}},
+		})
 		return err
 	}
 	w, err := s.Watch(WatchRequest{Key: kv.Key, StartRevision: rev + 1})

@@ -86,7 +86,7 @@ func (s *Server) assemble() error {
 		return err
 	}
 	i := &installer{
-		server: s.generic, set: s.set, docs: s.docs, admission: s.guard.admission,
+		server: s.generic, set: s.set, docs: s.docs, admission: s.guard.admission.Interface, // the chain itself: handlers look for what more it implements
 		addresses: discovery.DefaultAddresses{DefaultAddress: s.address()},
 	}
 	if err := i.install(); err != nil {
@@ -113,7 +113,7 @@ func (s *Server) newGeneric() (*genericapiserver.GenericAPIServer, error) {
 	c.Authentication.APIAudiences = s.guard.authn.Audiences
 	c.Authorization.Authorizer = s.guard.authz.Authorizer
 	c.RuleResolver = s.guard.authz.RuleResolver
-	c.AdmissionControl = s.guard.admission
+	c.AdmissionControl = s.guard.admission.Interface
 	c.RESTOptionsGetter = s.set.Deps.RESTOptions
 	c.BuildHandlerChainFunc = chain
 	c.LongRunningFunc = longRunning

@@ -3,6 +3,7 @@ package host
 import (
 	"encoding/binary"
 	"os"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -14,12 +15,11 @@ const generationPID = 2
 // foreign tells whether one of the messages ends a transaction of another process. Every transaction on nftables ends
 // with a message about the new generation.
 func foreign(messages []syscall.NetlinkMessage) bool {
-	own := uint32(os.Getpid())
 	for _, m := range messages {
 		if m.Header.Type != unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWGEN {
 			continue
 		}
-		if pid, ok := attribute32(m.Data, generationPID); !ok || pid != own {
+		if pid, ok := attribute32(m.Data, generationPID); !ok || !ownThread(pid) {
 			return true
 		}
 	}
@@ -43,4 +43,10 @@ func attribute32(data []byte, kind uint16) (uint32, bool) {
 		data = data[min((size+3)&^3, len(data)):]
 	}
 	return 0, false
+}
+
+// ownThread tells whether a thread of this process has that number. A wrong no only costs a look at the kernel.
+func ownThread(id uint32) bool {
+	_, err := os.Stat("/proc/self/task/" + strconv.FormatUint(uint64(id), 10))
+	return err == nil
 }

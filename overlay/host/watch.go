@@ -2,9 +2,9 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
-	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
@@ -22,25 +22,30 @@ func Watch(ctx context.Context, ns Namespace, changed func(what Change)) error {
 		route.Close()
 		return err
 	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
 	events := make(chan Change)
-	done := make(chan struct{})
-	go func() { receive(ctx, route, Links, events); done <- struct{}{} }()
-	go func() { receive(ctx, filter, Rules, events); done <- struct{}{} }()
+	ended := make(chan error)
+	go func() { ended <- receive(watching, route, Links, events) }()
+	go func() { ended <- receive(watching, filter, Rules, events) }()
 	go func() {
-		<-ctx.Done()
+		<-watching.Done()
 		route.Close()
 		filter.Close()
-		done <- struct{}{}
+		ended <- nil
 	}()
+	var errs []error
 	for left := 3; left > 0; {
 		select {
 		case c := <-events:
 			changed(c)
-		case <-done:
+		case err := <-ended:
+			errs = append(errs, err)
+			stop()
 			left--
 		}
 	}
-	return ctx.Err()
+	return errors.Join(append(errs, ctx.Err())...)
 }
 
 // Change is what may have changed.
@@ -63,14 +68,14 @@ func subscribe(ns Namespace, protocol int, groups ...uint) (s *nl.NetlinkSocket,
 	return s, nil
 }
 
-func receive(ctx context.Context, s *nl.NetlinkSocket, what Change, events chan<- Change) {
+func receive(ctx context.Context, s *nl.NetlinkSocket, what Change, events chan<- Change) error {
 	for {
 		messages, _, err := s.Receive()
 		if ctx.Err() != nil {
-			return
+			return nil
 		}
-		if err != nil && err != unix.ENOBUFS { // ENOBUFS: some were lost, so something changed
-			return
+		if err != nil && !errors.Is(err, unix.ENOBUFS) { // ENOBUFS: some were lost, so something changed
+			return fmt.Errorf("watch netlink: %w", err)
 		}
 		if err == nil && what == Rules && !foreign(messages) {
 			continue
@@ -78,7 +83,7 @@ func receive(ctx context.Context, s *nl.NetlinkSocket, what Change, events chan<
 		select {
 		case events <- what:
 		case <-ctx.Done():
-			return
+			return nil
 		}
 	}
 }

@@ -28,33 +28,45 @@ func (t *Table) makeBase() error {
 			return err
 		}
 	}
-	t.addChain(t.fingerprint(), nil)
-	t.addChain(rejectChain, [][]expr.Any{{t.reject()}})
-	t.addChain(outsideChain, t.unless(t.from, t.setMark(true)))
-	t.addChain(egressChain, t.unless(t.to, []expr.Any{&expr.Masq{FullyRandom: true}}))
-	t.addChain(servicesChain, t.serviceRules())
-	t.addChain(nobodyChain, [][]expr.Any{t.byAddress(t.sets.nobody), byPort(t.sets.nobodyAtPort)})
-
-	jump := [][]expr.Any{{verdict(expr.VerdictJump, servicesChain)}}
-	t.addHook("nat-prerouting", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest, jump)
-	t.addHook("nat-output", nftables.ChainTypeNAT, nftables.ChainHookOutput, nftables.ChainPriorityNATDest, jump)
-	t.addHook("nat-postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource, t.masqueradeRules())
-	check := append(newConnection(), verdict(expr.VerdictJump, nobodyChain))
-	t.addHook("filter-forward", nftables.ChainTypeFilter, nftables.ChainHookForward, nftables.ChainPriorityFilter, [][]expr.Any{check})
-	t.addHook("filter-output", nftables.ChainTypeFilter, nftables.ChainHookOutput, nftables.ChainPriorityFilter, [][]expr.Any{check})
-	t.addHook("filter-input", nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityFilter,
-		append([][]expr.Any{check}, t.loopbackGuard()...))
+	for _, c := range t.base() {
+		chain := &nftables.Chain{Table: t.table, Name: c.name, Type: c.kind, Hooknum: c.hook, Priority: c.priority}
+		if c.hook != nil {
+			accept := nftables.ChainPolicyAccept
+			chain.Policy = &accept
+		}
+		t.addRules(t.conn.AddChain(chain), c.rules)
+	}
 	return t.conn.Flush()
 }
 
-func (t *Table) addHook(name string, kind nftables.ChainType, hook *nftables.ChainHook, priority *nftables.ChainPriority, rules [][]expr.Any) {
-	accept := nftables.ChainPolicyAccept
-	c := t.conn.AddChain(&nftables.Chain{Table: t.table, Name: name, Type: kind, Hooknum: hook, Priority: priority, Policy: &accept})
-	t.addRules(c, rules)
+// baseChain is a chain that is always there.
+type baseChain struct {
+	name     string
+	rules    [][]expr.Any
+	kind     nftables.ChainType
+	hook     *nftables.ChainHook
+	priority *nftables.ChainPriority
 }
 
-func (t *Table) addChain(name string, rules [][]expr.Any) {
-	t.addRules(t.conn.AddChain(&nftables.Chain{Table: t.table, Name: name}), rules)
+// base are the chains that do not depend on services; none comes before one it leads to.
+func (t *Table) base() []baseChain {
+	nat, filter := nftables.ChainTypeNAT, nftables.ChainTypeFilter
+	jump := [][]expr.Any{{verdict(expr.VerdictJump, servicesChain)}}
+	check := [][]expr.Any{append(newConnection(), verdict(expr.VerdictJump, nobodyChain))}
+	return []baseChain{
+		{name: t.fingerprint()},
+		{name: rejectChain, rules: [][]expr.Any{{t.reject()}}},
+		{name: outsideChain, rules: t.unless(t.from, t.setMark(true))},
+		{name: egressChain, rules: t.unless(t.to, []expr.Any{&expr.Masq{FullyRandom: true}})},
+		{name: servicesChain, rules: t.serviceRules()},
+		{name: nobodyChain, rules: [][]expr.Any{t.byAddress(t.sets.nobody), byPort(t.sets.nobodyAtPort)}},
+		{"nat-prerouting", jump, nat, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest},
+		{"nat-output", jump, nat, nftables.ChainHookOutput, nftables.ChainPriorityNATDest},
+		{"nat-postrouting", t.masqueradeRules(), nat, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource},
+		{"filter-forward", check, filter, nftables.ChainHookForward, nftables.ChainPriorityFilter},
+		{"filter-output", check, filter, nftables.ChainHookOutput, nftables.ChainPriorityFilter},
+		{"filter-input", append(slices.Clone(check), t.loopbackGuard()...), filter, nftables.ChainHookInput, nftables.ChainPriorityFilter},
+	}
 }
 
 func (t *Table) addRules(c *nftables.Chain, rules [][]expr.Any) {

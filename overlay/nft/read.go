@@ -47,22 +47,27 @@ func (t *Table) readChains(have *routing.Table) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	right, hooks := false, 0
+	present := make(map[string]struct{})
 	for _, c := range chains {
 		if c.Table.Name != Name {
 			continue
 		}
-		prefix, _, _ := strings.Cut(c.Name, "-")
-		switch prefix {
+		present[c.Name] = struct{}{}
+		switch prefix, _, _ := strings.Cut(c.Name, "-"); prefix {
 		case "svc", "ext", "lb", "host":
 			have.Chains[c.Name] = nil
-		case "base":
-			right = c.Name == t.fingerprint()
-		case "nat", "filter":
-			hooks++
 		}
 	}
-	return right && hooks == 6, nil
+	for _, c := range t.base() {
+		if _, ok := present[c.name]; !ok {
+			return false, nil
+		}
+		rules, err := t.conn.GetRules(t.table, &nftables.Chain{Table: t.table, Name: c.name})
+		if err != nil || len(rules) != len(c.rules) {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 func (t *Table) readSet(have *routing.Table, s *nftables.Set) error {

@@ -13,6 +13,7 @@ import (
 	"github.com/balsahq/balsa/leader/rootca"
 	"github.com/balsahq/balsa/leader/scheduler"
 	"github.com/balsahq/balsa/leader/serviceaccount"
+	"github.com/balsahq/balsa/leader/statefulset"
 	"github.com/balsahq/balsa/leader/work"
 )
 
@@ -120,6 +121,12 @@ var controllers = []row{
 		watches: []string{"daemonsets", "pods", "nodes", "controllerrevisions"},
 		writes:  []part{{"daemonsets/status", ""}, {"pods", "controlled by a DaemonSet"}, {"controllerrevisions", "controlled by a DaemonSet"}},
 		build:   plain(daemonset.New),
+	},
+	{
+		name: "statefulset-controller", workers: 5,
+		watches: []string{"statefulsets", "pods", "persistentvolumeclaims", "controllerrevisions"},
+		writes:  []part{{"statefulsets/status", ""}, {"pods", "controlled by a StatefulSet"}, {"controllerrevisions", "controlled by a StatefulSet"}, {"persistentvolumeclaims", "of StatefulSets"}},
+		build:   plain(statefulset.New),
 	},
 	{
 		name: "job-controller", workers: 5,

@@ -19,7 +19,7 @@ type Env struct {
 	Name      string
 	Client    kubernetes.Interface
 	Reader    kubernetes.Interface // may list and watch everything; for informers of one controller's own
-	Rest      *rest.Config // for clients of other kinds: metadata, discovery, scale
+	Rest      *rest.Config         // for clients of other kinds: metadata, discovery, scale
 	Informers informers.SharedInformerFactory
 	Events    record.EventRecorder
 	Log       *slog.Logger

@@ -47,18 +47,31 @@ func openBoltLog(path string) (*boltLog, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		for _, b := range [][]byte{bucketLog, bucketState} {
-			if _, err := tx.CreateBucketIfNotExists(b); err != nil {
+	b := &boltLog{db: db, path: path}
+	if err := b.prepare(); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return b, nil
+}
+
+// prepare makes the buckets of a new file; it does not write to an old one.
+func (b *boltLog) prepare() error {
+	missing := false
+	err := b.db.View(func(tx *bbolt.Tx) error {
+		missing = tx.Bucket(bucketLog) == nil || tx.Bucket(bucketState) == nil
+		return nil
+	})
+	if err != nil || !missing {
+		return err
+	}
+	return b.db.Update(func(tx *bbolt.Tx) error {
+		for _, name := range [][]byte{bucketLog, bucketState} {
+			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, errors.Join(err, db.Close())
-	}
-	return &boltLog{db: db, path: path}, nil
 }
 
 func sealed(key, b []byte) []byte {
@@ -117,16 +130,22 @@ func (b *boltLog) FirstIndex() (uint64, error) { return b.edge((*bbolt.Cursor).F
 // LastIndex is the index of the last entry, 0 when there is none.
 func (b *boltLog) LastIndex() (uint64, error) { return b.edge((*bbolt.Cursor).Last) }
 
-// tail is the index the last entry must have.
-func (b *boltLog) tail() (uint64, error) {
-	v, err := b.Get(keyTail)
-	if errors.Is(err, errNotFound) {
-		return 0, nil
-	}
-	if err != nil || len(v) != 8 {
-		return 0, errors.Join(err, errShort)
-	}
-	return binary.BigEndian.Uint64(v), nil
+// tail is the index the last entry must have. It checks all that is kept beside
+// the log, because a peer that forgot its term or its vote could vote twice.
+func (b *boltLog) tail() (index uint64, err error) {
+	err = b.db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket(bucketState).ForEach(func(k, v []byte) error {
+			body, ok := unseal(k, v)
+			if !ok {
+				return fmt.Errorf("%q does not match its checksum", k)
+			}
+			if bytes.Equal(k, keyTail) && len(body) == 8 {
+				index = binary.BigEndian.Uint64(body)
+			}
+			return nil
+		})
+	})
+	return index, err
 }
 
 // GetLog reads one entry.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"go.etcd.io/bbolt"
 )
 
 // filled makes a directory with data in snapshot and log, and returns the hash
@@ -94,6 +95,26 @@ func TestADirectoryIsRefused(t *testing.T) {
 		{"with a truncated log", Config{}, func(t *testing.T, dir string) { truncate(t, filepath.Join(dir, "raft.db")) }, ErrCorrupt, "raft.db"},
 		{"with a flipped byte in a log entry", Config{}, func(t *testing.T, dir string) {
 			flipAt(t, filepath.Join(dir, "raft.db"), []byte("/k/5"))
+		}, ErrCorrupt, "raft.db"},
+		{"with the last entry hidden", Config{}, func(t *testing.T, dir string) {
+			db, err := bbolt.Open(filepath.Join(dir, "raft.db"), 0o600, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = db.Update(func(tx *bbolt.Tx) error {
+				k, _ := tx.Bucket(bucketLog).Cursor().Last()
+				return tx.Bucket(bucketLog).Delete(k)
+			})
+			if err = errors.Join(err, db.Close()); err != nil {
+				t.Fatal(err)
+			}
+		}, ErrCorrupt, "raft.db"},
+		{"with its first meta page damaged", Config{}, func(t *testing.T, dir string) { flipByte(t, filepath.Join(dir, "raft.db"), 60) }, ErrCorrupt, "raft.db"},
+		{"with its second meta page damaged", Config{}, func(t *testing.T, dir string) {
+			flipByte(t, filepath.Join(dir, "raft.db"), os.Getpagesize()+60)
+		}, ErrCorrupt, "raft.db"},
+		{"with its term damaged", Config{}, func(t *testing.T, dir string) {
+			flipAt(t, filepath.Join(dir, "raft.db"), []byte("CurrentTerm\x00"))
 		}, ErrCorrupt, "raft.db"},
 		{"with a flipped byte in a snapshot", Config{}, func(t *testing.T, dir string) {
 			flipAt(t, newest(dir, "state.bin"), []byte("vvvvvvvv"))
@@ -426,16 +447,16 @@ func truncate(t *testing.T, path string) {
 	write(t, path, b[:len(b)/2])
 }
 
-// flipAt flips a bit of the last place where mark is found.
+// flipAt flips a bit wherever mark is found: old pages may hold it too.
 func flipAt(t *testing.T, path string, mark []byte) {
 	t.Helper()
 	b := read(t, path)
-	at := bytes.LastIndex(b, mark)
-	if at < 0 {
+	if !bytes.Contains(b, mark) {
 		t.Fatalf("%q is not in %s", mark, path)
 	}
-	b[at+len(mark)-1] ^= 1
-	write(t, path, b)
+	bad := bytes.Clone(mark)
+	bad[len(bad)-1] ^= 1
+	write(t, path, bytes.ReplaceAll(b, mark, bad))
 }
 
 // describe describes every file of a directory but the lock.
@@ -456,4 +477,9 @@ func describe(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	return string(b)
+}
+
+func flipByte(t *testing.T, path string, at int) {
+	t.Helper()
+	write(t, path, flip(read(t, path), at))
 }

@@ -130,12 +130,13 @@ func TestRevokingALeaseIsOneRevision(t *testing.T) {
 	if err != nil || id != 7 {
 		t.Fatal(id, err)
 	}
-	for i := range 5 {
-		if _, err := s.Txn(t.Context(), Txn{Success: []Op{{Type: OpPut, Key: fmt.Sprint("/k", i), Lease: id}}}); err != nil {
+	const keys = 40
+	for i := range keys {
+		if _, err := s.Txn(t.Context(), Txn{Success: []Op{{Type: OpPut, Key: fmt.Sprintf("/k%02d", i*17%keys), Lease: id}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	put(t, s, "/k4", "without a lease now")
+	put(t, s, "/k39", "without a lease now")
 	w, err := s.Watch(WatchRequest{Key: "/", RangeEnd: "\x00"})
 	if err != nil {
 		t.Fatal(err)
@@ -145,14 +146,39 @@ func TestRevokingALeaseIsOneRevision(t *testing.T) {
 		t.Fatal(err)
 	}
 	b, err := w.Next(t.Context())
-	if err != nil || len(b.Events) != 4 {
+	if err != nil || len(b.Events) != keys-1 {
 		t.Fatal(b, err)
 	}
 	for i, e := range b.Events {
-		if e.Type != EventDelete || e.KV.ModRevision != b.Revision || e.KV.Key != fmt.Sprint("/k", i) {
+		if e.Type != EventDelete || e.KV.ModRevision != b.Revision || e.KV.Key != fmt.Sprintf("/k%02d", i) {
 			t.Fatalf("%+v", e)
 		}
 	}
+}
+
+func TestALeaseBeingRevokedCannotBeRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLessor()
+		l.granted(1, 1000)
+		l.granted(2, 2000)
+		time.Sleep(1500 * time.Millisecond)
+		ids, next := l.expired(10)
+		if len(ids) != 1 || ids[0] != 1 || next != 500*time.Millisecond {
+			t.Fatal(ids, next)
+		}
+		if _, ok := l.renew(1); ok {
+			t.Fatal("renewed while it was being revoked")
+		}
+		l.giveUp(1, time.Second)
+		time.Sleep(time.Second)
+		if ids, _ := l.expired(10); len(ids) != 2 {
+			t.Fatal("a revocation that failed is not tried again", ids)
+		}
+		l.promote() // a new leader starts over
+		if _, ok := l.renew(1); !ok {
+			t.Fatal("a new leader must not know what the old one was doing")
+		}
+	})
 }
 
 func TestHistoryAgesAndContinueTokensExpire(t *testing.T) {

@@ -243,7 +243,7 @@ func genOp(t *rapid.T, depth int) Op {
 		op.KeysOnly, op.CountOnly = rapid.Bool().Draw(t, "keysOnly"), rapid.Bool().Draw(t, "countOnly")
 	default:
 		op.Type = OpPut
-		op.IgnoreValue, op.IgnoreLease = rapid.IntRange(0, 9).Draw(t, "ignoreValue") == 0, rapid.IntRange(0, 9).Draw(t, "ignoreLease") == 0
+		op.IgnoreValue, op.IgnoreLease = rapid.IntRange(0, 4).Draw(t, "ignoreValue") == 0, rapid.IntRange(0, 4).Draw(t, "ignoreLease") == 0
 		if !op.IgnoreValue {
 			op.Value = []byte(rapid.SampledFrom([]string{"", "x", "y", "z"}).Draw(t, "value"))
 		}

@@ -53,6 +53,33 @@ func TestRequestsThatMakeNoSenseAreRefused(t *testing.T) {
 	}
 }
 
+func TestAPutCanKeepValueOrLease(t *testing.T) {
+	s := open(t, Config{InMemory: true})
+	for id := LeaseID(1); id <= 2; id++ {
+		if _, err := s.LeaseGrant(t.Context(), id, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		op   Op
+		want string
+	}{
+		{Op{Value: []byte("a"), Lease: 1}, "a 1"},
+		{Op{IgnoreValue: true, Lease: 2}, "a 2"},
+		{Op{Value: []byte("b"), IgnoreLease: true}, "b 2"},
+		{Op{IgnoreValue: true, IgnoreLease: true}, "b 2"},
+		{Op{}, " 0"},
+	} {
+		c.op.Type, c.op.Key = OpPut, "/a"
+		if _, err := s.Txn(t.Context(), Txn{Success: []Op{c.op}}); err != nil {
+			t.Fatal(err)
+		}
+		if kv := s.View().Get("/a"); fmt.Sprintf("%s %d", kv.Value, kv.Lease) != c.want {
+			t.Errorf("%+v gave %s %d, want %s", c.op, kv.Value, kv.Lease, c.want)
+		}
+	}
+}
+
 func TestConcurrentCompareAndSwapLosesNothing(t *testing.T) {
 	s := open(t, Config{Dir: t.TempDir()})
 	const clients, each = 8, 25

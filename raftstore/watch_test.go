@@ -194,6 +194,56 @@ func TestAWatchFromTheFutureWaitsForIt(t *testing.T) {
 	}
 }
 
+func TestAWatchFromTheFutureDoesNotHideThePresent(t *testing.T) {
+	s := open(t, Config{InMemory: true})
+	later, err := s.Watch(WatchRequest{Key: "/a", StartRevision: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer later.Close()
+	put(t, s, "/a", "2")
+	for start, want := range map[int64]string{0: "3", 2: "2"} {
+		w, err := s.Watch(WatchRequest{Key: "/a", StartRevision: start})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		if start == 0 {
+			put(t, s, "/a", "3")
+		}
+		b, err := w.Next(t.Context())
+		if err != nil || len(b.Events) == 0 || string(b.Events[0].KV.Value) != want {
+			t.Fatalf("from %d: %+v, %v", start, b, err)
+		}
+	}
+	if p := later.Progress(); p != 99 {
+		t.Fatal(p)
+	}
+}
+
+// TestACompactionInTheSameBatchHidesNothing: a write and the compaction of its
+// revision may be applied together, before any watcher could look.
+func TestACompactionInTheSameBatchHidesNothing(t *testing.T) {
+	m := newMachine(newLessor())
+	w, err := m.hub.watch(WatchRequest{Key: "/a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	write := command{kind: cmdTxn, txn: Txn{Success: []Op{{Type: OpPut, Key: "/a"}}}}
+	compact := command{kind: cmdCompact, revision: 2}
+	for i, c := range []command{write, compact} {
+		if a := m.apply(uint64(i+1), c.encode()); a.err != nil {
+			t.Fatal(a.err)
+		}
+	}
+	m.publish()
+	b, _, err := w.poll()
+	if !errors.Is(err, ErrOverrun) && len(b.Events) != 1 {
+		t.Fatalf("the event is gone and nobody said so: %+v, %v", b, err)
+	}
+}
+
 func TestWatchesResumeAfterARestart(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, Config{Dir: dir})

@@ -2,6 +2,7 @@ package leader
 
 import (
 	"github.com/balsahq/balsa/leader/clusterrole"
+	"github.com/balsahq/balsa/leader/cronjob"
 	"github.com/balsahq/balsa/leader/daemonset"
 	"github.com/balsahq/balsa/leader/deployment"
 	"github.com/balsahq/balsa/leader/endpoints"
@@ -14,6 +15,7 @@ import (
 	"github.com/balsahq/balsa/leader/scheduler"
 	"github.com/balsahq/balsa/leader/serviceaccount"
 	"github.com/balsahq/balsa/leader/statefulset"
+	"github.com/balsahq/balsa/leader/ttl"
 	"github.com/balsahq/balsa/leader/work"
 )
 
@@ -133,6 +135,18 @@ var controllers = []row{
 		watches: []string{"jobs", "pods"},
 		writes:  []part{{"jobs/status", ""}, {"pods", "controlled by a Job"}},
 		build:   plain(job.New),
+	},
+	{
+		name: "cronjob-controller", workers: 2,
+		watches: []string{"cronjobs", "jobs"},
+		writes:  []part{{"cronjobs/status", ""}, {"jobs", "controlled by a CronJob"}},
+		build:   plain(cronjob.New),
+	},
+	{
+		name: "ttl-after-finished-controller", workers: 2,
+		watches: []string{"jobs"},
+		writes:  []part{{"jobs", "deletes of ended ones past their time to live"}},
+		build:   plain(ttl.New),
 	},
 	{
 		name: "endpoint-controller", workers: 5,

@@ -4,11 +4,15 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"net/url"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/util/proxy"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/restmapper"
 	"k8s.io/kubernetes/pkg/registry/admissionregistration/resolver"
 
@@ -27,6 +31,15 @@ type guard struct {
 	authn     *authn.Authenticators
 	authz     *authz.Authorizers
 	admission *admission.Chain
+	services  services
+}
+
+// services finds the Service a webhook names.
+type services struct{ lister corelisters.ServiceLister }
+
+// ResolveEndpoint implements webhook.ServiceResolver.
+func (s services) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
+	return proxy.ResolveCluster(s.lister, namespace, name, port)
 }
 
 func newGuard(s *Server) (*guard, error) {
@@ -45,6 +58,7 @@ func newGuard(s *Server) (*guard, error) {
 		return nil, err
 	}
 	g.authz = authz.New(g.live)
+	g.services = services{corelisters.NewServiceLister(g.live.Fresh(schema.GroupResource{Resource: "services"}))}
 	config := s.Client(Identity{User: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}})
 	dynamicClient, err := dynamic.NewForConfig(config)
 	if err != nil {

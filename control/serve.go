@@ -60,11 +60,15 @@ func (s *Server) Run(ctx context.Context) error {
 
 // settle writes the default objects, says the server is ready, and then brings roles of an older version up to date.
 func (s *Server) settle(ctx context.Context) error {
+	s.generic.RunPostStartHooks(ctx)
 	if err := s.ensureDefaults(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil // stopped before it was done
 		}
 		return fmt.Errorf("control: default objects: %w", err)
+	}
+	if !s.awaitHooks(ctx) {
+		return nil
 	}
 	close(s.ready)
 	s.log.Info("API server is ready", "address", s.address(), "version", gitVersion)
@@ -72,6 +76,29 @@ func (s *Server) settle(ctx context.Context) error {
 		s.log.Error("some default roles are not up to date", "error", err)
 	}
 	return nil
+}
+
+// hookPoll is how often the state of the start-up hooks is looked at.
+const hookPoll = 5 * time.Millisecond
+
+// awaitHooks waits until everything else that readiness is made of is there; false when ctx has ended first.
+func (s *Server) awaitHooks(ctx context.Context) bool {
+	crds := s.extensions.Informers.Apiextensions().V1().CustomResourceDefinitions().Informer()
+	ready := func() bool {
+		code := 0
+		s.client.Discovery().RESTClient().Get().AbsPath("/readyz").Param("exclude", "default-objects").Do(ctx).StatusCode(&code)
+		return code == http.StatusOK && crds.HasSynced()
+	}
+	tick := time.NewTicker(hookPoll)
+	defer tick.Stop()
+	for !ready() {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+		}
+	}
+	return true
 }
 
 // web is the HTTPS server.

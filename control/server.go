@@ -5,12 +5,17 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 
+	"github.com/emicklei/go-restful/v3"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	extensions "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
+	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
@@ -35,7 +40,10 @@ type Server struct {
 	set     *kinds.Set
 	docs    *openapi.Documents
 	guard   *guard
-	client  kubernetes.Interface // in-process, as the API server itself
+
+	discovery  aggregated.ResourceManager // what /apis shows; both servers enter their groups
+	extensions *extensions.CustomResourceDefinitions
+	client     kubernetes.Interface // in-process, as the API server itself
 
 	stopping context.Context // ends when no request may go on
 	stop     context.CancelFunc
@@ -51,7 +59,7 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg.withDefaults(), ready: make(chan struct{})}
+	s := &Server{cfg: cfg.withDefaults(), ready: make(chan struct{}), discovery: aggregated.NewResourceManager("apis")}
 	s.log = s.cfg.Logger
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	client, err := kubernetes.NewForConfig(s.Client(Identity{User: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}}))
@@ -75,12 +83,18 @@ func (s *Server) assemble() error {
 	if s.set, err = s.kinds(); err != nil {
 		return err
 	}
-	if s.generic, err = s.newGeneric(); err != nil {
+	if s.extensions, err = s.newExtensions(); err != nil {
+		return fmt.Errorf("custom resources: %w", err)
+	}
+	c := s.genericConfig()
+	c.RESTOptionsGetter = s.set.Deps.RESTOptions
+	if s.generic, err = c.Complete(nil).New("balsa", s.extensions.GenericAPIServer); err != nil {
 		return err
 	}
 	s.docs, err = openapi.New(openapi.Config{
 		Title: "Kubernetes", Version: KubernetesVersion, Definitions: generatedopenapi.GetOpenAPIDefinitions,
-		Schemes: []*runtime.Scheme{legacyscheme.Scheme}, WebServices: s.generic.Handler.GoRestfulContainer.RegisteredWebServices,
+		Schemes:     []*runtime.Scheme{legacyscheme.Scheme, extensions.Scheme},
+		WebServices: s.webServices, Custom: s.definitions,
 	})
 	if err != nil {
 		return err
@@ -100,11 +114,11 @@ func (s *Server) assemble() error {
 	mux.Handle("/openid/v1/jwks", s.guard.authn.OpenIDKeys)
 	s.generic.PrepareRun()
 	s.handler = s.generic.Handler
-	return nil
+	return s.followGroups()
 }
 
-// newGeneric makes upstream's server without storage, without its OpenAPI and without its hooks that only count.
-func (s *Server) newGeneric() (*genericapiserver.GenericAPIServer, error) {
+// genericConfig is upstream's server without storage, without its OpenAPI and without its hooks that only count.
+func (s *Server) genericConfig() *genericapiserver.Config {
 	c := genericapiserver.NewConfig(codecs)
 	c.EffectiveVersion = effectiveVersion()
 	c.ExternalAddress = s.address()
@@ -114,13 +128,13 @@ func (s *Server) newGeneric() (*genericapiserver.GenericAPIServer, error) {
 	c.Authorization.Authorizer = s.guard.authz.Authorizer
 	c.RuleResolver = s.guard.authz.RuleResolver
 	c.AdmissionControl = s.guard.admission.Interface
-	c.RESTOptionsGetter = s.set.Deps.RESTOptions
 	c.BuildHandlerChainFunc = chain
 	c.LongRunningFunc = longRunning
 	c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight = s.cfg.MaxReads, s.cfg.MaxWrites
 	c.RequestTimeout = s.cfg.RequestTimeout
 	c.MaxRequestBodyBytes = maxBody
 	c.EnableProfiling = false
+	c.AggregatedDiscoveryGroupManager = s.discovery
 	c.SkipOpenAPIInstallation = true
 	c.StorageObjectCountTracker = nil
 	c.DisabledPostStartHooks.Insert("max-in-flight-filter")
@@ -128,7 +142,18 @@ func (s *Server) newGeneric() (*genericapiserver.GenericAPIServer, error) {
 	c.HealthzChecks = []healthz.HealthChecker{healthz.PingHealthz, store}
 	c.LivezChecks = []healthz.HealthChecker{healthz.PingHealthz, store}
 	c.ReadyzChecks = []healthz.HealthChecker{healthz.PingHealthz, store, healthz.NamedCheck("default-objects", s.checkDefaults)}
-	return c.Complete(nil).New("balsa", genericapiserver.NewEmptyDelegate())
+	return c
+}
+
+// webServices are the endpoints of both servers.
+func (s *Server) webServices() []*restful.WebService {
+	all := s.generic.Handler.GoRestfulContainer.RegisteredWebServices()
+	for _, ws := range s.extensions.GenericAPIServer.Handler.GoRestfulContainer.RegisteredWebServices() {
+		if strings.HasPrefix(ws.RootPath(), "/apis/"+apiextensionsv1.GroupName) {
+			all = append(all, ws)
+		}
+	}
+	return all
 }
 
 // address is where other members reach this server, as host:port.

@@ -13,7 +13,6 @@ type Group struct {
 // Groups are the API groups, in discovery order. The core group is the empty name.
 var Groups = []Group{
 	{"", []string{"v1"}, 18000},
-	{"apiregistration.k8s.io", []string{"v1"}, 18000},
 	{"apps", []string{"v1"}, 17800},
 	{"events.k8s.io", []string{"v1"}, 17750},
 	{"authentication.k8s.io", []string{"v1"}, 17700},
@@ -25,7 +24,6 @@ var Groups = []Group{
 	{"policy", []string{"v1"}, 17100},
 	{"rbac.authorization.k8s.io", []string{"v1"}, 17000},
 	{"storage.k8s.io", []string{"v1"}, 16800},
-	{"apiextensions.k8s.io", []string{"v1"}, 16700},
 	{"admissionregistration.k8s.io", []string{"v1"}, 16700},
 	{"scheduling.k8s.io", []string{"v1"}, 16600},
 	{"coordination.k8s.io", []string{"v1"}, 16500},

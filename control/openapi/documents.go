@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/emicklei/go-restful/v3"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	apiopenapi "k8s.io/apiserver/pkg/endpoints/openapi"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/kube-openapi/pkg/common/restfuladapter"
 	"k8s.io/kube-openapi/pkg/handler"
 	"k8s.io/kube-openapi/pkg/handler3"
+	"k8s.io/kube-openapi/pkg/spec3"
 )
 
 // ErrNoDocument: there is no such group and version.
@@ -32,6 +34,8 @@ type Config struct {
 	Schemes        []*runtime.Scheme
 	// WebServices returns what the server serves, once all of it is installed.
 	WebServices func() []*restful.WebService
+	// Custom returns the established CustomResourceDefinitions; nil when there never are any.
+	Custom func() []*apiextensionsv1.CustomResourceDefinition
 	// Idle is how long after the last request built documents are kept. Default 2 minutes.
 	Idle time.Duration
 }
@@ -60,12 +64,16 @@ type Documents struct {
 	timer *time.Timer
 	namer *apiopenapi.DefinitionNamer
 	v2    http.Handler
+	v2Of  string // the definitions that v2 shows
 	v3    *common.OpenAPIV3Config
 	group map[string]*document
 }
 
 // document is one group and version of v3 in both encodings.
-type document struct{ json, proto []byte }
+type document struct {
+	hash        string
+	json, proto []byte
+}
 
 // New builds nothing.
 func New(cfg Config) (*Documents, error) {
@@ -95,7 +103,7 @@ func (d *Documents) Drop() {
 		d.timer.Stop()
 		d.timer = nil
 	}
-	d.namer, d.v2, d.v3, d.group = nil, nil, nil, nil
+	d.namer, d.v2, d.v2Of, d.v3, d.group = nil, nil, "", nil, nil
 }
 
 // Built tells whether any document is held, for tests and metrics.
@@ -130,6 +138,10 @@ func (d *Documents) handler2() (http.Handler, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.touch()
+	custom := d.custom()
+	if of := custom.hash(""); d.v2 == nil || d.v2Of != of {
+		d.v2, d.v2Of = nil, of
+	}
 	if d.v2 != nil {
 		return d.v2, nil
 	}
@@ -140,6 +152,9 @@ func (d *Documents) handler2() (http.Handler, error) {
 		return nil, fmt.Errorf("build OpenAPI v2: %w", err)
 	}
 	swagger.Definitions = handler.PruneDefaults(swagger.Definitions)
+	if swagger, err = custom.mergeV2(swagger); err != nil {
+		return nil, fmt.Errorf("merge custom resources into OpenAPI v2: %w", err)
+	}
 	var c capture
 	handler.NewOpenAPIService(swagger).RegisterOpenAPIVersionedService("/openapi/v2", &c)
 	d.v2 = c.handler
@@ -159,7 +174,7 @@ func (d *Documents) paths() []string {
 			out = append(out, p)
 		}
 	}
-	return out
+	return append(out, d.custom().paths()...)
 }
 
 // document3 returns the v3 document of one path, JSON or protobuf.
@@ -167,13 +182,13 @@ func (d *Documents) document3(path string, proto bool) ([]byte, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.touch()
-	doc := d.group[path]
-	if doc == nil {
+	doc, hash := d.group[path], d.hash(path)
+	if doc == nil || doc.hash != hash {
 		data, err := d.build3(path)
 		if err != nil {
 			return nil, err
 		}
-		doc = &document{json: data}
+		doc = &document{hash: hash, json: data}
 		if d.group == nil {
 			d.group = map[string]*document{}
 		}
@@ -201,6 +216,9 @@ func (d *Documents) build3(path string) ([]byte, error) {
 		}
 	}
 	if found == nil {
+		if spec, err := d.custom().buildV3(path); spec != nil || err != nil {
+			return marshal(spec, err)
+		}
 		return nil, fmt.Errorf("%w: %s", ErrNoDocument, path)
 	}
 	spec, err := builder3.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices([]*restful.WebService{found}), d.config3())
@@ -209,6 +227,13 @@ func (d *Documents) build3(path string) ([]byte, error) {
 	}
 	if group, version, ok := groupVersion(path); ok {
 		ownKinds(spec, group, version)
+	}
+	return json.Marshal(spec)
+}
+
+func marshal(spec *spec3.OpenAPI, err error) ([]byte, error) {
+	if err != nil {
+		return nil, err
 	}
 	return json.Marshal(spec)
 }

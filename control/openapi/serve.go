@@ -38,9 +38,10 @@ func buildID(version string) string {
 	return version + "\n" + info.String()
 }
 
-// hash is the ETag of a document: documents are a function of the program and the path.
+// hash is the ETag of a document: documents are a function of the program, the path and the definitions of custom
+// resources below it.
 func (d *Documents) hash(path string) string {
-	sum := sha512.Sum512([]byte(d.build + "\n" + path))
+	sum := sha512.Sum512([]byte(d.build + "\n" + path + "\n" + d.custom().hash(path)))
 	return fmt.Sprintf("%X", sum[:])
 }
 

@@ -1,0 +1,25 @@
+package overlay
+
+import (
+	"errors"
+
+	"github.com/balsahq/balsa/overlay/host"
+	"github.com/balsahq/balsa/overlay/nft"
+)
+
+// Cleanup removes everything a Network of this configuration ever made: nftables, links with their addresses and routes,
+// the CNI configuration, the record of pod addresses; and puts back kernel settings. It needs only the names and
+// directories of the configuration, and may be called again: what is gone already is no error. No Network may be running.
+func Cleanup(cfg Config) error {
+	cfg.fill()
+	ns, err := host.OpenNamespace(cfg.NetNS)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	return errors.Join(
+		ns.Do(func() error { return nft.Remove(ns.FD()) }),
+		host.Remove(cfg.hostConfig(ns)),
+		cfg.removeFiles(),
+	)
+}

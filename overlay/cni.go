@@ -1,0 +1,104 @@
+package overlay
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	gocni "github.com/containerd/go-cni"
+
+	"github.com/balsahq/balsa/overlay/host"
+)
+
+// Conflist is the CNI configuration for pods of these networks: the bridge plugin with host-local addresses. Ports of the
+// bridge are kept apart, so that the host routes between pods (see package host); masquerading and host ports are done by
+// nftables, not by plugins.
+func Conflist(cfg Config, pods []netip.Prefix) ([]byte, error) {
+	cfg.fill()
+	type object = map[string]any
+	var ranges, routes []any
+	for _, p := range pods {
+		ranges = append(ranges, []any{object{"subnet": p.String(), "gateway": p.Addr().Next().String()}})
+		everywhere := "::/0"
+		if p.Addr().Is4() {
+			everywhere = "0.0.0.0/0"
+		}
+		routes = append(routes, object{"dst": everywhere})
+	}
+	bridge := object{
+		"type": "bridge", "bridge": cfg.Bridge, "isGateway": true, "hairpinMode": true, "portIsolation": true, "ipMasq": false,
+		"ipam": object{"type": "host-local", "ranges": ranges, "routes": routes, "dataDir": cfg.ipamDir()},
+	}
+	if cfg.MTU > 0 {
+		bridge["mtu"] = cfg.MTU
+	}
+	return json.MarshalIndent(object{"cniVersion": "1.0.0", "name": networkName, "plugins": []any{bridge}}, "", "  ")
+}
+
+// writeConflist puts the configuration where runtimes look for it, unless it is there already: they reload on change.
+func (e *engine) writeConflist() error {
+	want, err := Conflist(e.cfg, e.pods)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(e.cfg.CNIConfDir, ConflistName)
+	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, want) {
+		return nil
+	}
+	return host.WriteFile(path, want)
+}
+
+// Attachment is a network namespace that has been put on the node's network.
+type Attachment struct {
+	plugins gocni.CNI
+	id      string
+	netns   string
+	// Addresses are those it got.
+	Addresses []netip.Addr
+}
+
+// Attach puts the network namespace at a path on the network, as a runtime would: with the configuration in confDir and
+// the plugins in binDirs. It is for checks and for programs without a runtime. id must be unique on the node.
+func Attach(ctx context.Context, confDir string, binDirs []string, id, netns string) (*Attachment, error) {
+	plugins, err := gocni.New(gocni.WithPluginConfDir(confDir), gocni.WithPluginDir(binDirs), gocni.WithMinNetworkCount(2))
+	if err != nil {
+		return nil, fmt.Errorf("CNI: %w", err)
+	}
+	if err := plugins.Load(gocni.WithLoNetwork, gocni.WithDefaultConf); err != nil {
+		return nil, fmt.Errorf("CNI configuration in %s: %w", confDir, err)
+	}
+	result, err := plugins.Setup(ctx, id, netns)
+	if err != nil {
+		return nil, fmt.Errorf("attach %s: %w", id, err)
+	}
+	a := &Attachment{plugins: plugins, id: id, netns: netns}
+	if link, ok := result.Interfaces["eth0"]; ok {
+		for _, c := range link.IPConfigs {
+			a.Addresses = append(a.Addresses, address(c.IP))
+		}
+	}
+	return a, nil
+}
+
+// Detach takes it off again and frees its addresses.
+func (a *Attachment) Detach(ctx context.Context) error {
+	if err := a.plugins.Remove(ctx, a.id, a.netns); err != nil {
+		return fmt.Errorf("detach %s: %w", a.id, err)
+	}
+	return nil
+}
+
+// removeFiles deletes the configuration and the record of allocated addresses.
+func (c *Config) removeFiles() error {
+	err := os.Remove(filepath.Join(c.CNIConfDir, ConflistName))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, os.RemoveAll(c.ipamDir()))
+}

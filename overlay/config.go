@@ -1,0 +1,134 @@
+package overlay
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/balsahq/balsa/overlay/host"
+)
+
+// Defaults of Config.
+const (
+	DefaultBridge  = "balsa0"
+	DefaultDNSLink = "balsa-dns"
+	DefaultDomain  = "cluster.local"
+	// DefaultMark is the bit of the packet mark that asks for masquerading.
+	DefaultMark = 0x4000
+	// ConflistName is the CNI configuration written into Config.CNIConfDir.
+	ConflistName = "10-balsa.conflist"
+	networkName  = "balsa"
+)
+
+// Config is what a Network needs.
+type Config struct {
+	// NodeName is the Node this is; its spec.podCIDRs say which addresses its pods get.
+	NodeName string
+	// Informers give Services, EndpointSlices and Nodes. Run starts those it asked for, and leaves them running.
+	Informers informers.SharedInformerFactory
+	// Pods gives at least the pods of this node, for their host ports; nil: no host ports. Whoever made it runs it.
+	Pods cache.SharedIndexInformer
+	// PodCIDRs and ServiceCIDRs are the cluster's networks. An IPv6 one makes the node route IPv6 too.
+	PodCIDRs, ServiceCIDRs []netip.Prefix
+	// DNS are the addresses the DNS server answers at, within ServiceCIDRs; none: no DNS.
+	DNS []netip.Addr
+	// Domain is the cluster's domain; "" is cluster.local.
+	Domain string
+	// ResolvConf names the resolvers for other names; "" is /etc/resolv.conf.
+	ResolvConf string
+	// CNIConfDir is where container runtimes look for CNI configuration.
+	CNIConfDir string
+	// StateDir is where the overlay keeps what must survive a restart: allocated pod addresses, former kernel settings.
+	StateDir string
+	// Bridge and DNSLink are the names of the links; "" are the defaults. MTU is that of the pods; 0: that of the link
+	// with the default route.
+	Bridge, DNSLink string
+	MTU             int
+	// Mark is one bit of the packet mark nobody else uses; 0 is DefaultMark.
+	Mark uint32
+	// NetNS is the path of the network namespace to work in; "" is that of the process.
+	NetNS  string
+	Logger *slog.Logger
+}
+
+// Validate reports every fault of the configuration at once.
+func (c *Config) Validate() error {
+	var errs []error
+	must := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("overlay: "+format, args...))
+		}
+	}
+	must(c.NodeName != "", "NodeName is missing")
+	must(c.Informers != nil, "Informers are missing")
+	must(len(c.PodCIDRs) > 0, "PodCIDRs are missing")
+	must(len(c.ServiceCIDRs) > 0, "ServiceCIDRs are missing")
+	must(c.CNIConfDir != "", "CNIConfDir is missing")
+	must(c.StateDir != "", "StateDir is missing")
+	must(len(c.Bridge) < 16, "Bridge %q is longer than a link's name may be", c.Bridge)
+	must(len(c.DNSLink) < 16, "DNSLink %q is longer than a link's name may be", c.DNSLink)
+	must(c.Mark&(c.Mark-1) == 0, "Mark %#x is more than one bit", c.Mark)
+	for _, p := range c.PodCIDRs {
+		must(p.IsValid(), "a pod network is not valid")
+	}
+	for _, a := range c.DNS {
+		inside := false
+		for _, p := range c.ServiceCIDRs {
+			inside = inside || p.Contains(a)
+		}
+		must(inside, "DNS address %s is outside the service networks", a)
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Config) fill() {
+	text := func(s *string, value string) {
+		if *s == "" {
+			*s = value
+		}
+	}
+	text(&c.Bridge, DefaultBridge)
+	text(&c.DNSLink, DefaultDNSLink)
+	text(&c.Domain, DefaultDomain)
+	text(&c.ResolvConf, "/etc/resolv.conf")
+	if c.Mark == 0 {
+		c.Mark = DefaultMark
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+}
+
+func (c *Config) v6() bool {
+	for _, p := range c.PodCIDRs {
+		if p.Addr().Is6() {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Config) ipamDir() string { return filepath.Join(c.StateDir, "ipam") }
+
+func (c *Config) hostConfig(ns host.Namespace) host.Config {
+	return host.Config{
+		Namespace: ns, Bridge: c.Bridge, MTU: c.MTU, DNSLink: c.DNSLink, DNS: c.DNS, Services: c.ServiceCIDRs,
+		StateDir: c.StateDir, V6: c.v6(), Logger: c.Logger,
+	}
+}
+
+// ofFamily filters networks by family.
+func ofFamily(list []netip.Prefix, v4 bool) []netip.Prefix {
+	var out []netip.Prefix
+	for _, p := range list {
+		if p.Addr().Is4() == v4 {
+			out = append(out, p)
+		}
+	}
+	return out
+}

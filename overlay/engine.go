@@ -1,0 +1,259 @@
+package overlay
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/balsahq/balsa/overlay/host"
+	"github.com/balsahq/balsa/overlay/nft"
+	"github.com/balsahq/balsa/overlay/routing"
+)
+
+// touched is what may no longer be as it should.
+type touched uint8
+
+const (
+	nodeTouched touched = 1 << iota
+	linksTouched
+	rulesTouched    // somebody else changed nftables
+	servicesTouched // what should be in nftables changed
+)
+
+// engine is the one writer to the kernel.
+type engine struct {
+	cfg   Config
+	ns    host.Namespace
+	ready chan struct{}
+	// naming orders the handlers that fill the DNS zone.
+	naming sync.Mutex
+
+	mu    sync.Mutex
+	dirty touched
+	wake  chan struct{}
+
+	// Owned by run.
+	host   *host.Host
+	pods   []netip.Prefix // this node's pod networks
+	tables []*nft.Table
+}
+
+func newEngine(cfg Config, ns host.Namespace) *engine {
+	return &engine{cfg: cfg, ns: ns, ready: make(chan struct{}), wake: make(chan struct{}, 1)}
+}
+
+// note tells the engine that something changed; it never blocks.
+func (e *engine) note(t touched) {
+	e.mu.Lock()
+	e.dirty |= t
+	e.mu.Unlock()
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (e *engine) take() touched {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t := e.dirty
+	e.dirty = 0
+	return t
+}
+
+func (e *engine) run(ctx context.Context) error {
+	h, err := host.Open(e.cfg.hostConfig(e.ns))
+	if err != nil {
+		return err
+	}
+	e.host = h
+	defer h.Close()
+	ready := sync.OnceFunc(func() { close(e.ready) })
+	e.note(nodeTouched | linksTouched | rulesTouched | servicesTouched)
+	wait := time.NewTimer(0)
+	defer wait.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-e.wake:
+		}
+		pause(ctx, wait, gather)
+		todo := e.take()
+		done, err := e.apply(todo)
+		if err != nil {
+			e.cfg.Logger.Warn("node network not as it should be", "err", err)
+			e.note(todo)
+			pause(ctx, wait, retry)
+			continue
+		}
+		if done {
+			ready()
+		}
+	}
+}
+
+// pause waits for d, or until ctx ends.
+func pause(ctx context.Context, t *time.Timer, d time.Duration) {
+	t.Reset(d)
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// apply makes right what was touched; done is false as long as the node has no pod network yet.
+func (e *engine) apply(t touched) (done bool, err error) {
+	if t&nodeTouched != 0 {
+		if err := e.learnPods(); err != nil {
+			return false, err
+		}
+	}
+	if len(e.pods) == 0 {
+		return false, nil
+	}
+	if t&(nodeTouched|linksTouched) != 0 {
+		if err := e.host.Apply(); err != nil {
+			return false, fmt.Errorf("links: %w", err)
+		}
+	}
+	if t&nodeTouched != 0 {
+		if err := e.writeConflist(); err != nil {
+			return false, fmt.Errorf("CNI configuration: %w", err)
+		}
+	}
+	if t&(nodeTouched|rulesTouched|servicesTouched) != 0 {
+		if err := e.applyTables(t&rulesTouched != 0); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// learnPods reads the node's pod networks and makes the tables for them.
+func (e *engine) learnPods() error {
+	node, err := e.cfg.Informers.Core().V1().Nodes().Lister().Get(e.cfg.NodeName)
+	if err != nil {
+		return nil // not registered yet; its arrival wakes us
+	}
+	pods, err := podNetworks(node)
+	if err != nil || len(pods) == 0 || samePrefixes(pods, e.pods) {
+		return err
+	}
+	var gateways []netip.Prefix
+	for _, p := range pods {
+		gateways = append(gateways, netip.PrefixFrom(p.Addr().Next(), p.Bits()))
+	}
+	e.host.Configure(gateways)
+	tables, err := e.openTables(pods)
+	if err != nil {
+		return err
+	}
+	e.tables, e.pods = tables, pods
+	e.cfg.Logger.Info("pod network", "node", e.cfg.NodeName, "cidrs", fmt.Sprint(pods))
+	return nil
+}
+
+func (e *engine) openTables(pods []netip.Prefix) ([]*nft.Table, error) {
+	families := []bool{true}
+	if e.cfg.v6() {
+		families = append(families, false)
+	}
+	var tables []*nft.Table
+	for _, v4 := range families {
+		t, err := nft.Open(nft.Config{
+			V4: v4, Pods: ofFamily(e.cfg.PodCIDRs, v4), NodePods: ofFamily(pods, v4), Services: ofFamily(e.cfg.ServiceCIDRs, v4),
+			Bridge: e.cfg.Bridge, Mark: e.cfg.Mark,
+		}, e.ns.FD())
+		if err != nil {
+			return nil, err
+		}
+		tables = append(tables, t)
+	}
+	return tables, nil
+}
+
+// applyTables writes the services of each family. look: do not trust what was written before.
+func (e *engine) applyTables(look bool) error {
+	for i, t := range e.tables {
+		want, err := e.plan(i == 0)
+		if err != nil {
+			return err
+		}
+		old := t.Applied()
+		if look {
+			t.Forget()
+		}
+		if err := e.ns.Do(func() error { return t.Apply(want) }); err != nil {
+			return err
+		}
+		if old != nil {
+			e.forgetFlows(routing.StaleFlows(old, want), i == 0)
+		}
+	}
+	return nil
+}
+
+// plan works out one family's table from the listers.
+func (e *engine) plan(v4 bool) (*routing.Table, error) {
+	services, err := e.cfg.Informers.Core().V1().Services().Lister().List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	slices, err := e.cfg.Informers.Discovery().V1().EndpointSlices().Lister().List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	var pods []*v1.Pod
+	if e.cfg.Pods != nil {
+		for _, obj := range e.cfg.Pods.GetStore().List() {
+			if pod, ok := obj.(*v1.Pod); ok && pod.Spec.NodeName == e.cfg.NodeName {
+				pods = append(pods, pod)
+			}
+		}
+	}
+	table := routing.Build(routing.Services(services, slices, e.cfg.NodeName, v4), routing.HostPorts(pods, v4),
+		ofFamily(e.cfg.PodCIDRs, v4))
+	// The DNS server answers here even if a Service of that address has no endpoints.
+	for at := range table.Nobody {
+		for _, a := range e.cfg.DNS {
+			if at.IP == a {
+				delete(table.Nobody, at)
+			}
+		}
+	}
+	return table, nil
+}
+
+func podNetworks(node *v1.Node) ([]netip.Prefix, error) {
+	texts := node.Spec.PodCIDRs
+	if len(texts) == 0 && node.Spec.PodCIDR != "" {
+		texts = []string{node.Spec.PodCIDR}
+	}
+	var pods []netip.Prefix
+	for _, text := range texts {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("node %s: pod network: %w", node.Name, err)
+		}
+		pods = append(pods, p.Masked())
+	}
+	return pods, nil
+}
+
+func samePrefixes(a, b []netip.Prefix) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}

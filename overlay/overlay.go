@@ -1,0 +1,190 @@
+package overlay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/balsahq/balsa/overlay/dns"
+	"github.com/balsahq/balsa/overlay/host"
+)
+
+const (
+	// gather is how long the engine waits for more changes after one; retry is when it tries again what failed.
+	gather = 20 * time.Millisecond
+	retry  = time.Second
+)
+
+// Network is the network of one node.
+type Network struct {
+	cfg    Config
+	zone   *dns.Zone
+	engine *engine
+	server *dns.Server
+	ns     host.Namespace
+}
+
+// New prepares a network; the kernel is not touched before Run.
+func New(cfg Config) (*Network, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg.fill()
+	ns, err := host.OpenNamespace(cfg.NetNS)
+	if err != nil {
+		return nil, err
+	}
+	n := &Network{cfg: cfg, zone: dns.NewZone(cfg.Domain), ns: ns}
+	// Asking for the informers here makes whoever starts the factory start them.
+	cfg.Informers.Core().V1().Services().Informer()
+	cfg.Informers.Discovery().V1().EndpointSlices().Informer()
+	cfg.Informers.Core().V1().Nodes().Informer()
+	n.engine = newEngine(cfg, ns)
+	if len(cfg.DNS) > 0 {
+		n.server = dns.NewServer(n.dnsConfig())
+	}
+	return n, nil
+}
+
+func (n *Network) dnsConfig() dns.Config {
+	var listen []netip.AddrPort
+	for _, a := range n.cfg.DNS {
+		listen = append(listen, netip.AddrPortFrom(a, 53))
+	}
+	return dns.Config{
+		Zone: n.zone, Listen: listen, Enter: n.ns.Do, Logger: n.cfg.Logger,
+		Upstreams: func() []string {
+			servers, err := dns.Resolvers(n.cfg.ResolvConf, n.cfg.DNS)
+			if err != nil {
+				n.cfg.Logger.Warn("resolvers not known", "err", err)
+			}
+			return servers
+		},
+	}
+}
+
+// Ready is closed when pods can be attached and services be reached for the first time.
+func (n *Network) Ready() <-chan struct{} { return n.engine.ready }
+
+// Run keeps the network as it should be until ctx ends. What it made stays in the kernel: pods go on talking while the
+// process restarts. Cleanup removes it.
+func (n *Network) Run(ctx context.Context) error {
+	defer n.ns.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	remove, synced, err := n.watch()
+	defer remove()
+	if err != nil {
+		return fmt.Errorf("overlay: %w", err)
+	}
+	n.cfg.Informers.Start(ctx.Done())
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		return ctx.Err()
+	}
+	parts := []func(context.Context) error{n.engine.run, n.watchKernel}
+	if n.server != nil {
+		parts = append(parts, n.server.Run)
+	}
+	ended := make(chan error, len(parts))
+	for _, part := range parts {
+		go func() { ended <- part(ctx) }()
+	}
+	var errs []error
+	for range parts {
+		err := <-ended
+		cancel() // one that ends, ends all
+		if !errors.Is(err, context.Canceled) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(append(errs, ctx.Err())...)
+}
+
+func (n *Network) watchKernel(ctx context.Context) error {
+	return host.Watch(ctx, n.ns, func(c host.Change) {
+		if c == host.Rules {
+			n.engine.note(rulesTouched)
+			return
+		}
+		n.engine.note(linksTouched)
+	})
+}
+
+// watch hooks the network up to the informers. remove undoes it and may be called after an error too.
+func (n *Network) watch() (remove func(), synced []cache.InformerSynced, err error) {
+	core := n.cfg.Informers.Core().V1()
+	services, endpoints := core.Services().Informer(), n.cfg.Informers.Discovery().V1().EndpointSlices().Informer()
+	rows := []struct {
+		informer cache.SharedIndexInformer
+		changed  func(obj any)
+	}{
+		{services, n.serviceChanged},
+		{endpoints, n.sliceChanged},
+		{core.Nodes().Informer(), n.nodeChanged},
+	}
+	if n.cfg.Pods != nil {
+		rows = append(rows, struct {
+			informer cache.SharedIndexInformer
+			changed  func(obj any)
+		}{n.cfg.Pods, n.podChanged})
+	}
+	var undo []func()
+	remove = func() {
+		for _, f := range undo {
+			f()
+		}
+	}
+	for _, row := range rows {
+		registration, err := row.informer.AddEventHandler(onAny(row.changed))
+		if err != nil {
+			return remove, nil, err
+		}
+		undo = append(undo, func() { _ = row.informer.RemoveEventHandler(registration) })
+		synced = append(synced, registration.HasSynced)
+	}
+	return remove, synced, nil
+}
+
+// onAny calls fn with the newest form of whatever changed.
+func onAny(fn func(obj any)) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    fn,
+		UpdateFunc: func(_, obj any) { fn(obj) },
+		DeleteFunc: func(obj any) {
+			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = unknown.Obj
+			}
+			fn(obj)
+		},
+	}
+}
+
+func (n *Network) nodeChanged(obj any) {
+	if node, ok := obj.(*v1.Node); ok && node.Name == n.cfg.NodeName {
+		n.engine.note(nodeTouched)
+	}
+}
+
+func (n *Network) podChanged(obj any) {
+	if pod, ok := obj.(*v1.Pod); ok && pod.Spec.NodeName == n.cfg.NodeName && hasHostPort(pod) {
+		n.engine.note(servicesTouched)
+	}
+}
+
+func hasHostPort(pod *v1.Pod) bool {
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			for _, p := range list[i].Ports {
+				if p.HostPort > 0 {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}

@@ -59,14 +59,14 @@ func TestCertificates(t *testing.T) {
 	if got, _ := get(t, "/api/v1/nodes", ca.Admin(), nil); got != 200 {
 		t.Errorf("administrator: %d", got)
 	}
-	node, err := ca.NodeClient("n1")
+	node, err := ca.NodeClient("n9")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, _ := get(t, "/api/v1/nodes", node, nil); got != 403 {
 		t.Errorf("a node listing all nodes: %d", got)
 	}
-	if got, _ := get(t, "/api/v1/nodes/n1", node, nil); got != 404 {
+	if got, _ := get(t, "/api/v1/nodes/n9", node, nil); got != 404 {
 		t.Errorf("a node reading its own Node: %d", got)
 	}
 	if got, body := get(t, "/api/v1/nodes", ca.FrontProxyClient(), http.Header{"X-Remote-User": {"admin"}, "X-Remote-Group": {"system:masters"}}); got != 200 {

@@ -29,6 +29,7 @@ type Services struct {
 	cidr      *net.IPNet
 	ports     PortRange
 	endpoints *genericregistry.Store
+	claims    *claiming
 }
 
 // newServices puts the claims below the registry of Services and its views, and the choosing into its hooks.
@@ -45,6 +46,7 @@ func newServices(cfg Config, services *genericregistry.Store) *Services {
 		}
 	}
 	claims := &claiming{Interface: services.Storage.Storage, addressKey: addressKey}
+	s.claims = claims
 	services.Storage.Storage = claims
 	services.Decorator = s.completeRead
 	services.BeginCreate = s.beginCreate
@@ -63,8 +65,11 @@ func newServices(cfg Config, services *genericregistry.Store) *Services {
 func (s *Services) chooser(svc *api.Service) *chooser {
 	view, owner := s.store.View(), svc.Namespace+"/"+svc.Name
 	return &chooser{cidr: s.cidr, ports: s.ports, mine: map[string]bool{}, taken: func(key string) bool {
-		kv := view.Get(key)
-		return kv != nil && string(kv.Value) != owner
+		if kv := view.Get(key); kv != nil {
+			return string(kv.Value) != owner
+		}
+		object := s.claims.addressOf(key) // somebody may have made an IPAddress by hand
+		return object != "" && view.Get(object) != nil
 	}}
 }
 

@@ -50,8 +50,11 @@ func (l *lazy) plugin() (admission.Interface, error) {
 	return p, nil
 }
 
+// mutating is a lazy plugin of the first phase.
+type mutating struct{ *lazy }
+
 // Admit implements admission.MutationInterface.
-func (l *lazy) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+func (l mutating) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	if !l.needed() {
 		return nil
 	}
@@ -65,8 +68,11 @@ func (l *lazy) Admit(ctx context.Context, a admission.Attributes, o admission.Ob
 	return nil
 }
 
+// validating is a lazy plugin of the second phase.
+type validating struct{ *lazy }
+
 // Validate implements admission.ValidationInterface.
-func (l *lazy) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+func (l validating) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	if !l.needed() {
 		return nil
 	}
@@ -82,28 +88,29 @@ func (l *lazy) Validate(ctx context.Context, a admission.Attributes, o admission
 
 // registerLazy enters the four plugins that compile expressions or call out.
 func (b *builder) registerLazy(plugins *admission.Plugins, init admission.PluginInitializers) {
-	all := []admission.Operation{admission.Create, admission.Update, admission.Delete, admission.Connect}
-	enter := func(name string, needed func() bool, make func() (admission.Interface, error)) {
-		plugins.Register(name, func(io.Reader) (admission.Interface, error) {
-			return &lazy{Handler: admission.NewHandler(all...), name: name, needed: needed, make: make}, nil
-		})
+	all := admission.NewHandler(admission.Create, admission.Update, admission.Delete, admission.Connect)
+	first := func(l *lazy) {
+		plugins.Register(l.name, func(io.Reader) (admission.Interface, error) { return mutating{l}, nil })
 	}
-	enter(mutatingwebhook.PluginName, func() bool { return b.factory.MutatingWebhooks() > 0 }, func() (admission.Interface, error) {
+	second := func(l *lazy) {
+		plugins.Register(l.name, func(io.Reader) (admission.Interface, error) { return validating{l}, nil })
+	}
+	first(&lazy{Handler: all, name: mutatingwebhook.PluginName, needed: func() bool { return b.factory.MutatingWebhooks() > 0 }, make: func() (admission.Interface, error) {
 		p, err := mutatingwebhook.NewMutatingWebhook(nil)
 		return ready(p, err, init)
-	})
-	enter(validatingwebhook.PluginName, func() bool { return b.factory.ValidatingWebhooks() > 0 }, func() (admission.Interface, error) {
+	}})
+	second(&lazy{Handler: all, name: validatingwebhook.PluginName, needed: func() bool { return b.factory.ValidatingWebhooks() > 0 }, make: func() (admission.Interface, error) {
 		p, err := validatingwebhook.NewValidatingAdmissionWebhook(nil)
 		return ready(p, err, init)
-	})
-	enter(validatingpolicy.PluginName, b.exist("validatingadmissionpolicies"), func() (admission.Interface, error) {
+	}})
+	second(&lazy{Handler: all, name: validatingpolicy.PluginName, needed: b.exist("validatingadmissionpolicies"), make: func() (admission.Interface, error) {
 		p, err := validatingpolicy.NewPlugin(nil)
 		return b.policy(p, err, init)
-	})
-	enter(mutatingpolicy.PluginName, b.exist("mutatingadmissionpolicies"), func() (admission.Interface, error) {
+	}})
+	first(&lazy{Handler: all, name: mutatingpolicy.PluginName, needed: b.exist("mutatingadmissionpolicies"), make: func() (admission.Interface, error) {
 		p, err := mutatingpolicy.NewPlugin(nil)
 		return b.policy(p, err, init)
-	})
+	}})
 }
 
 func (b *builder) exist(resource string) func() bool {

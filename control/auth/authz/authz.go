@@ -2,6 +2,7 @@ package authz
 
 import (
 	"context"
+	"sync/atomic"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,7 +30,7 @@ type Authorizers struct {
 
 // New builds the chain over the store.
 func New(store *live.Store) *Authorizers {
-	src := rbacSource{
+	src := &rbacSource{
 		roles:           store.Kept(rbacResource("roles")),
 		roleBindings:    store.Kept(rbacResource("rolebindings")),
 		clusterRoles:    store.Kept(rbacResource("clusterroles")),
@@ -66,22 +67,44 @@ func (masterRules) RulesFor(_ context.Context, u user.Info, _ string) ([]authori
 // rbacSource reads the four RBAC kinds. What it returns is shared and read-only.
 type rbacSource struct {
 	roles, roleBindings, clusterRoles, clusterBindings *live.Indexer
+
+	// typed is clusterBindings' last listing; every request asks for it.
+	typed atomic.Pointer[typedBindings]
 }
 
-func (s rbacSource) GetRole(_ context.Context, namespace, name string) (*rbacv1.Role, error) {
+type typedBindings struct {
+	of       *live.Listing
+	bindings []*rbacv1.ClusterRoleBinding
+}
+
+func (s *rbacSource) GetRole(_ context.Context, namespace, name string) (*rbacv1.Role, error) {
 	return get[rbacv1.Role](s.roles, namespace+"/"+name, rbacResource("roles"), name)
 }
 
-func (s rbacSource) GetClusterRole(_ context.Context, name string) (*rbacv1.ClusterRole, error) {
+func (s *rbacSource) GetClusterRole(_ context.Context, name string) (*rbacv1.ClusterRole, error) {
 	return get[rbacv1.ClusterRole](s.clusterRoles, name, rbacResource("clusterroles"), name)
 }
 
-func (s rbacSource) ListRoleBindings(_ context.Context, namespace string) ([]*rbacv1.RoleBinding, error) {
+func (s *rbacSource) ListRoleBindings(_ context.Context, namespace string) ([]*rbacv1.RoleBinding, error) {
 	return list[rbacv1.RoleBinding](s.roleBindings, namespace)
 }
 
-func (s rbacSource) ListClusterRoleBindings(context.Context) ([]*rbacv1.ClusterRoleBinding, error) {
-	return list[rbacv1.ClusterRoleBinding](s.clusterBindings, "")
+func (s *rbacSource) ListClusterRoleBindings(context.Context) ([]*rbacv1.ClusterRoleBinding, error) {
+	all, err := s.clusterBindings.All()
+	if err != nil {
+		return nil, err
+	}
+	if t := s.typed.Load(); t != nil && t.of == all {
+		return t.bindings, nil
+	}
+	t := &typedBindings{of: all}
+	for _, obj := range all.Objects {
+		if b, ok := obj.(*rbacv1.ClusterRoleBinding); ok {
+			t.bindings = append(t.bindings, b)
+		}
+	}
+	s.typed.Store(t)
+	return t.bindings, nil
 }
 
 func get[T any](i *live.Indexer, key string, gr schema.GroupResource, name string) (*T, error) {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -129,6 +130,7 @@ type Indexer struct {
 
 	mu      sync.Mutex
 	decoded map[string]entry
+	all     atomic.Pointer[Listing]
 }
 
 var _ cache.Indexer = (*Indexer)(nil)
@@ -198,6 +200,58 @@ func (i *Indexer) Each(namespace string, fn func(obj runtime.Object) bool) error
 		return fn(obj)
 	})
 	return failed
+}
+
+// Listing is every object of a kind at one moment. Read-only.
+type Listing struct {
+	Objects []runtime.Object
+
+	seen     atomic.Int64 // the newest revision at which this was found to be all there is
+	versions []version
+}
+
+type version struct {
+	key         string
+	modRevision int64
+}
+
+// All returns every object of the kind. As long as nothing changes it is the same Listing, which a caller may use to
+// keep what he derived from it.
+func (i *Indexer) All() (*Listing, error) {
+	snap, last := i.store.cfg.Snapshot(), i.all.Load()
+	revision := snap.Revision()
+	if last != nil && (last.seen.Load() == revision || last.holds(snap, i.prefix)) {
+		last.seen.Store(revision)
+		return last, nil
+	}
+	l := &Listing{}
+	var failed error
+	snap.Scan(i.prefix, func(key string, value []byte, mod int64) bool {
+		obj, err := i.object(key, value, mod)
+		if err != nil {
+			failed = err
+			return false
+		}
+		l.Objects, l.versions = append(l.Objects, obj), append(l.versions, version{key, mod})
+		return true
+	})
+	if failed != nil {
+		return nil, failed
+	}
+	l.seen.Store(revision)
+	i.all.Store(l)
+	return l, nil
+}
+
+// holds: the same keys at the same versions.
+func (l *Listing) holds(snap Snapshot, prefix string) bool {
+	n, same := 0, true
+	snap.Scan(prefix, func(key string, _ []byte, mod int64) bool {
+		same = n < len(l.versions) && l.versions[n].modRevision == mod && l.versions[n].key == key
+		n++
+		return same
+	})
+	return same && n == len(l.versions)
 }
 
 // EachVersion calls fn with key and mod revision of every object below a namespace ("" = all), decoding nothing.

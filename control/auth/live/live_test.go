@@ -187,6 +187,35 @@ func TestHandlersOfWebhookConfigurationsAreToldWhenAsked(t *testing.T) {
 	}
 }
 
+func TestAListingIsTheSameUntilSomethingChanges(t *testing.T) {
+	s := newShelf()
+	i := store(t, s, 0).Kept(schema.GroupResource{Resource: "serviceaccounts"})
+	all := func() *Listing {
+		l, err := i.All()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	if n := len(all().Objects); n != 0 {
+		t.Fatal(n)
+	}
+	s.put(t, "/registry/serviceaccounts/a/x", account("a", "x"), corev1.SchemeGroupVersion)
+	one := all()
+	s.put(t, "/registry/other/y", account("a", "y"), corev1.SchemeGroupVersion)
+	if all() != one || len(one.Objects) != 1 {
+		t.Error("another kind's write made a new listing")
+	}
+	s.put(t, "/registry/serviceaccounts/a/x", account("a", "x"), corev1.SchemeGroupVersion)
+	if two := all(); two == one || two.Objects[0].(*corev1.ServiceAccount).ResourceVersion != "3" {
+		t.Error("the old version is listed")
+	}
+	s.drop("/registry/serviceaccounts/a/x")
+	if n := len(all().Objects); n != 0 {
+		t.Errorf("%d objects after the delete", n)
+	}
+}
+
 func TestWritingIsRefused(t *testing.T) {
 	i := store(t, newShelf(), 0).Kept(schema.GroupResource{Resource: "namespaces"})
 	for _, err := range []error{i.Add(nil), i.Update(nil), i.Delete(nil), i.Replace(nil, "")} {

@@ -123,6 +123,15 @@ func clientset(t *testing.T, c *restclient.Config) *kubernetes.Clientset {
 	return client
 }
 
+func clientsetB(b *testing.B, r *running) *kubernetes.Clientset {
+	b.Helper()
+	client, err := kubernetes.NewForConfig(r.Client(masters))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return client
+}
+
 func testContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	t.Cleanup(cancel)

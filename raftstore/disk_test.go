@@ -2,7 +2,6 @@ package raftstore
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,10 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/raft"
 	"go.etcd.io/bbolt"
@@ -223,198 +219,6 @@ func TestAnUnfinishedSnapshotIsDropped(t *testing.T) {
 	}
 	if _, err := os.Stat(tmp); !os.IsNotExist(err) {
 		t.Fatal(err)
-	}
-}
-
-// smallDisk mounts a file system of the given size and unmounts it in the end.
-func smallDisk(t *testing.T, size string) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}
-
-func TestAFullDiskRefusesWritesUntilThereIsSpace(t *testing.T) {
-	disk := smallDisk(t, "4m")
-	s := open(t, Config{Dir: filepath.Join(disk, "d")})
-	rev := put(t, s, "/a", "first")
-	ballast := filepath.Join(disk, "ballast")
-	fillDisk(t, ballast)
-	var err error
-	for i := 0; err == nil && i < 100; i++ {
-		_, err = s.Txn(t.Context(), Txn{Success: []Op{{Type: OpPut, Key: "/big", Value: make([]byte, 64<<10)}}})
-		if err == nil {
-			rev = s.View().Revision()
-		}
-	}
-	if !errors.Is(err, ErrDiskFull) {
-		t.Fatalf("a write to a full disk gave %v", err)
-	}
-	start := time.Now()
-	if _, err := s.Txn(t.Context(), Txn{Success: []Op{{Type: OpPut, Key: "/b", Value: make([]byte, 64<<10)}}}); !errors.Is(err, ErrDiskFull) {
-		t.Fatalf("the next write gave %v after %v", err, time.Since(start))
-	}
-	if !errors.Is(s.Err(), ErrDiskFull) {
-		t.Fatal(s.Err())
-	}
-	if v, err := s.Barrier(t.Context()); err != nil || v.Revision() != rev || string(v.Get("/a").Value) != "first" {
-		t.Fatal("reads must go on", err)
-	}
-	remove(t, ballast)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	for {
-		_, err := s.Txn(ctx, Txn{Success: []Op{{Type: OpPut, Key: "/c", Value: []byte("after")}}})
-		if err == nil {
-			break
-		}
-		if ctx.Err() != nil {
-			t.Fatalf("writes were not taken again: %v", err)
-		}
-		<-time.After(20 * time.Millisecond)
-	}
-	t.Logf("writes were taken again after %v", time.Since(start))
-	want := s.View().Hash()
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if s := open(t, Config{Dir: filepath.Join(disk, "d")}); s.View().Hash() != want {
-		t.Fatal("something was lost")
-	}
-}
-
-// brokenLog fails every write while broken is set.
-type brokenLog struct {
-	logFile
-	broken *atomic.Pointer[error]
-	tried  *atomic.Int64 // writes that failed
-}
-
-func (b brokenLog) fail() error {
-	if err := b.broken.Load(); err != nil {
-		b.tried.Add(1)
-		return *err
-	}
-	return nil
-}
-
-func (b brokenLog) StoreLogs(logs []*raft.Log) error {
-	if err := b.fail(); err != nil {
-		return err
-	}
-	return b.logFile.StoreLogs(logs)
-}
-
-func (b brokenLog) Set(k, v []byte) error {
-	if err := b.fail(); err != nil {
-		return err
-	}
-	return b.logFile.Set(k, v)
-}
-
-// breakable opens a store whose log fails when told to.
-func breakable(t *testing.T) (s *Store, fail func(error), tried *atomic.Int64) {
-	b := brokenLog{broken: new(atomic.Pointer[error]), tried: new(atomic.Int64)}
-	s = open(t, Config{Dir: t.TempDir(), wrapLog: func(l logFile) logFile { b.logFile = l; return b }})
-	return s, func(err error) {
-		if err == nil {
-			b.broken.Store(nil)
-		} else {
-			b.broken.Store(&err)
-		}
-	}, b.tried
-}
-
-func TestAStoreOutlivesALogThatTakesNothing(t *testing.T) {
-	for cause, want := range map[error]error{syscall.ENOSPC: ErrDiskFull, syscall.EROFS: ErrDiskReadOnly, syscall.EIO: ErrDisk} {
-		s, fail, tried := breakable(t)
-		put(t, s, "/a", "1")
-		fail(cause)
-		if _, err := s.Txn(t.Context(), Txn{Success: []Op{{Type: OpPut, Key: "/b"}}}); !errors.Is(err, want) {
-			t.Fatalf("%v gave %v", cause, err)
-		}
-		// Raft stands for election and cannot store its term, again and again.
-		eventually(t, func() bool { return tried.Load() >= 4 })
-		if !errors.Is(s.Err(), want) || s.View().Get("/a") == nil {
-			t.Fatal(s.Err())
-		}
-		fail(nil)
-		eventually(t, func() bool { return s.Err() == nil })
-		put(t, s, "/b", "2")
-	}
-}
-
-func TestAStoreClosesWhileItsLogTakesNothing(t *testing.T) {
-	s, fail, tried := breakable(t)
-	fail(syscall.ENOSPC)
-	if _, err := s.Txn(t.Context(), Txn{Success: []Op{{Type: OpPut, Key: "/b"}}}); !errors.Is(err, ErrDiskFull) {
-		t.Fatal(err)
-	}
-	eventually(t, func() bool { return tried.Load() >= 3 })
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Txn(t.Context(), Txn{Success: []Op{{Type: OpPut, Key: "/b"}}}); !errors.Is(err, ErrClosed) && !errors.Is(err, ErrDiskFull) {
-		t.Fatal(err)
-	}
-}
-
-// eventually waits for something that other goroutines bring about.
-func eventually(t *testing.T, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatal("did not come about within 20 s")
-		}
-		<-time.After(5 * time.Millisecond)
-	}
-}
-
-func TestAFullOrReadOnlyDiskIsNamedAtStart(t *testing.T) {
-	disk := smallDisk(t, "1m")
-	fillDisk(t, filepath.Join(disk, "ballast"))
-	if s, err := Open(Config{Dir: filepath.Join(disk, "d")}); !errors.Is(err, ErrDiskFull) {
-		if err == nil {
-			s.Close()
-		}
-		t.Fatal(err)
-	}
-	ro := smallDisk(t, "4m")
-	dir := filepath.Join(ro, "d")
-	open(t, Config{Dir: dir}).Close()
-	if err := syscall.Mount("", ro, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Open(Config{Dir: dir}); !errors.Is(err, ErrDiskReadOnly) {
-		t.Fatal(err)
-	}
-}
-
-// fillDisk takes all the space there is.
-func fillDisk(t *testing.T, path string) {
-	t.Helper()
-	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	for _, n := range []int{64 << 10, 4 << 10} {
-		b := bytes.Repeat([]byte{1}, n)
-		for err == nil {
-			_, err = f.Write(b)
-		}
-		if !errors.Is(err, syscall.ENOSPC) {
-			t.Fatal(err)
-		}
-		err = nil
 	}
 }
 

@@ -36,8 +36,8 @@
 //
 // # Disk
 //
-// An acknowledged write is in raft.db, synced. Entries carry a checksum,
-// snapshots two. Everything is checked when the store opens, and damage is an
+// An acknowledged write is in raft.db, synced. Entries and snapshots carry a
+// checksum. Everything is checked when the store opens, and damage is an
 // error that names the file; a directory that held data never opens empty. When
 // the disk is full or read-only, writes are refused with ErrDiskFull or
 // ErrDiskReadOnly, reads and watches go on, and writes are taken again when the

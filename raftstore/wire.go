@@ -99,9 +99,9 @@ type streamReader interface {
 
 // readFrame reads one length-prefixed frame of at most max bytes.
 func readFrame(r streamReader, max uint64) ([]byte, error) {
-	n, err := binary.ReadUvarint(r)
+	n, err := readUvarint(r)
 	if err != nil {
-		return nil, short(err)
+		return nil, err
 	}
 	if n > max {
 		return nil, fmt.Errorf("%w: frame of %d bytes, at most %d expected", ErrCorrupt, n, max)
@@ -117,6 +117,21 @@ func readFrame(r streamReader, max uint64) ([]byte, error) {
 		}
 	}
 	return b, nil
+}
+
+// readUvarint is binary.ReadUvarint with our errors.
+func readUvarint(r io.ByteReader) (v uint64, err error) {
+	for shift := 0; shift < 64; shift += 7 {
+		c, err := r.ReadByte()
+		if err != nil {
+			return 0, short(err)
+		}
+		v |= uint64(c&0x7f) << shift
+		if c < 0x80 {
+			return v, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: number of more than 64 bits", ErrCorrupt)
 }
 
 func short(err error) error {

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hashicorp/raft"
 	"go.etcd.io/bbolt"
 )
 

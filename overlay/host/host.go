@@ -183,10 +183,12 @@ func (h *Host) keepPorts(bridge netlink.Link) {
 	h.ports = seen
 }
 
+// applyDNSLink makes a bridge without ports rather than a dummy link: kernels that run pods have bridges, not all have
+// dummies.
 func (h *Host) applyDNSLink() (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = h.cfg.DNSLink
-	link, err := h.ensureLink(&netlink.Dummy{LinkAttrs: attrs})
+	link, err := h.ensureLink(&netlink.Bridge{LinkAttrs: attrs})
 	if err != nil {
 		return nil, err
 	}

@@ -17,22 +17,27 @@ type setting struct {
 	path, value string
 	// kept: it outlives our links, so its former value is recorded and restored by Remove.
 	kept bool
+	// optional: a kernel without it is as good.
+	optional bool
 }
 
 // settings are what routing between pods needs. Those of the bridge go with it.
 func (c *Config) settings() []setting {
 	conf := "ipv4/conf/" + c.Bridge + "/"
 	list := []setting{
-		{"ipv4/ip_forward", "1", true},
-		{conf + "forwarding", "1", false},
-		{conf + "route_localnet", "1", false}, // node ports on loopback
-		{conf + "proxy_arp_pvlan", "1", false},
-		{conf + "send_redirects", "0", false},
-		{conf + "rp_filter", "0", false},
-		{"ipv4/neigh/" + c.Bridge + "/proxy_delay", "0", false},
+		{path: "ipv4/ip_forward", value: "1", kept: true},
+		{path: conf + "forwarding", value: "1"},
+		{path: conf + "route_localnet", value: "1"}, // node ports on loopback
+		{path: conf + "proxy_arp_pvlan", value: "1"},
+		{path: conf + "send_redirects", value: "0"},
+		{path: conf + "rp_filter", value: "0"},
+		{path: "ipv4/neigh/" + c.Bridge + "/proxy_delay", value: "0"},
+		// With br_netfilter the bridge would redirect packets itself, to ports that are kept apart.
+		{path: "bridge/bridge-nf-call-iptables", value: "0", kept: true, optional: true},
+		{path: "bridge/bridge-nf-call-ip6tables", value: "0", kept: true, optional: true},
 	}
 	if c.V6 {
-		list = append(list, setting{"ipv6/conf/all/forwarding", "1", true})
+		list = append(list, setting{path: "ipv6/conf/all/forwarding", value: "1", kept: true})
 	}
 	return list
 }
@@ -42,6 +47,9 @@ func (h *Host) applySettings() error {
 	for _, s := range h.cfg.settings() {
 		path := filepath.Join(sysctlRoot, s.path)
 		raw, err := os.ReadFile(path)
+		if s.optional && errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("read %s: %w", s.path, err)
 		}

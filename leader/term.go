@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -22,6 +23,7 @@ const userManager = "system:kube-controller-manager"
 
 // scope is what all rows of a term share.
 type scope struct {
+	ctx       context.Context // of the term: its clients' requests end with it
 	cfg       Config
 	term      Term
 	reader    kubernetes.Interface
@@ -83,20 +85,20 @@ func (s *scope) run(ctx context.Context, all *sync.WaitGroup) error {
 }
 
 func newScope(ctx context.Context, cfg Config, term Term) (*scope, error) {
-	client, err := newClient(term, userManager)
+	client, err := newClient(ctx, term, userManager)
 	if err != nil {
 		return nil, err
 	}
 	events := record.NewBroadcaster(record.WithContext(ctx))
 	events.StartRecordingToSink(&typedcore.EventSinkImpl{Interface: client.CoreV1().Events("")})
 	return &scope{
-		cfg: cfg, term: term, reader: client, events: events, log: cfg.Logger,
+		ctx: ctx, cfg: cfg, term: term, reader: client, events: events, log: cfg.Logger,
 		informers: informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(work.Strip)),
 	}, nil
 }
 
-func newClient(term Term, user string) (kubernetes.Interface, error) {
-	client, err := kubernetes.NewForConfig(configFor(term, user))
+func newClient(ctx context.Context, term Term, user string) (kubernetes.Interface, error) {
+	client, err := kubernetes.NewForConfig(configFor(ctx, term, user))
 	if err != nil {
 		return nil, fmt.Errorf("client of %s: %w", user, err)
 	}
@@ -104,8 +106,9 @@ func newClient(term Term, user string) (kubernetes.Interface, error) {
 }
 
 // configFor turns client-side rate limiting off: the server has flow control, and the client is in the same process.
-func configFor(term Term, user string) *rest.Config {
+func configFor(ctx context.Context, term Term, user string) *rest.Config {
 	c := rest.CopyConfig(term.Config(user))
+	c.Wrap(func(next http.RoundTripper) http.RoundTripper { return bound{ctx: ctx, next: next} })
 	c.QPS, c.RateLimiter = -1, nil
 	c.WarningHandler = rest.NoWarnings{} // they are for people; Endpoints, for one, are deprecated and still kept
 	return c
@@ -140,12 +143,12 @@ func (s *scope) env(r row) (work.Env, error) {
 	if user == "" {
 		user = "system:serviceaccount:kube-system:" + r.name
 	}
-	client, err := newClient(s.term, user)
+	client, err := newClient(s.ctx, s.term, user)
 	if err != nil {
 		return work.Env{}, err
 	}
 	return work.Env{
-		Name: r.name, Client: client, Reader: s.reader, Rest: configFor(s.term, user), Informers: s.informers,
+		Name: r.name, Client: client, Reader: s.reader, Rest: configFor(s.ctx, s.term, user), Informers: s.informers,
 		Events: s.events.NewRecorder(scheme.Scheme, v1.EventSource{Component: r.name}),
 		Log:    s.log,
 	}, nil

@@ -239,3 +239,32 @@ func TestManyServicesAtOnceGetDifferentAddresses(t *testing.T) {
 		seen[ip] = true
 	}
 }
+
+func TestOfManyWhoWantOneAddressOneGetsIt(t *testing.T) {
+	ns := namespace(t)
+	const n = 12
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			_, errs[i] = admin.CoreV1().Services(ns).Create(t.Context(), service(fmt.Sprintf("w%d", i), func(s *corev1.ServiceSpec) {
+				s.ClusterIP, s.Type, s.Ports[0].NodePort = "10.96.0.99", corev1.ServiceTypeNodePort, 30099
+			}), metav1.CreateOptions{})
+		})
+	}
+	wg.Wait()
+	won := 0
+	for i, err := range errs {
+		if err == nil {
+			won++
+			if got := holder("10.96.0.99"); got != fmt.Sprintf("%s/w%d", ns, i) {
+				t.Errorf("w%d won, %q holds it", i, got)
+			}
+		} else if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "already allocated") {
+			t.Errorf("w%d: %v", i, err)
+		}
+	}
+	if won != 1 {
+		t.Errorf("%d have it", won)
+	}
+}

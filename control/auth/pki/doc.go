@@ -9,6 +9,6 @@
 // Every .pem file holds certificates and their private key together, so that a renewal is one atomic rename. ca.crt
 // and front-proxy-ca.crt are copies of the public part, for people and programs that are pointed at a file.
 //
-// Goroutines: none but the caller of Run. Locks: Authority.mu guards the table of leaves and renewal; readers of a
-// certificate never take it (each Leaf swaps a pointer).
+// Goroutines: none but the caller of Run. Locks: Authority.mu guards the table of leaves, Leaf.mu the making of one
+// leaf; no one holds both. Readers of a certificate take neither (each Leaf swaps a pointer).
 package pki

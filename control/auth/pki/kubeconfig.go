@@ -24,7 +24,7 @@ func WriteKubeconfig(path, server string, ca []byte, client *Leaf) error {
 	if err != nil {
 		return fmt.Errorf("pki: kubeconfig: %w", err)
 	}
-	if err := writeFile(path, data); err != nil {
+	if err := writeCopy(path, data); err != nil { // made again at each start
 		return fmt.Errorf("pki: kubeconfig: %w", err)
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -38,8 +39,10 @@ type Request struct {
 // Leaf is one certificate with its key: on disk, and in memory as the newest version. Safe for concurrent use.
 type Leaf struct {
 	path    string
-	req     Request
 	current atomic.Pointer[pair]
+
+	mu  sync.Mutex // held while the file is read or made
+	req Request
 }
 
 // GetCertificate is for tls.Config on a server; it always answers with the newest version.
@@ -66,6 +69,14 @@ func (l *Leaf) Path() string { return l.path }
 
 // Leaf opens the named leaf: what is on disk when it fits the request and has life left, else a new one.
 func (a *Authority) Leaf(r Request) (*Leaf, error) {
+	l, err := a.openLeaf(r)
+	if err != nil {
+		return nil, err
+	}
+	return l, a.settle()
+}
+
+func (a *Authority) openLeaf(r Request) (*Leaf, error) {
 	if r.File == "" || strings.ContainsAny(r.File, "/\x00") {
 		return nil, fmt.Errorf("pki: %q cannot name a certificate file", r.File)
 	}
@@ -78,6 +89,8 @@ func (a *Authority) Leaf(r Request) (*Leaf, error) {
 		a.leaves[r.File] = l
 	}
 	a.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	p, err := readPair(l.path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -89,6 +102,17 @@ func (a *Authority) Leaf(r Request) (*Leaf, error) {
 		return l, nil
 	}
 	return l, a.issueInto(l, r)
+}
+
+// renew makes a leaf anew when it is due and reports whether it did.
+func (a *Authority) renew(l *Leaf) (bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p := l.current.Load(); p == nil || !p.due(a.cfg.Now()) {
+		return false, nil // nil: making it failed, which its maker was told
+	}
+	err := a.issueInto(l, l.req)
+	return err == nil, err
 }
 
 // fits: signed by today's CA, names what is asked for, and is not due.
@@ -120,6 +144,7 @@ func (a *Authority) signerOf(u Usage) *caPair {
 	return a.ca
 }
 
+// issueInto makes a leaf; l.mu is held.
 func (a *Authority) issueInto(l *Leaf, r Request) error {
 	p, err := a.signerOf(r.Usage).issue(r, a.cfg.Now())
 	if err != nil {
@@ -128,6 +153,7 @@ func (a *Authority) issueInto(l *Leaf, r Request) error {
 	if err := writeFile(l.path, bytes.Join([][]byte{p.certPEM, p.keyPEM}, nil)); err != nil {
 		return fmt.Errorf("pki: %w", err)
 	}
+	a.wrote.Store(true)
 	l.req = r
 	l.current.Store(p)
 	return nil

@@ -193,14 +193,20 @@ func readKey(path string) (crypto.Signer, error) {
 	return signer, nil
 }
 
-// writeFile replaces path atomically and durably, mode 0600.
-func writeFile(path string, data []byte) error {
+// writeFile replaces path atomically, mode 0600, with its content on disk before its name. syncDir makes the name last.
+func writeFile(path string, data []byte) error { return replaceFile(path, data, true) }
+
+// writeCopy is writeFile for what can be made again from another file.
+func writeCopy(path string, data []byte) error { return replaceFile(path, data, false) }
+
+func replaceFile(path string, data []byte, durable bool) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(f.Name()) // fails when the rename below succeeded
-	if _, err = f.Write(data); err == nil {
+	_, err = f.Write(data)
+	if err == nil && durable {
 		err = f.Sync()
 	}
 	if cerr := f.Close(); err == nil {
@@ -209,13 +215,15 @@ func writeFile(path string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
+	return os.Rename(f.Name(), path)
+}
+
+// syncDir makes renames in dir durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
-	defer dir.Close()
-	return dir.Sync()
+	defer d.Close()
+	return d.Sync()
 }

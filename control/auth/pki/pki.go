@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -70,6 +71,8 @@ type Authority struct {
 	cfg        Config
 	ca, front  *caPair
 	serviceKey crypto.Signer
+
+	wrote atomic.Bool // a name was made that settle has not made durable
 
 	mu     sync.Mutex
 	leaves map[string]*Leaf
@@ -131,7 +134,21 @@ func (a *Authority) openRoots() error {
 	g.Go(func() (err error) { a.ca, err = a.openCA("ca", "balsa-ca"); return err })
 	g.Go(func() (err error) { a.front, err = a.openCA("front-proxy-ca", "balsa-front-proxy-ca"); return err })
 	g.Go(func() (err error) { a.serviceKey, err = a.openKey("service-account.key"); return err })
-	return g.Wait()
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return a.settle() // before any certificate that needs them
+}
+
+// settle makes what was written since the last time last.
+func (a *Authority) settle() error {
+	if !a.wrote.Swap(false) {
+		return nil
+	}
+	if err := syncDir(a.cfg.Dir); err != nil {
+		return fmt.Errorf("pki: %w", err)
+	}
+	return nil
 }
 
 func (a *Authority) hasLeaves() bool {
@@ -149,6 +166,7 @@ func (a *Authority) openCA(name, cn string) (*caPair, error) {
 		if err = writeFile(path, pair.pem()); err != nil {
 			return nil, fmt.Errorf("pki: %w", err)
 		}
+		a.wrote.Store(true)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("pki: %w", err)
@@ -157,7 +175,7 @@ func (a *Authority) openCA(name, cn string) (*caPair, error) {
 	if have, err := os.ReadFile(crt); err == nil && bytes.Equal(have, pair.certPEM) {
 		return pair, nil
 	}
-	if err := writeFile(crt, pair.certPEM); err != nil {
+	if err := writeCopy(crt, pair.certPEM); err != nil {
 		return nil, fmt.Errorf("pki: %w", err)
 	}
 	return pair, nil
@@ -171,6 +189,7 @@ func (a *Authority) openKey(name string) (crypto.Signer, error) {
 			return nil, fmt.Errorf("pki: make %s: %w", name, err)
 		}
 		err = writeFile(a.path(name), data)
+		a.wrote.Store(true)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("pki: %w", err)
@@ -198,14 +217,17 @@ func (a *Authority) checkClock() error {
 func (a *Authority) openLeaves() error {
 	var g errgroup.Group
 	open := func(into **Leaf, r Request) {
-		g.Go(func() (err error) { *into, err = a.Leaf(r); return err })
+		g.Go(func() (err error) { *into, err = a.openLeaf(r); return err })
 	}
 	open(&a.server, a.servingRequest())
 	open(&a.admin, Request{File: "admin", CommonName: "kubernetes-admin", Organization: []string{"system:masters"}, Usage: Client})
 	open(&a.kubeletClient, Request{File: "apiserver-kubelet-client", CommonName: "kube-apiserver-kubelet-client",
 		Organization: []string{"system:masters"}, Usage: Client})
 	open(&a.frontProxyClient, Request{File: "front-proxy-client", CommonName: "front-proxy-client", Usage: FrontProxy})
-	return g.Wait()
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return a.settle()
 }
 
 func (a *Authority) servingRequest() Request {
@@ -249,16 +271,15 @@ func (a *Authority) Renew() (renewed []string, err error) {
 	a.mu.Unlock()
 	var errs []error
 	for _, l := range leaves {
-		if !l.current.Load().due(a.cfg.Now()) {
-			continue
+		did, err := a.renew(l)
+		if err != nil {
+			errs = append(errs, err)
 		}
-		if e := a.issueInto(l, l.req); e != nil {
-			errs = append(errs, e)
-			continue
+		if did {
+			renewed = append(renewed, filepath.Base(l.path))
 		}
-		renewed = append(renewed, filepath.Base(l.path))
 	}
-	return renewed, errors.Join(errs...)
+	return renewed, errors.Join(append(errs, a.settle())...)
 }
 
 // CA returns the cluster CA's certificate, PEM.

@@ -21,7 +21,7 @@ var longRunning = genericfilters.BasicLongRunningRequestCheck(
 // chain puts the filters around the API. The first line is the innermost filter.
 func chain(api http.Handler, c *genericapiserver.Config) http.Handler {
 	h := filters.WithAuthorization(api, c.Authorization.Authorizer, c.Serializer)
-	h = limitNetwork(h, c)
+	h = network(genericfilters.WithMaxInFlightLimit(h, c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight, c.LongRunningFunc), h)
 	h = impersonation.WithConstrainedImpersonation(h, c.Authorization.Authorizer, c.Serializer)
 	h = filters.WithAudit(h, c.AuditBackend, c.AuditPolicyRuleEvaluator, c.LongRunningFunc)
 	h = filters.WithAuthentication(h, c.Authentication.Authenticator, filters.Unauthorized(c.Serializer),
@@ -29,7 +29,7 @@ func chain(api http.Handler, c *genericapiserver.Config) http.Handler {
 	h = genericfilters.WithCORS(h, c.CorsAllowedOriginList, nil, nil, nil, "true")
 	// Warnings are collected inside the timeout filter, which makes writing headers safe.
 	h = filters.WithWarningRecorder(h)
-	h = genericfilters.WithTimeoutForNonLongRunningRequests(h, c.LongRunningFunc)
+	h = network(genericfilters.WithTimeoutForNonLongRunningRequests(h, c.LongRunningFunc), h)
 	h = filters.WithRequestDeadline(h, c.AuditBackend, c.AuditPolicyRuleEvaluator, c.LongRunningFunc, c.Serializer, c.RequestTimeout)
 	h = filters.WithCacheControl(h)
 	h = genericfilters.WithHSTS(h, c.HSTSDirectives)
@@ -40,15 +40,15 @@ func chain(api http.Handler, c *genericapiserver.Config) http.Handler {
 	return filters.WithAuditInit(h)
 }
 
-// limitNetwork bounds what network clients may have in flight. The cluster's own controllers come from inside the
-// process and are not held up by a crowd outside.
-func limitNetwork(h http.Handler, c *genericapiserver.Config) http.Handler {
-	limited := genericfilters.WithMaxInFlightLimit(h, c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight, c.LongRunningFunc)
+// network sends requests of network clients to one handler and those from inside the process to another. The cluster's
+// own controllers are not held up by a crowd outside; and a client that shares the process needs no second goroutine to
+// be answered in time, its context's deadline ends the handler.
+func network(outside, inside http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, inside := authn.Identity(r.Context()); inside {
-			h.ServeHTTP(w, r)
+		if _, ok := authn.Identity(r.Context()); ok {
+			inside.ServeHTTP(w, r)
 			return
 		}
-		limited.ServeHTTP(w, r)
+		outside.ServeHTTP(w, r)
 	})
 }

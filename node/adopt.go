@@ -2,7 +2,10 @@ package node
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"sort"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -157,5 +160,34 @@ func (a *Agent) endOrphans(ctx context.Context) {
 	}
 	if err := a.volumes.CleanUpOrphans(ctx, keep); err != nil {
 		a.log.Warn("volumes of former pods", "err", err)
+	}
+	a.removeFormerDirs(keep)
+}
+
+// removeFormerDirs removes directories and logs of pods that are no more.
+func (a *Agent) removeFormerDirs(keep func(types.UID) bool) {
+	dirs, _ := os.ReadDir(filepath.Join(a.cfg.RootDir, "pods"))
+	for _, d := range dirs {
+		if !keep(types.UID(d.Name())) {
+			if err := removePodDir(a.cfg.podDir(types.UID(d.Name()))); err != nil {
+				a.log.Warn("directory of a former pod", "err", err)
+			}
+		}
+	}
+	logs, _ := os.ReadDir(filepath.Join(a.cfg.LogDir, "pods"))
+	for _, d := range logs {
+		i := strings.LastIndexByte(d.Name(), '_')
+		if i < 0 || keep(types.UID(d.Name()[i+1:])) {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(a.cfg.LogDir, "pods", d.Name())); err != nil {
+			a.log.Warn("logs of a former pod", "err", err)
+		}
+	}
+	links, _ := filepath.Glob(filepath.Join(a.cfg.LogDir, "containers", "*.log"))
+	for _, l := range links {
+		if _, err := os.Stat(l); os.IsNotExist(err) {
+			_ = os.Remove(l)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -84,7 +85,9 @@ type Agent struct {
 	informer cache.SharedIndexInformer
 	pods     corelisters.PodLister
 
-	nudgeNode chan struct{} // the Node's status may have changed
+	watchDir  func(dir string) (<-chan fsnotify.Event, func()) // replaced in tests
+	nudgeNode chan struct{}                                    // the Node's status may have changed
+	mirrors   chan struct{}                                    // a mirror pod has gone
 
 	connected chan struct{} // closed once the runtime answers
 
@@ -106,11 +109,11 @@ func New(cfg Config) (*Agent, error) {
 	a := &Agent{
 		cfg: cfg, log: cfg.Logger, hostIPs: cfg.nodeIPs(), memory: memoryCapacity(),
 		workers: map[types.UID]*worker{}, adopted: map[types.UID]*observed{}, waiting: waiters{byID: map[string]waiter{}},
-		nudgeNode: make(chan struct{}, 1), connected: make(chan struct{}),
+		nudgeNode: make(chan struct{}, 1), mirrors: make(chan struct{}, 1), connected: make(chan struct{}),
 		services: cfg.Informers.Core().V1().Services().Lister(),
 	}
 	cfg.Informers.Core().V1().Services().Informer()
-	a.node = a.initialNode()
+	a.node, a.watchDir = a.initialNode(), watchDir
 	groups, err := cgroup.New(cgroup.Config{Root: cfg.CgroupRoot, Parent: cfg.CgroupParent})
 	if err != nil {
 		return nil, err
@@ -235,7 +238,11 @@ func pause(ctx context.Context, d time.Duration) bool {
 // podSeen takes in a pod from the API.
 func (a *Agent) podSeen(ctx context.Context, o any) {
 	pod, ok := o.(*v1.Pod)
-	if !ok || pod.Annotations[annMirror] != "" {
+	if !ok {
+		return
+	}
+	if pod.Annotations[annMirror] != "" {
+		a.mirrorSeen(pod)
 		return
 	}
 	a.follow(ctx, pod)
@@ -287,6 +294,8 @@ func (a *Agent) podGone(o any) {
 		if w := a.worker(pod.UID); w != nil {
 			w.leaving.Store(true)
 			w.mailbox.post(w.gone)
+		} else if pod.Annotations[annMirror] != "" {
+			a.nudgeStatic()
 		}
 	}
 }

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,12 +62,13 @@ func (b *bench) start() {
 			return b.rt, b.rt, nil
 		},
 		RootDir: b.dir + "/agent", LogDir: b.dir + "/log", NodeIPs: []net.IP{net.IPv4(10, 0, 0, 1)}, Version: "v1.36.3",
-		Logger: slog.New(slog.NewTextHandler(b.t.Output(), nil)),
+		StaticPodDir: b.dir, Logger: slog.New(slog.NewTextHandler(b.t.Output(), nil)),
 	})
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	a.cgroups = noCgroups{}
+	a.watchDir = func(string) (<-chan fsnotify.Event, func()) { return nil, func() {} } // a read that no fake time ends
 	b.agent = a
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -312,4 +315,82 @@ func TestPodThatDoesNotFitIsRejected(t *testing.T) {
 			t.Errorf("course: %v", b.rt.Log())
 		}
 	})
+}
+
+func TestStaticPodHasAMirror(t *testing.T) {
+	onBench(t, func(b *bench) {
+		manifest := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"st","namespace":"ns"},"spec":{"containers":[{"name":"c0","image":"im"}]}}`
+		file := b.dir + "/st.json"
+		if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		b.wait(gcInterval)
+		p := b.get("st-n1")
+		if p == nil || p.Status.Phase != v1.PodRunning || p.Annotations[annMirror] == "" {
+			t.Fatalf("mirror: %+v", p)
+		}
+		if err := b.client.CoreV1().Pods("ns").Delete(context.Background(), "st-n1", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		b.wait(2 * time.Second)
+		if b.get("st-n1") == nil || b.count("start c0") != 1 {
+			t.Errorf("after the mirror was deleted: %v", b.rt.Log())
+		}
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		b.wait(gcInterval)
+		if b.get("st-n1") != nil || b.count("exit c0 143") != 1 || len(b.agent.Pods()) != 0 {
+			t.Errorf("after the manifest went: %v", b.rt.Log())
+		}
+	})
+}
+
+func TestLogIsRotatedAndCompressed(t *testing.T) {
+	onBench(t, func(b *bench) {
+		log := b.dir + "/0.log"
+		for range 7 {
+			if err := os.WriteFile(log, []byte("line\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.agent.rotate(context.Background(), "id", log); err != nil {
+				t.Fatal(err)
+			}
+			b.wait(0)
+		}
+		files, err := rotated(log)
+		if err != nil || len(files) != 4 {
+			t.Errorf("%d rotated files, want 4 beside the live one: %v %v", len(files), files, err)
+		}
+		for i, f := range files {
+			if strings.HasSuffix(f, ".gz") == (i == len(files)-1) {
+				t.Errorf("only the newest stays as it is: %v", files)
+			}
+		}
+	})
+}
+
+func TestPullSecretsFitTheirRegistry(t *testing.T) {
+	s := &v1.Secret{Type: v1.SecretTypeDockerConfigJson, Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(
+		`{"auths":{"https://index.docker.io/v1/":{"auth":"aHViOnB3"},"reg.example/team":{"username":"team","password":"x"},"*.example":{"username":"any"}}}`)}}
+	for image, want := range map[string]string{
+		"busybox": "hub", "reg.example/team/app:1": "team any", "reg.example/teams/app": "any", "other.org/app": "",
+	} {
+		var got []string
+		for _, a := range matching(parseCredentials(s), image) {
+			got = append(got, a.Username)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %v, want %s", image, got, want)
+		}
+	}
+}
+
+func TestExpand(t *testing.T) {
+	env := map[string]string{"A": "1"}
+	for in, want := range map[string]string{"$(A)b": "1b", "$$(A)": "$(A)", "$(B)": "$(B)", "$A": "$A", "$(A": "$(A", "x$": "x$"} {
+		if got := expand(in, env); got != want {
+			t.Errorf("%s: %s, want %s", in, got, want)
+		}
+	}
 }

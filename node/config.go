@@ -27,6 +27,9 @@ type Config struct {
 	NodeName string
 	// Client is the API client, with the rights of a node.
 	Client kubernetes.Interface
+	// Registrar creates the Node and sets its labels; default Client. Where node admission forbids a node to give
+	// itself role labels, this is a client that may.
+	Registrar kubernetes.Interface
 	// Informers supplies Services (for the environment of containers). It may be shared; the agent starts it.
 	Informers informers.SharedInformerFactory
 
@@ -137,6 +140,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.ImageGCLow == 0 {
 		c.ImageGCLow = 80
+	}
+	if c.Registrar == nil {
+		c.Registrar = c.Client
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

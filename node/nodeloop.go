@@ -60,7 +60,7 @@ func (a *Agent) keepNode(ctx context.Context) {
 
 // register creates the Node, or brings the labels of an existing one up to date.
 func (a *Agent) register(ctx context.Context) error {
-	nodes := a.cfg.Client.CoreV1().Nodes()
+	nodes := a.cfg.Registrar.CoreV1().Nodes()
 	mine := a.initialNode()
 	got, err := nodes.Create(ctx, mine, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
@@ -98,7 +98,7 @@ func (a *Agent) relabel(ctx context.Context, got, mine *v1.Node) (*v1.Node, erro
 	if err != nil {
 		return nil, err
 	}
-	return a.cfg.Client.CoreV1().Nodes().Patch(ctx, got.Name, types.StrategicMergePatchType, b, metav1.PatchOptions{})
+	return a.cfg.Registrar.CoreV1().Nodes().Patch(ctx, got.Name, types.StrategicMergePatchType, b, metav1.PatchOptions{})
 }
 
 func (a *Agent) setNode(n *v1.Node) {

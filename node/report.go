@@ -32,7 +32,11 @@ func (w *worker) report(ctx context.Context, d decision) time.Time {
 		Pod: w.pod, O: w.o, D: d, HostIPs: w.a.hostIPs, RuntimeName: w.a.runtimeName, RRO: w.a.rro(w.handler),
 	})
 	w.publish(d, s)
-	if apiequality.Semantic.DeepEqual(normalized(s), normalized(w.pod.Status)) || w.o.Gone || w.a.cfg.Client == nil {
+	shown := w.shown()
+	if shown == nil {
+		return w.o.Now.Add(time.Second) // the mirror of a static pod is not there yet
+	}
+	if apiequality.Semantic.DeepEqual(normalized(s), normalized(shown.Status)) || w.o.Gone {
 		w.o.StatusFresh, w.dirty = true, time.Time{}
 		return time.Time{}
 	}
@@ -44,7 +48,7 @@ func (w *worker) report(ctx context.Context, d decision) time.Time {
 		return time.Time{}
 	}
 	due := w.dirty.Add(statusDelay)
-	if urgent(&w.pod.Status, &s) || d.Stopping {
+	if urgent(&shown.Status, &s) || d.Stopping {
 		due = w.o.Now
 	}
 	if w.writeErr != nil && w.writeErr.NotBefore.After(due) {
@@ -53,8 +57,21 @@ func (w *worker) report(ctx context.Context, d decision) time.Time {
 	if due.After(w.o.Now) {
 		return due
 	}
-	w.write(ctx, s)
+	w.write(ctx, shown, s)
 	return time.Time{}
+}
+
+// shown is the pod as the API has it: of a static pod, its mirror; nil when
+// there is none.
+func (w *worker) shown() *v1.Pod {
+	if !isStatic(w.pod) {
+		return w.pod
+	}
+	m, err := w.a.pods.Pods(w.pod.Namespace).Get(w.pod.Name)
+	if err != nil || m.Annotations[annMirror] != w.pod.Annotations[annHashOf] {
+		return nil
+	}
+	return m
 }
 
 // normalized drops what the wire does not keep.
@@ -100,8 +117,7 @@ func urgent(old, s *v1.PodStatus) bool {
 }
 
 // write patches the status; the worker's goroutine goes on meanwhile.
-func (w *worker) write(ctx context.Context, s v1.PodStatus) {
-	pod := w.pod
+func (w *worker) write(ctx context.Context, pod *v1.Pod, s v1.PodStatus) {
 	patch, err := statusPatch(pod, normalized(s))
 	if err != nil {
 		w.a.log.Error("status patch", "pod", podName(pod), "err", err)
@@ -125,7 +141,13 @@ func (w *worker) written(sent, got *v1.Pod, err error) {
 		w.writeErr = nil
 		if got.UID == w.uid {
 			w.setPod(got)
+		} else if isStatic(w.pod) {
+			p := *w.pod
+			p.Status = got.Status
+			w.pod = &p
 		}
+	case isStatic(w.pod):
+		w.writeErr = w.writeErr.again(time.Now(), failure{"StatusUpdate", err.Error()}, firstRetry, mostRetry)
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err) && got == nil && w.otherUID(err):
 		w.o.Gone = true
 	default:

@@ -92,3 +92,6 @@ func (r *Runtime) Close(context.Context) error { return nil }
 func (r *Runtime) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
 	return &runtimeapi.ImageFsInfoResponse{}, nil
 }
+
+// ReopenContainerLog implements criapi.RuntimeService.
+func (r *Runtime) ReopenContainerLog(context.Context, string) error { return nil }

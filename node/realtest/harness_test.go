@@ -284,3 +284,15 @@ func readFile(path string) string {
 	b, _ := os.ReadFile(path)
 	return string(b)
 }
+
+// awaitNothing waits until nothing of the pod is left on the machine.
+func (m *machine) awaitNothing(uid types.UID) {
+	m.t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for len(m.remains(uid)) > 0 && time.Now().Before(deadline) {
+		<-time.After(10 * time.Millisecond)
+	}
+	if r := m.remains(uid); len(r) > 0 {
+		m.t.Errorf("left behind: %s", strings.Join(r, " "))
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -165,13 +164,7 @@ func TestAdoption(t *testing.T) {
 	if before.ContainerStatuses[0].ContainerID != after.ContainerStatuses[0].ContainerID || after.ContainerStatuses[0].RestartCount != 0 {
 		t.Errorf("restarted: %+v", after.ContainerStatuses)
 	}
-	deadline := time.Now().Add(10 * time.Second)
-	for len(m.remains(orphan.UID)) > 0 && time.Now().Before(deadline) {
-		<-time.After(10 * time.Millisecond)
-	}
-	if r := m.remains(orphan.UID); len(r) > 0 {
-		t.Errorf("orphan left behind: %v", r)
-	}
+	m.awaitNothing(orphan.UID)
 	m.deletePod("stays")
 	m.await("stays", "gone", func(p *v1.Pod) bool { return p == nil })
 }

@@ -1,7 +1,6 @@
 package realtest
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -28,11 +27,5 @@ func TestPodRunsAndGoes(t *testing.T) {
 	m.deletePod("a")
 	m.await("a", "gone", func(p *v1.Pod) bool { return p == nil })
 	t.Logf("gone after %v", time.Since(began))
-	deadline := time.Now().Add(5 * time.Second)
-	for len(m.remains(p.UID)) > 0 && time.Now().Before(deadline) {
-		<-time.After(10 * time.Millisecond)
-	}
-	if r := m.remains(p.UID); len(r) > 0 {
-		t.Fatalf("left behind: %s", strings.Join(r, " "))
-	}
+	m.awaitNothing(p.UID)
 }

@@ -16,12 +16,24 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	restclient "k8s.io/client-go/rest"
+	clientforward "k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/client-go/transport/spdy"
+	"k8s.io/cri-streaming/pkg/streaming/portforward"
 	streaming "k8s.io/cri-streaming/pkg/streaming/remotecommand"
 )
+
+// greeter is a pod that says its port to everybody who connects.
+type greeter struct{}
+
+func (greeter) PortForward(_ context.Context, _, _ string, port int32, stream io.ReadWriteCloser) error {
+	_, err := fmt.Fprintf(stream, "port %d", port)
+	return err
+}
 
 // echo is a container whose command repeats its input.
 type echo struct{}
@@ -51,6 +63,9 @@ func kubelet(t *testing.T, name string, trusted bool) {
 			return
 		}
 		streaming.ServeExec(w, r, echo{}, "p", "", "c", r.URL.Query()["command"], opts, time.Minute, 10*time.Second, []string{"v4.channel.k8s.io", "channel.k8s.io"})
+	})
+	mux.HandleFunc("/portForward/", func(w http.ResponseWriter, r *http.Request) {
+		portforward.ServePortForward(w, r, greeter{}, "p", "", nil, time.Minute, 10*time.Second, []string{portforward.ProtocolV1Name})
 	})
 	srv := httptest.NewUnstartedServer(mux)
 	if trusted {
@@ -152,6 +167,59 @@ func TestExecBySPDYAndByWebSocket(t *testing.T) {
 			err := e.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: strings.NewReader("hello"), Stdout: &out})
 			if err != nil || out.String() != "ran cat: hello" {
 				t.Fatalf("%q, %v", out.String(), err)
+			}
+		})
+	}
+}
+
+func TestPortForwardBySPDYAndByWebSocket(t *testing.T) {
+	kubelet(t, "forward", true)
+	ns := podOn(t, "forward")
+	client := kubernetes.NewForConfigOrDie(outside())
+	url := client.CoreV1().RESTClient().Post().Resource("pods").Namespace(ns).Name("p").SubResource("portforward").URL()
+	transport, upgrader, err := spdy.RoundTripperFor(outside())
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket, err := clientforward.NewSPDYOverWebsocketDialer(url, outside())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, dialer := range map[string]httpstream.Dialer{
+		"SPDY": spdy.NewDialer(upgrader, &http.Client{Transport: transport}, "POST", url), "WebSocket": socket,
+	} {
+		t.Run(name, func(t *testing.T) {
+			stop, ready := make(chan struct{}), make(chan struct{})
+			fw, err := clientforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{"0:8080"}, stop, ready, io.Discard, io.Discard)
+			if err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan error, 1)
+			go func() { done <- fw.ForwardPorts() }()
+			defer func() { close(stop); <-done }()
+			select {
+			case <-ready:
+			case err := <-done:
+				done <- nil
+				t.Fatal(err)
+			case <-time.After(10 * time.Second):
+				t.Fatal("not ready")
+			}
+			ports, err := fw.GetPorts()
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", ports[0].Local), 5*time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(conn)
+			if err != nil || string(got) != "port 8080" {
+				t.Errorf("%q, %v", got, err)
 			}
 		})
 	}

@@ -78,7 +78,7 @@ func (o *opening) dropFirstStart() error {
 	d, err := openDisk(path, o.cfg)
 	if errors.Is(err, ErrCorrupt) && len(names) == 0 {
 		// Power was cut while bbolt made the file: it never held an entry.
-		if st, serr := os.Stat(path); serr == nil && st.Size() < 16<<10 {
+		if st, serr := os.Stat(path); serr == nil && st.Size() < int64(4*os.Getpagesize()) {
 			return os.Remove(path)
 		}
 	}

@@ -83,9 +83,13 @@ type brokenLog struct {
 	logFile
 	broken *atomic.Pointer[error]
 	tried  *atomic.Int64 // writes that failed
+	left   *atomic.Int64 // writes until the disk is full; nil for no such end
 }
 
 func (b brokenLog) fail() error {
+	if b.left != nil && b.left.Add(-1) < 0 {
+		return syscall.ENOSPC
+	}
 	if err := b.broken.Load(); err != nil {
 		b.tried.Add(1)
 		return *err
@@ -139,6 +143,35 @@ func TestAStoreOutlivesALogThatTakesNothing(t *testing.T) {
 	}
 }
 
+// TestAStartThatRunsOutOfDiskSaysSo lets the disk fill up before each write a
+// start makes, on a new directory and on one with data.
+func TestAStartThatRunsOutOfDiskSaysSo(t *testing.T) {
+	for _, fresh := range []bool{true, false} {
+		for n, opened := int64(0), false; !opened; n++ {
+			dir := t.TempDir()
+			if !fresh {
+				filled(t, dir)
+			}
+			b := brokenLog{broken: new(atomic.Pointer[error]), tried: new(atomic.Int64), left: new(atomic.Int64)}
+			b.left.Store(n)
+			s, err := Open(Config{Dir: dir, wrapLog: func(l logFile) logFile { b.logFile = l; return b }})
+			if opened = err == nil; opened {
+				s.Close()
+				if n < 3 {
+					t.Fatalf("opened with a disk that took %d writes", n)
+				}
+				continue
+			}
+			if !errors.Is(err, ErrDiskFull) {
+				t.Fatalf("after %d writes: %v", n, err)
+			}
+			again := open(t, Config{Dir: dir})
+			put(t, again, "/a", "there is space now")
+			again.Close()
+		}
+	}
+}
+
 func TestAStoreClosesWhileItsLogTakesNothing(t *testing.T) {
 	s, fail, tried := breakable(t)
 	fail(syscall.ENOSPC)
@@ -175,6 +208,10 @@ func TestAFullOrReadOnlyDiskIsNamedAtStart(t *testing.T) {
 		}
 		t.Fatal(err)
 	}
+	remove(t, filepath.Join(disk, "ballast"))
+	again := open(t, Config{Dir: filepath.Join(disk, "d")})
+	put(t, again, "/a", "there is space now")
+
 	ro := smallDisk(t, "4m")
 	dir := filepath.Join(ro, "d")
 	open(t, Config{Dir: dir}).Close()

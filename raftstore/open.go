@@ -133,8 +133,14 @@ func (o *opening) start() (*consensus, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start raft: %w", err)
 	}
+	if o.disk != nil {
+		o.disk.live.Store(true) // from here on it is Raft's goroutine that writes
+	}
 	c := &consensus{raft: r, disk: o.disk, closed: make(chan struct{})}
 	if err := o.lead(c, conf); err != nil {
+		if r := c.refused(); r != nil {
+			err = r
+		}
 		err = errors.Join(err, c.close())
 		o.disk = nil // closed with c
 		return nil, err
@@ -186,7 +192,6 @@ func (o *opening) lead(c *consensus, conf *raft.Config) error {
 	}
 	if o.disk != nil {
 		o.disk.warm.Store(nil)
-		o.disk.live.Store(true)
 		if err := o.dir.commit(); err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ const (
 	houseInterval = time.Second
 	revokeAtOnce  = 64
 	revokePause   = time.Second
+	snapshotPause = 30 * time.Second // after one that failed
 )
 
 // Run expires leases, ages history and takes snapshots until ctx ends, then
@@ -79,6 +80,7 @@ func (s *Store) revokeAll(ctx context.Context, ids []LeaseID) {
 // the next turn.
 func (s *Store) keepHouse(ctx context.Context) error {
 	keep := retention{age: s.cfg.HistoryAge, events: s.cfg.HistoryEvents, bytes: s.cfg.HistoryBytes}
+	notBefore := time.Time{} // of the next snapshot
 	every := min(houseInterval, s.cfg.HistoryAge/4)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -93,7 +95,9 @@ func (s *Store) keepHouse(ctx context.Context) error {
 				return fmt.Errorf("cannot follow the cluster: %w", *err)
 			}
 			s.ageHistory(ctx, &keep, now)
-			s.boundLog()
+			if now.After(notBefore) && !s.boundLog() {
+				notBefore = now.Add(snapshotPause)
+			}
 		}
 	}
 }
@@ -104,20 +108,25 @@ func (s *Store) ageHistory(ctx context.Context, keep *retention, now time.Time) 
 	if rev == 0 || !s.consensus.leading() {
 		return
 	}
-	if err := s.Compact(ctx, rev); err != nil && !errors.Is(err, ErrCompacted) && ctx.Err() == nil {
+	err := s.Compact(ctx, rev)
+	if err != nil && !errors.Is(err, ErrCompacted) && ctx.Err() == nil && s.consensus.refused() == nil {
 		s.log.Warn("history could not be compacted", "revision", rev, "error", err)
 	}
 }
 
-func (s *Store) boundLog() {
+// boundLog takes a snapshot when it is time for one. It reports false when that
+// did not work: then the log stays whole, and nothing is lost.
+func (s *Store) boundLog() bool {
 	m := s.machine
 	entries, bytes := m.entries.Load(), m.bytes.Load()
 	if !wantSnapshot(entries, bytes, s.cfg.SnapshotEntries, m.stateBytes.Load()) {
-		return
+		return true
 	}
-	if err := s.Snapshot(); err != nil && !errors.Is(err, ErrClosed) {
+	err := s.Snapshot()
+	if err != nil && !errors.Is(err, ErrClosed) {
 		s.log.Warn("snapshot failed, the log is kept whole", "error", err)
 	}
+	return err == nil
 }
 
 // Snapshot writes the state beside the log and drops the log before it. Writes

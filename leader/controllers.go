@@ -5,17 +5,20 @@ import (
 	"github.com/balsahq/balsa/leader/cronjob"
 	"github.com/balsahq/balsa/leader/daemonset"
 	"github.com/balsahq/balsa/leader/deployment"
+	"github.com/balsahq/balsa/leader/disruption"
 	"github.com/balsahq/balsa/leader/endpoints"
 	"github.com/balsahq/balsa/leader/garbage"
 	"github.com/balsahq/balsa/leader/job"
 	"github.com/balsahq/balsa/leader/namespace"
 	"github.com/balsahq/balsa/leader/nodes"
+	"github.com/balsahq/balsa/leader/quota"
 	"github.com/balsahq/balsa/leader/replicaset"
 	"github.com/balsahq/balsa/leader/rootca"
 	"github.com/balsahq/balsa/leader/scheduler"
 	"github.com/balsahq/balsa/leader/serviceaccount"
 	"github.com/balsahq/balsa/leader/statefulset"
 	"github.com/balsahq/balsa/leader/ttl"
+	"github.com/balsahq/balsa/leader/volumes"
 	"github.com/balsahq/balsa/leader/work"
 )
 
@@ -147,6 +150,39 @@ var controllers = []row{
 		watches: []string{"jobs"},
 		writes:  []part{{"jobs", "deletes of ended ones past their time to live"}},
 		build:   plain(ttl.New),
+	},
+	{
+		name: "disruption-controller", workers: 2,
+		watches: []string{"poddisruptionbudgets", "pods", "replicasets"},
+		writes:  []part{{"poddisruptionbudgets/status", ""}},
+		build:   plain(disruption.New),
+	},
+	{
+		name: "resourcequota-controller", workers: 3,
+		watches: []string{"resourcequotas", "pods", "services", "persistentvolumeclaims", "the metadata of what quotas count"},
+		writes:  []part{{"resourcequotas/status", ""}},
+		build:   plain(quota.New),
+	},
+	{
+		name: "persistent-volume-binder", workers: 1,
+		watches: []string{"persistentvolumeclaims", "persistentvolumes", "storageclasses"},
+		writes: []part{
+			{"persistentvolumeclaims", "spec.volumeName"}, {"persistentvolumeclaims/status", ""},
+			{"persistentvolumes", "spec.claimRef and deletes of released ones"}, {"persistentvolumes/status", ""},
+		},
+		build: func(_ *scope, env work.Env, _ int) (work.Runner, error) { return volumes.NewBinder(env) },
+	},
+	{
+		name: "pvc-protection-controller", workers: 2,
+		watches: []string{"persistentvolumeclaims", "pods"},
+		writes:  []part{{"persistentvolumeclaims", "the finalizer pvc-protection"}},
+		build:   plain(volumes.NewClaimProtection),
+	},
+	{
+		name: "pv-protection-controller", workers: 1,
+		watches: []string{"persistentvolumes"},
+		writes:  []part{{"persistentvolumes", "the finalizer pv-protection"}},
+		build:   plain(volumes.NewVolumeProtection),
 	},
 	{
 		name: "endpoint-controller", workers: 5,

@@ -39,7 +39,7 @@ func (s *scope) showHolder(ctx context.Context) {
 }
 
 func (s *scope) showLease(ctx context.Context, name, user string, first bool) error {
-	client, err := typedcoordination.NewForConfig(configFor(s.ctx, s.term, user))
+	client, err := typedcoordination.NewForConfig(configFor(ctx, s.term, user))
 	if err != nil {
 		return err
 	}

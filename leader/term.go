@@ -23,7 +23,6 @@ const userManager = "system:kube-controller-manager"
 
 // scope is what all rows of a term share.
 type scope struct {
-	ctx       context.Context // of the term: its clients' requests end with it
 	cfg       Config
 	term      Term
 	reader    kubernetes.Interface
@@ -59,7 +58,7 @@ func lead(ctx context.Context, cfg Config, term Term) error {
 
 // run starts everything and returns when ctx ends or something fails; all counts what it started.
 func (s *scope) run(ctx context.Context, all *sync.WaitGroup) error {
-	runners, err := s.build(controllers)
+	runners, err := s.build(ctx, controllers)
 	if err != nil {
 		return err
 	}
@@ -92,7 +91,7 @@ func newScope(ctx context.Context, cfg Config, term Term) (*scope, error) {
 	events := record.NewBroadcaster(record.WithContext(ctx))
 	events.StartRecordingToSink(&typedcore.EventSinkImpl{Interface: client.CoreV1().Events("")})
 	return &scope{
-		ctx: ctx, cfg: cfg, term: term, reader: client, events: events, log: cfg.Logger,
+		cfg: cfg, term: term, reader: client, events: events, log: cfg.Logger,
 		informers: informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(work.Strip)),
 	}, nil
 }
@@ -119,13 +118,13 @@ type namedRunner struct {
 	runner work.Runner
 }
 
-func (s *scope) build(rows []row) ([]namedRunner, error) {
+func (s *scope) build(ctx context.Context, rows []row) ([]namedRunner, error) {
 	var out []namedRunner
 	for _, r := range rows {
 		if r.off != nil && r.off(s.cfg) {
 			continue
 		}
-		env, err := s.env(r)
+		env, err := s.env(ctx, r)
 		if err != nil {
 			return nil, err
 		}
@@ -138,17 +137,17 @@ func (s *scope) build(rows []row) ([]namedRunner, error) {
 	return out, nil
 }
 
-func (s *scope) env(r row) (work.Env, error) {
+func (s *scope) env(ctx context.Context, r row) (work.Env, error) {
 	user := r.user
 	if user == "" {
 		user = "system:serviceaccount:kube-system:" + r.name
 	}
-	client, err := newClient(s.ctx, s.term, user)
+	client, err := newClient(ctx, s.term, user)
 	if err != nil {
 		return work.Env{}, err
 	}
 	return work.Env{
-		Name: r.name, Client: client, Reader: s.reader, Rest: configFor(s.ctx, s.term, user), Informers: s.informers,
+		Name: r.name, Client: client, Reader: s.reader, Rest: configFor(ctx, s.term, user), Informers: s.informers,
 		Events: s.events.NewRecorder(scheme.Scheme, v1.EventSource{Component: r.name}),
 		Log:    s.log,
 	}, nil

@@ -1,0 +1,125 @@
+package volumes
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// The annotations by which this controller, kubectl and external provisioners understand each other.
+const (
+	annBindCompleted   = "pv.kubernetes.io/bind-completed"
+	annBoundByUs       = "pv.kubernetes.io/bound-by-controller"
+	annProvisionedBy   = "pv.kubernetes.io/provisioned-by"
+	annProvisioner     = "volume.kubernetes.io/storage-provisioner"
+	annProvisionerBeta = "volume.beta.kubernetes.io/storage-provisioner"
+	annSelectedNode    = "volume.kubernetes.io/selected-node"
+	annClass           = v1.BetaStorageClassAnnotation
+
+	noProvisioner = "kubernetes.io/no-provisioner"
+)
+
+func className(c *v1.PersistentVolumeClaim) string {
+	if name, ok := c.Annotations[annClass]; ok {
+		return name
+	}
+	if c.Spec.StorageClassName != nil {
+		return *c.Spec.StorageClassName
+	}
+	return ""
+}
+
+func volumeClass(v *v1.PersistentVolume) string {
+	if name, ok := v.Annotations[annClass]; ok {
+		return name
+	}
+	return v.Spec.StorageClassName
+}
+
+func modeOf(m *v1.PersistentVolumeMode) v1.PersistentVolumeMode {
+	if m == nil {
+		return v1.PersistentVolumeFilesystem
+	}
+	return *m
+}
+
+// boundTo reports whether the volume names this claim; a reference without a UID is a reservation by name.
+func boundTo(v *v1.PersistentVolume, c *v1.PersistentVolumeClaim) bool {
+	r := v.Spec.ClaimRef
+	return r != nil && r.Namespace == c.Namespace && r.Name == c.Name && (r.UID == "" || r.UID == c.UID)
+}
+
+// suits reports whether a volume can serve a claim, whoever it belongs to now.
+func suits(v *v1.PersistentVolume, c *v1.PersistentVolumeClaim) bool {
+	size, want := v.Spec.Capacity[v1.ResourceStorage], c.Spec.Resources.Requests[v1.ResourceStorage]
+	if size.Cmp(want) < 0 || modeOf(v.Spec.VolumeMode) != modeOf(c.Spec.VolumeMode) || volumeClass(v) != className(c) {
+		return false
+	}
+	for _, m := range c.Spec.AccessModes {
+		if !slices.Contains(v.Spec.AccessModes, m) {
+			return false
+		}
+	}
+	if c.Spec.Selector == nil {
+		return true
+	}
+	selector, err := metav1.LabelSelectorAsSelector(c.Spec.Selector)
+	return err == nil && selector.Matches(labels.Set(v.Labels))
+}
+
+// choose finds the volume for a claim: the one reserved for it, else the smallest that suits and is free. Ties go by name.
+func choose(c *v1.PersistentVolumeClaim, volumes []*v1.PersistentVolume) *v1.PersistentVolume {
+	var best *v1.PersistentVolume
+	for _, v := range volumes {
+		if v.DeletionTimestamp != nil {
+			continue
+		}
+		if boundTo(v, c) && (v.Spec.ClaimRef.UID == c.UID || suits(v, c)) {
+			return v
+		}
+		if v.Spec.ClaimRef != nil || v.Status.Phase != v1.VolumeAvailable && v.Status.Phase != "" && v.Status.Phase != v1.VolumePending || !suits(v, c) {
+			continue
+		}
+		if best == nil || smaller(v, best) {
+			best = v
+		}
+	}
+	return best
+}
+
+func smaller(a, b *v1.PersistentVolume) bool {
+	x, y := a.Spec.Capacity[v1.ResourceStorage], b.Spec.Capacity[v1.ResourceStorage]
+	if n := x.Cmp(y); n != 0 {
+		return n < 0
+	}
+	return a.Name < b.Name
+}
+
+// waits reports whether the class leaves binding to the scheduler, which has not chosen a node yet.
+func waits(c *v1.PersistentVolumeClaim, class *storagev1.StorageClass) bool {
+	return class != nil && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer &&
+		c.Annotations[annSelectedNode] == ""
+}
+
+// fate is what becomes of a volume whose claim is gone.
+type fate uint8
+
+const (
+	keep fate = iota
+	release
+	remove
+)
+
+// fateOf: volumes that an external provisioner made are its to delete; this controller only says they are released.
+func fateOf(v *v1.PersistentVolume) fate {
+	switch {
+	case v.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete && v.Spec.CSI == nil && v.Annotations[annProvisionedBy] == "" && v.Spec.HostPath != nil:
+		return remove
+	case v.Status.Phase != v1.VolumeReleased && v.Status.Phase != v1.VolumeFailed:
+		return release
+	}
+	return keep
+}

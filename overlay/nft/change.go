@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -200,11 +201,12 @@ func (t *Table) forgetClients(name string, a routing.Affinity) error {
 			gone = append(gone, nftables.SetElement{Key: c.Key})
 		}
 	}
-	for batch := range slices.Chunk(gone, elementsPerBatch) {
-		if err := t.conn.SetDeleteElements(set, batch); err != nil {
+	// One transaction each: a client that has expired meanwhile makes its own fail, and only that.
+	for _, c := range gone {
+		if err := t.conn.SetDeleteElements(set, []nftables.SetElement{c}); err != nil {
 			return err
 		}
-		if err := t.conn.Flush(); err != nil && err != unix.ENOENT {
+		if err := t.conn.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
 			return err
 		}
 	}

@@ -60,6 +60,11 @@ func (s *Server) Run(ctx context.Context) error {
 
 // settle writes the default objects, says the server is ready, and then brings roles of an older version up to date.
 func (s *Server) settle(ctx context.Context) error {
+	// Definitions of custom resources first: the hooks look whether they are there once and then every 100 ms.
+	s.extensions.Informers.Start(ctx.Done())
+	if !await(ctx, s.extensions.Informers.Apiextensions().V1().CustomResourceDefinitions().Informer().HasSynced) {
+		return nil
+	}
 	s.generic.RunPostStartHooks(ctx)
 	if err := s.ensureDefaults(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -67,7 +72,7 @@ func (s *Server) settle(ctx context.Context) error {
 		}
 		return fmt.Errorf("control: default objects: %w", err)
 	}
-	if !s.awaitHooks(ctx) {
+	if !await(ctx, func() bool { return s.othersReady(ctx) }) {
 		return nil
 	}
 	close(s.ready)
@@ -78,20 +83,21 @@ func (s *Server) settle(ctx context.Context) error {
 	return nil
 }
 
-// hookPoll is how often the state of the start-up hooks is looked at.
-const hookPoll = 5 * time.Millisecond
+// othersReady tells whether everything but the default objects is ready.
+func (s *Server) othersReady(ctx context.Context) bool {
+	code := 0
+	s.client.Discovery().RESTClient().Get().AbsPath("/readyz").Param("exclude", "default-objects").Do(ctx).StatusCode(&code)
+	return code == http.StatusOK
+}
 
-// awaitHooks waits until everything else that readiness is made of is there; false when ctx has ended first.
-func (s *Server) awaitHooks(ctx context.Context) bool {
-	crds := s.extensions.Informers.Apiextensions().V1().CustomResourceDefinitions().Informer()
-	ready := func() bool {
-		code := 0
-		s.client.Discovery().RESTClient().Get().AbsPath("/readyz").Param("exclude", "default-objects").Do(ctx).StatusCode(&code)
-		return code == http.StatusOK && crds.HasSynced()
-	}
-	tick := time.NewTicker(hookPoll)
+// startPoll is how often await looks.
+const startPoll = 2 * time.Millisecond
+
+// await waits until cond holds; false when ctx has ended first.
+func await(ctx context.Context, cond func() bool) bool {
+	tick := time.NewTicker(startPoll)
 	defer tick.Stop()
-	for !ready() {
+	for !cond() {
 		select {
 		case <-ctx.Done():
 			return false
@@ -146,6 +152,7 @@ func (s *Server) close() {
 	s.entry.Unlock()
 	s.stop()
 	s.inflight.Wait()
+	s.extensions.Informers.Shutdown()
 	s.guard.admission.Stop()
 	s.docs.Drop()
 	s.generic.Destroy()

@@ -14,6 +14,11 @@
 // Client is the way in for the rest of the process: an HTTP transport that calls the handler chain directly, as the
 // user it is made for, with no socket and no TLS between.
 //
-// Goroutines, all joined by Run: the HTTP server's, one per in-process request, the writer of default objects.
+// Custom resources are upstream's apiextensions server behind the main one, in the same process and on the same store;
+// both enter their groups into one discovery document.
+//
+// Goroutines, joined by Run: the HTTP server's, one per in-process request, the writer of default objects, the informer
+// of CustomResourceDefinitions. Upstream's controllers of those definitions end with Run's context too, but offer no way
+// to wait for them.
 // Locks: response.mu guards one in-process response between its handler and its reader.
 package control

@@ -10,8 +10,6 @@ import (
 	"k8s.io/kubernetes/pkg/registry/core/limitrange"
 	"k8s.io/kubernetes/pkg/registry/core/namespace"
 	"k8s.io/kubernetes/pkg/registry/core/node"
-	"k8s.io/kubernetes/pkg/registry/core/persistentvolume"
-	"k8s.io/kubernetes/pkg/registry/core/persistentvolumeclaim"
 	"k8s.io/kubernetes/pkg/registry/core/pod"
 	"k8s.io/kubernetes/pkg/registry/core/podtemplate"
 	"k8s.io/kubernetes/pkg/registry/core/replicationcontroller"
@@ -69,15 +67,6 @@ func coreRows() []Row {
 		Resource: "resourcequotas", Singular: "resourcequota", Short: []string{"quota"},
 		Types: typesOf[api.ResourceQuota, api.ResourceQuotaList](), Strategy: resourcequota.Strategy,
 		Views: status(resourcequota.StatusStrategy), ReturnDeleted: true,
-	}, {
-		Resource: "persistentvolumes", Singular: "persistentvolume", Short: []string{"pv"},
-		Types: typesOf[api.PersistentVolume, api.PersistentVolumeList](), Strategy: persistentvolume.Strategy,
-		Views: status(persistentvolume.StatusStrategy), Attrs: persistentvolume.GetAttrs, ReturnDeleted: true,
-	}, {
-		Resource: "persistentvolumeclaims", Singular: "persistentvolumeclaim", Short: []string{"pvc"},
-		Types: typesOf[api.PersistentVolumeClaim, api.PersistentVolumeClaimList](), Strategy: persistentvolumeclaim.Strategy,
-		Views: status(persistentvolumeclaim.StatusStrategy), Attrs: persistentvolumeclaim.GetAttrs,
-		ReturnDeleted: true, Hook: claimHook,
 	}, {
 		Resource: "podtemplates", Singular: "podtemplate",
 		Types: typesOf[api.PodTemplate, api.PodTemplateList](), Strategy: podtemplate.Strategy, ReturnDeleted: true,

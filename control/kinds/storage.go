@@ -1,7 +1,10 @@
 package kinds
 
 import (
+	api "k8s.io/kubernetes/pkg/apis/core"
 	storageapi "k8s.io/kubernetes/pkg/apis/storage"
+	"k8s.io/kubernetes/pkg/registry/core/persistentvolume"
+	"k8s.io/kubernetes/pkg/registry/core/persistentvolumeclaim"
 	"k8s.io/kubernetes/pkg/registry/storage/csidriver"
 	"k8s.io/kubernetes/pkg/registry/storage/csinode"
 	"k8s.io/kubernetes/pkg/registry/storage/csistoragecapacity"
@@ -12,6 +15,15 @@ import (
 
 func storageRows() []Row {
 	return []Row{{
+		Resource: "persistentvolumes", Singular: "persistentvolume", Short: []string{"pv"},
+		Types: typesOf[api.PersistentVolume, api.PersistentVolumeList](), Strategy: persistentvolume.Strategy,
+		Views: status(persistentvolume.StatusStrategy), Attrs: persistentvolume.GetAttrs, ReturnDeleted: true,
+	}, {
+		Resource: "persistentvolumeclaims", Singular: "persistentvolumeclaim", Short: []string{"pvc"},
+		Types: typesOf[api.PersistentVolumeClaim, api.PersistentVolumeClaimList](), Strategy: persistentvolumeclaim.Strategy,
+		Views: status(persistentvolumeclaim.StatusStrategy), Attrs: persistentvolumeclaim.GetAttrs,
+		ReturnDeleted: true, Hook: claimHook,
+	}, {
 		Group: storageapi.GroupName, Resource: "storageclasses", Singular: "storageclass", Short: []string{"sc"},
 		Types: typesOf[storageapi.StorageClass, storageapi.StorageClassList](), Strategy: storageclass.Strategy, ReturnDeleted: true,
 	}, {

@@ -38,7 +38,11 @@ func Conflist(cfg Config, pods []netip.Prefix) ([]byte, error) {
 	if cfg.MTU > 0 {
 		bridge["mtu"] = cfg.MTU
 	}
-	return json.MarshalIndent(object{"cniVersion": "1.0.0", "name": networkName, "plugins": []any{bridge}}, "", "  ")
+	plugins := []any{bridge}
+	if cfg.Bandwidth {
+		plugins = append(plugins, object{"type": "bandwidth", "capabilities": object{"bandwidth": true}})
+	}
+	return json.MarshalIndent(object{"cniVersion": "1.0.0", "name": networkName, "plugins": plugins}, "", "  ")
 }
 
 // writeConflist puts the configuration where runtimes look for it, unless it is there already: they reload on change.
@@ -66,6 +70,25 @@ type Attachment struct {
 // Attach puts the network namespace at a path on the network, as a runtime would: with the configuration in confDir and
 // the plugins in binDirs. It is for checks and for programs without a runtime. id must be unique on the node.
 func Attach(ctx context.Context, confDir string, binDirs []string, id, netns string) (*Attachment, error) {
+	a, err := Attached(confDir, binDirs, id, netns)
+	if err != nil {
+		return nil, err
+	}
+	result, err := a.plugins.Setup(ctx, id, netns)
+	if err != nil {
+		return nil, fmt.Errorf("attach %s: %w", id, err)
+	}
+	if link, ok := result.Interfaces["eth0"]; ok {
+		for _, c := range link.IPConfigs {
+			a.Addresses = append(a.Addresses, address(c.IP))
+		}
+	}
+	return a, nil
+}
+
+// Attached is the attachment that an earlier Attach with the same arguments made, to be detached. Its Addresses are not
+// known.
+func Attached(confDir string, binDirs []string, id, netns string) (*Attachment, error) {
 	plugins, err := gocni.New(gocni.WithPluginConfDir(confDir), gocni.WithPluginDir(binDirs), gocni.WithMinNetworkCount(2))
 	if err != nil {
 		return nil, fmt.Errorf("CNI: %w", err)
@@ -73,17 +96,7 @@ func Attach(ctx context.Context, confDir string, binDirs []string, id, netns str
 	if err := plugins.Load(gocni.WithLoNetwork, gocni.WithDefaultConf); err != nil {
 		return nil, fmt.Errorf("CNI configuration in %s: %w", confDir, err)
 	}
-	result, err := plugins.Setup(ctx, id, netns)
-	if err != nil {
-		return nil, fmt.Errorf("attach %s: %w", id, err)
-	}
-	a := &Attachment{plugins: plugins, id: id, netns: netns}
-	if link, ok := result.Interfaces["eth0"]; ok {
-		for _, c := range link.IPConfigs {
-			a.Addresses = append(a.Addresses, address(c.IP))
-		}
-	}
-	return a, nil
+	return &Attachment{plugins: plugins, id: id, netns: netns}, nil
 }
 
 // Detach takes it off again and frees its addresses.

@@ -43,6 +43,9 @@ type Config struct {
 	ResolvConf string
 	// CNIConfDir is where container runtimes look for CNI configuration.
 	CNIConfDir string
+	// Bandwidth has the bandwidth plugin called too, for pods that limit theirs by annotation; it costs every pod one more
+	// program to start.
+	Bandwidth bool
 	// StateDir is where the overlay keeps what must survive a restart: allocated pod addresses, former kernel settings.
 	StateDir string
 	// Bridge and DNSLink are the names of the links; "" are the defaults. MTU is that of the pods; 0: that of the link

@@ -22,7 +22,7 @@ func TestDownLeavesTheHostAsItWas(t *testing.T) {
 	if same := slices.Equal(before, inventory(t, c.Host)); same {
 		t.Fatal("the inventory does not see a running cluster: this test cannot fail")
 	}
-	if out, err := c.Balsa(t.Context(), "down", "--cgroup-root=/"+c.Name); err != nil {
+	if out, err := c.Balsa(t.Context(), "down", "--cgroup-root=/"+c.Name, "--log-dir="+filepath.Join(c.DataDir, "log")); err != nil {
 		t.Fatalf("balsa down: %v\n%s", err, out)
 	}
 	after := inventory(t, c.Host)

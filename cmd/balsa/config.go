@@ -20,7 +20,7 @@ import (
 type config struct {
 	DataDir          string
 	RunDir           string
-	PodLogDir        string
+	LogDir           string
 	CgroupRoot       string
 	NodeName         string
 	NodeIP           string
@@ -39,6 +39,7 @@ type config struct {
 	DisableAgent     bool
 	LogLevel         string
 	Kubeconfig       string // agent only
+	ServingCert      string // agent only
 }
 
 func defaultConfig() config {
@@ -48,7 +49,7 @@ func defaultConfig() config {
 	}
 	return config{
 		DataDir: fromEnv("BALSA_DATA_DIR", "/var/lib/balsa"), RunDir: fromEnv("BALSA_RUN_DIR", "/run/balsa"),
-		PodLogDir: "/var/log/pods", CgroupRoot: "/kubepods", NodeName: strings.ToLower(host),
+		LogDir: "/var/log", CgroupRoot: "/kubepods", NodeName: strings.ToLower(host),
 		BindAddress: "0.0.0.0", Port: 6443, KubeletPort: 10250,
 		ServiceCIDR: "10.96.0.0/16", ClusterCIDR: "10.244.0.0/16", ClusterDNS: "10.96.0.10", ClusterDomain: "cluster.local",
 		MaxPods: 110, LogLevel: "info",
@@ -86,7 +87,7 @@ func (c *config) bindNode(f *pflag.FlagSet) {
 	f.IntVar(&c.KubeletPort, "kubelet-port", c.KubeletPort, "port of the node's own API (logs, exec, metrics)")
 	f.IntVar(&c.MaxPods, "max-pods", c.MaxPods, "how many pods this node takes at most")
 	f.StringVar(&c.RuntimeEndpoint, "container-runtime-endpoint", c.RuntimeEndpoint, "use this CRI socket (unix:///…) instead of the containerd inside this binary")
-	f.StringVar(&c.PodLogDir, "pod-log-dir", c.PodLogDir, "directory for the logs of containers")
+	f.StringVar(&c.LogDir, "log-dir", c.LogDir, "directory for the logs of containers, in its pods/ and containers/")
 	f.StringVar(&c.CgroupRoot, "cgroup-root", c.CgroupRoot, "control group under which pods run; one installation, one group")
 	f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")
 	f.StringVar(&c.ClusterDNS, "cluster-dns", c.ClusterDNS, "address of the cluster's DNS; inside the service CIDR")
@@ -154,7 +155,7 @@ func flagText(value any) string {
 func (c *config) Validate() error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	for flag, dir := range map[string]string{"data-dir": c.DataDir, "run-dir": c.RunDir, "pod-log-dir": c.PodLogDir, "cgroup-root": c.CgroupRoot} {
+	for flag, dir := range map[string]string{"data-dir": c.DataDir, "run-dir": c.RunDir, "log-dir": c.LogDir, "cgroup-root": c.CgroupRoot} {
 		if !filepath.IsAbs(dir) || filepath.Clean(dir) == "/" {
 			fault("--%s %q: give an absolute path below /", flag, dir)
 		}

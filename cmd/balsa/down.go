@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -37,7 +38,7 @@ was; --purge removes that as well.`,
 	}
 	cfg.bindPaths(cmd.Flags())
 	cmd.Flags().StringVar(&cfg.CgroupRoot, "cgroup-root", cfg.CgroupRoot, "control group under which pods ran")
-	cmd.Flags().StringVar(&cfg.PodLogDir, "pod-log-dir", cfg.PodLogDir, "directory of the logs of containers")
+	cmd.Flags().StringVar(&cfg.LogDir, "log-dir", cfg.LogDir, "directory of the logs of containers")
 	cmd.Flags().BoolVar(&purge, "purge", purge, "remove the cluster's data too; this cannot be undone")
 	return cmd
 }
@@ -68,7 +69,7 @@ func takeDown(ctx context.Context, cmd *cobra.Command, cfg *config, purge bool) 
 	if err := noderuntime.UnmountBelow(cfg.DataDir); err != nil {
 		return err
 	}
-	if err := errors.Join(os.RemoveAll(cfg.DataDir), os.RemoveAll(cfg.PodLogDir)); err != nil {
+	if err := errors.Join(os.RemoveAll(cfg.DataDir), os.RemoveAll(filepath.Join(cfg.LogDir, "pods")), os.RemoveAll(filepath.Join(cfg.LogDir, "containers"))); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "done; %s is removed\n", cfg.DataDir)

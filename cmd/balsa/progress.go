@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"syscall"
 )
 
 // progressFD tells a server which descriptor its starter reads; each line is
@@ -35,6 +36,7 @@ func newProgress(milestones ...string) *progress {
 		p.waiting[m] = true
 	}
 	if fd, err := strconv.Atoi(os.Getenv(progressFD)); err == nil && fd > 2 {
+		syscall.CloseOnExec(fd) // or the container runtime would hold it open
 		p.pipe = os.NewFile(uintptr(fd), "progress")
 	}
 	os.Unsetenv(progressFD)

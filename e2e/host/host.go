@@ -56,7 +56,7 @@ func New(cfg Config) (*Host, error) {
 		return nil, err
 	}
 	h.flags = append([]string{
-		"--node-name=node-" + strconv.Itoa(n), "--pod-log-dir=" + filepath.Join(h.DataDir, "pod-logs"), "--cgroup-root=/" + h.Name,
+		"--node-name=node-" + strconv.Itoa(n), "--log-dir=" + filepath.Join(h.DataDir, "log"), "--cgroup-root=/" + h.Name,
 	}, cfg.Flags...)
 	if err := h.makeNetns(); err != nil {
 		return nil, errors.Join(err, h.Close())
@@ -201,7 +201,7 @@ func (h *Host) Close() error {
 	defer cancel()
 	var faults []error
 	if _, err := os.Stat(h.RunDir); err == nil {
-		if out, err := h.Balsa(ctx, "down", "--purge", "--cgroup-root=/"+h.Name); err != nil {
+		if out, err := h.Balsa(ctx, "down", "--purge", "--cgroup-root=/"+h.Name, "--log-dir="+filepath.Join(h.DataDir, "log")); err != nil {
 			faults = append(faults, fmt.Errorf("balsa down: %w: %s", err, out))
 		}
 	}

@@ -1,0 +1,272 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/balsahq/balsa/control"
+	"github.com/balsahq/balsa/node"
+	"github.com/balsahq/balsa/node/kubeletapi"
+	noderuntime "github.com/balsahq/balsa/node/runtime"
+	"github.com/balsahq/balsa/overlay"
+	"github.com/balsahq/balsa/raftstore"
+)
+
+// nodeRuntime is the way to containers: the bundled containerd, or a socket
+// that somebody else serves.
+type nodeRuntime struct {
+	endpoint string
+	ready    <-chan struct{} // nil for a foreign socket
+}
+
+func (c *config) runtimeConfig() noderuntime.Config {
+	program, err := os.Executable()
+	if err != nil {
+		program = os.Args[0]
+	}
+	return noderuntime.Config{
+		DataDir: c.agentDir(), RunDir: c.RunDir, BinDir: c.binDir(), CNIConfDir: c.cniConfDir(),
+		Program: program, Logger: slog.Default(),
+	}
+}
+
+func startRuntime(cfg *config, parts *parts, log *slog.Logger) (*nodeRuntime, error) {
+	if cfg.RuntimeEndpoint != "" {
+		return &nodeRuntime{endpoint: cfg.RuntimeEndpoint}, nil
+	}
+	settings := cfg.runtimeConfig()
+	settings.Logger = log
+	child, err := noderuntime.New(settings)
+	if err != nil {
+		return nil, err
+	}
+	parts.start("container runtime", child.Run)
+	return &nodeRuntime{endpoint: settings.Endpoint(), ready: child.Ready()}, nil
+}
+
+// configFor returns the in-process clients of a term: the fence, when there is
+// one, goes with every write.
+func configFor(api *control.Server, fence *raftstore.Compare) func(user string) *rest.Config {
+	return func(user string) *rest.Config {
+		return api.Client(control.Identity{User: user, Groups: groupsOf(user), Fence: fence})
+	}
+}
+
+// agentParts is what a node needs of whoever starts it.
+type agentParts struct {
+	cfg      *config
+	log      *slog.Logger
+	parts    *parts
+	progress *progress
+	client   kubernetes.Interface
+	nodeIP   netip.Addr
+	ca       *x509.CertPool
+	serving  func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	runtime  *nodeRuntime
+}
+
+func (s *server) startNode(rt *nodeRuntime) error {
+	client, err := kubernetes.NewForConfig(s.api.Client(control.Identity{
+		User: "system:node:" + s.cfg.NodeName, Groups: []string{"system:nodes"},
+	}))
+	if err != nil {
+		return err
+	}
+	serving, err := s.pki.NodeServing(s.cfg.NodeName, []string{s.cfg.NodeName}, []net.IP{s.nodeIP.AsSlice(), net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		return err
+	}
+	return agentParts{
+		cfg: s.cfg, log: s.log, parts: s.parts, progress: s.progress, client: client, nodeIP: s.nodeIP,
+		ca: s.pki.Pool(), serving: serving.GetCertificate, runtime: rt,
+	}.start()
+}
+
+// start runs the network, the agent and the node's own API.
+func (a agentParts) start() error {
+	shared := informers.NewSharedInformerFactory(a.client, 0)
+	state := &networkState{}
+	agent, err := node.New(node.Config{
+		NodeName: a.cfg.NodeName, Client: a.client, Informers: shared, RuntimeEndpoint: a.runtime.endpoint,
+		Network: state,
+		RootDir: a.cfg.agentDir(), LogDir: a.cfg.LogDir, CgroupParent: a.cfg.CgroupRoot,
+		NodeIPs: []net.IP{a.nodeIP.AsSlice()}, Labels: a.cfg.NodeLabels, KubeletPort: int32(a.cfg.KubeletPort),
+		Version: kubernetesVersion + "+balsa", ClusterDNS: []string{a.cfg.ClusterDNS}, ClusterDomain: a.cfg.ClusterDomain,
+		MaxPods: a.cfg.MaxPods, Logger: a.log,
+	})
+	if err != nil {
+		return err
+	}
+	settings, err := overlayConfig(a.cfg, a.log)
+	if err != nil {
+		return err
+	}
+	settings.Informers, settings.Pods = shared, agent.PodInformer()
+	network, err := overlay.New(settings)
+	if err != nil {
+		return err
+	}
+	state.ready = network.Ready()
+	api, err := a.kubeletAPI(agent)
+	if err != nil {
+		return err
+	}
+	a.parts.start("network", network.Run)
+	a.parts.start("node", func(ctx context.Context) error {
+		if a.runtime.ready != nil {
+			select {
+			case <-a.runtime.ready:
+				a.progress.reached(milestoneRuntime)
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		return agent.Run(ctx)
+	})
+	a.parts.start("node API", func(ctx context.Context) error {
+		select {
+		case <-agent.Connected():
+			a.progress.reached(milestoneRuntime)
+		case <-ctx.Done():
+			return nil
+		}
+		return api.Run(ctx)
+	})
+	a.parts.start("node milestone", a.awaitNode)
+	return nil
+}
+
+func (a agentParts) kubeletAPI(agent *node.Agent) (*kubeletapi.Server, error) {
+	authenticator, err := kubeletapi.NewAuthenticator(a.client, a.ca)
+	if err != nil {
+		return nil, err
+	}
+	authorizer, err := kubeletapi.NewAuthorizer(a.client)
+	if err != nil {
+		return nil, err
+	}
+	return kubeletapi.New(kubeletapi.Config{
+		Backend: agent, NodeName: a.cfg.NodeName, Address: net.JoinHostPort("", strconv.Itoa(a.cfg.KubeletPort)),
+		TLS: &tls.Config{
+			MinVersion: tls.VersionTLS12, GetCertificate: a.serving, ClientCAs: a.ca, ClientAuth: tls.RequestClientCert,
+		},
+		Authenticator: authenticator, Authorizer: authorizer, Logger: a.log,
+	})
+}
+
+// awaitNode reports when this machine's Node says that it is ready.
+func (a agentParts) awaitNode(ctx context.Context) error {
+	selector := fields.OneTermEqualSelector("metadata.name", a.cfg.NodeName).String()
+	for ctx.Err() == nil {
+		w, err := a.client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{FieldSelector: selector})
+		if err != nil {
+			return fmt.Errorf("watch this node: %w", err)
+		}
+		for event := range w.ResultChan() {
+			if n, ok := event.Object.(*corev1.Node); ok && isReady(n) {
+				w.Stop()
+				a.progress.reached(milestoneNode)
+				<-ctx.Done()
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+func isReady(n *corev1.Node) bool {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+func newAgentCommand() *cobra.Command {
+	cfg, file := defaultConfig(), ""
+	cmd := &cobra.Command{
+		Use:   "agent",
+		Short: "Run the node agent alone, against the API of a kubeconfig",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := cfg.load(cmd, file); err != nil {
+				return err
+			}
+			if err := cfg.Validate(); err != nil {
+				return err
+			}
+			if cfg.Kubeconfig == "" || cfg.ServingCert == "" {
+				return errors.New("an agent needs --kubeconfig (to act as system:node:NAME) and --serving-cert (certificate and key of its own API, PEM, one file)")
+			}
+			return runAgent(cmd.Context(), &cfg)
+		},
+	}
+	cfg.bindPaths(cmd.Flags())
+	cfg.bindNode(cmd.Flags())
+	cmd.Flags().StringVar(&cfg.Kubeconfig, "kubeconfig", "", "how to reach the API, and as whom")
+	cmd.Flags().StringVar(&cfg.ServingCert, "serving-cert", "", "certificate and key of this node's own API, PEM, in one file")
+	cmd.Flags().StringVar(&file, "config", file, "YAML file whose keys are the names of these flags")
+	return cmd
+}
+
+func runAgent(ctx context.Context, cfg *config) error {
+	pid, err := claimRunDir(cfg)
+	if err != nil {
+		return err
+	}
+	defer pid.release()
+	if err := thisHost().preflight(cfg, true); err != nil {
+		return err
+	}
+	restConfig, err := clientcmd.BuildConfigFromFlags("", cfg.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(restConfig)
+	if err != nil {
+		return err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(restConfig.CAData) {
+		return fmt.Errorf("%s names no certificate authority (certificate-authority-data)", cfg.Kubeconfig)
+	}
+	serving, err := tls.LoadX509KeyPair(cfg.ServingCert, cfg.ServingCert)
+	if err != nil {
+		return fmt.Errorf("--serving-cert: %w", err)
+	}
+	log := newLogger(cfg)
+	running := newParts(log)
+	defer running.stop()
+	a := agentParts{
+		cfg: cfg, log: log, parts: running, progress: newProgress(milestoneRuntime, milestoneNode), client: client, ca: pool,
+		serving: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving, nil },
+	}
+	if a.nodeIP, err = nodeAddress(cfg); err != nil {
+		return err
+	}
+	if a.runtime, err = startRuntime(cfg, running, log); err != nil {
+		return err
+	}
+	if err := a.start(); err != nil {
+		return err
+	}
+	return running.wait(ctx)
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+)
+
+// parts are what runs in this process, in the order in which it was started.
+// They stop in the reverse order, each only when the one above it has returned:
+// nothing loses what it stands on.
+type parts struct {
+	log    *slog.Logger
+	list   []part
+	failed chan error
+}
+
+type part struct {
+	name string
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+func newParts(log *slog.Logger) *parts { return &parts{log: log, failed: make(chan error, 1)} }
+
+// start runs fn until the parts stop. An error of fn, or its early return, is a
+// failure of the whole.
+func (p *parts) start(name string, fn func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	p.list = append(p.list, part{name: name, stop: cancel, done: done})
+	go func() {
+		defer close(done)
+		err := fn(ctx)
+		if ctx.Err() != nil {
+			if err != nil {
+				p.log.Warn("stopped with an error", "part", name, "error", err)
+			}
+			return
+		}
+		if err == nil {
+			err = fmt.Errorf("%s ended by itself", name)
+		}
+		select {
+		case p.failed <- err:
+		default: // one failure is enough to stop
+		}
+	}()
+}
+
+// wait returns when ctx ends, with nil, or when a part failed, with its error.
+func (p *parts) wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-p.failed:
+		return err
+	}
+}
+
+// stop ends all parts, the last started first.
+func (p *parts) stop() {
+	for i := len(p.list) - 1; i >= 0; i-- {
+		p.list[i].stop()
+		<-p.list[i].done
+	}
+}

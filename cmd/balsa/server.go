@@ -1,0 +1,296 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+
+	"github.com/balsahq/balsa/control"
+	"github.com/balsahq/balsa/control/auth/pki"
+	"github.com/balsahq/balsa/leader"
+	"github.com/balsahq/balsa/raftstore"
+)
+
+// leadership is the name of the one leadership under which controllers and
+// scheduler run; leadershipTTL is how long it survives its holder's silence.
+const (
+	leadership    = "controllers"
+	leadershipTTL = 5 * time.Second
+)
+
+func newServerCommand() *cobra.Command {
+	cfg, file := defaultConfig(), ""
+	cmd := &cobra.Command{
+		Use:   "server",
+		Short: "Run a server in the foreground: the control plane, and pods unless --disable-agent",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := cfg.load(cmd, file); err != nil {
+				return err
+			}
+			if err := cfg.Validate(); err != nil {
+				return err
+			}
+			return runServer(cmd.Context(), &cfg)
+		},
+	}
+	cfg.bindPaths(cmd.Flags())
+	cfg.bindNode(cmd.Flags())
+	cfg.bindServer(cmd.Flags())
+	cmd.Flags().StringVar(&file, "config", file, "YAML file whose keys are the names of these flags")
+	return cmd
+}
+
+// newLogger writes to standard error; libraries that log through klog are
+// heard from warnings on, unless the level is debug.
+func newLogger(cfg *config) *slog.Logger {
+	level, err := cfg.level()
+	if err != nil {
+		level = slog.LevelInfo
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	libraries := max(level, slog.LevelWarn)
+	if level == slog.LevelDebug {
+		libraries = level
+	}
+	klog.SetSlogLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: libraries})))
+	return log
+}
+
+// server is one control-plane peer of this process.
+type server struct {
+	cfg      *config
+	log      *slog.Logger
+	progress *progress
+	parts    *parts
+	nodeIP   netip.Addr
+
+	store *raftstore.Store
+	pki   *pki.Authority
+	api   *control.Server
+}
+
+func runServer(ctx context.Context, cfg *config) error {
+	pid, err := claimRunDir(cfg)
+	if err != nil {
+		return err
+	}
+	defer pid.release()
+	if err := thisHost().preflight(cfg, !cfg.DisableAgent); err != nil {
+		return err
+	}
+	milestones := []string{milestoneAPI, milestoneLeader}
+	if !cfg.DisableAgent {
+		milestones = append(milestones, milestoneRuntime, milestoneNode)
+	}
+	log := newLogger(cfg)
+	s := &server{cfg: cfg, log: log, progress: newProgress(milestones...), parts: newParts(log)}
+	defer s.parts.stop()
+	if s.nodeIP, err = nodeAddress(cfg); err != nil {
+		return err
+	}
+	if err := s.start(); err != nil {
+		return err
+	}
+	return s.parts.wait(ctx)
+}
+
+func claimRunDir(cfg *config) (*pidFile, error) {
+	if os.Geteuid() != 0 {
+		return nil, thisHost().preflight(cfg, false)
+	}
+	return claim(cfg.pidPath())
+}
+
+// start builds the parts in the order in which data flows. The container
+// runtime comes first only because it takes longest.
+func (s *server) start() error {
+	var rt *nodeRuntime
+	var err error
+	if !s.cfg.DisableAgent {
+		if rt, err = startRuntime(s.cfg, s.parts, s.log); err != nil {
+			return err
+		}
+	}
+	if s.store, err = raftstore.Open(raftstore.Config{Dir: filepath.Join(s.cfg.serverDir(), "raft"), Logger: s.log}); err != nil {
+		return err
+	}
+	s.parts.start("store", s.store.Run)
+	if err := s.startAPI(); err != nil {
+		return err
+	}
+	if err := s.startLeader(); err != nil {
+		return err
+	}
+	if s.cfg.DisableAgent {
+		return nil
+	}
+	return s.startNode(rt)
+}
+
+func (s *server) startAPI() error {
+	services, err := netip.ParsePrefix(s.cfg.ServiceCIDR)
+	if err != nil {
+		return err
+	}
+	advertise := s.nodeIP
+	if s.cfg.AdvertiseAddress != "" {
+		if advertise, err = netip.ParseAddr(s.cfg.AdvertiseAddress); err != nil {
+			return err
+		}
+	}
+	names, ips := s.subjects(advertise)
+	s.pki, err = pki.Open(pki.Config{
+		Dir: filepath.Join(s.cfg.serverDir(), "tls"), Names: names, IPs: ips,
+		ServiceIP: services.Addr().Next().AsSlice(), ClusterDomain: s.cfg.ClusterDomain, Logger: s.log,
+	})
+	if err != nil {
+		return err
+	}
+	s.parts.start("certificates", s.pki.Run)
+	listener, err := net.Listen("tcp", net.JoinHostPort(s.cfg.BindAddress, strconv.Itoa(s.cfg.Port)))
+	if err != nil {
+		return fmt.Errorf("listen for the API: %w", err)
+	}
+	s.api, err = control.New(control.Config{
+		Store: s.store, PKI: s.pki, Listener: listener, AdvertiseAddress: advertise, AdvertisePort: s.cfg.Port,
+		ServiceCIDR: services, ClusterDomain: s.cfg.ClusterDomain, Logger: s.log,
+	})
+	if err != nil {
+		listener.Close()
+		return err
+	}
+	if err := pki.WriteKubeconfig(s.cfg.kubeconfigPath(), s.localURL(), s.pki.CA(), s.pki.Admin()); err != nil {
+		return err
+	}
+	s.parts.start("API", s.api.Run)
+	s.parts.start("milestones", func(ctx context.Context) error {
+		select {
+		case <-s.api.Ready():
+			s.progress.reached(milestoneAPI)
+		case <-ctx.Done():
+		}
+		<-ctx.Done()
+		return nil
+	})
+	return nil
+}
+
+// subjects are the names and addresses the API's certificate must carry beside
+// those that every cluster has.
+func (s *server) subjects(advertise netip.Addr) (names []string, ips []net.IP) {
+	names = []string{s.cfg.NodeName}
+	ips = []net.IP{advertise.AsSlice(), s.nodeIP.AsSlice()}
+	for _, san := range s.cfg.TLSSANs {
+		if ip := net.ParseIP(san); ip != nil {
+			ips = append(ips, ip)
+		} else {
+			names = append(names, san)
+		}
+	}
+	return names, ips
+}
+
+// localURL is how programs on this machine reach the API.
+func (s *server) localURL() string {
+	host := s.cfg.BindAddress
+	if addr, err := netip.ParseAddr(host); err == nil && addr.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "https://" + net.JoinHostPort(host, strconv.Itoa(s.cfg.Port))
+}
+
+func (s *server) startLeader() error {
+	pods, err := netip.ParsePrefix(s.cfg.ClusterCIDR)
+	if err != nil {
+		return err
+	}
+	cfg := leader.Config{
+		Elector: elector{store: s.store, api: s.api}, Identity: s.cfg.NodeName, Logger: s.log,
+		ClusterCIDR: pods, RootCA: s.pki.CA(),
+		OnTermStarted: func(int64) { s.progress.reached(milestoneLeader) },
+	}
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	s.parts.start("leader", func(ctx context.Context) error {
+		select {
+		case <-s.api.Ready():
+		case <-ctx.Done():
+			return nil
+		}
+		return leader.Run(ctx, cfg)
+	})
+	return nil
+}
+
+// elector lets the leader package compete for a leadership that the store
+// keeps, with clients whose writes the store fences.
+type elector struct {
+	store *raftstore.Store
+	api   *control.Server
+}
+
+// Campaign implements leader.Elector.
+func (e elector) Campaign(ctx context.Context) (leader.Term, error) {
+	won, err := e.store.Campaign(ctx, leadership, e.store.ServerID(), leadershipTTL)
+	if err != nil {
+		return leader.Term{}, err
+	}
+	fence := won.Fence()
+	return leader.Term{
+		Epoch: won.Epoch(), Lost: won.Lost(), Resign: won.Resign,
+		Config: configFor(e.api, &fence),
+	}, nil
+}
+
+// nodeAddress is the configured address of this machine or, without one, the
+// one it would use to reach the world. Nothing is sent to find out.
+func nodeAddress(cfg *config) (netip.Addr, error) {
+	if cfg.NodeIP != "" {
+		return netip.ParseAddr(cfg.NodeIP)
+	}
+	conn, err := net.Dial("udp", "192.0.2.1:9")
+	if err == nil {
+		defer conn.Close()
+		return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
+	}
+	if !errors.Is(err, syscall.ENETUNREACH) {
+		return netip.Addr{}, fmt.Errorf("find this machine's address: %w; give it with --node-ip", err)
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	for _, a := range addrs {
+		prefix, err := netip.ParsePrefix(a.String())
+		if err == nil && prefix.Addr().IsGlobalUnicast() {
+			return prefix.Addr(), nil
+		}
+	}
+	return netip.Addr{}, errors.New("this machine has no address but its loopback: give one with --node-ip")
+}
+
+const serviceAccountPrefix = "system:serviceaccount:"
+
+// groupsOf are what the API would give a user who proved the name.
+func groupsOf(user string) []string {
+	rest, ok := strings.CutPrefix(user, serviceAccountPrefix)
+	if !ok {
+		return nil
+	}
+	namespace, _, _ := strings.Cut(rest, ":")
+	return []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace}
+}

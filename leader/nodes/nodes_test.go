@@ -1,0 +1,164 @@
+package nodes
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+)
+
+var now = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// Handing out ranges one after the other, with some given back in between, never hands one out twice, and uses all.
+func TestRangesAreNeverGivenTwice(t *testing.T) {
+	cfg := RangeConfig{Cluster: netip.MustParsePrefix("10.244.0.0/20"), NodeBits: 24}
+	rapid.Check(t, func(t *rapid.T) {
+		var taken []netip.Prefix
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			if len(taken) > 0 && rapid.Bool().Draw(t, "give back") {
+				i := rapid.IntRange(0, len(taken)-1).Draw(t, "which")
+				taken = append(taken[:i], taken[i+1:]...)
+				continue
+			}
+			p, err := cfg.nextFree(taken)
+			if len(taken) == 16 {
+				if !errors.Is(err, ErrRangesExhausted) {
+					t.Fatalf("gave %s with all taken", p)
+				}
+				continue
+			}
+			if err != nil || p.Bits() != 24 || !cfg.Cluster.Contains(p.Addr()) || overlapsAny(p, taken) {
+				t.Fatalf("%s (%v) with %v taken", p, err, taken)
+			}
+			taken = append(taken, p)
+		}
+	})
+}
+
+func TestRangesAvoidOnesOfAnotherSize(t *testing.T) {
+	cfg := RangeConfig{Cluster: netip.MustParsePrefix("10.244.0.0/16"), NodeBits: 24}
+	p, err := cfg.nextFree([]netip.Prefix{netip.MustParsePrefix("10.244.0.0/23"), netip.MustParsePrefix("10.244.2.0/24")})
+	if err != nil || p.String() != "10.244.3.0/24" {
+		t.Fatal(p, err)
+	}
+	v6 := RangeConfig{Cluster: netip.MustParsePrefix("fd00:10::/48"), NodeBits: 64}
+	if p, err := v6.nextFree([]netip.Prefix{netip.MustParsePrefix("fd00:10::/64")}); err != nil || p.String() != "fd00:10:0:1::/64" {
+		t.Fatal(p, err)
+	}
+}
+
+func nodeWith(conditions map[v1.NodeConditionType]v1.ConditionStatus, taints ...v1.Taint) *v1.Node {
+	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: v1.NodeSpec{Taints: taints}}
+	for t, s := range conditions {
+		n.Status.Conditions = append(n.Status.Conditions, v1.NodeCondition{Type: t, Status: s})
+	}
+	return n
+}
+
+func TestTaintsFollowConditions(t *testing.T) {
+	mine := v1.Taint{Key: "dedicated", Value: "db", Effect: v1.TaintEffectNoSchedule}
+	stale := v1.Taint{Key: v1.TaintNodeNotReady, Effect: v1.TaintEffectNoSchedule}
+	for _, c := range []struct {
+		name  string
+		node  *v1.Node
+		evict bool
+		want  []string
+	}{
+		{"ready", nodeWith(map[v1.NodeConditionType]v1.ConditionStatus{v1.NodeReady: v1.ConditionTrue}, mine, stale), true, []string{"dedicated:NoSchedule"}},
+		{"not ready", nodeWith(map[v1.NodeConditionType]v1.ConditionStatus{v1.NodeReady: v1.ConditionFalse}, mine), true,
+			[]string{"dedicated:NoSchedule", "node.kubernetes.io/not-ready:NoSchedule", "node.kubernetes.io/not-ready:NoExecute"}},
+		{"unreachable, nobody else is ready", nodeWith(map[v1.NodeConditionType]v1.ConditionStatus{v1.NodeReady: v1.ConditionUnknown}), false,
+			[]string{"node.kubernetes.io/unreachable:NoSchedule"}},
+		{"full disk", nodeWith(map[v1.NodeConditionType]v1.ConditionStatus{v1.NodeReady: v1.ConditionTrue, v1.NodeDiskPressure: v1.ConditionTrue}), true,
+			[]string{"node.kubernetes.io/disk-pressure:NoSchedule"}},
+	} {
+		got, _ := taintsFor(c.node, c.evict, now)
+		var text []string
+		for _, x := range got {
+			text = append(text, fmt.Sprintf("%s:%s", x.Key, x.Effect))
+		}
+		if fmt.Sprint(text) != fmt.Sprint(c.want) {
+			t.Errorf("%s: %v, want %v", c.name, text, c.want)
+		}
+		c.node.Spec.Taints = got
+		if _, changed := taintsFor(c.node, c.evict, now.Add(time.Hour)); changed {
+			t.Errorf("%s: the second look changes the taints again", c.name)
+		}
+	}
+}
+
+func TestSilenceMakesConditionsUnknownOnce(t *testing.T) {
+	n := nodeWith(map[v1.NodeConditionType]v1.ConditionStatus{v1.NodeReady: v1.ConditionTrue, "Custom": v1.ConditionTrue})
+	n.Status.Conditions = silence(n, now)
+	if len(n.Status.Conditions) != 5 || !unknown(n) || nodeCondition(n, "Custom").Status != v1.ConditionTrue {
+		t.Fatalf("%+v", n.Status.Conditions)
+	}
+	if silence(n, now.Add(time.Hour)) != nil {
+		t.Fatal("said twice")
+	}
+}
+
+func TestPulseUsesTheLongerOfGraceAndLease(t *testing.T) {
+	p := newPulse(50 * time.Second)
+	if left := p.left("n", now); left != 50*time.Second {
+		t.Fatalf("%s for a node never heard of", left)
+	}
+	forty, five := int32(40), int32(300)
+	p.renewed(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: coordinationv1.LeaseSpec{LeaseDurationSeconds: &forty}}, now)
+	if left := p.left("n", now.Add(20*time.Second)); left != 30*time.Second {
+		t.Fatal(left)
+	}
+	p.renewed(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: coordinationv1.LeaseSpec{LeaseDurationSeconds: &five}}, now)
+	if left := p.left("n", now); left != 375*time.Second {
+		t.Fatal(left)
+	}
+}
+
+func TestJudgeEvictions(t *testing.T) {
+	at := metav1.NewTime(now)
+	notReady := v1.Taint{Key: v1.TaintNodeNotReady, Effect: v1.TaintEffectNoExecute, TimeAdded: &at}
+	custom := v1.Taint{Key: "maintenance", Value: "yes", Effect: v1.TaintEffectNoExecute}
+	soft := v1.Taint{Key: "soft", Effect: v1.TaintEffectNoSchedule}
+	sec := func(n int64) *int64 { return &n }
+	forever := v1.Toleration{Operator: v1.TolerationOpExists}
+	fiveMinutes := v1.Toleration{Key: v1.TaintNodeNotReady, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute, TolerationSeconds: sec(300)}
+	for _, c := range []struct {
+		name        string
+		tolerations []v1.Toleration
+		taints      []v1.Taint
+		want        sentence
+	}{
+		{"no taint", nil, []v1.Taint{soft}, sentence{}},
+		{"not tolerated", nil, []v1.Taint{custom}, sentence{evict: true}},
+		{"wrong value", []v1.Toleration{{Key: "maintenance", Value: "no"}}, []v1.Taint{custom}, sentence{evict: true}},
+		{"right value", []v1.Toleration{{Key: "maintenance", Value: "yes"}}, []v1.Taint{custom}, sentence{}},
+		{"tolerates all", []v1.Toleration{forever}, []v1.Taint{custom, notReady}, sentence{}},
+		{"for a while", []v1.Toleration{fiveMinutes}, []v1.Taint{notReady}, sentence{evict: true, after: 5 * time.Minute, since: now}},
+		{"the shortest counts", []v1.Toleration{fiveMinutes, {Key: "maintenance", Operator: v1.TolerationOpExists, TolerationSeconds: sec(10)}}, []v1.Taint{notReady, custom}, sentence{evict: true, after: 10 * time.Second}},
+		{"one of two not tolerated", []v1.Toleration{fiveMinutes}, []v1.Taint{notReady, custom}, sentence{evict: true}},
+		{"negative is at once", []v1.Toleration{{Operator: v1.TolerationOpExists, TolerationSeconds: sec(-1)}}, []v1.Taint{custom}, sentence{evict: true}},
+	} {
+		if got := judge(c.tolerations, c.taints); got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+}
+
+func TestSurplusOfEndedPodsTakesEvictedAndOldestFirst(t *testing.T) {
+	pod := func(name string, phase v1.PodPhase, reason string, age time.Duration) *v1.Pod {
+		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(now.Add(-age))}, Status: v1.PodStatus{Phase: phase, Reason: reason}}
+	}
+	got := surplus([]*v1.Pod{
+		pod("new", v1.PodSucceeded, "", time.Minute), pod("old", v1.PodFailed, "", time.Hour),
+		pod("evicted", v1.PodFailed, "Evicted", time.Second), pod("running", v1.PodRunning, "", 2*time.Hour),
+	}, 1)
+	if len(got) != 2 || got[0].Name != "evicted" || got[1].Name != "old" {
+		t.Fatal(got)
+	}
+}

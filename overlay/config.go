@@ -33,7 +33,8 @@ type Config struct {
 	Informers informers.SharedInformerFactory
 	// Pods gives at least the pods of this node, for their host ports; nil: no host ports. Whoever made it runs it.
 	Pods cache.SharedIndexInformer
-	// PodCIDRs and ServiceCIDRs are the cluster's networks. An IPv6 one makes the node route IPv6 too.
+	// PodCIDRs and ServiceCIDRs are the cluster's networks. Pod networks must be IPv4: the bridge keeps pods apart and
+	// answers ARP for them, for which IPv6 has no like.
 	PodCIDRs, ServiceCIDRs []netip.Prefix
 	// DNS are the addresses the DNS server answers at, within ServiceCIDRs; none: no DNS.
 	DNS []netip.Addr
@@ -77,7 +78,7 @@ func (c *Config) Validate() error {
 	must(len(c.DNSLink) < 16, "DNSLink %q is longer than a link's name may be", c.DNSLink)
 	must(c.Mark&(c.Mark-1) == 0, "Mark %#x is more than one bit", c.Mark)
 	for _, p := range c.PodCIDRs {
-		must(p.IsValid(), "a pod network is not valid")
+		must(p.IsValid() && p.Addr().Is4(), "pod network %s: the bridge routes only IPv4 between its pods", p)
 	}
 	for _, a := range c.DNS {
 		inside := false
@@ -107,21 +108,12 @@ func (c *Config) fill() {
 	}
 }
 
-func (c *Config) v6() bool {
-	for _, p := range c.PodCIDRs {
-		if p.Addr().Is6() {
-			return true
-		}
-	}
-	return false
-}
-
 func (c *Config) ipamDir() string { return filepath.Join(c.StateDir, "ipam") }
 
 func (c *Config) hostConfig(ns host.Namespace) host.Config {
 	return host.Config{
 		Namespace: ns, Bridge: c.Bridge, MTU: c.MTU, DNSLink: c.DNSLink, DNS: c.DNS, Services: c.ServiceCIDRs,
-		StateDir: c.StateDir, V6: c.v6(), Logger: c.Logger,
+		StateDir: c.StateDir, Logger: c.Logger,
 	}
 }
 

@@ -40,7 +40,8 @@ type engine struct {
 	// Owned by run.
 	host   *host.Host
 	pods   []netip.Prefix // this node's pod networks
-	tables []*nft.Table
+	table  *nft.Table
+	failed string // the last error told, so that it is told once
 }
 
 func newEngine(cfg Config, ns host.Namespace) *engine {
@@ -87,11 +88,15 @@ func (e *engine) run(ctx context.Context) error {
 		todo := e.take()
 		done, err := e.apply(todo)
 		if err != nil {
-			e.cfg.Logger.Warn("node network not as it should be", "err", err)
+			if text := err.Error(); text != e.failed {
+				e.cfg.Logger.Warn("node network not as it should be", "err", err)
+				e.failed = text
+			}
 			e.note(todo)
 			pause(ctx, wait, retry)
 			continue
 		}
+		e.failed = ""
 		if done {
 			ready()
 		}
@@ -128,14 +133,14 @@ func (e *engine) apply(t touched) (done bool, err error) {
 		}
 	}
 	if t&(nodeTouched|rulesTouched|servicesTouched) != 0 {
-		if err := e.applyTables(t&rulesTouched != 0); err != nil {
+		if err := e.applyTable(t&rulesTouched != 0); err != nil {
 			return false, err
 		}
 	}
 	return true, nil
 }
 
-// learnPods reads the node's pod networks and makes the tables for them.
+// learnPods reads the node's pod networks and makes the table for them.
 func (e *engine) learnPods() error {
 	node, err := e.cfg.Informers.Core().V1().Nodes().Lister().Get(e.cfg.NodeName)
 	if err != nil {
@@ -150,57 +155,44 @@ func (e *engine) learnPods() error {
 		gateways = append(gateways, netip.PrefixFrom(p.Addr().Next(), p.Bits()))
 	}
 	e.host.Configure(gateways)
-	tables, err := e.openTables(pods)
+	table, err := e.openTable(pods)
 	if err != nil {
 		return err
 	}
-	e.tables, e.pods = tables, pods
+	e.table, e.pods = table, pods
 	e.cfg.Logger.Info("pod network", "node", e.cfg.NodeName, "cidrs", fmt.Sprint(pods))
 	return nil
 }
 
-func (e *engine) openTables(pods []netip.Prefix) ([]*nft.Table, error) {
-	families := []bool{true}
-	if e.cfg.v6() {
-		families = append(families, false)
-	}
-	var tables []*nft.Table
-	for _, v4 := range families {
-		t, err := nft.Open(nft.Config{
-			V4: v4, Pods: ofFamily(e.cfg.PodCIDRs, v4), NodePods: ofFamily(pods, v4), Services: ofFamily(e.cfg.ServiceCIDRs, v4),
-			Bridge: e.cfg.Bridge, Mark: e.cfg.Mark,
-		}, e.ns.FD())
-		if err != nil {
-			return nil, err
-		}
-		tables = append(tables, t)
-	}
-	return tables, nil
+func (e *engine) openTable(pods []netip.Prefix) (*nft.Table, error) {
+	t, err := nft.Open(nft.Config{
+		V4: true, Pods: e.cfg.PodCIDRs, NodePods: ofFamily(pods, true), Services: ofFamily(e.cfg.ServiceCIDRs, true),
+		Bridge: e.cfg.Bridge, Mark: e.cfg.Mark,
+	}, e.ns.FD())
+	return t, err
 }
 
-// applyTables writes the services of each family. look: do not trust what was written before.
-func (e *engine) applyTables(look bool) error {
-	for i, t := range e.tables {
-		want, err := e.plan(i == 0)
-		if err != nil {
-			return err
-		}
-		old := t.Applied()
-		if look {
-			t.Forget()
-		}
-		if err := e.ns.Do(func() error { return t.Apply(want) }); err != nil {
-			return err
-		}
-		if old != nil {
-			e.forgetFlows(routing.StaleFlows(old, want), i == 0)
-		}
+// applyTable writes the services. look: do not trust what was written before.
+func (e *engine) applyTable(look bool) error {
+	want, err := e.plan()
+	if err != nil {
+		return err
+	}
+	old := e.table.Applied()
+	if look {
+		e.table.Forget()
+	}
+	if err := e.ns.Do(func() error { return e.table.Apply(want) }); err != nil {
+		return err
+	}
+	if old != nil {
+		e.forgetFlows(routing.StaleFlows(old, want))
 	}
 	return nil
 }
 
-// plan works out one family's table from the listers.
-func (e *engine) plan(v4 bool) (*routing.Table, error) {
+// plan works out the table from the listers.
+func (e *engine) plan() (*routing.Table, error) {
 	services, err := e.cfg.Informers.Core().V1().Services().Lister().List(labels.Everything())
 	if err != nil {
 		return nil, err
@@ -217,8 +209,8 @@ func (e *engine) plan(v4 bool) (*routing.Table, error) {
 			}
 		}
 	}
-	table := routing.Build(routing.Services(services, slices, e.cfg.NodeName, v4), routing.HostPorts(pods, v4),
-		ofFamily(e.cfg.PodCIDRs, v4))
+	table := routing.Build(routing.Services(services, slices, e.cfg.NodeName, true), routing.HostPorts(pods, true),
+		e.cfg.PodCIDRs)
 	// The DNS server answers here even if a Service of that address has no endpoints.
 	for at := range table.Nobody {
 		for _, a := range e.cfg.DNS {
@@ -241,7 +233,9 @@ func podNetworks(node *v1.Node) ([]netip.Prefix, error) {
 		if err != nil {
 			return nil, fmt.Errorf("node %s: pod network: %w", node.Name, err)
 		}
-		pods = append(pods, p.Masked())
+		if p.Addr().Is4() {
+			pods = append(pods, p.Masked())
+		}
 	}
 	return pods, nil
 }

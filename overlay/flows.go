@@ -12,13 +12,9 @@ import (
 
 // forgetFlows makes the kernel forget datagram flows to backends that are gone. Failing to is not worth a retry: such a
 // flow ends by itself when its client is silent for a while.
-func (e *engine) forgetFlows(stale []routing.Stale, v4 bool) {
+func (e *engine) forgetFlows(stale []routing.Stale) {
 	if len(stale) == 0 {
 		return
-	}
-	family := netlink.InetFamily(unix.AF_INET6)
-	if v4 {
-		family = unix.AF_INET
 	}
 	err := e.ns.Do(func() error {
 		h, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
@@ -26,7 +22,7 @@ func (e *engine) forgetFlows(stale []routing.Stale, v4 bool) {
 			return err
 		}
 		defer h.Close()
-		_, err = h.ConntrackDeleteFilters(netlink.ConntrackTable, family, newFlowFilter(stale))
+		_, err = h.ConntrackDeleteFilters(netlink.ConntrackTable, unix.AF_INET, newFlowFilter(stale))
 		return err
 	})
 	if err != nil {

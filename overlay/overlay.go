@@ -18,6 +18,8 @@ const (
 	// gather is how long the engine waits for more changes after one; retry is when it tries again what failed.
 	gather = 20 * time.Millisecond
 	retry  = time.Second
+	// namesRetry is when the DNS server is started again after it failed.
+	namesRetry = 5 * time.Second
 )
 
 // Network is the network of one node.
@@ -88,7 +90,7 @@ func (n *Network) Run(ctx context.Context) error {
 	}
 	parts := []func(context.Context) error{n.engine.run, n.watchKernel}
 	if n.server != nil {
-		parts = append(parts, n.server.Run)
+		parts = append(parts, n.serveNames)
 	}
 	ended := make(chan error, len(parts))
 	for _, part := range parts {
@@ -103,6 +105,19 @@ func (n *Network) Run(ctx context.Context) error {
 		}
 	}
 	return errors.Join(append(errs, ctx.Err())...)
+}
+
+// serveNames serves DNS; somebody else on the port keeps names from being answered, but not pods from being attached.
+func (n *Network) serveNames(ctx context.Context) error {
+	again := time.NewTimer(0)
+	defer again.Stop()
+	for ctx.Err() == nil {
+		if err := n.server.Run(ctx); err != nil && ctx.Err() == nil {
+			n.cfg.Logger.Warn("names are not answered", "err", err)
+		}
+		pause(ctx, again, namesRetry)
+	}
+	return ctx.Err()
 }
 
 func (n *Network) watchKernel(ctx context.Context) error {

@@ -199,6 +199,7 @@ func newWorld(t *testing.T) *world {
 		PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
 		DNS: []netip.Addr{netip.MustParseAddr("10.96.0.10")}, ResolvConf: "/dev/null", Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
+	w.host.run("sh", "-c", "echo 0 > /proc/sys/net/ipv4/ip_forward") // a new namespace takes it over from the first
 	w.start()
 	t.Cleanup(func() { w.stop() })
 	for name, address := range podAddresses {

@@ -40,6 +40,7 @@ type Server struct {
 	forward *forwarder
 	slots   chan struct{}
 	ready   chan struct{}
+	started func() // closes ready, once
 }
 
 // NewServer makes a server; it serves in Run.
@@ -51,6 +52,7 @@ func NewServer(cfg Config) *Server {
 		cfg.Logger = slog.Default()
 	}
 	s := &Server{cfg: cfg, slots: make(chan struct{}, queriesAtOnce), ready: make(chan struct{})}
+	s.started = sync.OnceFunc(func() { close(s.ready) })
 	s.forward = &forwarder{
 		upstreams: cfg.Upstreams, dial: s.dial, now: time.Now,
 		slots: make(chan struct{}, forwardsAtOnce), cache: make(map[dns.Question]cached),
@@ -82,16 +84,13 @@ func (s *Server) Run(ctx context.Context) error {
 		server.NotifyStartedFunc = started.Done
 		running.Go(func() { failed <- server.ActivateAndServe() })
 	}
-	go func() {
-		started.Wait()
-		close(s.ready)
-	}()
+	started.Wait()
+	s.started()
 	select {
 	case <-ctx.Done():
 		err = ctx.Err()
 	case err = <-failed:
 	}
-	started.Wait()
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), tcpTimeout)
 	defer cancel()
 	for _, server := range servers {

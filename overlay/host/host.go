@@ -25,7 +25,6 @@ type Config struct {
 	Services []netip.Prefix
 	// StateDir is where former values of kernel settings are kept.
 	StateDir string
-	V6       bool
 	Logger   *slog.Logger
 }
 
@@ -263,7 +262,7 @@ func Remove(cfg Config) error {
 				continue
 			}
 			if err == nil {
-				err = netlink.LinkDel(link)
+				err = errors.Join(removePorts(link), netlink.LinkDel(link))
 			}
 			if err != nil {
 				errs = append(errs, fmt.Errorf("remove link %s: %w", name, err))
@@ -271,6 +270,21 @@ func Remove(cfg Config) error {
 		}
 		return errors.Join(append(errs, cfg.restoreSettings())...)
 	})
+}
+
+// removePorts deletes the pairs of links by which pods hang on a bridge.
+func removePorts(bridge netlink.Link) error {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, l := range links {
+		if l.Attrs().MasterIndex == bridge.Attrs().Index && l.Type() == "veth" {
+			errs = append(errs, netlink.LinkDel(l))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // hardwareAddress derives the bridge's address from its IP address, so that it never changes with its ports.

@@ -24,7 +24,7 @@ type setting struct {
 // settings are what routing between pods needs. Those of the bridge go with it.
 func (c *Config) settings() []setting {
 	conf := "ipv4/conf/" + c.Bridge + "/"
-	list := []setting{
+	return []setting{
 		{path: "ipv4/ip_forward", value: "1", kept: true},
 		{path: conf + "forwarding", value: "1"},
 		{path: conf + "route_localnet", value: "1"}, // node ports on loopback
@@ -36,10 +36,6 @@ func (c *Config) settings() []setting {
 		{path: "bridge/bridge-nf-call-iptables", value: "0", kept: true, optional: true},
 		{path: "bridge/bridge-nf-call-ip6tables", value: "0", kept: true, optional: true},
 	}
-	if c.V6 {
-		list = append(list, setting{path: "ipv6/conf/all/forwarding", value: "1", kept: true})
-	}
-	return list
 }
 
 // applySettings writes those that differ. record holds former values.

@@ -37,7 +37,6 @@ type Service struct {
 	Protocol     Protocol
 	Port         uint16
 	NodePort     uint16 // 0: none
-	HealthPort   uint16
 	ClusterIPs   []netip.Addr
 	ExternalIPs  []netip.Addr
 	LoadBalancer []netip.Addr

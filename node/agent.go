@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -87,7 +88,13 @@ type Agent struct {
 
 	watchDir  func(dir string) (<-chan fsnotify.Event, func()) // replaced in tests
 	nudgeNode chan struct{}                                    // the Node's status may have changed
-	mirrors   chan struct{}                                    // a mirror pod has gone
+	// imagesStale says that the images were not listed since they changed.
+	imagesStale atomic.Bool
+	mirrors     chan struct{} // a mirror pod has gone
+
+	// Of the goroutine that keeps the Node.
+	imagesKnown []*runtimeapi.Image
+	listed      time.Time
 
 	connected chan struct{} // closed once the runtime answers
 
@@ -190,7 +197,7 @@ func (a *Agent) runPods(ctx context.Context, g *errgroup.Group) error {
 		}
 	}
 	close(a.connected)
-	a.nudge()
+	a.imagesChanged()
 	// The environment of containers names Services.
 	if !synced(ctx, a.cfg.Informers.Core().V1().Services().Informer().HasSynced) {
 		return nil
@@ -328,7 +335,11 @@ func (a *Agent) nudge() {
 	}
 }
 
-func (a *Agent) imagesChanged() { a.nudge() }
+// imagesChanged has the Node's list of images made anew.
+func (a *Agent) imagesChanged() {
+	a.imagesStale.Store(true)
+	a.nudge()
+}
 
 // Node is the Node object as the agent knows it; read-only.
 func (a *Agent) Node() *v1.Node {

@@ -55,7 +55,7 @@ func (a *Agent) connect(ctx context.Context) error {
 				return nil
 			}
 		}
-		if !said {
+		if !said && ctx.Err() == nil {
 			a.log.Info("waiting for the container runtime", "endpoint", a.cfg.RuntimeEndpoint, "err", err)
 			said = true
 		}

@@ -221,15 +221,29 @@ func (a *Agent) health(ctx context.Context) health {
 		}
 	}
 	h.NotReady = strings.Join(faults, ", ")
-	if im, err := a.images.ListImages(ctx, nil); err == nil {
-		h.Images = im
-	}
+	h.Images = a.imageList(ctx)
 	_, available := memInfo()
 	h.Memory = available > 0 && available < memoryKeptBack
 	if total, free, err := diskSpace(a.cfg.RootDir); err == nil {
 		h.Disk = free < total*diskKeptBack/100
 	}
 	return h
+}
+
+// imageList is what images there are; asked for again when they changed, and
+// before each of the rare writes, since others may pull, too.
+func (a *Agent) imageList(ctx context.Context) []*runtimeapi.Image {
+	if !a.imagesStale.Load() && time.Since(a.listed) < statusInterval {
+		return a.imagesKnown
+	}
+	a.imagesStale.Store(false)
+	im, err := a.images.ListImages(ctx, nil)
+	if err != nil {
+		a.imagesStale.Store(true)
+		return a.imagesKnown
+	}
+	a.imagesKnown, a.listed = im, time.Now()
+	return im
 }
 
 func conditionFaults(s *runtimeapi.RuntimeStatus) []string {

@@ -18,7 +18,7 @@ import (
 
 // statusDelay is how long a change that nobody waits for is held back, so that
 // the steps of a start become one write.
-const statusDelay = 200 * time.Millisecond
+const statusDelay = 500 * time.Millisecond
 
 const (
 	firstRetry = 100 * time.Millisecond
@@ -48,7 +48,13 @@ func (w *worker) report(ctx context.Context, d decision) time.Time {
 		return time.Time{}
 	}
 	due := w.dirty.Add(statusDelay)
-	if urgent(&shown.Status, &s) || d.Stopping {
+	switch {
+	case d.Stopped && w.pod.DeletionTimestamp != nil:
+		// The last status is written once everything is torn down; then the pod can go.
+		if w.o.TornDown {
+			due = w.o.Now
+		}
+	case d.Stopped, urgent(&shown.Status, &s):
 		due = w.o.Now
 	}
 	if w.writeErr != nil && w.writeErr.NotBefore.After(due) {

@@ -259,6 +259,7 @@ func TestRestartTouchesNothingThatIsRight(t *testing.T) {
 	w.service("web", "10.96.0.20", []string{"b", "c"}, nodePort(30080))
 	w.service("empty", "10.96.0.21", nil)
 	w.answers(w.pods["a"], "tcp", "10.96.0.20:80", "b", "c")
+	w.eventually("the empty service refused", func() bool { return strings.Contains(w.rules(), "10.96.0.21 . udp . 80") })
 	conflist := filepath.Join(w.cfg.CNIConfDir, ConflistName)
 	written, err := os.Stat(conflist)
 	if err != nil {

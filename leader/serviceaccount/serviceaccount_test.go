@@ -1,0 +1,89 @@
+package serviceaccount
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/balsahq/balsa/leader/work"
+)
+
+// start runs a controller against a fake API until the test ends.
+func start(t *testing.T, build func(work.Env) (work.Runner, error), objects ...runtime.Object) *fake.Clientset {
+	t.Helper()
+	client := fake.NewClientset(objects...)
+	factory := informers.NewSharedInformerFactory(client, 0)
+	runner, err := build(work.Env{Name: t.Name(), Client: client, Reader: client, Informers: factory, Events: record.NewFakeRecorder(100), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	factory.StartWithContext(ctx)
+	go func() { done <- runner.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		factory.Shutdown()
+	})
+	return client
+}
+
+func eventually(t *testing.T, what string, ok func(context.Context) (bool, error)) {
+	t.Helper()
+	if err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 10*time.Second, true, ok); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+func TestEveryNamespaceGetsItsAccountAndKeepsIt(t *testing.T) {
+	client := start(t, func(e work.Env) (work.Runner, error) { return New(e, 1) },
+		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
+		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ending"}, Status: v1.NamespaceStatus{Phase: v1.NamespaceTerminating}})
+	there := func(ctx context.Context) (bool, error) {
+		_, err := client.CoreV1().ServiceAccounts("a").Get(ctx, "default", metav1.GetOptions{})
+		return err == nil, nil
+	}
+	eventually(t, "created", there)
+	if err := client.CoreV1().ServiceAccounts("a").Delete(t.Context(), "default", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "created again", there)
+	if _, err := client.CoreV1().ServiceAccounts("ending").Get(t.Context(), "default", metav1.GetOptions{}); err == nil {
+		t.Fatal("an ending namespace got an account")
+	}
+}
+
+func secret(name, account, uid string) *v1.Secret {
+	s := &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, Annotations: map[string]string{v1.ServiceAccountNameKey: account}}, Type: v1.SecretTypeServiceAccountToken}
+	if uid != "" {
+		s.Annotations[v1.ServiceAccountUIDKey] = uid
+	}
+	return s
+}
+
+func TestTokenSecretsAreFilledOrGo(t *testing.T) {
+	sign := func(sa *v1.ServiceAccount, s *v1.Secret) (string, error) { return "token of " + sa.Name + " in " + s.Name, nil }
+	client := start(t, func(e work.Env) (work.Runner, error) { return NewTokens(e, 1, sign, []byte("ca")) },
+		&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "robot", UID: "u"}},
+		secret("good", "robot", ""), secret("of-another", "robot", "before"), secret("of-nobody", "ghost", ""))
+	eventually(t, "filled", func(ctx context.Context) (bool, error) {
+		s, err := client.CoreV1().Secrets("a").Get(ctx, "good", metav1.GetOptions{})
+		return err == nil && string(s.Data["token"]) == "token of robot in good" && string(s.Data["ca.crt"]) == "ca" && string(s.Data["namespace"]) == "a" && s.Annotations[v1.ServiceAccountUIDKey] == "u", nil
+	})
+	eventually(t, "the others gone", func(ctx context.Context) (bool, error) {
+		l, err := client.CoreV1().Secrets("a").List(ctx, metav1.ListOptions{})
+		return err == nil && len(l.Items) == 1, nil
+	})
+}

@@ -78,7 +78,7 @@ func demoDeployment() *appsv1.Deployment {
 					Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}},
 					ReadinessProbe: &corev1.Probe{
 						ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromString("http")}},
-						PeriodSeconds: 10,
+						PeriodSeconds: 1,
 					},
 				}}},
 			},

@@ -80,6 +80,7 @@ type agentParts struct {
 	ca       *x509.CertPool
 	serving  func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	runtime  *nodeRuntime
+	apiReady <-chan struct{} // of the API in this process; nil when it is another's
 }
 
 func (s *server) startNode(rt *nodeRuntime) error {
@@ -95,7 +96,7 @@ func (s *server) startNode(rt *nodeRuntime) error {
 	}
 	return agentParts{
 		cfg: s.cfg, log: s.log, parts: s.parts, progress: s.progress, client: client, nodeIP: s.nodeIP,
-		ca: s.pki.Pool(), serving: serving.GetCertificate, runtime: rt,
+		ca: s.pki.Pool(), serving: serving.GetCertificate, runtime: rt, apiReady: s.api.Ready(),
 	}.start()
 }
 
@@ -128,29 +129,41 @@ func (a agentParts) start() error {
 	if err != nil {
 		return err
 	}
-	a.parts.start("network", network.Run)
+	a.parts.start("network", func(ctx context.Context) error {
+		if !await(ctx, a.apiReady) {
+			return nil
+		}
+		return network.Run(ctx)
+	})
 	a.parts.start("node", func(ctx context.Context) error {
-		if a.runtime.ready != nil {
-			select {
-			case <-a.runtime.ready:
-				a.progress.reached(milestoneRuntime)
-			case <-ctx.Done():
-				return nil
-			}
+		if !await(ctx, a.apiReady) || !await(ctx, a.runtime.ready) {
+			return nil
 		}
 		return agent.Run(ctx)
 	})
 	a.parts.start("node API", func(ctx context.Context) error {
-		select {
-		case <-agent.Connected():
-			a.progress.reached(milestoneRuntime)
-		case <-ctx.Done():
+		if !await(ctx, agent.Connected()) {
 			return nil
 		}
+		a.progress.reached(milestoneRuntime)
 		return api.Run(ctx)
 	})
 	a.parts.start("node milestone", a.awaitNode)
 	return nil
+}
+
+// await waits for a channel, unless it is nil, and reports whether it was
+// closed before ctx ended.
+func await(ctx context.Context, done <-chan struct{}) bool {
+	if done == nil {
+		return ctx.Err() == nil
+	}
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 func (a agentParts) kubeletAPI(agent *node.Agent) (*kubeletapi.Server, error) {
@@ -174,6 +187,9 @@ func (a agentParts) kubeletAPI(agent *node.Agent) (*kubeletapi.Server, error) {
 // awaitNode reports when this machine's Node says that it is ready.
 func (a agentParts) awaitNode(ctx context.Context) error {
 	selector := fields.OneTermEqualSelector("metadata.name", a.cfg.NodeName).String()
+	if !await(ctx, a.apiReady) {
+		return nil
+	}
 	for ctx.Err() == nil {
 		w, err := a.client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{FieldSelector: selector})
 		if err != nil {

@@ -177,10 +177,8 @@ func (s *server) startAPI() error {
 	}
 	s.parts.start("API", s.api.Run)
 	s.parts.start("milestones", func(ctx context.Context) error {
-		select {
-		case <-s.api.Ready():
+		if await(ctx, s.api.Ready()) {
 			s.progress.reached(milestoneAPI)
-		case <-ctx.Done():
 		}
 		<-ctx.Done()
 		return nil
@@ -226,9 +224,7 @@ func (s *server) startLeader() error {
 		return err
 	}
 	s.parts.start("leader", func(ctx context.Context) error {
-		select {
-		case <-s.api.Ready():
-		case <-ctx.Done():
+		if !await(ctx, s.api.Ready()) {
 			return nil
 		}
 		return leader.Run(ctx, cfg)

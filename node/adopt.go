@@ -75,6 +75,9 @@ func (w *worker) adopt(o *observed) {
 			}
 		}
 	}
+	for name := range o.Containers {
+		o.Backoff[name] = backoffOf(o.latest(name))
+	}
 	// Probes of what runs begin with the worker.
 	w.mailbox.post(func() {
 		for _, name := range o.names() {

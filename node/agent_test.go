@@ -302,6 +302,25 @@ func TestContainersOutliveTheAgent(t *testing.T) {
 	})
 }
 
+func TestBackoffOutlivesTheAgent(t *testing.T) {
+	onBench(t, func(b *bench) {
+		b.rt.Script("c0", nodetest.Run{Lasts: time.Second, Exit: 1})
+		b.run(testPod(v1.RestartPolicyAlways, 0, 1))
+		b.wait(20 * time.Second) // the third run has ended; the wait is 20 s
+		b.stop()
+		b.start()
+		before := b.count("start c0")
+		b.wait(2 * time.Second)
+		if n := b.count("start c0"); n != before {
+			t.Errorf("%d starts before, %d at once after the agent's restart", before, n)
+		}
+		b.wait(30 * time.Second)
+		if n := b.count("start c0"); n != before+1 {
+			t.Errorf("%d starts before, %d after the wait", before, n)
+		}
+	})
+}
+
 func TestPodThatDoesNotFitIsRejected(t *testing.T) {
 	onBench(t, func(b *bench) {
 		p := testPod(v1.RestartPolicyAlways, 0, 1)

@@ -265,6 +265,15 @@ func (b backoff) next(now, finished time.Time) backoff {
 	}
 }
 
+// backoffOf is the back-off of a container of which only the newest run is
+// known, as if each of its restarts had been a crash.
+func backoffOf(in *instance) backoff {
+	if in.Attempt == 0 {
+		return backoff{}
+	}
+	return backoff{Delay: min(crashDelay<<min(in.Attempt-1, 5), maxCrashDelay), Last: in.Started}
+}
+
 // again is the retry that follows r after one more failure, doubling from
 // first to most.
 func (r *retry) again(now time.Time, f failure, first, most time.Duration) *retry {

@@ -262,7 +262,7 @@ func Remove(cfg Config) error {
 				continue
 			}
 			if err == nil {
-				err = errors.Join(removePorts(link), netlink.LinkDel(link))
+				err = errors.Join(removePorts(link), removeLink(link))
 			}
 			if err != nil {
 				errs = append(errs, fmt.Errorf("remove link %s: %w", name, err))
@@ -281,10 +281,18 @@ func removePorts(bridge netlink.Link) error {
 	var errs []error
 	for _, l := range links {
 		if l.Attrs().MasterIndex == bridge.Attrs().Index && l.Type() == "veth" {
-			errs = append(errs, netlink.LinkDel(l))
+			errs = append(errs, removeLink(l))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// removeLink deletes a link; one that went meanwhile, as a pod's does with its namespace, is no error.
+func removeLink(link netlink.Link) error {
+	if err := netlink.LinkDel(link); !errors.Is(err, unix.ENODEV) {
+		return err
+	}
+	return nil
 }
 
 // hardwareAddress derives the bridge's address from its IP address, so that it never changes with its ports.

@@ -8,15 +8,12 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/util/retry"
 
 	"github.com/balsahq/balsa/leader/owned"
 )
-
-type resourceKey = schema.GroupVersionResource
 
 func (c *controller) client(n *node) metadata.ResourceInterface {
 	return c.metadata.Resource(n.resource).Namespace(n.namespace)

@@ -6,11 +6,20 @@ import (
 	"fmt"
 	"time"
 
+	apps "k8s.io/api/apps/v1"
+	batch "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	policy "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/balsahq/balsa/leader/work"
 )
@@ -44,14 +53,48 @@ func New(env work.Env, workers int) (work.Runner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("garbage collector: %w", err)
 	}
-	return build(env, workers, m, env.Client.Discovery()), nil
+	shared := map[schema.GroupVersionResource]cache.SharedIndexInformer{}
+	for _, gvr := range watchedAnyway {
+		informer, err := env.Informers.ForResource(gvr)
+		if err != nil {
+			return nil, fmt.Errorf("garbage collector: %w", err)
+		}
+		shared[gvr] = informer.Informer()
+	}
+	return build(env, workers, m, env.Client.Discovery(), shared), nil
 }
 
-func build(env work.Env, workers int, m metadata.Interface, d discovery.DiscoveryInterface) work.Runner {
+// watchedAnyway are the kinds other controllers of the term always watch; a second watch would cost the server another
+// encoding of each of their events.
+var watchedAnyway = []schema.GroupVersionResource{
+	v1.SchemeGroupVersion.WithResource("endpoints"),
+	v1.SchemeGroupVersion.WithResource("namespaces"),
+	v1.SchemeGroupVersion.WithResource("nodes"),
+	v1.SchemeGroupVersion.WithResource("persistentvolumeclaims"),
+	v1.SchemeGroupVersion.WithResource("persistentvolumes"),
+	v1.SchemeGroupVersion.WithResource("pods"),
+	v1.SchemeGroupVersion.WithResource("replicationcontrollers"),
+	v1.SchemeGroupVersion.WithResource("resourcequotas"),
+	v1.SchemeGroupVersion.WithResource("serviceaccounts"),
+	v1.SchemeGroupVersion.WithResource("services"),
+	apps.SchemeGroupVersion.WithResource("controllerrevisions"),
+	apps.SchemeGroupVersion.WithResource("daemonsets"),
+	apps.SchemeGroupVersion.WithResource("deployments"),
+	apps.SchemeGroupVersion.WithResource("replicasets"),
+	apps.SchemeGroupVersion.WithResource("statefulsets"),
+	batch.SchemeGroupVersion.WithResource("cronjobs"),
+	batch.SchemeGroupVersion.WithResource("jobs"),
+	discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
+	policy.SchemeGroupVersion.WithResource("poddisruptionbudgets"),
+	rbacv1.SchemeGroupVersion.WithResource("clusterroles"),
+	storagev1.SchemeGroupVersion.WithResource("storageclasses"),
+}
+
+func build(env work.Env, workers int, m metadata.Interface, d discovery.DiscoveryInterface, shared map[schema.GroupVersionResource]cache.SharedIndexInformer) work.Runner {
 	c := &controller{env: env, metadata: m, discovery: d, graph: newGraph(), kinds: &kinds{}, changed: make(chan struct{}, 1)}
 	c.loop = work.NewLoop(env, workers, c.reconcile)
 	c.sources = &sources{
-		metadata: m, graph: c.graph, running: map[resourceKey]*source{}, notify: c.kindsChanged,
+		metadata: m, shared: shared, graph: c.graph, running: map[schema.GroupVersionResource]*source{}, notify: c.kindsChanged,
 		look: func(uids ...types.UID) {
 			for _, uid := range uids {
 				c.loop.Add(uid)

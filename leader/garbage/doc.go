@@ -14,6 +14,7 @@
 // controller watches have no informer cache. That an owner exists is believed from the graph, because its deletion will be
 // seen; that it is gone is always asked of the API, or was seen as a deletion of that very UID.
 //
-// Goroutines: the workers of one work loop, one reflector a kind, and one goroutine that starts and stops them. The graph
+// Goroutines: the workers of one work loop, one a kind (a reflector, unless another controller watches the kind anyway and
+// its informer is shared), and one that starts and stops those. The graph
 // has one lock, held for the time of a lookup or an update and never during a request.
 package garbage

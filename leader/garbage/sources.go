@@ -89,6 +89,7 @@ func (s *source) Resync() error { return nil }
 // sources are the watches that run now.
 type sources struct {
 	metadata metadata.Interface
+	shared   map[schema.GroupVersionResource]cache.SharedIndexInformer // kinds that other controllers watch anyway
 	graph    *graph
 	look     func(...types.UID)
 	notify   func()
@@ -129,6 +130,10 @@ func (s *sources) start(ctx context.Context, r resource) {
 	if definers[r.gvr.GroupResource()] {
 		src.notify = s.notify
 	}
+	s.running[r.gvr] = src
+	if informer := s.shared[r.gvr]; informer != nil && s.follow(ctx, src, informer) {
+		return
+	}
 	client := s.metadata.Resource(r.gvr)
 	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -141,8 +146,27 @@ func (s *sources) start(ctx context.Context, r resource) {
 	reflector := cache.NewReflectorWithOptions(lw, &metav1.PartialObjectMetadata{}, src, cache.ReflectorOptions{
 		Name: "garbage " + r.gvr.String(), TypeDescription: r.gvr.String(),
 	})
-	s.running[r.gvr] = src
 	s.wg.Go(func() { reflector.RunWithContext(ctx) })
+}
+
+// follow feeds a source from an informer that runs already. It reports false when the informer takes no more handlers.
+func (s *sources) follow(ctx context.Context, src *source, informer cache.SharedIndexInformer) bool {
+	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    src.take,
+		UpdateFunc: func(_, now any) { src.take(now) },
+		DeleteFunc: func(o any) { _ = src.Delete(o) },
+	})
+	if err != nil {
+		return false
+	}
+	s.wg.Go(func() {
+		if cache.WaitFor(ctx, "", registration.HasSyncedChecker()) {
+			src.once.Do(func() { close(src.filled) })
+		}
+		<-ctx.Done()
+		_ = informer.RemoveEventHandler(registration)
+	})
+	return true
 }
 
 // settled reports whether every kind has been listed, or has had its time to.

@@ -88,7 +88,9 @@ func (h *Host) makeNetns() error {
 	if err != nil {
 		return err
 	}
-	eth := &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}}
+	// The other end of the cable lies in the same namespace and is only there to
+	// give eth0 a carrier.
+	eth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "uplink"}
 	addr := &netlink.Addr{IPNet: &net.IPNet{IP: h.Addr.AsSlice(), Mask: net.CIDRMask(24, 32)}}
 	gateway := h.Addr.As4()
 	gateway[3] = 254
@@ -97,6 +99,13 @@ func (h *Host) makeNetns() error {
 		func() error { return netlink.LinkAdd(eth) },
 		func() error { return netlink.AddrAdd(eth, addr) },
 		func() error { return netlink.LinkSetUp(eth) },
+		func() error {
+			uplink, err := netlink.LinkByName("uplink")
+			if err != nil {
+				return err
+			}
+			return netlink.LinkSetUp(uplink)
+		},
 		func() error { return netlink.RouteAdd(&netlink.Route{LinkIndex: eth.Index, Gw: gateway[:]}) },
 	} {
 		if err := step(); err != nil {
@@ -113,7 +122,6 @@ func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.C
 	if h.kubectl != "" {
 		cmd.Env = append(cmd.Env, "KUBECONFIG="+h.Kubeconfig())
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
 
@@ -126,7 +134,6 @@ func (h *Host) Balsa(ctx context.Context, args ...string) (string, error) {
 // --demo=false, may be added. The server outlives the test's context.
 func (h *Host) Up(ctx context.Context, flags ...string) (string, error) {
 	cmd := h.Command(ctx, h.balsa, append(append([]string{"up"}, h.flags...), flags...)...)
-	cmd.SysProcAttr = nil // the server it leaves must not end with this thread
 	return output(cmd)
 }
 

@@ -197,6 +197,12 @@ var controllers = []row{
 		build:   plain(endpoints.NewSlices),
 	},
 	{
+		name: "endpointslicemirroring-controller", workers: 2,
+		watches: []string{"services", "endpoints", "endpointslices"},
+		writes:  []part{{"endpointslices", "of Endpoints people wrote"}},
+		build:   plain(endpoints.NewMirror),
+	},
+	{
 		name: "namespace-controller", workers: 8,
 		watches: []string{"namespaces", "pods"},
 		writes:  []part{{"namespaces/status", ""}, {"namespaces/finalize", ""}, {"everything", "in ending namespaces"}},

@@ -97,3 +97,33 @@ func TestOnlyChangesOfAnAddressMatter(t *testing.T) {
 		t.Fatal("readiness does not matter")
 	}
 }
+
+func TestHandWrittenEndpointsAreMirroredByFamily(t *testing.T) {
+	e := &v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "ext", UID: "e", Labels: map[string]string{"a": "b"}}, Subsets: []v1.EndpointSubset{{
+		Addresses:         []v1.EndpointAddress{{IP: "10.1.2.3"}, {IP: "fd00::1"}},
+		NotReadyAddresses: []v1.EndpointAddress{{IP: "10.1.2.4"}},
+		Ports:             []v1.EndpointPort{{Port: 80, Protocol: v1.ProtocolTCP}},
+	}}}
+	got, err := copies(e)
+	if err != nil || len(got) != 2 {
+		t.Fatalf("%v %v", got, err)
+	}
+	total := 0
+	for _, s := range got {
+		total += len(s.Endpoints)
+		if s.Labels["a"] != "b" || s.Labels["kubernetes.io/service-name"] != "ext" || *s.Ports[0].Port != 80 || s.OwnerReferences[0].UID != "e" {
+			t.Errorf("%+v", s)
+		}
+	}
+	if total != 3 {
+		t.Fatal(total)
+	}
+	bare := service(func(s *v1.Service) { s.Spec.Selector = nil })
+	if !mirrored(bare, e) || mirrored(service(), e) || mirrored(nil, e) {
+		t.Fatal("wrong Services")
+	}
+	e.Labels["endpointslice.kubernetes.io/skip-mirror"] = "true"
+	if mirrored(bare, e) {
+		t.Fatal("the wish not to be mirrored is ignored")
+	}
+}

@@ -8,11 +8,11 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,8 +28,6 @@ import (
 	"github.com/balsahq/balsa/overlay/host"
 )
 
-var serial atomic.Int64
-
 // space is a network namespace made by a test.
 type space struct {
 	host.Namespace
@@ -37,31 +35,31 @@ type space struct {
 	path string
 }
 
+// newSpace makes a namespace that lives as long as the test holds it open; nothing of it is in the file system.
 func newSpace(t *testing.T) space {
 	t.Helper()
-	name := fmt.Sprintf("balsa-test-%d-%d", time.Now().UnixNano(), serial.Add(1))
-	made := make(chan error)
+	type result struct {
+		h   netns.NsHandle
+		err error
+	}
+	made := make(chan result)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread, left in the namespace, ends with the goroutine
-		h, err := netns.NewNamed(name)
-		if err == nil {
-			err = h.Close()
-		}
-		made <- err
+		h, err := netns.New()
+		made <- result{h, err}
 	}()
-	if err := <-made; err != nil {
-		t.Fatalf("network namespace (tests of this package run as root): %v", err)
+	r := <-made
+	if r.err != nil {
+		t.Fatalf("network namespace (tests of this package run as root): %v", r.err)
 	}
-	s := space{t: t, path: "/run/netns/" + name}
+	s := space{t: t, path: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(r.h))}
 	var err error
 	if s.Namespace, err = host.OpenNamespace(s.path); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		s.Namespace.Close()
-		if err := netns.DeleteNamed(name); err != nil {
-			t.Error(err)
-		}
+		r.h.Close()
 	})
 	s.run("ip", "link", "set", "lo", "up")
 	return s

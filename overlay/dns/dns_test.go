@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -151,9 +152,9 @@ func ask(name string) *dns.Msg {
 }
 
 func TestOtherNamesAreForwardedAndCached(t *testing.T) {
-	asked := 0
+	var asked atomic.Int32
 	upstream := resolver(t, func(w dns.ResponseWriter, r *dns.Msg) {
-		asked++
+		asked.Add(1)
 		m := new(dns.Msg)
 		m.SetReply(r)
 		if _, tcp := w.RemoteAddr().(*net.TCPAddr); !tcp && r.Question[0].Name == "big.example." {
@@ -171,16 +172,16 @@ func TestOtherNamesAreForwardedAndCached(t *testing.T) {
 			t.Fatalf("answer %v", m)
 		}
 	}
-	if asked != 1 {
-		t.Errorf("the resolver was asked %d times", asked)
+	if asked.Load() != 1 {
+		t.Errorf("the resolver was asked %d times", asked.Load())
 	}
 	now = now.Add(10 * time.Second)
 	if m := s.Reply(t.Context(), ask("WWW.example.")); m.Answer[0].Header().Ttl != 290 {
 		t.Errorf("lifetime %d after ten seconds of 300", m.Answer[0].Header().Ttl)
 	}
 	now = now.Add(time.Minute)
-	if s.Reply(t.Context(), ask("www.example.")); asked != 2 {
-		t.Errorf("the resolver was asked %d times after the answer expired", asked)
+	if s.Reply(t.Context(), ask("www.example.")); asked.Load() != 2 {
+		t.Errorf("the resolver was asked %d times after the answer expired", asked.Load())
 	}
 	if m := s.Reply(t.Context(), ask("big.example.")); len(m.Answer) != 1 {
 		t.Errorf("a truncated answer was not asked for again by TCP: %v", m)

@@ -98,9 +98,7 @@ func (w *world) checkStart(a action) {
 }
 
 func (w *world) finish(k opKey, fail bool) {
-	grace := w.o.Busy[k]
 	delete(w.o.Busy, k)
-	_ = grace
 	bad := (*retry)(nil).again(w.o.Now, failure{"Err", "err"}, time.Second, time.Minute)
 	switch k.Verb {
 	case doVolumes:
@@ -246,7 +244,6 @@ func TestNextUnderAnyCourse(t *testing.T) {
 	})
 }
 
-// TestStatusNeverLeavesTerminalPhase and is complete whatever is known.
 func TestCrashBackoffDoublesAndResets(t *testing.T) {
 	b := backoff{}
 	now := epoch

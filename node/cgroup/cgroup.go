@@ -175,7 +175,7 @@ func (m *Manager) delegate(path string) error {
 		}
 		for _, c := range strings.Fields(string(available)) {
 			// One at a time: a controller in use elsewhere must not keep back the others.
-			_ = os.WriteFile(filepath.Join(at, "cgroup.subtree_control"), []byte("+"+c), 0)
+			_ = os.WriteFile(filepath.Join(at, "cgroup.subtree_control"), []byte("+"+c), 0o644)
 		}
 		at = filepath.Join(at, part)
 		if err := os.Mkdir(at, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -205,7 +205,7 @@ func (w *writer) write(dir, file, value string) {
 	if w.err != nil {
 		return
 	}
-	if err := os.WriteFile(filepath.Join(dir, file), []byte(value), 0); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, file), []byte(value), 0o644); err != nil {
 		w.err = fmt.Errorf("cgroup: write %s: %w", value, err)
 	}
 }

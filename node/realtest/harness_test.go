@@ -22,8 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
-	criapi "k8s.io/cri-api/pkg/apis"
-	criclient "k8s.io/cri-client/pkg"
 
 	"github.com/balsahq/balsa/node"
 	noderuntime "github.com/balsahq/balsa/node/runtime"
@@ -71,7 +69,6 @@ type machine struct {
 	client *fake.Clientset
 	agent  *node.Agent
 	stop   func()
-	timed  bool
 }
 
 // cgroupParent is one for each machine, so that tests do not meet.
@@ -142,16 +139,6 @@ func (m *machine) startRuntime() {
 
 func (m *machine) startAgent() {
 	m.t.Helper()
-	if m.timed {
-		m.cfg.Connect = func(ctx context.Context) (criapi.RuntimeService, criapi.ImageManagerService, error) {
-			rt, err := criclient.NewRemoteRuntimeServiceBuilder().WithEndpoint(m.rt.Endpoint()).WithConnectionTimeout(time.Minute).WithTracerProvider(nil).Build(ctx)
-			if err != nil {
-				return nil, nil, err
-			}
-			im, err := criclient.NewRemoteImageServiceBuilder().WithEndpoint(m.rt.Endpoint()).WithConnectionTimeout(time.Minute).WithTracerProvider(nil).Build(ctx)
-			return timed{rt, m.t}, im, err
-		}
-	}
 	m.cfg.Informers = informers.NewSharedInformerFactory(m.client, 0)
 	a, err := node.New(m.cfg)
 	if err != nil {

@@ -94,6 +94,10 @@ func processesNaming(h *host.Host) string {
 		if err != nil {
 			continue
 		}
+		stat, err := os.ReadFile(filepath.Join(dir, "stat"))
+		if err != nil || strings.Contains(string(stat), ") Z ") {
+			continue // ended; its parent, perhaps init, has not looked yet
+		}
 		group, _ := os.ReadFile(filepath.Join(dir, "cgroup"))
 		if strings.Contains(string(cmdline), h.DataDir) || strings.Contains(string(cmdline), h.RunDir) || strings.Contains(string(group), h.Name) {
 			fmt.Fprintf(&out, "%s %s\n", filepath.Base(dir), strings.ReplaceAll(string(cmdline), "\x00", " "))

@@ -32,6 +32,9 @@ type Config struct {
 	NodePorts rest.PortRange
 	// ClusterDomain defaults to cluster.local.
 	ClusterDomain string
+	// ClusterDNS is the address at which every node answers for the cluster's names; the Service kube-system/kube-dns
+	// holds it, so that nobody else gets it. The zero value makes no such Service.
+	ClusterDNS netip.Addr
 	// TokenFile is an optional CSV of static bearer tokens.
 	TokenFile string
 	// Dial reaches kubelets and pods; nil dials directly.
@@ -67,6 +70,8 @@ func (c Config) Validate() error {
 		fault(c.ServiceCIDR != c.ServiceCIDR.Masked(), "ServiceCIDR %s has host bits set; did you mean %s?", c.ServiceCIDR, c.ServiceCIDR.Masked())
 		fault(c.ServiceCIDR.Addr().BitLen()-c.ServiceCIDR.Bits() < 3, "ServiceCIDR %s holds fewer than 8 addresses", c.ServiceCIDR)
 	}
+	fault(c.ClusterDNS.IsValid() && c.ServiceCIDR.IsValid() && !c.ServiceCIDR.Contains(c.ClusterDNS),
+		"ClusterDNS %s is outside ServiceCIDR %s", c.ClusterDNS, c.ServiceCIDR)
 	fault(c.MaxReads < 0 || c.MaxWrites < 0, "MaxReads and MaxWrites must not be negative")
 	fault(c.RequestTimeout < 0, "RequestTimeout must not be negative")
 	return errors.Join(errs...)

@@ -56,6 +56,25 @@ func (s *Server) service() *corev1.Service {
 	}
 }
 
+// dnsService has no selector: the nodes answer at its address themselves.
+func (s *Server) dnsService() *corev1.Service {
+	single := corev1.IPFamilyPolicySingleStack
+	port := func(name string, protocol corev1.Protocol) corev1.ServicePort {
+		return corev1.ServicePort{Name: name, Protocol: protocol, Port: 53, TargetPort: intstr.FromInt32(53)}
+	}
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "kube-dns", Namespace: metav1.NamespaceSystem,
+			Labels: map[string]string{"k8s-app": "kube-dns", "kubernetes.io/name": "Balsa"},
+		},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeClusterIP, ClusterIP: s.cfg.ClusterDNS.String(), IPFamilyPolicy: &single,
+			SessionAffinity: corev1.ServiceAffinityNone,
+			Ports:           []corev1.ServicePort{port("dns", corev1.ProtocolUDP), port("dns-tcp", corev1.ProtocolTCP)},
+		},
+	}
+}
+
 // endpoints is the Endpoints object, which older clients read.
 //
 //nolint:staticcheck // superseded by slices, and still there in every cluster

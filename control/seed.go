@@ -38,6 +38,9 @@ func (s *Server) seeds() []seed {
 	}
 	add("networking.k8s.io", "servicecidrs", s.serviceCIDR())
 	add("", "services", s.service())
+	if s.cfg.ClusterDNS.IsValid() {
+		add("", "services", s.dnsService())
+	}
 	add("", "endpoints", s.endpoints())
 	add("discovery.k8s.io", "endpointslices", s.slice())
 	for _, pc := range scheduling.SystemPriorityClasses() {

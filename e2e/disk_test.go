@@ -77,10 +77,10 @@ func TestDataOfAnotherVersionIsRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		newer := strings.Replace(string(raw), `"version":1`, `"version":99`, 1)
-		newer = strings.Replace(newer, `"version": 1`, `"version": 99`, 1)
+		newer := strings.Replace(string(raw), `"format":1`, `"format":99`, 1)
+		newer = strings.Replace(newer, `"format": 1`, `"format": 99`, 1)
 		if newer == string(raw) {
-			t.Fatalf("no version in %s", raw)
+			t.Fatalf("no format in %s", raw)
 		}
 		if err := os.WriteFile(meta, []byte(newer), 0o600); err != nil {
 			t.Fatal(err)

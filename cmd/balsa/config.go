@@ -38,6 +38,7 @@ type config struct {
 	MaxPods          int
 	DisableAgent     bool
 	LogLevel         string
+	ProfileAddress   string
 	Kubeconfig       string // agent only
 	ServingCert      string // agent only
 }
@@ -90,6 +91,7 @@ func (c *config) bindNode(f *pflag.FlagSet) {
 	f.StringVar(&c.LogDir, "log-dir", c.LogDir, "directory for the logs of containers, in its pods/ and containers/")
 	f.StringVar(&c.CgroupRoot, "cgroup-root", c.CgroupRoot, "control group under which pods run; one installation, one group")
 	f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")
+	f.StringVar(&c.ProfileAddress, "profile-address", c.ProfileAddress, "serve Go's profiles (net/http/pprof) on this loopback address, such as 127.0.0.1:6060")
 	f.StringVar(&c.ClusterDNS, "cluster-dns", c.ClusterDNS, "address of the cluster's DNS; inside the service CIDR")
 	f.StringVar(&c.ClusterDomain, "cluster-domain", c.ClusterDomain, "DNS domain of the cluster")
 	f.StringVar(&c.ServiceCIDR, "service-cidr", c.ServiceCIDR, "addresses of Services")
@@ -191,6 +193,11 @@ func (c *config) Validate() error {
 		}
 		if _, err := netip.ParseAddr(addr); err != nil {
 			fault("--%s %q: give an IP address", flag, addr)
+		}
+	}
+	if a := c.ProfileAddress; a != "" {
+		if addr, err := netip.ParseAddrPort(a); err != nil || !addr.Addr().IsLoopback() {
+			fault("--profile-address %q: give a loopback address and a port, such as 127.0.0.1:6060; profiles tell secrets", a)
 		}
 	}
 	if _, err := c.level(); err != nil {

@@ -71,16 +71,17 @@ func configFor(api *control.Server, fence *raftstore.Compare) func(user string) 
 
 // agentParts is what a node needs of whoever starts it.
 type agentParts struct {
-	cfg      *config
-	log      *slog.Logger
-	parts    *parts
-	progress *progress
-	client   kubernetes.Interface
-	nodeIP   netip.Addr
-	ca       *x509.CertPool
-	serving  func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	runtime  *nodeRuntime
-	apiReady <-chan struct{} // of the API in this process; nil when it is another's
+	cfg       *config
+	log       *slog.Logger
+	parts     *parts
+	progress  *progress
+	client    kubernetes.Interface
+	registrar kubernetes.Interface // may label the Node with roles; nil when this node has none
+	nodeIP    netip.Addr
+	ca        *x509.CertPool
+	serving   func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	runtime   *nodeRuntime
+	apiReady  <-chan struct{} // of the API in this process; nil when it is another's
 }
 
 func (s *server) startNode(rt *nodeRuntime) error {
@@ -94,8 +95,13 @@ func (s *server) startNode(rt *nodeRuntime) error {
 	if err != nil {
 		return err
 	}
+	registrar, err := kubernetes.NewForConfig(s.api.Client(control.Identity{User: "balsa:registrar", Groups: []string{"system:masters"}}))
+	if err != nil {
+		return err
+	}
 	return agentParts{
-		cfg: s.cfg, log: s.log, parts: s.parts, progress: s.progress, client: client, nodeIP: s.nodeIP,
+		registrar: registrar,
+		cfg:       s.cfg, log: s.log, parts: s.parts, progress: s.progress, client: client, nodeIP: s.nodeIP,
 		ca: s.pki.Pool(), serving: serving.GetCertificate, runtime: rt, apiReady: s.api.Ready(),
 	}.start()
 }
@@ -104,7 +110,12 @@ func (s *server) startNode(rt *nodeRuntime) error {
 func (a agentParts) start() error {
 	shared := informers.NewSharedInformerFactory(a.client, 0)
 	state := &networkState{}
+	var roles []string
+	if a.registrar != nil {
+		roles = []string{"control-plane"}
+	}
 	agent, err := node.New(node.Config{
+		Registrar: a.registrar, Roles: roles,
 		NodeName: a.cfg.NodeName, Client: a.client, Informers: shared, RuntimeEndpoint: a.runtime.endpoint,
 		Network: state,
 		RootDir: a.cfg.agentDir(), LogDir: a.cfg.LogDir, CgroupParent: a.cfg.CgroupRoot,
@@ -275,6 +286,7 @@ func runAgent(ctx context.Context, cfg *config) error {
 		cfg: cfg, log: log, parts: running, progress: newProgress(milestoneRuntime, milestoneNode), client: client, ca: pool,
 		serving: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving, nil },
 	}
+	running.startHousekeeping(cfg, a.progress.done)
 	if a.nodeIP, err = nodeAddress(cfg); err != nil {
 		return err
 	}

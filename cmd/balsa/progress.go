@@ -28,10 +28,11 @@ type progress struct {
 	mu      sync.Mutex
 	pipe    io.WriteCloser
 	waiting map[string]bool
+	done    chan struct{} // closed after the last milestone
 }
 
 func newProgress(milestones ...string) *progress {
-	p := &progress{waiting: map[string]bool{}}
+	p := &progress{waiting: map[string]bool{}, done: make(chan struct{})}
 	for _, m := range milestones {
 		p.waiting[m] = true
 	}
@@ -62,6 +63,7 @@ func (p *progress) reached(milestone string) {
 		p.pipe = nil
 	}
 	notifySystemd("READY=1")
+	close(p.done)
 }
 
 // notifySystemd speaks sd_notify(3); without NOTIFY_SOCKET it does nothing.

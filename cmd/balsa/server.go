@@ -117,6 +117,7 @@ func claimRunDir(cfg *config) (*pidFile, error) {
 // start builds the parts in the order in which data flows. The container
 // runtime comes first only because it takes longest.
 func (s *server) start() error {
+	s.parts.startHousekeeping(s.cfg, s.progress.done)
 	var rt *nodeRuntime
 	var err error
 	if !s.cfg.DisableAgent {
@@ -151,6 +152,10 @@ func (s *server) startAPI() error {
 			return err
 		}
 	}
+	dns, err := netip.ParseAddr(s.cfg.ClusterDNS)
+	if err != nil {
+		return err
+	}
 	names, ips := s.subjects(advertise)
 	s.pki, err = pki.Open(pki.Config{
 		Dir: filepath.Join(s.cfg.serverDir(), "tls"), Names: names, IPs: ips,
@@ -166,7 +171,7 @@ func (s *server) startAPI() error {
 	}
 	s.api, err = control.New(control.Config{
 		Store: s.store, PKI: s.pki, Listener: listener, AdvertiseAddress: advertise, AdvertisePort: s.cfg.Port,
-		ServiceCIDR: services, ClusterDomain: s.cfg.ClusterDomain, Logger: s.log,
+		ServiceCIDR: services, ClusterDomain: s.cfg.ClusterDomain, ClusterDNS: dns, Logger: s.log,
 	})
 	if err != nil {
 		listener.Close()

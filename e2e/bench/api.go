@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+)
+
+// levels are how many clients ask at the same time.
+var levels = []int{1, 16, 64, 256}
+
+const (
+	namespaceMany  = "bench-objects" // what is created, read and written
+	namespaceShort = "bench-short"   // shortList objects to list
+	shortList      = 100
+)
+
+// operation is one kind of request; next is called by every client for each.
+type operation struct {
+	name string
+	next func(e *encoding, client int) request
+}
+
+// serial makes every name and every content new.
+var serial atomic.Int64
+
+func fixedName(client int) string { return "fixed-" + strconv.Itoa(client) }
+
+func objectPath(client int) string { return configMapsPath(namespaceMany) + "/" + fixedName(client) }
+
+var operations = []operation{
+	{"create", func(e *encoding, _ int) request {
+		n := strconv.FormatInt(serial.Add(1), 10)
+		return request{http.MethodPost, configMapsPath(namespaceMany), e.configMap("new-"+n, n)}
+	}},
+	{"get", func(_ *encoding, client int) request { return request{http.MethodGet, objectPath(client), nil} }},
+	{"update", func(e *encoding, client int) request {
+		n := strconv.FormatInt(serial.Add(1), 10)
+		return request{http.MethodPut, objectPath(client), e.configMap(fixedName(client), n)}
+	}},
+	{"list", func(*encoding, int) request { return request{http.MethodGet, configMapsPath(namespaceShort), nil} }},
+}
+
+// measureOperation is the family of one operation: every encoding, every level,
+// the systems in turns.
+func measureOperation(op operation) func(context.Context, *bench) error {
+	return func(ctx context.Context, b *bench) error {
+		if err := b.openClients(ctx); err != nil {
+			return err
+		}
+		for _, e := range encodings {
+			for _, level := range levels {
+				b.progress("%s, %s, %d clients", op.name, e.name, level)
+				if err := measureCell(ctx, b, op, e, level); err != nil {
+					return fmt.Errorf("%s, %s, %d clients: %w", op.name, e.name, level, err)
+				}
+			}
+		}
+		return nil
+	}
+}
+
+func measureCell(ctx context.Context, b *bench, op operation, e *encoding, level int) error {
+	what := op.name
+	if op.name == "list" {
+		what = fmt.Sprintf("list of %d", shortList)
+	}
+	prefix := fmt.Sprintf("%s, %s, %d clients: ", what, e.name, level)
+	next := func(client int) request { return op.next(e, client) }
+	for range b.rounds {
+		for _, s := range b.systems {
+			clients := b.clients[s][:level]
+			if _, err := load(ctx, s, clients, e, b.window/5, next); err != nil { // connections open, caches fill
+				return err
+			}
+			o, err := load(ctx, s, clients, e, b.window, next)
+			if err != nil {
+				return err
+			}
+			b.table.add(s.side(), figure{prefix + "rate", "/s", ""}, float64(o.operations)/o.passed.Seconds())
+			b.table.add(s.side(), figure{prefix + "p50", "ms", ""}, quantile(o.latencies, 0.5))
+			b.table.add(s.side(), figure{prefix + "p99", "ms", ""}, quantile(o.latencies, 0.99))
+			b.table.add(s.side(), figure{prefix + "server CPU", "µs each", "ratio 0.333"}, float64(o.cpu.Microseconds())/float64(o.operations))
+		}
+	}
+	return nil
+}
+
+// openClients starts the systems, connects the clients and makes the objects
+// that are read; once for all families.
+func (b *bench) openClients(ctx context.Context) error {
+	for _, s := range b.systems {
+		if err := up(ctx, s); err != nil {
+			return err
+		}
+		if b.clients[s] != nil {
+			continue
+		}
+		cfg, err := s.restConfig()
+		if err != nil {
+			return err
+		}
+		clients, err := newClients(cfg, levels[len(levels)-1])
+		if err != nil {
+			return err
+		}
+		if err := makeNamespaces(ctx, clients[0], namespaceMany, namespaceShort, namespaceLong, namespaceWatched); err != nil {
+			return err
+		}
+		e := encodings[1]
+		create := func(namespace string) func(int) request {
+			return func(i int) request {
+				return request{http.MethodPost, configMapsPath(namespace), e.configMap(fixedName(i), "0")}
+			}
+		}
+		if err := times(ctx, clients, e, len(clients), create(namespaceMany)); err != nil {
+			return err
+		}
+		if err := times(ctx, clients[:1], e, shortList, create(namespaceShort)); err != nil {
+			return err
+		}
+		b.clients[s] = clients
+	}
+	return nil
+}
+
+func makeNamespaces(ctx context.Context, c *client, names ...string) error {
+	for _, name := range names {
+		body := fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, name)
+		if err := c.do(ctx, encodings[0], request{http.MethodPost, "/api/v1/namespaces", body}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+)
+
+// idleSamples is how many windows the last third of the wait is cut into.
+const idleSamples = 5
+
+// measureIdle leaves all systems alone, at the same time, and then looks at
+// memory and CPU time. One pod runs where pods are measured.
+func measureIdle(ctx context.Context, b *bench) error {
+	for _, s := range b.systems {
+		if err := up(ctx, s); err != nil {
+			return err
+		}
+		if s.podImage() == "" {
+			continue
+		}
+		cfg, err := s.restConfig()
+		if err != nil {
+			return err
+		}
+		client, err := kubernetes.NewForConfig(cfg)
+		if err != nil {
+			return err
+		}
+		if err := startPod(ctx, client, s); err != nil {
+			return err
+		}
+		defer func() { _ = removePods(context.WithoutCancel(ctx), client, "default") }()
+	}
+	b.progress("idle for %s", b.idle)
+	pause(ctx, b.idle*2/3)
+	window := b.idle / 3 / idleSamples
+	for range idleSamples {
+		began, before := time.Now(), map[system][]time.Duration{}
+		for _, s := range b.systems {
+			for _, p := range s.parts() {
+				before[s] = append(before[s], cpuTime(p.pids))
+			}
+		}
+		pause(ctx, window)
+		passed := time.Since(began)
+		for _, s := range b.systems {
+			for i, p := range s.parts() {
+				used := cpuTime(p.pids) - before[s][i]
+				b.table.add(s.side(), figure{"idle CPU, " + p.name, "% of a core", aimOf(p, "0.5")}, 100*float64(used)/float64(passed))
+			}
+		}
+		if err := addMemory(b, "idle PSS, "); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+func addMemory(b *bench, prefix string) error {
+	for _, s := range b.systems {
+		for _, p := range s.parts() {
+			mib, err := pss(p.pids)
+			if err != nil {
+				return err
+			}
+			b.table.add(s.side(), figure{prefix + p.name, "MiB", aimOf(p, "100")}, mib)
+		}
+	}
+	return nil
+}
+
+// aimOf is the aim where there is one: for server and agent together.
+func aimOf(p part, aim string) string {
+	if p.name == "server and agent" {
+		return aim
+	}
+	return ""
+}

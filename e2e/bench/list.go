@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+const (
+	namespaceLong = "bench-long"
+	longList      = 10000
+	listRounds    = 5
+)
+
+// measureLongList times the whole list of many objects, uncompressed and in one
+// answer, for one client.
+func measureLongList(ctx context.Context, b *bench) error {
+	if err := b.openClients(ctx); err != nil {
+		return err
+	}
+	b.progress("list of %d", longList)
+	fill := encodings[1]
+	for _, s := range b.systems {
+		err := times(ctx, b.clients[s][:64], fill, longList, func(i int) request {
+			return request{http.MethodPost, configMapsPath(namespaceLong), fill.configMap(fixedName(i), "0")}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, e := range encodings {
+		prefix := fmt.Sprintf("list of %d, %s, 1 client: ", longList, e.name)
+		for round := range listRounds + 1 {
+			for _, s := range b.systems {
+				began, cpu := time.Now(), cpuTime(s.controlPlane())
+				if err := b.clients[s][0].do(ctx, e, request{http.MethodGet, configMapsPath(namespaceLong), nil}); err != nil {
+					return err
+				}
+				passed, used := time.Since(began), cpuTime(s.controlPlane())-cpu
+				if round == 0 {
+					continue // the first one warms up
+				}
+				b.table.add(s.side(), figure{prefix + "time", "ms", ""}, float64(passed.Microseconds())/1e3)
+				b.table.add(s.side(), figure{prefix + "server CPU", "ms", "ratio 0.333"}, float64(used.Microseconds())/1e3)
+			}
+		}
+	}
+	return nil
+}

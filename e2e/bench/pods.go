@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	podsSerial   = 20
+	podsTogether = 50
+)
+
+// measurePods times pods from the request that makes them to the event that
+// says they run.
+func measurePods(ctx context.Context, b *bench) error {
+	for _, s := range b.systems {
+		if s.podImage() == "" {
+			continue
+		}
+		if err := up(ctx, s); err != nil {
+			return err
+		}
+		cfg, err := s.restConfig()
+		if err != nil {
+			return err
+		}
+		client, err := kubernetes.NewForConfig(cfg)
+		if err != nil {
+			return err
+		}
+		if err := removePods(ctx, client, "default"); err != nil {
+			return err
+		}
+		b.progress("pods, %d one after the other", podsSerial)
+		latencies, _, err := runPods(ctx, client, s, podsSerial, true)
+		if err != nil {
+			return err
+		}
+		b.table.add(s.side(), figure{fmt.Sprintf("pod create to Running, %d serial", podsSerial), "ms", "100"}, latencies...)
+		b.table.add(s.side(), figure{fmt.Sprintf("pod create to Running, %d serial: p99", podsSerial), "ms", ""}, quantile(latencies, 0.99))
+		for range b.rounds {
+			b.progress("pods, %d at once", podsTogether)
+			latencies, passed, err := runPods(ctx, client, s, podsTogether, false)
+			if err != nil {
+				return err
+			}
+			b.table.add(s.side(), figure{fmt.Sprintf("pods, %d at once: all run", podsTogether), "s", "3"}, passed.Seconds())
+			b.table.add(s.side(), figure{fmt.Sprintf("pods, %d at once: p50", podsTogether), "s", ""}, quantile(latencies, 0.5)/1e3)
+		}
+	}
+	return nil
+}
+
+// runPods makes n pods, each when the one before runs or all at once, and
+// removes them when all run. Latencies are in milliseconds.
+func runPods(ctx context.Context, client kubernetes.Interface, s system, n int, oneByOne bool) ([]float64, time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	pods := client.CoreV1().Pods("default")
+	current, err := pods.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, 0, err
+	}
+	w, err := pods.Watch(ctx, metav1.ListOptions{ResourceVersion: current.ResourceVersion})
+	if err != nil {
+		return nil, 0, err
+	}
+	defer w.Stop()
+	made, began := map[string]time.Time{}, time.Now()
+	var latencies []float64
+	create := func() error {
+		pod := newPod(s)
+		made[pod.Name] = time.Now()
+		_, err := pods.Create(ctx, pod, metav1.CreateOptions{})
+		return err
+	}
+	await := func(count int) error {
+		for len(latencies) < count {
+			event, open := <-w.ResultChan()
+			if !open {
+				return fmt.Errorf("the watch ended after %d of %d pods", len(latencies), n)
+			}
+			pod, ok := event.Object.(*corev1.Pod)
+			if !ok || event.Type == watch.Deleted || pod.Status.Phase != corev1.PodRunning {
+				continue
+			}
+			if since, waits := made[pod.Name]; waits {
+				latencies = append(latencies, float64(time.Since(since).Microseconds())/1e3)
+				delete(made, pod.Name)
+			}
+		}
+		return nil
+	}
+	for i := range n {
+		if err := create(); err != nil {
+			return nil, 0, err
+		}
+		if oneByOne {
+			if err := await(i + 1); err != nil {
+				return nil, 0, err
+			}
+		}
+	}
+	if err := await(n); err != nil {
+		return nil, 0, err
+	}
+	passed := time.Since(began)
+	return latencies, passed, removePods(ctx, client, "default")
+}
+
+func newPod(s system) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "bench-" + strconv.FormatInt(serial.Add(1), 10)},
+		Spec: corev1.PodSpec{
+			TerminationGracePeriodSeconds: ptr.To[int64](1),
+			Containers:                    []corev1.Container{{Name: "main", Image: s.podImage()}},
+		},
+	}
+}
+
+// startPod makes one pod and waits until it runs.
+func startPod(ctx context.Context, client kubernetes.Interface, s system) error {
+	pods := client.CoreV1().Pods("default")
+	pod := newPod(s)
+	if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	return awaitEvent(ctx, pod.Name, pods.Watch, func(event watch.Event) bool {
+		p, ok := event.Object.(*corev1.Pod)
+		return ok && p.Status.Phase == corev1.PodRunning
+	})
+}
+
+// removePods deletes the pods of a namespace and waits until they are gone.
+func removePods(ctx context.Context, client kubernetes.Interface, namespace string) error {
+	pods := client.CoreV1().Pods(namespace)
+	if err := pods.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		return err
+	}
+	var left *corev1.PodList
+	var err error
+	waited := every(ctx, 2*time.Minute, func() bool {
+		if left, err = pods.List(ctx, metav1.ListOptions{}); err != nil {
+			return !apierrors.IsServerTimeout(err)
+		}
+		if len(left.Items) > 0 {
+			pause(ctx, 50*time.Millisecond)
+		}
+		return len(left.Items) == 0
+	})
+	if err != nil {
+		return err
+	}
+	if waited != nil {
+		return fmt.Errorf("%d deleted pods are still there: %w", len(left.Items), waited)
+	}
+	return nil
+}

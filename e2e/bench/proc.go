@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ticks is the unit of CPU time in /proc (USER_HZ, the same on every
+// architecture that Linux runs containers on).
+const ticks = 100
+
+// cpuTime is what the processes have used so far, in user and kernel mode; see
+// proc(5). A process that has ended counts as nothing.
+func cpuTime(pids []int) time.Duration {
+	var sum time.Duration
+	for _, pid := range pids {
+		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			continue
+		}
+		_, after, _ := bytes.Cut(raw, []byte(") "))
+		fields := strings.Fields(string(after))
+		if len(fields) < 13 {
+			continue
+		}
+		for _, field := range fields[11:13] { // utime, stime
+			n, _ := strconv.ParseInt(field, 10, 64)
+			sum += time.Duration(n) * time.Second / ticks
+		}
+	}
+	return sum
+}
+
+// pss is the proportional set size of the processes in MiB.
+func pss(pids []int) (float64, error) {
+	var kib float64
+	for _, pid := range pids {
+		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+		if err != nil {
+			return 0, err
+		}
+		for line := range strings.Lines(string(raw)) {
+			if value, ok := strings.CutPrefix(line, "Pss:"); ok {
+				n, _, _ := strings.Cut(strings.TrimSpace(value), " ")
+				v, err := strconv.ParseFloat(n, 64)
+				if err != nil {
+					return 0, err
+				}
+				kib += v
+			}
+		}
+	}
+	return kib / 1024, nil
+}
+
+// processes finds the processes whose arguments match.
+func processes(match func(args []string) bool) []int {
+	var out []int
+	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, path := range paths {
+		raw, err := os.ReadFile(path)
+		if err != nil || len(raw) == 0 {
+			continue
+		}
+		if match(strings.Split(strings.TrimRight(string(raw), "\x00"), "\x00")) {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
+// loadAverage is that of the last one, five and fifteen minutes.
+func loadAverage() string {
+	raw, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	return strings.Join(strings.Fields(string(raw))[:3], " ")
+}

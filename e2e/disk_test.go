@@ -27,17 +27,21 @@ func TestFullDiskRefusesWritesAndRecovers(t *testing.T) {
 	if err := fill(filler); err != nil {
 		t.Fatal(err)
 	}
-	large := "--from-literal=a=" + strings.Repeat("x", 100_000)
+	large := filepath.Join(t.TempDir(), "large")
+	if err := os.WriteFile(large, []byte(strings.Repeat("x", 100_000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	refusal := ""
 	c.eventually("a write is refused", func() error {
-		out, err := c.Kubectl(t.Context(), "create", "configmap", "during-"+strings.ToLower(rand.Text()), large)
+		out, err := c.Kubectl(t.Context(), "create", "configmap", "during-"+strings.ToLower(rand.Text()), "--from-file="+large)
 		if err == nil {
 			return errors.New(out)
 		}
 		refusal = err.Error()
 		return nil
 	})
-	c.mustSay(refusal, "no space left")
+	c.mustSay(refusal, "disk is full")
+	t.Log(refusal)
 	c.kubectl("get", "configmap", "before")
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)

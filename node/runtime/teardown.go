@@ -137,15 +137,36 @@ func removeCgroups(parent string) error {
 	return errors.Join(failed...)
 }
 
-// UnmountBelow detaches every mount below dir, the innermost first.
+// unmountRounds bounds how often UnmountBelow looks again.
+const unmountRounds = 20
+
+// UnmountBelow detaches every mount below dir, the innermost first. The kernel
+// shows its list of mounts in pieces, so one that others change meanwhile can
+// hide an entry: only two empty looks in a row end the work.
 func UnmountBelow(dir string) error {
-	points, err := mountsBelow(dir)
-	if err != nil {
-		return err
+	empty := 0
+	var failed error
+	for range unmountRounds {
+		points, err := mountsBelow(dir)
+		if err != nil {
+			return err
+		}
+		if len(points) > 0 {
+			empty, failed = 0, unmountAll(points)
+			continue
+		}
+		if empty++; empty == 2 {
+			return nil
+		}
 	}
+	return failed
+}
+
+func unmountAll(points []string) error {
 	var failed []error
 	for _, p := range slices.Backward(points) {
-		if err := unix.Unmount(p, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		err := unix.Unmount(p, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 			failed = append(failed, fmt.Errorf("unmount %s: %w", p, err))
 		}
 	}

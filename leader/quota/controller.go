@@ -163,14 +163,17 @@ func (c *controller) watch(ctx context.Context, gr schema.GroupResource, alias v
 	}
 	informer := metadatainformer.NewFilteredMetadataInformer(c.metadata, gvr, metav1.NamespaceAll, 0,
 		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, nil).Informer()
-	_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(o any) {
+	changed := func(o any) {
 		if tomb, ok := o.(cache.DeletedFinalStateUnknown); ok {
 			o = tomb.Obj
 		}
 		if m, ok := o.(metav1.Object); ok {
 			c.queue(m.GetNamespace())
 		}
-	}})
+	}
+	// Admission counts what is created under a quota; what this watch had not delivered when a quota was first
+	// reckoned (the quota itself, where quotas are counted) is reckoned when it comes.
+	_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: changed, DeleteFunc: changed})
 	if err := errors.Join(err, informer.SetTransform(work.Strip)); err != nil {
 		return nil, err
 	}

@@ -120,7 +120,7 @@ func logTail(path string) string {
 		lines = lines[len(lines)-maxTerminationLines:]
 	}
 	text := strings.Join(lines, "\n")
-	if text != "" {
+	if text != "" && !partial { // what ends without a newline is marked as going on
 		text += "\n"
 	}
 	if len(text) > maxTerminationLog {

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -96,6 +97,10 @@ func TestServiceAccountAndBootstrapTokens(t *testing.T) {
 	}
 	if got, _ := get(t, "/apis", nil, bearer(req.Status.Token)); got != 200 {
 		t.Errorf("discovery by a service account: %d", got)
+	}
+	review, err := admin.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: req.Status.Token}}, metav1.CreateOptions{})
+	if err != nil || !slices.Contains(review.Status.User.Groups, "system:authenticated") {
+		t.Errorf("a token's review: %v, %v", review.Status, err)
 	}
 	_, err = admin.CoreV1().Secrets("kube-system").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-abcdef"},
 		Type: corev1.SecretTypeBootstrapToken, StringData: map[string]string{"token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true"}}, metav1.CreateOptions{})

@@ -149,7 +149,8 @@ func tokens(cfg Config, keys serviceaccount.PublicKeysGetter, auds authenticator
 	all = append(all,
 		serviceaccount.JWTTokenAuthenticator([]string{cfg.Issuer}, keys, auds, serviceaccount.NewValidator(getter)),
 		authenticator.WrapAudienceAgnosticToken(auds, bootstrap.NewTokenAuthenticator(getter.secrets().Secrets("kube-system"))))
-	return tokencache.New(tokenunion.New(all...), true, tokenSuccessTTL, tokenFailureTTL), nil
+	known := group.NewTokenGroupAdder(tokenunion.New(all...), []string{user.AllAuthenticated}) // a TokenReview names it too
+	return tokencache.New(known, true, tokenSuccessTTL, tokenFailureTTL), nil
 }
 
 func (a *Authenticators) requests(cfg Config) authenticator.Request {

@@ -18,8 +18,11 @@ import (
 	"github.com/balsahq/balsa/e2e/host"
 )
 
-// helloImage is carried by the binary, so that pods need no registry.
-const helloImage = "docker.io/balsahq/hello:1"
+// Images that the binary carries, so that pods need no registry.
+const (
+	helloImage = "docker.io/balsahq/hello:1"
+	pauseImage = "docker.io/balsahq/pause:1"
+)
 
 // balsa is the build under measurement.
 type balsa struct {

@@ -11,15 +11,12 @@ import (
 const idleSamples = 5
 
 // measureIdle leaves all systems alone, at the same time, and then looks at
-// memory and CPU time. One pod runs where pods are measured.
+// memory and CPU time. One pod runs on each.
 func measureIdle(ctx context.Context, b *bench) error {
+	if err := b.upAll(ctx); err != nil {
+		return err
+	}
 	for _, s := range b.systems {
-		if err := up(ctx, s); err != nil {
-			return err
-		}
-		if s.podImage() == "" {
-			continue
-		}
 		cfg, err := s.restConfig()
 		if err != nil {
 			return err

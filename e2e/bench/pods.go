@@ -22,13 +22,10 @@ const (
 // measurePods times pods from the request that makes them to the event that
 // says they run.
 func measurePods(ctx context.Context, b *bench) error {
+	if err := b.upAll(ctx); err != nil {
+		return err
+	}
 	for _, s := range b.systems {
-		if s.podImage() == "" {
-			continue
-		}
-		if err := up(ctx, s); err != nil {
-			return err
-		}
 		cfg, err := s.restConfig()
 		if err != nil {
 			return err
@@ -40,7 +37,7 @@ func measurePods(ctx context.Context, b *bench) error {
 		if err := removePods(ctx, client, "default"); err != nil {
 			return err
 		}
-		b.progress("pods, %d one after the other", podsSerial)
+		b.progress("pods, %d one after the other%s", podsSerial, suffix(s))
 		latencies, _, err := runPods(ctx, client, s, podsSerial, true)
 		if err != nil {
 			return err
@@ -48,7 +45,7 @@ func measurePods(ctx context.Context, b *bench) error {
 		b.table.add(s.side(), figure{fmt.Sprintf("pod create to Running, %d serial", podsSerial), "ms", "100"}, latencies...)
 		b.table.add(s.side(), figure{fmt.Sprintf("pod create to Running, %d serial: p99", podsSerial), "ms", ""}, quantile(latencies, 0.99))
 		for range b.rounds {
-			b.progress("pods, %d at once", podsTogether)
+			b.progress("pods, %d at once%s", podsTogether, suffix(s))
 			latencies, passed, err := runPods(ctx, client, s, podsTogether, false)
 			if err != nil {
 				return err

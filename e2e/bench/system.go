@@ -40,7 +40,7 @@ type system interface {
 	leading(ctx context.Context) error
 	restConfig() (*rest.Config, error) // fails until the system has written it
 	nodeName() string
-	podImage() string // empty: it has none, pods are not measured
+	podImage() string // empty: it has none yet
 	running() bool
 	controlPlane() []int // the processes a request costs CPU time
 	parts() []part
@@ -142,4 +142,19 @@ func up(ctx context.Context, s system) error {
 		return err
 	}
 	return awaitNode(ctx, client, s.nodeName(), began)
+}
+
+// upAll starts all systems and gives all of them the image of the pods.
+func (b *bench) upAll(ctx context.Context) error {
+	for _, s := range b.systems {
+		if err := up(ctx, s); err != nil {
+			return err
+		}
+		if u, ok := s.(*upstream); ok {
+			if err := u.shareImages(ctx, b.systems[0].(*balsa)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

@@ -65,7 +65,15 @@ func (t *table) print(w io.Writer) error {
 }
 
 func summary(samples []float64) (low, middle, high float64) {
-	return quantile(samples, 0), quantile(samples, 0.5), quantile(samples, 1)
+	return quantile(samples, 0), median(samples), quantile(samples, 1)
+}
+
+func median(samples []float64) float64 {
+	if len(samples) == 0 {
+		return math.NaN()
+	}
+	sorted := slices.Sorted(slices.Values(samples))
+	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }
 
 // quantile is the nearest-rank quantile; NaN when there is no sample.

@@ -10,7 +10,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -29,7 +32,9 @@ type upstream struct {
 	machine          *host.Host // only its name: to dial into the namespace
 	cgroup           string
 	began            time.Time
-	up               bool
+	image            string // of pods, once shareImages has brought it
+	supervised       sync.WaitGroup
+	stopped          context.CancelFunc // not nil while it runs
 }
 
 // newUpstream takes the directories of the script and of the programs.
@@ -66,9 +71,9 @@ func cgroupRoots() []string {
 }
 
 func (u *upstream) side() side       { return theirs }
-func (u *upstream) podImage() string { return "" }
+func (u *upstream) podImage() string { return u.image }
 func (u *upstream) nodeName() string { return upstreamNode }
-func (u *upstream) running() bool    { return u.up }
+func (u *upstream) running() bool    { return u.stopped != nil }
 
 func (u *upstream) run(ctx context.Context, steps ...string) error {
 	for _, step := range steps {
@@ -94,6 +99,7 @@ func (u *upstream) prepare(ctx context.Context, kind startKind) (bool, error) {
 		return true, err
 	}
 	if kind == fresh {
+		u.image = ""
 		if err := u.run(ctx, "wipe"); err != nil {
 			return true, err
 		}
@@ -105,8 +111,15 @@ func (u *upstream) prepare(ctx context.Context, kind startKind) (bool, error) {
 }
 
 func (u *upstream) stop(ctx context.Context) error {
-	u.up = false
-	return u.run(ctx, "down")
+	if u.stopped != nil {
+		u.stopped()
+		u.supervised.Wait()
+		u.stopped = nil
+	}
+	err := u.run(ctx, "down")
+	for unix.Unmount(filepath.Join(u.dir, "kubelet"), unix.MNT_DETACH) == nil { // a kubelet mounts its directory on itself
+	}
+	return err
 }
 
 func (u *upstream) exec(ctx context.Context) (time.Time, error) {
@@ -115,15 +128,52 @@ func (u *upstream) exec(ctx context.Context) (time.Time, error) {
 		return time.Time{}, err
 	}
 	defer log.Close()
+	ctx, u.stopped = context.WithCancel(ctx)
 	cmd := u.command(ctx, "up")
 	cmd.Stdout, cmd.Stderr = log, log
 	u.began = time.Now()
 	if err := cmd.Start(); err != nil {
 		return u.began, err
 	}
-	u.up = true
-	go func() { _ = cmd.Wait() }() // it ends when the last program is started
+	u.supervised.Go(func() {
+		_ = cmd.Wait() // it ends when the last program is started
+		u.supervise(ctx)
+	})
 	return u.began, nil
+}
+
+// supervise starts a kubelet again that came before its container runtime, as
+// an init system would.
+func (u *upstream) supervise(ctx context.Context) {
+	for ; ctx.Err() == nil; pause(ctx, 200*time.Millisecond) {
+		for _, pid := range u.pids("kubelet") {
+			if raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); len(raw) == 0 {
+				_ = u.run(ctx, "kubelet")
+			}
+		}
+	}
+}
+
+// shareImages copies the images that the other system carries, so that pods are
+// the same on both.
+func (u *upstream) shareImages(ctx context.Context, from *balsa) error {
+	if u.image != "" {
+		return nil
+	}
+	archive := filepath.Join(u.dir, "images.tar")
+	theirs := []string{"-a", filepath.Join(from.host.RunDir, "containerd.sock"), "-n", "k8s.io", "images"}
+	mine := []string{"-a", filepath.Join(u.dir, "containerd.sock"), "-n", "k8s.io", "images"}
+	for _, args := range [][]string{
+		append(theirs, "export", archive, helloImage, pauseImage),
+		append(mine, "import", archive),
+		append(mine, "tag", pauseImage, "registry.k8s.io/pause:3.10.2"),
+	} {
+		if out, err := exec.CommandContext(ctx, "ctr", args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("ctr %s: %w: %s", strings.Join(args, " "), err, out)
+		}
+	}
+	u.image = helloImage
+	return nil
 }
 
 func (u *upstream) restConfig() (*rest.Config, error) {
@@ -204,11 +254,16 @@ func (u *upstream) close() error {
 	return errors.Join(append(faults, os.RemoveAll(u.dir))...)
 }
 
-// removeGroups removes a control group and those below it.
+// removeGroups removes a control group and those below it. Containers that were
+// killed a moment ago may still be on their way out.
 func removeGroups(dir string) {
-	children, _ := filepath.Glob(dir + "/*/")
+	children, _ := os.ReadDir(dir)
 	for _, child := range children {
-		removeGroups(filepath.Clean(child))
+		if child.IsDir() {
+			removeGroups(filepath.Join(dir, child.Name()))
+		}
 	}
-	_ = os.Remove(dir) // not there in every hierarchy
+	_ = every(context.Background(), 5*time.Second, func() bool {
+		return !errors.Is(unix.Rmdir(dir), unix.EBUSY)
+	})
 }

@@ -444,6 +444,15 @@ func TestNamespaceTerminatesAndIsFinalized(t *testing.T) {
 	}
 }
 
+func TestPodsMayBePrivileged(t *testing.T) {
+	template := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+		Containers: []corev1.Container{{Name: "c", Image: "i", SecurityContext: &corev1.SecurityContext{Privileged: new(true)}}},
+	}}}
+	if _, err := clientset(t, shared.admin()).CoreV1().PodTemplates(namespace(t)).Create(testContext(t), template, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestStatusAndSpecAreWrittenApart(t *testing.T) {
 	ctx, ns := testContext(t), namespace(t)
 	client := clientset(t, shared.admin()).AppsV1().Deployments(ns)

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	"k8s.io/kubernetes/pkg/capabilities"
 	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
 
 	"github.com/balsahq/balsa/control/kinds"
@@ -59,6 +60,7 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	capabilities.Setup(true, 0) // validation lets pods be privileged; who may create such is for policies to say
 	s := &Server{cfg: cfg.withDefaults(), ready: make(chan struct{}), discovery: aggregated.NewResourceManager("apis")}
 	s.log = s.cfg.Logger
 	s.stopping, s.stop = context.WithCancel(context.Background())

@@ -7,14 +7,17 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"time"
 
+	"github.com/distribution/reference"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	v1qos "k8s.io/kubernetes/pkg/apis/core/v1/helper/qos"
 
 	"github.com/balsahq/balsa/node/cgroup"
@@ -211,7 +214,7 @@ func (a *Agent) collectImages(ctx context.Context, seen map[string]time.Time) er
 		if freed >= want {
 			break
 		}
-		if im.Pinned || used[im.Id] || now.Sub(seen[im.Id]) < minImageAge {
+		if im.Pinned || inUse(im, used) || now.Sub(seen[im.Id]) < minImageAge {
 			continue
 		}
 		if err := a.images.RemoveImage(ctx, &runtimeapi.ImageSpec{Image: im.Id}); err != nil {
@@ -251,5 +254,36 @@ func (a *Agent) usedImages(ctx context.Context) (map[string]bool, error) {
 	for _, c := range cs {
 		used[c.ImageRef], used[c.ImageId], used[c.GetImage().GetImage()] = true, true, true
 	}
+	for _, pod := range a.Pods() {
+		for name := range podImages(pod) {
+			used[name] = true
+		}
+	}
 	return used, nil
+}
+
+// podImages are the full names of the images that a pod runs or mounts.
+func podImages(pod *v1.Pod) map[string]bool {
+	names := map[string]bool{}
+	add := func(name string) {
+		if named, err := reference.ParseNormalizedNamed(name); err == nil {
+			names[reference.TagNameOnly(named).String()] = true
+		}
+	}
+	podutil.VisitContainers(&pod.Spec, podutil.AllContainers, func(c *v1.Container, _ podutil.ContainerType) bool {
+		add(c.Image)
+		return true
+	})
+	for i := range pod.Spec.Volumes {
+		if v := pod.Spec.Volumes[i].Image; v != nil {
+			add(v.Reference)
+		}
+	}
+	return names
+}
+
+// inUse reports whether an image goes by one of the names.
+func inUse(im *runtimeapi.Image, used map[string]bool) bool {
+	named := func(name string) bool { return used[name] }
+	return used[im.Id] || slices.ContainsFunc(im.RepoTags, named) || slices.ContainsFunc(im.RepoDigests, named)
 }

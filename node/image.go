@@ -5,7 +5,9 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -14,6 +16,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/balsahq/balsa/node/volume"
 )
 
 const (
@@ -25,10 +29,10 @@ func (w *worker) opImage(a action) operation {
 	pod, handler := w.pod, w.handler
 	c, kind := containerByName(pod, a.Container)
 	return func(ctx context.Context) func() {
-		ref, fail := w.ensureImage(ctx, pod, c, kind, handler)
+		im, fail := w.ensureImages(ctx, imageInput{pod, c, kind, handler})
 		return func() {
 			if fail == nil {
-				w.o.Images[a.Container] = image{Ref: ref}
+				w.o.Images[a.Container] = im
 				return
 			}
 			first, most := firstPullDelay, mostPullDelay
@@ -40,50 +44,101 @@ func (w *worker) opImage(a action) operation {
 	}
 }
 
-// ensureImage makes the image of c present as its policy asks and returns the
+// imageInput says for which container images are wanted.
+type imageInput struct {
+	pod       *v1.Pod
+	container *v1.Container
+	kind      containerKind
+	handler   string
+}
+
+// ensureImages makes present what a container runs and the images it mounts.
+func (w *worker) ensureImages(ctx context.Context, in imageInput) (image, *failure) {
+	im := image{Volumes: map[string]string{}}
+	for name, v := range imageVolumes(in.pod, in.container) {
+		ref, fail := w.ensureImage(ctx, in, v.Reference, v.PullPolicy)
+		if fail != nil {
+			return image{}, fail
+		}
+		im.Volumes[name] = ref
+	}
+	ref, fail := w.ensureImage(ctx, in, in.container.Image, in.container.ImagePullPolicy)
+	im.Ref = ref
+	return im, fail
+}
+
+// resolve is mounts with the runtime's references in place of the names of
+// images.
+func (im image) resolve(mounts volume.Mounts) volume.Mounts {
+	if len(im.Volumes) == 0 {
+		return mounts
+	}
+	mounts = maps.Clone(mounts)
+	for name, ref := range im.Volumes {
+		v := mounts[name]
+		v.Image = ref
+		mounts[name] = v
+	}
+	return mounts
+}
+
+// imageVolumes are the volumes that c mounts and that are content of images.
+func imageVolumes(pod *v1.Pod, c *v1.Container) map[string]*v1.ImageVolumeSource {
+	out := map[string]*v1.ImageVolumeSource{}
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if v.Image != nil && slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == v.Name }) {
+			out[v.Name] = v.Image
+		}
+	}
+	return out
+}
+
+// ensureImage makes an image present as the policy asks and returns the
 // reference to give to the runtime.
-func (w *worker) ensureImage(ctx context.Context, pod *v1.Pod, c *v1.Container, kind containerKind, handler string) (string, *failure) {
+func (w *worker) ensureImage(ctx context.Context, in imageInput, name string, policy v1.PullPolicy) (string, *failure) {
+	pod, c := in.pod, in.container
 	say := func(t, reason, format string, args ...any) string {
 		m := fmt.Sprintf(format, args...)
 		if ctx.Err() == nil {
-			w.containerEventOf(pod, c.Name, kind, t, reason, m)
+			w.containerEventOf(pod, c.Name, in.kind, t, reason, m)
 		}
 		return m
 	}
-	named, err := withDefaultTag(c.Image)
+	named, err := withDefaultTag(name)
 	if err != nil {
-		m := say(v1.EventTypeWarning, "InspectFailed", "Failed to apply default image tag %q: %v", c.Image, err)
+		m := say(v1.EventTypeWarning, "InspectFailed", "Failed to apply default image tag %q: %v", name, err)
 		say(v1.EventTypeWarning, "Failed", "Error: InvalidImageName")
 		return "", &failure{"InvalidImageName", m}
 	}
-	spec := &runtimeapi.ImageSpec{Image: named, RuntimeHandler: handler}
-	if c.ImagePullPolicy != v1.PullAlways {
+	spec := &runtimeapi.ImageSpec{Image: named, RuntimeHandler: in.handler}
+	if policy != v1.PullAlways {
 		have, err := w.a.images.ImageStatus(ctx, spec, false)
 		if err != nil {
-			m := say(v1.EventTypeWarning, "InspectFailed", "Failed to inspect image %q: %v", c.Image, message(err))
+			m := say(v1.EventTypeWarning, "InspectFailed", "Failed to inspect image %q: %v", name, message(err))
 			say(v1.EventTypeWarning, "Failed", "Error: ImageInspectError")
 			return "", &failure{"ImageInspectError", m}
 		}
 		if have.Image != nil {
-			say(v1.EventTypeNormal, "Pulled", "Container image %q already present on machine and can be accessed by the pod", c.Image)
+			say(v1.EventTypeNormal, "Pulled", "Container image %q already present on machine and can be accessed by the pod", name)
 			return have.Image.Id, nil
 		}
-		if c.ImagePullPolicy == v1.PullNever {
-			m := say(v1.EventTypeWarning, "ErrImageNeverPull", "Container image %q is not present with pull policy of Never", c.Image)
+		if policy == v1.PullNever {
+			m := say(v1.EventTypeWarning, "ErrImageNeverPull", "Container image %q is not present with pull policy of Never", name)
 			say(v1.EventTypeWarning, "Failed", "Error: ErrImageNeverPull")
 			return "", &failure{"ErrImageNeverPull", m}
 		}
 	}
-	say(v1.EventTypeNormal, "Pulling", "Pulling image %q", c.Image)
+	say(v1.EventTypeNormal, "Pulling", "Pulling image %q", name)
 	began := time.Now()
 	ref, size, err := w.pull(ctx, pod, spec)
 	if err != nil {
-		say(v1.EventTypeWarning, "Failed", "Failed to pull image %q: %v", c.Image, message(err))
+		say(v1.EventTypeWarning, "Failed", "Failed to pull image %q: %v", name, message(err))
 		say(v1.EventTypeWarning, "Failed", "Error: ErrImagePull")
 		return "", &failure{"ErrImagePull", message(err)}
 	}
 	took := time.Since(began).Truncate(time.Millisecond)
-	say(v1.EventTypeNormal, "Pulled", "Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.", c.Image, took, took, size)
+	say(v1.EventTypeNormal, "Pulled", "Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.", name, took, took, size)
 	w.a.imagesChanged()
 	return ref, nil
 }

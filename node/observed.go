@@ -55,8 +55,9 @@ type retry struct {
 
 // image is what is known of a container's image for its next start.
 type image struct {
-	Ref   string // what to give CreateContainer; empty: not ensured
-	Retry *retry
+	Ref     string            // what to give CreateContainer; empty: not ensured
+	Volumes map[string]string // the same for the images it mounts, by volume
+	Retry   *retry
 }
 
 // failure ends a pod as a whole (admission, deadline, eviction).

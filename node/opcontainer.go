@@ -42,7 +42,7 @@ type startInput struct {
 	image     string
 	sandbox   sandbox
 	handler   string
-	mounts    volume.Mounts
+	mounts    volume.Mounts // images as the runtime knows them
 	podIPs    []string
 	stale     string // a container that was created and never started
 	target    string // of an ephemeral container
@@ -52,7 +52,7 @@ func (w *worker) opStart(a action) operation {
 	c, kind := containerByName(w.pod, a.Container)
 	in := startInput{
 		pod: w.pod, container: c, kind: kind, attempt: a.Attempt, image: w.o.Images[a.Container].Ref,
-		sandbox: *w.o.Sandbox, handler: w.handler, mounts: w.mounts, podIPs: podIPs(w.pod, w.o, w.a.hostIPs),
+		sandbox: *w.o.Sandbox, handler: w.handler, mounts: w.o.Images[a.Container].resolve(w.mounts), podIPs: podIPs(w.pod, w.o, w.a.hostIPs),
 	}
 	last := w.o.latest(a.Container)
 	if last != nil && last.State == stateCreated {

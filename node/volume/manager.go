@@ -33,8 +33,11 @@ type Mounts map[string]Volume
 
 // Volume is one volume of one pod, ready to be mounted into containers.
 type Volume struct {
-	// HostPath is the directory, file or device on this host.
+	// HostPath is the directory, file or device on this host; empty for the content of an image.
 	HostPath string
+	// Image is the image whose content this is, which the runtime mounts: as the pod names it, until the caller
+	// puts the runtime's own reference here.
+	Image string
 	// ReadOnly says that containers get it read-only whatever their volumeMounts say.
 	ReadOnly bool
 	// Block says that HostPath is a block device for volumeDevices.

@@ -67,6 +67,11 @@ func (m *Manager) containerMount(mount *v1.VolumeMount, vol Volume, env []*runti
 	if err != nil {
 		return containerMount{}, err
 	}
+	var image *runtimeapi.ImageSpec
+	imageSub := ""
+	if vol.Image != "" {
+		image, imageSub, sub = &runtimeapi.ImageSpec{Image: vol.Image}, sub, ""
+	}
 	host, owner := vol.HostPath, uint64(0)
 	if sub != "" {
 		if owner, err = m.bind(vol.HostPath, sub, target); err != nil {
@@ -84,6 +89,8 @@ func (m *Manager) containerMount(mount *v1.VolumeMount, vol Volume, env []*runti
 		Readonly:          mount.ReadOnly || vol.ReadOnly,
 		RecursiveReadOnly: recursive,
 		Propagation:       propagation,
+		Image:             image,
+		ImageSubPath:      imageSub,
 	}, owner: owner}, nil
 }
 

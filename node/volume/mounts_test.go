@@ -213,3 +213,16 @@ func FuzzAtomicWriterStaysInside(f *testing.F) {
 		}
 	})
 }
+
+func TestAnImageIsMountedByTheRuntime(t *testing.T) {
+	m, _ := newManager(t)
+	pod := podWith("p", v1.Volume{Name: "e", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "example.com/data:1"}}})
+	pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "e", MountPath: "/m", SubPath: "sub"}}
+	got, _, err := m.ContainerMounts(pod, &pod.Spec.Containers[0], setUp(t, m, pod), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mount := got[0]; mount.HostPath != "" || mount.Image.GetImage() != "example.com/data:1" || mount.ImageSubPath != "sub" || !mount.Readonly {
+		t.Errorf("%+v", mount)
+	}
+}

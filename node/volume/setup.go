@@ -58,6 +58,8 @@ func (m *Manager) setUpVolume(ctx context.Context, st *podState, v *v1.Volume, g
 		return Volume{HostPath: v.HostPath.Path}, checkHostPath(v.HostPath.Path, v.HostPath.Type)
 	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
 		return m.setUpClaim(ctx, pod, v)
+	case v.Image != nil:
+		return Volume{Image: v.Image.Reference, ReadOnly: true}, nil
 	case isDynamic(v):
 		return m.setUpDynamic(ctx, st, v, get)
 	}

@@ -96,7 +96,7 @@ func storeError(err error) error {
 	case errors.Is(err, raftstore.ErrTooLarge):
 		return status(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, err, 0)
 	case errors.Is(err, raftstore.ErrDiskFull), errors.Is(err, raftstore.ErrDiskReadOnly):
-		return status(http.StatusInsufficientStorage, "InsufficientStorage", err, 10)
+		return status(http.StatusInsufficientStorage, "InsufficientStorage", err, 0) // no Retry-After: a person has to act, and should read why at once
 	case errors.Is(err, raftstore.ErrDisk), errors.Is(err, raftstore.ErrCorrupt):
 		return status(http.StatusInternalServerError, metav1.StatusReasonInternalError, err, 0)
 	case errors.Is(err, raftstore.ErrCompacted), errors.Is(err, raftstore.ErrOverrun):

@@ -27,7 +27,7 @@ const (
 )
 
 // errStale asks for another try when the cache has caught up.
-var errStale = errors.New("the cache does not show our last write of EndpointSlices yet")
+var errStale = fmt.Errorf("%w: it does not show our last write of EndpointSlices yet", work.ErrStale)
 
 type slices struct {
 	env        work.Env

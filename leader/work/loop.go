@@ -102,12 +102,16 @@ func (l *Loop[K]) guarded(ctx context.Context, key K) (err error) {
 	return l.reconcile(ctx, key)
 }
 
+// ErrStale is wrapped by what a reconcile function returns when a cache does not show its own last write yet: the retry,
+// which nobody needs to hear of, will find it.
+var ErrStale = errors.New("the cache is behind")
+
 // ErrPanic wraps what a reconcile function panicked with.
 var ErrPanic = errors.New("reconcile panicked")
 
 func (l *Loop[K]) report(key K, err error) {
 	level := slog.LevelWarn
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) {
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, ErrStale) {
 		level = slog.LevelDebug // somebody else wrote first; the retry sees it
 	}
 	l.log.Log(context.Background(), level, "reconcile failed, will retry", "controller", l.name, "key", fmt.Sprint(key), "error", err)

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestSummary(t *testing.T) {
+	for _, c := range []struct {
+		samples           []float64
+		low, middle, high float64
+	}{
+		{[]float64{3}, 3, 3, 3},
+		{[]float64{4, 1}, 1, 2.5, 4},
+		{[]float64{9, 1, 5}, 1, 5, 9},
+	} {
+		if low, middle, high := summary(c.samples); low != c.low || middle != c.middle || high != c.high {
+			t.Errorf("summary of %v: %v %v %v, want %v %v %v", c.samples, low, middle, high, c.low, c.middle, c.high)
+		}
+	}
+	if _, middle, _ := summary(nil); !math.IsNaN(middle) {
+		t.Errorf("the median of nothing is %v", middle)
+	}
+	hundred := make([]float64, 100)
+	for i := range hundred {
+		hundred[i] = float64(i + 1)
+	}
+	if p99 := quantile(hundred, 0.99); p99 != 99 {
+		t.Errorf("p99 of 1 to 100 is %v", p99)
+	}
+}
+
+// TestStampIsFound: the stamp of a written object is where a watcher looks, in
+// every encoding.
+func TestStampIsFound(t *testing.T) {
+	now := time.Now().UnixNano()
+	for _, e := range encodings {
+		got, err := stampOf(e.configMap("name", strconv.FormatInt(now, 10)))
+		if err != nil || got != now {
+			t.Errorf("%s: stamp %d, %v; want %d", e.name, got, err, now)
+		}
+	}
+	if _, err := stampOf([]byte("nothing")); err == nil {
+		t.Error("a stamp was found where there is none")
+	}
+}
+
+func TestTableShowsRatios(t *testing.T) {
+	tab := table{upstream: true}
+	tab.add(ours, figure{"a", "s", "1"}, 1, 3)
+	tab.add(theirs, figure{"a", "s", "1"}, 4)
+	tab.add(theirs, figure{"b", "s", ""}, 7)
+	var out strings.Builder
+	if err := tab.print(&out); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 4 {
+		t.Fatalf("want a head, a rule and two rows:\n%s", out.String())
+	}
+	if row := strings.Join(strings.Fields(lines[2]), " "); row != "| a | 1.00 | 2.00 | 3.00 | 1 | s | 4.00 | 0.500 |" {
+		t.Errorf("row %q", row)
+	}
+	if row := strings.Join(strings.Fields(lines[3]), " "); row != "| b | | | | | s | 7.00 | |" {
+		t.Errorf("row %q", row)
+	}
+}

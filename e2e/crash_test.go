@@ -86,7 +86,7 @@ func writeUntilKilled(c *cluster, round int) map[string]string {
 			}
 		})
 	}
-	time.Sleep(time.Duration(200+rand.IntN(1500)) * time.Millisecond)
+	<-time.After(time.Duration(200+rand.IntN(1500)) * time.Millisecond) // the moment is the point
 	if err := c.Kill9(); err != nil {
 		c.t.Fatal(err)
 	}

@@ -15,17 +15,17 @@ func TestPodRoad(t *testing.T) {
 		return c.kubectl(append([]string{"exec", "road", "-c", "main", "--"}, args...)...)
 	}
 	for file, want := range map[string]string{
-		"/work/from-init":   "written by init",
-		"/work/from-hook":   "started",
-		"/config/key":       "value of key",
-		"/secret/password":  "s3cret",
-		"/projected/labels": `role="road"`,
-		"/projected/cpu":    "250",
-		"/projected/key":    "value of key",
-		"/one-file/key":     "value of key",
-		"/proc/self/cgroup": "pod",
-		"/etc/hosts":        "with-alias",
-		"/etc/resolv.conf":  "search default.svc.cluster.local",
+		"/scratch/from-init": "written by init",
+		"/scratch/from-hook": "started",
+		"/config/key":        "value of key",
+		"/secret/password":   "s3cret",
+		"/projected/labels":  `role="road"`,
+		"/projected/cpu":     "250",
+		"/projected/key":     "value of key",
+		"/one-file/key":      "value of key",
+		"/proc/self/cgroup":  "pod",
+		"/etc/hosts":         "with-alias",
+		"/etc/resolv.conf":   "search default.svc.cluster.local",
 	} {
 		if out := exec("cat", file); !strings.Contains(out, want) {
 			t.Errorf("%s holds %q, want %q in it", file, out, want)
@@ -89,8 +89,8 @@ spec:
   initContainers:
   - name: first
     image: balsahq/hello:1
-    command: [sh, -c, "echo written by init > /work/from-init"]
-    volumeMounts: [{name: work, mountPath: /work}]
+    command: [sh, -c, "echo written by init > /scratch/from-init"]
+    volumeMounts: [{name: work, mountPath: /scratch}]
   containers:
   - name: main
     image: balsahq/hello:1
@@ -102,13 +102,13 @@ spec:
     envFrom: [{prefix: PREFIX_, configMapRef: {name: settings}}]
     resources: {requests: {cpu: 10m, memory: 16Mi}, limits: {cpu: 250m, memory: 64Mi}}
     lifecycle:
-      postStart: {exec: {command: [sh, -c, "echo started > /work/from-hook"]}}
-      preStop: {exec: {command: [sh, -c, "echo stopping > /work/from-hook"]}}
+      postStart: {exec: {command: [sh, -c, "echo started > /scratch/from-hook"]}}
+      preStop: {exec: {command: [sh, -c, "echo stopping > /scratch/from-hook"]}}
     startupProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 1, failureThreshold: 30}
     readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}
     livenessProbe: {exec: {command: ["true"]}, periodSeconds: 5, timeoutSeconds: 5}
     volumeMounts:
-    - {name: work, mountPath: /work}
+    - {name: work, mountPath: /scratch}
     - {name: config, mountPath: /config}
     - {name: secret, mountPath: /secret}
     - {name: projected, mountPath: /projected}

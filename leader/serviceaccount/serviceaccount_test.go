@@ -74,7 +74,9 @@ func secret(name, account, uid string) *v1.Secret {
 }
 
 func TestTokenSecretsAreFilledOrGo(t *testing.T) {
-	sign := func(sa *v1.ServiceAccount, s *v1.Secret) (string, error) { return "token of " + sa.Name + " in " + s.Name, nil }
+	sign := func(sa *v1.ServiceAccount, s *v1.Secret) (string, error) {
+		return "token of " + sa.Name + " in " + s.Name, nil
+	}
 	client := start(t, func(e work.Env) (work.Runner, error) { return NewTokens(e, 1, sign, []byte("ca")) },
 		&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "robot", UID: "u"}},
 		secret("good", "robot", ""), secret("of-another", "robot", "before"), secret("of-nobody", "ghost", ""))

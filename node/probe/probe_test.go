@@ -206,9 +206,13 @@ func TestHTTP(t *testing.T) {
 	mux.HandleFunc("/ok", func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%s|%s|%s|%s|%s", r.Host, r.Header.Get("User-Agent"), r.Header.Get("Accept"), r.Header.Get("X-A"), r.URL.RawQuery)
 	})
-	mux.HandleFunc("/bad", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "password", http.StatusInternalServerError) })
+	mux.HandleFunc("/bad", func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "password", http.StatusInternalServerError)
+	})
 	mux.HandleFunc("/near", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/ok", http.StatusFound) })
-	mux.HandleFunc("/far", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://192.0.2.1/", http.StatusFound) })
+	mux.HandleFunc("/far", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://192.0.2.1/", http.StatusFound)
+	})
 	mux.HandleFunc("/round", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/round", http.StatusFound) })
 	mux.HandleFunc("/huge", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1<<20)) })
 	mux.HandleFunc("/never", func(http.ResponseWriter, *http.Request) { <-release })

@@ -284,6 +284,25 @@ func TestRestartTouchesNothingThatIsRight(t *testing.T) {
 	}
 }
 
+func TestAnAddressGivenAgainIsReachedAtOnce(t *testing.T) {
+	w := newWorld(t)
+	address := podAddresses["a"]
+	if name, _, err := w.host.ask("tcp", address+":8080"); name != "a" {
+		t.Fatalf("before: %q (%v)", name, err)
+	}
+	if known := w.host.run("ip", "neigh", "show", address); !strings.Contains(known, "lladdr") {
+		t.Fatalf("the node does not know the pod's link-layer address: %q", known)
+	}
+	w.host.run("ip", "link", "del", "veth-a")
+	w.eventually("the dead link-layer address forgotten", func() bool {
+		return !strings.Contains(w.host.run("ip", "neigh", "show", address), "lladdr")
+	})
+	w.plug("a", address)
+	if name, _, err := w.host.ask("tcp", address+":8080"); name != "a" {
+		t.Errorf("after: %q (%v)", name, err)
+	}
+}
+
 func TestCleanupLeavesNothing(t *testing.T) {
 	w := newWorld(t)
 	w.service("web", "10.96.0.20", []string{"b"})

@@ -18,29 +18,30 @@ import (
 // config is everything a server or an agent can be told, by flag or by the same
 // name in the file given with --config; a flag wins.
 type config struct {
-	DataDir          string
-	RunDir           string
-	LogDir           string
-	CgroupRoot       string
-	NodeName         string
-	NodeIP           string
-	NodeLabels       map[string]string
-	BindAddress      string
-	AdvertiseAddress string
-	Port             int
-	KubeletPort      int
-	ServiceCIDR      string
-	ClusterCIDR      string
-	ClusterDNS       string
-	ClusterDomain    string
-	TLSSANs          []string
-	RuntimeEndpoint  string
-	MaxPods          int
-	DisableAgent     bool
-	LogLevel         string
-	ProfileAddress   string
-	Kubeconfig       string // agent only
-	ServingCert      string // agent only
+	DataDir            string
+	RunDir             string
+	LogDir             string
+	CgroupRoot         string
+	NodeName           string
+	NodeIP             string
+	NodeLabels         map[string]string
+	BindAddress        string
+	AdvertiseAddress   string
+	Port               int
+	KubeletPort        int
+	ServiceCIDR        string
+	ClusterCIDR        string
+	ClusterDNS         string
+	ClusterDomain      string
+	TLSSANs            []string
+	RuntimeEndpoint    string
+	MaxPods            int
+	DisableAgent       bool
+	LogLevel           string
+	ProfileAddress     string
+	Kubeconfig         string // agent only
+	ServicesKubeconfig string // agent only
+	ServingCert        string // agent only
 }
 
 func defaultConfig() config {

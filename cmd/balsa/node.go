@@ -77,6 +77,7 @@ type agentParts struct {
 	progress  *progress
 	client    kubernetes.Interface
 	registrar kubernetes.Interface // may label the Node with roles; nil when this node has none
+	services  kubernetes.Interface // reads Services, their endpoints and all Nodes, which a node's own identity may not
 	nodeIP    netip.Addr
 	ca        *x509.CertPool
 	serving   func(*tls.ClientHelloInfo) (*tls.Certificate, error)
@@ -99,16 +100,20 @@ func (s *server) startNode(rt *nodeRuntime) error {
 	if err != nil {
 		return err
 	}
+	services, err := kubernetes.NewForConfig(s.api.Client(control.Identity{User: "system:kube-proxy"}))
+	if err != nil {
+		return err
+	}
 	return agentParts{
-		registrar: registrar,
-		cfg:       s.cfg, log: s.log, parts: s.parts, progress: s.progress, client: client, nodeIP: s.nodeIP,
+		registrar: registrar, services: services,
+		cfg: s.cfg, log: s.log, parts: s.parts, progress: s.progress, client: client, nodeIP: s.nodeIP,
 		ca: s.pki.Pool(), serving: serving.GetCertificate, runtime: rt, apiReady: s.api.Ready(),
 	}.start()
 }
 
 // start runs the network, the agent and the node's own API.
 func (a agentParts) start() error {
-	shared := informers.NewSharedInformerFactory(a.client, 0)
+	shared := informers.NewSharedInformerFactory(a.services, 0)
 	state := &networkState{}
 	var roles []string
 	if a.registrar != nil {
@@ -249,9 +254,18 @@ func newAgentCommand() *cobra.Command {
 	cfg.bindPaths(cmd.Flags())
 	cfg.bindNode(cmd.Flags())
 	cmd.Flags().StringVar(&cfg.Kubeconfig, "kubeconfig", "", "how to reach the API, and as whom")
+	cmd.Flags().StringVar(&cfg.ServicesKubeconfig, "services-kubeconfig", "", "the same for reading Services, endpoints and Nodes, such as system:kube-proxy (default: --kubeconfig)")
 	cmd.Flags().StringVar(&cfg.ServingCert, "serving-cert", "", "certificate and key of this node's own API, PEM, in one file")
 	cmd.Flags().StringVar(&file, "config", file, "YAML file whose keys are the names of these flags")
 	return cmd
+}
+
+func clientFor(kubeconfig string) (kubernetes.Interface, error) {
+	restConfig, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return kubernetes.NewForConfig(restConfig)
 }
 
 func runAgent(ctx context.Context, cfg *config) error {
@@ -283,10 +297,15 @@ func runAgent(ctx context.Context, cfg *config) error {
 	running := newParts(log)
 	defer running.stop()
 	a := agentParts{
-		cfg: cfg, log: log, parts: running, progress: newProgress(milestoneRuntime, milestoneNode), client: client, ca: pool,
+		cfg: cfg, log: log, parts: running, progress: newProgress(milestoneRuntime, milestoneNode), client: client, services: client, ca: pool,
 		serving: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving, nil },
 	}
 	running.startHousekeeping(cfg, a.progress.done)
+	if cfg.ServicesKubeconfig != "" {
+		if a.services, err = clientFor(cfg.ServicesKubeconfig); err != nil {
+			return err
+		}
+	}
 	if a.nodeIP, err = nodeAddress(cfg); err != nil {
 		return err
 	}

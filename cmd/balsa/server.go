@@ -125,7 +125,7 @@ func (s *server) start() error {
 			return err
 		}
 	}
-	if s.store, err = raftstore.Open(raftstore.Config{Dir: filepath.Join(s.cfg.serverDir(), "raft"), Logger: s.log}); err != nil {
+	if s.store, err = openStore(s.cfg, s.log); err != nil {
 		return err
 	}
 	s.parts.start("store", s.store.Run)

@@ -32,13 +32,14 @@ type Config struct {
 type Host struct {
 	cfg  Config
 	link *netlink.Handle
-	// ports are the links seen on the bridge, by index: a bridge that somebody deleted gets them back.
+	// ports are the links seen on the bridge, by index: a bridge that somebody deleted gets them back, and when one goes,
+	// its neighbours are forgotten. Nil before the first look.
 	ports map[int]struct{}
 }
 
 // Open connects to the kernel; nothing is changed before Apply.
 func Open(cfg Config) (*Host, error) {
-	h := &Host{cfg: cfg, ports: make(map[int]struct{})}
+	h := &Host{cfg: cfg}
 	err := cfg.Namespace.Do(func() (err error) {
 		h.link, err = netlink.NewHandle(unix.NETLINK_ROUTE)
 		return err
@@ -62,7 +63,9 @@ func (h *Host) Apply() error {
 		if err != nil {
 			return err
 		}
-		h.keepPorts(bridge)
+		if err := h.keepPorts(bridge); err != nil {
+			return err
+		}
 		if err := h.applySettings(); err != nil {
 			return err
 		}
@@ -156,11 +159,12 @@ func (h *Host) applyAddresses(link netlink.Link, want []netip.Prefix) error {
 	return nil
 }
 
-// keepPorts remembers the links on the bridge, and puts back those a former bridge of the name had.
-func (h *Host) keepPorts(bridge netlink.Link) {
+// keepPorts remembers the links on the bridge, puts back those a former bridge of the name had, and forgets what hung on
+// those that went.
+func (h *Host) keepPorts(bridge netlink.Link) error {
 	links, err := h.link.LinkList()
 	if err != nil {
-		return
+		return fmt.Errorf("ports of %s: %w", h.cfg.Bridge, err)
 	}
 	seen := make(map[int]struct{})
 	for _, l := range links {
@@ -179,7 +183,17 @@ func (h *Host) keepPorts(bridge netlink.Link) {
 			seen[index] = struct{}{}
 		}
 	}
+	gone := h.ports == nil // before this process
+	for index := range h.ports {
+		if _, ok := seen[index]; !ok {
+			gone = true
+		}
+	}
 	h.ports = seen
+	if gone {
+		return h.forgetGone(bridge)
+	}
+	return nil
 }
 
 // applyDNSLink makes a bridge without ports rather than a dummy link: kernels that run pods have bridges, not all have

@@ -32,23 +32,12 @@ type Policy struct {
 	RoleBindings        []rbacv1.RoleBinding
 }
 
-// nodeNetwork lets nodes read what the network of a node is made from: the same as upstream gives the kube-proxy that
-// runs beside each kubelet. In Balsa the two are one program.
-func nodeNetwork() rbacv1.ClusterRoleBinding {
-	return rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "balsa:node-network"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-proxier"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "system:nodes"}},
-	}
-}
-
-// Default returns upstream's policy and nodeNetwork, each object with its namespace.
+// Default returns upstream's policy, each object with its namespace.
 func Default() Policy {
 	p := Policy{
 		ClusterRoles:        append(bootstrappolicy.ClusterRoles(), bootstrappolicy.ControllerRoles()...),
 		ClusterRoleBindings: append(bootstrappolicy.ClusterRoleBindings(), bootstrappolicy.ControllerRoleBindings()...),
 	}
-	p.ClusterRoleBindings = append(p.ClusterRoleBindings, nodeNetwork())
 	for ns, roles := range bootstrappolicy.NamespaceRoles() {
 		for _, r := range roles {
 			r.Namespace = ns

@@ -1,0 +1,39 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestObjectsOfAnotherClusterAreRefused: a store that does not belong to the
+// certificates beside it is not served, and one that is missing is not replaced
+// by an empty one.
+func TestObjectsOfAnotherClusterAreRefused(t *testing.T) {
+	stranger := start(t)
+	if err := stranger.Kill9(); err != nil {
+		t.Fatal(err)
+	}
+	c := start(t)
+	c.kubectl("create", "configmap", "precious", "--from-literal=a=b")
+	if err := c.Kill9(); err != nil {
+		t.Fatal(err)
+	}
+	raft := filepath.Join(c.DataDir, "server", "raft")
+	if err := os.Rename(raft, raft+".kept"); err != nil {
+		t.Fatal(err)
+	}
+	c.mustSay(refusedStart(c), "missing", raft)
+	if err := os.CopyFS(raft, os.DirFS(filepath.Join(stranger.DataDir, "server", "raft"))); err != nil {
+		t.Fatal(err)
+	}
+	c.mustSay(refusedStart(c), "another cluster")
+	if err := os.RemoveAll(raft); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(raft+".kept", raft); err != nil {
+		t.Fatal(err)
+	}
+	c.up()
+	c.kubectl("get", "configmap", "precious")
+}

@@ -189,10 +189,12 @@ func (h *Host) keepPorts(bridge netlink.Link) error {
 			gone = true
 		}
 	}
-	h.ports = seen
 	if gone {
-		return h.forgetGone(bridge)
+		if err := h.forgetGone(bridge); err != nil {
+			return err
+		}
 	}
+	h.ports = seen
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/emicklei/go-restful/v3"
+	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	extensions "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -165,6 +166,11 @@ func (s *Server) address() string {
 
 // Ready is closed when the server serves and the objects every cluster has are there.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// SignToken makes the token that a Secret of type kubernetes.io/service-account-token holds for an account.
+func (s *Server) SignToken(sa *corev1.ServiceAccount, secret *corev1.Secret) (string, error) {
+	return s.guard.authn.SignSecret(sa, secret)
+}
 
 // Handler is the whole API behind its filters, for a listener of the caller's own.
 func (s *Server) Handler() http.Handler { return s.handler }

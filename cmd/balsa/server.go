@@ -222,7 +222,7 @@ func (s *server) startLeader() error {
 	}
 	cfg := leader.Config{
 		Elector: elector{store: s.store, api: s.api}, Identity: s.cfg.NodeName, Logger: s.log,
-		ClusterCIDR: pods, RootCA: s.pki.CA(),
+		ClusterCIDR: pods, RootCA: s.pki.CA(), SignToken: s.api.SignToken,
 		OnTermStarted: func(int64) { s.progress.reached(milestoneLeader) },
 	}
 	if err := cfg.Validate(); err != nil {

@@ -88,6 +88,8 @@ type Authenticators struct {
 	OpenIDConfig, OpenIDKeys http.Handler
 	// FrontProxy holds the header names a front proxy uses; nil when none is believed.
 	FrontProxy *FrontProxy
+
+	forSecrets serviceaccount.TokenGenerator
 }
 
 // FrontProxy names the headers by which a trusted proxy says who the user is.
@@ -121,6 +123,9 @@ func New(cfg Config) (*Authenticators, error) {
 	}
 	if out.Issue, err = serviceaccount.JWTTokenGenerator(cfg.Issuer, cfg.ServiceAccountKey); err != nil {
 		return nil, fmt.Errorf("authn: token generator: %w", err)
+	}
+	if out.forSecrets, err = serviceaccount.JWTTokenGenerator(serviceaccount.LegacyIssuer, cfg.ServiceAccountKey); err != nil {
+		return nil, fmt.Errorf("authn: generator of Secrets' tokens: %w", err)
 	}
 	if err := out.openID(cfg, keys); err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	corehelper "k8s.io/kubernetes/pkg/apis/core/v1/helper"
 
 	"github.com/balsahq/balsa/node/cgroup"
 )
@@ -60,8 +61,8 @@ func admit(pod *v1.Pod, others []*v1.Pod, node *v1.Node) *failure {
 		name := v1.ResourceName(n)
 		have, known := room[name]
 		q, u := asked[name], used[name]
-		if q.IsZero() || !known && name == v1.ResourceEphemeralStorage {
-			continue
+		if q.IsZero() || !known && (name == v1.ResourceEphemeralStorage || corehelper.IsExtendedResourceName(name)) {
+			continue // extended resources unknown here are the cluster's
 		}
 		sum := q.DeepCopy()
 		sum.Add(u)

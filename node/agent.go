@@ -120,6 +120,7 @@ func New(cfg Config) (*Agent, error) {
 		services: cfg.Informers.Core().V1().Services().Lister(),
 	}
 	cfg.Informers.Core().V1().Services().Informer()
+	cfg.Informers.Core().V1().Nodes().Informer()
 	a.node, a.watchDir = a.initialNode(), watchDir
 	groups, err := cgroup.New(cgroup.Config{Root: cfg.CgroupRoot, Parent: cfg.CgroupParent})
 	if err != nil {
@@ -167,13 +168,19 @@ func (a *Agent) Run(ctx context.Context) error {
 			return fmt.Errorf("node: %w", err)
 		}
 	}
+	nodes := a.cfg.Informers.Core().V1().Nodes().Informer()
+	reg, err := nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: a.nodeSeen, UpdateFunc: func(_, o any) { a.nodeSeen(o) }})
+	if err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	defer func() { _ = nodes.RemoveEventHandler(reg) }()
 	a.cfg.Informers.Start(ctx.Done())
 	g.Go(func() error { a.informer.RunWithContext(ctx); return nil })
 	g.Go(func() error { a.keepLease(ctx); return nil })
 	g.Go(func() error { a.keepNode(ctx); return nil })
 	g.Go(func() error { return a.volumes.Run(ctx) })
 	g.Go(func() error { return a.runPods(ctx, g) })
-	err := g.Wait()
+	err = g.Wait()
 	a.wg.Wait()
 	a.probes.Close()
 	if errors.Is(err, context.Canceled) {
@@ -257,26 +264,40 @@ func (a *Agent) podSeen(ctx context.Context, o any) {
 
 // follow hands a pod to its worker, which it makes on first sight.
 func (a *Agent) follow(ctx context.Context, pod *v1.Pod) {
-	a.mu.Lock()
-	w := a.workers[pod.UID]
-	if w != nil {
-		a.mu.Unlock()
+	w, made := a.enlist(pod, false)
+	if w == nil {
+		a.readNode(ctx) // the pod may be here because of a change that has not reached us
+		w, made = a.enlist(pod, true)
+	}
+	if !made {
 		w.mailbox.post(func() { w.setPod(pod) })
 		return
+	}
+	if f := w.o.Failed; f != nil {
+		a.recorder.Event(pod, v1.EventTypeWarning, f.Reason, f.Message)
+	}
+	a.begin(ctx, w)
+}
+
+// enlist finds the worker of a pod or makes one. For a pod that this node
+// refuses it makes one only when that is final, and returns nil before.
+func (a *Agent) enlist(pod *v1.Pod, final bool) (w *worker, made bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if w := a.workers[pod.UID]; w != nil {
+		return w, false
 	}
 	w = newWorker(a, pod)
 	if o := a.adopted[pod.UID]; o != nil {
 		delete(a.adopted, pod.UID)
 		w.adopt(o)
 	} else if pod.DeletionTimestamp == nil && !terminalPhase(pod.Status.Phase) {
-		w.o.Failed = a.admit(pod)
+		if w.o.Failed = a.admit(pod); w.o.Failed != nil && !final {
+			return nil, false
+		}
 	}
 	a.workers[pod.UID] = w
-	a.mu.Unlock()
-	if f := w.o.Failed; f != nil {
-		a.recorder.Event(pod, v1.EventTypeWarning, f.Reason, f.Message)
-	}
-	a.begin(ctx, w)
+	return w, true
 }
 
 // begin runs a worker and forgets it when it is done.

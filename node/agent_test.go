@@ -15,6 +15,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
@@ -332,6 +333,24 @@ func TestPodThatDoesNotFitIsRejected(t *testing.T) {
 		}
 		if len(b.rt.Log()) != 0 {
 			t.Errorf("course: %v", b.rt.Log())
+		}
+	})
+}
+
+func TestNodeIsSeenAsOthersChangeIt(t *testing.T) {
+	onBench(t, func(b *bench) {
+		n := b.agent.Node().DeepCopy()
+		n.Labels["disk"] = "fast"
+		if _, err := b.client.CoreV1().Nodes().Update(context.Background(), n, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		p := testPod(v1.RestartPolicyAlways, 0, 1)
+		p.Spec.NodeSelector = map[string]string{"disk": "fast"}
+		p.Spec.Containers[0].Resources.Requests = v1.ResourceList{"example.com/of-the-cluster": resource.MustParse("1")}
+		b.run(p)
+		b.wait(3 * time.Second)
+		if got := b.get(p.Name); got.Status.Phase != v1.PodRunning {
+			t.Errorf("%s: %s", got.Status.Phase, got.Status.Message)
 		}
 	})
 }

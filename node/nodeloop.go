@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	nodeutil "k8s.io/component-helpers/node/util"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -101,9 +102,30 @@ func (a *Agent) relabel(ctx context.Context, got, mine *v1.Node) (*v1.Node, erro
 	return a.cfg.Registrar.CoreV1().Nodes().Patch(ctx, got.Name, types.StrategicMergePatchType, b, metav1.PatchOptions{})
 }
 
+// nodeSeen takes in this node's Node as somebody may have changed it.
+func (a *Agent) nodeSeen(o any) {
+	if n, ok := o.(*v1.Node); ok && n.Name == a.cfg.NodeName {
+		a.setNode(n)
+	}
+}
+
+// readNode asks the API for the Node. What is known stays when it does not answer.
+func (a *Agent) readNode(ctx context.Context) {
+	n, err := a.cfg.Client.CoreV1().Nodes().Get(ctx, a.cfg.NodeName, metav1.GetOptions{})
+	if err != nil {
+		a.log.Debug("node not read", "err", err)
+		return
+	}
+	a.setNode(n)
+}
+
+// setNode remembers the Node unless a newer one is known.
 func (a *Agent) setNode(n *v1.Node) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if older, err := resourceversion.CompareResourceVersion(n.ResourceVersion, a.node.ResourceVersion); err == nil && older < 0 {
+		return
+	}
 	if len(n.Status.Allocatable) == 0 {
 		n = n.DeepCopy()
 		n.Status.Capacity, n.Status.Allocatable = a.node.Status.Capacity, a.node.Status.Allocatable

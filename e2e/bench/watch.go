@@ -21,6 +21,7 @@ const (
 	watchers         = 1000
 	watchersEach     = 50 // on one connection; a server allows 100 streams
 	eventsPerSecond  = 50
+	writers          = 8           // so that a slow write does not slow the pace
 	watchDrain       = time.Second // how long late events are still timed
 )
 
@@ -55,8 +56,7 @@ type audience struct {
 
 func fanOut(ctx context.Context, b *bench, s system, e *encoding) error {
 	name := "watched-" + strconv.FormatInt(serial.Add(1), 10)
-	writer := b.clients[s][0]
-	if err := writer.do(ctx, e, request{http.MethodPost, configMapsPath(namespaceWatched), e.configMap(name, "0")}); err != nil {
+	if err := b.clients[s][0].do(ctx, e, request{http.MethodPost, configMapsPath(namespaceWatched), e.configMap(name, "0")}); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -72,7 +72,7 @@ func fanOut(ctx context.Context, b *bench, s system, e *encoding) error {
 	window := 3 * b.window
 	cpu, began := cpuTime(s.controlPlane()), time.Now()
 	a.until.Store(began.Add(window).UnixNano())
-	sent, err := a.write(ctx, writer, e, name, began.Add(window))
+	sent, err := write(ctx, b.clients[s][len(b.clients[s])-writers:], e, name, began.Add(window))
 	passed, used := time.Since(began), cpuTime(s.controlPlane())-cpu
 	pause(ctx, watchDrain)
 	cancel()
@@ -89,23 +89,51 @@ func fanOut(ctx context.Context, b *bench, s system, e *encoding) error {
 	return nil
 }
 
-// write updates the object at an even pace until the deadline.
-func (a *audience) write(ctx context.Context, c *client, e *encoding, name string, deadline time.Time) (int, error) {
+// write updates the object at an even pace until the deadline, as long as one
+// of the clients is free.
+func write(ctx context.Context, clients []*client, e *encoding, name string, deadline time.Time) (int64, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	pace := time.NewTicker(time.Second / eventsPerSecond)
 	defer pace.Stop()
-	sent := 0
-	for ; time.Now().Before(deadline); sent++ {
-		body := e.configMap(name, strconv.FormatInt(time.Now().UnixNano(), 10))
-		if err := c.do(ctx, e, request{http.MethodPut, configMapsPath(namespaceWatched) + "/" + name, body}); err != nil {
-			return sent, err
-		}
-		select {
-		case <-pace.C:
-		case <-ctx.Done():
-			return sent, ctx.Err()
-		}
+	end := time.NewTimer(time.Until(deadline))
+	defer end.Stop()
+	due := make(chan struct{})
+	var sent atomic.Int64
+	var joined sync.WaitGroup
+	for _, c := range clients {
+		joined.Go(func() {
+			for range due {
+				body := e.configMap(name, strconv.FormatInt(time.Now().UnixNano(), 10))
+				if err := c.do(ctx, e, request{http.MethodPut, configMapsPath(namespaceWatched) + "/" + name, body}); err != nil {
+					cancel(err)
+					return
+				}
+				sent.Add(1)
+			}
+		})
 	}
-	return sent, nil
+	func() {
+		defer close(due)
+		for {
+			select {
+			case <-pace.C:
+			case <-end.C:
+				return
+			case <-ctx.Done():
+				return
+			}
+			select {
+			case due <- struct{}{}:
+			case <-end.C:
+				return
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	joined.Wait()
+	return sent.Load(), context.Cause(ctx)
 }
 
 // watch reads events until ctx ends. The first one is the object as it was.

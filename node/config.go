@@ -37,6 +37,9 @@ type Config struct {
 	RuntimeEndpoint string
 	// Connect replaces the dialling of RuntimeEndpoint (tests, in-process runtimes). May be nil.
 	Connect func(ctx context.Context) (criapi.RuntimeService, criapi.ImageManagerService, error)
+	// SandboxConfinesItself: the runtime's sandbox image installs a seccomp filter of its own, as the carried one does.
+	// The default profile is then not asked for: compiling it costs each pod tens of milliseconds of CPU.
+	SandboxConfinesItself bool
 	// Network says whether pods can be attached; nil leaves the question to the runtime.
 	Network Network
 

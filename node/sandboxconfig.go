@@ -30,7 +30,7 @@ func (c *Config) sandboxConfig(pod *v1.Pod, attempt uint32, cgroupParent string)
 			return nil, err
 		}
 	}
-	security, err := sandboxSecurity(pod)
+	security, err := c.sandboxSecurity(pod)
 	if err != nil {
 		return nil, err
 	}
@@ -128,11 +128,14 @@ func namespaces(pod *v1.Pod) *runtimeapi.NamespaceOption {
 	return n
 }
 
-func sandboxSecurity(pod *v1.Pod) (*runtimeapi.LinuxSandboxSecurityContext, error) {
+func (c *Config) sandboxSecurity(pod *v1.Pod) (*runtimeapi.LinuxSandboxSecurityContext, error) {
 	s := &runtimeapi.LinuxSandboxSecurityContext{
 		NamespaceOptions: namespaces(pod),
 		Privileged:       anyPrivileged(pod),
 		Seccomp:          &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
+	}
+	if c.SandboxConfinesItself {
+		s.Seccomp.ProfileType = runtimeapi.SecurityProfile_Unconfined
 	}
 	psc := pod.Spec.SecurityContext
 	if psc == nil {

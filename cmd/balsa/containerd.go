@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"runtime/debug"
-	"time"
 
 	"github.com/containerd/containerd/v2/cmd/containerd/command"
 
@@ -14,10 +12,7 @@ import (
 
 // runContainerd is the container runtime as a child process of this binary.
 func runContainerd(args []string) int {
-	time.AfterFunc(settle, func() {
-		debug.FreeOSMemory()
-		_ = dropProgramPages() // only a saving: without it everything works
-	})
+	go giveBack(context.Background()) // ends with the process
 	if err := command.App().Run(context.Background(), args); err != nil {
 		fmt.Fprintln(os.Stderr, "containerd:", err)
 		return 1

@@ -20,8 +20,10 @@ import (
 // here, most of what is live are a few large trees.
 const gcPercent = 75
 
-// settle is how long after the last milestone memory is given back.
-const settle = 5 * time.Second
+// settle are the pauses after the last milestone, and between one another,
+// after which memory is given back: soon, when the first controllers have
+// looked around, and when the first garbage of idling has been collected.
+var settle = []time.Duration{5 * time.Second, 2 * time.Minute}
 
 // startHousekeeping looks after the process itself: profiles, where asked for,
 // and memory that only starting needed.
@@ -33,20 +35,26 @@ func (p *parts) startHousekeeping(cfg *config, started <-chan struct{}) {
 		p.start("profiles", func(ctx context.Context) error { return serveProfiles(ctx, cfg.ProfileAddress) })
 	}
 	p.start("housekeeping", func(ctx context.Context) error {
-		if !await(ctx, started) {
-			return nil
-		}
-		select {
-		case <-time.After(settle):
-			debug.FreeOSMemory()
-			if err := dropProgramPages(); err != nil {
-				p.log.Debug("program pages stay mapped", "error", err)
-			}
-		case <-ctx.Done():
+		if await(ctx, started) {
+			giveBack(ctx)
 		}
 		<-ctx.Done()
 		return nil
 	})
+}
+
+// giveBack returns memory that only starting needed. It is a saving, nothing
+// depends on it: where the kernel does not take it, things stay as they are.
+func giveBack(ctx context.Context) {
+	for _, pause := range settle {
+		select {
+		case <-time.After(pause):
+			debug.FreeOSMemory()
+			_ = dropProgramPages()
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 func serveProfiles(ctx context.Context, address string) error {

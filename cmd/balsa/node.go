@@ -122,8 +122,9 @@ func (a agentParts) start() error {
 	agent, err := node.New(node.Config{
 		Registrar: a.registrar, Roles: roles,
 		NodeName: a.cfg.NodeName, Client: a.client, Informers: shared, RuntimeEndpoint: a.runtime.endpoint,
-		Network: state,
-		RootDir: a.cfg.agentDir(), LogDir: a.cfg.LogDir, CgroupParent: a.cfg.CgroupRoot,
+		SandboxConfinesItself: a.runtime.ready != nil,
+		Network:               state,
+		RootDir:               a.cfg.agentDir(), LogDir: a.cfg.LogDir, CgroupParent: a.cfg.CgroupRoot,
 		NodeIPs: []net.IP{a.nodeIP.AsSlice()}, Labels: a.cfg.NodeLabels, KubeletPort: int32(a.cfg.KubeletPort),
 		Version: kubernetesVersion + "+balsa", ClusterDNS: []string{a.cfg.ClusterDNS}, ClusterDomain: a.cfg.ClusterDomain,
 		MaxPods: a.cfg.MaxPods, Logger: a.log,

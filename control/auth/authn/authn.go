@@ -163,12 +163,12 @@ func (a *Authenticators) requests(cfg Config) authenticator.Request {
 	if cfg.FrontProxyVerify != nil {
 		fp := frontProxy
 		a.FrontProxy = &fp
-		all = append(all, authenticator.WrapAudienceAgnosticRequest(a.Audiences, headerrequest.NewDynamicVerifyOptionsSecure(cfg.FrontProxyVerify,
+		all = append(all, withHeader(fp.UserHeaders[0], authenticator.WrapAudienceAgnosticRequest(a.Audiences, headerrequest.NewDynamicVerifyOptionsSecure(cfg.FrontProxyVerify,
 			headerrequest.StaticStringSlice(fp.ClientNames), headerrequest.StaticStringSlice(fp.UserHeaders),
 			headerrequest.StaticStringSlice(fp.UIDHeaders), headerrequest.StaticStringSlice(fp.GroupHeaders),
-			headerrequest.StaticStringSlice(fp.ExtraPrefixes))))
+			headerrequest.StaticStringSlice(fp.ExtraPrefixes)))))
 	}
-	all = append(all, x509.NewDynamic(cfg.ClientVerify, x509.CommonNameUserConversion),
+	all = append(all, remember(x509.NewDynamic(cfg.ClientVerify, x509.CommonNameUserConversion), time.Now),
 		bearertoken.New(a.Token), websocket.NewProtocolAuthenticator(a.Token))
 	known := group.NewAuthenticatedGroupAdder(requestunion.New(all...))
 	return requestunion.NewFailOnError(known, authenticator.RequestFunc(anonymous))

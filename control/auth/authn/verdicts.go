@@ -1,0 +1,97 @@
+package authn
+
+import (
+	"crypto/sha256"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+)
+
+// How long and for how many certificates a verdict is remembered. A certificate authority that is taken back counts after
+// verdictAge at the latest.
+const (
+	verdictAge  = 10 * time.Second
+	maxVerdicts = 1024
+)
+
+// verdicts remembers for a short while whom a client certificate stands for: verifying its signature for each request of a
+// connection costs a quarter of a read's CPU. Only acceptance is remembered, never beyond the end of any certificate shown.
+type verdicts struct {
+	verify authenticator.Request
+	now    func() time.Time
+
+	mu    sync.Mutex // guards known
+	known map[[sha256.Size]byte]verdict
+}
+
+type verdict struct {
+	response *authenticator.Response
+	until    time.Time
+}
+
+func remember(verify authenticator.Request, now func() time.Time) *verdicts {
+	return &verdicts{verify: verify, now: now, known: map[[sha256.Size]byte]verdict{}}
+}
+
+// AuthenticateRequest implements authenticator.Request.
+func (v *verdicts) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {
+	if req.TLS == nil || len(req.TLS.PeerCertificates) == 0 {
+		return v.verify.AuthenticateRequest(req)
+	}
+	key, until := shown(req, v.now().Add(verdictAge))
+	if r := v.recall(key); r != nil {
+		return r, true, nil
+	}
+	response, ok, err := v.verify.AuthenticateRequest(req)
+	if ok && err == nil {
+		v.keep(key, verdict{response, until})
+	}
+	return response, ok, err
+}
+
+// shown identifies all certificates of a request and cuts until to the end of the first that ends.
+func shown(req *http.Request, until time.Time) ([sha256.Size]byte, time.Time) {
+	sum := sha256.New()
+	for _, c := range req.TLS.PeerCertificates {
+		sum.Write(c.Raw) // DER says its own length: no two lists run together to the same bytes
+		if c.NotAfter.Before(until) {
+			until = c.NotAfter
+		}
+	}
+	var key [sha256.Size]byte
+	sum.Sum(key[:0])
+	return key, until
+}
+
+func (v *verdicts) recall(key [sha256.Size]byte) *authenticator.Response {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	known, ok := v.known[key]
+	if !ok || v.now().After(known.until) {
+		return nil
+	}
+	copied := *known.response
+	return &copied
+}
+
+func (v *verdicts) keep(key [sha256.Size]byte, d verdict) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.known) >= maxVerdicts {
+		clear(v.known)
+	}
+	v.known[key] = d
+}
+
+// withHeader asks only when the request carries the header: without it a front proxy says nothing about anybody, and its
+// certificate need not be looked at.
+func withHeader(name string, ask authenticator.Request) authenticator.Request {
+	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
+		if req.Header.Get(name) == "" {
+			return nil, false, nil
+		}
+		return ask.AuthenticateRequest(req)
+	})
+}

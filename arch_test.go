@@ -66,7 +66,7 @@ func readTree(root string) ([]goFile, error) {
 		rel, _ := filepath.Rel(root, p)
 		rel = filepath.ToSlash(rel)
 		if d.IsDir() {
-			if skip := rel == "node/runtime/tools" || d.Name() == "testdata" && rel != "." || strings.HasPrefix(d.Name(), "zz_") || d.Name() == ".git"; skip {
+			if skip := rel == "node/runtime/tools" || d.Name() == "testdata" && rel != "." || d.Name() == ".git"; skip {
 				return fs.SkipDir
 			}
 			return nil

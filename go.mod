@@ -41,7 +41,8 @@ replace (
 	k8s.io/streaming => k8s.io/streaming v0.36.3
 )
 
-// raft-boltdb and raft-wal need go-metrics/compat, which v0.7.0 dropped.
+// raft-boltdb and raft-wal, with which the log has to be compared, need
+// go-metrics/compat; v0.7.0 dropped it.
 replace github.com/hashicorp/go-metrics => github.com/hashicorp/go-metrics v0.6.1
 
 require (

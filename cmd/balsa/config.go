@@ -135,6 +135,14 @@ func (c *config) load(cmd *cobra.Command, path string) error {
 	return nil
 }
 
+// prepare reads the file given with --config, if any, and checks everything.
+func (c *config) prepare(cmd *cobra.Command, path string) error {
+	if err := c.load(cmd, path); err != nil {
+		return err
+	}
+	return c.Validate()
+}
+
 // flagText writes a YAML value as a flag would be given.
 func flagText(value any) string {
 	switch v := value.(type) {

@@ -16,8 +16,8 @@ import (
 )
 
 // gcPercent trades CPU for memory: the heap may grow by this part of what is
-// live before it is collected. Half of Go's default costs little where, as
-// here, most of what is live are a few large trees.
+// live before it is collected. Go's default is 100; GOGC in the environment
+// wins.
 const gcPercent = 75
 
 // settle are the pauses after the last milestone, and between one another,
@@ -73,8 +73,9 @@ func serveProfiles(ctx context.Context, address string) error {
 
 // dropProgramPages unmaps the program's own read-only pages. Initialisation
 // has touched most of a large binary, and what it touched stays mapped, and
-// counted, although it is never used again. What runs comes back from the page
-// cache at the next fault, without a disk.
+// counted. What runs comes back from the page cache at the next fault, without
+// a disk: about half of it within seconds, since a fault maps its neighbours
+// too.
 func dropProgramPages() error {
 	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {

@@ -240,10 +240,7 @@ func newAgentCommand() *cobra.Command {
 		Short: "Run the node agent alone, against the API of a kubeconfig",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := cfg.load(cmd, file); err != nil {
-				return err
-			}
-			if err := cfg.Validate(); err != nil {
+			if err := cfg.prepare(cmd, file); err != nil {
 				return err
 			}
 			if cfg.Kubeconfig == "" || cfg.ServingCert == "" {

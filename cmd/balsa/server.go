@@ -37,10 +37,7 @@ func newServerCommand() *cobra.Command {
 		Short: "Run a server in the foreground: the control plane, and pods unless --disable-agent",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := cfg.load(cmd, file); err != nil {
-				return err
-			}
-			if err := cfg.Validate(); err != nil {
+			if err := cfg.prepare(cmd, file); err != nil {
 				return err
 			}
 			return runServer(cmd.Context(), &cfg)

@@ -26,14 +26,14 @@ var milestoneText = map[string]string{
 }
 
 func newUpCommand() *cobra.Command {
-	cfg := defaultConfig()
+	cfg, file := defaultConfig(), ""
 	demo, wait := true, 2*time.Minute
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Start a cluster of one on this machine, in the background, and wait until it works",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := cfg.Validate(); err != nil {
+			if err := cfg.prepare(cmd, file); err != nil {
 				return err
 			}
 			u := starter{cfg: &cfg, out: cmd.OutOrStdout(), began: time.Now()}
@@ -56,6 +56,7 @@ func newUpCommand() *cobra.Command {
 	cfg.bindPaths(cmd.Flags())
 	cfg.bindNode(cmd.Flags())
 	cfg.bindServer(cmd.Flags())
+	cmd.Flags().StringVar(&file, "config", file, "YAML file whose keys are the names of the server's flags")
 	cmd.Flags().BoolVar(&demo, "demo", demo, "run a Deployment of 3 replicas behind a Service and ask it for an answer")
 	cmd.Flags().DurationVar(&wait, "wait", wait, "how long to wait until everything works")
 	return cmd

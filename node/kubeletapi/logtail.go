@@ -30,7 +30,7 @@ func tailOffset(f io.ReaderAt, size int64, n int64) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		if ends || end == size { // the last part in the file is the end of a line, for now
+		if ends || end == size { // the last part in the file counts as the end of a line until more is written
 			if lines == n {
 				return end, nil
 			}

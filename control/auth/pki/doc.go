@@ -1,14 +1,18 @@
-// Package pki owns the cluster's keys and certificates: it makes them on the first start, keeps them on disk, and
-// renews them while the process runs.
+// Package pki owns the cluster's keys and certificates: it makes them on the first start, keeps them on disk, renews
+// them while the process runs, and signs those of who joins.
 //
 //	                 ca.pem (10 years)                      front-proxy-ca.pem (10 years)
 //	   ┌──────────────┬────────┴──────┬───────────────┐               │
 //	apiserver.pem  admin.pem  apiserver-kubelet-   node-NAME-     front-proxy-
-//	(serving)      (client)   client.pem           *.pem          client.pem        service-account.key
+//	peer.pem       (client)   client.pem           *.pem          client.pem        service-account.key
 //
 // Every .pem file holds certificates and their private key together, so that a renewal is one atomic rename. ca.crt
 // and front-proxy-ca.crt are copies of the public part, for people and programs that are pointed at a file.
 //
-// Goroutines: none but the caller of Run. Locks: Authority.mu guards the table of leaves, Leaf.mu the making of one
-// leaf; no one holds both. Readers of a certificate take neither (each Leaf swaps a pointer).
+// Several servers share the two CAs and the service-account key, which a Bundle carries to a new one; every leaf is
+// made where it is used. A machine without the CA holds Credentials: its key never leaves it, a server signs.
+// Who joins knows only the Pin of the CA; servers therefore send the CA along with their certificate.
+//
+// Goroutines: none but the callers of Run. Locks: Authority.mu guards the table of leaves and this server's names,
+// Leaf.mu the making of one leaf, under which Authority.mu may not be taken; Credentials.mu guards its files. Readers of a certificate take neither (each Leaf swaps a pointer).
 package pki

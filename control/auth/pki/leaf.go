@@ -18,11 +18,13 @@ import (
 // Usage says what a leaf is for.
 type Usage uint8
 
-// A Server leaf serves TLS, a Client leaf authenticates to the API server, a FrontProxy leaf to aggregated servers.
+// A Server leaf serves TLS, a Client leaf authenticates to the API server, a FrontProxy leaf to aggregated servers, a
+// Peer leaf does both between servers.
 const (
 	Server Usage = iota
 	Client
 	FrontProxy
+	Peer
 )
 
 // Request describes a leaf certificate.
@@ -98,7 +100,7 @@ func (a *Authority) openLeaf(r Request) (*Leaf, error) {
 		return nil, fmt.Errorf("pki: %w", err)
 	case a.fits(p, r):
 		l.req = r
-		l.current.Store(p)
+		a.publish(l, p)
 		return l, nil
 	}
 	return l, a.issueInto(l, r)
@@ -122,6 +124,9 @@ func (a *Authority) fits(p *pair, r Request) bool {
 		return false
 	}
 	if p.cert.Subject.CommonName != r.CommonName || !slices.Equal(p.cert.Subject.Organization, r.Organization) {
+		return false
+	}
+	if r.Usage == Peer && len(p.cert.ExtKeyUsage) != 2 {
 		return false
 	}
 	for _, n := range r.Names {
@@ -155,8 +160,16 @@ func (a *Authority) issueInto(l *Leaf, r Request) error {
 	}
 	a.wrote.Store(true)
 	l.req = r
-	l.current.Store(p)
+	a.publish(l, p)
 	return nil
+}
+
+// publish makes p what l answers with. A server sends its CA along: whoever knows only the CA's pin can check it.
+func (a *Authority) publish(l *Leaf, p *pair) {
+	if l.req.Usage == Server || l.req.Usage == Peer {
+		p.tls.Certificate = append(p.tls.Certificate[:1:1], a.ca.cert.Raw)
+	}
+	l.current.Store(p)
 }
 
 // pair is a certificate and its key, parsed and PEM.

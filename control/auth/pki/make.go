@@ -57,28 +57,35 @@ func newCA(cn string, now time.Time) (*caPair, error) {
 	return &caPair{cert: cert, key: key, certPEM: certPEM, keyPEM: keyPEM, pool: poolOf(cert)}, nil
 }
 
-// issue makes a leaf; it never outlives its CA.
+// issue makes a leaf with a new key.
 func (p *caPair) issue(r Request, now time.Time) (*pair, error) {
 	key, keyPEM, err := newKeyPEM()
 	if err != nil {
 		return nil, err
 	}
-	usage := x509.ExtKeyUsageClientAuth
-	if r.Usage == Server {
-		usage = x509.ExtKeyUsageServerAuth
-	}
-	tmpl := &x509.Certificate{
-		SerialNumber: serial(), Subject: pkix.Name{CommonName: r.CommonName, Organization: r.Organization},
-		NotBefore: later(now.Add(-Backdate), p.cert.NotBefore).UTC(), NotAfter: earlier(now.Add(LeafLifetime), p.cert.NotAfter).UTC(),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{usage},
-		DNSNames: r.Names, IPAddresses: r.IPs, BasicConstraintsValid: true,
-	}
-	cert, certPEM, err := sign(tmpl, p.cert, key.Public(), p.key)
+	cert, certPEM, err := sign(p.template(r, now), p.cert, key.Public(), p.key)
 	if err != nil {
 		return nil, err
 	}
 	t := tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key, Leaf: cert}
 	return &pair{cert: cert, certPEM: certPEM, keyPEM: keyPEM, tls: t}, nil
+}
+
+// template is a leaf to be signed by p; it never outlives its CA.
+func (p *caPair) template(r Request, now time.Time) *x509.Certificate {
+	usages := []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	switch r.Usage {
+	case Server:
+		usages = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	case Peer:
+		usages = append(usages, x509.ExtKeyUsageServerAuth)
+	}
+	return &x509.Certificate{
+		SerialNumber: serial(), Subject: pkix.Name{CommonName: r.CommonName, Organization: r.Organization},
+		NotBefore: later(now.Add(-Backdate), p.cert.NotBefore).UTC(), NotAfter: earlier(now.Add(LeafLifetime), p.cert.NotAfter).UTC(),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: usages,
+		DNSNames: r.Names, IPAddresses: r.IPs, BasicConstraintsValid: true,
+	}
 }
 
 func later(a, b time.Time) time.Time {
@@ -128,7 +135,16 @@ func newKeyPEM() (crypto.Signer, []byte, error) {
 }
 
 func readCA(path string) (*caPair, error) {
-	p, err := readPair(path)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return parseCA(path, data)
+}
+
+// parseCA reads a CA's certificate and key; path is for the text of errors.
+func parseCA(path string, data []byte) (*caPair, error) {
+	p, err := parsePair(path, data)
 	if err != nil {
 		return nil, err
 	}
@@ -151,6 +167,10 @@ func readPair(path string) (*pair, error) {
 	if err != nil {
 		return nil, err
 	}
+	return parsePair(path, data)
+}
+
+func parsePair(path string, data []byte) (*pair, error) {
 	t, err := tls.X509KeyPair(data, data)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %v: %w", path, err, ErrDamaged)
@@ -171,6 +191,10 @@ func readKey(path string) (crypto.Signer, error) {
 	if err != nil {
 		return nil, err
 	}
+	return parseKey(path, data)
+}
+
+func parseKey(path string, data []byte) (crypto.Signer, error) {
 	block, _ := pem.Decode(data)
 	if block == nil || (block.Type != keyBlock && block.Type != ecBlock) {
 		return nil, fmt.Errorf("%s: no private key in it: %w", path, ErrDamaged)

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -76,6 +77,8 @@ type Authority struct {
 
 	mu     sync.Mutex
 	leaves map[string]*Leaf
+	names  []string // of this server, beside those of every cluster
+	ips    []net.IP
 
 	server, admin, kubeletClient, frontProxyClient *Leaf
 }
@@ -91,7 +94,10 @@ func Open(cfg Config) (*Authority, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("pki: directory: %w", err)
 	}
-	a := &Authority{cfg: cfg, leaves: map[string]*Leaf{}}
+	if err := finishBundle(cfg.Dir); err != nil {
+		return nil, err
+	}
+	a := &Authority{cfg: cfg, leaves: map[string]*Leaf{}, names: cfg.Names, ips: cfg.IPs}
 	if err := a.openRoots(); err != nil {
 		return nil, err
 	}
@@ -117,9 +123,8 @@ func (c Config) withDefaults() Config {
 // openRoots reads or makes both CAs and the signing key. They are made together or not at all: an incomplete set
 // means that somebody removed a file.
 func (a *Authority) openRoots() error {
-	names := []string{"ca.pem", "front-proxy-ca.pem", "service-account.key"}
 	var missing []string
-	for _, n := range names {
+	for _, n := range sharedFiles {
 		if _, err := os.Stat(a.path(n)); errors.Is(err, os.ErrNotExist) {
 			missing = append(missing, n)
 		} else if err != nil {
@@ -220,9 +225,9 @@ func (a *Authority) openLeaves() error {
 		g.Go(func() (err error) { *into, err = a.openLeaf(r); return err })
 	}
 	open(&a.server, a.servingRequest())
-	open(&a.admin, Request{File: "admin", CommonName: "kubernetes-admin", Organization: []string{"system:masters"}, Usage: Client})
+	open(&a.admin, Request{File: "admin", CommonName: "kubernetes-admin", Organization: []string{MastersOrganization}, Usage: Client})
 	open(&a.kubeletClient, Request{File: "apiserver-kubelet-client", CommonName: "kube-apiserver-kubelet-client",
-		Organization: []string{"system:masters"}, Usage: Client})
+		Organization: []string{MastersOrganization}, Usage: Client})
 	open(&a.frontProxyClient, Request{File: "front-proxy-client", CommonName: "front-proxy-client", Usage: FrontProxy})
 	if err := g.Wait(); err != nil {
 		return err
@@ -232,12 +237,14 @@ func (a *Authority) openLeaves() error {
 
 func (a *Authority) servingRequest() Request {
 	d := a.cfg.ClusterDomain
-	names := append([]string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + d}, a.cfg.Names...)
-	ips := append([]net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}, a.cfg.IPs...)
+	a.mu.Lock()
+	names := append([]string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + d}, a.names...)
+	ips := append([]net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}, a.ips...)
+	a.mu.Unlock()
 	if a.cfg.ServiceIP != nil {
 		ips = append(ips, a.cfg.ServiceIP)
 	}
-	return Request{File: "apiserver", CommonName: "kube-apiserver", Names: names, IPs: ips, Usage: Server}
+	return Request{File: "apiserver", CommonName: servingName, Names: names, IPs: ips, Usage: Server}
 }
 
 func (a *Authority) path(name string) string { return filepath.Join(a.cfg.Dir, name) }
@@ -326,13 +333,42 @@ func (a *Authority) FrontProxyClient() *Leaf { return a.frontProxyClient }
 // ServiceAccountKey signs service-account tokens (ECDSA P-256, ES256).
 func (a *Authority) ServiceAccountKey() crypto.Signer { return a.serviceKey }
 
+// SetSubjects replaces Config.Names and IPs: this server is reached under others now. The serving certificate is made
+// anew when it does not carry them all, and is in use at once; connections that stand are not touched.
+func (a *Authority) SetSubjects(names []string, ips []net.IP) error {
+	a.mu.Lock()
+	a.names, a.ips = slices.Clone(names), slices.Clone(ips)
+	a.mu.Unlock()
+	_, err := a.Leaf(a.servingRequest())
+	return err
+}
+
+// Peer returns the certificate with which this server meets other servers, in both directions, made on first use.
+func (a *Authority) Peer(serverID string) (*Leaf, error) {
+	if err := CheckServerID(serverID); err != nil {
+		return nil, err
+	}
+	return a.Leaf(peerRequest(serverID))
+}
+
+func peerRequest(serverID string) Request {
+	return Request{File: "peer", CommonName: ServerPrefix + serverID, Organization: []string{ServersOrganization},
+		Names: []string{ServerName(serverID)}, Usage: Peer}
+}
+
 // NodeServing returns the certificate a node's kubelet API serves with, made on first use.
 func (a *Authority) NodeServing(node string, names []string, ips []net.IP) (*Leaf, error) {
-	return a.Leaf(Request{File: "node-" + node + "-serving", CommonName: "system:node:" + node, Organization: []string{"system:nodes"},
-		Names: append([]string{node, "localhost"}, names...), IPs: append([]net.IP{net.IPv4(127, 0, 0, 1)}, ips...), Usage: Server})
+	return a.Leaf(nodeServingRequest(node, names, ips))
+}
+
+func nodeServingRequest(node string, names []string, ips []net.IP) Request {
+	return Request{File: "node-" + node + "-serving", CommonName: NodePrefix + node, Organization: []string{NodesOrganization},
+		Names: append([]string{node, "localhost"}, names...), IPs: append([]net.IP{net.IPv4(127, 0, 0, 1)}, ips...), Usage: Server}
 }
 
 // NodeClient returns the certificate a node shows to the API server, made on first use.
-func (a *Authority) NodeClient(node string) (*Leaf, error) {
-	return a.Leaf(Request{File: "node-" + node + "-client", CommonName: "system:node:" + node, Organization: []string{"system:nodes"}, Usage: Client})
+func (a *Authority) NodeClient(node string) (*Leaf, error) { return a.Leaf(nodeClientRequest(node)) }
+
+func nodeClientRequest(node string) Request {
+	return Request{File: "node-" + node + "-client", CommonName: NodePrefix + node, Organization: []string{NodesOrganization}, Usage: Client}
 }

@@ -1,0 +1,252 @@
+package pki
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	firstRetry = 5 * time.Second
+	lastRetry  = 10 * time.Minute
+)
+
+// ErrForeignCertificate: a certificate does not belong to the key that was made here, or is not valid now.
+var ErrForeignCertificate = errors.New("the certificate does not fit")
+
+// CredentialsConfig says where a certificate that others sign is kept.
+type CredentialsConfig struct {
+	// Path is the .pem file of certificate and key. Beside it, Path + ".new" holds the key of a request that has not
+	// been answered.
+	Path string
+	// Now defaults to time.Now.
+	Now func() time.Time
+	// Logger defaults to slog.Default().
+	Logger *slog.Logger
+}
+
+// Credentials are a key made on this machine and the certificate somebody else signed for it: in one file, and in
+// memory as the newest version. Safe for concurrent use; readers take no lock.
+type Credentials struct {
+	cfg     CredentialsConfig
+	current atomic.Pointer[pair]
+	mu      sync.Mutex // held while files are read or written
+}
+
+// OpenCredentials reads the file, if it is there. Its damage is ErrDamaged.
+func OpenCredentials(cfg CredentialsConfig) (*Credentials, error) {
+	if cfg.Path == "" {
+		return nil, errors.New("pki: CredentialsConfig.Path must be set")
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	c := &Credentials{cfg: cfg}
+	p, err := readPair(cfg.Path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("pki: %w", err)
+	}
+	c.current.Store(p)
+	return c, nil
+}
+
+// Certificate is the newest, nil when there is none.
+func (c *Credentials) Certificate() *x509.Certificate {
+	if p := c.current.Load(); p != nil {
+		return p.cert
+	}
+	return nil
+}
+
+// Valid reports whether there is a certificate and now lies within its time.
+func (c *Credentials) Valid() bool {
+	cert, now := c.Certificate(), c.cfg.Now()
+	return cert != nil && !now.Before(cert.NotBefore) && !now.After(cert.NotAfter)
+}
+
+// Path is the file of certificate and key, for whoever wants a file.
+func (c *Credentials) Path() string { return c.cfg.Path }
+
+// PEM returns the newest certificate and key, nil when there are none.
+func (c *Credentials) PEM() (cert, key []byte) {
+	if p := c.current.Load(); p != nil {
+		return p.certPEM, p.keyPEM
+	}
+	return nil, nil
+}
+
+// GetCertificate is for tls.Config on a server.
+func (c *Credentials) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	p := c.current.Load()
+	if p == nil {
+		return nil, fmt.Errorf("pki: no certificate in %s yet", c.cfg.Path)
+	}
+	return &p.tls, nil
+}
+
+// GetClientCertificate is for tls.Config on a client; without a certificate it shows none.
+func (c *Credentials) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	if p := c.current.Load(); p != nil {
+		return &p.tls, nil
+	}
+	return &tls.Certificate{}, nil
+}
+
+// Request returns a certificate request, PEM, for a key of its own. The key is on disk before the request leaves, and
+// the same until Install: who asks again after a crash asks with the same key.
+func (c *Credentials) Request() (csrPEM []byte, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key, _, err := c.pendingKey(true)
+	if err != nil {
+		return nil, err
+	}
+	return NewCSR(key)
+}
+
+func (c *Credentials) pendingPath() string { return c.cfg.Path + ".new" }
+
+func (c *Credentials) pendingKey(create bool) (crypto.Signer, []byte, error) {
+	data, err := os.ReadFile(c.pendingPath())
+	if errors.Is(err, os.ErrNotExist) && create {
+		if err := os.MkdirAll(filepath.Dir(c.cfg.Path), 0o700); err != nil {
+			return nil, nil, fmt.Errorf("pki: directory: %w", err)
+		}
+		key, data, err := newKeyPEM()
+		if err == nil {
+			err = writeFile(c.pendingPath(), data)
+		}
+		if err == nil {
+			err = syncDir(filepath.Dir(c.cfg.Path))
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("pki: make a key: %w", err)
+		}
+		return key, data, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("pki: %w", err)
+	}
+	key, err := parseKey(c.pendingPath(), data)
+	if err != nil {
+		return nil, nil, fmt.Errorf("pki: %w", err)
+	}
+	return key, data, nil
+}
+
+// Install keeps the certificate that was signed for the last Request and makes it the newest. Installing the same
+// certificate twice is no error.
+func (c *Credentials) Install(certPEM []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p := c.current.Load(); p != nil && bytes.Equal(bytes.TrimSpace(p.certPEM), bytes.TrimSpace(certPEM)) {
+		return nil
+	}
+	key, keyPEM, err := c.pendingKey(false)
+	if err != nil {
+		return err
+	}
+	if err := fitsKey(certPEM, key, c.cfg.Now()); err != nil {
+		return err
+	}
+	data := bytes.Join([][]byte{certPEM, keyPEM}, nil)
+	p, err := parsePair(c.cfg.Path, data)
+	if err != nil {
+		return fmt.Errorf("pki: %w", err)
+	}
+	if err := writeFile(c.cfg.Path, data); err != nil {
+		return fmt.Errorf("pki: %w", err)
+	}
+	if err := syncDir(filepath.Dir(c.cfg.Path)); err != nil {
+		return fmt.Errorf("pki: %w", err)
+	}
+	c.current.Store(p)
+	if err := os.Remove(c.pendingPath()); err != nil {
+		return fmt.Errorf("pki: %w", err)
+	}
+	return nil
+}
+
+func fitsKey(certPEM []byte, key crypto.Signer, now time.Time) error {
+	block, _ := pem.Decode(certPEM)
+	if block == nil || block.Type != certBlock {
+		return fmt.Errorf("pki: no certificate in the answer: %w", ErrForeignCertificate)
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return fmt.Errorf("pki: %v: %w", err, ErrForeignCertificate)
+	}
+	public, ok := key.Public().(*ecdsa.PublicKey)
+	if !ok || !public.Equal(cert.PublicKey) {
+		return fmt.Errorf("pki: the certificate is for another key: %w", ErrForeignCertificate)
+	}
+	if now.Before(cert.NotBefore) || now.After(cert.NotAfter) {
+		return fmt.Errorf("pki: it is %s here, the certificate is valid from %s to %s: set the clock: %w", now.UTC().Format(time.RFC3339),
+			cert.NotBefore.Format(time.RFC3339), cert.NotAfter.Format(time.RFC3339), ErrForeignCertificate)
+	}
+	return nil
+}
+
+// RenewFunc has somebody sign a request, with the certificate that is still valid as proof of who asks.
+type RenewFunc func(ctx context.Context, csrPEM []byte) (certPEM []byte, err error)
+
+// Run renews the certificate when a third of its life is left, until ctx ends. A failure is tried again after a pause
+// that grows from seconds to ten minutes; the old certificate stays in use.
+func (c *Credentials) Run(ctx context.Context, renew RenewFunc) error {
+	pause := time.Duration(0)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		did, err := c.Renew(ctx, renew)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			pause = min(max(2*pause, firstRetry), lastRetry)
+			c.cfg.Logger.Error("certificate could not be renewed; the old one stays in use", "file", c.cfg.Path, "error", err, "again_in", pause)
+			timer.Reset(pause + rand.N(pause/4))
+			continue
+		case did:
+			c.cfg.Logger.Info("certificate renewed", "file", c.cfg.Path, "until", c.Certificate().NotAfter)
+		}
+		pause = 0
+		timer.Reset(checkEvery) // a timer stands still while the machine sleeps: look at the clock every hour
+	}
+}
+
+// Renew renews the certificate if it is due and reports whether it did.
+func (c *Credentials) Renew(ctx context.Context, renew RenewFunc) (bool, error) {
+	if p := c.current.Load(); p == nil || !p.due(c.cfg.Now()) {
+		return false, nil
+	}
+	csr, err := c.Request()
+	if err != nil {
+		return false, err
+	}
+	cert, err := renew(ctx, csr)
+	if err != nil {
+		return false, err
+	}
+	return true, c.Install(cert)
+}

@@ -1,0 +1,159 @@
+package pki
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Who a certificate stands for.
+const (
+	// ServersOrganization is the organization of every server's peer certificate.
+	ServersOrganization = "balsa:servers"
+	// ServerPrefix and the server's ID are its common name.
+	ServerPrefix = "balsa:server:"
+	// NodesOrganization and NodePrefix are upstream's for nodes.
+	NodesOrganization = "system:nodes"
+	NodePrefix        = "system:node:"
+	// MastersOrganization is the administrators'.
+	MastersOrganization = "system:masters"
+
+	serverDomain = ".server.balsa"
+	servingName  = "kube-apiserver"
+	csrBlock     = "CERTIFICATE REQUEST"
+	maxCSR       = 16 << 10
+)
+
+// ErrBadRequest: a certificate cannot be signed for what was sent. The text says why.
+var ErrBadRequest = errors.New("bad certificate request")
+
+var serverIDForm = regexp.MustCompile(`^[0-9a-f]{32}$`)
+
+// ServerName is the name in a server's peer certificate that whoever dials it checks; it is no DNS name anybody
+// resolves.
+func ServerName(serverID string) string { return serverID + serverDomain }
+
+// CheckServerID reports whether id has the form of a server's identity: 32 lower-case hex digits.
+func CheckServerID(id string) error {
+	if !serverIDForm.MatchString(id) {
+		return fmt.Errorf("pki: server ID %q: want 32 lower-case hex digits: %w", id, ErrBadRequest)
+	}
+	return nil
+}
+
+// CheckNodeName refuses names that no node may have: those that are not DNS names, and those by which clients know a
+// server. A node's serving certificate carries its name.
+func (a *Authority) CheckNodeName(name string) error {
+	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
+		return fmt.Errorf("pki: node name %q: %s: %w", name, problems[0], ErrBadRequest)
+	}
+	first, rest, _ := strings.Cut(name, ".")
+	reserved := name == "localhost" || strings.HasSuffix("."+name, serverDomain) ||
+		first == "kubernetes" && (rest == "" || rest == "default" || strings.HasPrefix(rest, "default.svc"))
+	if reserved {
+		return fmt.Errorf("pki: node name %q is reserved for the API servers: %w", name, ErrBadRequest)
+	}
+	return nil
+}
+
+// SignServer signs a server's peer certificate. Of the request only the key counts: names are decided here.
+func (a *Authority) SignServer(csr []byte, serverID string) (certPEM []byte, err error) {
+	if err := CheckServerID(serverID); err != nil {
+		return nil, err
+	}
+	return a.signRequest(csr, peerRequest(serverID))
+}
+
+// SignNode signs what a node shows to the API. Of the request only the key counts.
+func (a *Authority) SignNode(csr []byte, node string) (certPEM []byte, err error) {
+	if err := a.CheckNodeName(node); err != nil {
+		return nil, err
+	}
+	return a.signRequest(csr, nodeClientRequest(node))
+}
+
+// SignNodeServing signs what a node's own API serves with, for the node's name and the given addresses. Who calls it
+// decides which addresses are the node's.
+func (a *Authority) SignNodeServing(csr []byte, node string, ips []net.IP) (certPEM []byte, err error) {
+	if err := a.CheckNodeName(node); err != nil {
+		return nil, err
+	}
+	return a.signRequest(csr, nodeServingRequest(node, nil, ips))
+}
+
+func (a *Authority) signRequest(csr []byte, r Request) ([]byte, error) {
+	public, err := requestedKey(csr)
+	if err != nil {
+		return nil, err
+	}
+	r.Names, r.IPs = distinct(r.Names), distinctIPs(r.IPs)
+	signer := a.signerOf(r.Usage)
+	_, certPEM, err := sign(signer.template(r, a.cfg.Now()), signer.cert, public, signer.key)
+	if err != nil {
+		return nil, fmt.Errorf("pki: sign %s: %w", r.CommonName, err)
+	}
+	return certPEM, nil
+}
+
+// requestedKey reads a request, PEM or DER, that is signed with the key it is for: ECDSA on P-256 or P-384.
+func requestedKey(csr []byte) (*ecdsa.PublicKey, error) {
+	bad := func(why string) error { return fmt.Errorf("pki: %s: %w", why, ErrBadRequest) }
+	if len(csr) > maxCSR {
+		return nil, bad("certificate request of more than 16 KiB")
+	}
+	if block, rest := pem.Decode(csr); block != nil {
+		if block.Type != csrBlock || len(strings.TrimSpace(string(rest))) != 0 {
+			return nil, bad("PEM that is not one certificate request")
+		}
+		csr = block.Bytes
+	}
+	req, err := x509.ParseCertificateRequest(csr)
+	if err != nil {
+		return nil, bad("not a certificate request")
+	}
+	if err := req.CheckSignature(); err != nil {
+		return nil, bad("certificate request not signed with its own key")
+	}
+	public, ok := req.PublicKey.(*ecdsa.PublicKey)
+	if !ok || public.Curve != elliptic.P256() && public.Curve != elliptic.P384() {
+		return nil, bad("certificate request for a key that is not ECDSA P-256 or P-384")
+	}
+	return public, nil
+}
+
+// NewCSR returns a request, PEM, for a certificate with this key. It names nobody: the signer decides.
+func NewCSR(key crypto.Signer) ([]byte, error) {
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "balsa"}}, key)
+	if err != nil {
+		return nil, fmt.Errorf("pki: certificate request: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: csrBlock, Bytes: der}), nil
+}
+
+// IsServers reports whether a certificate, already verified against the CA, is one of a server: its peer certificate
+// or what the API serves with. A node's is not.
+func IsServers(c *x509.Certificate) bool {
+	for _, o := range c.Subject.Organization {
+		if o == ServersOrganization {
+			return true
+		}
+	}
+	return c.Subject.CommonName == servingName
+}
+
+// PeerTLS is the configuration with which one server dials another, whose name it checks instead of its address.
+func PeerTLS(own func(*tls.CertificateRequestInfo) (*tls.Certificate, error), roots *x509.CertPool, serverID string) *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS13, GetClientCertificate: own, RootCAs: roots, ServerName: ServerName(serverID)}
+}

@@ -1,0 +1,95 @@
+package pki
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// PinLength is the length of a pin in hex digits: 128 bits, against a second preimage.
+const PinLength = 32
+
+// ErrPin: the other side does not belong to the cluster that is pinned. Test with errors.As for *PinError to see both.
+var ErrPin = errors.New("not the pinned cluster")
+
+// PinError says which CA was pinned and which the other side showed.
+type PinError struct {
+	Want string
+	Got  string // of the other side's CA, empty when it showed none
+	Why  string
+}
+
+// Error names both pins, never a token.
+func (e *PinError) Error() string {
+	got := e.Got
+	if got == "" {
+		got = "none"
+	}
+	return fmt.Sprintf("%s: the CA pinned is %s, the one shown is %s", e.Why, e.Want, got)
+}
+
+// Unwrap makes errors.Is(err, ErrPin) hold.
+func (e *PinError) Unwrap() error { return ErrPin }
+
+// Pin is the short name of a CA: the first 32 hex digits of the SHA-256 of its certificate, DER.
+func Pin(caDER []byte) string {
+	sum := sha256.Sum256(caDER)
+	return hex.EncodeToString(sum[:])[:PinLength]
+}
+
+// PinnedTo returns a function for tls.Config.VerifyPeerCertificate (with InsecureSkipVerify, because the address
+// dialled need not be in the certificate). It accepts only a server's certificate, signed by the CA of that pin,
+// which the server sends along. A node's certificate of the same cluster is refused: a node must not be able to
+// stand between a joiner and a server. now may be nil.
+func PinnedTo(pin string, now func() time.Time) func(raw [][]byte, _ [][]*x509.Certificate) error {
+	if now == nil {
+		now = time.Now
+	}
+	return func(raw [][]byte, _ [][]*x509.Certificate) error {
+		_, err := verifyPinned(pin, raw, now())
+		return err
+	}
+}
+
+// PinnedCA returns the CA with the pin out of a verified chain, as in tls.ConnectionState.PeerCertificates.
+func PinnedCA(pin string, chain []*x509.Certificate) *x509.Certificate {
+	for _, c := range chain {
+		if c.IsCA && subtle.ConstantTimeCompare([]byte(Pin(c.Raw)), []byte(pin)) == 1 {
+			return c
+		}
+	}
+	return nil
+}
+
+func verifyPinned(pin string, raw [][]byte, now time.Time) (*x509.Certificate, error) {
+	if len(raw) == 0 || len(raw) > 8 {
+		return nil, &PinError{Want: pin, Why: "no usable certificate chain"}
+	}
+	chain := make([]*x509.Certificate, len(raw))
+	shown := ""
+	for i, der := range raw {
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, &PinError{Want: pin, Got: shown, Why: "unreadable certificate"}
+		}
+		if chain[i] = c; c.IsCA {
+			shown = Pin(der)
+		}
+	}
+	ca := PinnedCA(pin, chain)
+	if ca == nil {
+		return nil, &PinError{Want: pin, Got: shown, Why: "this is a server of another cluster"}
+	}
+	_, err := chain[0].Verify(x509.VerifyOptions{Roots: poolOf(ca), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	if err != nil {
+		return nil, &PinError{Want: pin, Got: shown, Why: err.Error()}
+	}
+	if chain[0].IsCA || !IsServers(chain[0]) {
+		return nil, &PinError{Want: pin, Got: shown, Why: "the certificate shown is not a server's"}
+	}
+	return ca, nil
+}

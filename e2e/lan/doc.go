@@ -1,0 +1,28 @@
+// Package lan owns several machines on one: each Machine is a network namespace
+// with an address, a directory and, if wanted, a disk of its own, and a switch
+// joins them. A test starts programs on them and breaks what lies between and
+// below: links, disks, processes, clocks.
+//
+//	client      m0       m1       m2        a namespace each, eth0 and a directory
+//	  │eth0     │eth0    │eth0    │eth0
+//	┌─┴─────────┴────────┴────────┴──┐
+//	│ port3    port0    port1   port2│     the switch: a namespace with a bridge;
+//	└────────────────────────────────┘     nftables drops what is cut, tbf slows
+//
+// Networks do not see each other and may use the same addresses. Nothing of the
+// machine they stand on is changed: no address, no route, no clock. Everything
+// carries the process id of its maker, and New clears away what makers that
+// ended without Close have left.
+//
+// What of a machine's faults is real here, and how:
+//   - a cut link: frames dropped in the bridge (nftables), each direction apart;
+//   - a slow link: a token bucket on both ends (tbf); the delay is that of the
+//     queue, since kernels without netem have no fixed delay;
+//   - a full disk: the machine's own ext4 (loop device) filled to the last block;
+//   - a slow disk: a limit on the writes a second of the machine's control group
+//     on the device below its directory (blkio in v1, io.max in v2);
+//   - a clock that jumps: the process's copy of the kernel's clock_gettime (vDSO)
+//     gets an offset, for CLOCK_REALTIME only, as after settimeofday(2).
+//
+// A Network's methods may be called from several goroutines, except New and Close.
+package lan

@@ -1,0 +1,176 @@
+package lan
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+)
+
+// Config describes a Network.
+type Config struct {
+	Machines  int   // how many, beside the client
+	DiskBytes int64 // size of each machine's own disk; 0: a directory on this machine's
+}
+
+// Network is a switch with machines on it.
+type Network struct {
+	Machines []*Machine
+	Client   *Machine // one more, for those who use what runs on the others
+
+	name string // of everything that this network makes
+	dir  string // holds the machines' directories
+	sw   netns.NsHandle
+
+	mu  sync.Mutex
+	cut map[wire]bool
+}
+
+// wire is one direction between two ports of the switch.
+type wire struct{ from, to int }
+
+const (
+	namePrefix = "balsa-lan-"
+	bridgeName = "bridge"
+	prefixLen  = 16
+)
+
+var count atomic.Int32
+
+// New makes the switch and the machines; nothing runs on them yet.
+func New(cfg Config) (*Network, error) {
+	sweep()
+	n := &Network{name: fmt.Sprintf("%s%d-%d", namePrefix, os.Getpid(), count.Add(1)), cut: map[wire]bool{}, sw: netns.None()}
+	if err := n.build(cfg); err != nil {
+		return nil, errors.Join(fmt.Errorf("set up the test network: %w", err), n.Close())
+	}
+	return n, nil
+}
+
+func (n *Network) build(cfg Config) error {
+	var err error
+	if n.dir = filepath.Join(os.TempDir(), n.name); os.Mkdir(n.dir, 0o755) != nil {
+		return fmt.Errorf("%s is there already", n.dir)
+	}
+	if n.sw, err = newNamespace(n.name + "-sw"); err != nil {
+		return err
+	}
+	h, err := netlink.NewHandleAt(n.sw)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridgeName}}
+	if err := h.LinkAdd(bridge); err != nil {
+		return err
+	}
+	if err := h.AddrAdd(bridge, address(netip.AddrFrom4([4]byte{10, 98, 0, 1}))); err != nil {
+		return err
+	}
+	if err := h.LinkSetUp(bridge); err != nil {
+		return err
+	}
+	for i := range cfg.Machines + 1 {
+		m := &Machine{Name: fmt.Sprintf("%s-m%d", n.name, i), Addr: netip.AddrFrom4([4]byte{10, 98, 0, byte(10 + i)}), net: n, port: i, ns: netns.None()}
+		m.Dir = filepath.Join(n.dir, "m"+strconv.Itoa(i))
+		if i == cfg.Machines {
+			n.Client = m
+		} else {
+			n.Machines = append(n.Machines, m)
+		}
+		if err := m.build(h, bridge, cfg.DiskBytes); err != nil {
+			return fmt.Errorf("machine %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func address(a netip.Addr) *netlink.Addr {
+	return &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(prefixLen, 32)}}
+}
+
+// newNamespace makes a named network namespace with its loopback up.
+func newNamespace(name string) (netns.NsHandle, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	origin, err := netns.Get()
+	if err != nil {
+		return netns.None(), err
+	}
+	defer origin.Close()
+	ns, err := netns.NewNamed(name)
+	if err != nil {
+		return netns.None(), fmt.Errorf("make a network namespace: %w", err)
+	}
+	defer func() {
+		if err := netns.Set(origin); err != nil {
+			panic(err) // this thread would go on in the wrong network
+		}
+	}()
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return ns, err
+	}
+	return ns, netlink.LinkSetUp(lo)
+}
+
+// all are the machines and the client.
+func (n *Network) all() []*Machine {
+	if n.Client == nil {
+		return n.Machines
+	}
+	return append(n.Machines[:len(n.Machines):len(n.Machines)], n.Client)
+}
+
+// Close ends every program on the machines and removes everything.
+func (n *Network) Close() error {
+	var faults []error
+	for _, m := range n.all() {
+		faults = append(faults, m.close())
+	}
+	if n.sw.IsOpen() {
+		faults = append(faults, n.sw.Close(), netns.DeleteNamed(n.name+"-sw"))
+	}
+	return errors.Join(append(faults, os.RemoveAll(n.dir))...)
+}
+
+// sweep removes what is left of networks whose makers have ended: their
+// programs ended with them.
+func sweep() {
+	dead := func(path string) bool {
+		text, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), namePrefix), "-")
+		pid, err := strconv.Atoi(text)
+		return err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
+	}
+	mounts, _ := filepath.Glob(filepath.Join(os.TempDir(), namePrefix+"*", "m*", "disk"))
+	for _, mount := range mounts {
+		if dead(filepath.Dir(filepath.Dir(mount))) {
+			_ = syscall.Unmount(mount, syscall.MNT_DETACH)
+		}
+	}
+	for _, pattern := range []string{"/run/netns/" + namePrefix + "*", filepath.Join(os.TempDir(), namePrefix+"*"), filepath.Join(blkioRoot, namePrefix+"*"), filepath.Join(unifiedRoot, namePrefix+"*")} {
+		paths, _ := filepath.Glob(pattern)
+		for _, path := range paths {
+			switch {
+			case !dead(path):
+			case strings.HasPrefix(path, "/run/netns/"):
+				_ = netns.DeleteNamed(filepath.Base(path))
+			case strings.HasPrefix(path, "/sys/"):
+				_ = syscall.Rmdir(path)
+			default:
+				_ = os.RemoveAll(path)
+			}
+		}
+	}
+}

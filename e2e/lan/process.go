@@ -1,0 +1,103 @@
+package lan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// Process is a program that runs on a machine until something ends it.
+type Process struct {
+	PID int
+
+	cmd    *exec.Cmd
+	ended  chan struct{}
+	result error
+}
+
+// Program says what to start. Output goes to the file Log, at its end.
+type Program struct {
+	Path string
+	Args []string
+	Env  []string // beside this process's own
+	Log  string
+}
+
+// Start runs a program on the machine; it dies with this process.
+func (m *Machine) Start(prog Program) (*Process, error) {
+	log, err := os.OpenFile(prog.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := m.Command(context.Background(), prog.Path, prog.Args...)
+	cmd.Stdout, cmd.Stderr, cmd.Env = log, log, append(os.Environ(), prog.Env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	p := &Process{PID: cmd.Process.Pid, cmd: cmd, ended: make(chan struct{})}
+	go func() { p.result = cmd.Wait(); close(p.ended) }()
+	m.mu.Lock()
+	m.processes = append(m.processes, p)
+	m.mu.Unlock()
+	return p, errors.Join(m.adopt(p.PID))
+}
+
+// Ended is closed when the process is gone.
+func (p *Process) Ended() <-chan struct{} { return p.ended }
+
+// Running says whether the process is there, paused or not.
+func (p *Process) Running() bool {
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// Signal sends a signal; one that has ended gets none.
+func (p *Process) Signal(s syscall.Signal) error {
+	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return nil
+}
+
+// Pause stops the process where it is, until Resume.
+func (p *Process) Pause() error { return p.Signal(syscall.SIGSTOP) }
+
+// Resume lets a paused process go on.
+func (p *Process) Resume() error { return p.Signal(syscall.SIGCONT) }
+
+// Kill9 ends the process as a power cut would, and waits until it is gone.
+func (p *Process) Kill9() error {
+	if err := p.Signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	return p.wait(10 * time.Second)
+}
+
+// Stop asks the process to end and waits until it has.
+func (p *Process) Stop(patience time.Duration) error {
+	if err := errors.Join(p.Resume(), p.Signal(syscall.SIGTERM)); err != nil {
+		return err
+	}
+	return p.wait(patience)
+}
+
+func (p *Process) wait(patience time.Duration) error {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-p.ended:
+		return nil
+	case <-timer.C:
+		return fmt.Errorf("process %d (%s) does not end within %s", p.PID, p.cmd.Args[3], patience)
+	}
+}

@@ -12,8 +12,12 @@
 //
 // There is no watch cache: a list walks an immutable root of the store and a
 // watch is a cursor on the store's ring. A read with resourceVersion "" sees
-// every write acknowledged before it (Store.Barrier); one with "0" or an older
-// version is answered from what this server has applied.
+// every write acknowledged before it on any server (Store.Barrier) and is
+// refused with 503 when no quorum confirms that within a few seconds; one with
+// "0" or an older version is answered from what this server has applied, with
+// or without a quorum. A version this server has not reached yet, learnt from
+// another one, is waited for. Updates and deletions start from what is applied
+// here, as a guess that the write checks; a guess is never what refuses.
 //
 // # What is decoded, and how long it is kept
 //

@@ -84,24 +84,14 @@ func (s *store) key(key string, recursive bool) (string, error) {
 // than that version.
 func (s *store) view(ctx context.Context, resourceVersion string) (*raftstore.View, error) {
 	if resourceVersion == "" {
-		v, err := s.kv.Barrier(ctx)
+		v, err := s.barrier(ctx)
 		return v, storeError(err)
 	}
 	least, err := s.versioner.ParseResourceVersion(resourceVersion)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
 	}
-	v := s.kv.View()
-	if least <= uint64(v.Revision()) {
-		return v, nil
-	}
-	if v, err = s.kv.Barrier(ctx); err != nil {
-		return nil, storeError(err)
-	}
-	if least > uint64(v.Revision()) {
-		return nil, storage.NewTooLargeResourceVersionError(least, uint64(v.Revision()), 0)
-	}
-	return v, nil
+	return s.reach(ctx, least)
 }
 
 // viewAt returns the state at exactly rev. Its errors are the store's, but for
@@ -111,12 +101,8 @@ func (s *store) viewAt(ctx context.Context, rev int64) (*raftstore.View, error) 
 	if !errors.Is(err, raftstore.ErrFutureRevision) {
 		return v, err
 	}
-	newest, err := s.kv.Barrier(ctx)
-	if err != nil {
+	if _, err := s.reach(ctx, uint64(rev)); err != nil {
 		return nil, err
-	}
-	if rev > newest.Revision() {
-		return nil, storage.NewTooLargeResourceVersionError(uint64(rev), uint64(newest.Revision()), 0)
 	}
 	return s.kv.ViewAt(rev)
 }
@@ -147,7 +133,7 @@ func (s *store) Get(ctx context.Context, key string, opts storage.GetOptions, ou
 // GetCurrentResourceVersion implements storage.Interface: the store's revision,
 // whatever key it is from.
 func (s *store) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
-	v, err := s.kv.Barrier(ctx)
+	v, err := s.barrier(ctx)
 	if err != nil {
 		return 0, storeError(err)
 	}

@@ -106,7 +106,7 @@ func (f source) first(ctx context.Context, suggestion runtime.Object) (*state, e
 
 // newest reads the state that every acknowledged write went into.
 func (f source) newest(ctx context.Context) (*state, error) {
-	view, err := f.s.kv.Barrier(ctx)
+	view, err := f.s.barrier(ctx)
 	if err != nil {
 		return nil, storeError(err)
 	}

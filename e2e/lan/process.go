@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -37,7 +39,9 @@ func (m *Machine) Start(prog Program) (*Process, error) {
 	cmd := m.Command(context.Background(), prog.Path, prog.Args...)
 	cmd.Stdout, cmd.Stderr, cmd.Env = log, log, append(os.Environ(), prog.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	started := make(chan error, 1)
+	starter() <- func() { started <- cmd.Start() }
+	if err := <-started; err != nil {
 		return nil, err
 	}
 	p := &Process{PID: cmd.Process.Pid, cmd: cmd, ended: make(chan struct{})}
@@ -45,8 +49,22 @@ func (m *Machine) Start(prog Program) (*Process, error) {
 	m.mu.Lock()
 	m.processes = append(m.processes, p)
 	m.mu.Unlock()
-	return p, errors.Join(m.adopt(p.PID))
+	return p, m.adopt(p.PID)
 }
+
+// starter is a thread that starts programs and ends with this process only: the
+// kernel ends a child with the thread that started it (see prctl(2),
+// PR_SET_PDEATHSIG), and threads that dial from machines do end.
+var starter = sync.OnceValue(func() chan<- func() {
+	work := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for do := range work {
+			do()
+		}
+	}()
+	return work
+})
 
 // Ended is closed when the process is gone.
 func (p *Process) Ended() <-chan struct{} { return p.ended }

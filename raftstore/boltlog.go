@@ -187,8 +187,23 @@ func putTail(tx *bbolt.Tx) error {
 	return tx.Bucket(bucketState).Put(keyTail, sealed(keyTail, bytes.Clone(k)))
 }
 
+// deleteChunk bounds how many entries one transaction removes, so that dropping
+// old log after a snapshot does not hold up writes.
+const deleteChunk = 256
+
 // DeleteRange removes the entries lo to hi, both included.
 func (b *boltLog) DeleteRange(lo, hi uint64) error {
+	for lo <= hi {
+		end := min(lo+deleteChunk-1, hi)
+		if err := b.deleteSome(lo, end); err != nil {
+			return err
+		}
+		lo = end + 1
+	}
+	return nil
+}
+
+func (b *boltLog) deleteSome(lo, hi uint64) error {
 	return b.db.Update(func(tx *bbolt.Tx) error {
 		bucket := tx.Bucket(bucketLog)
 		for i := lo; i <= hi; i++ {
@@ -222,6 +237,20 @@ func (b *boltLog) Get(k []byte) (v []byte, err error) {
 		return nil
 	})
 	return v, err
+}
+
+// stable returns everything Set kept.
+func (b *boltLog) stable() (map[string][]byte, error) {
+	all := map[string][]byte{}
+	err := b.db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket(bucketState).ForEach(func(k, v []byte) error {
+			if body, ok := unseal(k, v); ok && !bytes.Equal(k, keyTail) {
+				all[string(k)] = bytes.Clone(body)
+			}
+			return nil
+		})
+	})
+	return all, err
 }
 
 func (b *boltLog) close() error { return b.db.Close() }

@@ -23,6 +23,11 @@ type Config struct {
 	// nobody, which is right for a single voter. The store closes it.
 	Transport raft.Transport
 
+	// LogStore says in what the log is kept: LogStoreWAL, the default, or
+	// LogStoreBolt. A directory that holds a bbolt log is converted once when
+	// it is opened with LogStoreWAL.
+	LogStore string
+
 	// HeartbeatTimeout is both heartbeat and election timeout of Raft.
 	// Default 250 ms. A single voter does not wait for it when it starts.
 	HeartbeatTimeout time.Duration

@@ -16,7 +16,10 @@ import (
 )
 
 // crashChildDir makes the test binary the victim of the crash test.
-const crashChildDir = "RAFTSTORE_CRASH_CHILD"
+const (
+	crashChildDir = "RAFTSTORE_CRASH_CHILD"
+	crashChildLog = "RAFTSTORE_CRASH_LOG"
+)
 
 // crashWriters write in the victim at once. Each has a key of its own and
 // writes 1, 2, 3… to it, so one number says what must be found again.
@@ -25,7 +28,7 @@ const crashWriters = 8
 // crashChild writes and prints "writer number" after each acknowledgement, as
 // fast as it can, until it is killed.
 func crashChild(dir string) {
-	s, err := Open(Config{Dir: dir, SnapshotEntries: 200, HistoryAge: 50 * time.Millisecond})
+	s, err := Open(Config{Dir: dir, LogStore: os.Getenv(crashChildLog), SnapshotEntries: 200, HistoryAge: 50 * time.Millisecond})
 	if err != nil {
 		fmt.Println("error", err)
 		os.Exit(1)
@@ -59,44 +62,46 @@ func crashChild(dir string) {
 func crashKey(w int) string { return fmt.Sprintf("/writer/%d", w) }
 
 func TestEveryAcknowledgedWriteSurvivesKill9(t *testing.T) {
-	rounds := 12
-	if n, err := strconv.Atoi(os.Getenv("RAFTSTORE_CRASH_ROUNDS")); err == nil {
-		rounds = n
-	}
-	dir := t.TempDir()
-	acked := make([]int64, crashWriters)
-	for round := range rounds {
-		crashOnce(t, dir, acked)
-		s, err := Open(Config{Dir: dir})
-		if err != nil {
-			t.Fatalf("round %d: %v", round, err)
+	everyLog(t, func(t *testing.T, store string) {
+		rounds := 12
+		if n, err := strconv.Atoi(os.Getenv("RAFTSTORE_CRASH_ROUNDS")); err == nil {
+			rounds = n
 		}
-		for w, want := range acked {
-			var got int64
-			if kv := s.View().Get(crashKey(w)); kv != nil {
-				got, _ = strconv.ParseInt(string(kv.Value), 10, 64)
-				if kv.Version != got {
-					t.Errorf("round %d: writer %d wrote %d, version is %d", round, w, got, kv.Version)
+		dir := t.TempDir()
+		acked := make([]int64, crashWriters)
+		for round := range rounds {
+			crashOnce(t, dir, store, acked)
+			s, err := Open(Config{Dir: dir, LogStore: store})
+			if err != nil {
+				t.Fatalf("round %d: %v", round, err)
+			}
+			for w, want := range acked {
+				var got int64
+				if kv := s.View().Get(crashKey(w)); kv != nil {
+					got, _ = strconv.ParseInt(string(kv.Value), 10, 64)
+					if kv.Version != got {
+						t.Errorf("round %d: writer %d wrote %d, version is %d", round, w, got, kv.Version)
+					}
 				}
+				// One more may be there: written, killed before it was printed.
+				if got < want || got > want+1 {
+					t.Errorf("round %d: writer %d acknowledged %d, found %d", round, w, want, got)
+				}
+				acked[w] = got
 			}
-			// One more may be there: written, killed before it was printed.
-			if got < want || got > want+1 {
-				t.Errorf("round %d: writer %d acknowledged %d, found %d", round, w, want, got)
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
 			}
-			acked[w] = got
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("%d rounds, acknowledged %v", rounds, acked)
+		t.Logf("%d rounds, acknowledged %v", rounds, acked)
+	})
 }
 
 // crashOnce runs a victim, kills it at a random moment and notes what it said.
-func crashOnce(t *testing.T, dir string, acked []int64) {
+func crashOnce(t *testing.T, dir, store string, acked []int64) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), crashChildDir+"="+dir)
+	cmd.Env = append(os.Environ(), crashChildDir+"="+dir, crashChildLog+"="+store)
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

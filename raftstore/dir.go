@@ -18,7 +18,8 @@ import (
 //
 //	lock          held by the process that has it open
 //	meta.json     format, cluster ID, server ID; written last, never changed
-//	raft.db       Raft's log, term and vote
+//	wal/          Raft's log, term and vote; or
+//	raft.db       the same in one bbolt file
 //	snapshots/    what the log no longer reaches back to
 const dirVersion = 1
 
@@ -35,11 +36,21 @@ type dataDir struct {
 	lock *os.File
 	meta dirMeta
 	new  bool // meta is not on disk yet
+	bolt bool // the log is a bbolt file
 }
 
-func (d *dataDir) logPath() string      { return filepath.Join(d.path, "raft.db") }
+func (d *dataDir) walPath() string      { return filepath.Join(d.path, "wal") }
+func (d *dataDir) boltPath() string     { return filepath.Join(d.path, "raft.db") }
 func (d *dataDir) metaPath() string     { return filepath.Join(d.path, "meta.json") }
 func (d *dataDir) snapshotPath() string { return filepath.Join(d.path, "snapshots") }
+
+// logPath is where the log is.
+func (d *dataDir) logPath() string {
+	if d.bolt {
+		return d.boltPath()
+	}
+	return d.walPath()
+}
 
 // corrupt is the error for a damaged file: one line, the file, what to do.
 func corrupt(path string, err error) error {

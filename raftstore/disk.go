@@ -29,9 +29,12 @@ type disk struct {
 	live  atomic.Bool                          // Raft runs: waiting is better than failing
 	stop  chan struct{}                        // closed before Raft is shut down
 	warm  atomic.Pointer[map[uint64]*raft.Log] // read at start, for Raft to read again; nil once it runs
+	// recent spares the leader reading what it just wrote for each follower.
+	recent recentLogs
 }
 
-// logFile is where disk keeps things: a boltLog, or one that fails on purpose.
+// logFile is where disk keeps things: a walLog, a boltLog, or one that fails on
+// purpose.
 type logFile interface {
 	FirstIndex() (uint64, error)
 	LastIndex() (uint64, error)
@@ -47,29 +50,42 @@ type logFile interface {
 type diskFault struct{ err error }
 
 var (
-	_ raft.LogStore    = (*disk)(nil)
-	_ raft.StableStore = (*disk)(nil)
+	_ raft.LogStore          = (*disk)(nil)
+	_ raft.MonotonicLogStore = (*disk)(nil)
+	_ raft.StableStore       = (*disk)(nil)
 )
 
-// deleteChunk bounds how many entries one bbolt transaction removes, so that
-// dropping old log after a snapshot does not hold up writes.
-const deleteChunk = 256
-
-func openDisk(path string, cfg *Config) (*disk, error) {
-	if st, err := os.Stat(path); err == nil && st.Size() > 0 {
-		if err := scrub(path); err != nil {
-			return nil, openError(path, err)
-		}
+// openDisk opens or makes the log at path: a directory of segments or, when
+// bolt is set, a bbolt file.
+func openDisk(path string, bolt bool, cfg *Config) (*disk, error) {
+	var store logFile
+	var err error
+	if bolt {
+		store, err = openBoltFile(path)
+	} else {
+		store, err = openWALLog(path)
 	}
-	b, err := openBoltLog(path)
 	if err != nil {
 		return nil, openError(path, err)
 	}
-	d := &disk{store: b, path: path, log: cfg.Logger, stop: make(chan struct{})}
 	if cfg.wrapLog != nil {
-		d.store = cfg.wrapLog(b)
+		store = cfg.wrapLog(store)
 	}
-	return d, nil
+	return newDisk(store, path, cfg), nil
+}
+
+func newDisk(store logFile, path string, cfg *Config) *disk {
+	return &disk{store: store, path: path, log: cfg.Logger, stop: make(chan struct{})}
+}
+
+// openBoltFile opens or makes a bbolt log, having read all of it.
+func openBoltFile(path string) (logFile, error) {
+	if st, err := os.Stat(path); err == nil && st.Size() > 0 {
+		if err := scrub(path); err != nil {
+			return nil, err
+		}
+	}
+	return openBoltLog(path)
 }
 
 // openError says what it means that path could not be opened: a refusal of the
@@ -79,7 +95,7 @@ func openError(path string, err error) error {
 	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return fmt.Errorf("%w: %s", ErrLocked, path)
-	case errors.Is(err, ErrCorrupt):
+	case errors.Is(err, ErrCorrupt), errors.Is(err, ErrNewerVersion), errors.Is(err, ErrDisk), errors.Is(err, ErrDiskFull), errors.Is(err, ErrDiskReadOnly):
 		return err
 	case errors.As(err, &no):
 		return diskError(path, err)
@@ -123,7 +139,11 @@ func (d *disk) outcome(err error) error {
 
 // StoreLogs implements raft.LogStore.
 func (d *disk) StoreLogs(logs []*raft.Log) error {
-	return d.outcome(d.store.StoreLogs(logs))
+	err := d.outcome(d.store.StoreLogs(logs))
+	if err == nil {
+		d.recent.add(logs)
+	}
+	return err
 }
 
 // StoreLog implements raft.LogStore.
@@ -137,6 +157,10 @@ func (d *disk) GetLog(index uint64, l *raft.Log) error {
 			return nil
 		}
 	}
+	if r := d.recent.get(index); r != nil {
+		*l = *r
+		return nil
+	}
 	return d.store.GetLog(index, l)
 }
 
@@ -148,15 +172,16 @@ func (d *disk) LastIndex() (uint64, error) { return d.store.LastIndex() }
 
 // DeleteRange implements raft.LogStore.
 func (d *disk) DeleteRange(lo, hi uint64) error {
-	for lo <= hi {
-		end := min(lo+deleteChunk-1, hi)
-		if err := d.store.DeleteRange(lo, end); err != nil {
-			return d.outcome(err)
-		}
-		lo = end + 1
+	d.recent.drop(lo, hi)
+	if err := d.store.DeleteRange(lo, hi); err != nil {
+		return d.outcome(err)
 	}
 	return nil
 }
+
+// IsMonotonic implements raft.MonotonicLogStore: after a snapshot that leaves a
+// gap, Raft empties the log first.
+func (d *disk) IsMonotonic() bool { return true }
 
 // Set implements raft.StableStore.
 func (d *disk) Set(k, v []byte) error {

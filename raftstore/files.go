@@ -20,13 +20,16 @@ const electionPatience = 30 * time.Second
 // restores the newest snapshot. Raft itself would skip a damaged snapshot and
 // panic at a missing entry.
 func (o *opening) openFiles() error {
+	if err := o.pickLog(); err != nil {
+		return err
+	}
 	if err := o.dropUnfinished(); err != nil {
 		return err
 	}
 	if err := o.expectLog(); err != nil {
 		return err
 	}
-	d, err := openDisk(o.dir.logPath(), o.cfg)
+	d, err := openDisk(o.dir.logPath(), o.dir.bolt, o.cfg)
 	if err != nil {
 		return err
 	}
@@ -41,6 +44,17 @@ func (o *opening) openFiles() error {
 		return err
 	}
 	return o.checkLog(reached)
+}
+
+// pickLog decides where the log is, and brings it there.
+func (o *opening) pickLog() error {
+	if o.dir.bolt = o.cfg.LogStore == LogStoreBolt; !o.dir.bolt {
+		return o.dir.migrateLog()
+	}
+	if _, err := os.Stat(o.dir.walPath()); err == nil {
+		return fmt.Errorf("%w: %s holds a log of kind %q, which cannot be turned back into %q", ErrInvalid, o.dir.path, LogStoreWAL, LogStoreBolt)
+	}
+	return nil
 }
 
 // dropUnfinished removes what a first start that never finished, or a snapshot
@@ -75,10 +89,10 @@ func (o *opening) dropFirstStart() error {
 	if _, err := os.Stat(path); os.IsNotExist(err) && len(names) == 0 {
 		return nil
 	}
-	d, err := openDisk(path, o.cfg)
+	d, err := openDisk(path, o.dir.bolt, o.cfg)
 	if errors.Is(err, ErrCorrupt) && len(names) == 0 {
 		// Power was cut while bbolt made the file: it never held an entry.
-		if st, serr := os.Stat(path); serr == nil && st.Size() < int64(4*os.Getpagesize()) {
+		if st, serr := os.Stat(path); serr == nil && st.Mode().IsRegular() && st.Size() < int64(4*os.Getpagesize()) {
 			return os.Remove(path)
 		}
 	}
@@ -93,7 +107,7 @@ func (o *opening) dropFirstStart() error {
 	if last > 3 || len(names) > 0 {
 		return corrupt(o.dir.metaPath(), errors.New("missing, though the directory holds data"))
 	}
-	return os.Remove(path)
+	return os.RemoveAll(path)
 }
 
 // expectLog refuses to make a new log where there must be one.
@@ -217,10 +231,14 @@ func (o *opening) checkLog(snapshot uint64) error {
 	case first > snapshot+1:
 		return corrupt(o.dir.snapshotPath(), fmt.Errorf("no snapshot reaches entry %d, where the log begins", first))
 	case last < snapshot:
-		return corrupt(o.disk.path, fmt.Errorf("ends at entry %d, before the snapshot at %d", last, snapshot))
+		return o.dropOldLog(first, last)
+	}
+	from := first
+	if c, ok := o.disk.store.(interface{ checked() bool }); ok && c.checked() {
+		from = max(first, snapshot+1)
 	}
 	warm, kept := make(map[uint64]*raft.Log), 0
-	for i := first; i <= last; i++ {
+	for i := from; i <= last; i++ {
 		l := new(raft.Log)
 		if err := o.disk.GetLog(i, l); err != nil {
 			return corrupt(o.disk.path, fmt.Errorf("entry %d cannot be read: %s", i, strings.TrimPrefix(err.Error(), ErrCorrupt.Error()+": ")))
@@ -265,4 +283,14 @@ func (o *opening) awaitLeader(c *consensus) error {
 			return fmt.Errorf("%w: not elected within %v", ErrNoLeader, electionPatience)
 		}
 	}
+}
+
+// dropOldLog empties a log that ends before the snapshot: the snapshot came from
+// the leader, and the process ended before Raft emptied the log for it. A log
+// may have no gap.
+func (o *opening) dropOldLog(first, last uint64) error {
+	if last == 0 {
+		return nil
+	}
+	return o.disk.DeleteRange(first, last)
 }

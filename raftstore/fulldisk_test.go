@@ -30,52 +30,54 @@ func smallDisk(t *testing.T, size string) string {
 }
 
 func TestAFullDiskRefusesWritesUntilThereIsSpace(t *testing.T) {
-	disk := smallDisk(t, "4m")
-	s := open(t, Config{Dir: filepath.Join(disk, "d")})
-	rev := put(t, s, "/a", "first")
-	ballast := filepath.Join(disk, "ballast")
-	fillDisk(t, ballast)
-	var err error
-	for i := 0; err == nil && i < 100; i++ {
-		_, err = s.Txn(t.Context(), Txn{Success: []Op{{Type: OpPut, Key: "/big", Value: make([]byte, 64<<10)}}})
-		if err == nil {
-			rev = s.View().Revision()
+	everyLog(t, func(t *testing.T, store string) {
+		disk := smallDisk(t, "4m")
+		s := open(t, Config{Dir: filepath.Join(disk, "d"), LogStore: store})
+		rev := put(t, s, "/a", "first")
+		ballast := filepath.Join(disk, "ballast")
+		fillDisk(t, ballast)
+		var err error
+		for i := 0; err == nil && i < 100; i++ {
+			_, err = s.Txn(t.Context(), Txn{Success: []Op{{Type: OpPut, Key: "/big", Value: make([]byte, 64<<10)}}})
+			if err == nil {
+				rev = s.View().Revision()
+			}
 		}
-	}
-	if !errors.Is(err, ErrDiskFull) {
-		t.Fatalf("a write to a full disk gave %v", err)
-	}
-	start := time.Now()
-	if _, err := s.Txn(t.Context(), Txn{Success: []Op{{Type: OpPut, Key: "/b", Value: make([]byte, 64<<10)}}}); !errors.Is(err, ErrDiskFull) {
-		t.Fatalf("the next write gave %v after %v", err, time.Since(start))
-	}
-	if !errors.Is(s.Err(), ErrDiskFull) {
-		t.Fatal(s.Err())
-	}
-	if v, err := s.Barrier(t.Context()); err != nil || v.Revision() != rev || string(v.Get("/a").Value) != "first" {
-		t.Fatal("reads must go on", err)
-	}
-	remove(t, ballast)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	for {
-		_, err := s.Txn(ctx, Txn{Success: []Op{{Type: OpPut, Key: "/c", Value: []byte("after")}}})
-		if err == nil {
-			break
+		if !errors.Is(err, ErrDiskFull) {
+			t.Fatalf("a write to a full disk gave %v", err)
 		}
-		if ctx.Err() != nil {
-			t.Fatalf("writes were not taken again: %v", err)
+		start := time.Now()
+		if _, err := s.Txn(t.Context(), Txn{Success: []Op{{Type: OpPut, Key: "/b", Value: make([]byte, 64<<10)}}}); !errors.Is(err, ErrDiskFull) {
+			t.Fatalf("the next write gave %v after %v", err, time.Since(start))
 		}
-		<-time.After(20 * time.Millisecond)
-	}
-	t.Logf("writes were taken again after %v", time.Since(start))
-	want := s.View().Hash()
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if s := open(t, Config{Dir: filepath.Join(disk, "d")}); s.View().Hash() != want {
-		t.Fatal("something was lost")
-	}
+		if !errors.Is(s.Err(), ErrDiskFull) {
+			t.Fatal(s.Err())
+		}
+		if v, err := s.Barrier(t.Context()); err != nil || v.Revision() != rev || string(v.Get("/a").Value) != "first" {
+			t.Fatal("reads must go on", err)
+		}
+		remove(t, ballast)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		for {
+			_, err := s.Txn(ctx, Txn{Success: []Op{{Type: OpPut, Key: "/c", Value: []byte("after")}}})
+			if err == nil {
+				break
+			}
+			if ctx.Err() != nil {
+				t.Fatalf("writes were not taken again: %v", err)
+			}
+			<-time.After(20 * time.Millisecond)
+		}
+		t.Logf("writes were taken again after %v", time.Since(start))
+		want := s.View().Hash()
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if s := open(t, Config{Dir: filepath.Join(disk, "d"), LogStore: store}); s.View().Hash() != want {
+			t.Fatal("something was lost")
+		}
+	})
 }
 
 // brokenLog fails every write while broken is set.
@@ -112,9 +114,9 @@ func (b brokenLog) Set(k, v []byte) error {
 }
 
 // breakable opens a store whose log fails when told to.
-func breakable(t *testing.T) (s *Store, fail func(error), tried *atomic.Int64) {
+func breakable(t *testing.T, store string) (s *Store, fail func(error), tried *atomic.Int64) {
 	b := brokenLog{broken: new(atomic.Pointer[error]), tried: new(atomic.Int64)}
-	s = open(t, Config{Dir: t.TempDir(), wrapLog: func(l logFile) logFile { b.logFile = l; return b }})
+	s = open(t, Config{Dir: t.TempDir(), LogStore: store, wrapLog: func(l logFile) logFile { b.logFile = l; return b }})
 	return s, func(err error) {
 		if err == nil {
 			b.broken.Store(nil)
@@ -125,66 +127,72 @@ func breakable(t *testing.T) (s *Store, fail func(error), tried *atomic.Int64) {
 }
 
 func TestAStoreOutlivesALogThatTakesNothing(t *testing.T) {
-	for cause, want := range map[error]error{syscall.ENOSPC: ErrDiskFull, syscall.EROFS: ErrDiskReadOnly, syscall.EIO: ErrDisk} {
-		s, fail, tried := breakable(t)
-		put(t, s, "/a", "1")
-		fail(cause)
-		if _, err := s.Txn(t.Context(), Txn{Success: []Op{{Type: OpPut, Key: "/b"}}}); !errors.Is(err, want) {
-			t.Fatalf("%v gave %v", cause, err)
+	everyLog(t, func(t *testing.T, store string) {
+		for cause, want := range map[error]error{syscall.ENOSPC: ErrDiskFull, syscall.EROFS: ErrDiskReadOnly, syscall.EIO: ErrDisk} {
+			s, fail, tried := breakable(t, store)
+			put(t, s, "/a", "1")
+			fail(cause)
+			if _, err := s.Txn(t.Context(), Txn{Success: []Op{{Type: OpPut, Key: "/b"}}}); !errors.Is(err, want) {
+				t.Fatalf("%v gave %v", cause, err)
+			}
+			// Raft stands for election and cannot store its term, again and again.
+			eventually(t, func() bool { return tried.Load() >= 4 })
+			if !errors.Is(s.Err(), want) || s.View().Get("/a") == nil {
+				t.Fatal(s.Err())
+			}
+			fail(nil)
+			eventually(t, func() bool { return s.Err() == nil })
+			put(t, s, "/b", "2")
 		}
-		// Raft stands for election and cannot store its term, again and again.
-		eventually(t, func() bool { return tried.Load() >= 4 })
-		if !errors.Is(s.Err(), want) || s.View().Get("/a") == nil {
-			t.Fatal(s.Err())
-		}
-		fail(nil)
-		eventually(t, func() bool { return s.Err() == nil })
-		put(t, s, "/b", "2")
-	}
+	})
 }
 
 // TestAStartThatRunsOutOfDiskSaysSo lets the disk fill up before each write a
 // start makes, on a new directory and on one with data.
 func TestAStartThatRunsOutOfDiskSaysSo(t *testing.T) {
-	for _, fresh := range []bool{true, false} {
-		for n, opened := int64(0), false; !opened; n++ {
-			dir := t.TempDir()
-			if !fresh {
-				filled(t, dir)
-			}
-			b := brokenLog{broken: new(atomic.Pointer[error]), tried: new(atomic.Int64), left: new(atomic.Int64)}
-			b.left.Store(n)
-			s, err := Open(Config{Dir: dir, wrapLog: func(l logFile) logFile { b.logFile = l; return b }})
-			if opened = err == nil; opened {
-				s.Close()
-				if n < 3 {
-					t.Fatalf("opened with a disk that took %d writes", n)
+	everyLog(t, func(t *testing.T, store string) {
+		for _, fresh := range []bool{true, false} {
+			for n, opened := int64(0), false; !opened; n++ {
+				dir := t.TempDir()
+				if !fresh {
+					filled(t, dir, store)
 				}
-				continue
+				b := brokenLog{broken: new(atomic.Pointer[error]), tried: new(atomic.Int64), left: new(atomic.Int64)}
+				b.left.Store(n)
+				s, err := Open(Config{Dir: dir, LogStore: store, wrapLog: func(l logFile) logFile { b.logFile = l; return b }})
+				if opened = err == nil; opened {
+					s.Close()
+					if n < 3 {
+						t.Fatalf("opened with a disk that took %d writes", n)
+					}
+					continue
+				}
+				if !errors.Is(err, ErrDiskFull) {
+					t.Fatalf("after %d writes: %v", n, err)
+				}
+				again := open(t, Config{Dir: dir, LogStore: store})
+				put(t, again, "/a", "there is space now")
+				again.Close()
 			}
-			if !errors.Is(err, ErrDiskFull) {
-				t.Fatalf("after %d writes: %v", n, err)
-			}
-			again := open(t, Config{Dir: dir})
-			put(t, again, "/a", "there is space now")
-			again.Close()
 		}
-	}
+	})
 }
 
 func TestAStoreClosesWhileItsLogTakesNothing(t *testing.T) {
-	s, fail, tried := breakable(t)
-	fail(syscall.ENOSPC)
-	if _, err := s.Txn(t.Context(), Txn{Success: []Op{{Type: OpPut, Key: "/b"}}}); !errors.Is(err, ErrDiskFull) {
-		t.Fatal(err)
-	}
-	eventually(t, func() bool { return tried.Load() >= 3 })
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Txn(t.Context(), Txn{Success: []Op{{Type: OpPut, Key: "/b"}}}); !errors.Is(err, ErrClosed) && !errors.Is(err, ErrDiskFull) {
-		t.Fatal(err)
-	}
+	everyLog(t, func(t *testing.T, store string) {
+		s, fail, tried := breakable(t, store)
+		fail(syscall.ENOSPC)
+		if _, err := s.Txn(t.Context(), Txn{Success: []Op{{Type: OpPut, Key: "/b"}}}); !errors.Is(err, ErrDiskFull) {
+			t.Fatal(err)
+		}
+		eventually(t, func() bool { return tried.Load() >= 3 })
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Txn(t.Context(), Txn{Success: []Op{{Type: OpPut, Key: "/b"}}}); !errors.Is(err, ErrClosed) && !errors.Is(err, ErrDiskFull) {
+			t.Fatal(err)
+		}
+	})
 }
 
 // eventually waits for something that other goroutines bring about.
@@ -200,27 +208,29 @@ func eventually(t *testing.T, ok func() bool) {
 }
 
 func TestAFullOrReadOnlyDiskIsNamedAtStart(t *testing.T) {
-	disk := smallDisk(t, "1m")
-	fillDisk(t, filepath.Join(disk, "ballast"))
-	if s, err := Open(Config{Dir: filepath.Join(disk, "d")}); !errors.Is(err, ErrDiskFull) {
-		if err == nil {
-			s.Close()
+	everyLog(t, func(t *testing.T, store string) {
+		disk := smallDisk(t, "1m")
+		fillDisk(t, filepath.Join(disk, "ballast"))
+		if s, err := Open(Config{Dir: filepath.Join(disk, "d"), LogStore: store}); !errors.Is(err, ErrDiskFull) {
+			if err == nil {
+				s.Close()
+			}
+			t.Fatal(err)
 		}
-		t.Fatal(err)
-	}
-	remove(t, filepath.Join(disk, "ballast"))
-	again := open(t, Config{Dir: filepath.Join(disk, "d")})
-	put(t, again, "/a", "there is space now")
+		remove(t, filepath.Join(disk, "ballast"))
+		again := open(t, Config{Dir: filepath.Join(disk, "d"), LogStore: store})
+		put(t, again, "/a", "there is space now")
 
-	ro := smallDisk(t, "4m")
-	dir := filepath.Join(ro, "d")
-	open(t, Config{Dir: dir}).Close()
-	if err := syscall.Mount("", ro, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Open(Config{Dir: dir}); !errors.Is(err, ErrDiskReadOnly) {
-		t.Fatal(err)
-	}
+		ro := smallDisk(t, "4m")
+		dir := filepath.Join(ro, "d")
+		open(t, Config{Dir: dir, LogStore: store}).Close()
+		if err := syscall.Mount("", ro, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(Config{Dir: dir, LogStore: store}); !errors.Is(err, ErrDiskReadOnly) {
+			t.Fatal(err)
+		}
+	})
 }
 
 // fillDisk takes all the space there is.

@@ -1,0 +1,326 @@
+package raftstore
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+	wal "github.com/hashicorp/raft-wal"
+	"github.com/hashicorp/raft-wal/types"
+)
+
+// What Config.LogStore can be.
+const (
+	LogStoreWAL  = "wal"
+	LogStoreBolt = "bolt"
+)
+
+// walLog is Raft's log and stable store as a directory of segments. raft-wal
+// decides which segments there are; the files are this package's own, because
+// raft-wal's say nothing of damage before their last batch.
+//
+//	meta                    segments, term, vote, how far the log reaches at least
+//	<base>-<id>.wal         entries, see wallog_segment.go
+//
+// An append is one write and one fdatasync. What a crash leaves:
+//
+//   - in an append: a torn batch behind the last one. It was never
+//     acknowledged and is cut off by the next append.
+//   - between a segment that is full and the next: one that is more than full.
+//   - in a rotation, a truncation, or a change of term or vote: the old meta or
+//     the new one, which is renamed into place.
+//
+// What damage leaves looks the same in one case only: in the last batch, which
+// nothing follows. So meta says how far the log reaches, as of every rotation,
+// every Close, and every second without an append; the last batch of a log
+// whose process was killed within that second is the only one whose damage
+// passes for a torn append.
+type walLog struct {
+	dir   string
+	wal   *wal.WAL
+	meta  *walMeta
+	filer *walFiler
+
+	touched atomic.Int64 // time of the last append
+	armed   atomic.Bool  // quiet will fire
+	quiet   *time.Timer
+
+	mu     sync.Mutex // orders what lowers the mark in meta after what raises it
+	closed bool
+}
+
+// quietTime is how long nothing is appended until meta notes where the log ends.
+const quietTime = time.Second
+
+const walMetaName = "meta"
+
+// openWALLog opens or makes the log in dir, having read and checked all of it.
+// A file that is damaged is named in the error and left as it is.
+func openWALLog(dir string) (*walLog, error) {
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		err = errors.Join(syncDir(filepath.Dir(dir)), syncDir(dir))
+	}
+	if err != nil {
+		return nil, diskError(dir, err)
+	}
+	meta, found, err := openWALMeta(filepath.Join(dir, walMetaName))
+	if err != nil {
+		return nil, err
+	}
+	w := &walLog{dir: dir, meta: meta, filer: &walFiler{dir: dir, meta: meta, open: map[*walSegment]struct{}{}}}
+	if err := w.filer.expected(found); err != nil {
+		return nil, err
+	}
+	w.wal, err = wal.Open(dir, wal.WithMetaStore(meta), wal.WithSegmentFiler(w.filer),
+		wal.WithSegmentSize(segmentSize), wal.WithLogger(hclog.NewNullLogger()))
+	if err != nil {
+		return nil, errors.Join(err, w.filer.closeAll())
+	}
+	w.quiet = time.AfterFunc(time.Hour, w.note)
+	w.quiet.Stop()
+	return w, nil
+}
+
+// FirstIndex is the index of the first entry, 0 when there is none.
+func (w *walLog) FirstIndex() (uint64, error) { return w.wal.FirstIndex() }
+
+// LastIndex is the index of the last entry, 0 when there is none.
+func (w *walLog) LastIndex() (uint64, error) { return w.wal.LastIndex() }
+
+// tail is the index the last entry must have: opening saw to it.
+func (w *walLog) tail() (uint64, error) { return w.wal.LastIndex() }
+
+// checked says that every entry was checked when the log was opened.
+func (w *walLog) checked() bool { return true }
+
+// GetLog reads one entry.
+func (w *walLog) GetLog(index uint64, l *raft.Log) error { return w.wal.GetLog(index, l) }
+
+// StoreLogs appends entries, synced once.
+func (w *walLog) StoreLogs(logs []*raft.Log) error {
+	if err := w.wal.StoreLogs(logs); err != nil {
+		return err
+	}
+	w.touched.Store(time.Now().UnixNano())
+	if w.armed.CompareAndSwap(false, true) {
+		w.quiet.Reset(quietTime)
+	}
+	return nil
+}
+
+// DeleteRange removes the entries lo to hi, both included, at either end of the
+// log.
+func (w *walLog) DeleteRange(lo, hi uint64) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.wal.DeleteRange(lo, hi)
+}
+
+// Set keeps v under k.
+func (w *walLog) Set(k, v []byte) error { return w.meta.SetStable(k, v) }
+
+// Get returns what Set kept.
+func (w *walLog) Get(k []byte) ([]byte, error) {
+	v, err := w.meta.GetStable(k)
+	if err == nil && v == nil {
+		return nil, errNotFound
+	}
+	return v, err
+}
+
+// note writes down where the log ends once nothing was appended for a while.
+func (w *walLog) note() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return
+	}
+	if d := quietTime - time.Since(time.Unix(0, w.touched.Load())); d > 0 {
+		w.quiet.Reset(d)
+		return
+	}
+	w.armed.Store(false)
+	w.mark()
+}
+
+// mark notes where the log ends. A disk that does not take it will take the
+// next: the mark is only a help.
+func (w *walLog) mark() {
+	if last, err := w.wal.LastIndex(); err == nil && w.meta.settle() == nil {
+		_ = w.meta.reached(last)
+	}
+}
+
+func (w *walLog) close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return nil
+	}
+	w.closed = true
+	w.quiet.Stop()
+	_ = w.filer.trim()
+	w.mark()
+	return w.wal.Close()
+}
+
+// walFiler makes and opens segment files for raft-wal.
+type walFiler struct {
+	dir  string
+	meta *walMeta
+
+	mu   sync.Mutex
+	open map[*walSegment]struct{}
+}
+
+var _ types.SegmentFiler = (*walFiler)(nil)
+
+func (f *walFiler) segment(info types.SegmentInfo) *walSegment {
+	s := &walSegment{
+		path:   filepath.Join(f.dir, segmentName(info.BaseIndex, info.ID)),
+		info:   info,
+		key:    segmentKey{nonce: f.meta.state().Nonce, base: info.BaseIndex, id: info.ID},
+		settle: f.meta.settle, gone: f.forget,
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.open[s] = struct{}{}
+	return s
+}
+
+func segmentName(base, id uint64) string {
+	return fmt.Sprintf("%020d-%016x%s", base, id, segmentSuffix)
+}
+
+// Create implements types.SegmentFiler. It cannot fail, which raft-wal, having
+// told the meta store already, would not get over.
+func (f *walFiler) Create(info types.SegmentInfo) (types.SegmentWriter, error) {
+	return f.segment(info), nil
+}
+
+// RecoverTail implements types.SegmentFiler.
+func (f *walFiler) RecoverTail(info types.SegmentInfo) (types.SegmentWriter, error) {
+	last := f.meta.state().Last
+	s := f.segment(info)
+	err := s.load(os.O_RDWR)
+	if err == nil {
+		// A process that was killed leaves what it wrote, perhaps not synced;
+		// from here on it counts.
+		if err = s.f.Sync(); err != nil {
+			err = diskError(s.path, err)
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) && last < info.BaseIndex {
+		return nil, err // nothing was ever appended to it
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, corrupt(s.path, errors.New("missing"))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if end := info.BaseIndex - 1 + uint64(len(s.offsets)); end < last {
+		return nil, corrupt(s.path, fmt.Errorf("ends at entry %d, not %d", end, last))
+	}
+	return s, nil
+}
+
+// Open implements types.SegmentFiler.
+func (f *walFiler) Open(info types.SegmentInfo) (types.SegmentReader, error) {
+	s := f.segment(info)
+	err := s.load(os.O_RDONLY)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, corrupt(s.path, errors.New("missing"))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if end := info.BaseIndex - 1 + uint64(len(s.offsets)); end < info.MaxIndex {
+		return nil, corrupt(s.path, fmt.Errorf("ends at entry %d, not %d", end, info.MaxIndex))
+	}
+	return s, nil
+}
+
+// List implements types.SegmentFiler.
+func (f *walFiler) List() (map[uint64]uint64, error) {
+	entries, err := os.ReadDir(f.dir)
+	if err != nil {
+		return nil, diskError(f.dir, err)
+	}
+	found := map[uint64]uint64{}
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), segmentSuffix) {
+			continue
+		}
+		var base, id uint64
+		if n, err := fmt.Sscanf(e.Name(), "%020d-%016x"+segmentSuffix, &base, &id); n != 2 || err != nil || e.Name() != segmentName(base, id) {
+			return nil, corrupt(filepath.Join(f.dir, e.Name()), errors.New("not a segment's name"))
+		}
+		found[id] = base
+	}
+	return found, nil
+}
+
+// expected refuses segments meta cannot know of: raft-wal takes what meta does
+// not list for left over from a truncation, and removes it.
+func (f *walFiler) expected(meta bool) error {
+	found, err := f.List()
+	if err != nil {
+		return err
+	}
+	next := f.meta.state().NextSegmentID
+	for id, base := range found {
+		switch {
+		case !meta:
+			return corrupt(f.meta.path, errors.New("missing"))
+		case id >= next:
+			return corrupt(f.meta.path, fmt.Errorf("older than segment %s", segmentName(base, id)))
+		}
+	}
+	return nil
+}
+
+// Delete implements types.SegmentFiler. What a crash brings back is removed
+// when the log is opened, so nothing is synced here.
+func (f *walFiler) Delete(base, id uint64) error {
+	err := os.Remove(filepath.Join(f.dir, segmentName(base, id)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// each calls fn with every segment that was opened and not closed.
+func (f *walFiler) each(fn func(*walSegment) error) error {
+	f.mu.Lock()
+	all := slices.Collect(maps.Keys(f.open))
+	f.mu.Unlock()
+	var errs []error
+	for _, s := range all {
+		errs = append(errs, fn(s))
+	}
+	return errors.Join(errs...)
+}
+
+func (f *walFiler) forget(s *walSegment) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.open, s)
+}
+
+func (f *walFiler) closeAll() error { return f.each((*walSegment).Close) }
+
+// trim gives back what is reserved, so that a log at rest is as long as what
+// it holds.
+func (f *walFiler) trim() error { return f.each((*walSegment).trim) }

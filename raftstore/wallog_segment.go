@@ -1,0 +1,343 @@
+package raftstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"github.com/hashicorp/raft-wal/types"
+)
+
+// A segment is a header and batches, each one append and one fsync:
+//
+//	"balsawal", version u32, 0 u32, base index u64, ID u64, 0 u32, CRC u32
+//	batch: magic u32, entries u32, first index u64,
+//	       body length u32, CRC of the entries' heads u32,
+//	       CRC of the batch before u32, CRC of this head u32
+//	       entries: length u32, CRC of index and data u32, data; then zeros
+//	       to a multiple of 8
+//
+// Numbers are little endian. The CRC of a head is seeded with the directory's
+// nonce, base and ID, and chains to the batch before, so nothing that was left
+// over, moved or copied from elsewhere passes for a batch.
+//
+// A batch is written only after the one before it is synced. So a damaged
+// batch with a sound one after it was acknowledged: that is damage. With
+// nothing after it, it may just as well be an append that a crash tore, and is
+// dropped, unless walState.Last says the log reached further.
+const (
+	segmentVersion = 1
+	segmentHead    = 40
+	batchHead      = 32
+	entryHead      = 8
+	batchMagic     = 0x48435442 // "BTCH"
+	segmentSuffix  = ".wal"
+
+	// segmentSize is after how much a new segment is begun.
+	segmentSize = 64 << 20
+	// reserveStep is how much of a segment is allocated at once, so that most
+	// appends change no metadata of the file.
+	reserveStep = 4 << 20
+)
+
+var segmentMagic = []byte("balsawal")
+
+// segmentKey is what makes the checksums of a segment its own.
+type segmentKey struct {
+	nonce    uint32
+	base, id uint64
+}
+
+func (k segmentKey) seed() uint32 {
+	b := binary.LittleEndian.AppendUint32(nil, k.nonce)
+	b = binary.LittleEndian.AppendUint64(b, k.base)
+	return crc32.Checksum(binary.LittleEndian.AppendUint64(b, k.id), castagnoli)
+}
+
+func (k segmentKey) appendHead(b []byte) []byte {
+	at := len(b)
+	b = binary.LittleEndian.AppendUint32(append(b, segmentMagic...), segmentVersion)
+	b = binary.LittleEndian.AppendUint32(b, 0)
+	b = binary.LittleEndian.AppendUint64(b, k.base)
+	b = binary.LittleEndian.AppendUint64(b, k.id)
+	b = binary.LittleEndian.AppendUint32(b, 0)
+	return binary.LittleEndian.AppendUint32(b, crc32.Update(k.seed(), castagnoli, b[at:]))
+}
+
+func entrySum(index uint64, data []byte) uint32 {
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], index)
+	return crc32.Update(crc32.Checksum(b[:], castagnoli), castagnoli, data)
+}
+
+// appendBatch encodes entries and calls at with the offset of each in b.
+func (k segmentKey) appendBatch(b []byte, prev uint32, entries []types.LogEntry, at func(int)) []byte {
+	start := len(b)
+	b = append(b, make([]byte, batchHead)...)
+	sum := uint32(0)
+	for i := range entries {
+		e := &entries[i]
+		at(len(b))
+		b = binary.LittleEndian.AppendUint32(b, uint32(len(e.Data)))
+		b = binary.LittleEndian.AppendUint32(b, entrySum(e.Index, e.Data))
+		sum = crc32.Update(sum, castagnoli, b[len(b)-entryHead:])
+		b = append(b, e.Data...)
+	}
+	b = append(b, make([]byte, -(len(b)-start)&7)...)
+	h := b[start : start+batchHead]
+	binary.LittleEndian.PutUint32(h, batchMagic)
+	binary.LittleEndian.PutUint32(h[4:], uint32(len(entries)))
+	binary.LittleEndian.PutUint64(h[8:], entries[0].Index)
+	binary.LittleEndian.PutUint32(h[16:], uint32(len(b)-start-batchHead))
+	binary.LittleEndian.PutUint32(h[20:], sum)
+	binary.LittleEndian.PutUint32(h[24:], prev)
+	binary.LittleEndian.PutUint32(h[28:], crc32.Update(k.seed(), castagnoli, h[:28]))
+	return b
+}
+
+// batchSum is the CRC in the head of the batch at the start of b.
+func batchSum(b []byte) uint32 { return binary.LittleEndian.Uint32(b[28:]) }
+
+// walSegment is one segment file. The file is made with its first append:
+// until then there is nothing to keep.
+type walSegment struct {
+	path string
+	key  segmentKey
+	info types.SegmentInfo
+
+	settle func() error // before an append: see walMeta.settle
+	gone   func(*walSegment)
+
+	mu      sync.RWMutex // guards what readers look at
+	offsets []int64      // of the entries
+	end     int64        // where the next batch goes
+	f       *os.File
+
+	// Only of who appends.
+	chain   uint32 // CRC of the batch before
+	size    int64  // of the file, as far as it is reserved
+	ragged  bool   // something that does not count lies behind end
+	plain   bool   // the file system reserves nothing
+	listed  bool   // the directory entry is durable
+	scratch []byte
+}
+
+var (
+	_ types.SegmentWriter = (*walSegment)(nil)
+	_ types.SegmentReader = (*walSegment)(nil)
+)
+
+// Append implements types.SegmentWriter. After an error the segment is as it
+// was: what was written is cut off before anything else is.
+func (s *walSegment) Append(entries []types.LogEntry) error {
+	if len(entries) == 0 {
+		return nil
+	}
+	if err := s.ready(); err != nil {
+		return err
+	}
+	b, chain := s.scratch[:0], s.chain
+	if s.end == 0 {
+		b = s.key.appendHead(b)
+		chain = binary.LittleEndian.Uint32(b[segmentHead-4:])
+	}
+	start := len(b)
+	offsets := make([]int64, 0, len(entries))
+	b = s.key.appendBatch(b, chain, entries, func(at int) { offsets = append(offsets, s.end+int64(at)) })
+	if cap(b) <= 4<<20 {
+		s.scratch = b
+	}
+	s.reserve(s.end + int64(len(b)))
+	if err := s.write(b); err != nil {
+		s.ragged = true
+		return err
+	}
+	s.chain = batchSum(b[start:])
+	s.mu.Lock()
+	s.end += int64(len(b))
+	s.offsets = append(s.offsets, offsets...)
+	s.mu.Unlock()
+	s.size = max(s.size, s.end)
+	return nil
+}
+
+// write makes b durable behind what is there.
+func (s *walSegment) write(b []byte) error {
+	if _, err := s.f.WriteAt(b, s.end); err != nil {
+		return err
+	}
+	if err := datasync(s.f); err != nil {
+		return err
+	}
+	if !s.listed {
+		if err := syncDir(filepath.Dir(s.path)); err != nil {
+			return err
+		}
+		s.listed = true
+	}
+	return nil
+}
+
+// ready opens the file and cuts off what an append that failed, or that a
+// crash tore, left behind the end.
+func (s *walSegment) ready() error {
+	if err := s.settle(); err != nil {
+		return err
+	}
+	if s.f == nil {
+		f, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		s.f = f
+		s.mu.Unlock()
+		s.ragged = true
+	}
+	if !s.ragged {
+		return nil
+	}
+	if err := s.f.Truncate(s.end); err != nil {
+		return err
+	}
+	if err := s.f.Sync(); err != nil {
+		return err
+	}
+	s.size, s.ragged = s.end, false
+	return nil
+}
+
+// reserve allocates ahead, as well as it can: a disk that has no room for the
+// reserve may have room for the entry.
+func (s *walSegment) reserve(to int64) {
+	if to <= s.size || s.plain {
+		return
+	}
+	n := (to - s.size + reserveStep - 1) / reserveStep * reserveStep
+	err := syscall.Fallocate(int(s.f.Fd()), 0, s.size, n)
+	switch {
+	case err == nil:
+		s.size += n
+	case errors.Is(err, syscall.EOPNOTSUPP), errors.Is(err, syscall.ENOSYS):
+		s.plain = true
+	default:
+		s.ragged = s.f.Truncate(s.size) != nil // gives back what it got
+	}
+}
+
+// Sealed implements types.SegmentWriter: a segment is full when it is large,
+// and takes more all the same until raft-wal has made the next one.
+func (s *walSegment) Sealed() (bool, uint64, error) { return s.end >= segmentSize, uint64(s.end), nil }
+
+// ForceSeal implements types.SegmentWriter. Segments carry no index on disk, so
+// there is nothing to write.
+func (s *walSegment) ForceSeal() (uint64, error) { return uint64(max(s.end, 1)), nil }
+
+// LastIndex implements types.SegmentWriter.
+func (s *walSegment) LastIndex() uint64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if len(s.offsets) == 0 {
+		return 0
+	}
+	return s.key.base + uint64(len(s.offsets)) - 1
+}
+
+// GetLog implements types.SegmentReader.
+func (s *walSegment) GetLog(index uint64) (*types.PooledBuffer, error) {
+	s.mu.RLock()
+	f, at, end, ok := s.f, int64(0), int64(0), index >= s.info.MinIndex && index >= s.key.base && index-s.key.base < uint64(len(s.offsets))
+	if ok {
+		i := int(index - s.key.base)
+		at = s.offsets[i]
+		if end = s.end; i+1 < len(s.offsets) {
+			end = s.offsets[i+1]
+		}
+	}
+	s.mu.RUnlock()
+	if !ok {
+		return nil, types.ErrNotFound
+	}
+	b := make([]byte, end-at)
+	if _, err := f.ReadAt(b, at); err != nil {
+		return nil, fmt.Errorf("%s: %w", s.path, err)
+	}
+	n := binary.LittleEndian.Uint32(b)
+	if uint64(n) > uint64(len(b)-entryHead) || entrySum(index, b[entryHead:entryHead+n]) != binary.LittleEndian.Uint32(b[4:]) {
+		return nil, fmt.Errorf("%w: %s: entry %d does not match its checksum", ErrCorrupt, s.path, index)
+	}
+	return &types.PooledBuffer{Bs: b[entryHead : entryHead+n]}, nil
+}
+
+// load reads and checks the file of s.
+func (s *walSegment) load(flag int) error {
+	f, err := os.OpenFile(s.path, flag, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err != nil {
+		return diskError(s.path, err)
+	}
+	s.f, s.listed = f, true
+	st, err := f.Stat()
+	if err != nil {
+		return diskError(s.path, err)
+	}
+	found, err := scanSegment(f, st.Size(), s.key)
+	if errors.Is(err, ErrCorrupt) {
+		return corrupt(s.path, err)
+	}
+	if err != nil {
+		return diskError(s.path, err)
+	}
+	s.offsets, s.end, s.chain, s.ragged, s.size = found.offsets, found.end, found.chain, found.ragged, st.Size()
+	return nil
+}
+
+// trim gives back what was reserved and not used.
+func (s *walSegment) trim() error {
+	if s.f == nil || s.size <= s.end {
+		return nil
+	}
+	s.size = s.end
+	return s.f.Truncate(s.end)
+}
+
+// Close implements io.Closer.
+func (s *walSegment) Close() error {
+	s.gone(s)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.f == nil {
+		return nil
+	}
+	err := s.f.Close()
+	s.f = nil
+	return err
+}
+
+func datasync(f *os.File) error {
+	for {
+		err := syscall.Fdatasync(int(f.Fd()))
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, syscall.EINTR) {
+			return &os.PathError{Op: "fdatasync", Path: f.Name(), Err: err}
+		}
+	}
+}
+
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

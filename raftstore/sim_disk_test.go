@@ -1,0 +1,347 @@
+package raftstore
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// SimDisk is one server's disk in memory. What a write returned for is durable;
+// of a write under way a crash keeps all, some or nothing. It can be slow and
+// it can be full.
+type SimDisk struct {
+	mu     sync.Mutex // guards everything; never held while time passes
+	rng    *rand.Rand
+	live   *simHandle
+	logs   map[uint64]raft.Log
+	kv     map[string][]byte
+	snaps  []*simSnapshot // newest first
+	refuse error
+	pause  [2]time.Duration // least and most time of a write
+	fresh  bool
+}
+
+// NewSimDisk returns an empty disk.
+func NewSimDisk(seed1, seed2 uint64) *SimDisk {
+	return &SimDisk{rng: rand.New(rand.NewPCG(seed1, seed2)), logs: make(map[uint64]raft.Log), kv: make(map[string][]byte), fresh: true,
+		pause: [2]time.Duration{100 * time.Microsecond, 2 * time.Millisecond}}
+}
+
+// Bootstrap writes what the first start of a cluster of these voters writes.
+func (d *SimDisk) Bootstrap(ids []string) {
+	var conf raft.Configuration
+	for _, id := range ids {
+		conf.Servers = append(conf.Servers, raft.Server{ID: raft.ServerID(id), Address: raft.ServerAddress(id)})
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.logs[1] = raft.Log{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(conf)}
+	d.kv["CurrentTerm"] = []byte{7: 1}
+	d.fresh = false
+}
+
+// Attach gives the disk to the store that is opened with cfg, and takes it from
+// whoever had it. Writes wait in awake.
+func (d *SimDisk) Attach(cfg *Config, awake func(dead <-chan struct{})) {
+	d.Crash()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	h := &simHandle{disk: d, busy: make(chan struct{}, 1), dead: make(chan struct{}), awake: awake}
+	d.live = h
+	cfg.testDisk = &testDisk{log: h, snaps: simSnapshots{h}, fresh: d.fresh}
+	d.fresh = false
+}
+
+// Crash takes the disk from the store that has it. A write under way is torn.
+func (d *SimDisk) Crash() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	h := d.live
+	if h == nil {
+		return
+	}
+	d.live = nil
+	if h.pending != nil {
+		n := 0
+		switch d.rng.IntN(3) {
+		case 0:
+			n = h.size
+		case 1:
+			n = d.rng.IntN(h.size + 1)
+		}
+		h.pending(n)
+	}
+	close(h.dead)
+}
+
+// Refuse makes writes fail with err, nil makes them succeed again.
+func (d *SimDisk) Refuse(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.refuse = err
+}
+
+// Slow decides how long a write takes.
+func (d *SimDisk) Slow(least, most time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.pause = [2]time.Duration{least, most}
+}
+
+// simHandle is the disk as one run of a store has it. It implements logFile.
+type simHandle struct {
+	disk    *SimDisk
+	busy    chan struct{} // held by the one write under way
+	dead    chan struct{} // closed by Crash
+	awake   func(dead <-chan struct{})
+	pending func(n int) // makes the first n of size parts durable; under disk.mu
+	size    int
+}
+
+var _ logFile = (*simHandle)(nil)
+
+// write makes the first size parts of something durable, in a while.
+func (h *simHandle) write(size int, do func(n int)) error {
+	select {
+	case h.busy <- struct{}{}:
+	case <-h.dead:
+		return syscall.EIO
+	}
+	defer func() { <-h.busy }()
+	h.awake(h.dead)
+	pause, err := h.begin(size, do)
+	if err != nil {
+		return err
+	}
+	time.Sleep(pause)
+	d := h.disk
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	h.pending = nil
+	if d.live != h {
+		return syscall.EIO
+	}
+	do(size)
+	return nil
+}
+
+func (h *simHandle) begin(size int, do func(int)) (time.Duration, error) {
+	d := h.disk
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.live != h:
+		return 0, syscall.EIO
+	case d.refuse != nil:
+		return 0, d.refuse
+	}
+	h.pending, h.size = do, size
+	return d.pause[0] + time.Duration(d.rng.Int64N(int64(d.pause[1]-d.pause[0])+1)), nil
+}
+
+// StoreLogs implements logFile.
+func (h *simHandle) StoreLogs(logs []*raft.Log) error {
+	own := make([]raft.Log, len(logs))
+	for i, l := range logs {
+		own[i] = *l
+		own[i].Data = bytes.Clone(l.Data)
+	}
+	return h.write(len(own), func(n int) {
+		for _, l := range own[:n] {
+			h.disk.logs[l.Index] = l
+		}
+	})
+}
+
+// DeleteRange implements logFile.
+func (h *simHandle) DeleteRange(lo, hi uint64) error {
+	return h.write(1, func(n int) {
+		for i := lo; n > 0 && i <= hi; i++ {
+			delete(h.disk.logs, i)
+		}
+	})
+}
+
+// Set implements logFile.
+func (h *simHandle) Set(k, v []byte) error {
+	k, v = bytes.Clone(k), bytes.Clone(v)
+	return h.write(1, func(n int) {
+		if n > 0 {
+			h.disk.kv[string(k)] = v
+		}
+	})
+}
+
+// Get implements logFile.
+func (h *simHandle) Get(k []byte) ([]byte, error) {
+	h.disk.mu.Lock()
+	defer h.disk.mu.Unlock()
+	v, ok := h.disk.kv[string(k)]
+	if !ok {
+		return nil, errNotFound
+	}
+	return bytes.Clone(v), nil
+}
+
+// GetLog implements logFile.
+func (h *simHandle) GetLog(index uint64, l *raft.Log) error {
+	h.disk.mu.Lock()
+	defer h.disk.mu.Unlock()
+	found, ok := h.disk.logs[index]
+	if !ok {
+		return raft.ErrLogNotFound
+	}
+	*l = found
+	return nil
+}
+
+// FirstIndex implements logFile.
+func (h *simHandle) FirstIndex() (uint64, error) {
+	return h.edge(func(a, b uint64) bool { return a < b }), nil
+}
+
+// LastIndex implements logFile.
+func (h *simHandle) LastIndex() (uint64, error) {
+	return h.edge(func(a, b uint64) bool { return a > b }), nil
+}
+
+func (h *simHandle) tail() (uint64, error) { return h.LastIndex() }
+
+func (h *simHandle) edge(better func(a, b uint64) bool) (found uint64) {
+	h.disk.mu.Lock()
+	defer h.disk.mu.Unlock()
+	for i := range h.disk.logs {
+		if found == 0 || better(i, found) {
+			found = i
+		}
+	}
+	return found
+}
+
+func (h *simHandle) close() error { return nil }
+
+// simSnapshot is one snapshot that is whole and durable.
+type simSnapshot struct {
+	meta raft.SnapshotMeta
+	data []byte
+}
+
+// simSnapshots is the snapshot store of one run. It implements
+// raft.SnapshotStore.
+type simSnapshots struct{ h *simHandle }
+
+// Create implements raft.SnapshotStore.
+func (s simSnapshots) Create(version raft.SnapshotVersion, index, term uint64, conf raft.Configuration, confIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
+	d := s.h.disk
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.refuse != nil {
+		return nil, d.refuse
+	}
+	id := fmt.Sprintf("%d-%d-%d", term, index, d.rng.Uint32())
+	return &simSink{h: s.h, snap: &simSnapshot{meta: raft.SnapshotMeta{Version: version, ID: id, Index: index, Term: term, Configuration: conf, ConfigurationIndex: confIndex}}}, nil
+}
+
+// List implements raft.SnapshotStore.
+func (s simSnapshots) List() ([]*raft.SnapshotMeta, error) {
+	s.h.disk.mu.Lock()
+	defer s.h.disk.mu.Unlock()
+	var out []*raft.SnapshotMeta
+	for _, snap := range s.h.disk.snaps {
+		m := snap.meta
+		out = append(out, &m)
+	}
+	return out, nil
+}
+
+// Open implements raft.SnapshotStore.
+func (s simSnapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+	s.h.disk.mu.Lock()
+	defer s.h.disk.mu.Unlock()
+	for _, snap := range s.h.disk.snaps {
+		if snap.meta.ID == id {
+			m := snap.meta
+			return &m, io.NopCloser(bytes.NewReader(snap.data)), nil
+		}
+	}
+	return nil, nil, errors.New("no such snapshot")
+}
+
+// simSink is a snapshot while it is written. It implements raft.SnapshotSink.
+type simSink struct {
+	h    *simHandle
+	snap *simSnapshot
+	done bool
+}
+
+// Write implements io.Writer.
+func (s *simSink) Write(b []byte) (int, error) {
+	s.snap.data = append(s.snap.data, b...)
+	s.snap.meta.Size += int64(len(b))
+	return len(b), nil
+}
+
+// Close makes the snapshot durable. A crash meanwhile leaves it or does not.
+func (s *simSink) Close() error {
+	if s.done {
+		return nil
+	}
+	s.done = true
+	return s.h.write(1, func(n int) {
+		if n == 0 {
+			return
+		}
+		d := s.h.disk
+		d.snaps = append(d.snaps, s.snap)
+		slices.SortStableFunc(d.snaps, func(a, b *simSnapshot) int {
+			return cmp.Or(cmp.Compare(b.meta.Term, a.meta.Term), cmp.Compare(b.meta.Index, a.meta.Index))
+		})
+		if len(d.snaps) > keepSnapshots {
+			d.snaps = d.snaps[:keepSnapshots]
+		}
+	})
+}
+
+// ID implements raft.SnapshotSink.
+func (s *simSink) ID() string { return s.snap.meta.ID }
+
+// Cancel implements raft.SnapshotSink.
+func (s *simSink) Cancel() error { s.done = true; return nil }
+
+// Sound says why a store would refuse to open what is on the disk: an entry is
+// missing, or the log does not meet the snapshot.
+func (d *SimDisk) Sound() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.logs) == 0 {
+		return nil
+	}
+	var first, last, snap uint64
+	for i := range d.logs {
+		if first == 0 || i < first {
+			first = i
+		}
+		last = max(last, i)
+	}
+	if len(d.snaps) > 0 {
+		snap = d.snaps[0].meta.Index
+	}
+	switch {
+	case uint64(len(d.logs)) != last-first+1:
+		return fmt.Errorf("entries %d to %d are %d", first, last, len(d.logs))
+	case first > snap+1:
+		return fmt.Errorf("the snapshot reaches entry %d, the log begins at %d", snap, first)
+	case last < snap:
+		return fmt.Errorf("the log ends at entry %d, before the snapshot at %d", last, snap)
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package member
+
+import (
+	"context"
+	"log"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	logEvery   = time.Minute
+	logSources = 256 // sources remembered; the rest shares one entry
+)
+
+// limiter lets a thing be said once per key and minute and counts the rest, in
+// bounded memory.
+type limiter struct {
+	now func() time.Time
+
+	mu   sync.Mutex
+	seen map[string]*said
+}
+
+type said struct {
+	at     time.Time
+	unsaid int
+}
+
+func newLimiter() *limiter { return &limiter{now: time.Now, seen: map[string]*said{}} }
+
+// allow reports whether key may be said now, and how often it was not since the
+// last time.
+func (l *limiter) allow(key string) (ok bool, unsaid int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	s := l.seen[key]
+	if s == nil && len(l.seen) >= logSources {
+		for k, old := range l.seen {
+			if now.Sub(old.at) >= logEvery {
+				delete(l.seen, k)
+			}
+		}
+		if len(l.seen) >= logSources {
+			key = "" // of too many sources one speaks for all
+			s = l.seen[key]
+		}
+	}
+	if s == nil {
+		l.seen[key] = &said{at: now}
+		return true, 0
+	}
+	if now.Sub(s.at) < logEvery {
+		s.unsaid++
+		return false, 0
+	}
+	unsaid = s.unsaid
+	*s = said{at: now}
+	return true, unsaid
+}
+
+// logger is where this package and memberlist say things.
+type logger struct {
+	to    *slog.Logger
+	limit *limiter
+}
+
+// once says something at most once per key and minute.
+func (l logger) once(level slog.Level, key, msg string, args ...any) {
+	if !l.to.Enabled(context.Background(), level) {
+		return
+	}
+	ok, unsaid := l.limit.allow(key)
+	if !ok {
+		return
+	}
+	if unsaid > 0 {
+		args = append(args, "more", unsaid)
+	}
+	l.to.Log(context.Background(), level, msg, args...)
+}
+
+// forMemberlist is a log.Logger whose lines end up here.
+func (l logger) forMemberlist() *log.Logger { return log.New(lineWriter{l}, "", 0) }
+
+type lineWriter struct{ logger }
+
+// Write takes one line of memberlist: "[ERR] memberlist: text from=1.2.3.4:5".
+func (w lineWriter) Write(line []byte) (int, error) {
+	text := strings.TrimSpace(string(line))
+	level, text := cutLevel(text)
+	text = strings.TrimPrefix(text, "memberlist: ")
+	class := classOf(text)
+	if ownWords[class] {
+		return len(line), nil
+	}
+	var source string
+	if i := strings.LastIndex(text, "from="); i >= 0 {
+		source = strings.TrimSpace(text[i+len("from="):])
+		text = strings.TrimSpace(text[:i])
+		if host, _, err := net.SplitHostPort(source); err == nil {
+			source = host
+		}
+	}
+	if len(text) > 300 {
+		text = text[:300] + "…"
+	}
+	if source == "" {
+		w.once(level, class, "gossip: "+text)
+	} else {
+		w.once(level, class+"\x00"+source, "gossip: "+text, "from", source)
+	}
+	return len(line), nil
+}
+
+// ownWords are lines of memberlist that the delegates say better.
+var ownWords = map[string]bool{
+	"ignoring alive message for": true,
+	"Conflicting address for":    true,
+	"Failed push":                true, // push/pull merge: NotifyMerge said why
+}
+
+// cutLevel maps memberlist's levels: what it calls an error is a packet that was
+// refused or a peer that did not answer, never a fault of this program.
+func cutLevel(text string) (slog.Level, string) {
+	for prefix, level := range map[string]slog.Level{
+		"[ERR] ": slog.LevelWarn, "[ERROR] ": slog.LevelWarn, "[WARN] ": slog.LevelInfo,
+		"[INFO] ": slog.LevelDebug, "[DEBUG] ": slog.LevelDebug,
+	} {
+		if rest, ok := strings.CutPrefix(text, prefix); ok {
+			return level, rest
+		}
+	}
+	return slog.LevelDebug, text
+}
+
+// classOf is the constant beginning of a line: up to the first byte that a
+// sender may have chosen.
+func classOf(text string) string {
+	if i := strings.IndexAny(text, `"'(:/=0123456789`); i >= 0 {
+		text = text[:i]
+	}
+	words := strings.Fields(text)
+	if len(words) > 5 {
+		words = words[:5]
+	}
+	return strings.Join(words, " ")
+}

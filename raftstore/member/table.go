@@ -1,0 +1,215 @@
+package member
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// State of a member as this one sees it.
+type State string
+
+const (
+	StateAlive State = "alive"
+	// StateFailed members stopped answering.
+	StateFailed State = "failed"
+	// StateLeft members said goodbye; Meta.Leaving says whether for good.
+	StateLeft State = "left"
+)
+
+// Member is a value: a copy of what is known.
+type Member struct {
+	Meta
+	// Addr is the ip:port of its gossip.
+	Addr  string
+	State State
+	// Since is when this process saw the state begin.
+	Since time.Time
+}
+
+// identity is what makes a member the same member: its ServerID, or the name of
+// an agent.
+func (m Meta) identity() string {
+	if m.ServerID != "" {
+		return m.ServerID
+	}
+	return "node/" + m.Name
+}
+
+// maxMembers bounds the table against a holder of the key that invents members.
+const maxMembers = 1 << 14
+
+// maxRemembered bounds the addresses that Remember keeps.
+const maxRemembered = 1 << 10
+
+// table is who is known: members by identity, and addresses that others told.
+type table struct {
+	now func() time.Time
+
+	mu         sync.Mutex
+	members    map[string]Member // by identity
+	remembered map[string]string // ServerID to API address
+	changed    chan struct{}
+}
+
+func newTable() *table {
+	return &table{now: time.Now, members: map[string]Member{}, remembered: map[string]string{}, changed: make(chan struct{})}
+}
+
+func (t *table) bump() {
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+// admit says why a member that announces itself as alive may not be: nil when it
+// may.
+func (t *table) admit(m Meta, addr string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	known, ok := t.members[m.identity()]
+	if !ok && len(t.members) >= maxMembers {
+		return fmt.Errorf("%d members are known, no more are taken", maxMembers)
+	}
+	if ok && known.State == StateAlive && known.Name != m.Name {
+		return fmt.Errorf("%w: %s is alive as %s at %s", ErrNameTaken, m.identity(), known.Name, known.Addr)
+	}
+	for id, other := range t.members {
+		// At one address there is one process: the other is gone.
+		if id != m.identity() && other.Name == m.Name && other.State == StateAlive && other.Addr != addr {
+			return fmt.Errorf("%w: %s is alive as %s at %s", ErrNameTaken, m.Name, other.identity(), other.Addr)
+		}
+	}
+	return nil
+}
+
+// alive records that a member is, replacing whoever had its name.
+func (t *table) alive(m Meta, addr string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now, id := t.now(), m.identity()
+	for otherID, other := range t.members {
+		if otherID != id && other.Name == m.Name && other.State == StateAlive {
+			other.State, other.Since = StateFailed, now
+			t.members[otherID] = other
+		}
+	}
+	old, ok := t.members[id]
+	since := old.Since
+	if !ok || old.State != StateAlive {
+		since = now
+	}
+	t.members[id] = Member{Meta: m, Addr: addr, State: StateAlive, Since: since}
+	t.bump()
+}
+
+// gone records that the live member of this name left or failed.
+func (t *table) gone(name string) (Member, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id, m := range t.members {
+		if m.Name != name || m.State != StateAlive {
+			continue
+		}
+		m.State, m.Since = StateFailed, t.now()
+		if m.Leaving != Staying {
+			m.State = StateLeft
+		}
+		t.members[id] = m
+		t.bump()
+		return m, true
+	}
+	return Member{}, false
+}
+
+// forget drops a member that is not alive.
+func (t *table) forget(id string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.remembered, id)
+	for key, m := range t.members {
+		if (m.identity() == id || m.Name == id) && m.State != StateAlive {
+			delete(t.members, key)
+			t.bump()
+			return true
+		}
+	}
+	return false
+}
+
+// reap drops agents that have been away for longer than after, and returns when
+// the next will be.
+func (t *table) reap(after time.Duration) (next time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.now()
+	for key, m := range t.members {
+		if m.State == StateAlive || m.Role == RoleServer {
+			continue
+		}
+		if due := m.Since.Add(after); !now.Before(due) {
+			delete(t.members, key)
+			t.bump()
+		} else if next.IsZero() || due.Before(next) {
+			next = due
+		}
+	}
+	return next
+}
+
+func (t *table) list() []Member {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := slices.Collect(maps.Values(t.members))
+	slices.SortFunc(out, func(a, b Member) int {
+		return cmp.Or(cmp.Compare(b.Role, a.Role), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ServerID, b.ServerID))
+	})
+	return out
+}
+
+func (t *table) watch() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.changed
+}
+
+// resolve finds the API address of a server.
+func (t *table) resolve(serverID string) (string, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if m, ok := t.members[serverID]; ok && m.APIAddr != "" {
+		return m.APIAddr, true
+	}
+	addr, ok := t.remembered[serverID]
+	return addr, ok
+}
+
+func (t *table) remember(addrs map[string]string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id, addr := range addrs {
+		if _, known := t.remembered[id]; known || len(t.remembered) < maxRemembered {
+			t.remembered[id] = addr
+		}
+	}
+}
+
+// others says how many members besides name are alive, and where those are that
+// failed.
+func (t *table) others(name string) (alive int, failed []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, m := range t.members {
+		switch {
+		case m.Name == name:
+		case m.State == StateAlive:
+			alive++
+		case m.State == StateFailed:
+			failed = append(failed, m.Addr)
+		}
+	}
+	slices.Sort(failed)
+	return alive, failed
+}

@@ -1,0 +1,325 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// Bounds of what strangers can make a member hold. A table of 5,000 members is
+// about 1.5 MB.
+const (
+	maxStreams       = 64
+	maxStreamsOfOne  = 8
+	maxStreamBytes   = 4 << 20  // of one incoming stream
+	maxStreamsBytes  = 16 << 20 // of all together
+	freeStreamBytes  = 64 << 10 // what each may hold before it draws on the sum
+	maxPacket        = 64 << 10
+	socketReadBuffer = 1 << 20
+)
+
+var errStreamTooLong = errors.New("member: gossip stream is longer than is taken")
+
+// wire is memberlist's transport over UDP and TCP, with every stream and packet
+// bounded, and sockets that close when it does. Packets without the cluster's
+// label are dropped before anything is allocated for them.
+type wire struct {
+	log   logger
+	label []byte // what a packet begins with
+
+	udp     *net.UDPConn
+	tcp     *net.TCPListener
+	packets chan *memberlist.Packet
+	streams chan net.Conn
+	held    atomic.Int64 // bytes drawn by incoming streams
+
+	ctx    context.Context // ends the dials; cancelled by Shutdown
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu     sync.Mutex
+	conns  map[*stream]struct{}
+	perIP  map[netip.Addr]int
+	closed bool
+}
+
+// newWire listens. addr is "" for all addresses; port 0 takes a free one.
+func newWire(log logger, clusterID, addr string, port int) (*wire, error) {
+	w := &wire{
+		log: log, label: append([]byte{labelMagic, byte(len(clusterID))}, clusterID...),
+		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
+		conns: map[*stream]struct{}{}, perIP: map[netip.Addr]int{},
+	}
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+	for try := 0; ; try++ {
+		err := w.listen(addr, port)
+		if err == nil {
+			break
+		}
+		if port != 0 || try == 9 { // a free TCP port may be taken as UDP
+			return nil, fmt.Errorf("member: listen for gossip: %w", err)
+		}
+	}
+	_ = w.udp.SetReadBuffer(socketReadBuffer) // best effort: the kernel may cap it
+	w.wg.Go(w.readPackets)
+	w.wg.Go(w.accept)
+	return w, nil
+}
+
+const labelMagic = 244 // memberlist's hasLabelMsg
+
+func (w *wire) listen(addr string, port int) (err error) {
+	w.tcp, err = net.ListenTCP("tcp", &net.TCPAddr{IP: net.ParseIP(addr), Port: port})
+	if err != nil {
+		return err
+	}
+	got := w.tcp.Addr().(*net.TCPAddr).Port
+	w.udp, err = net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(addr), Port: got})
+	if err != nil {
+		return errors.Join(err, w.tcp.Close())
+	}
+	return nil
+}
+
+func (w *wire) port() int { return w.tcp.Addr().(*net.TCPAddr).Port }
+
+// FinalAdvertiseAddr implements memberlist.Transport.
+func (w *wire) FinalAdvertiseAddr(ip string, port int) (net.IP, int, error) {
+	if port == 0 {
+		port = w.port()
+	}
+	addr := net.ParseIP(ip)
+	if addr == nil {
+		addr = w.tcp.Addr().(*net.TCPAddr).IP
+	}
+	if addr.IsUnspecified() {
+		var err error
+		if addr, err = globalAddr(); err != nil {
+			return nil, 0, err
+		}
+	}
+	if v4 := addr.To4(); v4 != nil {
+		addr = v4
+	}
+	return addr, port, nil
+}
+
+// globalAddr is the machine's first address that others may reach, IPv4 first.
+func globalAddr() (net.IP, error) {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, err
+	}
+	var v6 net.IP
+	for _, a := range addrs {
+		n, ok := a.(*net.IPNet)
+		switch {
+		case !ok || !n.IP.IsGlobalUnicast():
+		case n.IP.To4() != nil:
+			return n.IP, nil
+		case v6 == nil:
+			v6 = n.IP
+		}
+	}
+	if v6 == nil {
+		return nil, errors.New("member: no address to advertise: set one")
+	}
+	return v6, nil
+}
+
+// WriteTo implements memberlist.Transport.
+func (w *wire) WriteTo(b []byte, addr string) (time.Time, error) {
+	to, err := netip.ParseAddrPort(addr)
+	if err != nil {
+		return time.Time{}, err
+	}
+	_, err = w.udp.WriteToUDPAddrPort(b, to)
+	return time.Now(), err
+}
+
+// PacketCh implements memberlist.Transport.
+func (w *wire) PacketCh() <-chan *memberlist.Packet { return w.packets }
+
+// StreamCh implements memberlist.Transport.
+func (w *wire) StreamCh() <-chan net.Conn { return w.streams }
+
+// DialTimeout implements memberlist.Transport.
+func (w *wire) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
+	d := net.Dialer{Timeout: timeout}
+	conn, err := d.DialContext(w.ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	if s := w.track(conn, false); s != nil {
+		return s, nil
+	}
+	return nil, net.ErrClosed
+}
+
+// Shutdown implements memberlist.Transport: it closes every socket and joins.
+func (w *wire) Shutdown() error {
+	w.mu.Lock()
+	w.closed = true
+	var open []*stream
+	for s := range w.conns {
+		open = append(open, s)
+	}
+	w.mu.Unlock()
+	w.cancel()
+	err := errors.Join(w.udp.Close(), w.tcp.Close())
+	for _, s := range open {
+		_ = s.Close() // a stream that is being closed twice is closed
+	}
+	w.wg.Wait()
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+func (w *wire) readPackets() {
+	buf := make([]byte, maxPacket)
+	for {
+		n, from, err := w.udp.ReadFromUDPAddrPort(buf)
+		at := time.Now()
+		if w.ctx.Err() != nil {
+			return
+		}
+		if err != nil { // an ICMP answer to an earlier packet
+			w.log.once(slog.LevelDebug, "udp read", "gossip: read", "err", err)
+			continue
+		}
+		if n < len(w.label) || string(buf[:len(w.label)]) != string(w.label) {
+			w.log.once(slog.LevelWarn, "label\x00"+from.Addr().String(), "gossip: refused a packet that is not of this cluster", "from", from.Addr())
+			continue
+		}
+		p := &memberlist.Packet{Buf: append([]byte(nil), buf[:n]...), From: net.UDPAddrFromAddrPort(from), Timestamp: at}
+		select {
+		case w.packets <- p:
+		case <-w.ctx.Done():
+			return
+		}
+	}
+}
+
+func (w *wire) accept() {
+	for {
+		conn, err := w.tcp.Accept()
+		if err != nil {
+			if w.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+				return
+			}
+			w.log.once(slog.LevelWarn, "accept", "gossip: accept", "err", err)
+			select { // out of descriptors: wait for some
+			case <-time.After(100 * time.Millisecond):
+				continue
+			case <-w.ctx.Done():
+				return
+			}
+		}
+		s := w.track(conn, true)
+		if s == nil {
+			continue
+		}
+		select {
+		case w.streams <- s:
+		case <-w.ctx.Done():
+			_ = s.Close()
+		}
+	}
+}
+
+// track counts a connection, or closes it when there are too many and returns
+// nil.
+func (w *wire) track(conn net.Conn, incoming bool) *stream {
+	s := &stream{Conn: conn, wire: w, incoming: incoming, ip: remoteIP(conn)}
+	w.mu.Lock()
+	refuse := w.closed || incoming && (len(w.conns) >= maxStreams || w.perIP[s.ip] >= maxStreamsOfOne)
+	if !refuse {
+		w.conns[s] = struct{}{}
+		if incoming {
+			w.perIP[s.ip]++
+		}
+	}
+	w.mu.Unlock()
+	if refuse {
+		_ = conn.Close()
+		w.log.once(slog.LevelWarn, "streams\x00"+s.ip.String(), "gossip: refused a stream, too many are open", "from", s.ip)
+		return nil
+	}
+	return s
+}
+
+func (w *wire) untrack(s *stream) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.conns, s)
+	if s.incoming {
+		if w.perIP[s.ip]--; w.perIP[s.ip] <= 0 {
+			delete(w.perIP, s.ip)
+		}
+	}
+}
+
+func remoteIP(conn net.Conn) netip.Addr {
+	ap, err := netip.ParseAddrPort(conn.RemoteAddr().String())
+	if err != nil {
+		return netip.Addr{}
+	}
+	return ap.Addr().Unmap()
+}
+
+// stream is a TCP connection that is counted. memberlist reads all of a message
+// before it can tell whether the sender has the key, so that what an incoming
+// stream brings is bounded, each and in sum.
+type stream struct {
+	net.Conn
+	wire     *wire
+	incoming bool
+	ip       netip.Addr
+	once     sync.Once
+
+	read  int64 // by the one goroutine that reads
+	drawn atomic.Int64
+}
+
+func (s *stream) Read(b []byte) (int, error) {
+	n, err := s.Conn.Read(b)
+	if !s.incoming || n <= 0 {
+		return n, err
+	}
+	if s.read += int64(n); s.read > freeStreamBytes {
+		s.drawn.Add(int64(n))
+		if sum := s.wire.held.Add(int64(n)); sum > maxStreamsBytes || s.read > maxStreamBytes {
+			s.wire.log.once(slog.LevelWarn, "bytes\x00"+s.ip.String(), "gossip: cut off a stream that brings too much", "from", s.ip, "bytes", s.read)
+			return 0, errStreamTooLong
+		}
+	}
+	return n, err
+}
+
+// Close may be called any number of times.
+func (s *stream) Close() error {
+	err := net.ErrClosed
+	s.once.Do(func() {
+		s.wire.held.Add(-s.drawn.Load())
+		s.wire.untrack(s)
+		err = s.Conn.Close()
+	})
+	return err
+}
+
+var _ memberlist.Transport = (*wire)(nil)
+
+func hostPort(ip net.IP, port uint16) string {
+	return net.JoinHostPort(ip.String(), strconv.Itoa(int(port)))
+}

@@ -1,0 +1,300 @@
+package peer
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"time"
+)
+
+// PortConfig says what the port listens on and what it allows. Listener,
+// Certificate and Roots are required.
+type PortConfig struct {
+	// Listener is the TCP socket. Run closes it.
+	Listener net.Listener
+	// Certificate is what REST and gRPC clients are shown, asked per handshake.
+	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// Roots are what clients' certificates are verified against, asked per
+	// handshake.
+	Roots func() *x509.CertPool
+	// Logger takes refusals, each kind at most once a minute per address.
+	// Default: slog.Default().
+	Logger *slog.Logger
+
+	// MaxHandshakes and MaxHandshakesPerIP bound the connections whose
+	// handshake is not done. With one more, the oldest of the address that has
+	// the most is closed. Default 512 and 128.
+	MaxHandshakes, MaxHandshakesPerIP int
+	// MaxAnonymous and MaxAnonymousPerIP bound the connections without a
+	// verified certificate. One more is refused. Default 8192 and 1024.
+	MaxAnonymous, MaxAnonymousPerIP int
+	// HandshakeTimeout bounds a handshake, handing over included. Default 5 s.
+	HandshakeTimeout time.Duration
+}
+
+// Validate reports every fault at once.
+func (c PortConfig) Validate() error {
+	var faults []error
+	need := func(ok bool, what string) {
+		if !ok {
+			faults = append(faults, errors.New("peer: port: "+what))
+		}
+	}
+	need(c.Listener != nil, "Listener is required")
+	need(c.Certificate != nil, "Certificate is required")
+	need(c.Roots != nil, "Roots is required")
+	need(c.MaxHandshakes > 0 && c.MaxHandshakesPerIP > 0, "limits of handshakes must be positive")
+	need(c.MaxAnonymous > 0 && c.MaxAnonymousPerIP > 0, "limits of anonymous connections must be positive")
+	need(c.HandshakeTimeout > 0, "HandshakeTimeout must be positive")
+	return errors.Join(faults...)
+}
+
+func (c PortConfig) withDefaults() PortConfig {
+	def := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	def(&c.MaxHandshakes, 512)
+	def(&c.MaxHandshakesPerIP, 128)
+	def(&c.MaxAnonymous, 8192)
+	def(&c.MaxAnonymousPerIP, 1024)
+	if c.HandshakeTimeout == 0 {
+		c.HandshakeTimeout = 5 * time.Second
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+// Port is the one TCP port. See the package's picture.
+type Port struct {
+	cfg    PortConfig
+	refuse *logLimit
+	gate   *gate
+	rest   *handoff
+	grpc   *handoff
+	tls    *tls.Config // owns the keys of session tickets
+	done   chan struct{}
+	wg     sync.WaitGroup
+
+	mu     sync.Mutex
+	routes map[string]route
+}
+
+// route is where connections of one ALPN name go.
+type route struct {
+	certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	serve       func(*tls.Conn)
+}
+
+// NewPort makes a port that does not accept before Run.
+func NewPort(cfg PortConfig) (*Port, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	p := &Port{
+		cfg: cfg, refuse: newLogLimit(cfg.Logger.With("component", "port")), gate: newGate(cfg),
+		rest: newHandoff(cfg.Listener.Addr()), grpc: newHandoff(cfg.Listener.Addr()),
+		done: make(chan struct{}), routes: map[string]route{},
+	}
+	p.tls = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: p.choose}
+	return p, nil
+}
+
+// REST yields the connections for net/http: *tls.Conn whose handshake is done,
+// with "h2", "http/1.1" or nothing negotiated. A client's certificate was asked
+// for and not verified. Accept waits until the listener is closed, which
+// http.Server does; the end of Run alone does not end it, so that requests
+// under way may finish.
+func (p *Port) REST() net.Listener { return p.rest }
+
+// GRPC yields the connections of gRPC clients: *tls.Conn whose handshake is
+// done, for a grpc.Server with ServerCredentials. A client's certificate, where
+// there is one, was verified, and its connection ends when the certificate does.
+// Accept behaves as REST's does.
+func (p *Port) GRPC() net.Listener { return p.grpc }
+
+// Handle gives the connections that agree on alpn to serve, on a goroutine of
+// their own, with a verified client certificate. serve owns the connection; the
+// end of Run closes it and waits for serve to return.
+func (p *Port) Handle(alpn string, serve func(*tls.Conn)) {
+	p.route(alpn, route{certificate: p.cfg.Certificate, serve: serve})
+}
+
+func (p *Port) route(alpn string, r route) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.routes[alpn] = r
+}
+
+// Run accepts until ctx ends; then it closes the socket, the handshakes under
+// way and what Handle's functions serve, and waits for them. Connections of REST
+// and GRPC are left to their servers. A port runs once.
+func (p *Port) Run(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { _ = p.cfg.Listener.Close() })
+	defer stop()
+	err := p.accept(ctx)
+	_ = p.cfg.Listener.Close()
+	close(p.done)
+	p.gate.close()
+	p.wg.Wait()
+	return err
+}
+
+// accept takes connections until the socket is closed. Running out of file
+// descriptors passes.
+func (p *Port) accept(ctx context.Context) error {
+	const first, most = 5 * time.Millisecond, time.Second
+	wait := first
+	for {
+		raw, err := p.cfg.Listener.Accept()
+		switch {
+		case err == nil:
+			wait = first
+			p.enter(raw)
+			continue
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return fmt.Errorf("peer: accept: %w", err)
+		}
+		p.refuse.refused(p.cfg.Listener.Addr().String(), "accept", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, most)
+	}
+}
+
+// enter starts a connection's handshake.
+func (p *Port) enter(raw net.Conn) {
+	c := &portConn{Conn: raw, gate: p.gate, ip: remoteIP(raw)}
+	evicted, ok := p.gate.admit(c)
+	if !ok {
+		_ = raw.Close()
+		return
+	}
+	if evicted != nil {
+		_ = evicted.Conn.Close()
+		p.refuse.refused(evicted.ip.String(), "handshake", errCrowded)
+	}
+	p.wg.Go(func() { p.greet(c) })
+}
+
+var (
+	errCrowded   = errors.New("peer: too many connections whose handshake is not done")
+	errAnonymous = errors.New("peer: too many connections without a verified certificate")
+)
+
+// greet does a handshake and gives the connection to whom it is for.
+func (p *Port) greet(c *portConn) {
+	begin := time.Now()
+	_ = c.SetDeadline(begin.Add(p.cfg.HandshakeTimeout))
+	t := tls.Server(c, p.tls)
+	if err := t.Handshake(); err != nil {
+		_ = c.Close()
+		if !c.evicted.Load() {
+			p.refuse.note(slog.LevelInfo, c.ip.String(), "handshake", err)
+		}
+		return
+	}
+	state := t.ConnectionState()
+	if c.route != nil {
+		tuneConn(c.Conn)
+		if !p.gate.pass(c, roleHandled) {
+			_ = c.Close()
+			return
+		}
+		_ = c.SetDeadline(time.Time{})
+		c.route.serve(t)
+		return
+	}
+	listener, role := p.rest, roleAnonymous
+	if p.verified(state) {
+		role = roleKnown
+	}
+	if c.grpc {
+		listener = p.grpc
+		c.expire(state)
+	}
+	if !p.gate.pass(c, role) {
+		_ = c.Close()
+		p.refuse.refused(c.ip.String(), "anonymous connection", errAnonymous)
+		return
+	}
+	_ = c.SetDeadline(time.Time{})
+	if err := p.hand(listener, t, p.cfg.HandshakeTimeout-time.Since(begin)); err != nil {
+		_ = c.Close()
+	}
+}
+
+// hand gives t to the listener's server; it does not wait beyond the end of Run.
+func (p *Port) hand(to *handoff, t *tls.Conn, wait time.Duration) error {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case to.conn <- t:
+		return nil
+	case <-to.done:
+		return net.ErrClosed
+	case <-p.done:
+		return net.ErrClosed
+	case <-timer.C:
+		return context.DeadlineExceeded
+	}
+}
+
+// choose is the TLS configuration for a client, by the protocols it offers.
+func (p *Port) choose(h *tls.ClientHelloInfo) (*tls.Config, error) {
+	c := h.Conn.(*portConn)
+	roots := p.cfg.Roots()
+	p.mu.Lock()
+	for _, alpn := range h.SupportedProtos {
+		if r, ok := p.routes[alpn]; ok {
+			p.mu.Unlock()
+			c.route = &r
+			return &tls.Config{
+				MinVersion: tls.VersionTLS13, NextProtos: []string{alpn}, GetCertificate: r.certificate,
+				ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: roots, SessionTicketsDisabled: true,
+			}, nil
+		}
+	}
+	p.mu.Unlock()
+	if slices.Equal(h.SupportedProtos, []string{"h2"}) {
+		c.grpc = true
+		return &tls.Config{
+			MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}, GetCertificate: p.cfg.Certificate,
+			ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: roots, SessionTicketsDisabled: true,
+		}, nil
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, GetCertificate: p.cfg.Certificate,
+		ClientAuth: tls.RequestClientCert, ClientCAs: roots,
+	}, nil
+}
+
+// verified tells whether the client's certificate is one of the cluster's.
+func (p *Port) verified(s tls.ConnectionState) bool {
+	if len(s.VerifiedChains) > 0 || len(s.PeerCertificates) == 0 {
+		return len(s.VerifiedChains) > 0
+	}
+	between := x509.NewCertPool()
+	for _, c := range s.PeerCertificates[1:] {
+		between.AddCert(c)
+	}
+	_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{
+		Roots: p.cfg.Roots(), Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	return err == nil
+}

@@ -1,0 +1,68 @@
+package etcd
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// leaderless says whether this server has been without a leader for too long
+// to serve clients who demand one.
+type leaderless struct {
+	mu   sync.Mutex
+	flag bool
+	gone chan struct{} // closed when flag becomes true
+}
+
+func (l *leaderless) reset() { l.gone = make(chan struct{}) }
+
+func (l *leaderless) set(flag bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case flag && !l.flag:
+		close(l.gone)
+	case !flag && l.flag:
+		l.gone = make(chan struct{})
+	}
+	l.flag = flag
+}
+
+func (l *leaderless) now() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.flag
+}
+
+// lost closes when there has been no leader for too long; nil, which never
+// does, for a client that did not ask.
+func (l *leaderless) lost(ctx context.Context) <-chan struct{} {
+	if !demandsLeader(ctx) {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.gone
+}
+
+// watchLeader keeps s.lonely current until ctx ends.
+func (s *Server) watchLeader(ctx context.Context) {
+	grace := time.NewTimer(s.cfg.LeaderGrace)
+	defer grace.Stop()
+	for {
+		changed := s.store.LeaderChanged()
+		if id, _ := s.store.Leader(); id != "" {
+			grace.Stop()
+			s.lonely.set(false)
+		} else if !s.lonely.now() {
+			grace.Reset(s.cfg.LeaderGrace)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-grace.C:
+			s.lonely.set(true)
+		}
+	}
+}

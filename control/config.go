@@ -1,11 +1,13 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"time"
 
@@ -20,9 +22,17 @@ type Config struct {
 	Store *raftstore.Store
 	// PKI holds the certificates. The caller runs its renewal.
 	PKI *pki.Authority
-	// Listener accepts connections; Run closes it. TLS is this package's. Nil serves in-process clients only.
+	// Listener accepts connections; Run closes it. TLS is this package's. Nil, as Secure, serves in-process clients only.
 	Listener net.Listener
-	// AdvertiseAddress is where members of the cluster reach this server: the endpoint of the kubernetes Service.
+	// Secure accepts connections whose handshake is done: each a *tls.Conn that negotiated h2, http/1.1 or nothing, and
+	// that asked its client for a certificate without verifying it (the authenticator does). Run closes it. For a port that
+	// also serves other protocols; at most one of Listener and Secure is set.
+	Secure net.Listener
+	// GRPC is given the requests of content type application/grpc that come over HTTP/2, instead of the API. Who may call
+	// it is its own affair. Nil: such requests are the API's, which knows nothing of them.
+	GRPC http.Handler
+	// AdvertiseAddress is where members of the cluster reach this server: the endpoint of the kubernetes Service when the
+	// first server makes it. From then on the controllers keep its endpoints (leader.Config.APIServers).
 	AdvertiseAddress netip.Addr
 	// AdvertisePort defaults to the listener's port.
 	AdvertisePort int
@@ -44,6 +54,9 @@ type Config struct {
 	MaxReads, MaxWrites int
 	// RequestTimeout bounds every request that is not a watch or a stream. Default 1 minute.
 	RequestTimeout time.Duration
+	// TolerationSeconds is how long pods that say nothing about it stay on a node that is not ready or unreachable,
+	// before they are replaced elsewhere. Nil is 300, as upstream's --default-unreachable-toleration-seconds.
+	TolerationSeconds *int64
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
 }
@@ -60,6 +73,7 @@ func (c Config) Validate() error {
 		}
 	}
 	fault(c.Store == nil, "Config.Store must be set")
+	fault(c.Listener != nil && c.Secure != nil, "only one of Listener and Secure may be set")
 	fault(c.PKI == nil, "Config.PKI must be set")
 	fault(!c.AdvertiseAddress.IsValid(), "Config.AdvertiseAddress must be set")
 	a := c.AdvertiseAddress.Unmap()
@@ -73,6 +87,7 @@ func (c Config) Validate() error {
 	fault(c.ClusterDNS.IsValid() && c.ServiceCIDR.IsValid() && !c.ServiceCIDR.Contains(c.ClusterDNS),
 		"ClusterDNS %s is outside ServiceCIDR %s", c.ClusterDNS, c.ServiceCIDR)
 	fault(c.MaxReads < 0 || c.MaxWrites < 0, "MaxReads and MaxWrites must not be negative")
+	fault(c.TolerationSeconds != nil && *c.TolerationSeconds < 0, "TolerationSeconds must not be negative")
 	fault(c.RequestTimeout < 0, "RequestTimeout must not be negative")
 	return errors.Join(errs...)
 }
@@ -85,8 +100,8 @@ func (c Config) withDefaults() Config {
 	}
 	set(&c.MaxReads, 400)
 	set(&c.MaxWrites, 200)
-	if c.AdvertisePort == 0 && c.Listener != nil {
-		if a, ok := c.Listener.Addr().(*net.TCPAddr); ok {
+	if l := cmp.Or(c.Listener, c.Secure); c.AdvertisePort == 0 && l != nil {
+		if a, ok := l.Addr().(*net.TCPAddr); ok {
 			c.AdvertisePort = a.Port
 		}
 	}

@@ -1,15 +1,9 @@
 package control
 
 import (
-	"context"
-	"fmt"
-	"slices"
-
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
@@ -19,18 +13,6 @@ const (
 	apiService = "kubernetes"
 	apiPort    = 443
 )
-
-// ensureDefaults makes the objects every cluster has, and repairs those that tell where this server is. It may be run
-// again at any time.
-func (s *Server) ensureDefaults(ctx context.Context) error {
-	if err := s.seed(ctx, s.seeds()); err != nil {
-		return err
-	}
-	var g errgroup.Group
-	g.Go(func() error { return s.repairEndpoints(ctx) })
-	g.Go(func() error { return s.repairSlice(ctx) })
-	return g.Wait()
-}
 
 func (s *Server) serviceCIDR() *networkingv1.ServiceCIDR {
 	return &networkingv1.ServiceCIDR{
@@ -90,40 +72,6 @@ func (s *Server) endpoints() *corev1.Endpoints {
 	}
 }
 
-func (s *Server) repairEndpoints(ctx context.Context) error {
-	client := s.client.CoreV1().Endpoints(metav1.NamespaceDefault)
-	have, err := client.Get(ctx, apiService, metav1.GetOptions{})
-	if err == nil {
-		want := s.endpoints().Subsets
-		if apiequality.Semantic.DeepEqual(have.Subsets, want) {
-			return nil
-		}
-		have.Subsets = want
-		_, err = client.Update(ctx, have, metav1.UpdateOptions{})
-	}
-	if err != nil {
-		return fmt.Errorf("endpoints kubernetes: %w", err)
-	}
-	return nil
-}
-
-func (s *Server) repairSlice(ctx context.Context) error {
-	client := s.client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault)
-	have, err := client.Get(ctx, apiService, metav1.GetOptions{})
-	if err == nil {
-		want := s.slice()
-		if sameSlice(have, want) {
-			return nil
-		}
-		have.Endpoints, have.Ports = want.Endpoints, want.Ports
-		_, err = client.Update(ctx, have, metav1.UpdateOptions{})
-	}
-	if err != nil {
-		return fmt.Errorf("endpoint slice kubernetes: %w", err)
-	}
-	return nil
-}
-
 func (s *Server) slice() *discoveryv1.EndpointSlice {
 	name, port, protocol, ready := "https", int32(s.cfg.AdvertisePort), corev1.ProtocolTCP, true
 	family := discoveryv1.AddressTypeIPv4
@@ -141,9 +89,4 @@ func (s *Server) slice() *discoveryv1.EndpointSlice {
 		}},
 		Ports: []discoveryv1.EndpointPort{{Name: &name, Port: &port, Protocol: &protocol}},
 	}
-}
-
-func sameSlice(a, b *discoveryv1.EndpointSlice) bool {
-	return slices.EqualFunc(a.Endpoints, b.Endpoints, func(x, y discoveryv1.Endpoint) bool { return apiequality.Semantic.DeepEqual(x, y) }) &&
-		apiequality.Semantic.DeepEqual(a.Ports, b.Ports)
 }

@@ -45,7 +45,14 @@ func (s services) ResolveEndpoint(namespace, name string, port int32) (*url.URL,
 func newGuard(s *Server) (*guard, error) {
 	g := &guard{}
 	var err error
-	if g.live, err = live.New(live.Config{Snapshot: func() live.Snapshot { return snapshot{s.cfg.Store.View()} }}); err != nil {
+	g.live, err = live.New(live.Config{
+		Snapshot: func() live.Snapshot { return snapshot{s.cfg.Store.View()} },
+		Confirm: func(ctx context.Context) error {
+			_, err := s.cfg.Store.Barrier(ctx)
+			return err
+		},
+	})
+	if err != nil {
 		return nil, err
 	}
 	issuer := "https://kubernetes.default.svc." + s.cfg.ClusterDomain
@@ -66,6 +73,7 @@ func newGuard(s *Server) (*guard, error) {
 	}
 	g.admission, err = admission.New(admission.Config{
 		Live: g.live, Client: s.client, Dynamic: dynamicClient, Authorizer: g.authz.Authorizer, RESTMapper: s.mapper(),
+		TolerationSeconds: s.cfg.TolerationSeconds,
 	})
 	return g, err
 }

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -11,12 +12,11 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/sync/errgroup"
-
-	"github.com/balsahq/balsa/control/auth/bootstrap"
 )
 
 // drain is how long requests in progress may take to finish when the server stops.
@@ -25,18 +25,24 @@ const drain = 2 * time.Second
 func addrPort(a netip.Addr, port int) string { return net.JoinHostPort(a.String(), strconv.Itoa(port)) }
 
 // Run serves until ctx ends, then lets requests in progress finish for a moment, ends all others, and returns when no
-// handler runs any more. It returns nil after ctx has ended. A server runs once.
+// handler runs any more. It returns nil after ctx has ended. Without a quorum it serves what needs none and waits. A
+// server runs once.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.close()
 	group, ctx := errgroup.WithContext(ctx)
-	if s.cfg.Listener != nil {
+	if listener := cmp.Or(s.cfg.Listener, s.cfg.Secure); listener != nil {
 		web, err := s.web()
 		if err != nil {
-			_ = s.cfg.Listener.Close()
+			_ = listener.Close()
 			return fmt.Errorf("control: %w", err)
 		}
 		group.Go(func() error {
-			err := web.ServeTLS(s.cfg.Listener, "", "")
+			var err error
+			if s.cfg.Secure != nil {
+				err = web.Serve(listener)
+			} else {
+				err = web.ServeTLS(listener, "", "")
+			}
 			if errors.Is(err, http.ErrServerClosed) {
 				return nil
 			}
@@ -49,69 +55,38 @@ func (s *Server) Run(ctx context.Context) error {
 		})
 	}
 	group.Go(func() error {
-		if err := s.settle(ctx); err != nil {
-			return err
-		}
+		s.settle(ctx)
 		<-ctx.Done()
 		return nil
 	})
 	return group.Wait()
 }
 
-// settle writes the default objects, says the server is ready, and then brings roles of an older version up to date.
-func (s *Server) settle(ctx context.Context) error {
-	// Definitions of custom resources first: the hooks look whether they are there once and then every 100 ms.
-	s.extensions.Informers.Start(ctx.Done())
-	if !await(ctx, s.extensions.Informers.Apiextensions().V1().CustomResourceDefinitions().Informer().HasSynced) {
-		return nil
+// front is what a connection's requests meet first.
+func (s *Server) front() http.Handler {
+	if s.cfg.GRPC == nil {
+		return s.handler
 	}
-	s.generic.RunPostStartHooks(ctx)
-	if err := s.ensureDefaults(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil // stopped before it was done
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor == 2 && isGRPC(r.Header.Get("Content-Type")) {
+			s.cfg.GRPC.ServeHTTP(w, r)
+			return
 		}
-		return fmt.Errorf("control: default objects: %w", err)
-	}
-	if !await(ctx, func() bool { return s.othersReady(ctx) }) {
-		return nil
-	}
-	close(s.ready)
-	s.log.Info("API server is ready", "address", s.address(), "version", gitVersion)
-	if err := bootstrap.EnsureRBAC(ctx, s.client, bootstrap.Default()); err != nil && ctx.Err() == nil {
-		s.log.Error("some default roles are not up to date", "error", err)
-	}
-	return nil
+		s.handler.ServeHTTP(w, r)
+	})
 }
 
-// othersReady tells whether everything but the default objects is ready.
-func (s *Server) othersReady(ctx context.Context) bool {
-	code := 0
-	s.client.Discovery().RESTClient().Get().AbsPath("/readyz").Param("exclude", "default-objects").Do(ctx).StatusCode(&code)
-	return code == http.StatusOK
-}
-
-// startPoll is how often await looks.
-const startPoll = 2 * time.Millisecond
-
-// await waits until cond holds; false when ctx has ended first.
-func await(ctx context.Context, cond func() bool) bool {
-	tick := time.NewTicker(startPoll)
-	defer tick.Stop()
-	for !cond() {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-tick.C:
-		}
-	}
-	return true
+// isGRPC: application/grpc, alone or with +subtype or ;parameters; grpc-web is another protocol.
+func isGRPC(contentType string) bool {
+	rest, ok := strings.CutPrefix(contentType, "application/grpc")
+	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
 }
 
 // web is the HTTPS server.
 func (s *Server) web() (*http.Server, error) {
 	leaf := s.cfg.PKI.Serving()
 	web := &http.Server{
-		Handler: s.handler,
+		Handler: s.front(),
 		TLSConfig: &tls.Config{
 			MinVersion:     tls.VersionTLS12,
 			NextProtos:     []string{"h2", "http/1.1"},

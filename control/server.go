@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -27,6 +28,7 @@ import (
 
 	"github.com/balsahq/balsa/control/kinds"
 	"github.com/balsahq/balsa/control/openapi"
+	"github.com/balsahq/balsa/raftstore"
 )
 
 // codecs encode lists item by item, so that a large list never exists twice.
@@ -142,8 +144,15 @@ func (s *Server) genericConfig() *genericapiserver.Config {
 	c.StorageObjectCountTracker = nil
 	c.DisabledPostStartHooks.Insert("max-in-flight-filter")
 	store := healthz.NamedCheck("store", func(*http.Request) error { return s.cfg.Store.Err() })
-	c.HealthzChecks = []healthz.HealthChecker{healthz.PingHealthz, store}
-	c.LivezChecks = []healthz.HealthChecker{healthz.PingHealthz, store}
+	// A server that has no quorum, or whose disk refuses, is alive: starting it anew would help nobody. It is not ready.
+	alive := healthz.NamedCheck("store", func(*http.Request) error {
+		if err := s.cfg.Store.Err(); errors.Is(err, raftstore.ErrClosed) {
+			return err
+		}
+		return nil
+	})
+	c.HealthzChecks = []healthz.HealthChecker{healthz.PingHealthz, alive}
+	c.LivezChecks = []healthz.HealthChecker{healthz.PingHealthz, alive}
 	c.ReadyzChecks = []healthz.HealthChecker{healthz.PingHealthz, store, healthz.NamedCheck("default-objects", s.checkDefaults)}
 	return c
 }

@@ -73,19 +73,34 @@ func (s *Services) chooser(svc *api.Service) *chooser {
 	}}
 }
 
-func (s *Services) beginCreate(_ context.Context, obj runtime.Object, _ *metav1.CreateOptions) (genericregistry.FinishFunc, error) {
+// allocate completes svc by what is claimed in the state applied here. Before that refuses anything, it looks once more
+// at everything that was acknowledged: an address may have been given back through another server a moment ago.
+func (s *Services) allocate(ctx context.Context, svc *api.Service, complete func(*chooser) error) error {
+	asked, since := svc.DeepCopy(), s.store.View().Revision()
+	refused := complete(s.chooser(svc))
+	if refused == nil {
+		return nil
+	}
+	if view, err := s.store.Barrier(ctx); err != nil || view.Revision() == since {
+		return refused
+	}
+	asked.DeepCopyInto(svc)
+	return complete(s.chooser(svc))
+}
+
+func (s *Services) beginCreate(ctx context.Context, obj runtime.Object, _ *metav1.CreateOptions) (genericregistry.FinishFunc, error) {
 	svc, ok := obj.(*api.Service)
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a Service: %T", obj))
 	}
 	pairIPs(svc, nil)
-	if err := allocateCreate(svc, s.chooser(svc)); err != nil {
+	if err := s.allocate(ctx, svc, func(c *chooser) error { return allocateCreate(svc, c) }); err != nil {
 		return nil, err
 	}
 	return func(context.Context, bool) {}, nil
 }
 
-func (s *Services) beginUpdate(_ context.Context, obj, oldObj runtime.Object, _ *metav1.UpdateOptions) (genericregistry.FinishFunc, error) {
+func (s *Services) beginUpdate(ctx context.Context, obj, oldObj runtime.Object, _ *metav1.UpdateOptions) (genericregistry.FinishFunc, error) {
 	svc, ok := obj.(*api.Service)
 	old, ok2 := oldObj.(*api.Service)
 	if !ok || !ok2 {
@@ -94,7 +109,7 @@ func (s *Services) beginUpdate(_ context.Context, obj, oldObj runtime.Object, _ 
 	s.completeRead(old)
 	keepAllocated(svc, old)
 	pairIPs(svc, old)
-	if err := allocateUpdate(svc, old, s.chooser(svc)); err != nil {
+	if err := s.allocate(ctx, svc, func(c *chooser) error { return allocateUpdate(svc, old, c) }); err != nil {
 		return nil, err
 	}
 	return func(context.Context, bool) {}, nil

@@ -34,7 +34,6 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/admission/certificates/ctbattest"
 	"k8s.io/kubernetes/plugin/pkg/admission/certificates/signing"
 	"k8s.io/kubernetes/plugin/pkg/admission/certificates/subjectrestriction"
-	"k8s.io/kubernetes/plugin/pkg/admission/defaulttolerationseconds"
 	"k8s.io/kubernetes/plugin/pkg/admission/limitranger"
 	"k8s.io/kubernetes/plugin/pkg/admission/network/defaultingressclass"
 	"k8s.io/kubernetes/plugin/pkg/admission/noderestriction"
@@ -63,6 +62,9 @@ type Config struct {
 	Loopback *rest.Config
 	// Enabled tells which resources are served, so that quota does not ask for others; nil means all.
 	Enabled func(schema.GroupVersionResource) bool
+	// TolerationSeconds is how long a new pod stays on a node that is not ready or unreachable, unless the pod says
+	// otherwise. Default 300, as upstream's; nil means the default, 0 means not at all.
+	TolerationSeconds *int64
 }
 
 // Validate reports every fault at once.
@@ -79,7 +81,7 @@ func (c Config) Validate() error {
 // order is the chain; see the package doc.
 var order = []string{
 	lifecycle.PluginName, limitranger.PluginName, serviceaccount.PluginName, noderestriction.PluginName, nodetaint.PluginName,
-	podsecurity.PluginName, priority.PluginName, defaulttolerationseconds.PluginName, defaultClassName,
+	podsecurity.PluginName, priority.PluginName, tolerateName, defaultClassName,
 	protectName, resize.PluginName, runtimeclass.PluginName, approval.PluginName, signing.PluginName,
 	ctbattest.PluginName, subjectrestriction.PluginName, defaultingressclass.PluginName, podtopologylabels.PluginName,
 	podresize.PluginName, mutatingpolicy.PluginName, mutatingwebhook.PluginName, validatingpolicy.PluginName,
@@ -120,7 +122,7 @@ func (b *builder) build() (admission.Interface, error) {
 	plugins := admission.NewPlugins()
 	for _, register := range []func(*admission.Plugins){
 		lifecycle.Register, limitranger.Register, serviceaccount.Register, noderestriction.Register, nodetaint.Register, podsecurity.Register,
-		priority.Register, defaulttolerationseconds.Register, registerDefaultClass, registerProtect, resize.Register,
+		priority.Register, b.registerTolerate, registerDefaultClass, registerProtect, resize.Register,
 		runtimeclass.Register, approval.Register, signing.Register, ctbattest.Register, subjectrestriction.Register,
 		defaultingressclass.Register, podtopologylabels.Register, podresize.Register, resourcequota.Register,
 	} {
@@ -131,7 +133,9 @@ func (b *builder) build() (admission.Interface, error) {
 		return nil, err
 	}
 	b.registerLazy(plugins, init)
-	return plugins.NewFromPlugins(order, noConfig{}, init, admission.Decorators{admission.DecoratorFunc(admissionmetrics.WithControllerMetrics)})
+	return plugins.NewFromPlugins(order, noConfig{}, init, admission.Decorators{
+		admission.DecoratorFunc(b.confirm), admission.DecoratorFunc(admissionmetrics.WithControllerMetrics),
+	})
 }
 
 func (b *builder) initializers() (admission.PluginInitializers, error) {

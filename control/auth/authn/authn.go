@@ -154,7 +154,7 @@ func tokens(cfg Config, keys serviceaccount.PublicKeysGetter, auds authenticator
 	all = append(all,
 		serviceaccount.JWTTokenAuthenticator([]string{cfg.Issuer}, keys, auds, serviceaccount.NewValidator(getter)),
 		authenticator.WrapAudienceAgnosticToken(auds, bootstrap.NewTokenAuthenticator(getter.secrets().Secrets("kube-system"))))
-	known := group.NewTokenGroupAdder(tokenunion.New(all...), []string{user.AllAuthenticated}) // a TokenReview names it too
+	known := group.NewTokenGroupAdder(confirmed{tokenunion.New(all...), cfg.Live}, []string{user.AllAuthenticated}) // a TokenReview names it too
 	return tokencache.New(known, true, tokenSuccessTTL, tokenFailureTTL), nil
 }
 

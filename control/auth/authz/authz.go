@@ -40,7 +40,7 @@ func New(store *live.Store) *Authorizers {
 	node := NewNode(store)
 	masters := authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)
 	return &Authorizers{
-		Authorizer:   union.New(masters, node, role),
+		Authorizer:   confirmed{union.New(masters, node, role), store},
 		RuleResolver: union.NewRuleResolvers(masterRules{}, node, role),
 		Rules:        rbacvalidation.NewDefaultRuleResolver(src, src, src, src),
 	}

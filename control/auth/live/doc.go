@@ -9,6 +9,12 @@
 //	                                   │
 //	                                   └──▶ decoded objects of small kinds, kept per key and mod revision, bounded
 //
+// On one of several servers the applied state may be a moment behind what another server has acknowledged. Asking the
+// leader each time would cost every request a round trip, so only a refusal is confirmed: a key that is not there, a
+// denied request (control/auth/authz), a refused object (control/auth/admission) is looked at once more in a state that
+// holds everything acknowledged before. What is allowed by a state a moment old was allowed a moment ago; upstream's
+// informers are no fresher.
+//
 // What a lister returns is shared and read-only. Locks: Indexer.mu guards its table of decoded objects, for map
 // operations only, never across a decode. No goroutines.
 package live

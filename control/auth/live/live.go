@@ -1,12 +1,14 @@
 package live
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,6 +31,9 @@ type Snapshot interface {
 type Config struct {
 	// Snapshot returns the newest applied state. It is called once per question.
 	Snapshot func() Snapshot
+	// Confirm returns when the state includes every write acknowledged before the call, on any server. It is asked before
+	// something is refused, never before it is allowed; nil where nobody else writes. See Store.Confirm.
+	Confirm func(context.Context) error
 	// Prefix returns where a resource's keys start, with a slash at the end. Default: DefaultPrefix.
 	Prefix func(schema.GroupResource) string
 	// Decode turns a stored value into an object of its external version. Default: the recognizing decoder of
@@ -98,6 +103,22 @@ func DefaultPrefix(gr schema.GroupResource) string {
 
 // Revision is the store's newest applied revision.
 func (s *Store) Revision() int64 { return s.cfg.Snapshot().Revision() }
+
+// patience is how long a refusal waits to be confirmed. Without a quorum it stands as it is: nobody can be told anything
+// newer, and whoever was refused may come back.
+const patience = time.Second
+
+// Confirm reports whether there is newer state than the revision at which something was refused, so that the question
+// should be asked again: a server that has not applied the last writes of another must not say "not found" or
+// "forbidden" of what its client has just been promised.
+func (s *Store) Confirm(ctx context.Context, since int64) bool {
+	if s.cfg.Confirm == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return s.cfg.Confirm(ctx) == nil && s.Revision() > since
+}
 
 // Kept returns the indexer of a kind that is small: decoded objects are kept between questions.
 func (s *Store) Kept(gr schema.GroupResource) *Indexer { return s.indexer(gr, s.cfg.MaxCached) }
@@ -263,10 +284,15 @@ func (i *Indexer) EachVersion(namespace string, fn func(key string, value []byte
 	i.store.cfg.Snapshot().Scan(prefix, fn)
 }
 
-// GetByKey takes "namespace/name" or "name".
+// GetByKey takes "namespace/name" or "name". What is not there is looked for in the newest state anywhere before it is
+// said not to be.
 func (i *Indexer) GetByKey(key string) (any, bool, error) {
 	full := i.prefix + key
-	value, mod, ok := i.store.cfg.Snapshot().Get(full)
+	snap := i.store.cfg.Snapshot()
+	value, mod, ok := snap.Get(full)
+	if !ok && i.store.Confirm(context.Background(), snap.Revision()) {
+		value, mod, ok = i.store.cfg.Snapshot().Get(full)
+	}
 	if !ok {
 		i.forget(full)
 		return nil, false, nil

@@ -1,0 +1,26 @@
+package authz
+
+import (
+	"context"
+
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/balsahq/balsa/control/auth/live"
+)
+
+// confirmed asks again before a request is denied: the binding that allows it may have been written through another
+// server a moment ago.
+type confirmed struct {
+	authorizer.Authorizer
+	store *live.Store
+}
+
+// Authorize implements authorizer.Authorizer.
+func (c confirmed) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	since := c.store.Revision()
+	decision, reason, err := c.Authorizer.Authorize(ctx, a)
+	if decision == authorizer.DecisionAllow || !c.store.Confirm(ctx, since) {
+		return decision, reason, err
+	}
+	return c.Authorizer.Authorize(ctx, a)
+}

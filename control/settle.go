@@ -1,0 +1,104 @@
+package control
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/balsahq/balsa/control/auth/bootstrap"
+)
+
+// How often readiness is looked at while the server starts, and how soon a step that failed is tried again when nothing
+// tells that the reason is gone.
+const (
+	firstLook, lastLook   = 2 * time.Millisecond, 100 * time.Millisecond
+	firstRetry, lastRetry = 50 * time.Millisecond, time.Second
+)
+
+// settle writes the default objects, says the server is ready, and then brings roles of an older version up to date. Each
+// step is tried until it is done or ctx ends: several servers may do the same at the same time, and there may be no
+// quorum for as long as it takes.
+func (s *Server) settle(ctx context.Context) {
+	steps := []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"a quorum of the cluster's servers", s.awaitQuorum},
+		{"definitions of custom resources", s.startExtensions},
+		{"default objects", func(ctx context.Context) error { return s.seed(ctx, s.seeds()) }},
+		{"readiness", s.awaitOthers},
+	}
+	for _, step := range steps {
+		if !s.persist(ctx, step.name, step.do) {
+			return
+		}
+	}
+	close(s.ready)
+	s.log.Info("API server is ready", "address", s.address(), "version", gitVersion)
+	s.persist(ctx, "default roles", func(ctx context.Context) error {
+		return bootstrap.EnsureRBAC(ctx, s.client, bootstrap.Default())
+	})
+}
+
+// persist repeats step until it succeeds; false when ctx has ended first. What it waits for is logged once per reason.
+func (s *Server) persist(ctx context.Context, name string, step func(context.Context) error) bool {
+	told := ""
+	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
+		err := step(ctx)
+		if err == nil || ctx.Err() != nil {
+			return ctx.Err() == nil
+		}
+		if reason := err.Error(); reason != told {
+			told = reason
+			s.log.Warn("waiting for "+name, "error", err)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// awaitQuorum returns when a leader confirms what is written.
+func (s *Server) awaitQuorum(ctx context.Context) error {
+	patient, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	_, err := s.cfg.Store.Barrier(patient)
+	return err
+}
+
+// startExtensions brings up what serves custom resources. The definitions come first: the hooks look whether they are
+// there once and then every 100 ms.
+func (s *Server) startExtensions(ctx context.Context) error {
+	s.extensions.Informers.Start(ctx.Done())
+	if await(ctx, s.extensions.Informers.Apiextensions().V1().CustomResourceDefinitions().Informer().HasSynced) {
+		s.generic.RunPostStartHooks(ctx)
+	}
+	return nil
+}
+
+// awaitOthers returns when everything but the default objects is ready.
+func (s *Server) awaitOthers(ctx context.Context) error {
+	await(ctx, func() bool {
+		code := 0
+		s.client.Discovery().RESTClient().Get().AbsPath("/readyz").Param("exclude", "default-objects").Do(ctx).StatusCode(&code)
+		return code == http.StatusOK
+	})
+	return nil
+}
+
+// await looks until cond holds; false when ctx has ended first.
+func await(ctx context.Context, cond func() bool) bool {
+	for wait := firstLook; !cond(); wait = min(2*wait, lastLook) {
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return false
+		case <-timer.C:
+		}
+	}
+	return true
+}

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/balsahq/balsa/leader/apiservers"
 	"github.com/balsahq/balsa/leader/nodes"
 	"github.com/balsahq/balsa/leader/serviceaccount"
 )
@@ -39,6 +40,9 @@ type Config struct {
 
 	ClusterCIDR  netip.Prefix // of all pods; the zero value leaves spec.podCIDR of nodes alone
 	NodeCIDRBits int          // length of one node's prefix, 24 by default
+
+	// APIServers says where the API is served: the endpoints of the kubernetes Service. Without a List they are left alone.
+	APIServers apiservers.Source
 
 	NodeGrace     time.Duration         // how long a node may be silent; 50 s by default
 	NodeLiveness  nodes.Liveness        // knows sooner than Leases do; optional

@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"github.com/balsahq/balsa/leader/apiservers"
 	"github.com/balsahq/balsa/leader/clusterrole"
 	"github.com/balsahq/balsa/leader/cronjob"
 	"github.com/balsahq/balsa/leader/daemonset"
@@ -49,6 +50,24 @@ func plain(f func(work.Env, int) (work.Runner, error)) func(*scope, work.Env, in
 // controllers is everything that runs once in the cluster, in the order it starts: what a new namespace and a new node
 // need comes first.
 var controllers = []row{
+	{
+		name: "apiserver-endpoints", user: "system:serviceaccount:kube-system:endpoint-controller", workers: 1,
+		watches: []string{"endpoints", "who serves the API"},
+		writes:  []part{{"endpoints", "of the kubernetes Service"}},
+		off:     func(c Config) bool { return c.APIServers.List == nil },
+		build: func(s *scope, env work.Env, _ int) (work.Runner, error) {
+			return apiservers.NewEndpoints(env, s.cfg.APIServers)
+		},
+	},
+	{
+		name: "apiserver-endpointslices", user: "system:serviceaccount:kube-system:endpointslice-controller", workers: 1,
+		watches: []string{"endpointslices", "who serves the API"},
+		writes:  []part{{"endpointslices", "of the kubernetes Service"}},
+		off:     func(c Config) bool { return c.APIServers.List == nil },
+		build: func(s *scope, env work.Env, _ int) (work.Runner, error) {
+			return apiservers.NewSlices(env, s.cfg.APIServers)
+		},
+	},
 	{
 		name: "service-account-controller", workers: 2,
 		watches: []string{"namespaces", "serviceaccounts"},
@@ -187,7 +206,7 @@ var controllers = []row{
 	{
 		name: "endpoint-controller", workers: 5,
 		watches: []string{"services", "pods", "endpoints"},
-		writes:  []part{{"endpoints", ""}},
+		writes:  []part{{"endpoints", "of Services with a selector"}},
 		build:   plain(endpoints.New),
 	},
 	{

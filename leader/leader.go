@@ -7,8 +7,13 @@ import (
 )
 
 const (
-	campaignRetry = time.Second
-	resignTimeout = 5 * time.Second
+	// campaignRetry and campaignRetryMost are the pause after a campaign that failed: short at first, since an election
+	// takes a fraction of a second, and doubling while there is no quorum.
+	campaignRetry     = 50 * time.Millisecond
+	campaignRetryMost = time.Second
+	resignTimeout     = 5 * time.Second
+	// lostTimeout bounds resigning a term that is over already: it only tidies up, and the next campaign waits for it.
+	lostTimeout = 100 * time.Millisecond
 )
 
 // Run campaigns, leads while the term lasts, and campaigns again, until ctx ends. It returns an error only for a
@@ -17,11 +22,18 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
+	wait := campaignRetry
 	for ctx.Err() == nil {
-		if err := once(ctx, cfg); err != nil && ctx.Err() == nil {
-			cfg.Logger.Error("leadership failed, trying again", "error", err)
-			pause(ctx, campaignRetry)
+		err := once(ctx, cfg)
+		if err == nil || ctx.Err() != nil {
+			wait = campaignRetry
+			continue
 		}
+		if wait == campaignRetry { // once per run of failures
+			cfg.Logger.Warn("leadership failed, trying again", "error", err)
+		}
+		pause(ctx, wait)
+		wait = min(2*wait, campaignRetryMost)
 	}
 	return nil
 }
@@ -38,7 +50,13 @@ func once(ctx context.Context, cfg Config) error {
 	log.Info("no longer leading")
 
 	// The process may be on its way out: resigning gets a time of its own.
-	resigning, cancel := context.WithTimeout(context.WithoutCancel(ctx), resignTimeout)
+	patience := resignTimeout
+	select {
+	case <-term.Lost:
+		patience = lostTimeout
+	default:
+	}
+	resigning, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	if e := term.Resign(resigning); e != nil && err == nil {
 		log.Debug("resigning failed; the lease will run out", "error", e)

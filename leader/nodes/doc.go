@@ -8,5 +8,8 @@
 // The lifecycle controller writes node conditions only of nodes nobody has heard of for a while, and only the taints whose
 // keys it owns. None of the four changes a pod's spec or creates anything.
 //
-// Goroutines: the workers of one work loop each; no polling: every deadline is a delayed queue entry.
+// When most nodes fall silent at once their pods stay: the taints that drive pods away are taken back until it is clear
+// again that the nodes are at fault, not what connects them to this process.
+//
+// Goroutines: the workers of one work loop each, and one that follows the liveness source; no polling: every deadline is a delayed queue entry.
 package nodes

@@ -61,17 +61,41 @@ func NewLifecycle(env work.Env, workers int, cfg LifecycleConfig) (work.Runner, 
 	return work.Together(runners...), err
 }
 
-// follow queues the nodes whose state the liveness source reports as changed.
+// follow takes in what the liveness source says. All of one change is noted before any node of it is looked at, so that
+// the death of many is seen as that.
 func (c *lifecycle) follow(ctx context.Context) error {
 	for {
+		changed := c.liveness.Changed()
+		c.judge(time.Now())
 		select {
 		case <-ctx.Done():
 			return nil
-		case name := <-c.liveness.Changed():
-			if alive, known := c.liveness.State(name); alive && known {
-				c.pulse.heard(name, time.Now())
-			}
-			c.loop.Add(name)
+		case <-changed:
+		}
+	}
+}
+
+// judge asks the liveness source about every node and queues those it has changed its mind about.
+func (c *lifecycle) judge(now time.Time) {
+	var news []string
+	for _, n := range c.all() {
+		if alive, known := c.liveness.Alive(n.Name); c.pulse.judged(n.Name, known && !alive, now) {
+			news = append(news, n.Name)
+		}
+	}
+	for _, name := range news {
+		c.loop.Add(name)
+	}
+	if len(news) > 0 {
+		c.queueTainted()
+	}
+}
+
+// queueTainted looks again at the nodes whose taints depend on how many others are well.
+func (c *lifecycle) queueTainted() {
+	for _, n := range c.all() {
+		if !nodeReady(n) {
+			c.loop.Add(n.Name)
 		}
 	}
 }
@@ -84,6 +108,11 @@ func (c *lifecycle) nodeChanged(old, now *v1.Node) {
 	}
 	if old == nil || beats(old, now) {
 		c.pulse.heard(now.Name, time.Now())
+	}
+	if old == nil && c.liveness != nil {
+		if alive, known := c.liveness.Alive(now.Name); known && !alive {
+			c.pulse.judged(now.Name, true, time.Now())
+		}
 	}
 	c.loop.Add(now.Name)
 	if old == nil || nodeReady(old) != nodeReady(now) {
@@ -108,13 +137,17 @@ func nodeReady(n *v1.Node) bool {
 }
 
 func (c *lifecycle) queueAll() {
-	all, err := c.nodes.List(labels.Everything())
-	if err != nil {
-		return // a lister over a cache does not fail
-	}
-	for _, n := range all {
+	for _, n := range c.all() {
 		c.loop.Add(n.Name)
 	}
+}
+
+func (c *lifecycle) all() []*v1.Node {
+	all, err := c.nodes.List(labels.Everything())
+	if err != nil {
+		return nil // a lister over a cache does not fail
+	}
+	return all
 }
 
 func (c *lifecycle) leaseChanged(old, now *coordinationv1.Lease) {
@@ -165,7 +198,7 @@ func (c *lifecycle) reconcile(ctx context.Context, name string) error {
 			}
 		}
 	}
-	if taints, changed := taintsFor(node, c.anyReady(node), now); changed {
+	if taints, changed := taintsFor(node, c.mayEvict(node, now), now); changed {
 		if err := c.writeTaints(ctx, node, taints); err != nil {
 			return ignoreGone(err)
 		}
@@ -178,11 +211,6 @@ func (c *lifecycle) reconcile(ctx context.Context, name string) error {
 
 // silent decides whether the node has to be given up, and schedules the next look when not.
 func (c *lifecycle) silent(node *v1.Node, now time.Time) bool {
-	if c.liveness != nil {
-		if alive, known := c.liveness.State(node.Name); known {
-			return !alive
-		}
-	}
 	left := c.pulse.left(node.Name, now)
 	if left > 0 {
 		c.loop.AddAfter(node.Name, left)
@@ -190,20 +218,19 @@ func (c *lifecycle) silent(node *v1.Node, now time.Time) bool {
 	return left <= 0
 }
 
-func (c *lifecycle) anyReady(self *v1.Node) bool {
-	if nodeReady(self) {
-		return true
-	}
-	all, err := c.nodes.List(labels.Everything())
-	if err != nil {
-		return false
-	}
-	for _, n := range all {
-		if n.Name != self.Name && nodeReady(n) {
-			return true
+// mayEvict counts the cluster's nodes as self, which may be newer than the cache, and the others are now.
+func (c *lifecycle) mayEvict(self *v1.Node, now time.Time) bool {
+	total, well := 0, 0
+	for _, n := range c.all() {
+		if n.Name == self.Name {
+			n = self
+		}
+		total++
+		if nodeReady(n) && !c.pulse.dead(n.Name, now) {
+			well++
 		}
 	}
-	return false
+	return evictable(total, total-well)
 }
 
 func (c *lifecycle) markSilent(ctx context.Context, node *v1.Node, conditions []v1.NodeCondition) (*v1.Node, error) {

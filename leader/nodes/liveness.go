@@ -8,12 +8,16 @@ import (
 )
 
 // Liveness is a source that knows of nodes faster than their Leases do, such as gossip. It may be nil.
+//
+// Its bad news count at once: a node it says is dead is silent, until the node itself gives a sign of life later than
+// that verdict, which only a node that is there can do. Its good news end such a silence, but prove nothing about the
+// agent: a node that gossips and never renews its Lease is silent all the same.
 type Liveness interface {
-	// State reports whether the node is alive; known is false when the source has never heard of it, and then its
-	// Lease decides.
-	State(node string) (alive, known bool)
-	// Changed yields the name of every node whose state changed. It is closed never; the reader stops with its context.
-	Changed() <-chan string
+	// Alive reports whether the node is alive; known is false when the source has never heard of it, and then its Lease
+	// decides.
+	Alive(node string) (alive, known bool)
+	// Changed is closed when Alive may answer otherwise than before the call. Ask again for the change after that.
+	Changed() <-chan struct{}
 }
 
 // pulse remembers when each node last gave a sign of life, by this process's own clock: a node's clock may be wrong.
@@ -26,6 +30,7 @@ type pulse struct {
 type beat struct {
 	heard time.Time
 	every time.Duration // the duration its Lease promises
+	died  time.Time     // when the liveness source gave it up; zero while it has not
 }
 
 func newPulse(grace time.Duration) *pulse {
@@ -37,6 +42,23 @@ func (p *pulse) heard(node string, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.of(node, now).heard = now
+}
+
+// judged records what the liveness source says and reports whether that is news.
+func (p *pulse) judged(node string, dead bool, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b := p.of(node, now)
+	if dead == !b.died.IsZero() {
+		return false
+	}
+	b.died = time.Time{}
+	if dead {
+		b.died = now
+	} else {
+		b.heard = now // back: it gets the time to say so itself
+	}
+	return true
 }
 
 // renewed records a Lease that changed.
@@ -61,8 +83,22 @@ func (p *pulse) forget(node string) {
 func (p *pulse) left(node string, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	b := p.of(node, now)
+	return p.leftOf(p.of(node, now), now)
+}
+
+func (p *pulse) leftOf(b *beat, now time.Time) time.Duration {
+	if !b.died.IsZero() && !b.heard.After(b.died) {
+		return 0
+	}
 	return b.heard.Add(max(p.grace, b.every+b.every/4)).Sub(now)
+}
+
+// dead reports whether the node's time is up, without starting one for a node never heard of.
+func (p *pulse) dead(node string, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b := p.nodes[node]
+	return b != nil && p.leftOf(b, now) <= 0
 }
 
 func (p *pulse) of(node string, now time.Time) *beat {

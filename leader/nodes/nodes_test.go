@@ -162,3 +162,38 @@ func TestSurplusOfEndedPodsTakesEvictedAndOldestFirst(t *testing.T) {
 		t.Fatal(got)
 	}
 }
+
+func TestMostNodesAtOnceAreNotEvicted(t *testing.T) {
+	for _, c := range []struct {
+		total, unwell int
+		want          bool
+	}{
+		{1, 1, false}, {2, 1, true}, {2, 2, false}, {3, 2, true}, {3, 3, false},
+		{4, 2, true}, {4, 3, false}, {6, 3, true}, {6, 4, false}, {100, 50, true}, {100, 51, false},
+	} {
+		if got := evictable(c.total, c.unwell); got != c.want {
+			t.Errorf("%d of %d: %v, want %v", c.unwell, c.total, got, c.want)
+		}
+	}
+}
+
+func TestALivenessVerdictHoldsUntilTheNodeIsHeardOrTakenBack(t *testing.T) {
+	p := newPulse(50 * time.Second)
+	p.heard("n", now)
+	if !p.judged("n", true, now.Add(time.Second)) || p.judged("n", true, now.Add(2*time.Second)) {
+		t.Fatal("a verdict is news once")
+	}
+	if left := p.left("n", now.Add(2*time.Second)); left != 0 || !p.dead("n", now.Add(2*time.Second)) {
+		t.Fatalf("%s left for a node given up", left)
+	}
+	p.heard("n", now.Add(3*time.Second)) // its own word counts more
+	if left := p.left("n", now.Add(3*time.Second)); left != 50*time.Second {
+		t.Fatalf("%s left for a node that renewed its Lease", left)
+	}
+	if !p.judged("n", false, now.Add(4*time.Second)) || p.left("n", now.Add(4*time.Second)) != 50*time.Second {
+		t.Fatal("a node that is back gets its whole time")
+	}
+	if left := p.left("n", now.Add(time.Minute)); left > 0 {
+		t.Fatalf("%s left for a node that gossips but never renews its Lease", left)
+	}
+}

@@ -48,8 +48,7 @@ func nodeCondition(n *v1.Node, t v1.NodeConditionType) *v1.NodeCondition {
 }
 
 // taintsFor is the node's list of taints as it should be: everyone else's as they are, ours by its conditions. evict adds
-// the taints that also drive pods away; it is false while no node of the cluster is ready, because then nothing is gained
-// by moving pods and the fault is likely our own.
+// the taints that also drive pods away; see evictable.
 func taintsFor(n *v1.Node, evict bool, now time.Time) (taints []v1.Taint, changed bool) {
 	want := map[[2]string]bool{}
 	for _, c := range conditionTaints {
@@ -84,6 +83,14 @@ func taintsFor(n *v1.Node, evict bool, now time.Time) (taints []v1.Taint, change
 		}
 	}
 	return taints, changed
+}
+
+// evictable decides whether pods are driven away from nodes that are not well, of all there are. While none is well
+// nothing is gained by it; while most are not, and more than two, the fault is likelier in the network, the power or this
+// very server than in each of them, and moving everything would crush what is left. Upstream's controller halts at 55 % of
+// a zone and more than two nodes, by default up to 50 nodes (kube-controller-manager's --unhealthy-zone-threshold).
+func evictable(total, unwell int) bool {
+	return unwell < total && (unwell <= 2 || 2*unwell <= total)
 }
 
 func ownedKeys() []string {

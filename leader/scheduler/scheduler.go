@@ -159,7 +159,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	}
 	defer s.writes.Wait() // before the handlers and the recorder go
 	s.cfg.Informers.Start(ctx.Done())
-	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+	if !cache.WaitFor(ctx, "", synced...) {
 		return ctx.Err()
 	}
 	s.cfg.Logger.Info("scheduler started", "name", s.cfg.SchedulerName, "nodes", s.cache.NodeCount())

@@ -13,7 +13,7 @@ import (
 )
 
 // watch hooks the scheduler up to the informers. remove undoes it and may be called after an error too.
-func (s *Scheduler) watch() (remove func(), synced []cache.InformerSynced, err error) {
+func (s *Scheduler) watch() (remove func(), synced []cache.DoneChecker, err error) {
 	core, apps, storage := s.cfg.Informers.Core().V1(), s.cfg.Informers.Apps().V1(), s.cfg.Informers.Storage().V1()
 	rows := []struct {
 		informer cache.SharedIndexInformer
@@ -39,13 +39,13 @@ func (s *Scheduler) watch() (remove func(), synced []cache.InformerSynced, err e
 			return remove, nil, err
 		}
 		undo = append(undo, func() { _ = row.informer.RemoveEventHandler(registration) })
-		synced = append(synced, registration.HasSynced)
+		synced = append(synced, registration.HasSyncedChecker())
 	}
 	for _, informer := range []cache.SharedIndexInformer{ // only looked up, never waited for
 		core.Services().Informer(), core.ReplicationControllers().Informer(), apps.ReplicaSets().Informer(),
 		apps.StatefulSets().Informer(), s.cfg.Informers.Policy().V1().PodDisruptionBudgets().Informer(),
 	} {
-		synced = append(synced, informer.HasSynced)
+		synced = append(synced, informer.HasSyncedChecker())
 	}
 	return remove, synced, nil
 }

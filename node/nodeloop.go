@@ -106,6 +106,9 @@ func (a *Agent) relabel(ctx context.Context, got, mine *v1.Node) (*v1.Node, erro
 func (a *Agent) nodeSeen(o any) {
 	if n, ok := o.(*v1.Node); ok && n.Name == a.cfg.NodeName {
 		a.setNode(n)
+		if _, ready := nodeutil.GetNodeCondition(&n.Status, v1.NodeReady); ready != nil && ready.Status == v1.ConditionUnknown {
+			a.nudge() // given up by others, and here all the same: say so at once
+		}
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/balsahq/balsa/control"
 	"github.com/balsahq/balsa/control/auth/pki"
 	"github.com/balsahq/balsa/leader"
+	"github.com/balsahq/balsa/leader/apiservers"
 	"github.com/balsahq/balsa/raftstore"
 )
 
@@ -217,8 +218,15 @@ func (s *server) startLeader() error {
 	if err != nil {
 		return err
 	}
+	advertise := s.nodeIP
+	if s.cfg.AdvertiseAddress != "" {
+		if advertise, err = netip.ParseAddr(s.cfg.AdvertiseAddress); err != nil {
+			return err
+		}
+	}
 	cfg := leader.Config{
 		Elector: elector{store: s.store, api: s.api}, Identity: s.cfg.NodeName, Logger: s.log,
+		APIServers: apiservers.Only(netip.AddrPortFrom(advertise, uint16(s.cfg.Port))),
 		ClusterCIDR: pods, RootCA: s.pki.CA(), SignToken: s.api.SignToken,
 		OnTermStarted: func(int64) { s.progress.reached(milestoneLeader) },
 	}

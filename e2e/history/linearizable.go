@@ -1,0 +1,270 @@
+package history
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// SetPrefix begins the keys that are judged as one whole: those that are listed
+// and changed together. Every other key, except those of leases, is judged
+// alone. The set has at most maxKeys keys.
+const SetPrefix = "set/"
+
+const maxKeys = 8
+
+// slot is one key of the model. mod is its mod revision; negative: it was
+// written by an operation of unknown outcome, at some revision above -mod-1.
+type slot struct {
+	value string // "": absent
+	mod   int64
+}
+
+// state is a small store; revision is the highest one known to have been reached.
+type state struct {
+	revision int64
+	slots    [maxKeys]slot
+}
+
+// model is the specification of a store with the given keys.
+type model struct{ keys []string }
+
+func (m *model) index(key string) int { return slices.Index(m.keys, key) }
+
+// step says whether the operation may come next, and what the store is then.
+func (m *model) step(s state, o *Op) (bool, state) {
+	if !o.known() {
+		return true, m.unknown(s, o)
+	}
+	if o.Revision < s.revision || o.wrote() && o.Revision == s.revision {
+		return false, s
+	}
+	if len(o.Compares) > 0 {
+		var holds bool
+		if holds, s = m.compare(s, o); holds != o.Succeeded {
+			return false, s
+		}
+	}
+	if len(o.Writes) > 0 && o.Succeeded && m.alters(s, o) != o.Changed {
+		return false, s
+	}
+	s.revision = o.Revision
+	if o.wrote() {
+		for _, w := range o.Writes {
+			s.slots[m.index(w.Key)] = written(w, o.Revision)
+		}
+	}
+	if o.Read == nil {
+		return true, s
+	}
+	found := 0
+	for i, key := range m.keys {
+		if !o.Read.covers(key) {
+			continue
+		}
+		at := slices.IndexFunc(o.KVs, func(kv KV) bool { return kv.Key == key })
+		if (at < 0) != (s.slots[i].value == "") {
+			return false, s
+		}
+		if at < 0 {
+			continue
+		}
+		found++
+		kv := o.KVs[at]
+		if kv.Value != s.slots[i].value || !couldBe(s.slots[i].mod, kv.Mod, o.Revision) {
+			return false, s
+		}
+		s.slots[i].mod = kv.Mod
+	}
+	return found == len(o.KVs), s
+}
+
+func written(w Write, mod int64) slot {
+	if w.Delete {
+		return slot{}
+	}
+	return slot{w.Value, mod}
+}
+
+// couldBe says whether a slot's mod revision may be the one that was answered.
+func couldBe(mod, answered, revision int64) bool {
+	return mod == answered || mod < 0 && answered > -mod-1 && answered <= revision
+}
+
+// alters says whether the operation makes a revision.
+func (m *model) alters(s state, o *Op) bool {
+	return slices.ContainsFunc(o.Writes, func(w Write) bool { return !w.Delete || s.slots[m.index(w.Key)].value != "" })
+}
+
+// compare evaluates conditions. One that can only hold for a certain revision
+// of a write of unknown outcome, and was answered to hold, says which it was.
+func (m *model) compare(s state, o *Op) (bool, state) {
+	for _, c := range o.Compares {
+		i := m.index(c.Key)
+		v := s.slots[i]
+		switch {
+		case c.ByValue && v.value != c.Value, !c.ByValue && v.value == "" && c.Mod != 0:
+			return false, s
+		case c.ByValue || v.value == "" || v.mod == c.Mod:
+		case v.mod < 0 && o.Succeeded && couldBe(v.mod, c.Mod, o.Revision):
+			s.slots[i].mod = c.Mod
+		default:
+			return false, s
+		}
+	}
+	return true, s
+}
+
+// unknown is the store after an operation took effect whose answer is missing.
+// That it never did is the same as that it did after everything else.
+func (m *model) unknown(s state, o *Op) state {
+	for _, c := range o.Compares {
+		v := s.slots[m.index(c.Key)]
+		if c.ByValue && v.value != c.Value || !c.ByValue && (v.value == "") != (c.Mod == 0) || !c.ByValue && v.mod > 0 && v.mod != c.Mod {
+			return s
+		}
+	}
+	if !m.alters(s, o) {
+		return s
+	}
+	low := -s.revision - 1
+	s.revision++
+	for _, w := range o.Writes {
+		s.slots[m.index(w.Key)] = written(w, low)
+	}
+	return s
+}
+
+var seed = maphash.MakeSeed()
+
+func (m *model) porcupine() porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return state{} },
+		Step: func(s, in, _ any) (bool, any) { return m.step(s.(state), in.(*Op)) },
+		Hash: func(s any) uint64 { return maphash.Comparable(seed, s.(state)) },
+		DescribeOperation: func(in, _ any) string {
+			return in.(*Op).String()
+		},
+		DescribeState: func(s any) string {
+			var out strings.Builder
+			st := s.(state)
+			fmt.Fprintf(&out, "revision ≥ %d", st.revision)
+			for i, key := range m.keys {
+				if st.slots[i].value != "" {
+					fmt.Fprintf(&out, ", %s=%s@%d", key, st.slots[i].value, st.slots[i].mod)
+				}
+			}
+			return out.String()
+		},
+	}
+}
+
+// parts splits the operations into those that can be judged apart.
+func parts(h *History) map[string][]*Op {
+	out := map[string][]*Op{}
+	for i := range h.Ops {
+		o := &h.Ops[i]
+		if !o.linearizable() || !o.known() && len(o.Writes) == 0 {
+			continue
+		}
+		var key string
+		switch {
+		case len(o.Compares) > 0:
+			key = o.Compares[0].Key
+		case len(o.Writes) > 0:
+			key = o.Writes[0].Key
+		default:
+			key = o.Read.Key
+		}
+		switch {
+		case strings.HasPrefix(key, LeasePrefix):
+			continue
+		case strings.HasPrefix(key, SetPrefix):
+			key = SetPrefix
+		}
+		out[key] = append(out[key], o)
+	}
+	return out
+}
+
+// keysOf are all keys that the operations name.
+func keysOf(ops []*Op) []string {
+	var keys []string
+	add := func(key string) {
+		if i, there := slices.BinarySearch(keys, key); !there {
+			keys = slices.Insert(keys, i, key)
+		}
+	}
+	for _, o := range ops {
+		for _, c := range o.Compares {
+			add(c.Key)
+		}
+		for _, w := range o.Writes {
+			add(w.Key)
+		}
+		if o.Read != nil && !o.Read.Prefix {
+			add(o.Read.Key)
+		}
+		for _, kv := range o.KVs {
+			add(kv.Key)
+		}
+	}
+	return keys
+}
+
+// ErrUndecided says that the search for an order took too long.
+var ErrUndecided = errors.New("no verdict in time")
+
+// Linearizable judges a history without its watchers. Each part gets as much
+// time as limit; what cannot be decided in it is a fault. With a directory,
+// pictures of what is wrong are written there.
+func Linearizable(h *History, limit time.Duration, dir string) error {
+	var faults []error
+	for name, ops := range parts(h) {
+		m := &model{keys: keysOf(ops)}
+		if len(m.keys) > maxKeys {
+			faults = append(faults, fmt.Errorf("%s: %d keys are more than the model has", name, len(m.keys)))
+			continue
+		}
+		list := make([]porcupine.Operation, len(ops))
+		for i, o := range ops {
+			list[i] = porcupine.Operation{ClientId: o.Client, Input: o, Call: o.Call, Return: o.Return}
+			if !o.known() {
+				list[i].Return = math.MaxInt64
+			}
+		}
+		spec := m.porcupine()
+		result, info := porcupine.CheckOperationsVerbose(spec, list, limit)
+		if result == porcupine.Ok {
+			continue
+		}
+		err := fmt.Errorf("%s: no order of its %d operations explains the answers", name, len(ops))
+		if result == porcupine.Unknown {
+			err = fmt.Errorf("%s, %d operations: %w", name, len(ops), ErrUndecided)
+		}
+		if dir != "" {
+			err = errors.Join(err, porcupine.VisualizePath(spec, info, filepath.Join(dir, strings.ReplaceAll(strings.TrimSuffix(name, "/"), "/", "-")+".html")))
+		}
+		faults = append(faults, err)
+	}
+	return errors.Join(faults...)
+}
+
+// Check asks both judges.
+func Check(h *History, limit time.Duration, dir string) error {
+	var faults []error
+	if err := Replay(h); err != nil {
+		faults = append(faults, fmt.Errorf("replay of the events: %w", err))
+	}
+	if err := Linearizable(h, limit, dir); err != nil {
+		faults = append(faults, fmt.Errorf("linearizability: %w", err))
+	}
+	return errors.Join(faults...)
+}

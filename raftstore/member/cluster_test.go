@@ -29,6 +29,7 @@ type world struct {
 	net    *membertest.Network
 	nodes  map[string]*simNode
 	timing Timing
+	saw    string // by the last condition
 }
 
 type simNode struct {
@@ -158,7 +159,7 @@ func (w *world) until(limit time.Duration, what string, cond func() bool) time.D
 			for _, n := range w.nodes {
 				w.t.Logf("%s sees %v", n.cfg.Name, describe(n.Members()))
 			}
-			w.t.Fatalf("not within %v: %s", limit, what)
+			w.t.Fatalf("not within %v: %s; last seen: %s", limit, what, w.saw)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"flag"
+	"os"
+	"testing"
+	"time"
+)
+
+var (
+	system = flag.String("system", "balsa", "what TestLinearUnderFaults tries: balsa or etcd")
+	bin    = flag.String("bin", "../../bin/balsa", "its program")
+	seed   = flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the faults")
+)
+
+// TestLinearUnderFaults is the slice of `make linear` that every change passes:
+// three servers, a quarter of a minute, all kinds of faults.
+func TestLinearUnderFaults(t *testing.T) {
+	o, err := parse([]string{"-system=" + *system, "-bin=" + *bin, "-duration=15s", "-out=" + t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &run{options: o, seed: *seed, servers: 3}
+	err = r.do(t.Context())
+	t.Log(r.summary(err))
+	if err != nil {
+		t.Error(err)
+		for _, line := range r.chaos.told() {
+			t.Log(line)
+		}
+	}
+}
+
+// TestEveryFaultIsKnown: the names that flags take are those that exist, and
+// what each does can end.
+func TestEveryFaultIsKnown(t *testing.T) {
+	names := map[string]bool{}
+	for _, m := range misfortunes {
+		if names[m.name] || m.weight < 1 || m.most < m.least || m.begin == nil {
+			t.Errorf("%+v", m)
+		}
+		names[m.name] = true
+		if got, err := chosen(m.name); err != nil || len(got) != 1 {
+			t.Errorf("%s: %v %v", m.name, got, err)
+		}
+	}
+	if _, err := chosen("kill,no-such-fault"); err == nil {
+		t.Error("an unknown fault is accepted")
+	}
+	if _, err := parse([]string{"-servers", "3,x"}); err == nil {
+		t.Error("a strange number of servers is accepted")
+	}
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if _, err := os.Stat(*bin); err != nil {
+		os.Stderr.WriteString("the program under test is missing: run `make build`\n")
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}

@@ -19,9 +19,21 @@ type Config struct {
 	// ClusterID refuses a directory of another cluster. A new directory gets
 	// it, or a random one when it is empty.
 	ClusterID string
-	// Transport carries Raft between peers. Nil is a transport that reaches
-	// nobody, which is right for a single voter. The store closes it.
+	// ServerID is the identity a new directory gets, a random one when it is
+	// empty. The directory of another server is refused.
+	ServerID string
+	// Generation is given to a new directory; 1 when it is 0.
+	Generation int64
+	// Join makes a new directory wait until the leader of a cluster adds this
+	// peer. Without it a new directory is the beginning of a cluster of one.
+	Join bool
+	// Transport carries Raft between peers; its address of a peer is the peer's
+	// ServerID. Nil is a transport that reaches nobody, which is right for a
+	// single voter. The store closes it if it can be closed.
 	Transport raft.Transport
+	// Peers carries the store's own requests to other peers. Nil reaches
+	// nobody.
+	Peers Peers
 
 	// LogStore says in what the log is kept: LogStoreWAL, the default, or
 	// LogStoreBolt. A directory that holds a bbolt log is converted once when
@@ -54,6 +66,16 @@ type Config struct {
 
 	// wrapLog lets a test stand between Raft and the log file.
 	wrapLog func(logFile) logFile
+	// testDisk replaces log file and snapshots by a test's, which survive the
+	// store. Dir is empty then.
+	testDisk *testDisk
+}
+
+// testDisk is a disk in memory.
+type testDisk struct {
+	log   logFile
+	snaps raft.SnapshotStore
+	fresh bool // nothing was ever written to it
 }
 
 func (c *Config) setDefaults() {
@@ -79,7 +101,10 @@ func def[T comparable](v *T, d T) {
 // Validate reports every fault of the configuration at once.
 func (c *Config) Validate() error {
 	var errs []error
-	if (c.Dir == "") != c.InMemory {
+	if c.Join && c.Peers == nil {
+		errs = append(errs, errors.New("Join needs Peers, to reach the cluster"))
+	}
+	if (c.Dir == "") != (c.InMemory || c.testDisk != nil) {
 		errs = append(errs, errors.New("exactly one of Dir and InMemory must be set"))
 	}
 	for _, d := range []struct {

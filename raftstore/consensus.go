@@ -4,32 +4,84 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
 )
 
-// How long a write waits for Raft: for a leader to appear, to be queued, and
-// between two looks at whether the disk still takes writes.
+// How long a write waits for Raft: without any leader, with one, to be queued,
+// and between two looks at what has had no answer.
 const (
 	leaderPatience = 5 * time.Second
-	leaderPause    = 10 * time.Millisecond
+	answerPatience = 20 * time.Second
+	resendAfter    = time.Second
+	failPause      = 10 * time.Millisecond
 	enqueueTimeout = 5 * time.Second
 	faultInterval  = 250 * time.Millisecond
 )
 
-// consensus puts entries into the log. It is what the store knows of Raft:
-// write an entry, learn what applying it gave; know that reads are current.
-type consensus struct {
-	raft *raft.Raft
-	disk *disk // nil in memory
-	sole bool  // this peer is the only voter
+// window is how many batches of this peer are on their way at once. While they
+// are, the next one fills.
+const window = 3
 
-	mu      sync.RWMutex // guards closing against tasks
-	closing bool
-	closed  chan struct{}
-	tasks   sync.WaitGroup
+// consensus puts commands into the log. It is what the store knows of Raft:
+// write a command, learn what applying it here gave; know that reads are
+// current.
+//
+//	propose ─▶ outbox ─▶ send ─┬─ leads here ─▶ append ─▶ Raft ─▶ machine ─▶ outbox.settle
+//	                           └─ elsewhere ─▶ Peers.Forward ─▶ its Forwarded ─▶ append
+type consensus struct {
+	raft   *raft.Raft
+	id     string // of this peer
+	trans  raft.Transport
+	peers  Peers // nil reaches nobody
+	disk   *disk // nil in memory
+	m      *machine
+	out    *outbox
+	ledger ledger
+	reads  reads
+	links  links
+	wake   chan struct{} // buffered: send has something to look at
+
+	lead *signal // changes of leader or term
+
+	mu       sync.RWMutex // guards closing against tasks
+	closing  bool
+	closed   chan struct{}
+	stopping context.Context // ends with closed
+	stop     context.CancelFunc
+	tasks    sync.WaitGroup
+}
+
+func newConsensus(id string, m *machine, d *disk, trans raft.Transport, peers Peers) *consensus {
+	c := &consensus{id: id, trans: trans, peers: peers, disk: d, m: m, out: newOutbox(),
+		wake: make(chan struct{}, 1), lead: newSignal(), closed: make(chan struct{})}
+	c.stopping, c.stop = context.WithCancel(context.Background())
+	return c
+}
+
+// signal is an event that any number wait for.
+type signal struct {
+	mu sync.Mutex
+	ch chan struct{}
+}
+
+func newSignal() *signal { return &signal{ch: make(chan struct{})} }
+
+// next is closed when the event happens the next time.
+func (s *signal) next() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ch
+}
+
+func (s *signal) raise() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.ch)
+	s.ch = make(chan struct{})
 }
 
 // begin admits one goroutine or refuses because the store closes. end pairs
@@ -46,6 +98,18 @@ func (c *consensus) begin() error {
 
 func (c *consensus) end() { c.tasks.Done() }
 
+// spawn runs fn as a task, unless the store closes.
+func (c *consensus) spawn(fn func()) bool {
+	if c.begin() != nil {
+		return false
+	}
+	go func() {
+		defer c.end()
+		fn()
+	}()
+	return true
+}
+
 func (c *consensus) refused() error {
 	if c.disk == nil {
 		return nil
@@ -53,77 +117,309 @@ func (c *consensus) refused() error {
 	return c.disk.refused()
 }
 
-func (c *consensus) leading() bool { return c.raft.State() == raft.Leader }
-
-type outcome struct {
-	applied applied
-	err     error
+// term is who leads, in which term.
+type term struct {
+	leader string // empty when nobody is known to
+	number uint64
+	here   bool // this peer leads
 }
 
-// propose appends entry to the log and returns what applying it here gave. An
-// error from Raft that is not ErrNoLeader before the append, or the end of ctx,
-// leaves open whether the entry was applied.
-func (c *consensus) propose(ctx context.Context, entry []byte) (applied, error) {
-	deadline := time.Now().Add(leaderPatience)
+// who leads now, as far as is known here.
+func (c *consensus) who() term {
 	for {
-		if err := ctx.Err(); err != nil {
-			return applied{}, err
+		t := term{number: c.raft.CurrentTerm()}
+		_, id := c.raft.LeaderWithID()
+		t.here = c.raft.State() == raft.Leader
+		if t.here || string(id) != c.id {
+			t.leader = string(id)
 		}
-		if err := c.refused(); err != nil {
-			return applied{}, err
+		if t.here {
+			t.leader = c.id
 		}
-		o := c.append(ctx, entry)
-		retry := errors.Is(o.err, raft.ErrNotLeader) || errors.Is(o.err, raft.ErrLeadershipTransferInProgress)
-		if !retry {
-			return o.applied, c.explain(o.err)
-		}
-		if time.Now().After(deadline) {
-			return applied{}, fmt.Errorf("%w: waited %v for one", ErrNoLeader, leaderPatience)
-		}
-		select {
-		case <-ctx.Done():
-			return applied{}, ctx.Err()
-		case <-c.closed:
-			return applied{}, ErrClosed
-		case <-time.After(leaderPause):
+		if c.raft.CurrentTerm() == t.number {
+			return t
 		}
 	}
 }
 
-// append hands entry to Raft once.
-func (c *consensus) append(ctx context.Context, entry []byte) outcome {
-	if err := c.begin(); err != nil {
-		return outcome{err: err}
+// leading reports whether this peer leads and has applied everything of earlier
+// terms.
+func (c *consensus) leading() bool {
+	t := c.who()
+	return t.here && c.m.term.Load() == t.number
+}
+
+// sole reports whether this peer is the only voter.
+func (c *consensus) sole() bool {
+	voters, self := 0, false
+	for _, s := range c.raft.GetConfiguration().Configuration().Servers {
+		if s.Suffrage == raft.Voter {
+			voters++
+			self = self || string(s.ID) == c.id
+		}
 	}
-	done := make(chan outcome, 1)
+	return voters == 1 && self
+}
+
+// start lets this peer propose and answer. Its goroutines end with close.
+func (c *consensus) start() {
+	seen := make(chan raft.Observation, 16)
+	o := raft.NewObserver(seen, true, func(o *raft.Observation) bool {
+		switch o.Data.(type) {
+		case raft.LeaderObservation, raft.RaftState:
+			return true
+		}
+		return false
+	})
+	c.raft.RegisterObserver(o)
+	c.tasks.Add(2)
 	go func() {
 		defer c.end()
-		f := c.raft.Apply(entry, enqueueTimeout)
-		if err := f.Error(); err != nil {
-			done <- outcome{err: err}
-			return
-		}
-		a, ok := f.Response().(applied)
-		if !ok {
-			done <- outcome{err: fmt.Errorf("raftstore: entry answered with %T", f.Response())}
-			return
-		}
-		done <- outcome{applied: a}
-	}()
-	look := time.NewTicker(faultInterval)
-	defer look.Stop()
-	for {
-		select {
-		case o := <-done:
-			return o
-		case <-ctx.Done():
-			return outcome{err: ctx.Err()}
-		case <-look.C:
-			if err := c.refused(); err != nil {
-				return outcome{err: err}
+		c.observe(seen)
+		// Raft must not block on an observer nobody reads.
+		done := make(chan struct{})
+		go func() {
+			c.raft.DeregisterObserver(o)
+			close(done)
+		}()
+		for {
+			select {
+			case <-seen:
+			case <-done:
+				return
 			}
 		}
+	}()
+	go func() {
+		defer c.end()
+		c.send()
+	}()
+}
+
+// observe turns what Raft tells into wake-ups, and marks the terms this peer
+// leads.
+func (c *consensus) observe(seen <-chan raft.Observation) {
+	marked := uint64(0)
+	mark := func() {
+		if t := c.who(); t.here && t.number != marked {
+			marked = t.number
+			c.spawn(func() { _ = c.markTerm() }) // the next term marks itself
+		}
 	}
+	mark()
+	for {
+		select {
+		case <-seen:
+			mark()
+			c.lead.raise()
+			c.poke()
+		case <-c.closed:
+			return
+		}
+	}
+}
+
+// markTerm writes the entry by which every peer knows that it has applied
+// everything of earlier terms.
+func (c *consensus) markTerm() error {
+	mark := command{kind: cmdTerm}
+	b := batch{origin: c.m.origin, term: c.raft.CurrentTerm(), items: []batchItem{{command: mark.encode()}}}
+	return c.raft.ApplyLog(raft.Log{Data: b.encode()}, enqueueTimeout).Error()
+}
+
+func (c *consensus) poke() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// settled hears from the machine what became of this peer's commands.
+func (c *consensus) settled(fates []fate) {
+	if c.out.settle(fates) {
+		c.poke()
+	}
+}
+
+// entered hears from the machine how far it has applied.
+func (c *consensus) entered(index, number uint64) {
+	if c.links.entered(number) {
+		c.poke() // attempts of earlier terms are decided
+		c.lead.raise()
+	}
+	if c.raft.State() == raft.Leader {
+		c.spread(index, number)
+	}
+}
+
+// propose appends a command to the log and returns what applying it here gave.
+// After the end of ctx, ErrNoLeader or a disk error it may be applied yet.
+func (c *consensus) propose(ctx context.Context, entry []byte) (applied, error) {
+	if err := ctx.Err(); err != nil {
+		return applied{}, err
+	}
+	if err := c.refused(); err != nil {
+		return applied{}, err
+	}
+	w := c.out.put(entry)
+	c.poke()
+	select {
+	case o := <-w.done:
+		return o.applied, o.err
+	case <-ctx.Done():
+		c.out.drop(w)
+		return applied{}, ctx.Err()
+	case <-c.closed:
+		c.out.drop(w)
+		return applied{}, ErrClosed
+	}
+}
+
+// send proposes what is in the outbox, as long as the store is open.
+func (c *consensus) send() {
+	free := make(chan struct{}, window)
+	for range window {
+		free <- struct{}{}
+	}
+	tick := time.NewTimer(time.Hour)
+	defer tick.Stop()
+	idle := true
+	for {
+		select {
+		case <-c.closed:
+			c.out.fail(time.Time{}, ErrClosed)
+			return
+		case <-c.wake:
+			if idle {
+				tick.Reset(faultInterval)
+				idle = false
+			}
+		case <-tick.C:
+			c.review()
+			if idle = c.out.empty(); !idle {
+				tick.Reset(faultInterval)
+			}
+		}
+		c.fill(free)
+	}
+}
+
+// fill sends batches until there is nothing to send, nobody to send to, or
+// enough is on its way.
+func (c *consensus) fill(free chan struct{}) {
+	for {
+		t := c.who()
+		if t.leader == "" {
+			return
+		}
+		select {
+		case <-free:
+		default:
+			return // the end of a batch wakes send
+		}
+		ws, oldest := c.out.take(t.number, c.m.term.Load())
+		if len(ws) == 0 || !c.spawn(func() {
+			c.attempt(t, ws, oldest)
+			free <- struct{}{}
+			c.poke()
+		}) {
+			free <- struct{}{}
+			return
+		}
+	}
+}
+
+// attempt brings one batch to the leader's log. What does not get there is
+// queued again.
+func (c *consensus) attempt(t term, ws []*wait, oldest uint64) {
+	b := batch{origin: c.m.origin, term: t.number, items: make([]batchItem, len(ws))}
+	for i, w := range ws {
+		b.items[i] = batchItem{seq: w.seq, command: w.command}
+	}
+	var err error
+	switch {
+	case t.here:
+		err = c.append(&b, nil, oldest)
+	case c.peers == nil:
+		err = fmt.Errorf("%w: %s leads, and this peer was given no way to reach others", ErrUnreachable, t.leader)
+	default:
+		ctx, cancel := context.WithTimeout(c.stopping, enqueueTimeout)
+		err = c.peers.Forward(ctx, t.leader, Batch{Entry: b.encode(), Oldest: oldest})
+		cancel()
+	}
+	if err == nil {
+		return
+	}
+	next := c.lead.next()
+	select {
+	case <-time.After(failPause):
+	case <-next:
+	case <-c.closed:
+		return
+	}
+	c.out.again(ws, t.number)
+}
+
+// append puts a batch into this peer's own log, without what the log took in
+// this term before, and returns when it is applied here. entry is the batch
+// encoded, nil when it is not yet.
+func (c *consensus) append(b *batch, entry []byte, oldest uint64) error {
+	if t := c.who(); !t.here || t.number != b.term {
+		return ErrNotLeader
+	}
+	if err := c.refused(); err != nil {
+		return err
+	}
+	fresh := c.ledger.enter(b, oldest)
+	if len(fresh) == 0 {
+		return nil
+	}
+	if entry == nil || len(fresh) < len(b.items) {
+		b = &batch{origin: b.origin, term: b.term, items: fresh}
+		entry = b.encode()
+	}
+	err := c.raft.ApplyLog(raft.Log{Data: entry}, enqueueTimeout).Error()
+	switch {
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrEnqueueTimeout), errors.Is(err, raft.ErrLeadershipTransferInProgress):
+		c.ledger.strike(b) // it did not get into the log
+	}
+	return c.explain(err)
+}
+
+// forwarded answers another peer's Forward.
+func (c *consensus) forwarded(fb Batch) error {
+	b, err := decodeBatch(fb.Entry)
+	if err == nil {
+		err = b.known()
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if err := c.begin(); err != nil {
+		return err
+	}
+	defer c.end()
+	return c.append(b, fb.Entry, fb.Oldest)
+}
+
+// review looks at what has had no answer for a while.
+func (c *consensus) review() {
+	now := time.Now()
+	if err := c.refused(); err != nil {
+		c.out.fail(time.Time{}, err)
+		return
+	}
+	if h := c.m.halted.Load(); h != nil {
+		c.out.fail(time.Time{}, *h)
+		return
+	}
+	t := c.who()
+	if t.leader == "" {
+		c.out.fail(now.Add(-leaderPatience), tooLong(fmt.Sprintf("waited %v for one", leaderPatience)))
+		return
+	}
+	c.out.fail(now.Add(-answerPatience), tooLong(fmt.Sprintf("no answer for %v", answerPatience)))
+	c.out.overdue(now.Add(-resendAfter), t.number)
 }
 
 // explain turns an error of Raft's into one of ours.
@@ -133,6 +429,8 @@ func (c *consensus) explain(err error) error {
 		return nil
 	case errors.Is(err, raft.ErrRaftShutdown):
 		return ErrClosed
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress):
+		return fmt.Errorf("%w: %w", ErrNotLeader, err)
 	case errors.Is(err, raft.ErrLeadershipLost), errors.Is(err, raft.ErrAbortedByRestore):
 		if r := c.refused(); r != nil {
 			return r
@@ -147,42 +445,20 @@ func (c *consensus) explain(err error) error {
 	return err
 }
 
-// current returns when what is applied here includes every write acknowledged
-// before the call. A sole voter acknowledges nothing before it is applied here,
-// so it is always current.
-func (c *consensus) current(ctx context.Context) error {
-	if c.sole {
-		return nil
-	}
-	if err := c.begin(); err != nil {
-		return err
-	}
-	done := make(chan error, 1)
-	go func() {
-		defer c.end()
-		done <- c.raft.Barrier(enqueueTimeout).Error()
-	}()
-	select {
-	case err := <-done:
-		if errors.Is(err, raft.ErrNotLeader) {
-			return ErrNoLeader
-		}
-		return c.explain(err)
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // close ends Raft and waits for every goroutine that was admitted.
 func (c *consensus) close() error {
 	c.mu.Lock()
 	c.closing = true
 	c.mu.Unlock()
 	close(c.closed)
+	c.stop()
 	if c.disk != nil {
 		close(c.disk.stop)
 	}
 	err := c.raft.Shutdown().Error()
+	if t, ok := c.trans.(io.Closer); ok {
+		err = errors.Join(err, t.Close())
+	}
 	c.tasks.Wait()
 	if c.disk != nil {
 		err = errors.Join(err, c.disk.close())

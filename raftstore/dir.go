@@ -17,11 +17,11 @@ import (
 // dirVersion is the layout of the data directory this code writes:
 //
 //	lock          held by the process that has it open
-//	meta.json     format, cluster ID, server ID; written last, never changed
+//	meta.json     format, cluster ID, server ID, generation; written last
 //	wal/          Raft's log, term and vote; or
 //	raft.db       the same in one bbolt file
 //	snapshots/    what the log no longer reaches back to
-const dirVersion = 1
+const dirVersion = 2
 
 // dirMeta says whose data a directory holds. The server ID is random, made
 // once, and is never an address.
@@ -29,6 +29,12 @@ type dirMeta struct {
 	Format    int    `json:"format"`
 	ClusterID string `json:"clusterID"`
 	ServerID  string `json:"serverID"`
+	// Generation counts how often the cluster was begun anew from one survivor;
+	// the first is 1, which format 1 does not say.
+	Generation int64 `json:"generation,omitempty"`
+	// Joined: this peer was added to a cluster, it did not begin one, and its
+	// log may be empty until the leader has reached it.
+	Joined bool `json:"joined,omitempty"`
 }
 
 type dataDir struct {
@@ -59,7 +65,7 @@ func corrupt(path string, err error) error {
 }
 
 // openDir locks path and reads whose data it holds.
-func openDir(path, clusterID string) (_ *dataDir, err error) {
+func openDir(path string, want dirMeta) (_ *dataDir, err error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, diskError(path, err)
 	}
@@ -76,20 +82,28 @@ func openDir(path, clusterID string) (_ *dataDir, err error) {
 		return nil, err
 	}
 	if d.new {
-		d.meta = newMeta(clusterID)
+		d.meta = newMeta(want)
 		return d, nil
 	}
-	if clusterID != "" && clusterID != d.meta.ClusterID {
-		return nil, fmt.Errorf("%w: %s is of cluster %s, not %s", ErrWrongCluster, path, d.meta.ClusterID, clusterID)
+	if want.ClusterID != "" && want.ClusterID != d.meta.ClusterID {
+		return nil, fmt.Errorf("%w: %s is of cluster %s, not %s", ErrWrongCluster, path, d.meta.ClusterID, want.ClusterID)
+	}
+	if want.ServerID != "" && want.ServerID != d.meta.ServerID {
+		return nil, fmt.Errorf("%w: %s is of server %s, not %s", ErrWrongCluster, path, d.meta.ServerID, want.ServerID)
 	}
 	return d, nil
 }
 
-func newMeta(clusterID string) dirMeta {
-	if clusterID == "" {
-		clusterID = randomID()
+// newMeta fills in what a new directory was not given.
+func newMeta(m dirMeta) dirMeta {
+	if m.ClusterID == "" {
+		m.ClusterID = randomID()
 	}
-	return dirMeta{Format: dirVersion, ClusterID: clusterID, ServerID: randomID()}
+	if m.ServerID == "" {
+		m.ServerID = randomID()
+	}
+	m.Format, m.Generation = dirVersion, max(m.Generation, 1)
+	return m
 }
 
 func randomID() string {
@@ -140,6 +154,7 @@ func (d *dataDir) readMeta() error {
 	if d.meta.Format < 1 || d.meta.ClusterID == "" || d.meta.ServerID == "" {
 		return corrupt(d.metaPath(), errors.New("incomplete"))
 	}
+	d.meta.Generation = max(d.meta.Generation, 1)
 	return nil
 }
 
@@ -149,6 +164,10 @@ func (d *dataDir) commit() error {
 	if !d.new {
 		return nil
 	}
+	return d.write()
+}
+
+func (d *dataDir) write() error {
 	b, err := json.Marshal(d.meta)
 	if err != nil {
 		return err

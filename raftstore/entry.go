@@ -31,6 +31,11 @@ const (
 	cmdLeaseGrant  commandKind = 2
 	cmdLeaseRevoke commandKind = 3
 	cmdCompact     commandKind = 4
+	// cmdTerm changes nothing. A new leader writes it first: who has applied it
+	// has applied everything of earlier terms.
+	cmdTerm commandKind = 5
+
+	lastKind = cmdTerm
 )
 
 // command is one decoded log entry.
@@ -106,6 +111,7 @@ func decodeCommand(data []byte) (*command, error) {
 		c.lease = LeaseID(p.varint())
 	case c.kind == cmdCompact:
 		c.revision = p.varint()
+	case c.kind == cmdTerm:
 	default:
 		return nil, fmt.Errorf("%w: log entry has kind %d", ErrNewerVersion, c.kind)
 	}

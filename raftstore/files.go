@@ -8,13 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/hashicorp/raft"
 )
-
-// electionPatience bounds how long a single voter may take to lead at start.
-const electionPatience = 30 * time.Second
 
 // openFiles opens log and snapshots, checks every byte Raft will rely on, and
 // restores the newest snapshot. Raft itself would skip a damaged snapshot and
@@ -103,7 +99,7 @@ func (o *opening) dropFirstStart() error {
 	if err = errors.Join(err, d.close()); err != nil {
 		return err
 	}
-	// Bootstrap, the leader's no-op, the barrier: nothing of a user's.
+	// Bootstrap, the leader's no-op, its mark of the term: nothing of a user's.
 	if last > 3 || len(names) > 0 {
 		return corrupt(o.dir.metaPath(), errors.New("missing, though the directory holds data"))
 	}
@@ -226,7 +222,9 @@ func (o *opening) checkLog(snapshot uint64) error {
 	switch {
 	case tail != last:
 		return corrupt(o.disk.path, fmt.Errorf("ends at entry %d, not %d", last, tail))
-	case last == 0:
+	case last == 0 && snapshot == 0 && o.meta.Joined:
+		return nil // nobody has added this peer yet
+	case last == 0 && snapshot == 0:
 		return corrupt(o.disk.path, errors.New("holds no entries"))
 	case first > snapshot+1:
 		return corrupt(o.dir.snapshotPath(), fmt.Errorf("no snapshot reaches entry %d, where the log begins", first))
@@ -244,7 +242,7 @@ func (o *opening) checkLog(snapshot uint64) error {
 			return corrupt(o.disk.path, fmt.Errorf("entry %d cannot be read: %s", i, strings.TrimPrefix(err.Error(), ErrCorrupt.Error()+": ")))
 		}
 		if l.Type == raft.LogCommand {
-			if _, err := decodeCommand(l.Data); err != nil {
+			if err := checkEntry(l.Data); err != nil {
 				return fmt.Errorf("%s: log entry %d: %w", o.disk.path, i, err)
 			}
 		}
@@ -254,35 +252,6 @@ func (o *opening) checkLog(snapshot uint64) error {
 	}
 	o.disk.warm.Store(&warm)
 	return nil
-}
-
-// awaitLeader returns when this peer leads and has applied its whole log.
-func (o *opening) awaitLeader(c *consensus) error {
-	timeout := time.NewTimer(electionPatience)
-	defer timeout.Stop()
-	look := time.NewTicker(faultInterval)
-	defer look.Stop()
-	for {
-		select {
-		case leading := <-c.raft.LeaderCh():
-			if !leading {
-				continue
-			}
-			if err := c.raft.Barrier(0).Error(); err != nil {
-				return fmt.Errorf("replay the log: %w", err)
-			}
-			if h := o.m.halted.Load(); h != nil {
-				return *h
-			}
-			return nil
-		case <-look.C:
-			if err := c.refused(); err != nil {
-				return err
-			}
-		case <-timeout.C:
-			return fmt.Errorf("%w: not elected within %v", ErrNoLeader, electionPatience)
-		}
-	}
 }
 
 // dropOldLog empties a log that ends before the snapshot: the snapshot came from

@@ -7,7 +7,11 @@ import (
 )
 
 // fsm lets Raft drive the machine. Raft calls it from one goroutine.
-type fsm struct{ m *machine }
+type fsm struct {
+	m *machine
+	// applied hears of the last entry of each batch; may be nil.
+	applied func(index, term uint64)
+}
 
 var _ raft.BatchingFSM = (*fsm)(nil)
 
@@ -15,15 +19,22 @@ var _ raft.BatchingFSM = (*fsm)(nil)
 func (f *fsm) Apply(l *raft.Log) any { return f.ApplyBatch([]*raft.Log{l})[0] }
 
 // ApplyBatch implements raft.BatchingFSM: one new root for the whole batch.
+// What an entry gave reaches its proposer through the machine, because only the
+// peer that proposed it wants to know, and that need not be the leader.
 func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
-	out := make([]any, len(logs))
-	for i, l := range logs {
+	for _, l := range logs {
 		if l.Type == raft.LogCommand {
-			out[i] = f.m.apply(l.Index, l.Data)
+			f.m.enter(l.Index, l.Term, l.Data)
+		} else {
+			f.m.term.Store(l.Term)
+			f.m.skip(l.Index)
 		}
 	}
 	f.m.publish()
-	return out
+	if last := logs[len(logs)-1]; f.applied != nil {
+		f.applied(last.Index, last.Term)
+	}
+	return make([]any, len(logs))
 }
 
 // Snapshot implements raft.FSM: it holds a root, which costs nothing.

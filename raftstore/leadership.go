@@ -33,39 +33,73 @@ type Leadership struct {
 // Campaign blocks until holder leads name, or ctx ends. The leadership is lost
 // when it was not renewed for ttl; renewing needs no care of the caller's.
 //
-// holder names a process that cannot run twice at once, as one with the store's
-// ServerID: a key that names this holder, but no term of this process, is of a
-// process that died, and is taken over at once instead of after its ttl.
+// A leadership goes to the peer that leads Raft, which takes it from a holder
+// elsewhere at once: that holder died, or is cut off, or has work that is better
+// done here, and its fence makes sure that it does none any more. Holders in one
+// process wait for each other.
 func (s *Store) Campaign(ctx context.Context, name, holder string, ttl time.Duration) (*Leadership, error) {
 	if name == "" || holder == "" {
 		return nil, fmt.Errorf("%w: campaign without a name or a holder", ErrInvalid)
 	}
 	key := LeadershipPrefix + name
 	for {
+		if err := s.awaitLeading(ctx); err != nil {
+			return nil, err
+		}
 		v, err := s.Barrier(ctx)
 		if err != nil {
+			if errors.Is(err, ErrNoLeader) {
+				continue // it led a moment ago
+			}
 			return nil, err
 		}
 		if kv := v.Get(key); kv != nil {
-			if err := s.awaitVacancy(ctx, name, holder, kv, v.Revision()); err != nil {
+			if err := s.vacate(ctx, name, kv, v.Revision()); err != nil {
 				return nil, err
 			}
 			continue
 		}
 		l, err := s.tryLead(ctx, name, holder, ttl)
-		if l != nil || err != nil {
+		if l != nil || err != nil && !errors.Is(err, ErrNoLeader) {
 			return l, err
 		}
 	}
 }
 
-// awaitVacancy returns when the leadership kv shows may be vacant.
-func (s *Store) awaitVacancy(ctx context.Context, name, holder string, kv *KeyValue, rev int64) error {
-	if string(kv.Value) == holder && s.holding(name, holder) == nil {
+// awaitLeading returns when this peer leads Raft.
+func (s *Store) awaitLeading(ctx context.Context) error {
+	for {
+		changed := s.consensus.lead.next()
+		_, _, moved := s.machine.reach.next()
+		t := s.consensus.who()
+		if t.here && s.machine.term.Load() == t.number {
+			return nil
+		}
+		if !t.here {
+			moved = nil // what others write does not make this peer lead
+		}
+		select {
+		case <-changed:
+		case <-moved:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.consensus.closed:
+			return ErrClosed
+		}
+	}
+}
+
+// vacate returns when the leadership kv shows may be vacant: it waits for a
+// holder of this process and takes the key from any other.
+func (s *Store) vacate(ctx context.Context, name string, kv *KeyValue, rev int64) error {
+	if s.holding(name, string(kv.Value)) == nil {
 		_, err := s.Txn(ctx, Txn{
 			Compares: []Compare{ModRevisionIs(kv.Key, kv.ModRevision)},
 			Success:  []Op{{Type: OpDelete, Key: kv.Key}},
 		})
+		if errors.Is(err, ErrNoLeader) {
+			return nil
+		}
 		return err
 	}
 	w, err := s.Watch(WatchRequest{Key: kv.Key, StartRevision: rev + 1})
@@ -186,7 +220,9 @@ func (l *Leadership) hold() {
 			return
 		case <-timer.C:
 			now := time.Now()
-			_, err := s.LeaseKeepAlive(context.Background(), l.lease)
+			ctx, cancel := context.WithTimeout(s.consensus.stopping, l.ttl/3)
+			_, err := s.LeaseKeepAlive(ctx, l.lease)
+			cancel()
 			switch {
 			case err == nil:
 				renewed = now

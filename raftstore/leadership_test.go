@@ -31,7 +31,7 @@ func TestALeadershipIsKeptUpWithoutCare(t *testing.T) {
 	})
 }
 
-func TestADeadHoldersLeadershipPassesOnAfterItsTime(t *testing.T) {
+func TestADeadHoldersLeadershipPassesOnAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := running(t, Config{Dir: dir})
@@ -48,7 +48,7 @@ func TestADeadHoldersLeadershipPassesOnAfterItsTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(start); took < 9*time.Second || took > 11*time.Second || b.Epoch() <= a.Epoch() {
+		if took := time.Since(start); took > time.Second || b.Epoch() <= a.Epoch() {
 			t.Fatalf("took %v, epoch %d after %d", took, b.Epoch(), a.Epoch())
 		}
 	})

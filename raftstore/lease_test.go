@@ -78,7 +78,7 @@ func TestARenewedLeaseLives(t *testing.T) {
 			}
 		}
 		time.Sleep(4 * time.Second)
-		if left, err := s.LeaseRemaining(id); err != nil || left != 6*time.Second {
+		if left, err := s.LeaseRemaining(context.Background(), id); err != nil || left != 6*time.Second {
 			t.Fatal(left, err)
 		}
 		if rev := s.View().Revision(); rev != 2 {

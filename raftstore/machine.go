@@ -2,6 +2,7 @@ package raftstore
 
 import (
 	"bufio"
+	"bytes"
 	"io"
 	"sync/atomic"
 )
@@ -15,7 +16,12 @@ type machine struct {
 	hub    *hub
 	leases *lessor
 	index  atomic.Uint64         // last entry applied
+	term   atomic.Uint64         // of that entry
 	dirty  bool                  // applied since the last publish
+	origin uint64                // whose commands are this peer's own
+	fate   []fate                // of this peer's own commands, since the last publish
+	tell   func([]fate)          // hears them once they are visible; may be nil
+	reach  *gate                 // where those wait who need an entry applied
 	halted atomic.Pointer[error] // an entry this program cannot read; nothing is applied after it
 
 	entries, bytes atomic.Int64 // applied since the last snapshot
@@ -23,15 +29,62 @@ type machine struct {
 }
 
 func newMachine(l *lessor) *machine {
-	m := &machine{state: newState(), leases: l}
+	m := &machine{state: newState(), leases: l, reach: newGate()}
 	r := m.state.capture()
 	m.root.Store(r)
 	m.hub = newHub(r)
 	return m
 }
 
-// apply makes the change entry number index describes. What it did becomes
-// visible with the next publish.
+// fate is what became of one of this peer's own commands. A command that came
+// too late had no effect and may be proposed again.
+type fate struct {
+	seq  uint64
+	term uint64 // of the batch it was in
+	late bool
+	applied
+}
+
+// enter applies an entry of any version.
+func (m *machine) enter(index, term uint64, data []byte) {
+	m.term.Store(term)
+	if len(data) == 0 || data[0] != batchVersion {
+		m.apply(index, data)
+		return
+	}
+	defer m.skip(index)
+	if m.halted.Load() != nil {
+		return
+	}
+	b, err := decodeBatch(data)
+	if err != nil {
+		m.halted.Store(&err)
+		return
+	}
+	for i := range b.items {
+		f := fate{seq: b.items[i].seq, term: b.term, late: b.term != term}
+		if !f.late {
+			command := b.items[i].command
+			if len(b.items) > 1 {
+				// What lives on must not keep its neighbours in memory.
+				command = bytes.Clone(command)
+			}
+			f.applied = m.apply(index, command)
+		}
+		if b.origin == m.origin {
+			m.fate = append(m.fate, f)
+		}
+	}
+}
+
+// skip notes an entry that changes nothing.
+func (m *machine) skip(index uint64) {
+	m.index.Store(index)
+	m.dirty = true
+}
+
+// apply makes the change a command of entry number index describes. What it did
+// becomes visible with the next publish.
 func (m *machine) apply(index uint64, data []byte) applied {
 	if err := m.halted.Load(); err != nil {
 		return applied{err: *err}
@@ -68,9 +121,16 @@ func (m *machine) publish() {
 	}
 	m.dirty = false
 	r := m.state.capture()
+	r.index, r.term = m.index.Load(), m.term.Load()
 	m.root.Store(r)
 	m.stateBytes.Store(m.state.bytes)
 	m.hub.publish(r)
+	if len(m.fate) > 0 && m.tell != nil {
+		m.tell(m.fate)
+	}
+	clear(m.fate)
+	m.fate = m.fate[:0]
+	m.reach.advance(m.index.Load(), m.term.Load())
 }
 
 // restore replaces the state by a snapshot.

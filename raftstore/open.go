@@ -1,9 +1,12 @@
 package raftstore
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -14,6 +17,9 @@ const (
 	// trailingLogs is how much log is kept behind a snapshot, for followers
 	// that are a little behind.
 	trailingLogs = 1024
+	// commitTimeout is after how long Raft tells its followers what is
+	// committed when nothing else does; see links.
+	commitTimeout = 500 * time.Millisecond
 	// keepSnapshots is how many snapshots stay on disk.
 	keepSnapshots = 2
 )
@@ -42,6 +48,7 @@ func Open(cfg Config) (*Store, error) {
 	cfg.setDefaults()
 	lessor := newLessor()
 	o := &opening{cfg: &cfg, m: newMachine(lessor)}
+	o.m.origin = randomOrigin()
 	c, err := o.open()
 	if err != nil {
 		return nil, errors.Join(err, o.abandon())
@@ -50,6 +57,16 @@ func Open(cfg Config) (*Store, error) {
 		held: make(map[string]*Leadership)}
 	lessor.promote()
 	return s, nil
+}
+
+// electionPatience bounds how long a single voter may take to lead at start.
+const electionPatience = 30 * time.Second
+
+// randomOrigin tells the commands of this run of this peer from all others.
+func randomOrigin() uint64 {
+	var b [8]byte
+	rand.Read(b[:])
+	return binary.BigEndian.Uint64(b[:])
 }
 
 func (o *opening) open() (*consensus, error) {
@@ -102,18 +119,39 @@ func guard(fn func() error) (err error) {
 
 // storage opens and checks everything on disk and restores the newest snapshot.
 func (o *opening) storage() error {
+	want := dirMeta{ClusterID: o.cfg.ClusterID, ServerID: o.cfg.ServerID, Generation: o.cfg.Generation, Joined: o.cfg.Join}
 	if o.cfg.InMemory {
 		mem := raft.NewInmemStore()
 		o.logs, o.stable, o.snaps = mem, mem, raft.NewInmemSnapshotStore()
-		o.meta, o.fresh = newMeta(o.cfg.ClusterID), true
+		o.meta, o.fresh = newMeta(want), true
 		return nil
 	}
-	dir, err := openDir(o.cfg.Dir, o.cfg.ClusterID)
+	if t := o.cfg.testDisk; t != nil {
+		return o.openTestDisk(t, want)
+	}
+	dir, err := openDir(o.cfg.Dir, want)
 	if err != nil {
 		return err
 	}
 	o.dir, o.meta = dir, dir.meta
 	return o.openFiles()
+}
+
+// openTestDisk is what openFiles is for files.
+func (o *opening) openTestDisk(t *testDisk, want dirMeta) error {
+	o.meta, o.fresh = newMeta(want), t.fresh
+	d := &disk{store: t.log, path: "memory", log: o.cfg.Logger, stop: make(chan struct{})}
+	o.disk, o.logs, o.stable, o.snaps = d, d, d, t.snaps
+	list, err := t.snaps.List()
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	_, r, err := t.snaps.Open(list[0].ID)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	return o.m.restore(r)
 }
 
 // start makes Raft and, for a single voter, waits until it leads.
@@ -123,21 +161,32 @@ func (o *opening) start() (*consensus, error) {
 	if trans == nil {
 		_, trans = raft.NewInmemTransport(raft.ServerAddress(o.meta.ServerID))
 	}
-	if o.fresh {
+	if at := trans.LocalAddr(); string(at) != o.meta.ServerID {
+		return nil, fmt.Errorf("%w: the transport is of server %s, the directory of %s", ErrInvalid, at, o.meta.ServerID)
+	}
+	if o.fresh && !o.cfg.Join {
 		servers := raft.Configuration{Servers: []raft.Server{{ID: conf.LocalID, Address: trans.LocalAddr()}}}
 		if err := raft.BootstrapCluster(conf, o.logs, o.stable, o.snaps, trans, servers); err != nil {
 			return nil, fmt.Errorf("bootstrap: %w", err)
 		}
 	}
-	r, err := raft.NewRaft(conf, &fsm{o.m}, o.logs, o.stable, o.snaps, trans)
+	c := newConsensus(o.meta.ServerID, o.m, o.disk, trans, o.cfg.Peers)
+	ready := make(chan struct{}) // closed when c.raft is set
+	o.m.tell = c.settled
+	r, err := raft.NewRaft(conf, &fsm{m: o.m, applied: func(index, number uint64) {
+		<-ready
+		c.entered(index, number)
+	}}, o.logs, o.stable, o.snaps, trans)
 	if err != nil {
 		return nil, fmt.Errorf("start raft: %w", err)
 	}
+	c.raft = r
+	close(ready)
 	if o.disk != nil {
 		o.disk.live.Store(true) // from here on it is Raft's goroutine that writes
 	}
-	c := &consensus{raft: r, disk: o.disk, closed: make(chan struct{})}
-	if err := o.lead(c, conf); err != nil {
+	c.start()
+	if err := o.lead(c); err != nil {
 		if r := c.refused(); r != nil {
 			err = r
 		}
@@ -160,6 +209,8 @@ func (o *opening) raftConfig() *raft.Config {
 	conf.TrailingLogs = trailingLogs
 	conf.SnapshotThreshold = 1 << 62 // Run decides when
 	conf.NoSnapshotRestoreOnStart = true
+	conf.CommitTimeout = commitTimeout
+	conf.ShutdownOnRemove = false
 	conf.NoLegacyTelemetry = true
 	conf.Logger = raftLogger(o.cfg.Logger)
 	return conf
@@ -167,34 +218,50 @@ func (o *opening) raftConfig() *raft.Config {
 
 // lead lets a single voter stand for election without waiting for a leader
 // nobody else can be, and returns when its log is replayed.
-func (o *opening) lead(c *consensus, conf *raft.Config) error {
-	f := c.raft.GetConfiguration()
-	if err := f.Error(); err != nil {
-		return fmt.Errorf("raft configuration: %w", err)
-	}
-	voters, self := 0, false
-	for _, s := range f.Configuration().Servers {
-		if s.Suffrage == raft.Voter {
-			voters++
-			self = self || s.ID == conf.LocalID
-		}
-	}
-	c.sole = voters == 1 && self
+func (o *opening) lead(c *consensus) error {
 	rc := c.raft.ReloadableConfig()
 	rc.HeartbeatTimeout, rc.ElectionTimeout = o.cfg.HeartbeatTimeout, o.cfg.HeartbeatTimeout
 	if err := c.raft.ReloadConfig(rc); err != nil {
 		return err
 	}
-	if c.sole {
+	if c.sole() {
 		if err := o.awaitLeader(c); err != nil {
 			return err
 		}
 	}
 	if o.disk != nil {
 		o.disk.warm.Store(nil)
-		if err := o.dir.commit(); err != nil {
-			return err
-		}
+	}
+	if o.dir != nil {
+		return o.dir.commit()
 	}
 	return nil
+}
+
+// awaitLeader returns when this peer leads and has applied its whole log.
+func (o *opening) awaitLeader(c *consensus) error {
+	timeout := time.NewTimer(electionPatience)
+	defer timeout.Stop()
+	look := time.NewTicker(faultInterval)
+	defer look.Stop()
+	for {
+		changed := c.lead.next()
+		_, _, moved := c.m.reach.next()
+		if c.leading() {
+			return nil
+		}
+		if h := o.m.halted.Load(); h != nil {
+			return *h
+		}
+		select {
+		case <-changed:
+		case <-moved:
+		case <-look.C:
+			if err := c.refused(); err != nil {
+				return err
+			}
+		case <-timeout.C:
+			return fmt.Errorf("%w: not elected within %v", ErrNoLeader, electionPatience)
+		}
+	}
 }

@@ -16,7 +16,8 @@ const (
 )
 
 // Run expires leases, ages history and takes snapshots until ctx ends, then
-// closes the store and returns nil. It returns early, with an error, only when
+// hands leadership over, closes the store and returns nil. It returns early,
+// with an error, only when
 // this program cannot go on: an entry written by a newer version.
 func (s *Store) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -31,33 +32,48 @@ func (s *Store) Run(ctx context.Context) error {
 		fail = s.keepHouse(ctx)
 	})
 	wg.Wait()
+	s.handOver()
 	return errors.Join(fail, s.Close())
+}
+
+// handOver makes another voter lead, if this one does and there is another, so
+// that nobody has to find out by waiting.
+func (s *Store) handOver() {
+	if !s.consensus.leading() || s.consensus.sole() {
+		return
+	}
+	if err := s.consensus.raft.LeadershipTransfer().Error(); err != nil {
+		s.log.Info("leadership could not be handed over", "error", err)
+	}
 }
 
 // expireLeases revokes leases as they run out, while this peer leads.
 func (s *Store) expireLeases(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	led := uint64(0) // the last term this peer led
 	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.consensus.closed:
-			return
-		case leading := <-s.consensus.raft.LeaderCh():
-			if leading {
-				s.lessor.promote()
-			}
-		case <-s.lessor.wake:
-		case <-timer.C:
-		}
+		changed := s.consensus.lead.next()
 		next := time.Hour
 		if s.consensus.leading() {
+			if t := s.consensus.who().number; t != led {
+				led = t
+				s.lessor.promote()
+			}
 			var ids []LeaseID
 			ids, next = s.lessor.expired(revokeAtOnce)
 			s.revokeAll(ctx, ids)
 		}
 		timer.Reset(next)
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.consensus.closed:
+			return
+		case <-changed:
+		case <-s.lessor.wake:
+		case <-timer.C:
+		}
 	}
 }
 

@@ -22,6 +22,8 @@ type state struct {
 
 // root is the state as it was after some entry, immutable.
 type root struct {
+	index  uint64 // of the last entry in it
+	term   uint64 // of that entry
 	view   *View
 	hist   history
 	leases *btree.Map[LeaseID, int64]
@@ -59,6 +61,8 @@ func (s *state) apply(c *command) applied {
 		return applied{err: s.revoke(c.lease)}
 	case cmdCompact:
 		return applied{err: s.hist.compact(c.revision, s.view())}
+	case cmdTerm:
+		return applied{}
 	}
 	return applied{err: fmt.Errorf("%w: log entry has kind %d", ErrNewerVersion, c.kind)}
 }

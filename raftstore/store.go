@@ -46,7 +46,7 @@ func (s *Store) Err() error {
 	if err := s.consensus.refused(); err != nil {
 		return err
 	}
-	if !s.consensus.leading() {
+	if s.consensus.who().leader == "" {
 		return ErrNoLeader
 	}
 	return nil
@@ -151,17 +151,8 @@ func randomLease() LeaseID {
 // writes nothing: after a change of leader or a restart every lease has its
 // full time anyway.
 func (s *Store) LeaseKeepAlive(ctx context.Context, id LeaseID) (time.Duration, error) {
-	if err := ctx.Err(); err != nil {
-		return 0, err
-	}
-	if !s.consensus.leading() {
-		return 0, ErrNoLeader
-	}
-	ttl, ok := s.lessor.renew(id)
-	if !ok {
-		return 0, fmt.Errorf("%w: %x", ErrLeaseNotFound, int64(id))
-	}
-	return ttl, nil
+	return s.askLeader(ctx, func() (time.Duration, error) { return s.ServeKeepAlive(ctx, id) },
+		func(leader string) (time.Duration, error) { return s.cfg.Peers.KeepAlive(ctx, leader, id) })
 }
 
 // LeaseRevoke ends the lease and deletes the keys under it, in one revision.
@@ -180,17 +171,11 @@ func (s *Store) Leases() []Lease {
 	return out
 }
 
-// LeaseRemaining is how long the lease lives if nobody renews it. Only the
-// leader knows.
-func (s *Store) LeaseRemaining(id LeaseID) (time.Duration, error) {
-	if !s.consensus.leading() {
-		return 0, ErrNoLeader
-	}
-	left, ok := s.lessor.remaining(id)
-	if !ok {
-		return 0, fmt.Errorf("%w: %x", ErrLeaseNotFound, int64(id))
-	}
-	return left, nil
+// LeaseRemaining is how long the lease lives if nobody renews it. The leader
+// knows, and is asked.
+func (s *Store) LeaseRemaining(ctx context.Context, id LeaseID) (time.Duration, error) {
+	return s.askLeader(ctx, func() (time.Duration, error) { return s.ServeLeaseRemaining(ctx, id) },
+		func(leader string) (time.Duration, error) { return s.cfg.Peers.LeaseRemaining(ctx, leader, id) })
 }
 
 // Close ends the store: watchers and writes under way get ErrClosed, and every

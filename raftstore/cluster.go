@@ -1,0 +1,252 @@
+package raftstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// Server is one entry of the Raft configuration, which alone says who votes.
+type Server struct {
+	ID    string
+	Voter bool // else a learner: it gets the log and has no vote
+}
+
+// Progress is how far this peer is.
+type Progress struct {
+	Term                                 uint64
+	LastIndex, CommitIndex, AppliedIndex uint64 // of the log; AppliedIndex counts entries that have an effect
+	SnapshotIndex                        uint64
+	LastContact                          time.Duration // since the leader was heard; 0 on the leader
+	Revision                             int64
+}
+
+// configTimeout bounds a change of the Raft configuration.
+const configTimeout = 5 * time.Second
+
+// Servers is the Raft configuration as this peer knows it.
+func (s *Store) Servers() ([]Server, error) {
+	f := s.consensus.raft.GetConfiguration()
+	if err := f.Error(); err != nil {
+		return nil, s.consensus.explain(err)
+	}
+	var out []Server
+	for _, srv := range f.Configuration().Servers {
+		out = append(out, Server{ID: string(srv.ID), Voter: srv.Suffrage == raft.Voter})
+	}
+	return out, nil
+}
+
+// Leader is the ServerID of the peer that leads, as far as this one knows, empty
+// when it knows of none, and the term.
+func (s *Store) Leader() (id string, number uint64) {
+	t := s.consensus.who()
+	return t.leader, t.number
+}
+
+// Leading reports whether this peer leads and has applied everything of earlier
+// terms.
+func (s *Store) Leading() bool { return s.consensus.leading() }
+
+// LeaderChanged is closed at the next change of leader or term. It may close
+// without one.
+func (s *Store) LeaderChanged() <-chan struct{} { return s.consensus.lead.next() }
+
+// Progress says how far this peer is.
+func (s *Store) Progress() Progress {
+	r := s.consensus.raft
+	p := Progress{Term: r.CurrentTerm(), LastIndex: r.LastIndex(), CommitIndex: r.CommitIndex(),
+		AppliedIndex: s.machine.index.Load(), Revision: s.View().Revision()}
+	if !s.consensus.who().here {
+		p.LastContact = time.Since(r.LastContact())
+	}
+	return p
+}
+
+// Raft is for those who watch over the membership; everybody else writes
+// through Txn.
+func (s *Store) Raft() *raft.Raft { return s.consensus.raft }
+
+// Generation counts how often the cluster was begun anew from one survivor.
+func (s *Store) Generation() int64 { return s.meta.Generation }
+
+// Hash sums up the whole state after the entry of the given index: equal on
+// every peer that has applied just as much.
+func (s *Store) Hash() (index, sum uint64) {
+	r := s.machine.root.Load()
+	h := fnv.New64a()
+	if err := writeSnapshot(h, r); err != nil {
+		return r.index, 0 // its compact revision is always readable
+	}
+	return r.index, h.Sum64()
+}
+
+// AddLearner makes id a server without a vote. It is one already: no error.
+// Only the leader can: ErrNotLeader.
+func (s *Store) AddLearner(ctx context.Context, id string) error {
+	return s.reconfigure(ctx, id, func(r *raft.Raft, has *raft.Server) raft.Future {
+		if has != nil {
+			return nil
+		}
+		return r.AddNonvoter(raft.ServerID(id), raft.ServerAddress(id), 0, configTimeout)
+	})
+}
+
+// Promote gives the learner id a vote.
+func (s *Store) Promote(ctx context.Context, id string) error {
+	return s.reconfigure(ctx, id, func(r *raft.Raft, has *raft.Server) raft.Future {
+		if has != nil && has.Suffrage == raft.Voter {
+			return nil
+		}
+		return r.AddVoter(raft.ServerID(id), raft.ServerAddress(id), 0, configTimeout)
+	})
+}
+
+// Demote takes the vote of id and leaves it a learner.
+func (s *Store) Demote(ctx context.Context, id string) error {
+	return s.reconfigure(ctx, id, func(r *raft.Raft, has *raft.Server) raft.Future {
+		if has == nil || has.Suffrage != raft.Voter {
+			return nil
+		}
+		return r.DemoteVoter(raft.ServerID(id), 0, configTimeout)
+	})
+}
+
+// Remove takes id out of the configuration.
+func (s *Store) Remove(ctx context.Context, id string) error {
+	return s.reconfigure(ctx, id, func(r *raft.Raft, has *raft.Server) raft.Future {
+		if has == nil {
+			return nil
+		}
+		return r.RemoveServer(raft.ServerID(id), 0, configTimeout)
+	})
+}
+
+// reconfigure makes one change of the configuration, if change finds it to be
+// one, and refuses to leave a cluster without voters.
+func (s *Store) reconfigure(ctx context.Context, id string, change func(*raft.Raft, *raft.Server) raft.Future) error {
+	if id == "" {
+		return fmt.Errorf("%w: no server is named", ErrInvalid)
+	}
+	if !s.consensus.leading() {
+		return ErrNotLeader
+	}
+	var has *raft.Server
+	servers := s.consensus.raft.GetConfiguration().Configuration().Servers
+	for i := range servers {
+		if string(servers[i].ID) == id {
+			has = &servers[i]
+		}
+	}
+	f := change(s.consensus.raft, has)
+	if f == nil {
+		return nil
+	}
+	return s.await(ctx, f)
+}
+
+// await waits for a future of Raft's, or for ctx.
+func (s *Store) await(ctx context.Context, f raft.Future) error {
+	done := make(chan error, 1)
+	if !s.consensus.spawn(func() { done <- f.Error() }) {
+		return ErrClosed
+	}
+	select {
+	case err := <-done:
+		return s.consensus.explain(err)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// TransferLeadership makes the voter `to` lead, or the one that is furthest when
+// `to` is empty. Only the leader can: ErrNotLeader.
+func (s *Store) TransferLeadership(ctx context.Context, to string) error {
+	if !s.consensus.leading() {
+		return ErrNotLeader
+	}
+	if to == s.ServerID() {
+		return nil
+	}
+	r := s.consensus.raft
+	if to == "" {
+		return s.await(ctx, r.LeadershipTransfer())
+	}
+	return s.await(ctx, r.LeadershipTransferToServer(raft.ServerID(to), raft.ServerAddress(to)))
+}
+
+var _ Handler = (*Store)(nil)
+
+// Forwarded implements [Handler].
+func (s *Store) Forwarded(_ context.Context, b Batch) error { return s.consensus.forwarded(b) }
+
+// ServeReadIndex implements [Handler].
+func (s *Store) ServeReadIndex(ctx context.Context) (uint64, error) {
+	c := s.consensus
+	if err := c.begin(); err != nil {
+		return 0, err
+	}
+	defer c.end()
+	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
+	defer cancel()
+	return c.readIndex(ctx)
+}
+
+// ServeKeepAlive implements [Handler].
+func (s *Store) ServeKeepAlive(_ context.Context, id LeaseID) (time.Duration, error) {
+	if !s.consensus.leading() {
+		return 0, ErrNotLeader
+	}
+	ttl, ok := s.lessor.renew(id)
+	if !ok {
+		return 0, fmt.Errorf("%w: %x", ErrLeaseNotFound, int64(id))
+	}
+	return ttl, nil
+}
+
+// ServeLeaseRemaining implements [Handler].
+func (s *Store) ServeLeaseRemaining(_ context.Context, id LeaseID) (time.Duration, error) {
+	if !s.consensus.leading() {
+		return 0, ErrNotLeader
+	}
+	left, ok := s.lessor.remaining(id)
+	if !ok {
+		return 0, fmt.Errorf("%w: %x", ErrLeaseNotFound, int64(id))
+	}
+	return left, nil
+}
+
+// askLeader asks whoever leads, here or there, until somebody answers.
+func (s *Store) askLeader(ctx context.Context, here func() (time.Duration, error), there func(leader string) (time.Duration, error)) (time.Duration, error) {
+	deadline := time.Now().Add(leaderPatience)
+	for {
+		changed := s.consensus.lead.next()
+		t := s.consensus.who()
+		d, err := time.Duration(0), ErrNoLeader
+		switch {
+		case t.here:
+			d, err = here()
+		case t.leader != "" && s.cfg.Peers != nil:
+			d, err = there(t.leader)
+		}
+		again := errors.Is(err, ErrNotLeader) || errors.Is(err, ErrUnreachable) || errors.Is(err, ErrNoLeader)
+		if !again {
+			return d, err
+		}
+		if time.Now().After(deadline) {
+			return 0, fmt.Errorf("%w: waited %v: %w", ErrNoLeader, leaderPatience, err)
+		}
+		select {
+		case <-changed:
+		case <-time.After(5 * failPause):
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-s.consensus.closed:
+			return 0, ErrClosed
+		}
+	}
+}

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/raft"
 	"go.uber.org/goleak"
 )
 
@@ -230,4 +231,18 @@ func start(t testing.TB, run func(context.Context) error) (stop func()) {
 			t.Errorf("Run: %v", err)
 		}
 	})
+}
+
+type (
+	raftAppend   = raft.AppendEntriesRequest
+	raftAppended = raft.AppendEntriesResponse
+)
+
+func raftID(m *member) raft.ServerID { return raft.ServerID(m.id) }
+
+// quiet is a connection that takes deadlines and nothing else.
+func quiet(t testing.TB) *conn {
+	a, b := net.Pipe()
+	t.Cleanup(func() { _ = a.Close(); _ = b.Close() })
+	return &conn{Conn: tls.Client(a, &tls.Config{})}
 }

@@ -245,8 +245,9 @@ func TestAutopilotSurvivesLossesOfLeaders(t *testing.T) {
 		}
 		p.becomes(30*time.Second, "12345+")
 		for range 2 {
+			leader := p.leader()
 			for name, r := range p.rafts {
-				if r == p.leader() {
+				if r == leader {
 					p.die(name)
 				}
 			}

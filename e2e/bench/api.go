@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strconv"
 	"sync/atomic"
+
+	"github.com/balsahq/balsa/e2e/figures"
 )
 
 // levels are how many clients ask at the same time.
@@ -79,10 +81,10 @@ func measureCell(ctx context.Context, b *bench, op operation, e *encoding, level
 			if err != nil {
 				return err
 			}
-			b.table.add(s.side(), figure{prefix + "rate", "/s", ""}, float64(o.operations)/o.passed.Seconds())
-			b.table.add(s.side(), figure{prefix + "p50", "ms", ""}, quantile(o.latencies, 0.5))
-			b.table.add(s.side(), figure{prefix + "p99", "ms", ""}, quantile(o.latencies, 0.99))
-			b.table.add(s.side(), figure{prefix + "server CPU", "µs each", "ratio 0.333"}, float64(o.cpu.Microseconds())/float64(o.operations))
+			b.table.Add(s.side(), figures.Of(prefix+"rate", "/s", ""), float64(o.operations)/o.passed.Seconds())
+			b.table.Add(s.side(), figures.Of(prefix+"p50", "ms", ""), figures.Quantile(o.latencies, 0.5))
+			b.table.Add(s.side(), figures.Of(prefix+"p99", "ms", ""), figures.Quantile(o.latencies, 0.99))
+			b.table.Add(s.side(), figures.Of(prefix+"server CPU", "µs each", "ratio 0.333"), float64(o.cpu.Microseconds())/float64(o.operations))
 		}
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/balsahq/balsa/e2e/figures"
 	"github.com/balsahq/balsa/e2e/host"
 )
 
@@ -45,7 +46,7 @@ func newBalsa(binary string) (*balsa, error) {
 	return &balsa{binary: path, host: h}, nil
 }
 
-func (b *balsa) side() side                        { return ours }
+func (b *balsa) side() figures.Side                { return figures.Ours }
 func (b *balsa) podImage() string                  { return helloImage }
 func (b *balsa) restConfig() (*rest.Config, error) { return b.host.RESTConfig() }
 func (b *balsa) programs() []string                { return []string{b.binary} }
@@ -166,8 +167,8 @@ func (b *balsa) parts() []part {
 	}
 	return []part{
 		{"server and agent", b.controlPlane()},
-		{"containerd", processes(func(args []string) bool { return ofThis(args) && len(args) > 1 && args[1] == "containerd" })},
-		{"shims", processes(func(args []string) bool {
+		{"containerd", figures.Processes(func(args []string) bool { return ofThis(args) && len(args) > 1 && args[1] == "containerd" })},
+		{"shims", figures.Processes(func(args []string) bool {
 			return ofThis(args) && strings.HasPrefix(filepath.Base(args[0]), "containerd-shim")
 		})},
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/balsahq/balsa/e2e/figures"
 )
 
 func TestSummary(t *testing.T) {
@@ -17,18 +19,18 @@ func TestSummary(t *testing.T) {
 		{[]float64{4, 1}, 1, 2.5, 4},
 		{[]float64{9, 1, 5}, 1, 5, 9},
 	} {
-		if low, middle, high := summary(c.samples); low != c.low || middle != c.middle || high != c.high {
+		if low, middle, high := figures.Summary(c.samples); low != c.low || middle != c.middle || high != c.high {
 			t.Errorf("summary of %v: %v %v %v, want %v %v %v", c.samples, low, middle, high, c.low, c.middle, c.high)
 		}
 	}
-	if _, middle, _ := summary(nil); !math.IsNaN(middle) {
+	if _, middle, _ := figures.Summary(nil); !math.IsNaN(middle) {
 		t.Errorf("the median of nothing is %v", middle)
 	}
 	hundred := make([]float64, 100)
 	for i := range hundred {
 		hundred[i] = float64(i + 1)
 	}
-	if p99 := quantile(hundred, 0.99); p99 != 99 {
+	if p99 := figures.Quantile(hundred, 0.99); p99 != 99 {
 		t.Errorf("p99 of 1 to 100 is %v", p99)
 	}
 }
@@ -49,12 +51,12 @@ func TestStampIsFound(t *testing.T) {
 }
 
 func TestTableShowsRatios(t *testing.T) {
-	tab := table{upstream: true}
-	tab.add(ours, figure{"a", "s", "1"}, 1, 3)
-	tab.add(theirs, figure{"a", "s", "1"}, 4)
-	tab.add(theirs, figure{"b", "s", ""}, 7)
+	tab := figures.Table{Upstream: true}
+	tab.Add(figures.Ours, figures.Of("a", "s", "1"), 1, 3)
+	tab.Add(figures.Theirs, figures.Of("a", "s", "1"), 4)
+	tab.Add(figures.Theirs, figures.Of("b", "s", ""), 7)
 	var out strings.Builder
-	if err := tab.print(&out); err != nil {
+	if err := tab.Print(&out); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")

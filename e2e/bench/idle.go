@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/balsahq/balsa/e2e/figures"
 )
 
 // idleSamples is how many windows the last third of the wait is cut into.
@@ -37,15 +39,15 @@ func measureIdle(ctx context.Context, b *bench) error {
 		began, before := time.Now(), map[system][]time.Duration{}
 		for _, s := range b.systems {
 			for _, p := range s.parts() {
-				before[s] = append(before[s], cpuTime(p.pids))
+				before[s] = append(before[s], figures.CPUTime(p.pids))
 			}
 		}
 		pause(ctx, window)
 		passed := time.Since(began)
 		for _, s := range b.systems {
 			for i, p := range s.parts() {
-				used := cpuTime(p.pids) - before[s][i]
-				b.table.add(s.side(), figure{"idle CPU, " + p.name, "% of a core", aimOf(p, "0.5")}, 100*float64(used)/float64(passed))
+				used := figures.CPUTime(p.pids) - before[s][i]
+				b.table.Add(s.side(), figures.Of("idle CPU, "+p.name, "% of a core", aimOf(p, "0.5")), 100*float64(used)/float64(passed))
 			}
 		}
 		if err := addMemory(b, "idle PSS, "); err != nil {
@@ -58,11 +60,11 @@ func measureIdle(ctx context.Context, b *bench) error {
 func addMemory(b *bench, prefix string) error {
 	for _, s := range b.systems {
 		for _, p := range s.parts() {
-			mib, err := pss(p.pids)
+			mib, err := figures.PSS(p.pids)
 			if err != nil {
 				return err
 			}
-			b.table.add(s.side(), figure{prefix + p.name, "MiB", aimOf(p, "100")}, mib)
+			b.table.Add(s.side(), figures.Of(prefix+p.name, "MiB", aimOf(p, "100")), mib)
 		}
 	}
 	return nil

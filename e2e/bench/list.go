@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/balsahq/balsa/e2e/figures"
 )
 
 const (
@@ -33,16 +35,16 @@ func measureLongList(ctx context.Context, b *bench) error {
 		prefix := fmt.Sprintf("list of %d, %s, 1 client: ", longList, e.name)
 		for round := range listRounds + 1 {
 			for _, s := range b.systems {
-				began, cpu := time.Now(), cpuTime(s.controlPlane())
+				began, cpu := time.Now(), figures.CPUTime(s.controlPlane())
 				if err := b.clients[s][0].do(ctx, e, request{http.MethodGet, configMapsPath(namespaceLong), nil}); err != nil {
 					return err
 				}
-				passed, used := time.Since(began), cpuTime(s.controlPlane())-cpu
+				passed, used := time.Since(began), figures.CPUTime(s.controlPlane())-cpu
 				if round == 0 {
 					continue // the first one warms up
 				}
-				b.table.add(s.side(), figure{prefix + "time", "ms", ""}, float64(passed.Microseconds())/1e3)
-				b.table.add(s.side(), figure{prefix + "server CPU", "ms", "ratio 0.333"}, float64(used.Microseconds())/1e3)
+				b.table.Add(s.side(), figures.Of(prefix+"time", "ms", ""), float64(passed.Microseconds())/1e3)
+				b.table.Add(s.side(), figures.Of(prefix+"server CPU", "ms", "ratio 0.333"), float64(used.Microseconds())/1e3)
 			}
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/balsahq/balsa/e2e/figures"
 )
 
 // outcome is what one window of load showed.
@@ -21,7 +23,7 @@ func load(ctx context.Context, s system, clients []*client, e *encoding, window 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	latencies := make([][]float64, len(clients))
-	began, cpu := time.Now(), cpuTime(s.controlPlane())
+	began, cpu := time.Now(), figures.CPUTime(s.controlPlane())
 	deadline := began.Add(window)
 	var joined sync.WaitGroup
 	for i, c := range clients {
@@ -38,7 +40,7 @@ func load(ctx context.Context, s system, clients []*client, e *encoding, window 
 		})
 	}
 	joined.Wait()
-	o := outcome{passed: time.Since(began), cpu: cpuTime(s.controlPlane()) - cpu}
+	o := outcome{passed: time.Since(began), cpu: figures.CPUTime(s.controlPlane()) - cpu}
 	for _, l := range latencies {
 		o.latencies = append(o.latencies, l...)
 	}

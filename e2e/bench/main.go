@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/balsahq/balsa/e2e/figures"
 )
 
 // bench is one run of this program.
@@ -27,7 +29,7 @@ type bench struct {
 	idle         time.Duration
 	systems      []system
 	clients      map[system][]*client
-	table        table
+	table        figures.Table
 	began        time.Time
 }
 
@@ -98,8 +100,8 @@ func run() error {
 			break
 		}
 	}
-	fmt.Printf("%s\n%s; load average before it ended: %s\n\n", header, time.Since(b.began).Round(time.Second), loadAverage())
-	return errors.Join(append(faults, b.table.print(os.Stdout), b.close())...)
+	fmt.Printf("%s\n%s; load average before it ended: %s\n\n", header, time.Since(b.began).Round(time.Second), figures.LoadAverage())
+	return errors.Join(append(faults, b.table.Print(os.Stdout), b.close())...)
 }
 
 func familyNames() string {
@@ -127,7 +129,7 @@ func (b *bench) open(binary, bin, peers string) error {
 		return err
 	}
 	b.systems = append(b.systems, peer)
-	b.table.upstream = true
+	b.table.Upstream = true
 	return nil
 }
 
@@ -149,7 +151,7 @@ func (b *bench) header() string {
 		}
 	}
 	return fmt.Sprintf("%s\n%s; %d CPUs, shared by clients and servers; load average when it began: %s",
-		version, b.began.Format(time.RFC3339), runtime.NumCPU(), loadAverage())
+		version, b.began.Format(time.RFC3339), runtime.NumCPU(), figures.LoadAverage())
 }
 
 // progress tells whoever waits.
@@ -159,7 +161,7 @@ func (b *bench) progress(format string, args ...any) {
 
 // suffix marks what concerns upstream.
 func suffix(s system) string {
-	if s.side() == theirs {
+	if s.side() == figures.Theirs {
 		return ", upstream"
 	}
 	return ""
@@ -176,7 +178,7 @@ func measureSize(_ context.Context, b *bench) error {
 			}
 			sum += info.Size()
 		}
-		b.table.add(s.side(), figure{"size of the binary (upstream: of all)", "MB", ""}, float64(sum)/1e6)
+		b.table.Add(s.side(), figures.Of("size of the binary (upstream: of all)", "MB", ""), float64(sum)/1e6)
 	}
 	return nil
 }

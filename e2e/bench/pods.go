@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
+
+	"github.com/balsahq/balsa/e2e/figures"
 )
 
 const (
@@ -52,8 +54,8 @@ func measurePods(ctx context.Context, b *bench) error {
 	}
 	for _, s := range b.systems {
 		name := fmt.Sprintf("pod create to Running, %d serial", podsSerial)
-		b.table.add(s.side(), figure{name, "ms", "100"}, serially[s]...)
-		b.table.add(s.side(), figure{name + ": p99", "ms", ""}, quantile(serially[s], 0.99))
+		b.table.Add(s.side(), figures.Of(name, "ms", "100"), serially[s]...)
+		b.table.Add(s.side(), figures.Of(name+": p99", "ms", ""), figures.Quantile(serially[s], 0.99))
 	}
 	for range b.rounds {
 		for _, s := range b.systems {
@@ -62,8 +64,8 @@ func measurePods(ctx context.Context, b *bench) error {
 			if err != nil {
 				return err
 			}
-			b.table.add(s.side(), figure{fmt.Sprintf("pods, %d at once: all run", podsTogether), "s", "3"}, passed.Seconds())
-			b.table.add(s.side(), figure{fmt.Sprintf("pods, %d at once: p50", podsTogether), "s", ""}, quantile(latencies, 0.5)/1e3)
+			b.table.Add(s.side(), figures.Of(fmt.Sprintf("pods, %d at once: all run", podsTogether), "s", "3"), passed.Seconds())
+			b.table.Add(s.side(), figures.Of(fmt.Sprintf("pods, %d at once: p50", podsTogether), "s", ""), figures.Quantile(latencies, 0.5)/1e3)
 		}
 	}
 	return nil

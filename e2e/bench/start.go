@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/balsahq/balsa/e2e/figures"
 )
 
 // measureStart times starts of every kind, from exec on.
@@ -18,7 +20,7 @@ func measureStart(ctx context.Context, b *bench) error {
 	for _, kind := range []startKind{fresh, restarted, killed, booted} {
 		for run := range b.runs {
 			for _, s := range b.systems {
-				if s.side() == theirs && run >= b.upstreamRuns {
+				if s.side() == figures.Theirs && run >= b.upstreamRuns {
 					continue
 				}
 				known, err := s.prepare(ctx, kind)
@@ -52,7 +54,7 @@ func timeStart(ctx context.Context, b *bench, s system, kind startKind) error {
 		return err
 	}
 	add := func(what, aim string) {
-		b.table.add(s.side(), figure{"start, " + string(kind) + ": " + what, "s", aim}, time.Since(began).Seconds())
+		b.table.Add(s.side(), figures.Of("start, "+string(kind)+": "+what, "s", aim), time.Since(began).Seconds())
 	}
 	cfg, err := awaitAPI(ctx, s)
 	if err != nil {
@@ -88,7 +90,7 @@ func timeStart(ctx context.Context, b *bench, s system, kind startKind) error {
 			faults = append(faults, fmt.Errorf("%s: %w", w.what, err))
 			continue
 		}
-		b.table.add(s.side(), figure{"start, " + string(kind) + ": " + w.what, "s", "1"}, at[i].Seconds())
+		b.table.Add(s.side(), figures.Of("start, "+string(kind)+": "+w.what, "s", "1"), at[i].Seconds())
 	}
 	if err := errors.Join(faults...); err != nil || s.podImage() == "" {
 		return err

@@ -10,6 +10,8 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/balsahq/balsa/e2e/figures"
 )
 
 // startKind says what a start finds.
@@ -30,7 +32,7 @@ type part struct {
 
 // system is one cluster of one machine that is measured.
 type system interface {
-	side() side
+	side() figures.Side
 	// prepare makes everything ready for a start of this kind and reports
 	// whether the system knows the kind.
 	prepare(ctx context.Context, kind startKind) (bool, error)

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/balsahq/balsa/e2e/figures"
 	"github.com/balsahq/balsa/e2e/host"
 )
 
@@ -70,10 +71,10 @@ func cgroupRoots() []string {
 	return out
 }
 
-func (u *upstream) side() side       { return theirs }
-func (u *upstream) podImage() string { return u.image }
-func (u *upstream) nodeName() string { return upstreamNode }
-func (u *upstream) running() bool    { return u.stopped != nil }
+func (u *upstream) side() figures.Side { return figures.Theirs }
+func (u *upstream) podImage() string   { return u.image }
+func (u *upstream) nodeName() string   { return upstreamNode }
+func (u *upstream) running() bool      { return u.stopped != nil }
 
 func (u *upstream) run(ctx context.Context, steps ...string) error {
 	for _, step := range steps {

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/balsahq/balsa/e2e/figures"
 )
 
 const (
@@ -70,10 +72,10 @@ func fanOut(ctx context.Context, b *bench, s system, e *encoding) error {
 	}
 	a.opened.Wait()
 	window := 3 * b.window
-	cpu, began := cpuTime(s.controlPlane()), time.Now()
+	cpu, began := figures.CPUTime(s.controlPlane()), time.Now()
 	a.until.Store(began.Add(window).UnixNano())
 	sent, err := write(ctx, b.clients[s][len(b.clients[s])-writers:], e, name, began.Add(window))
-	passed, used := time.Since(began), cpuTime(s.controlPlane())-cpu
+	passed, used := time.Since(began), figures.CPUTime(s.controlPlane())-cpu
 	pause(ctx, watchDrain)
 	cancel()
 	a.joined.Wait()
@@ -81,11 +83,11 @@ func fanOut(ctx context.Context, b *bench, s system, e *encoding) error {
 		return err
 	}
 	prefix := fmt.Sprintf("watch, %s, %d watchers × %d events/s: ", e.name, watchers, eventsPerSecond)
-	b.table.add(s.side(), figure{prefix + "written", "/s", strconv.Itoa(eventsPerSecond)}, float64(sent)/passed.Seconds())
-	b.table.add(s.side(), figure{prefix + "delivered", "/s", strconv.Itoa(watchers * eventsPerSecond)}, float64(a.onTime.Load())/window.Seconds())
-	b.table.add(s.side(), figure{prefix + "p50", "ms", ""}, quantile(a.latencies, 0.5))
-	b.table.add(s.side(), figure{prefix + "p99", "ms", ""}, quantile(a.latencies, 0.99))
-	b.table.add(s.side(), figure{prefix + "server CPU", "µs each", "ratio 0.333"}, float64(used.Nanoseconds())/1e3/float64(max(1, a.onTime.Load())))
+	b.table.Add(s.side(), figures.Of(prefix+"written", "/s", strconv.Itoa(eventsPerSecond)), float64(sent)/passed.Seconds())
+	b.table.Add(s.side(), figures.Of(prefix+"delivered", "/s", strconv.Itoa(watchers*eventsPerSecond)), float64(a.onTime.Load())/window.Seconds())
+	b.table.Add(s.side(), figures.Of(prefix+"p50", "ms", ""), figures.Quantile(a.latencies, 0.5))
+	b.table.Add(s.side(), figures.Of(prefix+"p99", "ms", ""), figures.Quantile(a.latencies, 0.99))
+	b.table.Add(s.side(), figures.Of(prefix+"server CPU", "µs each", "ratio 0.333"), float64(used.Nanoseconds())/1e3/float64(max(1, a.onTime.Load())))
 	return nil
 }
 

@@ -99,6 +99,17 @@ type Lease struct {
 	// Until is when it may end: the TTL after its last acknowledged grant or
 	// keep-alive was asked for, or when its revocation was asked for.
 	Until int64 `json:"until"`
+	// Renewals is what was asked for, for those who look into a fault.
+	Renewals []Renewal `json:"renewals,omitempty"`
+}
+
+// Renewal is one keep-alive; TTL is what the answer said, in seconds, 0 if
+// there was none.
+type Renewal struct {
+	Endpoint int   `json:"endpoint"`
+	Call     int64 `json:"call"`
+	Return   int64 `json:"return"`
+	TTL      int64 `json:"ttl"`
 }
 
 // History is one run.

@@ -48,14 +48,17 @@ func (r *run) oneLease(ctx context.Context, u *user, rng *rand.Rand) {
 	})
 	for range rng.IntN(5) {
 		quorum.Pause(ctx, time.Duration(300+rng.IntN(500))*time.Millisecond)
-		asked := r.now()
+		renewal := history.Renewal{Endpoint: rng.IntN(r.servers), Call: r.now()}
 		ask(func(ctx context.Context) error {
-			alive, err := client().KeepAliveOnce(ctx, clientv3.LeaseID(l.ID))
+			alive, err := r.clients[renewal.Endpoint].KeepAliveOnce(ctx, clientv3.LeaseID(l.ID))
 			if err == nil {
-				l.Until = max(l.Until, asked+alive.TTL*int64(time.Second))
+				renewal.TTL = alive.TTL
+				l.Until = max(l.Until, renewal.Call+alive.TTL*int64(time.Second))
 			}
 			return err
 		})
+		renewal.Return = r.now()
+		l.Renewals = append(l.Renewals, renewal)
 	}
 	if rng.IntN(4) == 0 {
 		l.Until = r.now()

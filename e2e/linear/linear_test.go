@@ -2,7 +2,6 @@ package main
 
 import (
 	"flag"
-	"os"
 	"testing"
 	"time"
 )
@@ -50,13 +49,4 @@ func TestEveryFaultIsKnown(t *testing.T) {
 	if _, err := parse([]string{"-servers", "3,x"}); err == nil {
 		t.Error("a strange number of servers is accepted")
 	}
-}
-
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if _, err := os.Stat(*bin); err != nil {
-		os.Stderr.WriteString("the program under test is missing: run `make build`\n")
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
 }

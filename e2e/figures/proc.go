@@ -1,4 +1,4 @@
-package main
+package figures
 
 import (
 	"bytes"
@@ -14,9 +14,9 @@ import (
 // architecture that Linux runs containers on).
 const ticks = 100
 
-// cpuTime is what the processes have used so far, in user and kernel mode; see
+// CPUTime is what the processes have used so far, in user and kernel mode; see
 // proc(5). A process that has ended counts as nothing.
-func cpuTime(pids []int) time.Duration {
+func CPUTime(pids []int) time.Duration {
 	var sum time.Duration
 	for _, pid := range pids {
 		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -36,8 +36,8 @@ func cpuTime(pids []int) time.Duration {
 	return sum
 }
 
-// pss is the proportional set size of the processes in MiB.
-func pss(pids []int) (float64, error) {
+// PSS is the proportional set size of the processes in MiB.
+func PSS(pids []int) (float64, error) {
 	var kib float64
 	for _, pid := range pids {
 		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
@@ -58,8 +58,8 @@ func pss(pids []int) (float64, error) {
 	return kib / 1024, nil
 }
 
-// processes finds the processes whose arguments match.
-func processes(match func(args []string) bool) []int {
+// Processes finds the processes whose arguments match.
+func Processes(match func(args []string) bool) []int {
 	var out []int
 	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, path := range paths {
@@ -75,8 +75,8 @@ func processes(match func(args []string) bool) []int {
 	return out
 }
 
-// loadAverage is that of the last one, five and fifteen minutes.
-func loadAverage() string {
+// LoadAverage is that of the last one, five and fifteen minutes.
+func LoadAverage() string {
 	raw, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
 		return "unknown"

@@ -1,4 +1,4 @@
-package main
+package figures
 
 import (
 	"fmt"
@@ -10,53 +10,59 @@ import (
 	"text/tabwriter"
 )
 
-// side says whose samples they are.
-type side int
+// Side says whose samples they are.
+type Side int
 
+// The two sides of a table.
 const (
-	ours side = iota
-	theirs
+	Ours Side = iota
+	Theirs
 )
 
-// figure names one row of the table. Aim is text: what the project wants.
-type figure struct {
-	name, unit, aim string
+// Figure names one row of a table. Aim is text: what the project wants.
+type Figure struct {
+	Name, Unit, Aim string
 }
 
+// Of is a Figure.
+func Of(name, unit, aim string) Figure { return Figure{Name: name, Unit: unit, Aim: aim} }
+
 type row struct {
-	figure
+	Figure
 	samples [2][]float64 // by side
 }
 
-// table keeps rows in the order in which their first sample came.
-type table struct {
-	rows     []*row
-	upstream bool // whether there are columns for theirs
+// Table keeps rows in the order in which their first sample came.
+type Table struct {
+	Upstream bool // whether there are columns for Theirs
+
+	rows []*row
 }
 
-func (t *table) add(s side, f figure, samples ...float64) {
-	i := slices.IndexFunc(t.rows, func(r *row) bool { return r.name == f.name })
+// Add adds samples of one side to a figure's row.
+func (t *Table) Add(s Side, f Figure, samples ...float64) {
+	i := slices.IndexFunc(t.rows, func(r *row) bool { return r.Name == f.Name })
 	if i < 0 {
 		i = len(t.rows)
-		t.rows = append(t.rows, &row{figure: f})
+		t.rows = append(t.rows, &row{Figure: f})
 	}
 	t.rows[i].samples[s] = append(t.rows[i].samples[s], samples...)
 }
 
-// print writes the table; the ratio is our median by theirs.
-func (t *table) print(w io.Writer) error {
+// Print writes the table; the ratio is our median by theirs.
+func (t *Table) Print(w io.Writer) error {
 	out := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
 	head := "| figure\t| min\t| median\t| max\t| aim\t| unit\t"
-	if t.upstream {
+	if t.Upstream {
 		head += "| upstream (median)\t| ratio\t"
 	}
 	fmt.Fprintln(out, head+"|")
 	fmt.Fprintln(out, strings.Repeat("| ---\t", strings.Count(head, "\t"))+"|")
 	for _, r := range t.rows {
-		low, middle, high := summary(r.samples[ours])
-		line := fmt.Sprintf("| %s\t| %s\t| %s\t| %s\t| %s\t| %s\t", r.name, number(low), number(middle), number(high), r.aim, r.unit)
-		if t.upstream {
-			_, peer, _ := summary(r.samples[theirs])
+		low, middle, high := Summary(r.samples[Ours])
+		line := fmt.Sprintf("| %s\t| %s\t| %s\t| %s\t| %s\t| %s\t", r.Name, number(low), number(middle), number(high), r.Aim, r.Unit)
+		if t.Upstream {
+			_, peer, _ := Summary(r.samples[Theirs])
 			line += fmt.Sprintf("| %s\t| %s\t", number(peer), number(middle/peer))
 		}
 		fmt.Fprintln(out, line+"|")
@@ -64,8 +70,9 @@ func (t *table) print(w io.Writer) error {
 	return out.Flush()
 }
 
-func summary(samples []float64) (low, middle, high float64) {
-	return quantile(samples, 0), median(samples), quantile(samples, 1)
+// Summary is the least, the median and the greatest sample.
+func Summary(samples []float64) (low, middle, high float64) {
+	return Quantile(samples, 0), median(samples), Quantile(samples, 1)
 }
 
 func median(samples []float64) float64 {
@@ -76,8 +83,8 @@ func median(samples []float64) float64 {
 	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }
 
-// quantile is the nearest-rank quantile; NaN when there is no sample.
-func quantile(samples []float64, q float64) float64 {
+// Quantile is the nearest-rank quantile; NaN when there is no sample.
+func Quantile(samples []float64, q float64) float64 {
 	if len(samples) == 0 {
 		return math.NaN()
 	}

@@ -20,8 +20,9 @@ const (
 type limiter struct {
 	now func() time.Time
 
-	mu   sync.Mutex
-	seen map[string]*said
+	mu    sync.Mutex
+	seen  map[string]*said
+	swept time.Time
 }
 
 type said struct {
@@ -39,11 +40,7 @@ func (l *limiter) allow(key string) (ok bool, unsaid int) {
 	now := l.now()
 	s := l.seen[key]
 	if s == nil && len(l.seen) >= logSources {
-		for k, old := range l.seen {
-			if now.Sub(old.at) >= logEvery {
-				delete(l.seen, k)
-			}
-		}
+		l.sweep(now)
 		if len(l.seen) >= logSources {
 			key = "" // of too many sources one speaks for all
 			s = l.seen[key]
@@ -60,6 +57,20 @@ func (l *limiter) allow(key string) (ok bool, unsaid int) {
 	unsaid = s.unsaid
 	*s = said{at: now}
 	return true, unsaid
+}
+
+// sweep drops what may be said again, at most once a second: a flood of sources
+// may not cost a pass each.
+func (l *limiter) sweep(now time.Time) {
+	if now.Sub(l.swept) < time.Second {
+		return
+	}
+	l.swept = now
+	for k, old := range l.seen {
+		if now.Sub(old.at) >= logEvery {
+			delete(l.seen, k)
+		}
+	}
 }
 
 // logger is where this package and memberlist say things.

@@ -11,7 +11,11 @@ import (
 )
 
 func benchTxn(b *testing.B, clients, size int) {
-	s := open(b, Config{Dir: b.TempDir()})
+	benchStore(b, Config{Dir: b.TempDir()}, clients, size)
+}
+
+func benchStore(b *testing.B, cfg Config, clients, size int) {
+	s := open(b, cfg)
 	value := make([]byte, size)
 	var next atomic.Int64
 	var wg sync.WaitGroup

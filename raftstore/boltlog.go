@@ -278,6 +278,9 @@ func scrub(path string) error {
 				if last != nil && bytes.Compare(last, k) >= 0 {
 					return fmt.Errorf("keys of bucket %q are out of order", name)
 				}
+				if v == nil {
+					return fmt.Errorf("bucket %q holds another", name)
+				}
 				last = k
 				sum = crc32.Update(crc32.Update(sum, castagnoli, k), castagnoli, v)
 				return nil

@@ -175,8 +175,13 @@ var walRefusals = []refusal{
 	{"without its list of segments", Config{}, func(t *testing.T, dir string) { remove(t, filepath.Join(dir, "wal", "meta")) }, ErrCorrupt, "wal/meta"},
 	{"with a truncated list of segments", Config{}, func(t *testing.T, dir string) { truncate(t, filepath.Join(dir, "wal", "meta")) }, ErrCorrupt, "wal/meta"},
 	{"with its term damaged", Config{}, func(t *testing.T, dir string) {
-		flipAt(t, filepath.Join(dir, "wal", "meta"), []byte("CurrentTerm"))
-	}, ErrCorrupt, "wal/meta"},
+		flipAt(t, filepath.Join(dir, "wal", "vote"), []byte("CurrentTerm"))
+	}, ErrCorrupt, "wal/vote"},
+	{"with an older vote damaged", Config{}, func(t *testing.T, dir string) {
+		flipByte(t, filepath.Join(dir, "wal", "vote"), 2)
+	}, ErrCorrupt, "wal/vote"},
+	{"without its vote", Config{}, func(t *testing.T, dir string) { remove(t, filepath.Join(dir, "wal", "vote")) }, ErrCorrupt, "wal/vote"},
+	{"with a truncated vote", Config{}, func(t *testing.T, dir string) { truncate(t, filepath.Join(dir, "wal", "vote")) }, ErrCorrupt, "wal/vote"},
 	{"with a log of a newer version", Config{}, func(t *testing.T, dir string) {
 		s := &walState{Format: walFormat + 1}
 		b, err := s.encode()
@@ -236,7 +241,7 @@ func TestNoFlippedByteGoesUnnoticed(t *testing.T) {
 		want := filled(t, base, store)
 		files := []string{"raft.db"}
 		if store == LogStoreWAL {
-			files = []string{"wal/meta", "wal/" + filepath.Base(segments(t, base)[0])}
+			files = []string{"wal/meta", "wal/vote", "wal/" + filepath.Base(segments(t, base)[0])}
 		}
 		flips := 60
 		if n, err := strconv.Atoi(os.Getenv("RAFTSTORE_FLIPS")); err == nil {

@@ -57,7 +57,7 @@ func (r *recentLogs) clear() {
 	r.first, r.last, r.bytes = 1, 0, 0
 }
 
-// drop forgets the entries lo to hi and, when they are not the oldest, all.
+// drop forgets the entries lo to hi, which are at one end of the log.
 func (r *recentLogs) drop(lo, hi uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,6 +66,10 @@ func (r *recentLogs) drop(lo, hi uint64) {
 	case lo <= r.first && hi < r.last:
 		for ; r.first <= hi; r.first++ {
 			r.forget(r.first)
+		}
+	case lo > r.first && hi >= r.last:
+		for ; r.last >= lo; r.last-- {
+			r.forget(r.last)
 		}
 	default:
 		r.clear()

@@ -29,7 +29,8 @@ const (
 // decides which segments there are; the files are this package's own, because
 // raft-wal's say nothing of damage before their last batch.
 //
-//	meta                    segments, term, vote, how far the log reaches at least
+//	meta                    the segments, how far the log reaches at the least
+//	vote                    term and vote, see wallog_stable.go
 //	<base>-<id>.wal         entries, see wallog_segment.go
 //
 // An append is one write and one fdatasync. What a crash leaves:
@@ -37,8 +38,8 @@ const (
 //   - in an append: a torn batch behind the last one. It was never
 //     acknowledged and is cut off by the next append.
 //   - between a segment that is full and the next: one that is more than full.
-//   - in a rotation, a truncation, or a change of term or vote: the old meta or
-//     the new one, which is renamed into place.
+//   - in a rotation or a truncation: the old meta or the new one, which is
+//     renamed into place.
 //
 // What damage leaves looks the same in one case only: in the last batch, which
 // nothing follows. So meta says how far the log reaches, as of every rotation,
@@ -46,10 +47,11 @@ const (
 // whose process was killed within that second is the only one whose damage
 // passes for a torn append.
 type walLog struct {
-	dir   string
-	wal   *wal.WAL
-	meta  *walMeta
-	filer *walFiler
+	dir    string
+	wal    *wal.WAL
+	meta   *walMeta
+	stable *stableFile
+	filer  *walFiler
 
 	touched atomic.Int64 // time of the last append
 	armed   atomic.Bool  // quiet will fire
@@ -62,11 +64,17 @@ type walLog struct {
 // quietTime is how long nothing is appended until meta notes where the log ends.
 const quietTime = time.Second
 
-const walMetaName = "meta"
+const (
+	walMetaName   = "meta"
+	walStableName = "vote"
+)
 
 // openWALLog opens or makes the log in dir, having read and checked all of it.
 // A file that is damaged is named in the error and left as it is.
-func openWALLog(dir string) (*walLog, error) {
+func openWALLog(dir string) (*walLog, error) { return openSegments(dir, segmentSize) }
+
+// openSegments is openWALLog with segments of a given size.
+func openSegments(dir string, size int) (*walLog, error) {
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
 		err = errors.Join(syncDir(filepath.Dir(dir)), syncDir(dir))
@@ -78,14 +86,18 @@ func openWALLog(dir string) (*walLog, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &walLog{dir: dir, meta: meta, filer: &walFiler{dir: dir, meta: meta, open: map[*walSegment]struct{}{}}}
+	w := &walLog{dir: dir, meta: meta, filer: &walFiler{dir: dir, meta: meta, size: int64(size), open: map[*walSegment]struct{}{}}}
 	if err := w.filer.expected(found); err != nil {
 		return nil, err
 	}
+	// meta is written last: without it there never was a log.
+	if w.stable, err = openStable(filepath.Join(dir, walStableName), !found); err != nil {
+		return nil, err
+	}
 	w.wal, err = wal.Open(dir, wal.WithMetaStore(meta), wal.WithSegmentFiler(w.filer),
-		wal.WithSegmentSize(segmentSize), wal.WithLogger(hclog.NewNullLogger()))
+		wal.WithSegmentSize(size), wal.WithLogger(hclog.NewNullLogger()))
 	if err != nil {
-		return nil, errors.Join(err, w.filer.closeAll())
+		return nil, errors.Join(err, w.filer.closeAll(), w.stable.close())
 	}
 	w.quiet = time.AfterFunc(time.Hour, w.note)
 	w.quiet.Stop()
@@ -128,15 +140,15 @@ func (w *walLog) DeleteRange(lo, hi uint64) error {
 }
 
 // Set keeps v under k.
-func (w *walLog) Set(k, v []byte) error { return w.meta.SetStable(k, v) }
+func (w *walLog) Set(k, v []byte) error { return w.stable.set(k, v) }
 
 // Get returns what Set kept.
 func (w *walLog) Get(k []byte) ([]byte, error) {
-	v, err := w.meta.GetStable(k)
-	if err == nil && v == nil {
+	v, ok := w.stable.get(k)
+	if !ok {
 		return nil, errNotFound
 	}
-	return v, err
+	return v, nil
 }
 
 // note writes down where the log ends once nothing was appended for a while.
@@ -172,13 +184,14 @@ func (w *walLog) close() error {
 	w.quiet.Stop()
 	_ = w.filer.trim()
 	w.mark()
-	return w.wal.Close()
+	return errors.Join(w.wal.Close(), w.stable.close())
 }
 
 // walFiler makes and opens segment files for raft-wal.
 type walFiler struct {
 	dir  string
 	meta *walMeta
+	size int64 // of a segment that is full
 
 	mu   sync.Mutex
 	open map[*walSegment]struct{}
@@ -190,6 +203,7 @@ func (f *walFiler) segment(info types.SegmentInfo) *walSegment {
 	s := &walSegment{
 		path:   filepath.Join(f.dir, segmentName(info.BaseIndex, info.ID)),
 		info:   info,
+		full:   f.size,
 		key:    segmentKey{nonce: f.meta.state().Nonce, base: info.BaseIndex, id: info.ID},
 		settle: f.meta.settle, gone: f.forget,
 	}

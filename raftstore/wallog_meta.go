@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
-	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -21,14 +20,13 @@ import (
 const walFormat = 1
 
 // walState is what a WAL directory keeps beside its segments: which segments
-// there are, Raft's term and vote, and how far the log is known to reach. It is
-// one small file that is replaced as a whole, with a checksum of its own.
+// there are, and how far the log is known to reach. It is one small file that is
+// replaced as a whole, with a checksum of its own.
 type walState struct {
 	Format        int
 	Nonce         uint32 // random per directory: seeds the checksums in segments
 	NextSegmentID uint64
 	Segments      []types.SegmentInfo
-	Stable        map[string][]byte
 	// Last is an index that the log reaches at the least. A log that ends
 	// before it lost something that was acknowledged.
 	Last uint64
@@ -83,7 +81,7 @@ func (s *walState) check() error {
 
 func (s *walState) clone() *walState {
 	c := *s
-	c.Segments, c.Stable = slices.Clone(s.Segments), maps.Clone(s.Stable)
+	c.Segments = slices.Clone(s.Segments)
 	return &c
 }
 
@@ -111,7 +109,7 @@ func openWALMeta(path string) (*walMeta, bool, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		var n [4]byte
 		rand.Read(n[:])
-		s := &walState{Format: walFormat, Nonce: binary.BigEndian.Uint32(n[:]), Stable: map[string][]byte{}}
+		s := &walState{Format: walFormat, Nonce: binary.BigEndian.Uint32(n[:])}
 		return &walMeta{path: path, now: s}, false, nil
 	}
 	if err != nil {
@@ -123,9 +121,6 @@ func openWALMeta(path string) (*walMeta, bool, error) {
 	}
 	if err != nil {
 		return nil, true, corrupt(path, err)
-	}
-	if s.Stable == nil {
-		s.Stable = map[string][]byte{}
 	}
 	return &walMeta{path: path, now: s}, true, nil
 }
@@ -196,20 +191,12 @@ func (m *walMeta) reached(index uint64) error {
 	return m.update(func(s *walState) { s.Last = max(s.Last, index) })
 }
 
-// GetStable implements types.MetaStore.
-func (m *walMeta) GetStable(key []byte) ([]byte, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	v, ok := m.now.Stable[string(key)]
-	if !ok {
-		return nil, nil
-	}
-	return append([]byte{}, v...), nil
-}
+// GetStable implements types.MetaStore. Term and vote are kept elsewhere.
+func (m *walMeta) GetStable([]byte) ([]byte, error) { return nil, nil }
 
 // SetStable implements types.MetaStore.
-func (m *walMeta) SetStable(key, value []byte) error {
-	return m.update(func(s *walState) { s.Stable[string(key)] = bytes.Clone(value) })
+func (m *walMeta) SetStable(key, _ []byte) error {
+	return fmt.Errorf("%w: %q is not kept with the segments", ErrInvalid, key)
 }
 
 // Close implements io.Closer.

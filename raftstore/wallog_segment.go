@@ -110,6 +110,7 @@ type walSegment struct {
 	path string
 	key  segmentKey
 	info types.SegmentInfo
+	full int64 // how large it gets
 
 	settle func() error // before an append: see walMeta.settle
 	gone   func(*walSegment)
@@ -233,7 +234,7 @@ func (s *walSegment) reserve(to int64) {
 
 // Sealed implements types.SegmentWriter: a segment is full when it is large,
 // and takes more all the same until raft-wal has made the next one.
-func (s *walSegment) Sealed() (bool, uint64, error) { return s.end >= segmentSize, uint64(s.end), nil }
+func (s *walSegment) Sealed() (bool, uint64, error) { return s.end >= s.full, uint64(s.end), nil }
 
 // ForceSeal implements types.SegmentWriter. Segments carry no index on disk, so
 // there is nothing to write.

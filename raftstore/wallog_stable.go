@@ -1,0 +1,147 @@
+package raftstore
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+)
+
+// stableFile keeps Raft's term and vote: a few bytes that must be synced before
+// a peer may answer, so that an election takes as long as writing them. It has
+// two slots, written in turn, in place, with one fdatasync each.
+//
+//	slot: sequence u64, length u16, length × (key, value), zeros, CRC-32C u32
+//
+// A slot is a disk sector, which is written as a whole or not at all, and the
+// other slot is never touched meanwhile. So both are sound at any time, and one
+// that is not means damage.
+type stableFile struct {
+	path string
+
+	mu  sync.Mutex
+	f   *os.File
+	seq uint64
+	now map[string][]byte
+}
+
+const (
+	slotSize  = 512
+	slotApart = 4096
+	slotFixed = 8 + 2 + 4
+)
+
+// encodeSlot returns the sector for what Raft keeps.
+func encodeSlot(seq uint64, kv map[string][]byte) ([]byte, error) {
+	var body []byte
+	for _, k := range slices.Sorted(maps.Keys(kv)) {
+		body = appendBytes(appendString(body, k), kv[k])
+	}
+	if len(body) > slotSize-slotFixed {
+		return nil, fmt.Errorf("%w: %d bytes of term and vote", ErrTooLarge, len(body))
+	}
+	b := binary.LittleEndian.AppendUint64(make([]byte, 0, slotSize), seq)
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(body)))
+	b = append(b, body...)
+	b = b[:slotSize-4]
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli)), nil
+}
+
+// decodeSlot reads what encodeSlot made.
+func decodeSlot(b []byte) (seq uint64, kv map[string][]byte, err error) {
+	if len(b) != slotSize || binary.LittleEndian.Uint32(b[slotSize-4:]) != crc32.Checksum(b[:slotSize-4], castagnoli) {
+		return 0, nil, fmt.Errorf("%w: it does not match its checksum", ErrCorrupt)
+	}
+	n := int(binary.LittleEndian.Uint16(b[8:]))
+	if n > slotSize-slotFixed {
+		return 0, nil, errShort
+	}
+	kv = map[string][]byte{}
+	p := parser{b: b[10 : 10+n]}
+	for len(p.b) > 0 {
+		k := p.string()
+		kv[k] = append([]byte{}, p.bytes()...)
+	}
+	return binary.LittleEndian.Uint64(b), kv, p.err
+}
+
+// openStable opens path, or makes it when fresh is set.
+func openStable(path string, fresh bool) (*stableFile, error) {
+	s := &stableFile{path: path, seq: 1, now: map[string][]byte{}}
+	if fresh {
+		if err := s.create(); err != nil {
+			return nil, diskError(path, err)
+		}
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, corrupt(path, errors.New("missing"))
+	}
+	if err != nil {
+		return nil, diskError(path, err)
+	}
+	s.f = f
+	for i := range int64(2) {
+		b := make([]byte, slotSize)
+		if _, err := f.ReadAt(b, i*slotApart); err != nil {
+			return nil, errors.Join(corrupt(path, errShort), f.Close())
+		}
+		seq, kv, err := decodeSlot(b)
+		if err != nil {
+			return nil, errors.Join(corrupt(path, err), f.Close())
+		}
+		if i == 0 || seq > s.seq {
+			s.seq, s.now = seq, kv
+		}
+	}
+	return s, nil
+}
+
+func (s *stableFile) create() error {
+	b := make([]byte, slotApart+slotSize)
+	for i := range 2 {
+		slot, err := encodeSlot(uint64(i), nil)
+		if err != nil {
+			return err
+		}
+		copy(b[i*slotApart:], slot)
+	}
+	return writeSynced(s.path, b)
+}
+
+// set keeps v under k. After an error the value may be on disk all the same,
+// once the process ends, but get does not know it.
+func (s *stableFile) set(k, v []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := maps.Clone(s.now)
+	next[string(k)] = bytes.Clone(v)
+	b, err := encodeSlot(s.seq+1, next)
+	if err != nil {
+		return err
+	}
+	if _, err := s.f.WriteAt(b, int64((s.seq+1)%2)*slotApart); err != nil {
+		return err
+	}
+	if err := datasync(s.f); err != nil {
+		return err
+	}
+	s.seq, s.now = s.seq+1, next
+	return nil
+}
+
+// get returns what set kept.
+func (s *stableFile) get(k []byte) ([]byte, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v, ok := s.now[string(k)]
+	return append([]byte{}, v...), ok
+}
+
+func (s *stableFile) close() error { return s.f.Close() }

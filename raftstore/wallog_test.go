@@ -1,0 +1,541 @@
+package raftstore
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"github.com/hashicorp/raft"
+	wal "github.com/hashicorp/raft-wal"
+	"github.com/hashicorp/raft-wal/types"
+	"pgregory.net/rapid"
+)
+
+// smallSegments lets a test see many of them.
+const smallSegments = 2000
+
+// entry is a log entry whose content follows from index and term.
+func entry(index, term uint64) *raft.Log {
+	return &raft.Log{Index: index, Term: term, Type: raft.LogCommand, Data: bytes.Repeat([]byte{byte(index), byte(term)}, int(20+index*7%90))}
+}
+
+func entries(first, n, term uint64) []*raft.Log {
+	var logs []*raft.Log
+	for i := range n {
+		logs = append(logs, entry(first+i, term))
+	}
+	return logs
+}
+
+// crashed copies a log's directory as a process that is killed leaves it.
+func crashed(t testing.TB, dir string) string {
+	t.Helper()
+	to := filepath.Join(t.TempDir(), "wal")
+	err := os.CopyFS(to, os.DirFS(dir))
+	for errors.Is(err, os.ErrNotExist) { // meta was just being replaced
+		err = errors.Join(os.RemoveAll(to), os.CopyFS(to, os.DirFS(dir)))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+// TestAWALIsWhatWasWritten drives a log and a model of it with appends,
+// truncations at both ends, appends that fail half way, kills and restarts.
+func TestAWALIsWhatWasWritten(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		dir := filepath.Join(t.TempDir(), "wal")
+		w, err := openSegments(dir, smallSegments)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		model := map[uint64]*raft.Log{}
+		first, last, term := uint64(1), uint64(0), uint64(1)
+		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
+			switch rapid.SampledFrom([]string{"append", "append", "append", "head", "tail", "all", "kill", "close", "fail", "vote"}).Draw(rt, "step") {
+			case "append":
+				n := rapid.Uint64Range(1, 12).Draw(rt, "n")
+				logs := entries(last+1, n, term)
+				if err := w.StoreLogs(logs); err != nil {
+					rt.Fatal(err)
+				}
+				for _, l := range logs {
+					model[l.Index] = l
+				}
+				last += n
+			case "head":
+				if first < last {
+					to := rapid.Uint64Range(first, last-1).Draw(rt, "to")
+					if err := w.DeleteRange(first, to); err != nil {
+						rt.Fatal(err)
+					}
+					first = to + 1
+				}
+			case "tail":
+				if first < last {
+					from := rapid.Uint64Range(first+1, last).Draw(rt, "from")
+					if err := w.DeleteRange(from, last); err != nil {
+						rt.Fatal(err)
+					}
+					last, term = from-1, term+1
+				}
+			case "all":
+				if first <= last {
+					if err := w.DeleteRange(first, last); err != nil {
+						rt.Fatal(err)
+					}
+					last += rapid.Uint64Range(0, 5).Draw(rt, "gap")
+					first = last + 1
+				}
+			case "fail":
+				tearTail(rt, w, last+1, term)
+				term++
+			case "vote":
+				if err := w.Set([]byte("CurrentTerm"), indexKey(term)); err != nil {
+					rt.Fatal(err)
+				}
+			case "kill":
+				killed := crashed(t, dir)
+				w.close()
+				if dir = killed; err != nil {
+					rt.Fatal(err)
+				}
+				if w, err = openSegments(dir, smallSegments); err != nil {
+					rt.Fatal(err)
+				}
+			case "close":
+				if err := w.close(); err != nil {
+					rt.Fatal(err)
+				}
+				if w, err = openSegments(dir, smallSegments); err != nil {
+					rt.Fatal(err)
+				}
+			}
+			checkLogIs(rt, w, model, first, last)
+		}
+		if err := w.close(); err != nil {
+			rt.Fatal(err)
+		}
+	})
+}
+
+// tearTail writes part of a batch behind the end, as an append does that the
+// disk refuses half way.
+func tearTail(t *rapid.T, w *walLog, next, term uint64) {
+	for s := range w.filer.open {
+		if s.key.id != w.meta.state().tail().ID || s.f == nil || s.end == 0 {
+			continue
+		}
+		n := rapid.Uint64Range(1, 9).Draw(t, "torn")
+		var logs []*raft.Log = entries(next, n, term)
+		full := encodeBatch(t, s, logs)
+		full = full[:rapid.IntRange(1, len(full)-1).Draw(t, "written")]
+		if _, err := s.f.WriteAt(full, s.end); err != nil {
+			t.Fatal(err)
+		}
+		s.ragged = true
+	}
+}
+
+func checkLogIs(t *rapid.T, w *walLog, model map[uint64]*raft.Log, first, last uint64) {
+	gotFirst, _ := w.FirstIndex()
+	gotLast, _ := w.LastIndex()
+	if first > last {
+		if gotFirst != 0 || gotLast != 0 {
+			t.Fatalf("empty log goes from %d to %d", gotFirst, gotLast)
+		}
+		return
+	}
+	if gotFirst != first || gotLast != last {
+		t.Fatalf("log goes from %d to %d, want %d to %d", gotFirst, gotLast, first, last)
+	}
+	for i := first; i <= last; i++ {
+		var l raft.Log
+		if err := w.GetLog(i, &l); err != nil {
+			t.Fatal(i, err)
+		}
+		if want := model[i]; l.Term != want.Term || !bytes.Equal(l.Data, want.Data) {
+			t.Fatalf("entry %d is %v, want %v", i, l, want)
+		}
+	}
+	var l raft.Log
+	if err := w.GetLog(last+1, &l); !errors.Is(err, raft.ErrLogNotFound) {
+		t.Fatal(err)
+	}
+}
+
+// written makes a log of batches of three entries, killed without a mark of its
+// end, and returns its one segment's bytes and where each batch ends.
+func written(t *testing.T, batches int) (dir, file string, b []byte, ends []int64) {
+	t.Helper()
+	live := filepath.Join(t.TempDir(), "wal")
+	w, err := openWALLog(live)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	for i := range uint64(batches) {
+		if err := w.StoreLogs(entries(3*i+1, 3, 1)); err != nil {
+			t.Fatal(err)
+		}
+		for s := range w.filer.open {
+			ends = append(ends, s.end)
+		}
+	}
+	dir = crashed(t, live)
+	file = filepath.Join(dir, segmentName(1, 0))
+	return dir, file, read(t, file), ends
+}
+
+// TestATornAppendIsDropped: whatever part of the last append reached the disk,
+// the log opens with what was acknowledged before it, or with all of it.
+func TestATornAppendIsDropped(t *testing.T) {
+	dir, file, whole, ends := written(t, 4)
+	from, to := ends[2], ends[3]
+	for at := from; at < to; at += 24 {
+		for _, b := range [][]byte{whole[:at], append(bytes.Clone(whole[:at]), make([]byte, 4096)...), hole(whole, at, 16)} {
+			write(t, file, b)
+			w, err := openWALLog(dir)
+			if err != nil {
+				t.Fatalf("at %d of %d: %v", at, to, err)
+			}
+			last, _ := w.LastIndex()
+			if last != 9 && !(last == 12 && bytes.Equal(b[:to], whole[:to])) {
+				t.Fatalf("at %d: last is %d", at, last)
+			}
+			// It goes on from there, and nothing of the torn append comes back.
+			if err := w.StoreLogs(entries(last+1, 1, 2)); err != nil {
+				t.Fatal(err)
+			}
+			again, err := openWALLog(crashed(t, dir))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n, _ := again.LastIndex(); n != last+1 {
+				t.Fatalf("at %d: %d entries, want %d", at, n, last+1)
+			}
+			again.close()
+			w.close()
+			resetMark(t, dir)
+		}
+	}
+}
+
+// hole returns b with n zeros at an offset.
+func hole(b []byte, at int64, n int) []byte {
+	b = bytes.Clone(b)
+	copy(b[at:], make([]byte, n))
+	return b
+}
+
+// resetMark forgets how far a log reached.
+func resetMark(t *testing.T, dir string) {
+	t.Helper()
+	m, _, err := openWALMeta(filepath.Join(dir, walMetaName))
+	if err == nil {
+		err = m.update(func(s *walState) { s.Last = 0 })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDamageBeforeTheLastBatchIsSeen: without any mark of where the log ends,
+// every changed byte before the last batch is an error, at the latest because
+// of the batch that follows.
+func TestDamageBeforeTheLastBatchIsSeen(t *testing.T) {
+	dir, file, whole, ends := written(t, 4)
+	for at := int64(0); at < ends[2]; at += 3 {
+		write(t, file, flip(whole, int(at)))
+		w, err := openWALLog(dir)
+		if err == nil {
+			last, _ := w.LastIndex()
+			w.close()
+			if last == 12 && inPadding(whole, at) {
+				resetMark(t, dir)
+				continue
+			}
+			t.Fatalf("byte %d: opened, last is %d", at, last)
+		}
+		if !errors.Is(err, ErrCorrupt) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// inPadding reports whether a byte is one of the zeros that fill up a batch.
+func inPadding(b []byte, at int64) bool { return b[at] == 0 && at%8 > 0 }
+
+// TestTheEndOfALogAtRestIsKnown: a second after the last append, a lost tail is
+// an error.
+func TestTheEndOfALogAtRestIsKnown(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "wal")
+	w, err := openWALLog(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	if err := w.StoreLogs(entries(1, 5, 1)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return w.meta.state().Last == 5 })
+	left := crashed(t, dir)
+	file := filepath.Join(left, segmentName(1, 0))
+	write(t, file, flip(read(t, file), 100))
+	if _, err := openWALLog(left); !errors.Is(err, ErrCorrupt) {
+		t.Fatal(err)
+	}
+}
+
+func TestABoltLogIsTurnedIntoAWAL(t *testing.T) {
+	dir := t.TempDir()
+	want := filled(t, dir, LogStoreBolt)
+	backup := read(t, filepath.Join(dir, "raft.db"))
+	check := func(what string) {
+		t.Helper()
+		s, err := Open(Config{Dir: dir})
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if s.View().Hash() != want {
+			t.Fatalf("%s: differs", what)
+		}
+		s.Close()
+		for _, gone := range []string{"raft.db", "wal.tmp"} {
+			if _, err := os.Stat(filepath.Join(dir, gone)); !os.IsNotExist(err) {
+				t.Fatalf("%s: %s is still there: %v", what, gone, err)
+			}
+		}
+	}
+	// A crash while the copy is made leaves part of it.
+	if err := os.CopyFS(filepath.Join(dir, "wal.tmp"), os.DirFS(filepath.Join(dir, "snapshots"))); err != nil {
+		t.Fatal(err)
+	}
+	check("after a crash during the copy")
+	// A crash before the old log is removed leaves both.
+	write(t, filepath.Join(dir, "raft.db"), backup)
+	check("after a crash before the end")
+	if _, err := Open(Config{Dir: dir, LogStore: LogStoreBolt}); !errors.Is(err, ErrInvalid) {
+		t.Fatal("turned back:", err)
+	}
+}
+
+func TestADamagedBoltLogIsNotTurnedIntoAWAL(t *testing.T) {
+	for _, c := range boltRefusals[1:] {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			filled(t, dir, LogStoreBolt)
+			c.damage(t, dir)
+			before := read(t, filepath.Join(dir, "raft.db"))
+			_, err := Open(Config{Dir: dir})
+			if !errors.Is(err, c.want) {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(before, read(t, filepath.Join(dir, "raft.db"))) {
+				t.Fatal("the file was changed")
+			}
+		})
+	}
+}
+
+func TestRecentEntriesAreTheLogs(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var r recentLogs
+		model := map[uint64]*raft.Log{}
+		next := uint64(1)
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			switch rapid.IntRange(0, 4).Draw(t, "step") {
+			case 0:
+				lo := rapid.Uint64Range(1, next).Draw(t, "lo")
+				for i := range model {
+					if i >= lo {
+						delete(model, i)
+					}
+				}
+				r.drop(lo, next)
+				next = lo
+			case 1:
+				hi := rapid.Uint64Range(0, next).Draw(t, "hi")
+				for i := range model {
+					if i <= hi {
+						delete(model, i)
+					}
+				}
+				r.drop(1, hi)
+			default:
+				logs := entries(next, rapid.Uint64Range(1, 900).Draw(t, "n"), 1)
+				r.add(logs)
+				for _, l := range logs {
+					model[l.Index] = l
+				}
+				next += uint64(len(logs))
+				if r.get(next-1) == nil {
+					t.Fatalf("the newest entry %d is not held", next-1)
+				}
+			}
+			for i := range next + 2 {
+				if got := r.get(i); got != nil && got != model[i] {
+					t.Fatalf("entry %d is %v, want %v", i, got, model[i])
+				}
+			}
+		}
+	})
+}
+
+func TestAVoteSurvivesInEitherSlot(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "vote")
+	s, err := openStable(path, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		if err := s.set([]byte("CurrentTerm"), fmt.Append(nil, i)); err != nil {
+			t.Fatal(err)
+		}
+		again, err := openStable(path, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v, ok := again.get([]byte("CurrentTerm")); !ok || string(v) != fmt.Sprint(i) {
+			t.Fatalf("%q, want %d", v, i)
+		}
+		again.close()
+	}
+	if err := s.set([]byte("k"), make([]byte, slotSize)); !errors.Is(err, ErrTooLarge) {
+		t.Fatal(err)
+	}
+	if err := s.close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func FuzzDecodeWALState(f *testing.F) {
+	s := &walState{Format: 1, NextSegmentID: 1}
+	b, err := s.encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, b := range [][]byte{data, sumUp(data)} {
+			s, err := decodeWALState(b)
+			if err != nil {
+				if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerVersion) {
+					t.Fatal(err)
+				}
+				continue
+			}
+			text, err := s.encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := decodeWALState(text)
+			if err != nil || len(again.Segments) != len(s.Segments) {
+				t.Fatalf("%s became %+v, %v", text, again, err)
+			}
+		}
+	})
+}
+
+// sumUp gives text a checksum that fits.
+func sumUp(line []byte) []byte {
+	line = bytes.ReplaceAll(line, []byte("\n"), nil)
+	return fmt.Appendf(bytes.Clone(line), "\n%08x\n", crcOf(line))
+}
+
+func FuzzDecodeSlot(f *testing.F) {
+	b, err := encodeSlot(7, map[string][]byte{"CurrentTerm": indexKey(9)})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		slot := make([]byte, slotSize)
+		copy(slot, data)
+		sealSlot(slot)
+		for _, b := range [][]byte{data, slot} {
+			seq, kv, err := decodeSlot(b)
+			if err != nil {
+				if !errors.Is(err, ErrCorrupt) {
+					t.Fatal(err)
+				}
+				continue
+			}
+			again, err := encodeSlot(seq, kv)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n, same, err := decodeSlot(again); err != nil || n != seq || !reflect.DeepEqual(same, kv) {
+				t.Fatalf("%v became %v, %v", kv, same, err)
+			}
+		}
+	})
+}
+
+func FuzzScanSegment(f *testing.F) {
+	key := segmentKey{nonce: 1, base: 5, id: 2}
+	f.Add(sampleSegment(key), uint16(0))
+	f.Add(sampleSegment(key), uint16(60))
+	f.Fuzz(func(t *testing.T, data []byte, lie uint16) {
+		for _, b := range [][]byte{data, resealed(data, key, int(lie))} {
+			s, err := scanSegment(bytes.NewReader(b), int64(len(b)), key)
+			if err != nil && !errors.Is(err, ErrCorrupt) {
+				t.Fatal(err)
+			}
+			if s.end > int64(len(b)) || len(s.offsets) > len(b)/entryHead {
+				t.Fatalf("%d bytes hold %d entries up to %d", len(b), len(s.offsets), s.end)
+			}
+		}
+	})
+}
+
+func crcOf(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
+
+func sealSlot(b []byte) { binary.LittleEndian.PutUint32(b[slotSize-4:], crcOf(b[:slotSize-4])) }
+
+// encodeBatch is the batch that s would write for logs.
+func encodeBatch(t *rapid.T, s *walSegment, logs []*raft.Log) []byte {
+	var codec wal.BinaryCodec
+	var list []types.LogEntry
+	for _, l := range logs {
+		var b bytes.Buffer
+		if err := codec.Encode(l, &b); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, types.LogEntry{Index: l.Index, Data: b.Bytes()})
+	}
+	return s.key.appendBatch(nil, s.chain, list, func(int) {})
+}
+
+// sampleSegment is a segment of two batches.
+func sampleSegment(key segmentKey) []byte {
+	b := key.appendHead(nil)
+	prev := binary.LittleEndian.Uint32(b[segmentHead-4:])
+	one := []types.LogEntry{{Index: key.base, Data: []byte("one")}, {Index: key.base + 1, Data: []byte("two")}}
+	start := len(b)
+	b = key.appendBatch(b, prev, one, func(int) {})
+	return key.appendBatch(b, batchSum(b[start:]), []types.LogEntry{{Index: key.base + 2, Data: []byte("three")}}, func(int) {})
+}
+
+// resealed gives bytes a segment's head, and the first batch a head that fits
+// whatever it says.
+func resealed(data []byte, key segmentKey, lie int) []byte {
+	b := append(key.appendHead(nil), data...)
+	if len(b) < segmentHead+batchHead {
+		return b
+	}
+	h := b[segmentHead : segmentHead+batchHead]
+	binary.LittleEndian.PutUint32(h, batchMagic)
+	binary.LittleEndian.PutUint64(h[8:], key.base)
+	binary.LittleEndian.PutUint32(h[16:], uint32(lie)&^7)
+	binary.LittleEndian.PutUint32(h[24:], binary.LittleEndian.Uint32(b[segmentHead-4:]))
+	binary.LittleEndian.PutUint32(h[28:], crc32.Update(key.seed(), castagnoli, h[:28]))
+	return b
+}

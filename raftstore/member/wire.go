@@ -21,7 +21,7 @@ const (
 	maxStreams       = 64
 	maxStreamsOfOne  = 8
 	maxStreamBytes   = 4 << 20  // of one incoming stream
-	maxStreamsBytes  = 16 << 20 // of all together
+	maxStreamsBytes  = 8 << 20  // of all together
 	freeStreamBytes  = 64 << 10 // what each may hold before it draws on the sum
 	maxPacket        = 64 << 10
 	socketReadBuffer = 1 << 20

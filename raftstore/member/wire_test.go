@@ -75,21 +75,14 @@ func states(g *real) string {
 }
 
 func TestFiveMembersOnLoopback(t *testing.T) {
-	var all []*real
-	for i := 1; i <= 5; i++ {
-		var seeds []string
-		if i > 1 {
-			seeds = []string{all[0].Addr()}
-		}
-		all = append(all, startReal(t, Config{Name: fmt.Sprint("s", i), Meta: serverMeta(i)}, seeds...))
-	}
+	all := fiveReal(t)
 	const whole = "s1=alive s2=alive s3=alive s4=alive s5=alive"
 	every := func(gs []*real, want string) func() bool {
 		return func() bool {
 			return !slices.ContainsFunc(gs, func(g *real) bool { return states(g) != want })
 		}
 	}
-	t.Logf("all see all after %v", eventually(t, 10*time.Second, "all see all", every(all, whole)))
+	eventually(t, 10*time.Second, "all see all", every(all, whole))
 
 	addr := all[4].Addr()
 	if err := all[4].stop(); err != nil { // its sockets close, without a word

@@ -251,7 +251,11 @@ func (s *Set) Drop(addr string) {
 	for c := range s.conns[addr] {
 		gone = append(gone, c)
 	}
+	transports := slices.Clone(s.transports)
 	s.mu.Unlock()
+	for _, t := range transports { // first: nothing more may begin on what is about to close
+		t.renew(func(g *generation) bool { return g.at() == addr })
+	}
 	for _, c := range gone {
 		c.Close()
 	}

@@ -149,6 +149,10 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	t.mu.Unlock()
 	response, err := g.RoundTrip(r)
 	if err != nil && r.Context().Err() == nil && (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.Body == nil && !errors.Is(err, ErrNoServer) {
+		t.renew(func(now *generation) bool { return now == g })
+		t.mu.Lock()
+		g = t.current
+		t.mu.Unlock()
 		response, err = g.RoundTrip(r)
 	}
 	if err != nil {
@@ -170,18 +174,25 @@ func (t *transport) CloseIdleConnections() {
 
 // moveTo lets new requests go to addr when they do not now.
 func (t *transport) moveTo(addr string) {
+	t.renew(func(g *generation) bool { at := g.at(); return at != "" && at != addr })
+}
+
+// renew begins a new generation when the current one is unwanted. What runs on the old one goes on; its connections close
+// when they are empty.
+func (t *transport) renew(unwanted func(*generation) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	old := t.current
-	old.mu.Lock()
-	at := old.addr
-	old.mu.Unlock()
-	if at == "" || at == addr {
-		return
+	if old := t.current; unwanted(old) {
+		t.current = t.generation()
+		old.CloseIdleConnections()
 	}
-	t.current = t.generation()
-	old.CloseIdleConnections() // the rest closes when what runs on it has ended
-	t.set.cfg.Logger.Debug("going back to an API server", "address", addr, "from", at)
+}
+
+// at is the address of the newest connection, "" before the first.
+func (g *generation) at() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.addr
 }
 
 // body lets a stream that was cut off look like that: client-go resumes a watch that ends in the middle, and lists anew

@@ -157,3 +157,27 @@ func IsServers(c *x509.Certificate) bool {
 func PeerTLS(own func(*tls.CertificateRequestInfo) (*tls.Certificate, error), roots *x509.CertPool, serverID string) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, GetClientCertificate: own, RootCAs: roots, ServerName: ServerName(serverID)}
 }
+
+// ServicesUser is who reads Services, endpoints and Nodes on a node: upstream's name for it.
+const ServicesUser = "system:kube-proxy"
+
+// SignServices signs what a node shows when it reads Services, endpoints and Nodes. Of the request only the key counts.
+func (a *Authority) SignServices(csr []byte) (certPEM []byte, err error) {
+	return a.signRequest(csr, Request{CommonName: ServicesUser, Usage: Client})
+}
+
+// PortCertificate is what the one port shows: the peer certificate to whoever asks for this server by its peer name,
+// what the API serves with to all others.
+func (a *Authority) PortCertificate(serverID string) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+	peer, err := a.Peer(serverID)
+	if err != nil {
+		return nil, err
+	}
+	name := ServerName(serverID)
+	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		if hello != nil && hello.ServerName == name {
+			return peer.GetCertificate(hello)
+		}
+		return a.server.GetCertificate(hello)
+	}, nil
+}

@@ -1360,6 +1360,7 @@ func (x *Progress) GetLastContactMs() int64 {
 
 type StatsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Hash          bool                   `protobuf:"varint,1,opt,name=hash,proto3" json:"hash,omitempty"` // also sum up the whole state, which costs a pass over it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1392,6 +1393,13 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
 	return file_cluster_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *StatsRequest) GetHash() bool {
+	if x != nil {
+		return x.Hash
+	}
+	return false
 }
 
 type StatsResponse struct {
@@ -1642,6 +1650,7 @@ func (x *Event) GetText() string {
 type PromoteRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Server        string                 `protobuf:"bytes,1,opt,name=server,proto3" json:"server,omitempty"`
+	Force         bool                   `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"` // although the number of voters becomes even
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1681,6 +1690,13 @@ func (x *PromoteRequest) GetServer() string {
 		return x.Server
 	}
 	return ""
+}
+
+func (x *PromoteRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
 }
 
 type PromoteResponse struct {
@@ -2827,8 +2843,9 @@ const file_cluster_proto_rawDesc = "" +
 	"\rapplied_index\x18\x03 \x01(\x04R\fappliedIndex\x12%\n" +
 	"\x0esnapshot_index\x18\x04 \x01(\x04R\rsnapshotIndex\x12\x12\n" +
 	"\x04term\x18\x05 \x01(\x04R\x04term\x12&\n" +
-	"\x0flast_contact_ms\x18\x06 \x01(\x03R\rlastContactMs\"\x0e\n" +
-	"\fStatsRequest\"\xeb\x01\n" +
+	"\x0flast_contact_ms\x18\x06 \x01(\x03R\rlastContactMs\"\"\n" +
+	"\fStatsRequest\x12\x12\n" +
+	"\x04hash\x18\x01 \x01(\bR\x04hash\"\xeb\x01\n" +
 	"\rStatsResponse\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x126\n" +
 	"\bprogress\x18\x02 \x01(\v2\x1a.balsa.cluster.v1.ProgressR\bprogress\x12\x18\n" +
@@ -2851,9 +2868,10 @@ const file_cluster_proto_rawDesc = "" +
 	"\tserver_id\x18\x05 \x01(\tR\bserverId\x12\x12\n" +
 	"\x04name\x18\x06 \x01(\tR\x04name\x12-\n" +
 	"\x05state\x18\a \x01(\x0e2\x17.balsa.cluster.v1.StateR\x05state\x12\x12\n" +
-	"\x04text\x18\b \x01(\tR\x04text\"(\n" +
+	"\x04text\x18\b \x01(\tR\x04text\">\n" +
 	"\x0ePromoteRequest\x12\x16\n" +
-	"\x06server\x18\x01 \x01(\tR\x06server\"\x11\n" +
+	"\x06server\x18\x01 \x01(\tR\x06server\x12\x14\n" +
+	"\x05force\x18\x02 \x01(\bR\x05force\"\x11\n" +
 	"\x0fPromoteResponse\"'\n" +
 	"\rDemoteRequest\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\tR\x06server\"\x10\n" +

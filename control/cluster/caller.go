@@ -1,0 +1,102 @@
+package cluster
+
+import (
+	"context"
+	"crypto/x509"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/balsahq/balsa/control/auth/pki"
+)
+
+// kind of a caller; one bit each, so that a method can name several.
+type kind uint8
+
+const (
+	nobody kind = 1 << iota
+	aNode
+	aServer
+	aMaster
+
+	members  = aNode | aServer | aMaster
+	managers = aServer | aMaster
+)
+
+// caller is who calls: what his verified certificate says, and where he calls from.
+type caller struct {
+	kind kind
+	id   string // the server's ID or the node's name
+	cert *x509.Certificate
+	from netip.Addr
+}
+
+// allow returns the caller if he is of one of the kinds.
+func (s *Service) allow(ctx context.Context, kinds kind) (caller, error) {
+	who, err := s.caller(ctx)
+	if err != nil {
+		return who, err
+	}
+	if who.kind&kinds != 0 {
+		if who.kind == aNode {
+			return who, s.checkNode(who)
+		}
+		return who, nil
+	}
+	if who.kind == nobody {
+		return who, status.Error(codes.Unauthenticated, "this call needs a client certificate of the cluster")
+	}
+	return who, status.Error(codes.PermissionDenied, "this certificate may not make this call: use the administrator's")
+}
+
+func (s *Service) caller(ctx context.Context) (caller, error) {
+	who := caller{kind: nobody}
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return who, nil
+	}
+	who.from = addressOf(p.Addr)
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.PeerCertificates) == 0 {
+		return who, nil
+	}
+	leaf := info.State.PeerCertificates[0]
+	opts, _ := s.cfg.PKI.ClientVerifyOptions()
+	if _, err := leaf.Verify(opts); err != nil {
+		return who, status.Error(codes.Unauthenticated, "the client certificate is not of this cluster, or has expired: "+err.Error())
+	}
+	who.cert = leaf
+	who.kind, who.id = identify(leaf)
+	return who, nil
+}
+
+// identify says whom a verified certificate stands for.
+func identify(leaf *x509.Certificate) (kind, string) {
+	is := func(org string) bool { return slices.Contains(leaf.Subject.Organization, org) }
+	if id, ok := strings.CutPrefix(leaf.Subject.CommonName, pki.ServerPrefix); ok && is(pki.ServersOrganization) && pki.CheckServerID(id) == nil {
+		return aServer, id
+	}
+	if is(pki.MastersOrganization) {
+		return aMaster, leaf.Subject.CommonName
+	}
+	if name, ok := strings.CutPrefix(leaf.Subject.CommonName, pki.NodePrefix); ok && is(pki.NodesOrganization) {
+		return aNode, name
+	}
+	return nobody, ""
+}
+
+func addressOf(a net.Addr) netip.Addr {
+	if a == nil {
+		return netip.Addr{}
+	}
+	if ap, err := netip.ParseAddrPort(a.String()); err == nil {
+		return ap.Addr().Unmap()
+	}
+	return netip.Addr{}
+}

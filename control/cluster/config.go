@@ -1,0 +1,132 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/balsahq/balsa/control/auth/pki"
+	"github.com/balsahq/balsa/control/cluster/archive"
+	"github.com/balsahq/balsa/control/cluster/clusterpb"
+	"github.com/balsahq/balsa/raftstore"
+	"github.com/balsahq/balsa/raftstore/member"
+)
+
+// Protocol is the version of what servers say to each other; it changes when older servers cannot take part. A member
+// may be one version away from the others, not more.
+const Protocol = 1
+
+// Store is what the service needs of the replicated store. *raftstore.Store implements it.
+type Store interface {
+	ServerID() string
+	ClusterID() string
+	Generation() int64
+	Err() error
+	View() *raftstore.View
+	Barrier(ctx context.Context) (*raftstore.View, error)
+	Txn(ctx context.Context, t raftstore.Txn) (*raftstore.TxnResult, error)
+	Watch(req raftstore.WatchRequest) (*raftstore.Watcher, error)
+	Servers() ([]raftstore.Server, error)
+	Leader() (id string, term uint64)
+	Leading() bool
+	LeaderChanged() <-chan struct{}
+	AddLearner(ctx context.Context, id string) error
+	Promote(ctx context.Context, id string) error
+	Demote(ctx context.Context, id string) error
+	Remove(ctx context.Context, id string) error
+	TransferLeadership(ctx context.Context, to string) error
+	Progress() raftstore.Progress
+	Hash() (index uint64, sum uint64)
+}
+
+// Snapshots saves and restores the whole state.
+type Snapshots interface {
+	SaveSnapshot(ctx context.Context, w io.Writer) (SnapshotInfo, error)
+	RestoreSnapshot(ctx context.Context, r io.Reader) error // on the leader
+	VerifySnapshot(r io.Reader) (SnapshotInfo, error)
+}
+
+// SnapshotInfo says what the store's stream holds.
+type SnapshotInfo struct{ Revision, Keys, Leases int64 }
+
+// Membership is what gossip knows. *member.Gossip implements it.
+type Membership interface {
+	Members() []member.Member
+	Changed() <-chan struct{} // closed at the next change
+}
+
+// Settings are the whole cluster's, decided by its first server.
+type Settings struct {
+	ServiceCIDR, ClusterCIDR, ClusterDNS, ClusterDomain string
+	GossipPort                                          int
+	More                                                map[string]string // flags of later versions, by name
+}
+
+// Proto is the form that travels.
+func (s Settings) Proto() *clusterpb.Settings {
+	return &clusterpb.Settings{ServiceCidr: s.ServiceCIDR, ClusterCidr: s.ClusterCIDR, ClusterDns: s.ClusterDNS,
+		ClusterDomain: s.ClusterDomain, GossipPort: int32(s.GossipPort), More: s.More}
+}
+
+// SettingsOf reads the form that travels.
+func SettingsOf(p *clusterpb.Settings) Settings {
+	return Settings{ServiceCIDR: p.GetServiceCidr(), ClusterCIDR: p.GetClusterCidr(), ClusterDNS: p.GetClusterDns(),
+		ClusterDomain: p.GetClusterDomain(), GossipPort: int(p.GetGossipPort()), More: p.GetMore()}
+}
+
+// Config of a Service.
+type Config struct {
+	Store     Store
+	Snapshots Snapshots
+	PKI       *pki.Authority
+	Members   Membership
+	// Name of this server's node, and what `balsa version` says.
+	Name, Version string
+	// Address is the host:port others reach this server's one port at, now.
+	Address func() string
+	// Settings of the cluster, as joiners get them.
+	Settings Settings
+	// RecoveryKey seals the keys in snapshots; joining servers get it.
+	RecoveryKey archive.Key
+	// DialServer connects to another server by its ID. The connection stays the dialer's.
+	DialServer func(ctx context.Context, serverID string) (*grpc.ClientConn, error)
+	// SpoolDir takes an archive while it is checked. MaxArchive bounds it, in bytes; default 64 GiB.
+	SpoolDir   string
+	MaxArchive int64
+	// Left is called when this server is out of the configuration at its own wish: it should say goodbye to gossip and
+	// end the process soon, not before Left has returned. May be nil.
+	Left func()
+	// Now defaults to time.Now, Logger to slog.Default().
+	Now    func() time.Time
+	Logger *slog.Logger
+}
+
+// Validate reports every fault at once.
+func (c *Config) Validate() error {
+	var errs []error
+	for what, missing := range map[string]bool{
+		"Store": c.Store == nil, "Snapshots": c.Snapshots == nil, "PKI": c.PKI == nil, "Members": c.Members == nil, "Name": c.Name == "",
+		"Address": c.Address == nil, "DialServer": c.DialServer == nil, "SpoolDir": c.SpoolDir == "",
+	} {
+		if missing {
+			errs = append(errs, errors.New("cluster: "+what+" must be set"))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Config) setDefaults() {
+	if c.MaxArchive == 0 {
+		c.MaxArchive = 64 << 30
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+}

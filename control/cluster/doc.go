@@ -1,0 +1,30 @@
+// Package cluster owns who belongs to the cluster: it admits servers and agents by token, keeps their records, changes
+// the Raft configuration when somebody asks for it, rotates the gossip keys, saves and restores snapshots, and tells
+// what happens. All of it is the gRPC service of clusterpb, on every server.
+//
+//	joiner ── token ──▶ any server ──────── as a server ───────▶ leader
+//	   ▲                   │ pki signs                             │ AddLearner
+//	   └── certificates ───┤                                       ▼
+//	                       └─▶ store: /balsa/{members,nodes,tokens,removed,gossip}/ ◀── Raft's configuration
+//	                                                                       ▲
+//	gossip ── who is alive ──▶ Members, Status, Events ◀── who votes, who leads ┘
+//
+// Three sources, never mixed: gossip says who is alive and where; certificates say who somebody is; Raft's
+// configuration alone says who votes. The records under /balsa/ say what was admitted and under which key.
+//
+// A name belongs to one machine. A server's name may be taken by another server only when gossip has seen the first
+// one go. An agent's name is bound to its key: while it lives nobody else gets it; when it is gone, whoever holds a
+// token and asks to replace it does; when its certificate has expired, whoever holds a token does.
+//
+// Decisions are values to values (admit.go, change.go, events.go, version.go); the rest asks, signs and writes.
+//
+// # Goroutines
+//
+// Run has one, which turns changes of gossip and Raft into events and moves a rotation of the gossip keys on while
+// this server leads. Each call has gRPC's. Members asks the other servers in parallel and waits for them.
+//
+// # Locks
+//
+// ring.mu guards the kept events, limiter.mu the failed joins by source. Neither is held while another is taken or
+// anything is sent.
+package cluster

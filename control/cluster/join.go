@@ -1,0 +1,354 @@
+package cluster
+
+import (
+	"context"
+	"encoding/pem"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"crypto/x509"
+
+	"github.com/balsahq/balsa/control/auth/pki"
+	"github.com/balsahq/balsa/control/cluster/clusterpb"
+	"github.com/balsahq/balsa/control/cluster/token"
+	"github.com/balsahq/balsa/raftstore"
+)
+
+const maxAddresses = 16
+
+// Join implements clusterpb.ClusterServer.
+func (s *Service) Join(ctx context.Context, r *clusterpb.JoinRequest) (*clusterpb.JoinResponse, error) {
+	who, err := s.caller(ctx)
+	if err != nil {
+		who = caller{kind: nobody, from: who.from} // an expired certificate does not keep anybody from joining by token
+	}
+	j := joining{JoinRequest: r, server: r.Role == clusterpb.Role_ROLE_SERVER}
+	if err := j.check(s.cfg.PKI); err != nil {
+		return nil, wire(err)
+	}
+	if !s.provesItself(ctx, who, r) {
+		t, err := s.checkToken(ctx, who, r.Token, j.server)
+		if err != nil {
+			return nil, wire(err)
+		}
+		j.token = &t
+	}
+	if err := checkVersions(s.cfg.Version, r.Version, Protocol, int(r.Protocol)); err != nil {
+		return nil, wire(fmt.Errorf("%w: %w", ErrVersion, err))
+	}
+	if !j.server {
+		answer, err := s.joinAgent(ctx, j)
+		return answer, wire(err)
+	}
+	if j.token == nil {
+		ctx = metadata.AppendToOutgoingContext(ctx, joiningAs, r.ServerId)
+	}
+	return onLeader(ctx, s, func(ctx context.Context) (*clusterpb.JoinResponse, error) { return s.joinServer(ctx, j) },
+		func(ctx context.Context, c clusterpb.ClusterClient) (*clusterpb.JoinResponse, error) {
+			return c.Join(ctx, r)
+		})
+}
+
+// provesItself: a server that comes back shows its peer certificate, here or to the server that passes the call on.
+func (s *Service) provesItself(ctx context.Context, who caller, r *clusterpb.JoinRequest) bool {
+	if who.kind != aServer || r.Role != clusterpb.Role_ROLE_SERVER {
+		return false
+	}
+	as, _ := valueFrom(ctx, joiningAs)
+	return who.id == r.ServerId || as == r.ServerId
+}
+
+// joining is a request that has been looked at.
+type joining struct {
+	*clusterpb.JoinRequest
+	server bool
+	token  *token.Token // nil for a server that proved itself
+}
+
+// check refuses what makes no sense, before anything is looked up.
+func (j joining) check(authority *pki.Authority) error {
+	if j.Role != clusterpb.Role_ROLE_SERVER && j.Role != clusterpb.Role_ROLE_AGENT {
+		return status.Error(codes.InvalidArgument, "a machine joins as server or as agent")
+	}
+	if err := authority.CheckNodeName(j.Name); err != nil {
+		return err
+	}
+	if len(j.Version) > 128 || len(j.Addresses) > maxAddresses {
+		return status.Errorf(codes.InvalidArgument, "at most %d addresses, and a version of 128 bytes", maxAddresses)
+	}
+	if !j.server {
+		_, err := nodeAddresses(j.Addresses)
+		return err
+	}
+	if err := pki.CheckServerID(j.ServerId); err != nil {
+		return err
+	}
+	if len(j.Addresses) == 0 {
+		return status.Error(codes.InvalidArgument, "a server joins with the address others reach it at")
+	}
+	for _, a := range j.Addresses {
+		host, port, err := net.SplitHostPort(a)
+		if err != nil || host == "" || port == "" || len(a) > 255 || strings.ContainsAny(a, " \t\r\n") {
+			return status.Errorf(codes.InvalidArgument, "a server's address is host:port, not %q", a)
+		}
+	}
+	return nil
+}
+
+func (s *Service) joinServer(ctx context.Context, j joining) (*clusterpb.JoinResponse, error) {
+	cert, err := s.cfg.PKI.SignServer(j.Csr, j.ServerId)
+	if err != nil {
+		return nil, err
+	}
+	servers, err := s.cfg.Store.Servers()
+	if err != nil {
+		return nil, err
+	}
+	err = s.attempt(ctx, func(v *raftstore.View) (*raftstore.Txn, error) {
+		facts := serverFacts{id: j.ServerId, name: j.Name, records: Records(v), removed: v.Get(removedPrefix+j.ServerId) != nil,
+			nodes: readAll[nodeRecord](v, nodesPrefix), raft: servers, gossip: s.cfg.Members.Members()}
+		if err := admitServer(facts); err != nil {
+			return nil, err
+		}
+		return s.admission(v, j, facts.records)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := s.cfg.Store.AddLearner(ctx, j.ServerId); err != nil {
+		return nil, err
+	}
+	bundle, err := s.cfg.PKI.Bundle()
+	if err != nil {
+		return nil, err
+	}
+	s.cfg.Logger.Info("a server joined", "name", j.Name, "server", j.ServerId, "addresses", j.Addresses)
+	answer, err := s.welcome(s.cfg.Store.View())
+	if err != nil {
+		return nil, err
+	}
+	answer.Certificate, answer.Bundle, answer.RecoveryKey = cert, bundle, s.cfg.RecoveryKey.Bytes()
+	return answer, nil
+}
+
+// admission is the transaction that records a server. Nobody else's record may have been written since v was read: the
+// name was looked for in all of them.
+func (s *Service) admission(v *raftstore.View, j joining, records map[string]MemberRecord) (*raftstore.Txn, error) {
+	rec := MemberRecord{Name: j.Name, Addresses: j.Addresses, Version: j.Version, Protocol: int(j.Protocol), Joined: s.cfg.Now().UTC()}
+	old, known := records[j.ServerId]
+	if known {
+		rec.Joined = old.Joined
+	}
+	op, err := put(membersPrefix+j.ServerId, rec)
+	txn := &raftstore.Txn{Compares: []raftstore.Compare{unchanged(membersPrefix, v.Revision())}, Success: []raftstore.Op{op}}
+	if err == nil && j.token != nil && !known {
+		err = consume(v, *j.token, txn)
+	}
+	return txn, err
+}
+
+func (s *Service) joinAgent(ctx context.Context, j joining) (*clusterpb.JoinResponse, error) {
+	signed, err := s.signNode(ctx, j.Name, j.Csr, j.ServingCsr, j.ServicesCsr, j.Addresses)
+	if err != nil {
+		return nil, err
+	}
+	err = s.attempt(ctx, func(v *raftstore.View) (*raftstore.Txn, error) {
+		rec, rev, err := read[nodeRecord](v, nodesPrefix+j.Name)
+		if err != nil {
+			return nil, err
+		}
+		facts := agentFacts{name: j.Name, key: signed.key, replace: j.Replace, record: rec, servers: Records(v),
+			gossip: s.cfg.Members.Members(), now: s.cfg.Now()}
+		if err := admitAgent(facts); err != nil {
+			return nil, err
+		}
+		next := nodeRecord{Key: signed.key, Expires: signed.expires, Addresses: j.Addresses, Version: j.Version, Joined: s.cfg.Now().UTC()}
+		op, err := put(nodesPrefix+j.Name, next)
+		txn := &raftstore.Txn{Success: []raftstore.Op{op},
+			Compares: []raftstore.Compare{raftstore.ModRevisionIs(nodesPrefix+j.Name, rev), unchanged(membersPrefix, v.Revision())}}
+		if again := rec != nil && rec.has(signed.key); err == nil && !again {
+			err = consume(v, *j.token, txn)
+		}
+		return txn, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.cfg.Logger.Info("an agent joined", "name", j.Name, "addresses", j.Addresses)
+	answer, err := s.welcome(s.cfg.Store.View())
+	if err != nil {
+		return nil, err
+	}
+	answer.Certificate, answer.ServingCertificate, answer.ServicesCertificate = signed.client, signed.serving, signed.services
+	return answer, nil
+}
+
+// welcome is what every joiner learns.
+func (s *Service) welcome(v *raftstore.View) (*clusterpb.JoinResponse, error) {
+	ring, err := readKeyring(v)
+	if err != nil {
+		return nil, err
+	}
+	answer := &clusterpb.JoinResponse{
+		ClusterId: s.cfg.Store.ClusterID(), Generation: s.cfg.Store.Generation(), Ca: s.cfg.PKI.CA(), Gossip: ring.proto(),
+		Servers: s.addresses(v), Settings: s.cfg.Settings.Proto(),
+	}
+	for _, m := range s.cfg.Members.Members() {
+		if m.ServerID == s.cfg.Store.ServerID() {
+			answer.GossipAddress = m.Addr
+		}
+	}
+	return answer, nil
+}
+
+// addresses are where the servers are, this one first: as gossip says, else as recorded.
+func (s *Service) addresses(v *raftstore.View) []*clusterpb.ServerAddress {
+	own := s.cfg.Store.ServerID()
+	out := []*clusterpb.ServerAddress{{ServerId: own, Name: s.cfg.Name, Address: s.cfg.Address()}}
+	gossip := s.cfg.Members.Members()
+	for id, rec := range Records(v) {
+		if id == own {
+			continue
+		}
+		a := &clusterpb.ServerAddress{ServerId: id, Name: rec.Name}
+		if len(rec.Addresses) > 0 {
+			a.Address = rec.Addresses[0]
+		}
+		for _, m := range gossip {
+			if m.ServerID == id {
+				a.Address, a.GossipAddress = m.APIAddr, m.Addr
+			}
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+// signed are a node's certificates.
+type signed struct {
+	client, serving, services []byte
+	key                       string
+	expires                   time.Time
+}
+
+// signNode signs what was asked for: the node's client certificate always, the others when there is a request.
+func (s *Service) signNode(ctx context.Context, name string, client, serving, services []byte, addresses []string) (signed, error) {
+	var out signed
+	ips, err := nodeAddresses(addresses)
+	if err == nil {
+		err = s.checkNodeIPs(ips)
+	}
+	if err != nil {
+		return out, err
+	}
+	if out.client, err = s.cfg.PKI.SignNode(client, name); err != nil {
+		return out, err
+	}
+	if len(serving) > 0 {
+		if out.serving, err = s.cfg.PKI.SignNodeServing(serving, name, ips); err != nil {
+			return out, err
+		}
+	}
+	if len(services) > 0 {
+		if out.services, err = s.cfg.PKI.SignServices(services); err != nil {
+			return out, err
+		}
+	}
+	block, _ := pem.Decode(out.client)
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return out, err
+	}
+	out.key, out.expires = keyOf(cert), cert.NotAfter
+	return out, nil
+}
+
+func nodeAddresses(addresses []string) ([]net.IP, error) {
+	var out []net.IP
+	for _, text := range addresses {
+		a, err := netip.ParseAddr(text)
+		if err != nil || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.Zone() != "" {
+			return nil, status.Errorf(codes.InvalidArgument, "%q is no address of a node", text)
+		}
+		out = append(out, a.AsSlice())
+	}
+	if len(out) > maxAddresses {
+		return nil, status.Errorf(codes.InvalidArgument, "at most %d addresses", maxAddresses)
+	}
+	return out, nil
+}
+
+// checkNodeIPs refuses addresses by which clients know a server or a Service: with a certificate for one a node could
+// pretend to be the API.
+func (s *Service) checkNodeIPs(ips []net.IP) error {
+	services, _ := netip.ParsePrefix(s.cfg.Settings.ServiceCIDR)
+	taken := map[string]bool{}
+	for _, a := range s.addresses(s.cfg.Store.View()) {
+		if host, _, err := net.SplitHostPort(a.Address); err == nil {
+			taken[host] = true
+		}
+	}
+	for _, ip := range ips {
+		a, _ := netip.AddrFromSlice(ip)
+		if a = a.Unmap(); services.IsValid() && services.Contains(a) || taken[a.String()] {
+			return fmt.Errorf("%s is the address of a server or a Service, not of this node: %w", a, ErrNameTaken)
+		}
+	}
+	return nil
+}
+
+// Renew implements clusterpb.ClusterServer.
+func (s *Service) Renew(ctx context.Context, r *clusterpb.RenewRequest) (*clusterpb.RenewResponse, error) {
+	who, err := s.allow(ctx, aNode)
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.signNode(ctx, who.id, r.Csr, r.ServingCsr, r.ServicesCsr, r.Addresses)
+	if err != nil {
+		return nil, wire(err)
+	}
+	err = s.attempt(ctx, func(v *raftstore.View) (*raftstore.Txn, error) {
+		rec, rev, err := read[nodeRecord](v, nodesPrefix+who.id)
+		if err != nil {
+			return nil, err
+		}
+		asking := keyOf(who.cert)
+		if rec == nil || !rec.has(asking) {
+			return nil, errNotThisNode(who.id)
+		}
+		if out.key != rec.Key { // else the answer was lost, and this is the same request again
+			rec.Key, rec.Previous = out.key, asking
+		}
+		rec.Expires, rec.Addresses = out.expires, r.Addresses
+		op, err := put(nodesPrefix+who.id, rec)
+		return &raftstore.Txn{Compares: []raftstore.Compare{raftstore.ModRevisionIs(nodesPrefix+who.id, rev)}, Success: []raftstore.Op{op}}, err
+	})
+	if err != nil {
+		return nil, wire(err)
+	}
+	return &clusterpb.RenewResponse{Certificate: out.client, ServingCertificate: out.serving, ServicesCertificate: out.services,
+		Ca: s.cfg.PKI.CA(), Servers: s.addresses(s.cfg.Store.View())}, nil
+}
+
+func errNotThisNode(name string) error {
+	return status.Errorf(codes.PermissionDenied, "node %q was removed, or its name is another machine's now: join again with a token", name)
+}
+
+// checkNode refuses the certificate of a node that was removed or replaced.
+func (s *Service) checkNode(who caller) error {
+	rec, _, err := read[nodeRecord](s.cfg.Store.View(), nodesPrefix+who.id)
+	if err != nil {
+		return wire(err)
+	}
+	if rec == nil || !rec.has(keyOf(who.cert)) {
+		return errNotThisNode(who.id)
+	}
+	return nil
+}

@@ -1,0 +1,267 @@
+package join
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"github.com/balsahq/balsa/control/auth/pki"
+	"github.com/balsahq/balsa/control/cluster/clusterpb"
+)
+
+// ErrNoServer: none of the servers could be reached. The text has each one's reason.
+var ErrNoServer = errors.New("no server of the cluster answers")
+
+const (
+	probeTime  = 3 * time.Second // for one server to shake hands
+	retryFirst = time.Second
+	retryLast  = 30 * time.Second
+)
+
+// ClientConfig says whom a Client talks to, and as whom.
+type ClientConfig struct {
+	// Servers returns the addresses, host:port, in the order in which they are tried. It is asked at each connection.
+	Servers func() []string
+	// Roots is the cluster's CA.
+	Roots *x509.CertPool
+	// Certificate is shown to servers; asked at each connection.
+	Certificate func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
+	// Logger defaults to slog.Default().
+	Logger *slog.Logger
+}
+
+// Client talks to whichever server answers, and to another one when that goes. Safe for concurrent use.
+type Client struct {
+	cfg ClientConfig
+
+	mu   sync.Mutex
+	conn *grpc.ClientConn
+	addr string
+}
+
+// NewClient dials nothing yet.
+func NewClient(cfg ClientConfig) (*Client, error) {
+	if cfg.Servers == nil || cfg.Roots == nil || cfg.Certificate == nil {
+		return nil, errors.New("join: a client needs Servers, Roots and Certificate")
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	return &Client{cfg: cfg}, nil
+}
+
+// tlsConfig verifies the chain and that it is a server's certificate. The address is not compared: a server's may have
+// changed a moment ago, and none but servers have such certificates.
+func (c *Client) tlsConfig() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, NextProtos: []string{"h2"}, GetClientCertificate: c.cfg.Certificate,
+		VerifyConnection: func(cs tls.ConnectionState) error {
+			leaf := cs.PeerCertificates[0]
+			if _, err := leaf.Verify(x509.VerifyOptions{Roots: c.cfg.Roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}); err != nil {
+				return err
+			}
+			if !pki.IsServers(leaf) {
+				return fmt.Errorf("the certificate of %q is not a server's", leaf.Subject.CommonName)
+			}
+			return nil
+		},
+	}
+}
+
+// Addr is the server in use, empty when there is none yet.
+func (c *Client) Addr() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.addr
+}
+
+// Close ends the connection.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn == nil {
+		return nil
+	}
+	conn := c.conn
+	c.conn, c.addr = nil, ""
+	return conn.Close()
+}
+
+// connection returns the one in use, or the first that can be made.
+func (c *Client) connection(ctx context.Context) (*grpc.ClientConn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn != nil {
+		return c.conn, nil
+	}
+	var errs []error
+	for _, addr := range c.cfg.Servers() {
+		conn, err := c.try(ctx, withPort(addr))
+		if err == nil {
+			c.conn, c.addr = conn, addr
+			return conn, nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", addr, err))
+	}
+	return nil, fmt.Errorf("%w: %w", ErrNoServer, errors.Join(errs...))
+}
+
+// try shakes hands with one server, then gives the connection to gRPC, which makes others like it.
+func (c *Client) try(ctx context.Context, addr string) (*grpc.ClientConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	first, err := pinnedConn(ctx, addr, c.tlsConfig())
+	if err != nil {
+		return nil, err
+	}
+	once := make(chan net.Conn, 1)
+	once <- first
+	return grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(established{}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			select {
+			case conn := <-once:
+				return conn, nil
+			default:
+				return pinnedConn(ctx, addr, c.tlsConfig())
+			}
+		}))
+}
+
+// drop forgets a connection that failed; the next call finds another server.
+func (c *Client) drop(conn *grpc.ClientConn) {
+	c.mu.Lock()
+	if c.conn == conn {
+		c.conn, c.addr = nil, ""
+	}
+	c.mu.Unlock()
+	_ = conn.Close() // closing it twice says so, which does not matter
+}
+
+// Do calls fn with a server. When that one cannot be reached, each other is tried once; fn must be safe to repeat.
+func (c *Client) Do(ctx context.Context, fn func(context.Context, clusterpb.ClusterClient) error) error {
+	var last error
+	for range max(1, len(c.cfg.Servers())) + 1 {
+		conn, err := c.connection(ctx)
+		if err != nil {
+			return errors.Join(err, last)
+		}
+		err = fn(ctx, clusterpb.NewClusterClient(conn))
+		if err == nil || status.Code(err) != codes.Unavailable || ctx.Err() != nil {
+			return plain(err)
+		}
+		last = plain(err)
+		c.drop(conn)
+	}
+	return last
+}
+
+// FollowKeys calls apply with the gossip keys of now and at each change, from whichever server answers, until ctx ends
+// or the cluster says that this machine is no member any more.
+func (c *Client) FollowKeys(ctx context.Context, apply func([][]byte) error) error {
+	pause := retryFirst
+	for {
+		err := c.Do(ctx, func(ctx context.Context, cc clusterpb.ClusterClient) error {
+			stream, err := cc.GossipKeys(ctx, &clusterpb.GossipKeysRequest{})
+			if err != nil {
+				return err
+			}
+			for {
+				ring, err := stream.Recv()
+				if err != nil {
+					return err
+				}
+				pause = retryFirst
+				if err := apply(ring.Keys); err != nil {
+					return err
+				}
+			}
+		})
+		if ctx.Err() != nil {
+			return nil
+		}
+		if status.Code(err) == codes.PermissionDenied {
+			return err
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			c.cfg.Logger.Warn("the gossip keys are not followed; trying again", "error", err, "in", pause)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, retryLast)
+	}
+}
+
+// Agent holds an agent's three certificates. Renewing them is one call, so that they are of one age.
+type Agent struct{ Client, Serving, Services *pki.Credentials }
+
+// OpenAgent reads what Join kept in dir.
+func OpenAgent(dir string, now func() time.Time, log *slog.Logger) (*Agent, error) {
+	o := Options{Dir: dir, Now: now, Logger: log}
+	o.setDefaults()
+	k, err := o.keys()
+	if err != nil {
+		return nil, err
+	}
+	return &Agent{Client: k.main, Serving: k.serving, Services: k.services}, nil
+}
+
+// Run renews the certificates when a third of their life is left, through c, until ctx ends. addresses are the node's
+// IPs now; learnt gets the servers' addresses at each renewal and may be nil.
+func (a *Agent) Run(ctx context.Context, c *Client, addresses func() []string, learnt func([]*clusterpb.ServerAddress)) error {
+	return a.Client.Run(ctx, func(ctx context.Context, csr []byte) ([]byte, error) {
+		req := &clusterpb.RenewRequest{Csr: csr, Addresses: addresses()}
+		var err error
+		if req.ServingCsr, err = a.Serving.Request(); err != nil {
+			return nil, err
+		}
+		if req.ServicesCsr, err = a.Services.Request(); err != nil {
+			return nil, err
+		}
+		var answer *clusterpb.RenewResponse
+		err = c.Do(ctx, func(ctx context.Context, cc clusterpb.ClusterClient) error {
+			answer, err = cc.Renew(ctx, req)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if err := a.Serving.Install(answer.ServingCertificate); err != nil {
+			return nil, err
+		}
+		if err := a.Services.Install(answer.ServicesCertificate); err != nil {
+			return nil, err
+		}
+		if learnt != nil {
+			learnt(answer.Servers)
+		}
+		return answer.Certificate, nil
+	})
+}
+
+// Addresses are those of servers that have one.
+func Addresses(servers []*clusterpb.ServerAddress) []string {
+	var out []string
+	for _, s := range servers {
+		if s.Address != "" && !slices.Contains(out, s.Address) {
+			out = append(out, s.Address)
+		}
+	}
+	return out
+}

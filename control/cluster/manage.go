@@ -1,0 +1,213 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/balsahq/balsa/control/cluster/clusterpb"
+	"github.com/balsahq/balsa/raftstore"
+	"github.com/balsahq/balsa/raftstore/member"
+)
+
+// manage answers a call for administrators and servers at the leader.
+func manage[Q, A any](ctx context.Context, s *Service, req Q, here func(context.Context, Q) (A, error),
+	there func(clusterpb.ClusterClient, context.Context) (A, error)) (A, error) {
+	if _, err := s.allow(ctx, managers); err != nil {
+		var none A
+		return none, err
+	}
+	return onLeader(ctx, s, func(ctx context.Context) (A, error) { return here(ctx, req) },
+		func(ctx context.Context, c clusterpb.ClusterClient) (A, error) { return there(c, ctx) })
+}
+
+// meant is the server that a reference names, and the configuration it was looked up in.
+func (s *Service) meant(ref string) (string, []raftstore.Server, error) {
+	servers, err := s.cfg.Store.Servers()
+	if err != nil {
+		return "", nil, err
+	}
+	id, err := findServer(ref, servers, Records(s.cfg.Store.View()))
+	return id, servers, err
+}
+
+// Promote implements clusterpb.ClusterServer.
+func (s *Service) Promote(ctx context.Context, r *clusterpb.PromoteRequest) (*clusterpb.PromoteResponse, error) {
+	return manage(ctx, s, r, s.promote, func(c clusterpb.ClusterClient, ctx context.Context) (*clusterpb.PromoteResponse, error) {
+		return c.Promote(ctx, r)
+	})
+}
+
+func (s *Service) promote(ctx context.Context, r *clusterpb.PromoteRequest) (*clusterpb.PromoteResponse, error) {
+	id, servers, err := s.meant(r.Server)
+	if err == nil && (!r.Force || !inConfiguration(servers, id)) {
+		err = mayPromote(servers, id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &clusterpb.PromoteResponse{}, s.cfg.Store.Promote(ctx, id)
+}
+
+// Demote implements clusterpb.ClusterServer.
+func (s *Service) Demote(ctx context.Context, r *clusterpb.DemoteRequest) (*clusterpb.DemoteResponse, error) {
+	return manage(ctx, s, r, s.demote, func(c clusterpb.ClusterClient, ctx context.Context) (*clusterpb.DemoteResponse, error) {
+		return c.Demote(ctx, r)
+	})
+}
+
+func (s *Service) demote(ctx context.Context, r *clusterpb.DemoteRequest) (*clusterpb.DemoteResponse, error) {
+	id, servers, err := s.meant(r.Server)
+	if err == nil {
+		err = mayLose(servers, s.cfg.Members.Members(), s.cfg.Store.ServerID(), id)
+	}
+	if err == nil {
+		err = s.stepAside(ctx, id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &clusterpb.DemoteResponse{}, s.cfg.Store.Demote(ctx, id)
+}
+
+// stepAside hands the leadership over when the leader itself is meant; the call is then repeated at the next one.
+func (s *Service) stepAside(ctx context.Context, id string) error {
+	if id != s.cfg.Store.ServerID() {
+		return nil
+	}
+	if err := s.cfg.Store.TransferLeadership(ctx, ""); err != nil {
+		return err
+	}
+	return raftstore.ErrNotLeader
+}
+
+// Remove implements clusterpb.ClusterServer.
+func (s *Service) Remove(ctx context.Context, r *clusterpb.RemoveRequest) (*clusterpb.RemoveResponse, error) {
+	return manage(ctx, s, r, s.remove, func(c clusterpb.ClusterClient, ctx context.Context) (*clusterpb.RemoveResponse, error) {
+		return c.Remove(ctx, r)
+	})
+}
+
+func (s *Service) remove(ctx context.Context, r *clusterpb.RemoveRequest) (*clusterpb.RemoveResponse, error) {
+	v, err := s.cfg.Store.Barrier(ctx)
+	if err != nil {
+		return nil, err
+	}
+	id, servers, err := s.meant(r.Member)
+	if err != nil {
+		if v.Get(nodesPrefix+r.Member) != nil {
+			return &clusterpb.RemoveResponse{}, s.removeAgent(ctx, r)
+		}
+		return nil, err
+	}
+	gossip := s.cfg.Members.Members()
+	if state, ok := stateOf(gossip, id); ok && state == member.StateAlive && !r.Force {
+		return nil, fmt.Errorf("server %s is alive: run `balsa members leave` there, or remove it with --force: %w", short(id), ErrHarm)
+	}
+	if err := mayLose(servers, gossip, s.cfg.Store.ServerID(), id); err != nil {
+		return nil, err
+	}
+	if err := s.stepAside(ctx, id); err != nil {
+		return nil, err
+	}
+	return &clusterpb.RemoveResponse{}, s.removeServer(ctx, id)
+}
+
+// removedRecord remembers a server that was removed for good: with its old log it must not come back.
+type removedRecord struct {
+	Name    string    `json:"name"`
+	Removed time.Time `json:"removed"`
+}
+
+func (s *Service) removeServer(ctx context.Context, id string) error {
+	if err := s.cfg.Store.Remove(ctx, id); err != nil {
+		return err
+	}
+	err := s.attempt(ctx, func(v *raftstore.View) (*raftstore.Txn, error) {
+		op, err := put(removedPrefix+id, removedRecord{Name: Records(v)[id].Name, Removed: s.cfg.Now().UTC()})
+		return &raftstore.Txn{Success: []raftstore.Op{op, del(membersPrefix + id)}}, err
+	})
+	if err == nil {
+		s.cfg.Logger.Info("a server was removed", "server", id)
+	}
+	return err
+}
+
+func (s *Service) removeAgent(ctx context.Context, r *clusterpb.RemoveRequest) error {
+	for _, m := range s.cfg.Members.Members() {
+		if m.Name == r.Member && m.ServerID == "" && m.State == member.StateAlive && !r.Force {
+			return fmt.Errorf("agent %q is alive: stop it first, or remove it with --force: %w", r.Member, ErrHarm)
+		}
+	}
+	_, err := s.cfg.Store.Txn(ctx, raftstore.Txn{Success: []raftstore.Op{del(nodesPrefix + r.Member)}})
+	if err == nil {
+		s.cfg.Logger.Info("an agent was removed", "name", r.Member)
+	}
+	return err
+}
+
+// Transfer implements clusterpb.ClusterServer.
+func (s *Service) Transfer(ctx context.Context, r *clusterpb.TransferRequest) (*clusterpb.TransferResponse, error) {
+	_, err := manage(ctx, s, r, s.transfer, func(c clusterpb.ClusterClient, ctx context.Context) (*clusterpb.TransferResponse, error) {
+		return c.Transfer(ctx, r)
+	})
+	if err != nil {
+		return nil, err
+	}
+	leader, _ := s.cfg.Store.Leader()
+	return &clusterpb.TransferResponse{LeaderId: leader}, nil
+}
+
+func (s *Service) transfer(ctx context.Context, r *clusterpb.TransferRequest) (*clusterpb.TransferResponse, error) {
+	id := ""
+	if r.Server != "" {
+		ref, servers, err := s.meant(r.Server)
+		if err != nil {
+			return nil, err
+		}
+		if id = ref; !isVoter(servers, id) {
+			return nil, fmt.Errorf("server %s has no vote and cannot lead: `balsa members promote %s` first: %w", short(id), short(id), ErrHarm)
+		}
+	}
+	return &clusterpb.TransferResponse{}, s.cfg.Store.TransferLeadership(ctx, id)
+}
+
+func isVoter(servers []raftstore.Server, id string) bool {
+	for _, s := range servers {
+		if s.ID == id {
+			return s.Voter
+		}
+	}
+	return false
+}
+
+// Leave implements clusterpb.ClusterServer.
+func (s *Service) Leave(ctx context.Context, r *clusterpb.LeaveRequest) (*clusterpb.LeaveResponse, error) {
+	who, err := s.allow(ctx, members)
+	if err != nil {
+		return nil, err
+	}
+	if who.kind == aNode {
+		_, err := s.cfg.Store.Txn(ctx, raftstore.Txn{Success: []raftstore.Op{del(nodesPrefix + who.id)}})
+		return &clusterpb.LeaveResponse{}, wire(err)
+	}
+	own := s.cfg.Store.ServerID()
+	if r.ServerId != own {
+		return nil, status.Errorf(codes.FailedPrecondition, "this is server %s, not %s: ask the one that is to leave", short(own), short(r.ServerId))
+	}
+	req := &clusterpb.RemoveRequest{Member: own, Force: true}
+	_, err = onLeader(ctx, s, func(ctx context.Context) (*clusterpb.RemoveResponse, error) { return s.remove(ctx, req) },
+		func(ctx context.Context, c clusterpb.ClusterClient) (*clusterpb.RemoveResponse, error) {
+			return c.Remove(ctx, req)
+		})
+	if err != nil {
+		return nil, err
+	}
+	if s.cfg.Left != nil {
+		s.cfg.Left()
+	}
+	return &clusterpb.LeaveResponse{}, nil
+}

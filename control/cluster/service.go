@@ -1,0 +1,66 @@
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/balsahq/balsa/control/auth/pki"
+	"github.com/balsahq/balsa/control/cluster/clusterpb"
+)
+
+// Service implements clusterpb.ClusterServer. Its methods are safe for concurrent use.
+type Service struct {
+	clusterpb.UnimplementedClusterServer
+	cfg     Config
+	pin     string // of our CA
+	events  *ring
+	failed  *limiter
+	health  *health.Server
+	saves   chan struct{} // a place for each snapshot being saved
+	restore chan struct{} // and for the one being restored
+}
+
+// New checks the configuration and starts nothing.
+func New(cfg Config) (*Service, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg.setDefaults()
+	stream := make([]byte, 8)
+	_, _ = rand.Read(stream) // never fails: crypto/rand aborts the program instead
+	return &Service{
+		cfg: cfg, pin: pki.Pin(cfg.PKI.CACertificate().Raw), events: newRing(hex.EncodeToString(stream)),
+		failed: newLimiter(cfg.Now), health: health.NewServer(), saves: make(chan struct{}, 2), restore: make(chan struct{}, 1),
+	}, nil
+}
+
+// Register adds the service, health and reflection to a gRPC server.
+func (s *Service) Register(server *grpc.Server) {
+	clusterpb.RegisterClusterServer(server, s)
+	healthpb.RegisterHealthServer(server, s.health)
+	reflection.Register(server)
+}
+
+// Pin is the pin of the cluster's CA, as in tokens.
+func (s *Service) Pin() string { return s.pin }
+
+// Run turns changes into events, keeps health true, and moves rotations of the gossip keys on, until ctx ends.
+func (s *Service) Run(ctx context.Context) error {
+	defer s.health.Shutdown()
+	return s.follow(ctx)
+}
+
+func (s *Service) setHealth(serving bool) {
+	state := healthpb.HealthCheckResponse_NOT_SERVING
+	if serving {
+		state = healthpb.HealthCheckResponse_SERVING
+	}
+	s.health.SetServingStatus("", state)
+	s.health.SetServingStatus(clusterpb.Cluster_ServiceDesc.ServiceName, state)
+}

@@ -1,0 +1,270 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/balsahq/balsa/control/cluster/archive"
+	"github.com/balsahq/balsa/control/cluster/clusterpb"
+	"github.com/balsahq/balsa/raftstore"
+)
+
+const (
+	sendChunk = 256 << 10
+	maxChunk  = 1 << 20
+	spoolName = "restore-*.tmp"
+)
+
+// WriteArchive writes an archive of the whole state as this server has applied it, with the cluster's keys sealed in
+// it. What was written is worthless when it fails.
+func (s *Service) WriteArchive(ctx context.Context, w io.Writer) (archive.Trailer, error) {
+	var done archive.Trailer
+	keys, err := s.cfg.PKI.Bundle()
+	if err != nil {
+		return done, err
+	}
+	store := s.cfg.Store
+	sealed, err := s.cfg.RecoveryKey.Seal(store.ClusterID(), keys)
+	if err != nil {
+		return done, err
+	}
+	set := s.cfg.Settings
+	header := archive.Header{ClusterID: store.ClusterID(), Generation: store.Generation(), CAPin: s.pin, Created: s.cfg.Now().UTC(),
+		ServerID: store.ServerID(), Server: s.cfg.Name, Version: s.cfg.Version,
+		Settings: map[string]string{"service-cidr": set.ServiceCIDR, "cluster-cidr": set.ClusterCIDR, "cluster-dns": set.ClusterDNS, "cluster-domain": set.ClusterDomain}}
+	err = archive.Write(w, header, sealed, func(w io.Writer) (archive.Trailer, error) {
+		info, err := s.cfg.Snapshots.SaveSnapshot(ctx, w)
+		done = archive.Trailer{Revision: info.Revision, Keys: info.Keys, Leases: info.Leases}
+		return done, err
+	})
+	return done, err
+}
+
+// VerifyArchive reads a whole archive and judges every byte of it.
+func (s *Service) VerifyArchive(r io.Reader) (archive.Header, archive.Trailer, error) {
+	return archive.Verify(r, func(r io.Reader) error {
+		_, err := s.cfg.Snapshots.VerifySnapshot(r)
+		return err
+	})
+}
+
+// SnapshotSave implements clusterpb.ClusterServer.
+func (s *Service) SnapshotSave(_ *clusterpb.SnapshotSaveRequest, stream clusterpb.Cluster_SnapshotSaveServer) error {
+	ctx := stream.Context()
+	if _, err := s.allow(ctx, managers); err != nil {
+		return err
+	}
+	select {
+	case s.saves <- struct{}{}:
+		defer func() { <-s.saves }()
+	default:
+		return status.Error(codes.ResourceExhausted, "two snapshots are being saved here already: ask again, or another server")
+	}
+	if _, err := s.cfg.Store.Barrier(ctx); err != nil { // everything acknowledged so far is in it
+		return wire(err)
+	}
+	out := &chunks{send: func(b []byte) error { return stream.Send(&clusterpb.SnapshotChunk{Data: b}) }}
+	if _, err := s.WriteArchive(ctx, out); err != nil {
+		return wire(err)
+	}
+	return wire(out.flush())
+}
+
+// chunks gathers writes into messages. What was sent is not touched again: gRPC may still read it.
+type chunks struct {
+	send func([]byte) error
+	buf  []byte
+}
+
+// Write implements io.Writer.
+func (c *chunks) Write(p []byte) (int, error) {
+	n := len(p)
+	for len(p) > 0 {
+		if c.buf == nil {
+			c.buf = make([]byte, 0, sendChunk)
+		}
+		take := min(len(p), sendChunk-len(c.buf))
+		c.buf, p = append(c.buf, p[:take]...), p[take:]
+		if len(c.buf) == sendChunk {
+			if err := c.flush(); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return n, nil
+}
+
+func (c *chunks) flush() error {
+	b := c.buf
+	c.buf = nil
+	if len(b) == 0 {
+		return nil
+	}
+	return c.send(b)
+}
+
+// SnapshotRestore implements clusterpb.ClusterServer. The archive is spooled and judged where it was sent; only then
+// does it go to the leader.
+func (s *Service) SnapshotRestore(stream clusterpb.Cluster_SnapshotRestoreServer) error {
+	ctx := stream.Context()
+	if _, err := s.allow(ctx, managers); err != nil {
+		return err
+	}
+	select {
+	case s.restore <- struct{}{}:
+		defer func() { <-s.restore }()
+	default:
+		return status.Error(codes.ResourceExhausted, "another snapshot is being restored")
+	}
+	file, foreign, err := s.spool(stream)
+	if err != nil {
+		return wire(err)
+	}
+	defer os.Remove(file.Name())
+	defer file.Close()
+	if err := s.judge(file, foreign); err != nil {
+		return wire(err)
+	}
+	answer, err := s.restoreFrom(ctx, file, foreign)
+	if err != nil {
+		return wire(err)
+	}
+	return stream.SendAndClose(answer)
+}
+
+// spool takes an archive to disk, at most MaxArchive bytes.
+func (s *Service) spool(stream clusterpb.Cluster_SnapshotRestoreServer) (_ *os.File, foreign bool, err error) {
+	if err := os.MkdirAll(s.cfg.SpoolDir, 0o700); err != nil {
+		return nil, false, err
+	}
+	file, err := os.CreateTemp(s.cfg.SpoolDir, spoolName)
+	if err != nil {
+		return nil, false, err
+	}
+	defer func() {
+		if err != nil {
+			file.Close()
+			os.Remove(file.Name())
+		}
+	}()
+	for total, first := int64(0), true; ; first = false {
+		m, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return file, foreign, nil
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		foreign = foreign || first && m.Foreign
+		if total += int64(len(m.Data)); total > s.cfg.MaxArchive || len(m.Data) > maxChunk {
+			return nil, false, status.Errorf(codes.ResourceExhausted, "an archive has at most %d bytes, a message %d", s.cfg.MaxArchive, maxChunk)
+		}
+		if _, err := file.Write(m.Data); err != nil {
+			return nil, false, status.Errorf(codes.ResourceExhausted, "the archive cannot be kept while it is checked: %v", err)
+		}
+	}
+}
+
+// judge reads all of an archive and refuses a damaged one, and one of another cluster unless it is wanted.
+func (s *Service) judge(file *os.File, foreign bool) error {
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	header, _, err := s.VerifyArchive(file)
+	if err != nil {
+		return err
+	}
+	if own := s.cfg.Store.ClusterID(); header.ClusterID != own && !foreign {
+		return status.Errorf(codes.FailedPrecondition, "the snapshot is of cluster %s, this is %s: its tokens and certificates would not be valid here; --foreign restores it all the same", short(header.ClusterID), short(own))
+	}
+	return nil
+}
+
+func (s *Service) restoreFrom(ctx context.Context, file *os.File, foreign bool) (*clusterpb.SnapshotRestoreResponse, error) {
+	_, forwarded := valueFrom(ctx, forwardedBy)
+	return atLeader(ctx, s, forwarded,
+		func(ctx context.Context) (*clusterpb.SnapshotRestoreResponse, error) { return s.restoreHere(ctx, file) },
+		func(ctx context.Context, c clusterpb.ClusterClient) (*clusterpb.SnapshotRestoreResponse, error) {
+			return SendArchive(ctx, c, file, foreign)
+		})
+}
+
+// SendArchive restores a file on whatever cluster c is of.
+func SendArchive(ctx context.Context, c clusterpb.ClusterClient, file io.ReadSeeker, foreign bool) (*clusterpb.SnapshotRestoreResponse, error) {
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := c.SnapshotRestore(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := &chunks{send: func(b []byte) error { return stream.Send(&clusterpb.SnapshotRestoreRequest{Data: b, Foreign: foreign}) }}
+	_, err = io.Copy(out, file)
+	if err == nil {
+		err = out.flush()
+	}
+	if err != nil && !errors.Is(err, io.EOF) { // EOF: the answer says why
+		return nil, err
+	}
+	return stream.CloseAndRecv()
+}
+
+// restoreHere replaces the state, then puts back what belongs to the cluster as it is now: who its members are, which
+// tokens are worth something, which keys gossip uses. Until it has, a member that asks is not known.
+func (s *Service) restoreHere(ctx context.Context, file *os.File) (*clusterpb.SnapshotRestoreResponse, error) {
+	store := s.cfg.Store
+	before, err := store.Barrier(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	in, err := archive.NewReader(file)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.cfg.Snapshots.RestoreSnapshot(ctx, in); err != nil {
+		return nil, fmt.Errorf("the snapshot could not be restored: %w", err)
+	}
+	err = s.attempt(context.WithoutCancel(ctx), func(now *raftstore.View) (*raftstore.Txn, error) {
+		return &raftstore.Txn{Success: ours(before, now)}, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("the state was restored, but not the records of members, tokens and gossip keys: restore again: %w", err)
+	}
+	v := store.View()
+	s.cfg.Logger.Info("a snapshot was restored", "from", in.Header().Created, "revision", v.Revision(), "keys", v.Len())
+	return &clusterpb.SnapshotRestoreResponse{Revision: v.Revision(), Keys: int64(v.Len())}, nil
+}
+
+// ours are the operations that make the cluster's own records in now those of before.
+func ours(before, now *raftstore.View) []raftstore.Op {
+	own := func(key string) bool {
+		return !strings.HasPrefix(key, etcdPrefix) && !strings.HasPrefix(key, leaderPrefix)
+	}
+	end := raftstore.PrefixEnd(prefix)
+	var ops []raftstore.Op
+	now.Ascend(prefix, end, func(kv *raftstore.KeyValue) bool {
+		if own(kv.Key) && before.Get(kv.Key) == nil {
+			ops = append(ops, del(kv.Key))
+		}
+		return true
+	})
+	before.Ascend(prefix, end, func(kv *raftstore.KeyValue) bool {
+		if have := now.Get(kv.Key); own(kv.Key) && (have == nil || string(have.Value) != string(kv.Value)) {
+			ops = append(ops, raftstore.Op{Type: raftstore.OpPut, Key: kv.Key, Value: kv.Value})
+		}
+		return true
+	})
+	return ops
+}

@@ -9,25 +9,24 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/raft"
+	"github.com/balsahq/balsa/raftstore"
 )
 
 // Store is what the autopilot needs of a *raftstore.Store: Raft's configuration
 // and whether this server leads. Changes are made by the leader alone.
 type Store interface {
 	ServerID() string
-	// Leading reports whether this server leads.
 	Leading() bool
-	// Leader is who leads, "" when nobody is known to, and in which term.
 	Leader() (id string, term uint64)
-	// LeaderChanged is closed at the next change of leader or term.
 	LeaderChanged() <-chan struct{}
-	// Raft is asked for its configuration and its last index.
-	Raft() *raft.Raft
+	Servers() ([]raftstore.Server, error)
+	Progress() raftstore.Progress
 	Promote(ctx context.Context, id string) error
 	Demote(ctx context.Context, id string) error
 	Remove(ctx context.Context, id string) error
 }
+
+var _ Store = (*raftstore.Store)(nil)
 
 // Stats is how far a server is, as it says itself.
 type Stats struct {
@@ -83,7 +82,8 @@ type Autopilot struct {
 	nudge  chan struct{}
 
 	mu    sync.Mutex
-	seen  map[string]seen // by server, of the present term as leader
+	term  uint64
+	seen  map[string]seen // by server, in this term
 	state Status
 }
 
@@ -125,35 +125,48 @@ func (a *Autopilot) Nudge() {
 
 // Run acts whenever this server leads, until ctx ends. It returns nil.
 func (a *Autopilot) Run(ctx context.Context) error {
+	store := a.cfg.Store
 	for ctx.Err() == nil {
-		leader, members := a.cfg.Store.LeaderChanged(), a.cfg.MembersChanged()
-		var timer <-chan time.Time
-		var stop func() bool
-		if a.cfg.Store.Leading() {
-			t := time.NewTimer(a.round(ctx))
-			timer, stop = t.C, t.Stop
-		} else {
-			a.forgetSeen()
+		changed, members := store.LeaderChanged(), a.cfg.MembersChanged()
+		leader, term := store.Leader()
+		a.enter(term)
+		wait := time.Duration(-1)
+		switch {
+		case store.Leading():
+			wait = a.round(ctx)
+		case leader == store.ServerID():
+			wait = lookSoon // elected, and still applying what was before
 		}
-		select {
-		case <-ctx.Done():
-		case <-leader:
-			a.forgetSeen() // what another term's leader saw does not count
-		case <-members:
-		case <-a.nudge:
-		case <-timer:
+		if wait < 0 {
+			a.pause(ctx, nil, changed, members)
+			continue
 		}
-		if stop != nil {
-			stop()
-		}
+		timer := time.NewTimer(wait)
+		a.pause(ctx, timer.C, changed, members)
+		timer.Stop()
 	}
 	return nil
 }
 
-func (a *Autopilot) forgetSeen() {
+func (a *Autopilot) pause(ctx context.Context, timer <-chan time.Time, leader, members <-chan struct{}) {
+	select {
+	case <-ctx.Done():
+	case <-timer:
+	case <-leader:
+	case <-members:
+	case <-a.nudge:
+	}
+}
+
+// enter forgets what was seen in another term: a leader counts from its own
+// first look.
+func (a *Autopilot) enter(term uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	clear(a.seen)
+	if a.term != term {
+		clear(a.seen)
+		a.term, a.state = term, Status{}
+	}
 }
 
 // round looks, takes at most one step, and says when to look again.
@@ -210,12 +223,10 @@ func (a *Autopilot) apply(ctx context.Context, act Action) error {
 // look sees every server of Raft's configuration. Others are asked for their
 // progress only when it matters, or always when all is set.
 func (a *Autopilot) look(ctx context.Context, all bool) ([]ServerView, map[string]Stats, error) {
-	r := a.cfg.Store.Raft()
-	future := r.GetConfiguration()
-	if err := future.Error(); err != nil {
+	conf, err := a.cfg.Store.Servers()
+	if err != nil {
 		return nil, nil, err
 	}
-	conf := future.Configuration().Servers
 	leader, _ := a.cfg.Store.Leader()
 	byID := map[string]Member{}
 	for _, m := range a.cfg.Members() {
@@ -225,22 +236,21 @@ func (a *Autopilot) look(ctx context.Context, all bool) ([]ServerView, map[strin
 	}
 	ask := all || len(conf)%2 == 0
 	for _, s := range conf {
-		ask = ask || s.Suffrage != raft.Voter || byID[string(s.ID)].State != StateAlive
+		ask = ask || !s.Voter || byID[s.ID].State != StateAlive
 	}
 	var stats map[string]Stats
 	if ask {
 		stats = a.ask(ctx, conf)
 	}
-	now, last := time.Now(), r.LastIndex()
+	now, last := time.Now(), a.cfg.Store.Progress().LastIndex
 	if l, ok := stats[leader]; ok {
 		last = l.LastIndex
 	}
 	out := make([]ServerView, 0, len(conf))
 	for _, s := range conf {
-		id := string(s.ID)
-		m := byID[id] // the zero value: gossip knows no such server
+		m := byID[s.ID] // the zero value: gossip knows no such server
 		v := ServerView{
-			ID: id, Name: m.Name, Voter: s.Suffrage == raft.Voter, Leader: id == leader,
+			ID: s.ID, Name: m.Name, Voter: s.Voter, Leader: s.ID == leader,
 			Gossip: m.State, Departed: m.State == StateLeft && m.Leaving == Departing,
 		}
 		if ask {
@@ -288,8 +298,6 @@ func (a *Autopilot) remember(v *ServerView, now time.Time) {
 	case v.Gossip == StateAlive:
 		old.gone = time.Time{}
 	case old.gone.IsZero():
-		// A new leader counts from its own first look: what it was told before,
-		// it could do nothing about.
 		old.gone = now
 	}
 	v.Since, v.Gone = old.since, old.gone
@@ -297,10 +305,10 @@ func (a *Autopilot) remember(v *ServerView, now time.Time) {
 }
 
 // prune forgets servers that are not in Raft's configuration any more.
-func (a *Autopilot) prune(conf []raft.Server) {
+func (a *Autopilot) prune(conf []raftstore.Server) {
 	in := map[string]bool{}
 	for _, s := range conf {
-		in[string(s.ID)] = true
+		in[s.ID] = true
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -308,39 +316,33 @@ func (a *Autopilot) prune(conf []raft.Server) {
 }
 
 // ask asks every server but this one at once, and waits for askFor at most.
-func (a *Autopilot) ask(ctx context.Context, conf []raft.Server) map[string]Stats {
+func (a *Autopilot) ask(ctx context.Context, conf []raftstore.Server) map[string]Stats {
 	ctx, cancel := context.WithTimeout(ctx, askFor)
 	defer cancel()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	self := a.cfg.Store.ServerID()
-	out := map[string]Stats{self: a.own()}
+	out := map[string]Stats{self: StatsOf(a.cfg.Store)}
 	for _, s := range conf {
-		id := string(s.ID)
-		if id == self {
+		if s.ID == self {
 			continue
 		}
 		wg.Go(func() {
-			st, err := a.cfg.Stats(ctx, id)
+			st, err := a.cfg.Stats(ctx, s.ID)
 			if err != nil {
 				return // no answer is an answer
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			out[id] = st
+			out[s.ID] = st
 		})
 	}
 	wg.Wait()
 	return out
 }
 
-func (a *Autopilot) own() Stats { return RaftStats(a.cfg.Store.Raft()) }
-
-// RaftStats is what a server answers when it is asked for its Stats.
-func RaftStats(r *raft.Raft) Stats {
-	st := Stats{Term: r.CurrentTerm(), LastIndex: r.LastIndex(), AppliedIndex: r.AppliedIndex(), Leading: r.State() == raft.Leader}
-	if !st.Leading {
-		st.LastContact = time.Since(r.LastContact())
-	}
-	return st
+// StatsOf is what a server answers when it is asked for its Stats.
+func StatsOf(s Store) Stats {
+	p := s.Progress()
+	return Stats{Term: p.Term, LastIndex: p.LastIndex, AppliedIndex: p.AppliedIndex, LastContact: p.LastContact, Leading: s.Leading()}
 }

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/balsahq/balsa/raftstore"
 	"github.com/hashicorp/raft"
 )
 
@@ -28,6 +29,7 @@ type peer struct {
 	id    string
 	raft  *raft.Raft
 	trans *raft.InmemTransport
+	store *raftOnly
 	pilot *Autopilot
 	asked atomic.Int64
 	stop  func()
@@ -53,7 +55,21 @@ func (s *raftOnly) Leader() (string, uint64) {
 	_, id := s.r.LeaderWithID()
 	return string(id), s.r.CurrentTerm()
 }
-func (s *raftOnly) Raft() *raft.Raft { return s.r }
+func (s *raftOnly) Servers() ([]raftstore.Server, error) {
+	f := s.r.GetConfiguration()
+	var out []raftstore.Server
+	for _, srv := range f.Configuration().Servers {
+		out = append(out, raftstore.Server{ID: string(srv.ID), Voter: srv.Suffrage == raft.Voter})
+	}
+	return out, f.Error()
+}
+func (s *raftOnly) Progress() raftstore.Progress {
+	p := raftstore.Progress{Term: s.r.CurrentTerm(), LastIndex: s.r.LastIndex(), AppliedIndex: s.r.AppliedIndex()}
+	if !s.Leading() {
+		p.LastContact = time.Since(s.r.LastContact())
+	}
+	return p
+}
 
 func (s *raftOnly) LeaderChanged() <-chan struct{} {
 	s.mu.Lock()
@@ -114,8 +130,8 @@ func (p *peers) join(n int, seeds ...string) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	me := &peer{id: id, raft: r, trans: trans}
 	bare := &raftOnly{id: id, r: r, change: make(chan struct{})}
+	me := &peer{id: id, raft: r, trans: trans, store: bare}
 	me.pilot, err = NewAutopilot(AutopilotConfig{
 		Store: bare, Members: gossip.Members, MembersChanged: gossip.Changed,
 		Stats:  func(ctx context.Context, id string) (Stats, error) { me.asked.Add(1); return p.stats(ctx, id) },
@@ -148,7 +164,7 @@ func (p *peers) join(n int, seeds ...string) {
 func (p *peers) stats(ctx context.Context, id string) (Stats, error) {
 	for _, other := range p.rafts {
 		if other.id == id {
-			return RaftStats(other.raft), nil
+			return StatsOf(other.store), nil
 		}
 	}
 	<-ctx.Done() // nobody answers

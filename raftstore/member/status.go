@@ -47,8 +47,8 @@ type Status struct {
 	Next *Action
 }
 
-// State is what the autopilot saw in its last look as leader: nothing on a
-// server that does not lead.
+// State is what the autopilot saw in its last look in this term: nothing on a
+// server that does not lead. Look sees on any.
 func (a *Autopilot) State() Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()

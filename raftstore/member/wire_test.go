@@ -158,59 +158,60 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-func TestAFloodFromOutsideIsBounded(t *testing.T) {
-	in := startReal(t, Config{Name: "in", Meta: serverMeta(1)})
-	friend := startReal(t, Config{Name: "friend", Meta: serverMeta(2)}, in.Addr())
-	eventually(t, 5*time.Second, "two", func() bool { return states(in) == "friend=alive in=alive" })
-	before := heap()
-	peak, flooded := before, make(chan struct{})
+// peakHeap runs do and returns the largest heap meanwhile.
+func peakHeap(do func()) (peak uint64) {
+	over := make(chan struct{})
 	var watcher sync.WaitGroup
 	watcher.Go(func() {
 		tick := time.NewTicker(time.Millisecond)
 		defer tick.Stop()
 		for {
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			peak = max(peak, m.HeapAlloc)
 			select {
-			case <-flooded:
+			case <-over:
 				return
 			case <-tick.C:
-				var m runtime.MemStats
-				runtime.ReadMemStats(&m)
-				peak = max(peak, m.HeapAlloc)
 			}
 		}
 	})
-	udp, err := net.Dial("udp", in.Addr())
+	do()
+	close(over)
+	watcher.Wait()
+	return peak
+}
+
+var testLabel = append([]byte{labelMagic, 32}, testCluster...)
+
+func floodPackets(t *testing.T, addr string) {
+	udp, err := net.Dial("udp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer udp.Close()
-	label := append([]byte{labelMagic, 32}, testCluster...)
 	junk := make([]byte, 1300)
+	kinds := [][]byte{junk, append(slices.Clone(testLabel), junk...), testLabel, {labelMagic, 255, 'x'}}
 	for i := range 30_000 {
-		packet := junk
-		switch i % 4 {
-		case 1:
-			packet = append(slices.Clone(label), junk...) // right label, wrong key
-		case 2:
-			packet = label
-		case 3:
-			packet = []byte{labelMagic, 255, 'x'}
-		}
-		_, _ = udp.Write(packet) // a full queue refuses
+		_, _ = udp.Write(kinds[i%len(kinds)]) // a full queue refuses
 	}
-	// Streams that claim 16 MB and bring it, and streams that bring nothing.
-	var conns []net.Conn
+}
+
+// floodStreams opens streams that claim 16 MB and bring it, and as many that
+// bring nothing.
+func floodStreams(addr string) {
 	var writers sync.WaitGroup
+	junk := make([]byte, 64<<10)
+	head := binary.BigEndian.AppendUint32(append(slices.Clone(testLabel), 10), 16<<20) // 10 is memberlist's encryptMsg
 	for i := range 200 {
-		c, err := net.Dial("tcp", in.Addr())
+		c, err := net.Dial("tcp", addr)
 		if err != nil {
 			continue
 		}
-		conns = append(conns, c)
+		defer c.Close()
 		if i%2 == 0 {
 			continue
 		}
-		head := binary.BigEndian.AppendUint32(append(slices.Clone(label), 10), 16<<20) // 10 is memberlist's encryptMsg
 		writers.Go(func() {
 			_ = c.SetDeadline(time.Now().Add(3 * time.Second))
 			_, err := c.Write(head)
@@ -220,11 +221,17 @@ func TestAFloodFromOutsideIsBounded(t *testing.T) {
 		})
 	}
 	writers.Wait()
-	close(flooded)
-	watcher.Wait()
-	for _, c := range conns {
-		_ = c.Close()
-	}
+}
+
+func TestAFloodFromOutsideIsBounded(t *testing.T) {
+	in := startReal(t, Config{Name: "in", Meta: serverMeta(1)})
+	friend := startReal(t, Config{Name: "friend", Meta: serverMeta(2)}, in.Addr())
+	eventually(t, 5*time.Second, "two", func() bool { return states(in) == "friend=alive in=alive" })
+	before := heap()
+	peak := peakHeap(func() {
+		floodPackets(t, in.Addr())
+		floodStreams(in.Addr())
+	})
 	t.Logf("heap %d KiB before, %d KiB at most", before>>10, peak>>10)
 	if peak > before+64<<20 {
 		t.Errorf("heap grew by %d MiB", (peak-before)>>20)

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 }
 
 // pureFiles are the files the state is computed in.
-var pureFiles = []string{"state.go", "txn.go", "history.go", "view.go", "entry.go", "wire.go", "snapshot.go", "fsm.go", "machine.go"}
+var pureFiles = []string{"state.go", "txn.go", "history.go", "view.go", "entry.go", "wire.go", "snapshot.go", "snapread.go", "fsm.go", "machine.go"}
 
 // impureImports lists the imports of a source file through which a clock,
 // randomness or the outside could get in.

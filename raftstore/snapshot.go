@@ -5,11 +5,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"hash"
 	"hash/crc32"
 	"io"
-
-	"github.com/tidwall/btree"
 )
 
 // A snapshot is the store as it was at its compact revision, and every change
@@ -17,57 +14,99 @@ import (
 //
 //	magic, version
 //	frame: revision, compact revision, counts of leases, keys, events
+//	       from version 2 on: index, term, live keys
 //	frames: leases, ascending        (id, TTL)
 //	frames: keys at the compact revision, ascending
 //	frames: events after it, in order
 //	frame of length 0
 //	CRC-32C of everything before it, 4 bytes, big endian
 //
-// A frame is a uvarint length and so many bytes. The history travels with the
-// state so that watchers and lists resume after a restart, and so that equal
-// state means equal bytes.
-const snapshotVersion = 1
+// A frame is a uvarint length and so many bytes; from version 2 on the CRC of
+// everything before follows each, which is then the one at the end, too: a
+// reader trusts nothing it has not checked. The history travels with the state
+// so that watchers and lists resume after a restart, and so that equal state
+// means equal bytes. The same bytes are what is exported and imported.
+const (
+	snapshotVersion = 2
+
+	// maxSnapshotFrame bounds a frame of version 2. A key and its value come in
+	// one log entry, which is smaller.
+	maxSnapshotFrame = 64 << 20
+)
 
 var (
 	snapshotMagic = []byte("balsa-kv")
 	castagnoli    = crc32.MakeTable(crc32.Castagnoli)
 )
 
+// SnapshotInfo says what a snapshot holds.
+type SnapshotInfo struct {
+	Format          int
+	Revision        int64  // of the store when it was taken
+	CompactRevision int64  // the oldest it can still show
+	Keys            int64  // live; in format 1 those at CompactRevision
+	Events          int64  // after CompactRevision
+	Leases          int64  //
+	Bytes           int64  // of the snapshot itself
+	Index, Term     uint64 // of the last log entry in it; 0 in format 1
+}
+
 // snapshotWriter frames what it is given and sums it up.
 type snapshotWriter struct {
-	w   *bufio.Writer
-	sum hash.Hash32
-	buf []byte
-	err error
+	w       *bufio.Writer
+	version byte
+	sum     uint32
+	bytes   int64
+	err     error
+}
+
+func (s *snapshotWriter) raw(b []byte) {
+	if s.err == nil {
+		_, s.err = s.w.Write(b)
+		s.bytes += int64(len(b))
+	}
 }
 
 func (s *snapshotWriter) write(b []byte) {
-	if s.err == nil {
-		s.sum.Write(b)
-		_, s.err = s.w.Write(b)
-	}
+	s.sum = crc32.Update(s.sum, castagnoli, b)
+	s.raw(b)
 }
 
 func (s *snapshotWriter) frame(b []byte) {
+	if s.version > 1 && len(b) > maxSnapshotFrame && s.err == nil {
+		s.err = fmt.Errorf("%w: %d bytes of one key in a snapshot", ErrTooLarge, len(b))
+	}
 	var head [binary.MaxVarintLen64]byte
 	s.write(head[:binary.PutUvarint(head[:], uint64(len(b)))])
 	s.write(b)
+	if s.version > 1 && len(b) > 0 {
+		s.raw(binary.BigEndian.AppendUint32(head[:0], s.sum))
+	}
 }
 
-// writeSnapshot writes r. It holds r and nothing else, so writes go on.
+// writeSnapshot writes r in format 1, which knows no index. It holds r and
+// nothing else, so writes go on.
 func writeSnapshot(w io.Writer, r *root) error {
+	_, err := encodeSnapshot(w, r, SnapshotInfo{Format: 1})
+	return err
+}
+
+// writeSnapshotAt writes r, which is what the log gave up to an entry.
+func writeSnapshotAt(w io.Writer, r *root, index, term uint64) (SnapshotInfo, error) {
+	return encodeSnapshot(w, r, SnapshotInfo{Format: snapshotVersion, Index: index, Term: term})
+}
+
+func encodeSnapshot(w io.Writer, r *root, info SnapshotInfo) (SnapshotInfo, error) {
 	base, err := r.hist.viewAt(r.hist.compacted(), r.view)
 	if err != nil {
-		return err
+		return info, err
 	}
-	s := &snapshotWriter{w: bufio.NewWriterSize(w, 256<<10), sum: crc32.New(castagnoli)}
-	s.write(append(bytes.Clone(snapshotMagic), snapshotVersion))
-	b := binary.AppendVarint(s.buf, r.view.rev)
-	b = binary.AppendVarint(b, r.hist.compacted())
-	b = binary.AppendUvarint(b, uint64(r.leases.Len()))
-	b = binary.AppendUvarint(b, uint64(base.Len()))
-	b = binary.AppendUvarint(b, uint64(len(r.hist.events)))
-	s.frame(b)
+	info.Revision, info.CompactRevision = r.view.rev, r.hist.compacted()
+	info.Leases, info.Keys, info.Events = int64(r.leases.Len()), int64(r.view.Len()), int64(len(r.hist.events))
+	s := &snapshotWriter{w: bufio.NewWriterSize(w, 256<<10), version: byte(info.Format)}
+	s.write(append(bytes.Clone(snapshotMagic), s.version))
+	s.frame(info.head(nil, base.Len()))
+	var b []byte
 	r.leases.Scan(func(id LeaseID, ttl int64) bool {
 		b = binary.AppendUvarint(binary.AppendVarint(b[:0], int64(id)), uint64(ttl))
 		s.frame(b)
@@ -79,175 +118,43 @@ func writeSnapshot(w io.Writer, r *root) error {
 		return s.err == nil
 	})
 	for i := range r.hist.events {
+		if s.err != nil {
+			break
+		}
 		e := &r.hist.events[i]
 		b = appendKeyValue(append(b[:0], byte(e.Type)), e.KV)
 		s.frame(b)
 	}
 	s.frame(nil)
-	if s.err == nil {
-		_, s.err = s.w.Write(binary.BigEndian.AppendUint32(nil, s.sum.Sum32()))
-	}
+	s.raw(binary.BigEndian.AppendUint32(nil, s.sum))
 	if s.err == nil {
 		s.err = s.w.Flush()
 	}
-	return s.err
+	info.Bytes = s.bytes
+	return info, s.err
 }
 
-// summingReader computes the checksum of what is read through it.
-type summingReader struct {
-	r   *bufio.Reader
-	sum uint32
-	one [1]byte
+// head encodes the first frame. base is the number of keys at the compact
+// revision.
+func (i *SnapshotInfo) head(b []byte, base int) []byte {
+	b = binary.AppendVarint(b, i.Revision)
+	b = binary.AppendVarint(b, i.CompactRevision)
+	b = binary.AppendUvarint(b, uint64(i.Leases))
+	b = binary.AppendUvarint(b, uint64(base))
+	b = binary.AppendUvarint(b, uint64(i.Events))
+	if i.Format > 1 {
+		b = binary.AppendUvarint(b, i.Index)
+		b = binary.AppendUvarint(b, i.Term)
+		b = binary.AppendUvarint(b, uint64(i.Keys))
+	}
+	return b
 }
 
-func (s *summingReader) Read(p []byte) (int, error) {
-	n, err := s.r.Read(p)
-	s.sum = crc32.Update(s.sum, castagnoli, p[:n])
-	return n, err
-}
-
-func (s *summingReader) ReadByte() (byte, error) {
-	c, err := s.r.ReadByte()
-	if err == nil {
-		s.one[0] = c
-		s.sum = crc32.Update(s.sum, castagnoli, s.one[:])
-	}
-	return c, err
-}
-
-// snapshotReader rebuilds a state from its frames.
-type snapshotReader struct {
-	r     *summingReader
-	state *state
-	rev   int64 // of the last event, the compact revision before the first
-}
-
-// readSnapshot reads what writeSnapshot wrote, to the last byte.
-func readSnapshot(r *bufio.Reader) (*state, error) {
-	s := &snapshotReader{r: &summingReader{r: r}, state: newState()}
-	head := make([]byte, len(snapshotMagic)+1)
-	if _, err := io.ReadFull(s.r, head); err != nil {
-		return nil, short(err)
-	}
-	if !bytes.Equal(head[:len(snapshotMagic)], snapshotMagic) {
-		return nil, fmt.Errorf("%w: not a snapshot", ErrCorrupt)
-	}
-	if v := head[len(snapshotMagic)]; v != snapshotVersion {
-		return nil, fmt.Errorf("%w: snapshot has format %d, this program knows up to %d", ErrNewerVersion, v, snapshotVersion)
-	}
-	if err := s.body(); err != nil {
-		return nil, err
-	}
-	end, err := readFrame(s.r, 0)
-	if err != nil {
-		return nil, err
-	}
-	sum, want := s.r.sum, make([]byte, 4)
-	if _, err := io.ReadFull(r, want); err != nil {
-		return nil, short(err)
-	}
-	if len(end) != 0 || binary.BigEndian.Uint32(want) != sum {
-		return nil, fmt.Errorf("%w: snapshot checksum does not match", ErrCorrupt)
-	}
-	if _, err := r.ReadByte(); err != io.EOF {
-		return nil, fmt.Errorf("%w: snapshot goes on after its end", ErrCorrupt)
-	}
-	return s.state, nil
-}
-
-func (s *snapshotReader) body() error {
-	b, err := readFrame(s.r, maxFrameSize)
-	if err != nil {
-		return err
-	}
-	p := parser{b: b}
-	rev, compacted := p.varint(), p.varint()
-	leases, keys, events := p.uvarint(), p.uvarint(), p.uvarint()
-	if p.err != nil {
-		return p.err
-	}
-	if compacted < firstRevision || rev < compacted {
-		return fmt.Errorf("%w: revision %d, compact revision %d", ErrCorrupt, rev, compacted)
-	}
-	for range leases {
-		if err := s.lease(); err != nil {
-			return err
-		}
-	}
-	if err := s.keys(keys, compacted); err != nil {
-		return err
-	}
-	s.rev = compacted
-	for range events {
-		if err := s.event(rev); err != nil {
-			return err
-		}
-	}
-	// The newest change may have been of a kind that leaves no event.
-	s.state.rev = rev
-	s.state.tree.Scan(func(_ string, kv *KeyValue) bool {
-		s.state.attach(kv)
-		s.state.bytes += kv.size()
-		return true
-	})
-	return nil
-}
-
-func (s *snapshotReader) lease() error {
-	b, err := readFrame(s.r, maxFrameSize)
-	if err != nil {
-		return err
-	}
-	p := parser{b: b}
-	id, ttl := LeaseID(p.varint()), p.uvarint()
-	if p.err == nil && (ttl > maxLeaseMillis || len(p.b) > 0) {
-		p.fail(fmt.Errorf("%w: lease %x", ErrCorrupt, int64(id)))
-	}
-	s.state.leases.Set(id, int64(ttl))
-	return p.err
-}
-
-func (s *snapshotReader) keys(n uint64, compacted int64) error {
-	base, last := new(btree.Map[string, *KeyValue]), ""
-	for i := range n {
-		b, err := readFrame(s.r, maxFrameSize)
-		if err != nil {
-			return err
-		}
-		p := parser{b: b}
-		kv := p.keyValue()
-		if p.err != nil || len(p.b) > 0 || i > 0 && kv.Key <= last || kv.ModRevision > compacted {
-			return fmt.Errorf("%w: key number %d", ErrCorrupt, i)
-		}
-		last = kv.Key
-		base.Load(kv.Key, kv)
-	}
-	s.state.tree = base
-	s.state.hist.marks = []mark{{rev: compacted, tree: base.Copy()}}
-	return nil
-}
-
-func (s *snapshotReader) event(newest int64) error {
-	b, err := readFrame(s.r, maxFrameSize)
-	if err != nil {
-		return err
-	}
-	p := parser{b: b}
-	t := EventType(p.byte())
-	kv := p.keyValue()
-	if p.err != nil || len(p.b) > 0 || t > EventDelete || kv.ModRevision < s.rev || kv.ModRevision > newest {
-		return fmt.Errorf("%w: event after revision %d", ErrCorrupt, s.rev)
-	}
-	if h := &s.state.hist; h.tail >= markEvery && kv.ModRevision > s.rev {
-		h.remember(&View{tree: s.state.tree.Copy(), rev: s.rev})
-	}
-	prev, _ := s.state.tree.Get(kv.Key)
-	if prev != nil {
-		kv.Key = prev.Key
-	}
-	e := Event{Type: t, KV: kv, Prev: prev}
-	redo(s.state.tree, &e)
-	s.state.hist.append(e)
-	s.rev = kv.ModRevision
-	return nil
+// rebase makes the state of a snapshot one that follows a store at revision
+// current: it gets a revision neither has had, no history, and everything older
+// counts as compacted. So whoever watched either starts anew, and no revision
+// ever stands for two states.
+func (s *state) rebase(current int64) {
+	s.rev = max(current, s.rev) + 1
+	s.hist = history{marks: []mark{{rev: s.rev, tree: s.tree.Copy()}}}
 }

@@ -1,0 +1,284 @@
+package raftstore
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+)
+
+// snapshotParts is what a snapshot is read into.
+type snapshotParts interface {
+	lease(id LeaseID, ttl int64)
+	key(kv *KeyValue)
+	event(t EventType, kv *KeyValue)
+}
+
+// snapshotReader checks a snapshot and hands on its parts. What it holds in
+// memory is one frame, of which it allocates no more than has arrived.
+type snapshotReader struct {
+	r     *bufio.Reader
+	sum   uint32
+	bytes int64
+	info  SnapshotInfo
+	base  uint64 // keys at the compact revision
+	to    snapshotParts
+	one   [1]byte
+}
+
+// Read implements io.Reader.
+func (s *snapshotReader) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	s.sum = crc32.Update(s.sum, castagnoli, p[:n])
+	s.bytes += int64(n)
+	return n, err
+}
+
+// ReadByte implements io.ByteReader.
+func (s *snapshotReader) ReadByte() (byte, error) {
+	c, err := s.r.ReadByte()
+	if err == nil {
+		s.one[0] = c
+		s.sum = crc32.Update(s.sum, castagnoli, s.one[:])
+		s.bytes++
+	}
+	return c, err
+}
+
+// check reads a CRC and compares.
+func (s *snapshotReader) check() error {
+	var b [4]byte
+	if _, err := io.ReadFull(s.r, b[:]); err != nil {
+		return short(err)
+	}
+	s.bytes += 4
+	if binary.BigEndian.Uint32(b[:]) != s.sum {
+		return fmt.Errorf("%w: snapshot checksum does not match, at byte %d", ErrCorrupt, s.bytes)
+	}
+	return nil
+}
+
+// frame reads one frame that is not the last.
+func (s *snapshotReader) frame() ([]byte, error) {
+	limit := uint64(maxFrameSize)
+	if s.info.Format > 1 {
+		limit = maxSnapshotFrame
+	}
+	b, err := readFrame(s, limit)
+	if err != nil {
+		return nil, err
+	}
+	if len(b) == 0 {
+		return nil, fmt.Errorf("%w: snapshot ends early, at byte %d", ErrCorrupt, s.bytes)
+	}
+	if s.info.Format > 1 {
+		err = s.check()
+	}
+	return b, err
+}
+
+// run reads a snapshot to the last byte.
+func (s *snapshotReader) run() error {
+	if err := s.head(); err != nil {
+		return err
+	}
+	for range s.info.Leases {
+		if err := s.lease(); err != nil {
+			return err
+		}
+	}
+	if err := s.keys(); err != nil {
+		return err
+	}
+	if err := s.events(); err != nil {
+		return err
+	}
+	end, err := readFrame(s, 0)
+	if err == nil && len(end) == 0 {
+		err = s.check()
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := s.r.ReadByte(); !errors.Is(err, io.EOF) {
+		if err != nil {
+			return err
+		}
+		return fmt.Errorf("%w: snapshot goes on after its end", ErrCorrupt)
+	}
+	s.info.Bytes = s.bytes
+	return nil
+}
+
+func (s *snapshotReader) head() error {
+	head := make([]byte, len(snapshotMagic)+1)
+	if _, err := io.ReadFull(s, head); err != nil {
+		return short(err)
+	}
+	if !bytes.Equal(head[:len(snapshotMagic)], snapshotMagic) {
+		return fmt.Errorf("%w: not a snapshot", ErrCorrupt)
+	}
+	v := int(head[len(snapshotMagic)])
+	if v > snapshotVersion {
+		return fmt.Errorf("%w: snapshot has format %d, this program knows up to %d", ErrNewerVersion, v, snapshotVersion)
+	}
+	s.info.Format = max(v, 1)
+	b, err := s.frame()
+	if err != nil {
+		return err
+	}
+	p := parser{b: b}
+	s.info.Revision, s.info.CompactRevision = p.varint(), p.varint()
+	leases, keys, events := p.uvarint(), p.uvarint(), p.uvarint()
+	live := keys
+	if v > 1 {
+		s.info.Index, s.info.Term = p.uvarint(), p.uvarint()
+		live = p.uvarint()
+	}
+	s.base, s.info.Leases, s.info.Keys, s.info.Events = keys, int64(leases), int64(live), int64(events)
+	if p.err == nil && (v < 1 || s.info.CompactRevision < firstRevision || s.info.Revision < s.info.CompactRevision ||
+		s.info.Leases < 0 || s.info.Keys < 0 || s.info.Events < 0 || v > 1 && len(p.b) > 0) {
+		p.fail(fmt.Errorf("%w: format %d, revision %d, compact revision %d", ErrCorrupt, v, s.info.Revision, s.info.CompactRevision))
+	}
+	return p.err
+}
+
+func (s *snapshotReader) lease() error {
+	b, err := s.frame()
+	if err != nil {
+		return err
+	}
+	p := parser{b: b}
+	id, ttl := LeaseID(p.varint()), p.uvarint()
+	if p.err == nil && (ttl > maxLeaseMillis || len(p.b) > 0) {
+		p.fail(fmt.Errorf("%w: lease %x", ErrCorrupt, int64(id)))
+	}
+	if p.err == nil {
+		s.to.lease(id, int64(ttl))
+	}
+	return p.err
+}
+
+func (s *snapshotReader) keys() error {
+	last := ""
+	for i := range s.base {
+		b, err := s.frame()
+		if err != nil {
+			return err
+		}
+		p := parser{b: b}
+		kv := p.keyValue()
+		if p.err != nil || len(p.b) > 0 || i > 0 && kv.Key <= last || kv.ModRevision > s.info.CompactRevision {
+			return fmt.Errorf("%w: key number %d", ErrCorrupt, i)
+		}
+		last = kv.Key
+		s.to.key(kv)
+	}
+	return nil
+}
+
+func (s *snapshotReader) events() error {
+	rev := s.info.CompactRevision
+	for range s.info.Events {
+		b, err := s.frame()
+		if err != nil {
+			return err
+		}
+		p := parser{b: b}
+		t := EventType(p.byte())
+		kv := p.keyValue()
+		if p.err != nil || len(p.b) > 0 || t > EventDelete || kv.ModRevision < rev || kv.ModRevision > s.info.Revision {
+			return fmt.Errorf("%w: event after revision %d", ErrCorrupt, rev)
+		}
+		rev = kv.ModRevision
+		s.to.event(t, kv)
+	}
+	return nil
+}
+
+// unread is where the parts go of a snapshot that is only checked.
+type unread struct{}
+
+func (unread) lease(LeaseID, int64)       {}
+func (unread) key(*KeyValue)              {}
+func (unread) event(EventType, *KeyValue) {}
+
+// VerifySnapshot reads a snapshot to its end and checks all of it, in constant
+// memory but for the largest value. An error is ErrCorrupt, ErrNewerVersion, or
+// one of r's.
+func VerifySnapshot(r io.Reader) (SnapshotInfo, error) {
+	s := &snapshotReader{r: bufio.NewReaderSize(r, 1<<20), to: unread{}}
+	err := s.run()
+	return s.info, err
+}
+
+// readSnapshot reads what writeSnapshot or writeSnapshotAt wrote, to the last
+// byte.
+func readSnapshot(r *bufio.Reader) (*state, error) {
+	s, _, err := readSnapshotAt(r)
+	return s, err
+}
+
+// readSnapshotAt is readSnapshot, and says what it read.
+func readSnapshotAt(r *bufio.Reader) (*state, SnapshotInfo, error) {
+	b := &stateBuilder{state: newState()}
+	s := &snapshotReader{r: r, to: b}
+	b.info = &s.info
+	if err := s.run(); err != nil {
+		return nil, s.info, err
+	}
+	b.finish()
+	if n := int64(b.state.tree.Len()); s.info.Format > 1 && n != s.info.Keys {
+		return nil, s.info, fmt.Errorf("%w: snapshot makes %d keys, not %d", ErrCorrupt, n, s.info.Keys)
+	}
+	return b.state, s.info, nil
+}
+
+// stateBuilder makes a state of a snapshot's parts.
+type stateBuilder struct {
+	state *state
+	info  *SnapshotInfo
+	rev   int64 // of the last event, the compact revision before the first
+	based bool  // all keys at the compact revision are there
+}
+
+func (b *stateBuilder) lease(id LeaseID, ttl int64) { b.state.leases.Set(id, ttl) }
+
+func (b *stateBuilder) key(kv *KeyValue) { b.state.tree.Load(kv.Key, kv) }
+
+// base notes the tree at the compact revision, before the first event.
+func (b *stateBuilder) base() {
+	if !b.based {
+		b.based, b.rev = true, b.info.CompactRevision
+		b.state.hist.marks = []mark{{rev: b.rev, tree: b.state.tree.Copy()}}
+	}
+}
+
+func (b *stateBuilder) event(t EventType, kv *KeyValue) {
+	b.base()
+	if h := &b.state.hist; h.tail >= markEvery && kv.ModRevision > b.rev {
+		h.remember(&View{tree: b.state.tree.Copy(), rev: b.rev})
+	}
+	prev, _ := b.state.tree.Get(kv.Key)
+	if prev != nil {
+		kv.Key = prev.Key
+	}
+	e := Event{Type: t, KV: kv, Prev: prev}
+	redo(b.state.tree, &e)
+	b.state.hist.append(e)
+	b.rev = kv.ModRevision
+}
+
+func (b *stateBuilder) finish() {
+	b.base()
+	// The newest change may have been of a kind that leaves no event.
+	b.state.rev = b.info.Revision
+	b.state.tree.Scan(func(_ string, kv *KeyValue) bool {
+		b.state.attach(kv)
+		b.state.bytes += kv.size()
+		return true
+	})
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/balsahq/balsa/e2e/figures"
+	"github.com/balsahq/balsa/e2e/quorum"
+)
+
+const servers = 3
+
+// bench is one run of this program.
+type bench struct {
+	runs   int           // failovers
+	rounds int           // windows of load for each figure
+	window time.Duration // of load
+	steady time.Duration
+	quick  bool
+	tool   string // etcd's benchmark program; "" without upstream
+	balsa  string
+
+	systems []*system
+	table   figures.Table
+	began   time.Time
+}
+
+// system is one of the two that are measured.
+type system struct {
+	*quorum.Cluster
+	side figures.Side
+	name string
+}
+
+// families are in the order in which they run.
+var families = []struct {
+	name    string
+	measure func(context.Context, *bench) error
+}{
+	{"put", measurePut},
+	{"range", measureRange},
+	{"watch", measureWatch},
+	{"txn", measureTxn},
+	{"lease", measureLease},
+	{"memory", measureMemory},
+	{"failover", measureFailover},
+	{"controllers", measureControllers},
+	{"steady", measureSteady},
+	{"scale", measureScale},
+}
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "benchha:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	b := &bench{began: time.Now()}
+	var names []string
+	for _, f := range families {
+		names = append(names, f.name)
+	}
+	flag.StringVar(&b.balsa, "balsa", "bin/balsa", "the binary to measure; \"\" for none")
+	upstream := flag.String("upstream", "", "directory of upstream's etcd and etcd-benchmark: measures etcd beside; the families of load need it")
+	only := flag.String("only", "", "a regular expression: measure only families whose names match ("+strings.Join(names, ", ")+")")
+	flag.IntVar(&b.runs, "runs", 20, "failovers")
+	flag.IntVar(&b.rounds, "rounds", 3, "windows of load for each figure")
+	flag.DurationVar(&b.window, "window", 4*time.Second, "length of a window of load")
+	flag.DurationVar(&b.steady, "steady", 5*time.Minute, "how long the machine is overloaded to see whether anybody is elected")
+	flag.BoolVar(&b.quick, "quick", false, "fewer and shorter: a look, not a measurement")
+	flag.Parse()
+	selected, err := regexp.Compile(*only)
+	if err != nil {
+		return fmt.Errorf("-only: %w", err)
+	}
+	if b.quick {
+		b.runs, b.rounds, b.window, b.steady = min(b.runs, 3), 1, time.Second, min(b.steady, 20*time.Second)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := b.open(ctx, *upstream); err != nil {
+		return errors.Join(err, b.close())
+	}
+	header := b.header()
+	var faults []error
+	for _, family := range families {
+		if !selected.MatchString(family.name) || ctx.Err() != nil {
+			continue
+		}
+		if err := family.measure(ctx, b); err != nil { // the others may still tell something
+			faults = append(faults, fmt.Errorf("%s: %w", family.name, err))
+		}
+	}
+	fmt.Printf("%s\n%s; load average before it ended: %s\n\n", header, time.Since(b.began).Round(time.Second), figures.LoadAverage())
+	return errors.Join(append(faults, b.table.Print(os.Stdout), b.close())...)
+}
+
+// open forms the clusters.
+func (b *bench) open(ctx context.Context, upstream string) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	configs := map[string]string{"balsa": b.balsa}
+	if upstream != "" {
+		configs["etcd"] = filepath.Join(upstream, "etcd")
+		b.tool = filepath.Join(upstream, "etcd-benchmark")
+		b.table.Upstream = true
+	}
+	for i, name := range []string{"balsa", "etcd"} {
+		if configs[name] == "" {
+			continue
+		}
+		b.progress("three servers of %s", name)
+		c, err := quorum.New(quorum.Config{System: name, Binary: configs[name], Servers: servers})
+		if err != nil {
+			return err
+		}
+		b.systems = append(b.systems, &system{c, figures.Side(i), name})
+		if err := c.Form(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) close() error {
+	var faults []error
+	for _, s := range b.systems {
+		faults = append(faults, s.Close())
+	}
+	return errors.Join(faults...)
+}
+
+// header says what was measured, where and beside how much else.
+func (b *bench) header() string {
+	version := "unknown version"
+	if out, err := exec.Command(b.balsa, "version").Output(); err == nil {
+		version = strings.Join(strings.Fields(string(out)), " ")
+	}
+	return fmt.Sprintf("%s\n%s; %d CPUs, shared by clients and servers; load average when it began: %s",
+		version, b.began.Format(time.RFC3339), runtime.NumCPU(), figures.LoadAverage())
+}
+
+// progress tells whoever waits.
+func (b *bench) progress(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "%5.0fs  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// add adds samples to a figure's row.
+func (b *bench) add(s *system, name, unit, aim string, samples ...float64) {
+	b.table.Add(s.side, figures.Of(name, unit, aim), samples...)
+}
+
+// pids are the system's server processes.
+func (s *system) pids() []int {
+	var out []int
+	for i := range s.Size() {
+		if s.Running(i) {
+			out = append(out, s.Process(i).PID)
+		}
+	}
+	return out
+}
+
+// measureMemory is what the servers need after the families of load.
+func measureMemory(_ context.Context, b *bench) error {
+	for _, s := range b.systems {
+		mib, err := figures.PSS(s.pids())
+		if err != nil {
+			return err
+		}
+		b.add(s, "memory of all servers after this, PSS", "MiB", "", mib)
+	}
+	return nil
+}

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 )
 
@@ -22,19 +23,32 @@ func (n *Network) dial(ctx context.Context, id, alpn string) (*conn, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.DialTimeout)
 	defer cancel()
+	c, err := n.connect(ctx, id, addr, alpn)
+	if err != nil {
+		err = fmt.Errorf("peer: dial %s at %s: %w", id, addr, explain(err))
+		if refusedByProtocol(err) {
+			n.refuse.refused(id, "dialed peer", err)
+		}
+		return nil, err
+	}
+	return c, nil
+}
+
+// connect makes a registered connection whose hellos are exchanged.
+func (n *Network) connect(ctx context.Context, id, addr, alpn string) (*conn, error) {
+	if id == n.cfg.ServerID {
+		return nil, fmt.Errorf("%w: it is this one", ErrIdentity)
+	}
 	c, err := n.secure(ctx, id, addr, alpn)
 	if err != nil {
-		return nil, fmt.Errorf("peer: dial %s at %s: %w", id, addr, err)
+		return nil, err
 	}
 	if err := n.conns.add(c); err != nil {
 		return nil, err
 	}
 	if err := n.introduce(ctx, c); err != nil {
 		_ = c.Close()
-		if refusedByProtocol(err) {
-			n.refuse.refused(id, "dialed peer", err)
-		}
-		return nil, fmt.Errorf("peer: dial %s at %s: %w", id, addr, err)
+		return nil, err
 	}
 	return c, nil
 }
@@ -75,7 +89,7 @@ func (n *Network) secure(ctx context.Context, id, addr, alpn string) (*conn, err
 	})
 	if err := t.Handshake(); err != nil {
 		_ = tcp.Close()
-		return nil, explain(err)
+		return nil, err
 	}
 	c := &conn{Conn: t, peer: id, alpn: alpn, leaf: t.ConnectionState().VerifiedChains[0][0], addr: addr}
 	if len(own.Certificate) > 0 {
@@ -99,14 +113,18 @@ func expect(s tls.ConnectionState, id, alpn string) error {
 	return nil
 }
 
-// explain makes an ErrIdentity of what crypto/x509 says about a server that is
-// not the one that was meant.
+// explain names what crypto/tls says: ErrIdentity about a server that is not the
+// one that was meant, ErrRefused when the server refused this one's certificate.
 func explain(err error) error {
 	var host x509.HostnameError
 	var authority x509.UnknownAuthorityError
 	var invalid x509.CertificateInvalidError
-	if errors.As(err, &host) || errors.As(err, &authority) || errors.As(err, &invalid) {
+	var op *net.OpError
+	switch {
+	case errors.As(err, &host), errors.As(err, &authority), errors.As(err, &invalid):
 		return fmt.Errorf("%w: %w", ErrIdentity, err)
+	case errors.As(err, &op) && op.Op == "remote error": // a TLS alert
+		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	return err
 }

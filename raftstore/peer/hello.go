@@ -28,7 +28,8 @@ const (
 	tooOld               // you speak no version as new as mine
 	stale                // you are of an older generation
 	ahead                // you are of a newer generation
-	wrongServer          // your certificate, or whom you seek, and your hello differ
+	wrongServer          // your hello is not that of the server I know you for
+	notServer            // the mirror of it: my certificate is not taken for mine
 )
 
 // hello is the first message on a connection, sent by both sides: the one that
@@ -121,6 +122,8 @@ func refusal(v verdict, ours, theirs hello) error {
 		return fmt.Errorf("%w: %d, the peer's is %d", ErrStale, ours.generation, theirs.generation)
 	case wrongServer:
 		return fmt.Errorf("%w: it says it is %s", ErrIdentity, theirs.server)
+	case notServer:
+		return fmt.Errorf("%w: the peer does not take this certificate for that of %s", ErrRefused, ours.server)
 	}
 	return fmt.Errorf("%w: reason %d", ErrRefused, v)
 }
@@ -136,6 +139,8 @@ func mirror(v verdict) verdict {
 		return ahead
 	case ahead:
 		return stale
+	case wrongServer:
+		return notServer
 	}
 	return v
 }

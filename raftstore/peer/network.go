@@ -162,7 +162,7 @@ func (n *Network) accept(t *tls.Conn) {
 	id, leaf, err := remote(state)
 	if err != nil {
 		n.refuse.refused(who, "peer's certificate", err)
-		_ = t.NetConn().Close()
+		n.reject(t)
 		return
 	}
 	c := &conn{Conn: t, peer: id, alpn: state.NegotiatedProtocol, leaf: leaf}
@@ -188,6 +188,17 @@ func (n *Network) accept(t *tls.Conn) {
 		return
 	}
 	raft.serve(c)
+}
+
+// reject tells a client why it is refused, before it is identified.
+func (n *Network) reject(t *tls.Conn) {
+	_ = t.SetDeadline(time.Now().Add(helloTime))
+	if _, err := readHello(t); err == nil {
+		ours := n.greeting()
+		ours.verdict = wrongServer
+		_, _ = t.Write(ours.encode())
+	}
+	_ = t.NetConn().Close()
 }
 
 // welcome is the hello exchange on an accepted connection.

@@ -38,9 +38,10 @@ type server struct {
 	slow int  // its clock is so many times slower than the others'
 	join bool // it does not begin in the cluster
 
-	run  *run // nil while it is down; guarded by world.mu
-	runs int
-	gone bool // removed from the cluster for good
+	// Guarded by world.mu.
+	run      *run // nil while it is down
+	starting bool
+	runs     int
 }
 
 // run is one process of a server.
@@ -48,6 +49,7 @@ type run struct {
 	name  string
 	node  *simnet.Node
 	store *raftstore.Store
+	ctx   context.Context // of the store's Run
 	end   context.CancelFunc
 	ended chan struct{}
 }
@@ -55,8 +57,8 @@ type run struct {
 func serverID(i int) string { return fmt.Sprintf("%02x%030x", 0xa0+i, i) }
 
 // newWorld makes the servers and starts those that begin in the cluster.
-func newWorld(seed uint64, tr traits) *world {
-	w := &world{h: newHistory(), seed: seed, traits: tr}
+func newWorld(seed uint64, tr traits, h *history) *world {
+	w := &world{h: h, seed: seed, traits: tr}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.net = simnet.New(simnet.Config{Seed: seed, Default: tr.link, Timeout: tr.patience, Observe: w.observe})
 	var voters []string
@@ -93,16 +95,38 @@ func (w *world) observe(from, _ string, command any) {
 // start runs a server that is down.
 func (w *world) start(s *server) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	if s.run != nil || s.gone {
+	if s.run != nil || s.starting {
+		w.mu.Unlock()
 		return
 	}
+	s.starting = true // no lock is held while time passes
+	s.runs++
+	w.mu.Unlock()
+	r := w.open(s)
+	w.mu.Lock()
+	s.run, s.starting = r, false
+	w.mu.Unlock()
+	if r == nil {
+		return
+	}
+	w.zombies.Go(func() {
+		defer close(r.ended)
+		if err := r.store.Run(r.ctx); err != nil && !r.dead() {
+			w.h.logf("server %s ended: %v", r.name, err)
+		}
+	})
+	w.zombies.Go(func() { w.record(s, r) })
+	w.zombies.Go(func() { w.client(100*(1+s.n)+s.runs).rule(s, r) })
+	w.h.logf("server %s starts", r.name)
+}
+
+// open opens the store of a server for one more run, nil when that fails.
+func (w *world) open(s *server) *run {
 	if err := s.disk.Sound(); err != nil {
 		w.h.failf("server %s would refuse to start: %v", short(s.id), err)
 	}
-	s.runs++
-	name := fmt.Sprintf("%s/%d", short(s.id), s.runs)
-	r := &run{name: name, node: w.net.Join(s.id), ended: make(chan struct{})}
+	r := &run{name: fmt.Sprintf("%s/%d", short(s.id), s.runs), node: w.net.Join(s.id), ended: make(chan struct{})}
+	r.ctx, r.end = context.WithCancel(context.Background())
 	cfg := raftstore.Config{
 		ServerID: s.id, ClusterID: fmt.Sprintf("%032x", w.seed), Join: s.join,
 		Transport: r.node.Transport(), Peers: r.node.Peers(),
@@ -113,34 +137,25 @@ func (w *world) start(s *server) {
 		cfg.LeaderLease = cfg.HeartbeatTimeout
 	}
 	if simLog {
-		cfg.Logger = slog.New(slog.NewTextHandler(traceWriter{w.h, name}, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: noTime}))
+		cfg.Logger = slog.New(slog.NewTextHandler(traceWriter{w.h, r.name}, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: noTime}))
 	}
 	s.disk.Attach(&cfg, func(dead <-chan struct{}) { awake(r.node, dead) })
 	store, err := raftstore.Open(cfg)
 	if err != nil {
-		w.h.failf("server %s does not start: %v", name, err)
+		if w.h.logf("server %s does not start: %v", r.name, err); !errors.Is(err, raftstore.ErrDiskFull) {
+			w.h.failf("server %s does not start: %v", r.name, err)
+		}
 		r.node.Kill()
-		return
+		return nil
 	}
 	r.store = store
 	rc := store.Raft().ReloadableConfig()
 	rc.TrailingLogs = w.traits.trailing
 	if err := store.Raft().ReloadConfig(rc); err != nil {
-		w.h.failf("server %s: %v", name, err)
+		w.h.failf("server %s: %v", r.name, err)
 	}
 	r.node.Serve(store)
-	ctx, cancel := context.WithCancel(context.Background())
-	r.end = cancel
-	s.run = r
-	w.zombies.Go(func() {
-		defer close(r.ended)
-		if err := store.Run(ctx); err != nil && !r.dead() {
-			w.h.logf("server %s ended: %v", name, err)
-		}
-	})
-	w.zombies.Go(func() { w.record(s, r) })
-	w.zombies.Go(func() { w.client(100*(1+s.n)+s.runs).rule(s, r) })
-	w.h.logf("server %s starts", name)
+	return r
 }
 
 // awake waits until the process is not stopped or its disk is gone.

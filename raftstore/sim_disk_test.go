@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -55,7 +56,7 @@ func (d *SimDisk) Attach(cfg *Config, awake func(dead <-chan struct{})) {
 	d.Crash()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	h := &simHandle{disk: d, busy: make(chan struct{}, 1), dead: make(chan struct{}), awake: awake}
+	h := &simHandle{disk: d, busy: make(chan struct{}, 1), dead: make(chan struct{}), awake: awake, logs: d.logs, kv: d.kv}
 	d.live = h
 	cfg.testDisk = &testDisk{log: h, snaps: simSnapshots{h}, fresh: d.fresh}
 	d.fresh = false
@@ -70,6 +71,8 @@ func (d *SimDisk) Crash() {
 		return
 	}
 	d.live = nil
+	// What is left of the process must not see what the next one does.
+	h.logs, h.kv, h.snaps = maps.Clone(d.logs), maps.Clone(d.kv), slices.Clone(d.snaps)
 	if h.pending != nil {
 		n := 0
 		switch d.rng.IntN(3) {
@@ -105,6 +108,19 @@ type simHandle struct {
 	awake   func(dead <-chan struct{})
 	pending func(n int) // makes the first n of size parts durable; under disk.mu
 	size    int
+
+	// What it reads: the disk's, and after Crash copies. Under disk.mu.
+	logs  map[uint64]raft.Log
+	kv    map[string][]byte
+	snaps []*simSnapshot
+}
+
+// list is the snapshots there are; disk.mu is held.
+func (h *simHandle) list() []*simSnapshot {
+	if h.disk.live == h {
+		return h.disk.snaps
+	}
+	return h.snaps
 }
 
 var _ logFile = (*simHandle)(nil)
@@ -185,7 +201,7 @@ func (h *simHandle) Set(k, v []byte) error {
 func (h *simHandle) Get(k []byte) ([]byte, error) {
 	h.disk.mu.Lock()
 	defer h.disk.mu.Unlock()
-	v, ok := h.disk.kv[string(k)]
+	v, ok := h.kv[string(k)]
 	if !ok {
 		return nil, errNotFound
 	}
@@ -196,7 +212,7 @@ func (h *simHandle) Get(k []byte) ([]byte, error) {
 func (h *simHandle) GetLog(index uint64, l *raft.Log) error {
 	h.disk.mu.Lock()
 	defer h.disk.mu.Unlock()
-	found, ok := h.disk.logs[index]
+	found, ok := h.logs[index]
 	if !ok {
 		return raft.ErrLogNotFound
 	}
@@ -219,7 +235,7 @@ func (h *simHandle) tail() (uint64, error) { return h.LastIndex() }
 func (h *simHandle) edge(better func(a, b uint64) bool) (found uint64) {
 	h.disk.mu.Lock()
 	defer h.disk.mu.Unlock()
-	for i := range h.disk.logs {
+	for i := range h.logs {
 		if found == 0 || better(i, found) {
 			found = i
 		}
@@ -256,7 +272,7 @@ func (s simSnapshots) List() ([]*raft.SnapshotMeta, error) {
 	s.h.disk.mu.Lock()
 	defer s.h.disk.mu.Unlock()
 	var out []*raft.SnapshotMeta
-	for _, snap := range s.h.disk.snaps {
+	for _, snap := range s.h.list() {
 		m := snap.meta
 		out = append(out, &m)
 	}
@@ -267,7 +283,7 @@ func (s simSnapshots) List() ([]*raft.SnapshotMeta, error) {
 func (s simSnapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	s.h.disk.mu.Lock()
 	defer s.h.disk.mu.Unlock()
-	for _, snap := range s.h.disk.snaps {
+	for _, snap := range s.h.list() {
 		if snap.meta.ID == id {
 			m := snap.meta
 			return &m, io.NopCloser(bytes.NewReader(snap.data)), nil

@@ -2,6 +2,7 @@ package raftstore_test
 
 import (
 	"fmt"
+	"io"
 	"math"
 	"sync"
 	"time"
@@ -116,6 +117,8 @@ type history struct {
 	leaders map[uint64]string       // by term
 	faults  []string                // what must not have been
 	lines   []string
+	took    time.Duration
+	out     io.Writer // gets the trace at once, if set
 }
 
 func newHistory() *history {
@@ -138,6 +141,9 @@ func (h *history) logf(format string, args ...any) {
 	line := fmt.Sprintf("%10.6f  ", h.now().Seconds()) + fmt.Sprintf(format, args...)
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.out != nil {
+		fmt.Fprintln(h.out, line)
+	}
 	if len(h.lines) == maxTrace {
 		h.lines = append(h.lines[:0:0], h.lines[maxTrace/2:]...)
 	}

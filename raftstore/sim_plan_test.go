@@ -37,8 +37,11 @@ func traitsOf(rng *rand.Rand, servers int) traits {
 	case 1:
 		tr.link.Late, tr.link.LateDelay = 0.02, 400*time.Millisecond
 	}
+	if rng.IntN(3) == 0 {
+		tr.link.Loss = 0.005 * rng.Float64()
+	}
 	if rng.IntN(2) == 0 {
-		tr.link.Loss = 0.03 * rng.Float64()
+		tr.patience = 150 * time.Millisecond
 	}
 	if rng.IntN(2) == 0 {
 		tr.link.Twice = 0.3
@@ -271,16 +274,23 @@ func (w *world) operate(f fault, s *server) {
 // server has applied the same and holds the same.
 func (w *world) settle() {
 	w.net.Heal()
+	for _, a := range w.servers {
+		for _, b := range w.servers {
+			w.net.SetLink(a.id, b.id, simnet.Link{MinDelay: 100 * time.Microsecond, MaxDelay: 2 * time.Millisecond})
+		}
+	}
 	for _, s := range w.servers {
 		s.disk.Refuse(nil)
 		s.disk.Slow(100*time.Microsecond, 2*time.Millisecond)
-		if !s.join || s.runs > 0 {
-			w.start(s)
-		}
 	}
 	w.h.logf("healed")
 	deadline := time.Now().Add(60 * time.Second)
 	for {
+		for _, s := range w.servers {
+			if !s.join || s.runs > 0 {
+				w.start(s) // one whose disk was full did not start
+			}
+		}
 		why := w.unsettled()
 		if why == "" {
 			return

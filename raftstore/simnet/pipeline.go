@@ -20,7 +20,8 @@ type pipeline struct {
 	done chan raft.AppendFuture
 	stop chan struct{} // closed by Close
 	once sync.Once
-	last time.Time // when the request before arrives; of the one sender
+	torn chan struct{} // closed when the first answer is missing
+	last time.Time     // when the request before arrives; of the one sender
 }
 
 // flight is one request on a pipeline. It implements raft.AppendFuture.
@@ -58,7 +59,7 @@ func (t transport) AppendEntriesPipeline(_ raft.ServerID, to raft.ServerAddress)
 		return nil, errDead
 	}
 	p := &pipeline{from: t.Node, to: q, sent: make(chan *flight, window), back: make(chan *flight, window),
-		done: make(chan raft.AppendFuture, window), stop: make(chan struct{})}
+		done: make(chan raft.AppendFuture, window), stop: make(chan struct{}), torn: make(chan struct{})}
 	t.net.work.Go(p.carry)
 	t.net.work.Go(p.answer)
 	return p, nil
@@ -88,6 +89,8 @@ func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.App
 		return f, nil
 	case <-p.stop:
 		return nil, raft.ErrPipelineShutdown
+	case <-p.torn:
+		return nil, errReset
 	case <-p.from.dead:
 		return nil, errDead
 	}
@@ -155,14 +158,14 @@ func (p *pipeline) serve(f *flight) (err error) {
 	return nil
 }
 
-// answer brings the answers back in order. After the first that is missing it
-// fails whatever else is sent.
+// answer brings the answers back in order, up to the first that is missing.
 func (p *pipeline) answer() {
+	defer close(p.torn)
 	for f := range p.back {
 		if f.err != nil {
 			p.sleep(p.from.net.cfg.Timeout)
 			p.finish(f)
-			break
+			return
 		}
 		p.sleep(time.Until(f.due))
 		if p.from.Awake(context.Background()) == nil {
@@ -171,17 +174,6 @@ func (p *pipeline) answer() {
 			f.err = errDead
 		}
 		p.finish(f)
-	}
-	for {
-		select {
-		case f := <-p.sent:
-			f.err = errReset
-			p.finish(f)
-		case <-p.stop:
-			return
-		case <-p.from.dead:
-			return
-		}
 	}
 }
 

@@ -20,7 +20,7 @@
 //
 // # Goroutines
 //
-// Run has one, which turns changes of gossip and Raft into events and moves a rotation of the gossip keys on while
+// Run has one, which keeps this server's own record true, turns changes of gossip and Raft into events and moves a rotation of the gossip keys on while
 // this server leads. Each call has gRPC's. Members asks the other servers in parallel and waits for them.
 //
 // # Locks

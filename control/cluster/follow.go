@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/balsahq/balsa/raftstore"
@@ -24,6 +25,7 @@ func (s *Service) follow(ctx context.Context) error {
 		s.events.add(s.cfg.Now(), differences(last, now))
 		s.setHealth(now.fault == "")
 		last = now
+		s.recordSelf(ctx, now)
 		if s.cfg.Store.Leading() && s.rotating() {
 			if err := s.rotate(ctx); err != nil && ctx.Err() == nil {
 				s.cfg.Logger.Warn("the gossip key could not be moved on; it is tried again", "error", err)
@@ -61,6 +63,45 @@ func (s *Service) look(last picture) picture {
 func (s *Service) rotating() bool {
 	ring, _, err := read[Keyring](s.cfg.Store.View(), gossipKey)
 	return err == nil && ring != nil && ring.Target != nil
+}
+
+// recordSelf keeps this server's own record true: the first server has none, and addresses and versions change. It waits
+// for nobody; what does not work now is tried at the next look.
+func (s *Service) recordSelf(ctx context.Context, now picture) {
+	own := s.cfg.Store.ServerID()
+	if now.leader == "" || !inConfiguration(now.servers, own) || !s.outdated(s.cfg.Store.View(), own) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookAgain)
+	defer cancel()
+	err := s.attempt(ctx, func(v *raftstore.View) (*raftstore.Txn, error) {
+		if !s.outdated(v, own) {
+			return nil, nil
+		}
+		rec := s.ownRecord()
+		if old, ok := Records(v)[own]; ok {
+			rec.Joined = old.Joined
+		}
+		op, err := put(membersPrefix+own, rec)
+		return &raftstore.Txn{Compares: []raftstore.Compare{unchanged(membersPrefix, v.Revision())}, Success: []raftstore.Op{op}}, err
+	})
+	if err != nil && ctx.Err() == nil {
+		s.cfg.Logger.Warn("this server's record could not be written; it is tried again", "error", err)
+	}
+}
+
+func (s *Service) ownRecord() MemberRecord {
+	return MemberRecord{Name: s.cfg.Name, Addresses: []string{s.cfg.Address()}, Version: s.cfg.Version, Protocol: Protocol, Joined: s.cfg.Now().UTC()}
+}
+
+// outdated reports whether this server's record says what is not so any more. A server that was removed has none.
+func (s *Service) outdated(v *raftstore.View, own string) bool {
+	if v.Get(removedPrefix+own) != nil {
+		return false
+	}
+	old, _, err := read[MemberRecord](v, membersPrefix+own)
+	want := s.ownRecord()
+	return err == nil && (old == nil || old.Name != want.Name || old.Version != want.Version || old.Protocol != want.Protocol || !slices.Equal(old.Addresses, want.Addresses))
 }
 
 var _ Store = (*raftstore.Store)(nil)

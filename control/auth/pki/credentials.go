@@ -120,6 +120,17 @@ func (c *Credentials) Request() (csrPEM []byte, err error) {
 	return NewCSR(key)
 }
 
+// RequestAgain returns a request for the key that has a certificate already, to prove that the same machine asks;
+// without one it is Request.
+func (c *Credentials) RequestAgain() (csrPEM []byte, err error) {
+	if p := c.current.Load(); p != nil {
+		if key, ok := p.tls.PrivateKey.(crypto.Signer); ok {
+			return NewCSR(key)
+		}
+	}
+	return c.Request()
+}
+
 func (c *Credentials) pendingPath() string { return c.cfg.Path + ".new" }
 
 func (c *Credentials) pendingKey(create bool) (crypto.Signer, []byte, error) {
@@ -150,19 +161,16 @@ func (c *Credentials) pendingKey(create bool) (crypto.Signer, []byte, error) {
 	return key, data, nil
 }
 
-// Install keeps the certificate that was signed for the last Request and makes it the newest. Installing the same
-// certificate twice is no error.
+// Install keeps the certificate that was signed for the last Request, or for the key in use, and makes it the newest.
+// Installing the same certificate twice is no error.
 func (c *Credentials) Install(certPEM []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if p := c.current.Load(); p != nil && bytes.Equal(bytes.TrimSpace(p.certPEM), bytes.TrimSpace(certPEM)) {
 		return nil
 	}
-	key, keyPEM, err := c.pendingKey(false)
+	keyPEM, err := c.keyFor(certPEM)
 	if err != nil {
-		return err
-	}
-	if err := fitsKey(certPEM, key, c.cfg.Now()); err != nil {
 		return err
 	}
 	data := bytes.Join([][]byte{certPEM, keyPEM}, nil)
@@ -177,10 +185,27 @@ func (c *Credentials) Install(certPEM []byte) error {
 		return fmt.Errorf("pki: %w", err)
 	}
 	c.current.Store(p)
-	if err := os.Remove(c.pendingPath()); err != nil {
+	if err := os.Remove(c.pendingPath()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("pki: %w", err)
 	}
 	return nil
+}
+
+// keyFor is the key that a certificate was signed for: the one in use, or the one of the last request.
+func (c *Credentials) keyFor(certPEM []byte) ([]byte, error) {
+	if p := c.current.Load(); p != nil {
+		if key, ok := p.tls.PrivateKey.(crypto.Signer); ok && fitsKey(certPEM, key, c.cfg.Now()) == nil {
+			return p.keyPEM, nil
+		}
+	}
+	key, keyPEM, err := c.pendingKey(false)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("pki: the certificate is for another key: %w", ErrForeignCertificate)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return keyPEM, fitsKey(certPEM, key, c.cfg.Now())
 }
 
 func fitsKey(certPEM []byte, key crypto.Signer, now time.Time) error {

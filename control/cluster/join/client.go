@@ -39,7 +39,8 @@ type ClientConfig struct {
 	Roots *x509.CertPool
 	// Certificate is shown to servers; asked at each connection.
 	Certificate func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
-	// Logger defaults to slog.Default().
+	// Now defaults to time.Now, Logger to slog.Default().
+	Now    func() time.Time
 	Logger *slog.Logger
 }
 
@@ -57,6 +58,9 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	if cfg.Servers == nil || cfg.Roots == nil || cfg.Certificate == nil {
 		return nil, errors.New("join: a client needs Servers, Roots and Certificate")
 	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
@@ -70,7 +74,7 @@ func (c *Client) tlsConfig() *tls.Config {
 		MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, NextProtos: []string{"h2"}, GetClientCertificate: c.cfg.Certificate,
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			leaf := cs.PeerCertificates[0]
-			if _, err := leaf.Verify(x509.VerifyOptions{Roots: c.cfg.Roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}); err != nil {
+			if _, err := leaf.Verify(x509.VerifyOptions{Roots: c.cfg.Roots, CurrentTime: c.cfg.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}); err != nil {
 				return err
 			}
 			if !pki.IsServers(leaf) {

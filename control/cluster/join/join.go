@@ -194,14 +194,14 @@ func (k keys) request(o Options) (*clusterpb.JoinRequest, error) {
 			return nil, err
 		}
 	} else {
-		if r.ServingCsr, err = k.serving.Request(); err != nil {
+		if r.ServingCsr, err = k.serving.RequestAgain(); err != nil {
 			return nil, err
 		}
-		if r.ServicesCsr, err = k.services.Request(); err != nil {
+		if r.ServicesCsr, err = k.services.RequestAgain(); err != nil {
 			return nil, err
 		}
 	}
-	r.Csr, err = k.main.Request()
+	r.Csr, err = k.main.RequestAgain()
 	return r, err
 }
 

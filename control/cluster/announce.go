@@ -1,0 +1,45 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+
+	"github.com/balsahq/balsa/raftstore"
+)
+
+// MembersPrefix is where the records of servers are, by server ID.
+const MembersPrefix = membersPrefix
+
+// Announce keeps the record of this server true: its name, addresses and
+// version are its own to say. It writes nothing when that is what the store has.
+// A server whose record was removed is not recorded again.
+func Announce(ctx context.Context, store Store, mine MemberRecord, begins bool) error {
+	key := membersPrefix + store.ServerID()
+	for {
+		v, err := store.Barrier(ctx)
+		if err != nil {
+			return err
+		}
+		rec, rev, err := read[MemberRecord](v, key)
+		if err != nil {
+			return err
+		}
+		switch {
+		case rec == nil && !begins:
+			return nil
+		case rec != nil:
+			if rec.Name == mine.Name && rec.Version == mine.Version && rec.Protocol == mine.Protocol && slices.Equal(rec.Addresses, mine.Addresses) {
+				return nil
+			}
+			mine.Joined = rec.Joined
+		}
+		op, err := put(key, mine)
+		if err != nil {
+			return err
+		}
+		res, err := store.Txn(ctx, raftstore.Txn{Compares: []raftstore.Compare{raftstore.ModRevisionIs(key, rev)}, Success: []raftstore.Op{op}})
+		if err != nil || res.Succeeded {
+			return err
+		}
+	}
+}

@@ -18,7 +18,7 @@ export GOFLAGS := -buildvcs=false
 PKGS       ?= ./...
 RUN        ?= .
 
-.PHONY: help build up down status test unit e2e crash bench fuzz vet fmt deps clean
+.PHONY: help build up down status test unit e2e crash linear bench bench-ha fuzz vet fmt deps clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -76,6 +76,18 @@ e2e: build bin/kubectl ## whole clusters with real containers (root); RUN narrow
 crash: build bin/kubectl ## kill -9 of the server at random moments under a write load, ROUNDS times (root)
 	@go test -tags $(TAGS) -timeout 60m -count=1 -v -run TestCrashUnderLoad ./e2e -crash-rounds $(ROUNDS)
 ROUNDS ?= 50
+
+linear: build ## clients, watchers and faults against SERVERS servers, RUNS times 30 s, judged (root)
+	@go run ./e2e/linear -bin bin/balsa -servers $(SERVERS) -runs $(RUNS) -parallel $(PARALLEL) $(LINEAR)
+RUNS     ?= 10
+SERVERS  ?= 3,5
+PARALLEL ?= 1
+LINEAR   ?=
+
+bench-ha: build ## figures of three servers; UPSTREAM=DIR with etcd and etcd-benchmark measures them beside (root)
+	@go run -tags $(TAGS) ./e2e/benchha -balsa bin/balsa $(addprefix -upstream ,$(UPSTREAM)) $(BENCH)
+UPSTREAM ?=
+BENCH    ?=
 
 bench: build ## figures of this build: start-up, idle cost, throughput, pod start
 	@go run -tags $(TAGS) ./e2e/bench -balsa bin/balsa

@@ -116,7 +116,7 @@ func (b *bench) open(ctx context.Context, upstream string) error {
 	if upstream != "" {
 		configs["etcd"] = filepath.Join(upstream, "etcd")
 		b.tool = filepath.Join(upstream, "etcd-benchmark")
-		b.table.Upstream = true
+		b.table.Upstream, b.table.Spread = true, true
 	}
 	for i, name := range []string{"balsa", "etcd"} {
 		if configs[name] == "" {

@@ -35,6 +35,7 @@ type row struct {
 // Table keeps rows in the order in which their first sample came.
 type Table struct {
 	Upstream bool // whether there are columns for Theirs
+	Spread   bool // whether Theirs are shown with their least and greatest
 
 	rows []*row
 }
@@ -62,8 +63,12 @@ func (t *Table) Print(w io.Writer) error {
 		low, middle, high := Summary(r.samples[Ours])
 		line := fmt.Sprintf("| %s\t| %s\t| %s\t| %s\t| %s\t| %s\t", r.Name, number(low), number(middle), number(high), r.Aim, r.Unit)
 		if t.Upstream {
-			_, peer, _ := Summary(r.samples[Theirs])
-			line += fmt.Sprintf("| %s\t| %s\t", number(peer), number(middle/peer))
+			least, peer, most := Summary(r.samples[Theirs])
+			shown := number(peer)
+			if t.Spread && len(r.samples[Theirs]) > 1 {
+				shown += fmt.Sprintf(" [%s..%s]", number(least), number(most))
+			}
+			line += fmt.Sprintf("| %s\t| %s\t", shown, number(middle/peer))
 		}
 		fmt.Fprintln(out, line+"|")
 	}

@@ -72,7 +72,7 @@ func DefaultTiming() Timing {
 	return Timing{
 		ProbeInterval: 400 * time.Millisecond, ProbeTimeout: 200 * time.Millisecond,
 		SuspicionMult: 3, SuspicionMax: 6, IndirectChecks: 3, AwarenessMax: 8,
-		GossipInterval: 200 * time.Millisecond, PushPull: 30 * time.Second,
+		GossipInterval: 200 * time.Millisecond, PushPull: 15 * time.Second,
 		Stream: 5 * time.Second, Reconnect: 15 * time.Second, Reap: 24 * time.Hour,
 	}
 }

@@ -34,7 +34,7 @@
 //
 // At rest a member sends 5 and receives 5 packets of about 130 bytes a second
 // (probes and answers), whatever the size of the cluster, and exchanges
-// the whole table with one other over TCP every 30 s.
+// the whole table with one other over TCP every 15 s.
 //
 // # Goroutines
 //

@@ -137,6 +137,7 @@ func (g *Gossip) memberlistConfig(t memberlist.Transport) *memberlist.Config {
 	c.SuspicionMult, c.SuspicionMaxTimeoutMult = timing.SuspicionMult, timing.SuspicionMax
 	c.IndirectChecks, c.AwarenessMaxMultiplier = timing.IndirectChecks, timing.AwarenessMax
 	c.GossipInterval, c.PushPullInterval, c.TCPTimeout = timing.GossipInterval, timing.PushPull, timing.Stream
+	c.RetransmitMult = 8      // news is rare; that one of a few members misses it must be rarer
 	c.DeadNodeReclaimTime = 1 // who was found dead may come back elsewhere at once
 	c.QueueCheckInterval = time.Hour
 	d := delegate{g}

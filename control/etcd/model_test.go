@@ -44,7 +44,7 @@ type cmpOp struct {
 }
 
 type txnOp struct {
-	ifs        []cmpOp
+	ifs         []cmpOp
 	then, else_ []any
 }
 
@@ -72,16 +72,18 @@ type model struct {
 }
 
 func newModel() *model {
-	return &model{states: []map[string]version{{}}, leases: map[int]bool{}}
+	return &model{states: []map[string]version{{}}, compacted: -1, leases: map[int]bool{}}
 }
 
-func (m *model) now() int                      { return len(m.states) - 1 }
-func (m *model) newest() map[string]version    { return m.states[m.now()] }
-func within_(k, start, end string) bool        { return end == "" && k == start || end != "" && k >= start && k < end }
-func inRange(s map[string]version, start, end string) []version {
+func (m *model) now() int                   { return len(m.states) - 1 }
+func (m *model) newest() map[string]version { return m.states[m.now()] }
+func covers(k, start, end string) bool {
+	return end == "" && k == start || end != "" && k >= start && k < end
+}
+func ranged(s map[string]version, start, end string) []version {
 	var out []version
 	for _, k := range slices.Sorted(maps.Keys(s)) {
-		if within_(k, start, end) {
+		if covers(k, start, end) {
 			out = append(out, s[k])
 		}
 	}
@@ -123,7 +125,7 @@ func (m *model) do(op any) string {
 		}
 		delete(m.leases, o.slot)
 		w := m.begin()
-		for _, v := range inRange(w.state, "", "\xff") {
+		for _, v := range ranged(w.state, "", "\xff") {
 			if v.lease == o.slot {
 				w.delete(v)
 			}
@@ -155,7 +157,7 @@ func (m *model) get(s map[string]version, o getOp) string {
 	if o.at >= 0 {
 		s = m.states[o.at]
 	}
-	kvs := inRange(s, o.start, o.end)
+	kvs := ranged(s, o.start, o.end)
 	count := len(kvs)
 	if o.countOnly {
 		return fmt.Sprintf("{%d false []}", count)
@@ -197,7 +199,7 @@ func (t txnOp) branch(held bool) []any {
 }
 
 func (m *model) holds(c cmpOp) bool {
-	kvs := inRange(m.newest(), c.start, c.end)
+	kvs := ranged(m.newest(), c.start, c.end)
 	if len(kvs) == 0 {
 		if c.target == "value" {
 			return false
@@ -245,7 +247,6 @@ func writes(ops []any) (puts []string, dels []delOp, ok bool) {
 			if !ok1 || !ok2 {
 				return nil, nil, false
 			}
-			slices.Sort(p)
 			both := slices.Concat(p, q)
 			slices.Sort(both)
 			puts = append(puts, slices.Compact(both)...)
@@ -253,7 +254,7 @@ func writes(ops []any) (puts []string, dels []delOp, ok bool) {
 			// What is in one branch of it may be in the other.
 			for _, k := range both {
 				for _, op := range ops {
-					if x, isDel := op.(delOp); isDel && within_(k, x.start, x.end) {
+					if x, isDel := op.(delOp); isDel && covers(k, x.start, x.end) {
 						return nil, nil, false
 					}
 				}
@@ -261,16 +262,14 @@ func writes(ops []any) (puts []string, dels []delOp, ok bool) {
 			continue
 		}
 	}
-	inner := slices.Clone(puts)
 	for _, op := range ops {
 		if o, isPut := op.(putOp); isPut {
-			if slices.Contains(puts, o.key) || slices.ContainsFunc(dels, func(d delOp) bool { return within_(o.key, d.start, d.end) }) {
+			if slices.Contains(puts, o.key) || slices.ContainsFunc(dels, func(d delOp) bool { return covers(o.key, d.start, d.end) }) {
 				return nil, nil, false
 			}
 			puts = append(puts, o.key)
 		}
 	}
-	_ = inner
 	return puts, dels, true
 }
 
@@ -330,7 +329,7 @@ func (w *write) txn(t txnOp, path *[]bool) string {
 		case putOp:
 			out = append(out, w.put(o))
 		case delOp:
-			kvs, prev := inRange(w.state, o.start, o.end), []version(nil)
+			kvs, prev := ranged(w.state, o.start, o.end), []version(nil)
 			for _, v := range kvs {
 				w.delete(v)
 			}

@@ -1,8 +1,6 @@
 package raftstore
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -30,9 +28,9 @@ func (o *opening) openFiles() error {
 		return err
 	}
 	o.disk, o.logs, o.stable = d, d, d
-	snaps, err := raft.NewFileSnapshotStoreWithLogger(o.dir.path, keepSnapshots, raftLogger(o.cfg.Logger))
+	snaps, err := openSnapshotFiles(o.dir.snapshotPath(), keepSnapshots, o.cfg.Logger)
 	if err != nil {
-		return diskError(o.dir.snapshotPath(), err)
+		return err
 	}
 	o.snaps = snaps
 	reached, err := o.restoreNewest(snaps)
@@ -146,16 +144,7 @@ func snapshotNames(path string, all bool) ([]string, error) {
 // restoreNewest restores the newest snapshot and returns the index it reaches,
 // 0 when there is none. It refuses when any snapshot cannot be read, because
 // falling back silently could mean going back in time.
-func (o *opening) restoreNewest(snaps *raft.FileSnapshotStore) (uint64, error) {
-	names, err := snapshotNames(o.dir.snapshotPath(), false)
-	if err != nil {
-		return 0, err
-	}
-	for _, n := range names {
-		if err := o.checkSnapshotMeta(n); err != nil {
-			return 0, corrupt(filepath.Join(o.dir.snapshotPath(), n, "meta.json"), err)
-		}
-	}
+func (o *opening) restoreNewest(snaps *snapshotFiles) (uint64, error) {
 	list, err := snaps.List()
 	if err != nil || len(list) == 0 {
 		return 0, err
@@ -176,26 +165,6 @@ func (o *opening) restoreNewest(snaps *raft.FileSnapshotStore) (uint64, error) {
 		return 0, corrupt(file, err)
 	}
 	return newest.Index, nil
-}
-
-// checkSnapshotMeta checks a snapshot's description against its name and
-// against this peer.
-func (o *opening) checkSnapshotMeta(name string) error {
-	b, err := os.ReadFile(filepath.Join(o.dir.snapshotPath(), name, "meta.json"))
-	if err != nil {
-		return err
-	}
-	var m raft.SnapshotMeta
-	if err := json.NewDecoder(bytes.NewReader(b)).Decode(&m); err != nil {
-		return err
-	}
-	if m.ID != name || !strings.HasPrefix(name, fmt.Sprintf("%d-%d-", m.Term, m.Index)) {
-		return fmt.Errorf("says %s, index %d, term %d", m.ID, m.Index, m.Term)
-	}
-	if m.ConfigurationIndex > m.Index || len(m.Configuration.Servers) == 0 {
-		return fmt.Errorf("has a cluster of %d servers at index %d", len(m.Configuration.Servers), m.ConfigurationIndex)
-	}
-	return nil
 }
 
 // warmBytes bounds the entries kept from the check for the replay after it.

@@ -26,26 +26,43 @@ type snapshotReader struct {
 	info  SnapshotInfo
 	base  uint64 // keys at the compact revision
 	to    snapshotParts
-	one   [1]byte
 }
 
-// Read implements io.Reader.
-func (s *snapshotReader) Read(p []byte) (int, error) {
-	n, err := s.r.Read(p)
-	s.sum = crc32.Update(s.sum, castagnoli, p[:n])
-	s.bytes += int64(n)
-	return n, err
-}
-
-// ReadByte implements io.ByteReader.
-func (s *snapshotReader) ReadByte() (byte, error) {
-	c, err := s.r.ReadByte()
-	if err == nil {
-		s.one[0] = c
-		s.sum = crc32.Update(s.sum, castagnoli, s.one[:])
-		s.bytes++
+// take reads n bytes, of which it allocates no more than arrive.
+func (s *snapshotReader) take(n uint64) ([]byte, error) {
+	const step = 1 << 20
+	b := make([]byte, min(n, step))
+	for at := 0; ; {
+		if _, err := io.ReadFull(s.r, b[at:]); err != nil {
+			return nil, short(err)
+		}
+		if at = len(b); uint64(at) == n {
+			break
+		}
+		b = append(b, make([]byte, min(n-uint64(at), uint64(max(at, step))))...)
 	}
-	return c, err
+	s.sum = crc32.Update(s.sum, castagnoli, b)
+	s.bytes += int64(n)
+	return b, nil
+}
+
+// length reads the length of a frame.
+func (s *snapshotReader) length() (uint64, error) {
+	b, err := s.r.Peek(binary.MaxVarintLen64)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return 0, err
+	}
+	n, w := binary.Uvarint(b)
+	if w == 0 {
+		return 0, errShort
+	}
+	if w < 0 {
+		return 0, fmt.Errorf("%w: number of more than 64 bits", ErrCorrupt)
+	}
+	s.sum = crc32.Update(s.sum, castagnoli, b[:w])
+	s.bytes += int64(w)
+	_, err = s.r.Discard(w)
+	return n, err
 }
 
 // check reads a CRC and compares.
@@ -67,14 +84,15 @@ func (s *snapshotReader) frame() ([]byte, error) {
 	if s.info.Format > 1 {
 		limit = maxSnapshotFrame
 	}
-	b, err := readFrame(s, limit)
+	n, err := s.length()
 	if err != nil {
 		return nil, err
 	}
-	if len(b) == 0 {
-		return nil, fmt.Errorf("%w: snapshot ends early, at byte %d", ErrCorrupt, s.bytes)
+	if n == 0 || n > limit {
+		return nil, fmt.Errorf("%w: frame of %d bytes, at byte %d", ErrCorrupt, n, s.bytes)
 	}
-	if s.info.Format > 1 {
+	b, err := s.take(n)
+	if err == nil && s.info.Format > 1 {
 		err = s.check()
 	}
 	return b, err
@@ -96,8 +114,11 @@ func (s *snapshotReader) run() error {
 	if err := s.events(); err != nil {
 		return err
 	}
-	end, err := readFrame(s, 0)
-	if err == nil && len(end) == 0 {
+	end, err := s.length()
+	if err == nil && end != 0 {
+		err = fmt.Errorf("%w: snapshot has more than it counts", ErrCorrupt)
+	}
+	if err == nil {
 		err = s.check()
 	}
 	if err != nil {
@@ -114,9 +135,9 @@ func (s *snapshotReader) run() error {
 }
 
 func (s *snapshotReader) head() error {
-	head := make([]byte, len(snapshotMagic)+1)
-	if _, err := io.ReadFull(s, head); err != nil {
-		return short(err)
+	head, err := s.take(uint64(len(snapshotMagic) + 1))
+	if err != nil {
+		return err
 	}
 	if !bytes.Equal(head[:len(snapshotMagic)], snapshotMagic) {
 		return fmt.Errorf("%w: not a snapshot", ErrCorrupt)

@@ -97,6 +97,7 @@ func openSegments(dir string, size int) (*walLog, error) {
 	w.wal, err = wal.Open(dir, wal.WithMetaStore(meta), wal.WithSegmentFiler(w.filer),
 		wal.WithSegmentSize(size), wal.WithLogger(hclog.NewNullLogger()))
 	if err != nil {
+		w.filer.sweeper.Wait()
 		return nil, errors.Join(err, w.filer.closeAll(), w.stable.close())
 	}
 	w.quiet = time.AfterFunc(time.Hour, w.note)
@@ -184,7 +185,9 @@ func (w *walLog) close() error {
 	w.quiet.Stop()
 	_ = w.filer.trim()
 	w.mark()
-	return errors.Join(w.wal.Close(), w.stable.close())
+	err := errors.Join(w.wal.Close(), w.stable.close())
+	w.filer.sweeper.Wait()
+	return err
 }
 
 // walFiler makes and opens segment files for raft-wal.
@@ -193,8 +196,11 @@ type walFiler struct {
 	meta *walMeta
 	size int64 // of a segment that is full
 
-	mu   sync.Mutex
-	open map[*walSegment]struct{}
+	mu       sync.Mutex
+	open     map[*walSegment]struct{}
+	doomed   []string // files to remove
+	sweeping bool
+	sweeper  sync.WaitGroup
 }
 
 var _ types.SegmentFiler = (*walFiler)(nil)
@@ -305,14 +311,34 @@ func (f *walFiler) expected(meta bool) error {
 	return nil
 }
 
-// Delete implements types.SegmentFiler. What a crash brings back is removed
-// when the log is opened, so nothing is synced here.
+// Delete implements types.SegmentFiler. It is called while appends wait, so the
+// files go in the background; those a crash leaves go when the log is opened.
 func (f *walFiler) Delete(base, id uint64) error {
-	err := os.Remove(filepath.Join(f.dir, segmentName(base, id)))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.doomed = append(f.doomed, filepath.Join(f.dir, segmentName(base, id)))
+	if !f.sweeping {
+		f.sweeping = true
+		f.sweeper.Go(f.sweep)
 	}
-	return err
+	return nil
+}
+
+// sweep removes what Delete was given. A file that cannot be removed now is
+// found again when the log is opened.
+func (f *walFiler) sweep() {
+	for {
+		f.mu.Lock()
+		doomed := f.doomed
+		f.doomed, f.sweeping = nil, len(doomed) > 0
+		f.mu.Unlock()
+		if len(doomed) == 0 {
+			return
+		}
+		for _, path := range doomed {
+			_ = os.Remove(path)
+		}
+	}
 }
 
 // each calls fn with every segment that was opened and not closed.

@@ -19,12 +19,17 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+
+	"github.com/balsahq/balsa/e2e/lan"
 )
 
 // Config describes a Host. Balsa is the path of the binary.
 type Config struct {
 	Balsa string
 	Flags []string // for every `balsa up` and `balsa server`
+	// Machine is where the host is, beside others; nil: it is alone. Its network
+	// and its directory stay the machine's when the host is closed.
+	Machine *lan.Machine
 }
 
 // Host is one machine.
@@ -36,6 +41,8 @@ type Host struct {
 	balsa   string
 	flags   []string
 	kubectl string // another kubectl than the built-in one, see UseKubectl
+	machine *lan.Machine
+	process *lan.Process // what Start has started
 }
 
 var count atomic.Int32
@@ -51,15 +58,23 @@ func New(cfg Config) (*Host, error) {
 	}
 	n := int(count.Add(1))
 	id := fmt.Sprintf("%d-%d", os.Getpid(), n)
-	h := &Host{Name: "balsa-e2e-" + id, balsa: balsa, RunDir: "/run/balsa-" + id, Addr: netip.AddrFrom4([4]byte{10, 99, byte(n), 1})}
-	if h.DataDir, err = os.MkdirTemp("", "balsa-e2e-"); err != nil {
+	h := &Host{Name: "balsa-e2e-" + id, balsa: balsa, RunDir: "/run/balsa-" + id, Addr: netip.AddrFrom4([4]byte{10, 99, byte(n), 1}), machine: cfg.Machine}
+	if m := cfg.Machine; m != nil {
+		h.Name, h.Addr = m.Name, m.Addr
+		h.DataDir, err = filepath.Join(m.Data(), "balsa"), os.MkdirAll(filepath.Join(m.Data(), "balsa"), 0o755)
+	} else {
+		h.DataDir, err = os.MkdirTemp("", "balsa-e2e-")
+	}
+	if err != nil {
 		return nil, err
 	}
 	h.flags = append([]string{
 		"--node-name=node-" + strconv.Itoa(n), "--log-dir=" + filepath.Join(h.DataDir, "log"), "--cgroup-root=/" + h.Name,
 	}, cfg.Flags...)
-	if err := h.makeNetns(); err != nil {
-		return nil, errors.Join(err, h.Close())
+	if h.machine == nil {
+		if err := h.makeNetns(); err != nil {
+			return nil, errors.Join(err, h.Close())
+		}
 	}
 	return h, nil
 }
@@ -212,8 +227,10 @@ func (h *Host) Close() error {
 			faults = append(faults, fmt.Errorf("balsa down: %w: %s", err, out))
 		}
 	}
-	if err := netns.DeleteNamed(h.Name); err != nil && !errors.Is(err, os.ErrNotExist) {
-		faults = append(faults, err)
+	if h.machine == nil {
+		if err := netns.DeleteNamed(h.Name); err != nil && !errors.Is(err, os.ErrNotExist) {
+			faults = append(faults, err)
+		}
 	}
 	return errors.Join(append(faults, os.RemoveAll(h.DataDir), os.RemoveAll(h.RunDir))...)
 }

@@ -1,0 +1,55 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/balsahq/balsa/e2e/lan"
+)
+
+// Start runs `balsa server` or `balsa agent` with this host's flags, as an init
+// system would, on a host that is a machine beside others. What it prints goes
+// to Log. It dies with this process, its containers end with Close.
+func (h *Host) Start(command string, args ...string) error {
+	if h.machine == nil {
+		return errors.New("this host is alone: use Up")
+	}
+	p, err := h.machine.Start(lan.Program{
+		Path: h.balsa, Args: append(append([]string{command}, h.flags...), args...), Log: filepath.Join(h.DataDir, "balsa.log"),
+		Env: []string{"BALSA_DATA_DIR=" + h.DataDir, "BALSA_RUN_DIR=" + h.RunDir, "KUBECONFIG="},
+	})
+	h.process = p
+	return err
+}
+
+// Process is what Start has started last.
+func (h *Host) Process() *lan.Process { return h.process }
+
+// Token makes a join token of a role on this host, which runs a server.
+func (h *Host) Token(ctx context.Context, role string, flags ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	out, err := h.Balsa(ctx, append([]string{"token", "create", "--role=" + role}, flags...)...)
+	if err != nil {
+		return "", err
+	}
+	for _, word := range strings.Fields(out) {
+		if strings.HasPrefix(word, "balsa1.") {
+			return word, nil
+		}
+	}
+	return "", errors.New("no token in: " + out)
+}
+
+// NodeName is the name that the host's flags give it.
+func (h *Host) NodeName() string {
+	for _, flag := range h.flags {
+		if name, ok := strings.CutPrefix(flag, "--node-name="); ok {
+			return name
+		}
+	}
+	return ""
+}

@@ -79,7 +79,7 @@ func (s *Server) Register(g *grpc.Server) {
 	pb.RegisterLeaseServer(g, &leaseService{s})
 	pb.RegisterMaintenanceServer(g, &maintenanceService{s})
 	pb.RegisterClusterServer(g, &clusterService{s})
-	pb.RegisterAuthServer(g, &authService{Server: s})
+	pb.RegisterAuthServer(g, &authService{s})
 }
 
 // ServerOptions are the options a gRPC server should have that carries this

@@ -128,9 +128,9 @@ func (s *Server) writeFrame(tx *bolt.Tx, v *raftstore.View) error {
 		}
 	}
 	// Nothing older than v is in the file, and its revision is that of v even
-	// when no key is so new.
+	// when no key is so new. How much of a Raft log is in it is not said: whoever
+	// reads the file begins a log of his own.
 	compacted := appendRevision(nil, v.Revision(), 0)
-	_, term := s.store.Leader()
 	meta := tx.Bucket([]byte("meta"))
 	for _, e := range []struct {
 		name  string
@@ -138,8 +138,6 @@ func (s *Server) writeFrame(tx *bolt.Tx, v *raftstore.View) error {
 	}{
 		{"scheduledCompactRev", compacted},
 		{"finishedCompactRev", compacted},
-		{"consistent_index", binary.BigEndian.AppendUint64(nil, s.store.Progress().AppliedIndex)},
-		{"term", binary.BigEndian.AppendUint64(nil, term)},
 		{"storageVersion", []byte("3.6.0")},
 	} {
 		if err := meta.Put([]byte(e.name), e.value); err != nil {

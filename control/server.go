@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/emicklei/go-restful/v3"
 	corev1 "k8s.io/api/core/v1"
@@ -93,6 +94,7 @@ func (s *Server) assemble() error {
 	}
 	c := s.genericConfig()
 	c.RESTOptionsGetter = s.set.Deps.RESTOptions
+	s.startedIsReady(c)
 	if s.generic, err = c.Complete(nil).New("balsa", s.extensions.GenericAPIServer); err != nil {
 		return err
 	}
@@ -121,6 +123,10 @@ func (s *Server) assemble() error {
 	s.handler = s.generic.Handler
 	return s.followGroups()
 }
+
+// aliveAnyway is how long /livez does not ask what of the start is still to be done: a server may wait for a quorum, and
+// for people who bring it back.
+const aliveAnyway = 100 * 365 * 24 * time.Hour
 
 // genericConfig is upstream's server without storage, without its OpenAPI and without its hooks that only count.
 func (s *Server) genericConfig() *genericapiserver.Config {
@@ -153,8 +159,20 @@ func (s *Server) genericConfig() *genericapiserver.Config {
 	})
 	c.HealthzChecks = []healthz.HealthChecker{healthz.PingHealthz, alive}
 	c.LivezChecks = []healthz.HealthChecker{healthz.PingHealthz, alive}
+	c.LivezGracePeriod = aliveAnyway
 	c.ReadyzChecks = []healthz.HealthChecker{healthz.PingHealthz, store, healthz.NamedCheck("default-objects", s.checkDefaults)}
 	return c
+}
+
+// startedIsReady makes what the extensions' server starts with a matter of readiness alone. Upstream enters a delegate's
+// checks everywhere, unless one of that name is there.
+func (s *Server) startedIsReady(c *genericapiserver.Config) {
+	for _, check := range s.extensions.GenericAPIServer.HealthzChecks() {
+		if strings.HasPrefix(check.Name(), "poststarthook/") {
+			c.ReadyzChecks = append(c.ReadyzChecks, check)
+			c.HealthzChecks = append(c.HealthzChecks, healthz.NamedCheck(check.Name(), func(*http.Request) error { return nil }))
+		}
+	}
 }
 
 // webServices are the endpoints of both servers.

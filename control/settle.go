@@ -44,6 +44,7 @@ func (s *Server) settle(ctx context.Context) {
 func (s *Server) persist(ctx context.Context, name string, step func(context.Context) error) bool {
 	told := ""
 	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
+		changed := s.cfg.Store.LeaderChanged()
 		err := step(ctx)
 		if err == nil || ctx.Err() != nil {
 			return ctx.Err() == nil
@@ -55,6 +56,7 @@ func (s *Server) persist(ctx context.Context, name string, step func(context.Con
 		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
+		case <-changed:
 		case <-timer.C:
 		}
 		timer.Stop()

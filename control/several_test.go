@@ -31,6 +31,20 @@ import (
 // several are API servers over stores that hold the same; with one store they share it.
 func several(t testing.TB, stores ...*raftstore.Store) []*running {
 	t.Helper()
+	all := assembled(t, stores...)
+	for _, r := range all {
+		select {
+		case <-r.Ready():
+		case <-time.After(30 * time.Second):
+			t.Fatal("not ready after 30 s")
+		}
+	}
+	return all
+}
+
+// assembled is several without waiting for them.
+func assembled(t testing.TB, stores ...*raftstore.Store) []*running {
+	t.Helper()
 	dir := t.TempDir()
 	authority, err := pki.Open(pki.Config{Dir: dir + "/tls", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}, ServiceIP: net.IPv4(10, 96, 0, 1)})
 	if err != nil {
@@ -60,13 +74,6 @@ func several(t testing.TB, stores ...*raftstore.Store) []*running {
 		}
 		group.Go(func() error { return server.Run(ctx) })
 		all = append(all, &running{Server: server, address: secure.Addr().String(), pki: authority, store: store})
-	}
-	for _, r := range all {
-		select {
-		case <-r.Ready():
-		case <-time.After(30 * time.Second):
-			t.Fatal("not ready after 30 s")
-		}
 	}
 	return all
 }
@@ -241,13 +248,14 @@ func giveNothingTwice(t *testing.T, servers []*running) {
 }
 
 // whatOneWritesTheNextKnows walks through what a client may do at one server on the strength of what another has just
-// acknowledged to it.
-func whatOneWritesTheNextKnows(t *testing.T, a, b *running) {
+// acknowledged to it. Names begin at first.
+func whatOneWritesTheNextKnows(t *testing.T, first int, a, b *running) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	there, here := clientset(t, a.Client(masters)), clientset(t, b.Client(masters))
-	for i := range 20 {
+	for i := range 10 {
+		i += first
 		if err := errors.Join(podInNewNamespace(ctx, there, here, i), allowedByNewBinding(ctx, there, b, i)); err != nil {
 			t.Fatal(err)
 		}
@@ -310,5 +318,5 @@ func allowedByNewBinding(ctx context.Context, there kubernetes.Interface, b *run
 func TestWhatOneServerAcknowledgedTheOthersKnow(t *testing.T) {
 	store := memoryStore(t)
 	servers := several(t, store, store)
-	whatOneWritesTheNextKnows(t, servers[0], servers[1])
+	whatOneWritesTheNextKnows(t, 0, servers[0], servers[1])
 }

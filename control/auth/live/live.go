@@ -106,7 +106,7 @@ func (s *Store) Revision() int64 { return s.cfg.Snapshot().Revision() }
 
 // patience is how long a refusal waits to be confirmed. Without a quorum it stands as it is: nobody can be told anything
 // newer, and whoever was refused may come back.
-const patience = time.Second
+const patience = 3 * time.Second
 
 // Confirm reports whether there is newer state than the revision at which something was refused, so that the question
 // should be asked again: a server that has not applied the last writes of another must not say "not found" or

@@ -146,7 +146,7 @@ func (s *several) leader() *cluster {
 			if !asked.Process().Running() {
 				continue
 			}
-			out, err := asked.Balsa(s.t.Context(), "members", "-o", "json")
+			out, err := asked.Balsa(s.t.Context(), "members")
 			if err != nil {
 				return err
 			}
@@ -266,11 +266,10 @@ func (w *writes) check() {
 	}
 }
 
-// leads says whether the JSON of `balsa members` calls a server the leader.
+// leads says whether `balsa members` calls a server the leader.
 func leads(members, name string) bool {
-	for _, part := range strings.Split(members, "{") {
-		compact := strings.ReplaceAll(part, " ", "")
-		if strings.Contains(compact, `"name":"`+name+`"`) && strings.Contains(compact, `"leader":true`) {
+	for line := range strings.Lines(members) {
+		if f := strings.Fields(line); len(f) > 4 && f[0] == name && f[4] == "yes" {
 			return true
 		}
 	}

@@ -92,10 +92,37 @@ func (b *balsa) token(ctx context.Context, i int) (through int, token string, er
 	return 0, "", errors.Join(errors.New("nobody gave a join token"), err)
 }
 
+// remove waits until the others have seen server i go: its name is not free
+// before.
 func (b *balsa) remove(ctx context.Context, i, through int) error {
-	_, err := b.run(ctx, through, "members", "remove", b.name(i))
-	b.joins[i] = err == nil
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	var err error
+	for ; ctx.Err() == nil; Pause(ctx, 200*time.Millisecond) {
+		var list string
+		if list, err = b.run(ctx, through, "members"); err != nil {
+			continue
+		}
+		if state := memberState(list, b.name(i)); state == "alive" || state == "suspect" {
+			err = fmt.Errorf("%s is %s in the eyes of the others", b.name(i), state)
+			continue
+		}
+		if _, err = b.run(ctx, through, "members", "remove", b.name(i)); err == nil {
+			b.joins[i] = true
+			return nil
+		}
+	}
 	return err
+}
+
+// memberState is a column of `balsa members`; "" if the name is not there.
+func memberState(list, name string) string {
+	for line := range strings.Lines(list) {
+		if f := strings.Fields(line); len(f) > 3 && f[0] == name {
+			return f[3]
+		}
+	}
+	return ""
 }
 
 // credentials are taken from the first server's kubeconfig, in files for tools

@@ -79,7 +79,7 @@ func (s *Store) Generation() int64 { return s.meta.Generation }
 func (s *Store) Hash() (index, sum uint64) {
 	r := s.machine.root.Load()
 	h := fnv.New64a()
-	if err := writeSnapshot(h, r); err != nil {
+	if _, err := writeSnapshotAt(h, r, r.index, r.term); err != nil {
 		return r.index, 0 // its compact revision is always readable
 	}
 	return r.index, h.Sum64()

@@ -1,6 +1,7 @@
 package raftstore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -318,5 +319,59 @@ func TestWritersOnAllPeersDuringElections(t *testing.T) {
 			t.Fatal("peers differ", views)
 		}
 		t.Logf("%d writes acknowledged", acks.Load())
+	})
+}
+
+func TestARestoredSnapshotReachesEveryPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTrio(t)
+		defer c.close()
+		lead := c.stores[c.leader("")]
+		put(t, lead, "/k", "old")
+		put(t, lead, "/gone", "x")
+		put(t, lead, "/mine/a", "before")
+		var saved bytes.Buffer
+		if info, err := lead.SaveSnapshot(t.Context(), &saved); err != nil || info.Keys < 3 {
+			t.Fatal(info, err)
+		}
+		put(t, lead, "/k", "new")
+		put(t, lead, "/mine/a", "now")
+		put(t, lead, "/later", "x")
+		var watchers []*Watcher
+		for _, s := range c.stores {
+			w, err := s.Watch(WatchRequest{Key: "/", RangeEnd: "0"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Close()
+			watchers = append(watchers, w)
+		}
+		before := lead.View().Revision()
+		broken := bytes.Clone(saved.Bytes())
+		broken[len(broken)/2] ^= 1
+		if err := lead.RestoreSnapshot(t.Context(), bytes.NewReader(broken)); !errors.Is(err, ErrCorrupt) {
+			t.Fatal("a broken snapshot:", err)
+		}
+		if err := lead.RestoreSnapshot(t.Context(), bytes.NewReader(saved.Bytes()), "/mine/"); err != nil {
+			t.Fatal(err)
+		}
+		for id, s := range c.stores {
+			v, err := s.Barrier(t.Context())
+			if err != nil {
+				t.Fatal(id, err)
+			}
+			if string(v.Get("/k").Value) != "old" || v.Get("/later") != nil || string(v.Get("/mine/a").Value) != "now" || v.Revision() <= before {
+				t.Fatalf("%s has %v, %v at %d", id, v.Get("/k"), v.Get("/later"), v.Revision())
+			}
+			if _, err := s.Watch(WatchRequest{Key: "/", RangeEnd: "0", StartRevision: before}); !errors.Is(err, ErrCompacted) {
+				t.Fatalf("%s lets a watch go on from before: %v", id, err)
+			}
+		}
+		for _, w := range watchers {
+			if _, err := w.Next(t.Context()); !errors.Is(err, ErrOverrun) {
+				t.Fatal("a watcher went on over a restore", err)
+			}
+		}
+		put(t, lead, "/k", "after")
 	})
 }

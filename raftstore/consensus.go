@@ -146,7 +146,8 @@ func (c *consensus) who() term {
 // terms.
 func (c *consensus) leading() bool {
 	t := c.who()
-	return t.here && c.m.term.Load() == t.number
+	_, reached := c.m.reach.at()
+	return t.here && reached == t.number
 }
 
 // sole reports whether this peer is the only voter.
@@ -317,7 +318,10 @@ func (c *consensus) fill(free chan struct{}) {
 		default:
 			return // the end of a batch wakes send
 		}
-		ws, oldest := c.out.take(t.number, c.m.term.Load())
+		// What was applied counts once its proposers know: else an attempt that
+		// had its effect a moment ago would be made again.
+		_, reached := c.m.reach.at()
+		ws, oldest := c.out.take(t.number, reached)
 		if len(ws) == 0 || !c.spawn(func() {
 			c.attempt(t, ws, oldest)
 			free <- struct{}{}

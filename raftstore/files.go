@@ -1,10 +1,12 @@
 package raftstore
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/raft"
@@ -69,7 +71,50 @@ func (o *opening) dropUnfinished() error {
 			}
 		}
 	}
+	return o.dropHalfRemoved()
+}
+
+// dropHalfRemoved finishes the removal of old snapshots that a crash cut short:
+// those that lack a file while a newer one is whole. The newest is never
+// removed.
+func (o *opening) dropHalfRemoved() error {
+	names, err := snapshotNames(o.dir.snapshotPath(), false)
+	if err != nil {
+		return err
+	}
+	type snapshot struct{ term, index, at uint64 }
+	var newest snapshot // of those that are whole
+	parsed := make(map[string]snapshot)
+	for _, n := range names {
+		var s snapshot
+		if _, err := fmt.Sscanf(n, "%d-%d-%d", &s.term, &s.index, &s.at); err != nil {
+			continue // judged when it is read
+		}
+		if o.isWhole(n) {
+			newest = slices.MaxFunc([]snapshot{newest, s}, func(a, b snapshot) int {
+				return cmp.Or(cmp.Compare(a.term, b.term), cmp.Compare(a.index, b.index), cmp.Compare(a.at, b.at))
+			})
+		} else {
+			parsed[n] = s
+		}
+	}
+	for n, s := range parsed {
+		if s.term < newest.term || s.term == newest.term && s.index < newest.index {
+			if err := os.RemoveAll(filepath.Join(o.dir.snapshotPath(), n)); err != nil {
+				return diskError(o.dir.snapshotPath(), err)
+			}
+		}
+	}
 	return nil
+}
+
+func (o *opening) isWhole(name string) bool {
+	for _, f := range []string{"meta.json", "state.bin"} {
+		if _, err := os.Stat(filepath.Join(o.dir.snapshotPath(), name, f)); err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // dropFirstStart removes the log of a start that ended before the directory

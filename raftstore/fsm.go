@@ -52,7 +52,7 @@ type fsmSnapshot struct{ root *root }
 
 // Persist implements raft.FSMSnapshot.
 func (s *fsmSnapshot) Persist(sink raft.SnapshotSink) error {
-	if err := writeSnapshot(sink, s.root); err != nil {
+	if _, err := writeSnapshotAt(sink, s.root, s.root.index, s.root.term); err != nil {
 		_ = sink.Cancel() // the first error says why
 		return err
 	}

@@ -45,6 +45,13 @@ func (g *gate) await(ctx context.Context, index uint64) error {
 	}
 }
 
+// at returns what has been applied and told to those it is of.
+func (g *gate) at() (index, term uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.index, g.term
+}
+
 // next returns what has been applied and a channel that closes when more has.
 func (g *gate) next() (index, term uint64, moved <-chan struct{}) {
 	g.mu.Lock()

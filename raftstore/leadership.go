@@ -70,9 +70,9 @@ func (s *Store) Campaign(ctx context.Context, name, holder string, ttl time.Dura
 func (s *Store) awaitLeading(ctx context.Context) error {
 	for {
 		changed := s.consensus.lead.next()
-		_, _, moved := s.machine.reach.next()
+		_, reached, moved := s.machine.reach.next()
 		t := s.consensus.who()
-		if t.here && s.machine.term.Load() == t.number {
+		if t.here && reached == t.number {
 			return nil
 		}
 		if !t.here {

@@ -16,7 +16,7 @@ type machine struct {
 	hub    *hub
 	leases *lessor
 	index  atomic.Uint64         // last entry applied
-	term   atomic.Uint64         // of that entry
+	term   atomic.Uint64         // of that entry; its own proposers may not have heard yet, reach says when
 	dirty  bool                  // applied since the last publish
 	origin uint64                // whose commands are this peer's own
 	fate   []fate                // of this peer's own commands, since the last publish
@@ -133,19 +133,24 @@ func (m *machine) publish() {
 	m.reach.advance(m.index.Load(), m.term.Load())
 }
 
-// restore replaces the state by a snapshot.
+// restore replaces the state by a snapshot. One of format 1 does not say which
+// entry it reaches: whoever waits for one waits for the next.
 func (m *machine) restore(r io.Reader) error {
-	s, err := readSnapshot(bufio.NewReaderSize(r, 1<<20))
+	s, info, err := readSnapshotAt(bufio.NewReaderSize(r, 1<<20))
 	if err != nil {
 		return err
 	}
 	m.state = s
+	m.index.Store(info.Index)
+	m.term.Store(info.Term)
 	root := s.capture()
+	root.index, root.term = info.Index, info.Term
 	m.root.Store(root)
 	m.stateBytes.Store(s.bytes)
 	m.hub.reset(root)
 	m.leases.reset(root)
 	m.entries.Store(0)
 	m.bytes.Store(0)
+	m.reach.advance(info.Index, info.Term)
 	return nil
 }

@@ -72,7 +72,7 @@ func (o *outbox) remove(w *wait) {
 
 // take returns what may be proposed now to the leader of term, marked as sent,
 // and the oldest sequence number still waited for. applied is the term of the
-// last entry this peer has applied.
+// last entry this peer has applied, after settle heard of everything up to it.
 func (o *outbox) take(term, applied uint64) ([]*wait, uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

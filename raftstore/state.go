@@ -131,6 +131,33 @@ func (s *state) delete(kv *KeyValue, rev int64) {
 	s.detach(kv)
 }
 
+// keep makes the keys under prefix those of now, with their leases. It is for a
+// state that nobody reads yet.
+func (s *state) keep(prefix string, now *root) {
+	end := PrefixEnd(prefix)
+	var old []*KeyValue
+	ascend(s.tree, prefix, end, func(kv *KeyValue) bool {
+		old = append(old, kv)
+		return true
+	})
+	for _, kv := range old {
+		s.tree.Delete(kv.Key)
+		s.bytes -= kv.size()
+		s.detach(kv)
+	}
+	now.view.Ascend(prefix, end, func(kv *KeyValue) bool {
+		if kv.Lease != 0 {
+			if ttl, ok := now.leases.Get(kv.Lease); ok {
+				s.leases.Set(kv.Lease, ttl)
+			}
+		}
+		s.tree.Set(kv.Key, kv)
+		s.bytes += kv.size()
+		s.attach(kv)
+		return true
+	})
+}
+
 func (s *state) attach(kv *KeyValue) {
 	if kv.Lease == 0 {
 		return

@@ -17,8 +17,11 @@ import (
 	"github.com/balsahq/balsa/raftstore/peer/peerpb"
 )
 
-// forwardBytes bounds the batches under way to one peer.
-const forwardBytes = 4 * maxMessage
+// Bounds of the batches under way to one peer.
+const (
+	sentForwards = 16
+	forwardBytes = 4 * maxMessage
+)
 
 // link is the way to one peer's service: at most one connection, made when
 // something is asked, kept while it is good.
@@ -52,7 +55,7 @@ func (n *Network) link(id string) (*link, error) {
 	}
 	l := &link{
 		net: n, peer: id, done: make(chan struct{}),
-		slots: semaphore.NewWeighted(maxForwards), bytes: semaphore.NewWeighted(forwardBytes),
+		slots: semaphore.NewWeighted(sentForwards), bytes: semaphore.NewWeighted(forwardBytes),
 	}
 	var err error
 	l.grpc, err = grpc.NewClient("passthrough:///"+ServerName(id),

@@ -41,7 +41,7 @@
 // verified certificate. From a peer: 16 connections per protocol; a Raft message
 // 32 MiB, whose memory grows with the bytes that come and not with the length
 // that was said, and 128 MiB of large messages from all peers; snapshots stream
-// through 256 KiB; 16 batches of 16 MiB, refused before they are read. A refusal
+// through 256 KiB; 24 batches of 16 MiB, refused before they are read. A refusal
 // is logged once a minute per remote and kind, for at most 4096 of these.
 //
 // # Raft's messages

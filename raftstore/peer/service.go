@@ -21,7 +21,10 @@ import (
 
 const (
 	maxMessage  = 16 << 20 // bytes of a message between peers
-	maxForwards = 16       // batches under way from one peer
+	// maxForwards is how many batches of one peer are taken at once. The peer
+	// itself sends fewer (sentForwards): those it gave up count until the
+	// handler has noticed.
+	maxForwards = 24
 	maxStreams  = 256      // requests under way on one connection
 )
 
@@ -76,9 +79,15 @@ func (s *service) tap(ctx context.Context, info *tap.Info) (context.Context, err
 		return nil, status.Errorf(codes.ResourceExhausted, "%d batches are under way, no more are taken", maxForwards)
 	}
 	s.forwards[id]++
-	context.AfterFunc(ctx, func() { s.finished(id) }) // the context of a stream ends with it
-	return ctx, nil
+	done := sync.OnceFunc(func() { s.finished(id) })
+	context.AfterFunc(ctx, done) // the context of a stream ends with it
+	return context.WithValue(ctx, shareKey{}, done), nil
 }
+
+// shareKey finds what gives back a batch's share: a func() in the context of a
+// Forward. Forward calls it before the answer goes out, so that a peer that has
+// the answer has the share.
+type shareKey struct{}
 
 func (s *service) finished(id string) {
 	s.mu.Lock()
@@ -115,6 +124,9 @@ func (s *service) current() (raftstore.Handler, error) {
 
 // Forward implements peerpb.PeersServer.
 func (s *service) Forward(ctx context.Context, req *peerpb.ForwardRequest) (*peerpb.ForwardReply, error) {
+	if done, ok := ctx.Value(shareKey{}).(func()); ok {
+		defer done()
+	}
 	h, err := s.current()
 	if err != nil {
 		return nil, err

@@ -10,6 +10,13 @@ import (
 // MembersPrefix is where the records of servers are, by server ID.
 const MembersPrefix = membersPrefix
 
+// KeptOverRestore are the prefixes that a restored snapshot does not bring back:
+// who the members are, which tokens admit others, by which keys members talk and
+// who leads is a fact of today.
+func KeptOverRestore() []string {
+	return []string{membersPrefix, nodesPrefix, removedPrefix, tokensPrefix, gossipKey, leaderPrefix}
+}
+
 // Announce keeps the record of this server true: its name, addresses and
 // version are its own to say. It writes nothing when that is what the store has.
 // A server whose record was removed is not recorded again.
@@ -42,4 +49,15 @@ func Announce(ctx context.Context, store Store, mine MemberRecord, begins bool) 
 			return err
 		}
 	}
+}
+
+// ForgetMembers removes the records of servers, join tokens and leaderships: what a state that begins a new generation
+// of a cluster must not bring along. Agents stay, and so do servers that were removed for good.
+func ForgetMembers(ctx context.Context, store Store) error {
+	var ops []raftstore.Op
+	for _, prefix := range []string{membersPrefix, tokensPrefix, leaderPrefix} {
+		ops = append(ops, raftstore.Op{Type: raftstore.OpDelete, Key: prefix, RangeEnd: raftstore.PrefixEnd(prefix)})
+	}
+	_, err := store.Txn(ctx, raftstore.Txn{Success: ops})
+	return err
 }

@@ -8,7 +8,6 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -126,44 +125,6 @@ func (p peerStore) TransferLeadership(_ context.Context, to string) error {
 		}
 	}
 	return fmt.Errorf("nobody to hand over to")
-}
-
-// Snapshots of the test: the revision in text. The store's own form has its own tests.
-func (p peerStore) SaveSnapshot(_ context.Context, w io.Writer) (cluster.SnapshotInfo, error) {
-	v := p.View()
-	v.Ascend("", "\x00", func(kv *raftstore.KeyValue) bool {
-		fmt.Fprintf(w, "%q %q\n", kv.Key, kv.Value)
-		return true
-	})
-	return cluster.SnapshotInfo{Revision: v.Revision(), Keys: int64(v.Len())}, nil
-}
-
-func (p peerStore) RestoreSnapshot(ctx context.Context, r io.Reader) error {
-	if !p.Leading() {
-		return raftstore.ErrNotLeader
-	}
-	raw, err := io.ReadAll(r)
-	if err != nil {
-		return err
-	}
-	if _, err := p.Txn(ctx, raftstore.Txn{Success: []raftstore.Op{{Type: raftstore.OpDelete, Key: "", RangeEnd: "\x00"}}}); err != nil {
-		return err
-	}
-	var ops []raftstore.Op
-	for _, line := range strings.Split(strings.TrimSpace(string(raw)), "\n") {
-		var key, value string
-		if _, err := fmt.Sscanf(line, "%q %q", &key, &value); err != nil {
-			return err
-		}
-		ops = append(ops, raftstore.Op{Type: raftstore.OpPut, Key: key, Value: []byte(value)})
-	}
-	_, err = p.Txn(ctx, raftstore.Txn{Success: ops})
-	return err
-}
-
-func (p peerStore) VerifySnapshot(r io.Reader) (cluster.SnapshotInfo, error) {
-	_, err := io.Copy(io.Discard, r)
-	return cluster.SnapshotInfo{}, err
 }
 
 // gossip is what a test says that gossip says.
@@ -304,7 +265,7 @@ func (w *world) start(name, id string, authority *pki.Authority) *testServer {
 	})
 	store := peerStore{Store: w.store, id: id, raft: w.raft}
 	s.Service, err = cluster.New(cluster.Config{
-		Store: store, Snapshots: store, PKI: authority, Members: w.gossip, Name: name, Version: "v0.3.0", Address: func() string { return s.addr },
+		Store: store, PKI: authority, Members: w.gossip, Name: name, Version: "v0.3.0", Address: func() string { return s.addr },
 		Settings:    cluster.Settings{ServiceCIDR: "10.96.0.0/16", ClusterCIDR: "10.244.0.0/16", ClusterDNS: "10.96.0.10", ClusterDomain: "cluster.local", GossipPort: 7946},
 		RecoveryKey: w.key, DialServer: s.dialer.Dial, SpoolDir: w.t.TempDir(), Now: w.now, Logger: w.log,
 		Left: func() { s.left <- struct{}{} },

@@ -41,17 +41,9 @@ type Store interface {
 	TransferLeadership(ctx context.Context, to string) error
 	Progress() raftstore.Progress
 	Hash() (index uint64, sum uint64)
+	SaveSnapshot(ctx context.Context, w io.Writer) (raftstore.SnapshotInfo, error)
+	RestoreSnapshot(ctx context.Context, r io.Reader, keep ...string) error // on the leader
 }
-
-// Snapshots saves and restores the whole state.
-type Snapshots interface {
-	SaveSnapshot(ctx context.Context, w io.Writer) (SnapshotInfo, error)
-	RestoreSnapshot(ctx context.Context, r io.Reader) error // on the leader
-	VerifySnapshot(r io.Reader) (SnapshotInfo, error)
-}
-
-// SnapshotInfo says what the store's stream holds.
-type SnapshotInfo struct{ Revision, Keys, Leases int64 }
 
 // Membership is what gossip knows. *member.Gossip implements it.
 type Membership interface {
@@ -80,10 +72,9 @@ func SettingsOf(p *clusterpb.Settings) Settings {
 
 // Config of a Service.
 type Config struct {
-	Store     Store
-	Snapshots Snapshots
-	PKI       *pki.Authority
-	Members   Membership
+	Store   Store
+	PKI     *pki.Authority
+	Members Membership
 	// Name of this server's node, and what `balsa version` says.
 	Name, Version string
 	// Address is the host:port others reach this server's one port at, now.
@@ -109,7 +100,7 @@ type Config struct {
 func (c *Config) Validate() error {
 	var errs []error
 	for what, missing := range map[string]bool{
-		"Store": c.Store == nil, "Snapshots": c.Snapshots == nil, "PKI": c.PKI == nil, "Members": c.Members == nil, "Name": c.Name == "",
+		"Store": c.Store == nil, "PKI": c.PKI == nil, "Members": c.Members == nil, "Name": c.Name == "",
 		"Address": c.Address == nil, "DialServer": c.DialServer == nil, "SpoolDir": c.SpoolDir == "",
 	} {
 		if missing {

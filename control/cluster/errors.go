@@ -30,6 +30,8 @@ var codeOf = []struct {
 	{pki.ErrBadRequest, codes.InvalidArgument},
 	{archive.ErrDamaged, codes.InvalidArgument},
 	{archive.ErrNewer, codes.FailedPrecondition},
+	{raftstore.ErrCorrupt, codes.InvalidArgument},
+	{raftstore.ErrNewerVersion, codes.FailedPrecondition},
 	{raftstore.ErrNotLeader, codes.Unavailable},
 	{raftstore.ErrNoLeader, codes.Unavailable},
 	{raftstore.ErrUnreachable, codes.Unavailable},

@@ -74,18 +74,7 @@ func (s *Service) recordSelf(ctx context.Context, now picture) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookAgain)
 	defer cancel()
-	err := s.attempt(ctx, func(v *raftstore.View) (*raftstore.Txn, error) {
-		if !s.outdated(v, own) {
-			return nil, nil
-		}
-		rec := s.ownRecord()
-		if old, ok := Records(v)[own]; ok {
-			rec.Joined = old.Joined
-		}
-		op, err := put(membersPrefix+own, rec)
-		return &raftstore.Txn{Compares: []raftstore.Compare{unchanged(membersPrefix, v.Revision())}, Success: []raftstore.Op{op}}, err
-	})
-	if err != nil && ctx.Err() == nil {
+	if err := Announce(ctx, s.cfg.Store, s.ownRecord(), true); err != nil && ctx.Err() == nil {
 		s.cfg.Logger.Warn("this server's record could not be written; it is tried again", "error", err)
 	}
 }

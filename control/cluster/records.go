@@ -14,14 +14,12 @@ import (
 
 // Where the service keeps its records: JSON, so that later versions may add fields.
 const (
-	prefix         = "/balsa/"
 	membersPrefix  = "/balsa/members/" // by server ID
 	nodesPrefix    = "/balsa/nodes/"   // by node name
 	removedPrefix  = "/balsa/removed/" // by server ID: removed for good
 	tokensPrefix   = "/balsa/tokens/"  // by token ID
 	gossipKey      = "/balsa/gossip/keys"
-	leaderPrefix   = "/balsa/leadership/"
-	etcdPrefix     = "/balsa/etcd/"
+	leaderPrefix   = "/balsa/leadership/" // of raftstore's leaderships
 	maxRecordBytes = 64 << 10
 )
 

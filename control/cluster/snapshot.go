@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -40,7 +39,7 @@ func (s *Service) WriteArchive(ctx context.Context, w io.Writer) (archive.Traile
 		ServerID: store.ServerID(), Server: s.cfg.Name, Version: s.cfg.Version,
 		Settings: map[string]string{"service-cidr": set.ServiceCIDR, "cluster-cidr": set.ClusterCIDR, "cluster-dns": set.ClusterDNS, "cluster-domain": set.ClusterDomain}}
 	err = archive.Write(w, header, sealed, func(w io.Writer) (archive.Trailer, error) {
-		info, err := s.cfg.Snapshots.SaveSnapshot(ctx, w)
+		info, err := store.SaveSnapshot(ctx, w)
 		done = archive.Trailer{Revision: info.Revision, Keys: info.Keys, Leases: info.Leases}
 		return done, err
 	})
@@ -50,7 +49,7 @@ func (s *Service) WriteArchive(ctx context.Context, w io.Writer) (archive.Traile
 // VerifyArchive reads a whole archive and judges every byte of it.
 func (s *Service) VerifyArchive(r io.Reader) (archive.Header, archive.Trailer, error) {
 	return archive.Verify(r, func(r io.Reader) error {
-		_, err := s.cfg.Snapshots.VerifySnapshot(r)
+		_, err := raftstore.VerifySnapshot(r)
 		return err
 	})
 }
@@ -218,14 +217,8 @@ func SendArchive(ctx context.Context, c clusterpb.ClusterClient, file io.ReadSee
 	return stream.CloseAndRecv()
 }
 
-// restoreHere replaces the state, then puts back what belongs to the cluster as it is now: who its members are, which
-// tokens are worth something, which keys gossip uses. Until it has, a member that asks is not known.
 func (s *Service) restoreHere(ctx context.Context, file *os.File) (*clusterpb.SnapshotRestoreResponse, error) {
 	store := s.cfg.Store
-	before, err := store.Barrier(ctx)
-	if err != nil {
-		return nil, err
-	}
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return nil, err
 	}
@@ -233,38 +226,13 @@ func (s *Service) restoreHere(ctx context.Context, file *os.File) (*clusterpb.Sn
 	if err != nil {
 		return nil, err
 	}
-	if err := s.cfg.Snapshots.RestoreSnapshot(ctx, in); err != nil {
+	if err := store.RestoreSnapshot(ctx, in, KeptOverRestore()...); err != nil {
 		return nil, fmt.Errorf("the snapshot could not be restored: %w", err)
 	}
-	err = s.attempt(context.WithoutCancel(ctx), func(now *raftstore.View) (*raftstore.Txn, error) {
-		return &raftstore.Txn{Success: ours(before, now)}, nil
-	})
+	v, err := store.Barrier(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("the state was restored, but not the records of members, tokens and gossip keys: restore again: %w", err)
+		return nil, err
 	}
-	v := store.View()
 	s.cfg.Logger.Info("a snapshot was restored", "from", in.Header().Created, "revision", v.Revision(), "keys", v.Len())
 	return &clusterpb.SnapshotRestoreResponse{Revision: v.Revision(), Keys: int64(v.Len())}, nil
-}
-
-// ours are the operations that make the cluster's own records in now those of before.
-func ours(before, now *raftstore.View) []raftstore.Op {
-	own := func(key string) bool {
-		return !strings.HasPrefix(key, etcdPrefix) && !strings.HasPrefix(key, leaderPrefix)
-	}
-	end := raftstore.PrefixEnd(prefix)
-	var ops []raftstore.Op
-	now.Ascend(prefix, end, func(kv *raftstore.KeyValue) bool {
-		if own(kv.Key) && before.Get(kv.Key) == nil {
-			ops = append(ops, del(kv.Key))
-		}
-		return true
-	})
-	before.Ascend(prefix, end, func(kv *raftstore.KeyValue) bool {
-		if have := now.Get(kv.Key); own(kv.Key) && (have == nil || string(have.Value) != string(kv.Value)) {
-			ops = append(ops, raftstore.Op{Type: raftstore.OpPut, Key: kv.Key, Value: kv.Value})
-		}
-		return true
-	})
-	return ops
 }

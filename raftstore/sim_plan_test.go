@@ -47,7 +47,7 @@ func traitsOf(rng *rand.Rand, servers int) traits {
 		tr.link.Twice = 0.3
 	}
 	if rng.IntN(2) == 0 {
-		tr.snapshotEntries, tr.trailing = int64(20+rng.IntN(60)), uint64(rng.IntN(20))
+		tr.snapshotEntries, tr.trailing = int64(20+rng.IntN(60)), uint64(24+rng.IntN(24))
 	}
 	if rng.IntN(3) == 0 {
 		tr.spares = 1

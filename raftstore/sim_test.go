@@ -16,6 +16,7 @@ var (
 	simSeeds   = flag.Int("sim-seeds", 60, "how many seeds the simulation runs")
 	simFirst   = flag.Uint64("sim-first", 1, "the first of them")
 	simServers = flag.Int("sim-servers", 0, "servers in the cluster, 0 for what the seed says, 3 or 5")
+	simTrace   = flag.String("sim-trace", "", "a file that gets the trace of the newest seed as it grows, for those that end in a panic")
 	simLog     bool
 )
 
@@ -59,22 +60,23 @@ func simulate(t *testing.T, seed uint64, servers int, stats *simStats) (ok bool)
 	}
 	tr := traitsOf(rng, servers)
 	plan := planOf(rng, tr)
-	var h *history
-	hung := time.AfterFunc(2*time.Minute, func() {
-		b := make([]byte, 4<<20)
-		fmt.Printf("seed %d hangs\n%s\n", seed, b[:runtime.Stack(b, true)])
-		if h != nil {
-			fmt.Println(strings.Join(h.lines, "\n"))
+	h := newHistory()
+	if *simTrace != "" {
+		f, err := os.Create(*simTrace)
+		if err != nil {
+			t.Fatal(err)
 		}
-		os.Exit(2)
-	})
+		defer f.Close()
+		h.out = f
+	}
+	hung := time.AfterFunc(time.Minute, func() { abort(seed, h) })
 	defer hung.Stop()
 	defer func() {
 		if p := recover(); p != nil {
 			dump(t, seed, h, []string{fmt.Sprint("panic: ", p)})
 		}
 	}()
-	synctest.Test(t, func(t *testing.T) { h = live(seed, tr, plan, &h) })
+	synctest.Test(t, func(t *testing.T) { live(seed, tr, plan, h) })
 	faults := judge(h)
 	stats.add(h, plan)
 	if len(faults) > 0 || simLog {
@@ -84,9 +86,9 @@ func simulate(t *testing.T, seed uint64, servers int, stats *simStats) (ok bool)
 }
 
 // live is one run, inside the bubble.
-func live(seed uint64, tr traits, plan []fault, early **history) *history {
-	w := newWorld(seed, tr)
-	*early = w.h
+func live(seed uint64, tr traits, plan []fault, h *history) {
+	h.start = time.Now()
+	w := newWorld(seed, tr, h)
 	for n := range tr.clients {
 		w.zombies.Go(w.client(n).work)
 	}
@@ -100,7 +102,6 @@ func live(seed uint64, tr traits, plan []fault, early **history) *history {
 	}
 	time.Sleep(1300 * time.Millisecond) // the last faults end
 	w.finish()
-	return w.h
 }
 
 // finish heals, checks that the cluster works, and ends everything.
@@ -114,8 +115,28 @@ func (w *world) finish() {
 			r.end()
 		}
 	}
-	w.zombies.Wait()
+	ended := make(chan struct{})
+	go func() {
+		w.zombies.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(5 * time.Minute):
+		w.h.failf("something does not end")
+		abort(w.seed, w.h)
+	}
 	w.net.Close()
+	w.h.took = w.h.now()
+}
+
+// abort ends the program where a run cannot be ended: goroutines of it that
+// hang would hang the next ones.
+func abort(seed uint64, h *history) {
+	b := make([]byte, 8<<20)
+	fmt.Printf("seed %d hangs\n%s\n", seed, b[:runtime.Stack(b, true)])
+	fmt.Println(strings.Join(h.lines, "\n"))
+	os.Exit(2)
 }
 
 func (s *simStats) add(h *history, plan []fault) {
@@ -131,18 +152,16 @@ func (s *simStats) add(h *history, plan []fault) {
 	s.revisions += int(h.newest)
 	s.faults += len(plan)
 	s.leaders += len(h.leaders)
-	s.fake += h.now()
+	s.fake += h.took
 }
 
 // dump prints the trace of a run that failed.
 func dump(t *testing.T, seed uint64, h *history, faults []string) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d\n", seed)
-	if h != nil {
-		h.mu.Lock()
-		b.WriteString(strings.Join(h.lines, "\n"))
-		h.mu.Unlock()
-	}
+	h.mu.Lock()
+	b.WriteString(strings.Join(h.lines, "\n"))
+	h.mu.Unlock()
 	for _, f := range faults {
 		fmt.Fprintf(&b, "\nFAULT %s", f)
 	}

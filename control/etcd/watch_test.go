@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -314,17 +315,25 @@ func TestAClientThatDemandsALeaderIsSentAway(t *testing.T) {
 	}
 }
 
-// BenchmarkManyWatches is one stream of 10,000 watches of different keys.
-func BenchmarkManyWatches(b *testing.B) {
+// BenchmarkWatches is a change and its event on a stream of as many watches,
+// each of another key, and what a watch costs to begin with.
+func BenchmarkWatches(b *testing.B) {
+	for _, n := range []int{1, 100, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) { benchmarkWatches(b, n) })
+	}
+}
+
+func benchmarkWatches(b *testing.B, watches int) {
 	f := serve(b, raftstore.Config{}, nil)
-	c := f.client(b, "client")
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	st, err := pb.NewWatchClient(c.ActiveConnection()).Watch(ctx)
+	st, err := pb.NewWatchClient(f.client(b, "client").ActiveConnection()).Watch(ctx)
 	if err != nil {
 		b.Fatal(err)
 	}
-	const watches = 10_000
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
 	start := time.Now()
 	go func() {
 		for i := range watches {
@@ -337,8 +346,9 @@ func BenchmarkManyWatches(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	b.ReportMetric(float64(time.Since(start).Microseconds())/watches, "us/create")
-	b.ResetTimer()
+	each := time.Since(start) / time.Duration(watches)
+	runtime.GC()
+	runtime.ReadMemStats(&after)
 	for i := 0; b.Loop(); i++ {
 		_, err := f.store.Txn(ctx, raftstore.Txn{Success: []raftstore.Op{{Type: raftstore.OpPut, Key: fmt.Sprintf("/balsa/etcd/k%d", i%watches)}}})
 		if err != nil {
@@ -348,4 +358,6 @@ func BenchmarkManyWatches(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+	b.ReportMetric(float64(each.Microseconds()), "us/watch")
+	b.ReportMetric(float64(int64(after.HeapAlloc)-int64(before.HeapAlloc))/float64(watches), "B/watch")
 }

@@ -13,35 +13,43 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
+
+	"github.com/balsahq/balsa/raftstore/member"
 )
 
 // config is everything a server or an agent can be told, by flag or by the same
 // name in the file given with --config; a flag wins.
 type config struct {
-	DataDir            string
-	RunDir             string
-	LogDir             string
-	CgroupRoot         string
-	NodeName           string
-	NodeIP             string
-	NodeLabels         map[string]string
-	BindAddress        string
-	AdvertiseAddress   string
-	Port               int
-	KubeletPort        int
-	ServiceCIDR        string
-	ClusterCIDR        string
-	ClusterDNS         string
-	ClusterDomain      string
-	TLSSANs            []string
-	RuntimeEndpoint    string
-	MaxPods            int
-	DisableAgent       bool
-	LogLevel           string
-	ProfileAddress     string
-	Kubeconfig         string // agent only
-	ServicesKubeconfig string // agent only
-	ServingCert        string // agent only
+	DataDir          string
+	RunDir           string
+	LogDir           string
+	CgroupRoot       string
+	NodeName         string
+	NodeIP           string
+	NodeLabels       map[string]string
+	BindAddress      string
+	AdvertiseAddress string
+	Port             int
+	KubeletPort      int
+	ServiceCIDR      string
+	ClusterCIDR      string
+	ClusterDNS       string
+	ClusterDomain    string
+	TLSSANs          []string
+	RuntimeEndpoint  string
+	MaxPods          int
+	DisableAgent     bool
+	LogLevel         string
+	Join             []string // servers of the cluster to join
+	Token            string
+	TokenFile        string
+	Replace          bool // agent only
+	agentOnly        bool
+	GossipPort       int
+
+	UnreachableTolerationSeconds int64
+	ProfileAddress               string
+	LocalAPIPort                 int // agent only
 }
 
 func defaultConfig() config {
@@ -54,7 +62,7 @@ func defaultConfig() config {
 		LogDir: "/var/log", CgroupRoot: "/kubepods", NodeName: strings.ToLower(host),
 		BindAddress: "0.0.0.0", Port: 6443, KubeletPort: 10250,
 		ServiceCIDR: "10.96.0.0/16", ClusterCIDR: "10.244.0.0/16", ClusterDNS: "10.96.0.10", ClusterDomain: "cluster.local",
-		MaxPods: 110, LogLevel: "info",
+		MaxPods: 110, LogLevel: "info", GossipPort: member.DefaultPort, UnreachableTolerationSeconds: 300, LocalAPIPort: 6444,
 	}
 }
 
@@ -99,7 +107,18 @@ func (c *config) bindNode(f *pflag.FlagSet) {
 	f.StringVar(&c.ClusterCIDR, "cluster-cidr", c.ClusterCIDR, "addresses of pods; each node gets a part")
 }
 
+// bindJoin registers the flags by which a machine becomes a member.
+func (c *config) bindJoin(f *pflag.FlagSet) {
+	f.StringSliceVar(&c.Join, "join", c.Join, "servers of the cluster to become a member of, as host or host:port; needed once")
+	f.StringVar(&c.Token, "token", c.Token, "join token, from `balsa token create`")
+	f.StringVar(&c.TokenFile, "token-file", c.TokenFile, "file with the join token, which keeps it out of the list of processes")
+	f.IntVar(&c.GossipPort, "gossip-port", c.GossipPort, "UDP and TCP port at which members hear of each other; the whole cluster's")
+}
+
 func (c *config) bindServer(f *pflag.FlagSet) {
+	c.bindJoin(f)
+	f.Int64Var(&c.UnreachableTolerationSeconds, "unreachable-toleration-seconds", c.UnreachableTolerationSeconds,
+		"how long pods that say nothing about it wait for a node that is gone before they are replaced elsewhere")
 	f.StringVar(&c.BindAddress, "bind-address", c.BindAddress, "address the API listens on")
 	f.StringVar(&c.AdvertiseAddress, "advertise-address", c.AdvertiseAddress, "address clients reach the API at (default: the node's)")
 	f.IntVar(&c.Port, "port", c.Port, "port of the API")
@@ -174,7 +193,7 @@ func (c *config) Validate() error {
 	if problems := validation.IsDNS1123Subdomain(c.NodeName); len(problems) > 0 {
 		fault("--node-name %q: %s", c.NodeName, problems[0])
 	}
-	for flag, port := range map[string]int{"port": c.Port, "kubelet-port": c.KubeletPort} {
+	for flag, port := range map[string]int{"port": c.Port, "kubelet-port": c.KubeletPort, "gossip-port": c.GossipPort} {
 		if port < 1 || port > 65535 {
 			fault("--%s %d: give a port from 1 to 65535", flag, port)
 		}
@@ -192,6 +211,9 @@ func (c *config) Validate() error {
 	}
 	if dns, err := netip.ParseAddr(c.ClusterDNS); err != nil || services.IsValid() && !services.Contains(dns) {
 		fault("--cluster-dns %q: give an address inside the service CIDR %s", c.ClusterDNS, c.ServiceCIDR)
+	}
+	if c.UnreachableTolerationSeconds < 0 {
+		fault("--unreachable-toleration-seconds %d: give 0 or more", c.UnreachableTolerationSeconds)
 	}
 	if e := c.RuntimeEndpoint; e != "" && !strings.HasPrefix(e, "unix:///") {
 		fault("--container-runtime-endpoint %q: give a socket as unix:///path", e)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -12,14 +11,12 @@ import (
 	"os"
 	"strconv"
 
-	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/balsahq/balsa/control"
 	"github.com/balsahq/balsa/node"
@@ -231,87 +228,4 @@ func isReady(n *corev1.Node) bool {
 		}
 	}
 	return false
-}
-
-func newAgentCommand() *cobra.Command {
-	cfg, file := defaultConfig(), ""
-	cmd := &cobra.Command{
-		Use:   "agent",
-		Short: "Run the node agent alone, against the API of a kubeconfig",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := cfg.prepare(cmd, file); err != nil {
-				return err
-			}
-			if cfg.Kubeconfig == "" || cfg.ServingCert == "" {
-				return errors.New("an agent needs --kubeconfig (to act as system:node:NAME) and --serving-cert (certificate and key of its own API, PEM, one file)")
-			}
-			return runAgent(cmd.Context(), &cfg)
-		},
-	}
-	cfg.bindPaths(cmd.Flags())
-	cfg.bindNode(cmd.Flags())
-	cmd.Flags().StringVar(&cfg.Kubeconfig, "kubeconfig", "", "how to reach the API, and as whom")
-	cmd.Flags().StringVar(&cfg.ServicesKubeconfig, "services-kubeconfig", "", "the same for reading Services, endpoints and Nodes, such as system:kube-proxy (default: --kubeconfig)")
-	cmd.Flags().StringVar(&cfg.ServingCert, "serving-cert", "", "certificate and key of this node's own API, PEM, in one file")
-	cmd.Flags().StringVar(&file, "config", file, "YAML file whose keys are the names of these flags")
-	return cmd
-}
-
-func clientFor(kubeconfig string) (kubernetes.Interface, error) {
-	restConfig, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	return kubernetes.NewForConfig(restConfig)
-}
-
-func runAgent(ctx context.Context, cfg *config) error {
-	pid, err := claimRunDir(cfg)
-	if err != nil {
-		return err
-	}
-	defer pid.release()
-	if err := thisHost().preflight(cfg, true); err != nil {
-		return err
-	}
-	restConfig, err := clientcmd.BuildConfigFromFlags("", cfg.Kubeconfig)
-	if err != nil {
-		return err
-	}
-	client, err := kubernetes.NewForConfig(restConfig)
-	if err != nil {
-		return err
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(restConfig.CAData) {
-		return fmt.Errorf("%s names no certificate authority (certificate-authority-data)", cfg.Kubeconfig)
-	}
-	serving, err := tls.LoadX509KeyPair(cfg.ServingCert, cfg.ServingCert)
-	if err != nil {
-		return fmt.Errorf("--serving-cert: %w", err)
-	}
-	log := newLogger(cfg)
-	running := newParts(log)
-	defer running.stop()
-	a := agentParts{
-		cfg: cfg, log: log, parts: running, progress: newProgress(milestoneRuntime, milestoneNode), client: client, services: client, ca: pool,
-		serving: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving, nil },
-	}
-	running.startHousekeeping(cfg, a.progress.done)
-	if cfg.ServicesKubeconfig != "" {
-		if a.services, err = clientFor(cfg.ServicesKubeconfig); err != nil {
-			return err
-		}
-	}
-	if a.nodeIP, err = nodeAddress(cfg); err != nil {
-		return err
-	}
-	if a.runtime, err = startRuntime(cfg, running, log); err != nil {
-		return err
-	}
-	if err := a.start(); err != nil {
-		return err
-	}
-	return running.wait(ctx)
 }

@@ -48,12 +48,15 @@ func (p *parts) start(name string, fn func(context.Context) error) {
 	}()
 }
 
-// wait returns when ctx ends, with nil, or when a part failed, with its error.
-func (p *parts) wait(ctx context.Context) error {
+// wait returns when ctx ends, with nil, when a part failed, with its error, or
+// when over says why it is enough.
+func (p *parts) wait(ctx context.Context, over <-chan error) error {
 	select {
 	case <-ctx.Done():
 		return nil
 	case err := <-p.failed:
+		return err
+	case err := <-over:
 		return err
 	}
 }

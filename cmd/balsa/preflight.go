@@ -28,7 +28,7 @@ func (h host) preflight(cfg *config, withNode bool) error {
 	if withNode {
 		faults = append(faults, h.kernel())
 	}
-	if cfg.Kubeconfig == "" {
+	if !cfg.agentOnly {
 		faults = append(faults, freePort(cfg.BindAddress, cfg.Port, "port"))
 	}
 	if withNode {

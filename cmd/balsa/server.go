@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -19,9 +20,11 @@ import (
 
 	"github.com/balsahq/balsa/control"
 	"github.com/balsahq/balsa/control/auth/pki"
+	"github.com/balsahq/balsa/control/cluster"
 	"github.com/balsahq/balsa/leader"
-	"github.com/balsahq/balsa/leader/apiservers"
 	"github.com/balsahq/balsa/raftstore"
+	"github.com/balsahq/balsa/raftstore/member"
+	"github.com/balsahq/balsa/raftstore/peer"
 )
 
 // leadership is the name of the one leadership under which controllers and
@@ -69,15 +72,25 @@ func newLogger(cfg *config) *slog.Logger {
 
 // server is one control-plane peer of this process.
 type server struct {
-	cfg      *config
-	log      *slog.Logger
-	progress *progress
-	parts    *parts
-	nodeIP   netip.Addr
+	cfg       *config
+	log       *slog.Logger
+	progress  *progress
+	parts     *parts
+	nodeIP    netip.Addr
+	advertise netip.Addr
+	begins    bool // this start made the cluster
 
-	store *raftstore.Store
-	pki   *pki.Authority
-	api   *control.Server
+	member   *membership
+	pki      *pki.Authority
+	network  *peer.Network
+	port     *peer.Port
+	dialer   *cluster.Dialer
+	store    *raftstore.Store
+	gossip   atomic.Pointer[member.Gossip]
+	services *services
+	api      *control.Server
+
+	over chan error // why this run has to end although nothing failed
 }
 
 func runServer(ctx context.Context, cfg *config) error {
@@ -94,15 +107,40 @@ func runServer(ctx context.Context, cfg *config) error {
 		milestones = append(milestones, milestoneRuntime, milestoneNode)
 	}
 	log := newLogger(cfg)
-	s := &server{cfg: cfg, log: log, progress: newProgress(milestones...), parts: newParts(log)}
+	progress := newProgress(milestones...)
+	for {
+		s := &server{cfg: cfg, log: log, progress: progress, parts: newParts(log), over: make(chan error, 1)}
+		err := s.run(ctx)
+		switch {
+		case errors.Is(err, errLeft):
+			log.Info("this server has left the cluster and stops; its data is in " + cfg.serverDir())
+			return nil
+		case !errors.Is(err, errStale):
+			return err
+		}
+		log.Warn("coming back as a server without data", "reason", err)
+		if err := s.resync(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// run is one life of the server, until ctx ends or it has to begin anew.
+func (s *server) run(ctx context.Context) (err error) {
 	defer s.parts.stop()
-	if s.nodeIP, err = nodeAddress(cfg); err != nil {
+	if s.nodeIP, err = nodeAddress(s.cfg); err != nil {
 		return err
 	}
-	if err := s.start(); err != nil {
+	s.advertise = s.nodeIP
+	if s.cfg.AdvertiseAddress != "" {
+		if s.advertise, err = netip.ParseAddr(s.cfg.AdvertiseAddress); err != nil {
+			return err
+		}
+	}
+	if err := s.start(ctx); err != nil {
 		return err
 	}
-	return s.parts.wait(ctx)
+	return s.parts.wait(ctx, s.over)
 }
 
 func claimRunDir(cfg *config) (*pidFile, error) {
@@ -114,7 +152,7 @@ func claimRunDir(cfg *config) (*pidFile, error) {
 
 // start builds the parts in the order in which data flows. The container
 // runtime comes first only because it takes longest.
-func (s *server) start() error {
+func (s *server) start(ctx context.Context) error {
 	s.parts.startHousekeeping(s.cfg, s.progress.done)
 	var rt *nodeRuntime
 	var err error
@@ -123,15 +161,17 @@ func (s *server) start() error {
 			return err
 		}
 	}
-	if s.store, err = openStore(s.cfg, s.log); err != nil {
+	if s.member, err = openMembership(ctx, s.cfg, s.address(), s.log); err != nil {
 		return err
 	}
-	s.parts.start("store", s.store.Run)
-	if err := s.startAPI(); err != nil {
-		return err
-	}
-	if err := s.startLeader(); err != nil {
-		return err
+	s.begins = len(s.member.get().Servers) == 0
+	for _, step := range []func() error{
+		s.startCertificates, s.startPort, s.openStore, func() error { return s.startGossip(ctx) }, s.startStore, s.newServices, s.startMembers,
+		s.startAPI, s.startServices, s.startLeader,
+	} {
+		if err := step(); err != nil {
+			return err
+		}
 	}
 	if s.cfg.DisableAgent {
 		return nil
@@ -139,22 +179,12 @@ func (s *server) start() error {
 	return s.startNode(rt)
 }
 
-func (s *server) startAPI() error {
+func (s *server) startCertificates() error {
 	services, err := netip.ParsePrefix(s.cfg.ServiceCIDR)
 	if err != nil {
 		return err
 	}
-	advertise := s.nodeIP
-	if s.cfg.AdvertiseAddress != "" {
-		if advertise, err = netip.ParseAddr(s.cfg.AdvertiseAddress); err != nil {
-			return err
-		}
-	}
-	dns, err := netip.ParseAddr(s.cfg.ClusterDNS)
-	if err != nil {
-		return err
-	}
-	names, ips := s.subjects(advertise)
+	names, ips := s.subjects(s.advertise)
 	s.pki, err = pki.Open(pki.Config{
 		Dir: filepath.Join(s.cfg.serverDir(), "tls"), Names: names, IPs: ips,
 		ServiceIP: services.Addr().Next().AsSlice(), ClusterDomain: s.cfg.ClusterDomain, Logger: s.log,
@@ -163,16 +193,32 @@ func (s *server) startAPI() error {
 		return err
 	}
 	s.parts.start("certificates", s.pki.Run)
-	listener, err := net.Listen("tcp", net.JoinHostPort(s.cfg.BindAddress, strconv.Itoa(s.cfg.Port)))
+	return nil
+}
+
+// startStore lets peers reach this server, and Raft reach them.
+func (s *server) startStore() error {
+	s.parts.start("port", s.port.Run)
+	s.parts.start("peers", s.network.Run)
+	s.parts.start("store", s.store.Run)
+	return nil
+}
+
+func (s *server) startAPI() error {
+	services, err := netip.ParsePrefix(s.cfg.ServiceCIDR)
 	if err != nil {
-		return fmt.Errorf("listen for the API: %w", err)
+		return err
 	}
+	dns, err := netip.ParseAddr(s.cfg.ClusterDNS)
+	if err != nil {
+		return err
+	}
+	patience := s.cfg.UnreachableTolerationSeconds
 	s.api, err = control.New(control.Config{
-		Store: s.store, PKI: s.pki, Listener: listener, AdvertiseAddress: advertise, AdvertisePort: s.cfg.Port,
-		ServiceCIDR: services, ClusterDomain: s.cfg.ClusterDomain, ClusterDNS: dns, Logger: s.log,
+		Store: s.store, PKI: s.pki, Secure: s.port.REST(), GRPC: s.services, AdvertiseAddress: s.advertise, AdvertisePort: s.cfg.Port,
+		ServiceCIDR: services, ClusterDomain: s.cfg.ClusterDomain, ClusterDNS: dns, TolerationSeconds: &patience, Logger: s.log,
 	})
 	if err != nil {
-		listener.Close()
 		return err
 	}
 	if err := pki.WriteKubeconfig(s.cfg.kubeconfigPath(), s.localURL(), s.pki.CA(), s.pki.Admin()); err != nil {
@@ -182,6 +228,7 @@ func (s *server) startAPI() error {
 	s.parts.start("milestones", func(ctx context.Context) error {
 		if await(ctx, s.api.Ready()) {
 			s.progress.reached(milestoneAPI)
+			s.invite(ctx)
 		}
 		<-ctx.Done()
 		return nil
@@ -218,27 +265,41 @@ func (s *server) startLeader() error {
 	if err != nil {
 		return err
 	}
-	advertise := s.nodeIP
-	if s.cfg.AdvertiseAddress != "" {
-		if advertise, err = netip.ParseAddr(s.cfg.AdvertiseAddress); err != nil {
-			return err
-		}
-	}
 	cfg := leader.Config{
 		Elector: elector{store: s.store, api: s.api}, Identity: s.cfg.NodeName, Logger: s.log,
-		APIServers: apiservers.Only(netip.AddrPortFrom(advertise, uint16(s.cfg.Port))),
+		APIServers: s.apiServers(), NodeLiveness: s.gossip.Load(),
 		ClusterCIDR: pods, RootCA: s.pki.CA(), SignToken: s.api.SignToken,
 		OnTermStarted: func(int64) { s.progress.reached(milestoneLeader) },
 	}
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
+	s.parts.start("leader seen", s.awaitLeader)
 	s.parts.start("leader", func(ctx context.Context) error {
 		if !await(ctx, s.api.Ready()) {
 			return nil
 		}
 		return leader.Run(ctx, cfg)
 	})
+	return nil
+}
+
+// awaitLeader notes when another server leads: then controllers and scheduler
+// run there.
+func (s *server) awaitLeader(ctx context.Context) error {
+	for {
+		changed := s.store.LeaderChanged()
+		if id, _ := s.store.Leader(); id != "" && id != s.store.ServerID() {
+			s.progress.reached(milestoneLeader)
+			break
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	<-ctx.Done()
 	return nil
 }
 

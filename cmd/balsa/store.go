@@ -4,36 +4,50 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// openStore opens the cluster's objects. Beside them lies a file with the
-// cluster's identity: it refuses objects of another cluster, whose certificates
-// and keys these are not, and it refuses to begin anew where objects were.
-func openStore(cfg *config, log *slog.Logger) (*raftstore.Store, error) {
-	dir := filepath.Join(cfg.serverDir(), "raft")
-	idFile := filepath.Join(cfg.serverDir(), "cluster-id")
-	raw, err := os.ReadFile(idFile)
+// clusterIDFile tells that this server has had objects: it is written when the
+// store was opened for the first time, and refuses to begin anew where objects
+// were.
+func (c *config) clusterIDFile() string { return filepath.Join(c.serverDir(), "cluster-id") }
+
+// objectsMissing refuses a start on an empty store where there was one.
+func objectsMissing(cfg *config) error {
+	if _, err := os.Stat(cfg.clusterIDFile()); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if entries, err := os.ReadDir(cfg.storeDir()); len(entries) == 0 && (err == nil || errors.Is(err, fs.ErrNotExist)) {
+		return fmt.Errorf("the objects of this cluster are missing: %s is empty; put them back, or remove %s to begin with an empty cluster", cfg.storeDir(), cfg.serverDir())
+	}
+	return nil
+}
+
+// openStore opens the cluster's objects.
+func (s *server) openStore() error {
+	if err := objectsMissing(s.cfg); err != nil {
+		return err
+	}
+	me := s.member.get()
+	_, err := raftstore.ReadIdentity(s.cfg.storeDir())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+		return err
 	}
-	id := strings.TrimSpace(string(raw))
-	if id != "" {
-		if entries, err := os.ReadDir(dir); len(entries) == 0 && (err == nil || errors.Is(err, fs.ErrNotExist)) {
-			return nil, fmt.Errorf("the objects of this cluster are missing: %s is empty; put them back, or remove %s to begin with an empty cluster", dir, cfg.serverDir())
-		}
+	s.store, err = raftstore.Open(raftstore.Config{
+		Dir: s.cfg.storeDir(), ClusterID: me.ClusterID, ServerID: me.ServerID, Generation: me.Generation,
+		Join: len(me.Servers) > 0, Transport: s.network.Transport(), Peers: s.network.Peers(), Logger: s.log,
+	})
+	if err != nil {
+		return err
 	}
-	store, err := raftstore.Open(raftstore.Config{Dir: dir, ClusterID: id, Logger: log})
-	if err != nil || id != "" {
-		return store, err
+	s.network.Serve(s.store)
+	if err := os.WriteFile(s.cfg.clusterIDFile(), []byte(me.ClusterID+"\n"), 0o600); err != nil {
+		return errors.Join(err, s.store.Close())
 	}
-	if err := os.WriteFile(idFile, []byte(store.ClusterID()+"\n"), 0o600); err != nil {
-		return nil, errors.Join(err, store.Close())
-	}
-	return store, nil
+	return nil
 }

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/balsahq/balsa/control/auth/pki"
+	"github.com/balsahq/balsa/control/cluster"
+	"github.com/balsahq/balsa/control/cluster/archive"
+	"github.com/balsahq/balsa/control/cluster/join"
+	"github.com/balsahq/balsa/control/etcd"
+	"github.com/balsahq/balsa/raftstore/member"
+	"github.com/balsahq/balsa/raftstore/peer"
+)
+
+// etcdClients is the organization in the certificates of programs that may use
+// the etcd API, beside administrators.
+const etcdClients = "balsa:etcd-clients"
+
+// services is what the port serves over gRPC: the cluster's own service, and
+// etcd's API.
+type services struct {
+	grpc    *grpc.Server
+	cluster *cluster.Service
+	etcd    *etcd.Server
+}
+
+func (s *server) newServices() error {
+	gossip, me := s.gossip.Load(), s.member.get()
+	key, err := archive.OpenKeyFile(join.RecoveryKeyFile(s.cfg.serverDir()), true)
+	if err != nil {
+		return fmt.Errorf("the recovery key: %w", err)
+	}
+	v := &services{grpc: grpc.NewServer(append(etcd.ServerOptions(0), grpc.Creds(peer.ServerCredentials()))...)}
+	v.cluster, err = cluster.New(cluster.Config{
+		Store: s.store, PKI: s.pki, Members: gossip, Name: s.cfg.NodeName, Version: version,
+		Address: s.address, Settings: me.Settings, RecoveryKey: key, DialServer: s.dialer.Dial,
+		SpoolDir: filepath.Join(s.cfg.serverDir(), "spool"), Left: s.leave, Logger: s.log,
+	})
+	if err != nil {
+		return err
+	}
+	v.etcd, err = etcd.New(etcd.Config{
+		Store: s.store, Authorize: etcd.Organizations(pki.MastersOrganization, etcdClients), Members: s.etcdMembers,
+		TempDir: filepath.Join(s.cfg.serverDir(), "spool"), Logger: s.log,
+	})
+	if err != nil {
+		return err
+	}
+	v.cluster.Register(v.grpc)
+	v.etcd.Register(v.grpc)
+	s.services = v
+	return nil
+}
+
+// ServeHTTP is for gRPC clients that also offer http/1.1.
+func (v *services) ServeHTTP(w http.ResponseWriter, r *http.Request) { v.grpc.ServeHTTP(w, r) }
+
+func (s *server) startServices() error {
+	v := s.services
+	s.parts.start("cluster service", v.cluster.Run)
+	s.parts.start("etcd API", v.etcd.Run)
+	s.parts.start("gRPC", func(ctx context.Context) error {
+		ended := make(chan error, 1)
+		go func() { ended <- v.grpc.Serve(s.port.GRPC()) }()
+		select {
+		case err := <-ended:
+			return err
+		case <-ctx.Done():
+		}
+		// Streams of watches never end by themselves.
+		cut := time.AfterFunc(farewell, v.grpc.Stop)
+		defer cut.Stop()
+		v.etcd.Close()
+		v.grpc.GracefulStop()
+		return <-ended
+	})
+	s.parts.start("announcement", s.announce)
+	return nil
+}
+
+// announce keeps this server's record in the store true.
+func (s *server) announce(ctx context.Context) error {
+	mine := cluster.MemberRecord{Name: s.cfg.NodeName, Addresses: []string{s.address()}, Version: version, Protocol: cluster.Protocol, Joined: time.Now().UTC()}
+	for ctx.Err() == nil {
+		err := cluster.Announce(ctx, s.store, mine, s.begins)
+		if err == nil {
+			break
+		}
+		changed := s.store.LeaderChanged()
+		select {
+		case <-changed:
+		case <-time.After(5 * time.Second):
+		case <-ctx.Done():
+		}
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// leave ends this process: the server is out of the cluster at its own wish.
+func (s *server) leave() {
+	if err := s.gossip.Load().Depart(farewell); err != nil {
+		s.log.Warn("the others were not told", "error", err)
+	}
+	select {
+	case s.over <- errLeft:
+	default:
+	}
+}
+
+func (s *server) etcdMembers() []etcd.Member {
+	servers, err := s.store.Servers()
+	if err != nil {
+		return nil
+	}
+	records := cluster.Records(s.store.View())
+	out := make([]etcd.Member, len(servers))
+	for i, srv := range servers {
+		m := etcd.Member{ServerID: srv.ID, Name: records[srv.ID].Name, Learner: !srv.Voter}
+		if addr, ok := s.resolve(srv.ID); ok {
+			m.ClientURLs, m.PeerURLs = []string{"https://" + addr}, []string{"https://" + addr}
+		} else if srv.ID == s.store.ServerID() {
+			m.ClientURLs, m.PeerURLs = []string{"https://" + s.address()}, []string{"https://" + s.address()}
+		}
+		out[i] = m
+	}
+	return out
+}
+
+var _ cluster.Membership = (*member.Gossip)(nil)
+
+// invite says, on the terminal of whoever began the cluster, how others join. A
+// service manager keeps what it is told, and a token is a secret.
+func (s *server) invite(ctx context.Context) {
+	if info, err := os.Stdout.Stat(); !s.begins || err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return
+	}
+	for _, role := range []struct {
+		server bool
+		what   string
+	}{{true, "server"}, {false, "agent"}} {
+		t, _, err := s.services.cluster.NewToken(ctx, cluster.TokenOptions{Server: role.server, Description: "printed at the first start"})
+		if err != nil {
+			s.log.Warn("no join token could be made; `balsa token create` makes one", "error", err)
+			return
+		}
+		fmt.Printf("To add %s (within 24 hours), run there:\n  balsa %s --join %s --token %s\n", map[bool]string{true: "a server", false: "an agent"}[role.server], role.what, s.advertise, t.Text())
+	}
+}

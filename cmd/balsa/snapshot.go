@@ -1,0 +1,299 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/balsahq/balsa/control/cluster"
+	"github.com/balsahq/balsa/control/cluster/archive"
+	"github.com/balsahq/balsa/control/cluster/clusterpb"
+	"github.com/balsahq/balsa/control/cluster/join"
+	"github.com/balsahq/balsa/raftstore"
+)
+
+// snapshotSettings are the flags of the schedule.
+type snapshotSettings struct {
+	Every time.Duration // 0: never
+	Keep  int
+	Dir   string // empty: snapshots/ in the data directory
+}
+
+func defaultSnapshotSettings() snapshotSettings {
+	return snapshotSettings{Every: 12 * time.Hour, Keep: 5}
+}
+
+func (s *snapshotSettings) bind(f *pflag.FlagSet) {
+	f.DurationVar(&s.Every, "snapshot-schedule", s.Every, "pause between two snapshots of the cluster, which the server that leads saves; 0 for none")
+	f.IntVar(&s.Keep, "snapshot-retention", s.Keep, "how many of them a server keeps")
+	f.StringVar(&s.Dir, "snapshot-dir", s.Dir, "where they are kept (default: snapshots/ in the data directory)")
+}
+
+// validate reports every fault at once.
+func (s *snapshotSettings) validate() error {
+	var faults []error
+	if s.Every != 0 && s.Every < time.Minute {
+		faults = append(faults, fmt.Errorf("--snapshot-schedule %v: give 0, or a minute or more, such as 12h", s.Every))
+	}
+	if s.Keep < 1 {
+		faults = append(faults, fmt.Errorf("--snapshot-retention %d: give 1 or more", s.Keep))
+	}
+	if s.Dir != "" && !filepath.IsAbs(s.Dir) {
+		faults = append(faults, fmt.Errorf("--snapshot-dir %q: give an absolute path", s.Dir))
+	}
+	return errors.Join(faults...)
+}
+
+func (s *snapshotSettings) dir(cfg *config) string {
+	if s.Dir != "" {
+		return s.Dir
+	}
+	return filepath.Join(cfg.DataDir, "snapshots")
+}
+
+// runSnapshotSchedule is the part that saves snapshots while this server leads.
+func runSnapshotSchedule(ctx context.Context, s snapshotSettings, dir string, service *cluster.Service, store *raftstore.Store, log *slog.Logger) error {
+	if s.Every == 0 {
+		<-ctx.Done()
+		return nil
+	}
+	return cluster.RunSchedule(ctx, cluster.ScheduleConfig{
+		Archiver: service, Dir: dir, Every: s.Every, Keep: s.Keep, Leading: store.Leading, LeaderChanged: store.LeaderChanged, Logger: log,
+	})
+}
+
+func newSnapshotCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "snapshot", Short: "Save and restore the state of the cluster"}
+	cmd.AddCommand(newSnapshotSaveCommand(), newSnapshotRestoreCommand(), newSnapshotListCommand(), newSnapshotVerifyCommand(), newSnapshotKeyCommand())
+	return cmd
+}
+
+func newSnapshotSaveCommand() *cobra.Command {
+	c := newClusterClient()
+	cmd := &cobra.Command{
+		Use:   "save FILE",
+		Short: "Save all of it, while it runs; - is standard output",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if args[0] == "-" {
+				return saveSnapshot(cmd.Context(), c, cmd.OutOrStdout())
+			}
+			return saveSnapshotFile(cmd.Context(), c, args[0], cmd.OutOrStdout())
+		},
+	}
+	c.bind(cmd.Flags())
+	return cmd
+}
+
+// saveSnapshot is not tried at a second server once bytes have been written.
+func saveSnapshot(ctx context.Context, c *clusterClient, w io.Writer) error {
+	var begun error
+	return c.callWithin(ctx, 0, false, func(ctx context.Context, cc clusterpb.ClusterClient) error {
+		if begun != nil {
+			return fmt.Errorf("the snapshot broke off: %w", begun)
+		}
+		stream, err := cc.SnapshotSave(ctx, &clusterpb.SnapshotSaveRequest{})
+		for err == nil {
+			var chunk *clusterpb.SnapshotChunk
+			if chunk, err = stream.Recv(); err == nil {
+				begun = errors.New("some of it was written")
+				if _, werr := w.Write(chunk.Data); werr != nil {
+					return werr
+				}
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if begun != nil {
+			begun = err
+		}
+		return err
+	})
+}
+
+// saveSnapshotFile gives the file its name when all of it is on disk and reads
+// back.
+func saveSnapshotFile(ctx context.Context, c *clusterClient, path string, say io.Writer) error {
+	file, err := os.CreateTemp(filepath.Dir(path), ".balsa-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file.Name()) // fails when the rename below succeeded
+	defer file.Close()
+	out := bufio.NewWriterSize(file, 1<<20)
+	if err := saveSnapshot(ctx, c, out); err != nil {
+		return err
+	}
+	if err := errors.Join(out.Flush(), file.Sync()); err != nil {
+		return err
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	_, held, err := verifySnapshot(file)
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(file.Name(), path); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(say, "%s: revision %d, %d keys\n", path, held.Revision, held.Keys)
+	return err
+}
+
+func verifySnapshot(r io.Reader) (archive.Header, archive.Trailer, error) {
+	return archive.Verify(r, func(r io.Reader) error {
+		_, err := raftstore.VerifySnapshot(r)
+		return err
+	})
+}
+
+func newSnapshotRestoreCommand() *cobra.Command {
+	c, foreign, key, keyFile := newClusterClient(), false, "", ""
+	cmd := &cobra.Command{
+		Use:   "restore FILE",
+		Short: "Put a saved state into the running cluster, or make a cluster of it on an empty machine",
+		Long: `Put a saved state into the running cluster: all servers follow by themselves, and
+members, join tokens and gossip keys stay those of today.
+
+With --recovery-key or --recovery-key-file, nothing has to run: the data directory of
+this machine, which must be empty, becomes the first server of the saved cluster, with
+its keys. Start it with ` + "`balsa server`" + ` and let others join as to any cluster.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			file, err := os.Open(args[0])
+			if err != nil {
+				return err
+			}
+			defer file.Close()
+			if key != "" || keyFile != "" {
+				return rebuild(cmd.Context(), &c.cfg, file, key, keyFile, cmd.OutOrStdout())
+			}
+			return c.callWithin(cmd.Context(), 0, false, func(ctx context.Context, cc clusterpb.ClusterClient) error {
+				answer, err := cluster.SendArchive(ctx, cc, file, foreign)
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "restored: %d keys, the revision is now %d\n", answer.Keys, answer.Revision)
+				return err
+			})
+		},
+	}
+	c.bind(cmd.Flags())
+	cmd.Flags().BoolVar(&foreign, "foreign", foreign, "although the snapshot is of another cluster")
+	cmd.Flags().StringVar(&key, "recovery-key", key, "make a cluster on this machine; what `balsa snapshot key` printed")
+	cmd.Flags().StringVar(&keyFile, "recovery-key-file", keyFile, "the same, from a file")
+	cmd.Flags().StringVar(&c.cfg.NodeName, "node-name", c.cfg.NodeName, "name of this machine's Node object, with a recovery key")
+	return cmd
+}
+
+func rebuild(ctx context.Context, cfg *config, file *os.File, text, path string, say io.Writer) error {
+	if running := runningPID(cfg.pidPath()); running != 0 {
+		return fmt.Errorf("balsa runs here (process %d): stop it first", running)
+	}
+	key, err := archive.ParseKey(text)
+	if path != "" {
+		key, err = archive.OpenKeyFile(path, false)
+	}
+	if err != nil {
+		return err
+	}
+	r, err := join.Rebuild(ctx, join.RebuildConfig{Archive: file, Key: key, Dir: cfg.serverDir(), StoreDir: filepath.Join(cfg.serverDir(), "raft"),
+		Name: cfg.NodeName, Logger: newLogger(&config{LogLevel: "warn"})})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(say, "cluster %s is in %s, as generation %d: start it with `balsa server`\n", r.ClusterID, cfg.serverDir(), r.Generation)
+	return err
+}
+
+func newSnapshotListCommand() *cobra.Command {
+	cfg := defaultConfig()
+	cmd := &cobra.Command{
+		Use:   "ls [DIR]",
+		Short: "List the snapshots this machine has saved on schedule",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			set := defaultSnapshotSettings()
+			dir := set.dir(&cfg)
+			if len(args) == 1 {
+				dir = args[0]
+			}
+			files, err := cluster.ListArchives(dir)
+			if err != nil {
+				return err
+			}
+			return printSnapshots(cmd.OutOrStdout(), files)
+		},
+	}
+	cfg.bindPaths(cmd.Flags())
+	return cmd
+}
+
+func printSnapshots(w io.Writer, files []cluster.ArchiveFile) error {
+	out := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(out, "FILE\tSAVED\tREVISION\tKEYS\tBYTES\tBY\tVERSION")
+	for _, f := range files {
+		if f.Err != nil {
+			fmt.Fprintf(out, "%s\t-\t-\t-\t%d\t-\t%v\n", f.Path, f.Size, f.Err)
+			continue
+		}
+		fmt.Fprintf(out, "%s\t%s\t%d\t%d\t%d\t%s\t%s\n", f.Path, f.Header.Created.Local().Format(time.DateTime), f.Trailer.Revision, f.Trailer.Keys, f.Size, f.Header.Server, f.Header.Version)
+	}
+	return out.Flush()
+}
+
+func newSnapshotVerifyCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "verify FILE",
+		Short: "Read a snapshot to its end and check every byte",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			file, err := os.Open(args[0])
+			if err != nil {
+				return err
+			}
+			defer file.Close()
+			header, held, err := verifySnapshot(bufio.NewReaderSize(file, 1<<20))
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "whole: cluster %s, revision %d, %d keys, saved %s by %s\n", header.ClusterID, held.Revision, held.Keys, header.Created.Local().Format(time.DateTime), header.Server)
+			return err
+		},
+	}
+}
+
+func newSnapshotKeyCommand() *cobra.Command {
+	cfg := defaultConfig()
+	cmd := &cobra.Command{
+		Use:   "key",
+		Short: "Print the recovery key, which opens the keys in every snapshot of this cluster: keep it elsewhere",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			key, err := archive.OpenKeyFile(join.RecoveryKeyFile(cfg.serverDir()), false)
+			if errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("no server has run in %s: run this on a server of the cluster", cfg.DataDir)
+			}
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), key.Text())
+			return err
+		},
+	}
+	cfg.bindPaths(cmd.Flags())
+	return cmd
+}

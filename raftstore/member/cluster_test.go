@@ -275,6 +275,9 @@ func TestTheSecondOfOneNameIsToldAndTheFirstStays(t *testing.T) {
 				if !w.allSee(nil) {
 					t.Error("the first did not stay")
 				}
+				if what == "another server" && len(twin.Members()) != 1 {
+					t.Errorf("the twin took part: %v", describe(twin.Members()))
+				}
 				for _, n := range w.nodes {
 					if a, _ := n.Resolve(serverID(3)); a != "api-3:6443" || len(n.Members()) != 5 {
 						t.Errorf("%s has %v", n.cfg.Name, describe(n.Members()))

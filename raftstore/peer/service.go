@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	maxMessage  = 16 << 20 // bytes of a message between peers
+	maxMessage = 16 << 20 // bytes of a message between peers
 	// maxForwards is how many batches of one peer are taken at once. The peer
 	// itself sends fewer (sentForwards): those it gave up count until the
 	// handler has noticed.
 	maxForwards = 24
-	maxStreams  = 256      // requests under way on one connection
+	maxStreams  = 256 // requests under way on one connection
 )
 
 // service answers peers' requests with the handler of the moment.

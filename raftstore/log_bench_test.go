@@ -3,7 +3,9 @@ package raftstore
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -54,6 +56,41 @@ func benchLog(b *testing.B, store string, size, batch int) {
 		if err := l.StoreLogs(logs); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkLogLatency appends single entries to a segment whose blocks were
+// only allocated, to one whose blocks were written before, and to bbolt.
+func BenchmarkLogLatency(b *testing.B) {
+	for _, kind := range []string{"allocated", "written", LogStoreBolt} {
+		b.Run(kind, func(b *testing.B) {
+			store := LogStoreWAL
+			if kind == LogStoreBolt {
+				store = kind
+			}
+			l := openLog(b, b.TempDir(), store)
+			defer l.close()
+			if kind == "written" {
+				f := l.(*walLog).filer
+				if f.spare = f.makeSpare() == nil; !f.spare {
+					b.Fatal("no spare segment")
+				}
+			}
+			took := make([]time.Duration, b.N)
+			b.ResetTimer()
+			for i := range b.N {
+				start := time.Now()
+				if err := l.StoreLogs([]*raft.Log{{Index: uint64(i) + 1, Term: 1, Data: make([]byte, 256)}}); err != nil {
+					b.Fatal(err)
+				}
+				took[i] = time.Since(start)
+			}
+			b.StopTimer()
+			slices.Sort(took)
+			for _, q := range []float64{0.5, 0.99} {
+				b.ReportMetric(float64(took[int(q*float64(b.N-1))].Microseconds()), fmt.Sprintf("p%.0f-µs", q*100))
+			}
+		})
 	}
 }
 

@@ -121,13 +121,19 @@ func scalePut(b *testing.B, s *Store, i int64) {
 // writes waited.
 func scaleStalls(b *testing.B, s *Store, name string, what func()) time.Duration {
 	ctx, cancel := context.WithCancel(b.Context())
+	type wait struct{ at, took time.Duration }
 	var waits []time.Duration
+	var long []wait
+	began := time.Now()
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for i := int64(1); ctx.Err() == nil; i++ {
 			start := time.Now()
 			scalePut(b, s, i%1000+1)
 			waits = append(waits, time.Since(start))
+			if d := time.Since(start); d > 20*time.Millisecond {
+				long = append(long, wait{start.Sub(began).Round(time.Millisecond), d.Round(time.Millisecond)})
+			}
 		}
 	})
 	start := time.Now()
@@ -140,6 +146,9 @@ func scaleStalls(b *testing.B, s *Store, name string, what func()) time.Duration
 	over := len(waits) - sortedAfter(waits, 20*time.Millisecond)
 	b.Logf("%s: %v; %d writes meanwhile: median %v, 99 %% %v, 99.9 %% %v, longest %v, %d over 20 ms", name, took.Round(time.Millisecond),
 		len(waits), at(0.5), at(0.99), at(0.999), at(1), over)
+	if len(long) > 0 {
+		b.Logf("%s: over 20 ms, when and how long: %v", name, long)
+	}
 	b.ReportMetric(float64(at(1).Microseconds())/1000, name+"-stall-ms")
 	return took
 }

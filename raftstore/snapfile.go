@@ -287,10 +287,7 @@ func (p *pacedFile) Write(b []byte) (int, error) {
 func (p *pacedFile) settle(n int64) {
 	start, fd := time.Now(), int(p.f.Fd())
 	const all = unix.SYNC_FILE_RANGE_WAIT_BEFORE | unix.SYNC_FILE_RANGE_WRITE | unix.SYNC_FILE_RANGE_WAIT_AFTER
-	if unix.SyncFileRange(fd, p.size, n, all) == nil {
-		// It is rarely read again: it need not push out what is.
-		_ = unix.Fadvise(fd, p.size, n, unix.FADV_DONTNEED)
-	}
+	_ = unix.SyncFileRange(fd, p.size, n, all) // a file system without it syncs in the end
 	p.size += n
 	if n == paceBytes {
 		time.Sleep(min(time.Since(start), paceRest))

@@ -32,6 +32,7 @@ const (
 //	meta                    the segments, how far the log reaches at the least
 //	vote                    term and vote, see wallog_stable.go
 //	<base>-<id>.wal         entries, see wallog_segment.go
+//	spare                   a file for the next segment
 //
 // An append is one write and one fdatasync. What a crash leaves:
 //
@@ -94,6 +95,7 @@ func openSegments(dir string, size int) (*walLog, error) {
 	if w.stable, err = openStable(filepath.Join(dir, walStableName), !found); err != nil {
 		return nil, err
 	}
+	w.filer.findSpare()
 	w.wal, err = wal.Open(dir, wal.WithMetaStore(meta), wal.WithSegmentFiler(w.filer),
 		wal.WithSegmentSize(size), wal.WithLogger(hclog.NewNullLogger()))
 	if err != nil {
@@ -186,6 +188,7 @@ func (w *walLog) close() error {
 	_ = w.filer.trim()
 	w.mark()
 	err := errors.Join(w.wal.Close(), w.stable.close())
+	w.filer.closing.Store(true)
 	w.filer.sweeper.Wait()
 	return err
 }
@@ -200,7 +203,10 @@ type walFiler struct {
 	open     map[*walSegment]struct{}
 	doomed   []string // files to remove
 	sweeping bool
+	spare    bool // there is a spare file
+	sparing  bool // one is being made
 	sweeper  sync.WaitGroup
+	closing  atomic.Bool
 }
 
 var _ types.SegmentFiler = (*walFiler)(nil)
@@ -211,7 +217,7 @@ func (f *walFiler) segment(info types.SegmentInfo) *walSegment {
 		info:   info,
 		full:   f.size,
 		key:    segmentKey{nonce: f.meta.state().Nonce, base: info.BaseIndex, id: info.ID},
-		settle: f.meta.settle, gone: f.forget,
+		settle: f.meta.settle, gone: f.forget, adopt: f.adopt, half: f.wantSpare,
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -336,7 +342,7 @@ func (f *walFiler) sweep() {
 			return
 		}
 		for _, path := range doomed {
-			_ = os.Remove(path)
+			f.dispose(path)
 		}
 	}
 }

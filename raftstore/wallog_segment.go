@@ -114,6 +114,8 @@ type walSegment struct {
 
 	settle func() error // before an append: see walMeta.settle
 	gone   func(*walSegment)
+	adopt  func(path string) (*os.File, int64, error) // makes the file
+	half   func()                                     // the segment is half full
 
 	mu      sync.RWMutex // guards what readers look at
 	offsets []int64      // of the entries
@@ -165,6 +167,9 @@ func (s *walSegment) Append(entries []types.LogEntry) error {
 	s.offsets = append(s.offsets, offsets...)
 	s.mu.Unlock()
 	s.size = max(s.size, s.end)
+	if s.end-int64(len(b)) < s.full/2 && s.end >= s.full/2 {
+		s.half()
+	}
 	return nil
 }
 
@@ -192,14 +197,14 @@ func (s *walSegment) ready() error {
 		return err
 	}
 	if s.f == nil {
-		f, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE, 0o600)
+		f, size, err := s.adopt(s.path)
 		if err != nil {
 			return err
 		}
 		s.mu.Lock()
 		s.f = f
 		s.mu.Unlock()
-		s.ragged = true
+		s.size = size
 	}
 	if !s.ragged {
 		return nil

@@ -539,3 +539,56 @@ func resealed(data []byte, key segmentKey, lie int) []byte {
 	binary.LittleEndian.PutUint32(h[28:], crc32.Update(key.seed(), castagnoli, h[:28]))
 	return b
 }
+
+// TestASegmentIsMadeOfAnOldOne: old segments are used again, what they held
+// stays unseen, and a kill at any time leaves the log whole.
+func TestASegmentIsMadeOfAnOldOne(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "wal")
+	w, err := openSegments(dir, smallSegments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, reused := uint64(0), 0
+	for round := range uint64(30) {
+		if err := w.StoreLogs(entries(last+1, 15, round)); err != nil {
+			t.Fatal(err)
+		}
+		last += 15
+		if last > 40 {
+			if err := w.DeleteRange(1, last-40); err != nil {
+				t.Fatal(err)
+			}
+		}
+		eventually(t, func() bool {
+			w.filer.mu.Lock()
+			defer w.filer.mu.Unlock()
+			if w.filer.sweeping || w.filer.sparing {
+				return false
+			}
+			if w.filer.spare {
+				reused++
+			}
+			return true
+		})
+		again, err := openSegments(crashed(t, dir), smallSegments)
+		if err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		if n, _ := again.LastIndex(); n != last {
+			t.Fatalf("round %d: ends at %d, want %d", round, n, last)
+		}
+		var l raft.Log
+		if err := again.GetLog(last, &l); err != nil || l.Term != round {
+			t.Fatal(l, err)
+		}
+		if err := again.close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.close(); err != nil {
+		t.Fatal(err)
+	}
+	if reused == 0 {
+		t.Fatal("there never was a spare segment")
+	}
+}

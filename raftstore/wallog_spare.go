@@ -1,0 +1,99 @@
+package raftstore
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+)
+
+// The next segment is a file whose blocks were all written before: an old one,
+// or one of zeros that is made when the current segment is half full. Syncing
+// an append to it then writes the entry's blocks and nothing else, while blocks
+// that were only allocated need the file system's journal, and wait there for
+// whatever else is in it. What an old segment held does no harm: checksums are
+// seeded with base and ID.
+const spareName = "spare"
+
+func (f *walFiler) sparePath() string { return filepath.Join(f.dir, spareName) }
+
+// findSpare looks whether there is a spare file from before.
+func (f *walFiler) findSpare() {
+	_ = os.Remove(f.sparePath() + ".tmp")
+	st, err := os.Stat(f.sparePath())
+	f.spare = err == nil && st.Size() >= f.size
+}
+
+// adopt makes the file of a new segment, of the spare one if there is one, and
+// returns how much of it is reserved.
+func (f *walFiler) adopt(path string) (*os.File, int64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.spare {
+		f.spare = false
+		if err := os.Rename(f.sparePath(), path); err != nil {
+			return nil, 0, err
+		}
+	}
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, 0, err
+	}
+	st, err := file.Stat()
+	if err != nil {
+		return nil, 0, errors.Join(err, file.Close())
+	}
+	return file, st.Size(), nil
+}
+
+// wantSpare has a spare file made, unless there is one.
+func (f *walFiler) wantSpare() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.spare || f.sparing || f.closing.Load() {
+		return
+	}
+	f.sparing = true
+	f.sweeper.Go(func() {
+		err := f.makeSpare()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.sparing, f.spare = false, f.spare || err == nil
+	})
+}
+
+var errClosing = errors.New("closing")
+
+// makeSpare writes zeros, at the disk's pace.
+func (f *walFiler) makeSpare() (err error) {
+	tmp := f.sparePath() + ".tmp"
+	file, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	w := &pacedFile{f: file}
+	zero := make([]byte, paceBytes)
+	for w.size < f.size && err == nil {
+		if _, err = w.Write(zero); f.closing.Load() {
+			err = errClosing
+		}
+	}
+	err = errors.Join(err, file.Sync(), file.Close())
+	if err == nil {
+		err = os.Rename(tmp, f.sparePath())
+	}
+	if err != nil {
+		_ = os.Remove(tmp)
+	}
+	return err
+}
+
+// dispose removes a segment's file, or keeps it as the spare one.
+func (f *walFiler) dispose(path string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if st, err := os.Stat(path); err == nil && st.Size() >= f.size && !f.spare && !f.sparing {
+		f.spare = os.Rename(path, f.sparePath()) == nil
+		return
+	}
+	_ = os.Remove(path)
+}

@@ -67,7 +67,7 @@ type Timing struct {
 	Reap time.Duration
 }
 
-// DefaultTiming finds a dead machine in under 3 s among five.
+// DefaultTiming finds a dead machine in about 2 s among five.
 func DefaultTiming() Timing {
 	return Timing{
 		ProbeInterval: 400 * time.Millisecond, ProbeTimeout: 200 * time.Millisecond,

@@ -26,7 +26,7 @@
 // # Timing
 //
 // With DefaultTiming and five members a machine that dies is failed everywhere
-// in under 3 s. A member that is slow but alive refutes: a suspicion needs a second
+// in 2 s, and in 3 s nine times of ten. A member that is slow but alive refutes: a suspicion needs a second
 // member's word to become a failure that soon, alone it takes six times as long,
 // and who notices that its own probes are late waits longer (Lifeguard,
 // https://arxiv.org/abs/1707.00788). A false alarm ends by itself: the member is

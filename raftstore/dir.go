@@ -136,26 +136,40 @@ func (d *dataDir) readMeta() error {
 	case err != nil:
 		return diskError(d.metaPath(), err)
 	}
+	m, err := decodeDirMeta(b)
+	if errors.Is(err, ErrNewerVersion) {
+		return fmt.Errorf("%s: %w", d.metaPath(), err)
+	}
+	if err != nil {
+		return corrupt(d.metaPath(), err)
+	}
+	d.meta = *m
+	return nil
+}
+
+// decodeDirMeta reads the text of meta.json.
+func decodeDirMeta(b []byte) (*dirMeta, error) {
 	// The version first: a newer format may look different in all else.
 	var v struct {
 		Format int `json:"format"`
 	}
 	if err := json.Unmarshal(b, &v); err != nil {
-		return corrupt(d.metaPath(), err)
+		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	if v.Format > dirVersion {
-		return fmt.Errorf("%w: %s has format %d, this program knows up to %d", ErrNewerVersion, d.metaPath(), v.Format, dirVersion)
+		return nil, fmt.Errorf("%w: directory has format %d, this program knows up to %d", ErrNewerVersion, v.Format, dirVersion)
 	}
+	m := new(dirMeta)
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(&d.meta); err != nil {
-		return corrupt(d.metaPath(), err)
+	if err := dec.Decode(m); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
-	if d.meta.Format < 1 || d.meta.ClusterID == "" || d.meta.ServerID == "" {
-		return corrupt(d.metaPath(), errors.New("incomplete"))
+	if m.Format < 1 || m.ClusterID == "" || m.ServerID == "" {
+		return nil, fmt.Errorf("%w: incomplete", ErrCorrupt)
 	}
-	d.meta.Generation = max(d.meta.Generation, 1)
-	return nil
+	m.Generation = max(m.Generation, 1)
+	return m, nil
 }
 
 // commit writes the identity. It is the last step of making a directory: one

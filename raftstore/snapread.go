@@ -236,14 +236,8 @@ func VerifySnapshot(r io.Reader) (SnapshotInfo, error) {
 	return s.info, err
 }
 
-// readSnapshot reads what writeSnapshot or writeSnapshotAt wrote, to the last
+// readSnapshotAt rebuilds the state of a snapshot, which it reads to the last
 // byte.
-func readSnapshot(r *bufio.Reader) (*state, error) {
-	s, _, err := readSnapshotAt(r)
-	return s, err
-}
-
-// readSnapshotAt is readSnapshot, and says what it read.
 func readSnapshotAt(r *bufio.Reader) (*state, SnapshotInfo, error) {
 	b := &stateBuilder{state: newState()}
 	s := &snapshotReader{r: r, to: b}

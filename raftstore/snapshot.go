@@ -53,11 +53,10 @@ type SnapshotInfo struct {
 
 // snapshotWriter frames what it is given and sums it up.
 type snapshotWriter struct {
-	w       *bufio.Writer
-	version byte
-	sum     uint32
-	bytes   int64
-	err     error
+	w     *bufio.Writer
+	sum   uint32
+	bytes int64
+	err   error
 }
 
 func (s *snapshotWriter) raw(b []byte) {
@@ -73,38 +72,29 @@ func (s *snapshotWriter) write(b []byte) {
 }
 
 func (s *snapshotWriter) frame(b []byte) {
-	if s.version > 1 && len(b) > maxSnapshotFrame && s.err == nil {
+	if len(b) > maxSnapshotFrame && s.err == nil {
 		s.err = fmt.Errorf("%w: %d bytes of one key in a snapshot", ErrTooLarge, len(b))
 	}
 	var head [binary.MaxVarintLen64]byte
 	s.write(head[:binary.PutUvarint(head[:], uint64(len(b)))])
 	s.write(b)
-	if s.version > 1 && len(b) > 0 {
+	if len(b) > 0 {
 		s.raw(binary.BigEndian.AppendUint32(head[:0], s.sum))
 	}
 }
 
-// writeSnapshot writes r in format 1, which knows no index. It holds r and
-// nothing else, so writes go on.
-func writeSnapshot(w io.Writer, r *root) error {
-	_, err := encodeSnapshot(w, r, SnapshotInfo{Format: 1})
-	return err
-}
-
-// writeSnapshotAt writes r, which is what the log gave up to an entry.
+// writeSnapshotAt writes r, which is what the log gave up to an entry. It holds
+// r and nothing else, so writes go on.
 func writeSnapshotAt(w io.Writer, r *root, index, term uint64) (SnapshotInfo, error) {
-	return encodeSnapshot(w, r, SnapshotInfo{Format: snapshotVersion, Index: index, Term: term})
-}
-
-func encodeSnapshot(w io.Writer, r *root, info SnapshotInfo) (SnapshotInfo, error) {
+	info := SnapshotInfo{Format: snapshotVersion, Index: index, Term: term}
 	base, err := r.hist.viewAt(r.hist.compacted(), r.view)
 	if err != nil {
 		return info, err
 	}
 	info.Revision, info.CompactRevision = r.view.rev, r.hist.compacted()
 	info.Leases, info.Keys, info.Events = int64(r.leases.Len()), int64(r.view.Len()), int64(len(r.hist.events))
-	s := &snapshotWriter{w: bufio.NewWriterSize(w, 256<<10), version: byte(info.Format)}
-	s.write(append(bytes.Clone(snapshotMagic), s.version))
+	s := &snapshotWriter{w: bufio.NewWriterSize(w, 256<<10)}
+	s.write(append(bytes.Clone(snapshotMagic), snapshotVersion))
 	s.frame(info.head(nil, base.Len()))
 	var b []byte
 	r.leases.Scan(func(id LeaseID, ttl int64) bool {
@@ -142,12 +132,9 @@ func (i *SnapshotInfo) head(b []byte, base int) []byte {
 	b = binary.AppendUvarint(b, uint64(i.Leases))
 	b = binary.AppendUvarint(b, uint64(base))
 	b = binary.AppendUvarint(b, uint64(i.Events))
-	if i.Format > 1 {
-		b = binary.AppendUvarint(b, i.Index)
-		b = binary.AppendUvarint(b, i.Term)
-		b = binary.AppendUvarint(b, uint64(i.Keys))
-	}
-	return b
+	b = binary.AppendUvarint(b, i.Index)
+	b = binary.AppendUvarint(b, i.Term)
+	return binary.AppendUvarint(b, uint64(i.Keys))
 }
 
 // rebase makes the state of a snapshot one that follows a store at revision

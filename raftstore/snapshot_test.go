@@ -15,6 +15,17 @@ import (
 	"testing"
 )
 
+// writeSnapshot and readSnapshot are for tests that care for the state alone.
+func writeSnapshot(w io.Writer, r *root) error {
+	_, err := writeSnapshotAt(w, r, 0, 0)
+	return err
+}
+
+func readSnapshot(r *bufio.Reader) (*state, error) {
+	s, _, err := readSnapshotAt(r)
+	return s, err
+}
+
 // snapshotOf is m as a snapshot of the newest format.
 func snapshotOf(t testing.TB, m *machine) ([]byte, SnapshotInfo) {
 	t.Helper()

@@ -14,7 +14,7 @@
 //	│ commit, fsync   │◀─────────────│ root:  what readers hold           │
 //	└──────┬──────────┘   result     │ hub:   events to watchers          │
 //	       ▼                         │ lessor: when leases run out        │
-//	     disk: raft.db, snapshots    └────────────────────────────────────┘
+//	     disk: wal/, snapshots/      └────────────────────────────────────┘
 //
 // state, txn, history, view and entry are pure: no clock, no randomness, no
 // I/O. What time it is enters as log entries, proposed by the leader.
@@ -36,8 +36,8 @@
 //
 // # Disk
 //
-// An acknowledged write is in raft.db, synced. Entries and snapshots carry a
-// checksum. Everything is checked when the store opens, and damage is an
+// An acknowledged write is in the log, a directory of segments, synced once with
+// whatever else was waiting. Entries and snapshots carry a checksum. Everything is checked when the store opens, and damage is an
 // error that names the file; a directory that held data never opens empty. When
 // the disk is full or read-only, writes are refused with ErrDiskFull or
 // ErrDiskReadOnly, reads and watches go on, and writes are taken again when the

@@ -23,7 +23,7 @@ type options struct {
 	runs, parallel, clients     int
 	duration, limit             time.Duration
 	seed                        uint64
-	verbose                     bool
+	verbose, keep               bool
 }
 
 func parse(args []string) (*options, error) {
@@ -41,6 +41,7 @@ func parse(args []string) (*options, error) {
 	f.StringVar(&o.faults, "faults", "", "only these, separated by commas; \"none\" for none (default: all)")
 	f.StringVar(&o.out, "out", filepath.Join(os.TempDir(), "balsa-linear"), "directory for what failed")
 	flags := f.String("flags", "", "further flags of the servers, separated by spaces")
+	f.BoolVar(&o.keep, "keep", false, "keep history and logs of every run, not only of those that failed")
 	f.BoolVar(&o.verbose, "v", false, "tell each fault when it happens")
 	if err := f.Parse(args); err != nil {
 		return nil, err

@@ -46,7 +46,7 @@ func (r *run) do(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() {
-		if err != nil && !errors.Is(err, context.Canceled) {
+		if err != nil && !errors.Is(err, context.Canceled) || err == nil && r.options.keep {
 			r.keep(err)
 		}
 		for _, c := range r.clients {
@@ -154,10 +154,12 @@ func (r *run) failureDir() string {
 	return r.dir
 }
 
-// keep writes down everything that is needed to look into a failure.
+// keep writes down everything that is needed to look into a run.
 func (r *run) keep(err error) {
 	dir := r.failureDir()
-	_ = os.WriteFile(filepath.Join(dir, "verdict.txt"), []byte(err.Error()+"\n"), 0o644)
+	if err != nil {
+		_ = os.WriteFile(filepath.Join(dir, "verdict.txt"), []byte(err.Error()+"\n"), 0o644)
+	}
 	_ = r.history.Save(filepath.Join(dir, "history.json"))
 	if r.chaos != nil {
 		_ = os.WriteFile(filepath.Join(dir, "faults.txt"), []byte(strings.Join(r.chaos.told(), "\n")+"\n"), 0o644)
@@ -188,9 +190,11 @@ func (r *run) summary(err error) string {
 		}
 	}
 	slices.Sort(acks)
-	var gap int64
+	var gap, at int64
 	for i := 1; i < len(acks); i++ {
-		gap = max(gap, acks[i]-acks[i-1])
+		if d := acks[i] - acks[i-1]; d > gap {
+			gap, at = d, acks[i-1]
+		}
 	}
 	events := 0
 	for _, w := range r.history.Watchers {
@@ -200,8 +204,8 @@ func (r *run) summary(err error) string {
 	if r.chaos != nil {
 		names = r.chaos.names()
 	}
-	line := fmt.Sprintf("seed %d, %s, %d servers: %d answered, %d unknown, %d reads failed, %d events, longest gap in writes %.2f s, judged in %.1f s; %s: ",
-		r.seed, r.system, r.servers, known, unknown, failed, events, float64(gap)/1e9, r.checked.Seconds(), strings.Join(names, " "))
+	line := fmt.Sprintf("seed %d, %s, %d servers: %d answered, %d unknown, %d reads failed, %d events, longest gap in writes %.2f s (from %.1f s on), judged in %.1f s; %s: ",
+		r.seed, r.system, r.servers, known, unknown, failed, events, float64(gap)/1e9, float64(at)/1e9, r.checked.Seconds(), strings.Join(names, " "))
 	if err == nil {
 		_ = os.Remove(r.dir) // it is empty
 		return line + "ok"

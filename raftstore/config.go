@@ -41,10 +41,11 @@ type Config struct {
 	LogStore string
 
 	// HeartbeatTimeout is both heartbeat and election timeout of Raft.
-	// Default 250 ms. A single voter does not wait for it when it starts.
+	// Default 300 ms. A single voter does not wait for it when it starts.
 	HeartbeatTimeout time.Duration
 	// LeaderLease is how long a leader leads without hearing from a quorum.
-	// Default 125 ms.
+	// Nothing is read under it, so it need not be shorter than HeartbeatTimeout,
+	// which is the default, and a busy machine loses no leader for being late.
 	LeaderLease time.Duration
 
 	// HistoryAge is how long older revisions stay readable and watchable.
@@ -79,8 +80,10 @@ type testDisk struct {
 }
 
 func (c *Config) setDefaults() {
-	def(&c.HeartbeatTimeout, 250*time.Millisecond)
-	def(&c.LeaderLease, 125*time.Millisecond)
+	def(&c.HeartbeatTimeout, 300*time.Millisecond)
+	if c.LeaderLease == 0 {
+		c.LeaderLease = c.HeartbeatTimeout
+	}
 	def(&c.HistoryAge, 5*time.Minute)
 	def(&c.HistoryEvents, 1_000_000)
 	def(&c.HistoryBytes, 128<<20)

@@ -1,15 +1,14 @@
 package raftstore
 
 import (
-	"context"
 	"io"
 	"log/slog"
 
 	"github.com/hashicorp/go-hclog"
 )
 
-// raftLogger sends what Raft logs to log. Raft calls everyday matters Info and
-// every election a warning, so all of it goes one level down.
+// raftLogger sends what Raft logs to log, at debug level: every lost heartbeat is
+// an error to Raft. What somebody should know of, the store says itself.
 func raftLogger(log *slog.Logger) hclog.Logger {
 	l := hclog.NewInterceptLogger(&hclog.LoggerOptions{Output: io.Discard, Level: hclog.Off})
 	l.RegisterSink(sink{log})
@@ -19,12 +18,6 @@ func raftLogger(log *slog.Logger) hclog.Logger {
 type sink struct{ log *slog.Logger }
 
 // Accept implements hclog.SinkAdapter.
-func (s sink) Accept(_ string, level hclog.Level, msg string, args ...any) {
-	to := slog.LevelDebug
-	if level >= hclog.Error {
-		to = slog.LevelWarn
-	}
-	if ctx := context.Background(); s.log.Enabled(ctx, to) {
-		s.log.Log(ctx, to, "raft: "+msg, args...)
-	}
+func (s sink) Accept(_ string, _ hclog.Level, msg string, args ...any) {
+	s.log.Debug("raft: "+msg, args...)
 }

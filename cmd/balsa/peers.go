@@ -172,6 +172,11 @@ func (s *server) startMembers() error {
 	gossip := s.gossip.Load()
 	autopilot, err := member.NewAutopilot(member.AutopilotConfig{
 		Store: s.store, Members: gossip.Members, MembersChanged: gossip.Changed, Stats: s.stats, Logger: s.log,
+		Removed: func(id string) {
+			gossip.Forget(id)
+			s.network.Drop(id)
+			s.dialer.Drop(id)
+		},
 	})
 	if err != nil {
 		return err

@@ -107,6 +107,7 @@ func runServer(ctx context.Context, cfg *config) error {
 		milestones = append(milestones, milestoneRuntime, milestoneNode)
 	}
 	log := newLogger(cfg)
+	setNice(serverNice, log)
 	progress := newProgress(milestones...)
 	for {
 		s := &server{cfg: cfg, log: log, progress: progress, parts: newParts(log), over: make(chan error, 1)}

@@ -25,9 +25,10 @@ import (
 type served struct {
 	c      *clientv3.Client
 	prefix string
-	revs   []int64 // of write number n
-	high   int64   // the revision last heard of
-	leases map[int]clientv3.LeaseID
+	revs   []int64                  // of write number n
+	high   int64                    // the revision last heard of
+	leases map[int]clientv3.LeaseID // the last one granted, by slot
+	slots  map[clientv3.LeaseID]int // of every lease there was
 }
 
 func newServed(ctx context.Context, c *clientv3.Client, prefix string) (*served, error) {
@@ -36,7 +37,7 @@ func newServed(ctx context.Context, c *clientv3.Client, prefix string) (*served,
 		return nil, err
 	}
 	rev := r.Header.Revision
-	return &served{c: c, prefix: prefix, revs: []int64{rev}, high: rev, leases: map[int]clientv3.LeaseID{}}, nil
+	return &served{c: c, prefix: prefix, revs: []int64{rev}, high: rev, leases: map[int]clientv3.LeaseID{}, slots: map[clientv3.LeaseID]int{}}, nil
 }
 
 // revision is that of write number n, one in the future past the last.
@@ -56,11 +57,7 @@ func (s *served) number(rev int64) int {
 func (s *served) version(kv *mvccpb.KeyValue) version {
 	v := version{key: strings.TrimPrefix(string(kv.Key), s.prefix), value: string(kv.Value),
 		created: s.number(kv.CreateRevision), mod: s.number(kv.ModRevision), version: int(kv.Version)}
-	for slot, id := range s.leases {
-		if int64(id) == kv.Lease {
-			v.lease = slot
-		}
-	}
+	v.lease = s.slots[clientv3.LeaseID(kv.Lease)]
 	return v
 }
 
@@ -187,7 +184,7 @@ func (s *served) do(ctx context.Context, op any) string {
 	case grantOp:
 		var r *clientv3.LeaseGrantResponse
 		if r, err = s.c.Grant(ctx, 3600); err == nil {
-			s.leases[o.slot] = r.ID
+			s.leases[o.slot], s.slots[r.ID] = r.ID, o.slot
 		}
 		out = "ok"
 	case revokeOp:

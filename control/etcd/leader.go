@@ -49,12 +49,16 @@ func (l *leaderless) lost(ctx context.Context) <-chan struct{} {
 func (s *Server) watchLeader(ctx context.Context) {
 	grace := time.NewTimer(s.cfg.LeaderGrace)
 	defer grace.Stop()
+	waiting := true // the timer runs: from the last moment there was a leader
 	for {
 		changed := s.store.LeaderChanged()
-		if id, _ := s.store.Leader(); id != "" {
+		switch id, _ := s.store.Leader(); {
+		case id != "":
 			grace.Stop()
+			waiting = false
 			s.lonely.set(false)
-		} else if !s.lonely.now() {
+		case !waiting: // terms may come and go without a leader: only the first counts
+			waiting = true
 			grace.Reset(s.cfg.LeaderGrace)
 		}
 		select {

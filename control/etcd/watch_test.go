@@ -69,7 +69,10 @@ func TestWatchDeliversEachEventOnceAndInOrder(t *testing.T) {
 		c.Watch(ctx, "o", clientv3.WithRange("q"), clientv3.WithRev(old.Header.Revision), clientv3.WithFragment()),
 	}
 	const n = 300
+	written := make(chan struct{})
+	defer func() { <-written }()
 	go func() {
+		defer close(written)
 		for i := 1; i <= n; i++ {
 			if i%10 == 0 {
 				_, _ = f.store.Txn(ctx, raftstore.Txn{Success: []raftstore.Op{{Type: raftstore.OpPut, Key: "/registry/x"}}})
@@ -138,7 +141,9 @@ func TestProgressIsNeverAheadOfEvents(t *testing.T) {
 		w.next()
 	}
 	const n = 400
+	written := make(chan struct{})
 	go func() {
+		defer close(written)
 		for i := range n {
 			_, _ = c.Put(ctx, fmt.Sprintf("k%d", i%watches), "v")
 			if i%3 == 0 {
@@ -163,6 +168,7 @@ func TestProgressIsNeverAheadOfEvents(t *testing.T) {
 			}
 		}
 	}
+	<-written
 }
 
 func TestWatchIdentitiesAndCancel(t *testing.T) {
@@ -283,7 +289,7 @@ func TestWatchesEndWithTheServer(t *testing.T) {
 	w := f.rawWatch(t)
 	w.create(&pb.WatchCreateRequest{Key: []byte("a")})
 	w.next()
-	f.stop()
+	f.server.Close()
 	if _, err := w.st.Recv(); !errors.Is(rpctypes.Error(err), rpctypes.ErrStopped) {
 		t.Fatal(err)
 	}

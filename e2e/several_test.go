@@ -63,7 +63,7 @@ func newHostOn(t *testing.T, m *lan.Machine, flags ...string) *cluster {
 	c := &cluster{Host: h, t: t}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("%s:\n%s", c.NodeName(), tail(c.Log(), 40))
+			t.Logf("%s:\n%s", c.NodeName(), tail(without(c.Log(), "level=WARN msg=\"raft: failed to"), 40))
 		}
 		if p := c.Process(); p != nil {
 			if err := errors.Join(p.Resume(), p.Kill9()); err != nil {
@@ -209,9 +209,11 @@ func (w *writes) write(ctx context.Context, clients []*kubernetes.Clientset, id 
 		case err == nil:
 			w.gap, w.last = max(w.gap, time.Since(w.last)), time.Now()
 			w.acknowledged[name] = value
-		case ctx.Err() == nil:
-			w.twice++
+		default:
 			delete(w.acknowledged, name) // it may be either now
+			if ctx.Err() == nil {
+				w.twice++
+			}
 		}
 		w.mu.Unlock()
 	}
@@ -274,4 +276,15 @@ func leads(members, name string) bool {
 		}
 	}
 	return false
+}
+
+// without drops the lines that contain a mark.
+func without(text, mark string) string {
+	var out strings.Builder
+	for line := range strings.Lines(text) {
+		if !strings.Contains(line, mark) {
+			out.WriteString(line)
+		}
+	}
+	return out.String()
 }

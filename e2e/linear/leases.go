@@ -61,7 +61,7 @@ func (r *run) oneLease(ctx context.Context, u *user, rng *rand.Rand) {
 		l.Renewals = append(l.Renewals, renewal)
 	}
 	if rng.IntN(4) == 0 {
-		l.Until = r.now()
+		l.Until = min(l.Until, r.now())
 		ask(func(ctx context.Context) error { _, err := client().Revoke(ctx, clientv3.LeaseID(l.ID)); return err })
 	}
 	r.mu.Lock()

@@ -156,7 +156,8 @@ func (r *response) writeHeader(status int) {
 	}
 }
 
-// Write implements http.ResponseWriter. It waits while the reader is far behind and fails once nobody reads.
+// Write implements http.ResponseWriter. It waits while the reader is far behind. What nobody reads any more is dropped
+// without an error, which handlers would log: they learn from their context that the reader has gone.
 func (r *response) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -165,7 +166,7 @@ func (r *response) Write(p []byte) (int, error) {
 		r.change.Wait()
 	}
 	if r.closed {
-		return 0, io.ErrClosedPipe
+		return len(p), nil
 	}
 	if r.read > 0 && r.read == len(r.data) {
 		r.data, r.read = r.data[:0], 0

@@ -32,6 +32,7 @@ type row struct {
 	watches []string
 	writes  []part
 	workers int
+	later   bool              // begins when the shared caches are filled: it reads much, and nobody waits for it
 	off     func(Config) bool // leaves it out; nil is never
 	build   func(s *scope, env work.Env, workers int) (work.Runner, error)
 }
@@ -228,7 +229,7 @@ var controllers = []row{
 		build:   plain(namespace.New),
 	},
 	{
-		name: "generic-garbage-collector", workers: 10,
+		name: "generic-garbage-collector", workers: 10, later: true,
 		watches: []string{"the metadata of everything"},
 		writes:  []part{{"everything", "owner references that lead nowhere, and objects without an owner left"}},
 		build:   plain(garbage.New),

@@ -66,6 +66,9 @@ func (s *scope) run(ctx context.Context, all *sync.WaitGroup) error {
 	failed := make(chan error, len(runners))
 	for _, r := range runners {
 		all.Go(func() {
+			if r.later {
+				s.informers.WaitForCacheSync(ctx.Done())
+			}
 			if err := r.runner.Run(ctx); err != nil && ctx.Err() == nil {
 				failed <- fmt.Errorf("%s: %w", r.name, err)
 			}
@@ -116,6 +119,7 @@ func configFor(ctx context.Context, term Term, user string) *rest.Config {
 type namedRunner struct {
 	name   string
 	runner work.Runner
+	later  bool
 }
 
 func (s *scope) build(ctx context.Context, rows []row) ([]namedRunner, error) {
@@ -132,7 +136,7 @@ func (s *scope) build(ctx context.Context, rows []row) ([]namedRunner, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", r.name, err)
 		}
-		out = append(out, namedRunner{name: r.name, runner: runner})
+		out = append(out, namedRunner{name: r.name, runner: runner, later: r.later})
 	}
 	return out, nil
 }

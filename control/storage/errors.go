@@ -101,6 +101,8 @@ func storeError(err error) error {
 		return status(http.StatusInternalServerError, metav1.StatusReasonInternalError, err, 0)
 	case errors.Is(err, raftstore.ErrCompacted), errors.Is(err, raftstore.ErrOverrun):
 		return apierrors.NewResourceExpired(watchExpired)
+	case errors.Is(err, context.Canceled): // nobody reads this; what is no Status would be logged as a fault
+		return status(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, err, 0)
 	case errors.Is(err, context.DeadlineExceeded):
 		return status(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, err, 1)
 	}

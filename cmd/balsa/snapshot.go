@@ -193,7 +193,7 @@ its keys. Start it with ` + "`balsa server`" + ` and let others join as to any c
 	}
 	c.bind(cmd.Flags())
 	cmd.Flags().BoolVar(&foreign, "foreign", foreign, "although the snapshot is of another cluster")
-	cmd.Flags().StringVar(&key, "recovery-key", key, "make a cluster on this machine; what `balsa snapshot key` printed")
+	cmd.Flags().StringVar(&key, "recovery-key", key, "make a cluster on this machine; what balsa snapshot key printed")
 	cmd.Flags().StringVar(&keyFile, "recovery-key-file", keyFile, "the same, from a file")
 	cmd.Flags().StringVar(&c.cfg.NodeName, "node-name", c.cfg.NodeName, "name of this machine's Node object, with a recovery key")
 	return cmd

@@ -361,7 +361,7 @@ func rebuildElsewhere(t *testing.T, w *world, s1 *testServer, file []byte) {
 	if _, err := join.Rebuild(t.Context(), cfg); !errors.Is(err, join.ErrNotEmpty) {
 		t.Fatalf("over a server: %v", err)
 	}
-	if r.ClusterID != w.store.ClusterID() || r.Generation != 2 || len(r.GossipKeys) == 0 || r.Settings.ClusterDomain != "cluster.local" {
+	if r.ClusterID != w.store.ClusterID() || r.Generation != 2 || len(r.GossipKeys) == 0 || r.Settings.ClusterDomain != "cluster.local" || r.Settings.GossipPort != 7946 {
 		t.Fatalf("%+v", r)
 	}
 	again := w.authority(filepath.Join(dir, "tls"))

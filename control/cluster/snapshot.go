@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -37,7 +38,7 @@ func (s *Service) WriteArchive(ctx context.Context, w io.Writer) (archive.Traile
 	set := s.cfg.Settings
 	header := archive.Header{ClusterID: store.ClusterID(), Generation: store.Generation(), CAPin: s.pin, Created: s.cfg.Now().UTC(),
 		ServerID: store.ServerID(), Server: s.cfg.Name, Version: s.cfg.Version,
-		Settings: map[string]string{"service-cidr": set.ServiceCIDR, "cluster-cidr": set.ClusterCIDR, "cluster-dns": set.ClusterDNS, "cluster-domain": set.ClusterDomain}}
+		Settings: map[string]string{"service-cidr": set.ServiceCIDR, "cluster-cidr": set.ClusterCIDR, "cluster-dns": set.ClusterDNS, "cluster-domain": set.ClusterDomain, "gossip-port": strconv.Itoa(set.GossipPort)}}
 	err = archive.Write(w, header, sealed, func(w io.Writer) (archive.Trailer, error) {
 		info, err := store.SaveSnapshot(ctx, w)
 		done = archive.Trailer{Revision: info.Revision, Keys: info.Keys, Leases: info.Leases}

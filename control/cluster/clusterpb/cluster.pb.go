@@ -143,6 +143,7 @@ func (State) EnumDescriptor() ([]byte, []int) {
 	return file_cluster_proto_rawDescGZIP(), []int{1}
 }
 
+// EventType says what happened.
 type EventType int32
 
 const (
@@ -210,6 +211,7 @@ func (EventType) EnumDescriptor() ([]byte, []int) {
 	return file_cluster_proto_rawDescGZIP(), []int{2}
 }
 
+// JoinRequest is who wants to be a member, as what, and with which keys.
 type JoinRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`                                // balsa1.…; empty for a server that shows its peer certificate
@@ -334,6 +336,7 @@ func (x *JoinRequest) GetReplace() bool {
 	return false
 }
 
+// JoinResponse is all a new member needs.
 type JoinResponse struct {
 	state               protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId           string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
@@ -620,6 +623,7 @@ func (x *Settings) GetMore() map[string]string {
 	return nil
 }
 
+// RenewRequest asks for certificates for new keys.
 type RenewRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Csr           []byte                 `protobuf:"bytes,1,opt,name=csr,proto3" json:"csr,omitempty"` // PEM, as in Join; empty ones are left out
@@ -688,6 +692,7 @@ func (x *RenewRequest) GetAddresses() []string {
 	return nil
 }
 
+// RenewResponse has a certificate for each request.
 type RenewResponse struct {
 	state               protoimpl.MessageState `protogen:"open.v1"`
 	Certificate         []byte                 `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"`
@@ -764,6 +769,7 @@ func (x *RenewResponse) GetServers() []*ServerAddress {
 	return nil
 }
 
+// LeaveRequest names who is to leave.
 type LeaveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ServerId      string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"` // of the server that is asked, so that nobody makes the wrong one leave; empty from an agent
@@ -808,6 +814,7 @@ func (x *LeaveRequest) GetServerId() string {
 	return ""
 }
 
+// LeaveResponse: the member is out of the configuration and of the records.
 type LeaveResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -844,6 +851,7 @@ func (*LeaveResponse) Descriptor() ([]byte, []int) {
 	return file_cluster_proto_rawDescGZIP(), []int{7}
 }
 
+// MembersRequest has no choices.
 type MembersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -880,6 +888,7 @@ func (*MembersRequest) Descriptor() ([]byte, []int) {
 	return file_cluster_proto_rawDescGZIP(), []int{8}
 }
 
+// MembersResponse is the cluster at a glance.
 type MembersResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Members       []*Member              `protobuf:"bytes,1,rep,name=members,proto3" json:"members,omitempty"`                   // servers first, then by name
@@ -1089,6 +1098,7 @@ func (x *Member) GetNote() string {
 	return ""
 }
 
+// StatusRequest has no choices.
 type StatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1125,6 +1135,7 @@ func (*StatusRequest) Descriptor() ([]byte, []int) {
 	return file_cluster_proto_rawDescGZIP(), []int{11}
 }
 
+// StatusResponse is one server, and the cluster as it sees it.
 type StatusResponse struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	ServerId          string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
@@ -1358,6 +1369,7 @@ func (x *Progress) GetLastContactMs() int64 {
 	return 0
 }
 
+// StatsRequest says what to look at.
 type StatsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Hash          bool                   `protobuf:"varint,1,opt,name=hash,proto3" json:"hash,omitempty"` // also sum up the whole state, which costs a pass over it
@@ -1402,6 +1414,7 @@ func (x *StatsRequest) GetHash() bool {
 	return false
 }
 
+// StatsResponse is how far one server is.
 type StatsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ServerId      string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
@@ -1494,6 +1507,7 @@ func (x *StatsResponse) GetVersion() string {
 	return ""
 }
 
+// EventsRequest says where to begin.
 type EventsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Stream        string                 `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"` // as in the last event seen; empty to begin with what is kept
@@ -1546,6 +1560,7 @@ func (x *EventsRequest) GetAfter() uint64 {
 	return 0
 }
 
+// Event is one thing that happened.
 type Event struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Stream        string                 `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`      // names this run of this server; sequences of another stream mean nothing here
@@ -1646,7 +1661,7 @@ func (x *Event) GetText() string {
 	return ""
 }
 
-// A server is named by its ID, the beginning of its ID (8 digits at least), or its name.
+// PromoteRequest names a learner. A server is named by its ID, the beginning of its ID (8 digits at least), or its name.
 type PromoteRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Server        string                 `protobuf:"bytes,1,opt,name=server,proto3" json:"server,omitempty"`
@@ -1699,6 +1714,7 @@ func (x *PromoteRequest) GetForce() bool {
 	return false
 }
 
+// PromoteResponse: it votes.
 type PromoteResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1735,6 +1751,7 @@ func (*PromoteResponse) Descriptor() ([]byte, []int) {
 	return file_cluster_proto_rawDescGZIP(), []int{19}
 }
 
+// DemoteRequest names a voter.
 type DemoteRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Server        string                 `protobuf:"bytes,1,opt,name=server,proto3" json:"server,omitempty"`
@@ -1779,6 +1796,7 @@ func (x *DemoteRequest) GetServer() string {
 	return ""
 }
 
+// DemoteResponse: it does not vote any more.
 type DemoteResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1815,6 +1833,7 @@ func (*DemoteResponse) Descriptor() ([]byte, []int) {
 	return file_cluster_proto_rawDescGZIP(), []int{21}
 }
 
+// RemoveRequest names a member.
 type RemoveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Member        string                 `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"` // a server as above, or an agent's name
@@ -1867,6 +1886,7 @@ func (x *RemoveRequest) GetForce() bool {
 	return false
 }
 
+// RemoveResponse: it is no member any more.
 type RemoveResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1903,6 +1923,7 @@ func (*RemoveResponse) Descriptor() ([]byte, []int) {
 	return file_cluster_proto_rawDescGZIP(), []int{23}
 }
 
+// TransferRequest names the next leader.
 type TransferRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Server        string                 `protobuf:"bytes,1,opt,name=server,proto3" json:"server,omitempty"` // empty: the one that is furthest
@@ -1947,6 +1968,7 @@ func (x *TransferRequest) GetServer() string {
 	return ""
 }
 
+// TransferResponse says who leads now, as far as the asked server knows.
 type TransferResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	LeaderId      string                 `protobuf:"bytes,1,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"`
@@ -1991,6 +2013,7 @@ func (x *TransferResponse) GetLeaderId() string {
 	return ""
 }
 
+// SnapshotSaveRequest has no choices.
 type SnapshotSaveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2027,6 +2050,7 @@ func (*SnapshotSaveRequest) Descriptor() ([]byte, []int) {
 	return file_cluster_proto_rawDescGZIP(), []int{26}
 }
 
+// SnapshotChunk is a piece of an archive.
 type SnapshotChunk struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"` // at most 256 KiB
@@ -2071,6 +2095,7 @@ func (x *SnapshotChunk) GetData() []byte {
 	return nil
 }
 
+// SnapshotRestoreRequest is a piece of an archive.
 type SnapshotRestoreRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`        // at most 1 MiB
@@ -2123,6 +2148,7 @@ func (x *SnapshotRestoreRequest) GetForeign() bool {
 	return false
 }
 
+// SnapshotRestoreResponse: the asked server has the restored state, the others follow.
 type SnapshotRestoreResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Revision      int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"` // of the state after it
@@ -2175,6 +2201,7 @@ func (x *SnapshotRestoreResponse) GetKeys() int64 {
 	return 0
 }
 
+// CreateTokenRequest describes a token.
 type CreateTokenRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Role          Role                   `protobuf:"varint,1,opt,name=role,proto3,enum=balsa.cluster.v1.Role" json:"role,omitempty"`
@@ -2243,6 +2270,7 @@ func (x *CreateTokenRequest) GetUses() int32 {
 	return 0
 }
 
+// CreateTokenResponse is the only place where the token is.
 type CreateTokenResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
@@ -2303,6 +2331,7 @@ func (x *CreateTokenResponse) GetServers() []*ServerAddress {
 	return nil
 }
 
+// TokenInfo is a token without its secret.
 type TokenInfo struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -2395,6 +2424,7 @@ func (x *TokenInfo) GetUsed() int32 {
 	return 0
 }
 
+// ListTokensRequest has no choices.
 type ListTokensRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2431,6 +2461,7 @@ func (*ListTokensRequest) Descriptor() ([]byte, []int) {
 	return file_cluster_proto_rawDescGZIP(), []int{33}
 }
 
+// ListTokensResponse lists tokens by ID.
 type ListTokensResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tokens        []*TokenInfo           `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"`
@@ -2475,6 +2506,7 @@ func (x *ListTokensResponse) GetTokens() []*TokenInfo {
 	return nil
 }
 
+// RevokeTokenRequest names a token by its ID.
 type RevokeTokenRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -2519,6 +2551,7 @@ func (x *RevokeTokenRequest) GetId() string {
 	return ""
 }
 
+// RevokeTokenResponse: nobody joins with it any more.
 type RevokeTokenResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2555,6 +2588,7 @@ func (*RevokeTokenResponse) Descriptor() ([]byte, []int) {
 	return file_cluster_proto_rawDescGZIP(), []int{36}
 }
 
+// GossipKeysRequest has no choices.
 type GossipKeysRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2644,6 +2678,7 @@ func (x *Keyring) GetKeys() [][]byte {
 	return nil
 }
 
+// RotateGossipKeyRequest has no choices.
 type RotateGossipKeyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2680,6 +2715,7 @@ func (*RotateGossipKeyRequest) Descriptor() ([]byte, []int) {
 	return file_cluster_proto_rawDescGZIP(), []int{39}
 }
 
+// RotateGossipKeyResponse has the version of the keyring with the new key in it.
 type RotateGossipKeyResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`

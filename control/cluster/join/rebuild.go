@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/balsahq/balsa/control/auth/pki"
@@ -105,8 +106,9 @@ func rewind(file io.ReadSeeker) (*archive.Reader, error) {
 }
 
 func settingsOf(h archive.Header) cluster.Settings {
+	port, _ := strconv.Atoi(h.Settings["gossip-port"]) // 0 is the usual one
 	return cluster.Settings{ServiceCIDR: h.Settings["service-cidr"], ClusterCIDR: h.Settings["cluster-cidr"],
-		ClusterDNS: h.Settings["cluster-dns"], ClusterDomain: h.Settings["cluster-domain"]}
+		ClusterDNS: h.Settings["cluster-dns"], ClusterDomain: h.Settings["cluster-domain"], GossipPort: port}
 }
 
 // claim takes an empty directory, or one that an earlier Rebuild has begun to fill.

@@ -147,7 +147,8 @@ func scaleStalls(b *testing.B, s *Store, name string, what func()) time.Duration
 	b.Logf("%s: %v; %d writes meanwhile: median %v, 99 %% %v, 99.9 %% %v, longest %v, %d over 20 ms", name, took.Round(time.Millisecond),
 		len(waits), at(0.5), at(0.99), at(0.999), at(1), over)
 	if len(long) > 0 {
-		b.Logf("%s: over 20 ms, when and how long: %v", name, long)
+		slices.SortFunc(long, func(a, b wait) int { return int(b.took - a.took) })
+		b.Logf("%s: the longest waits, when and how long: %v", name, long[:min(5, len(long))])
 	}
 	b.ReportMetric(float64(at(1).Microseconds())/1000, name+"-stall-ms")
 	return took

@@ -79,7 +79,7 @@ func simulate(t *testing.T, seed uint64, servers int, stats *simStats) (ok bool)
 	synctest.Test(t, func(t *testing.T) { live(seed, tr, plan, h) })
 	faults := judge(h)
 	stats.add(h, plan)
-	if len(faults) > 0 || simLog {
+	if len(faults) > 0 || simLog && *simSeeds == 1 {
 		dump(t, seed, h, faults)
 	}
 	return len(faults) == 0

@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -89,7 +91,7 @@ func TestFencedAfterPause(t *testing.T) {
 		}
 	}
 	client := s.client(other)
-	pods, err := client.CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{})
+	pods, err := s.clientWithin(other, 0).CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{})
 	s.must(err)
 	t.Cleanup(pods.Stop)
 	const deployments, replicas = 12, 5
@@ -114,6 +116,14 @@ func TestFencedAfterPause(t *testing.T) {
 	})
 	<-time.After(*pauseFor - time.Since(stopped))
 	before := revisions(s, other)
+	other.eventually("the work is done", func() error {
+		<-time.After(time.Second)
+		was := before
+		if before = revisions(s, other); !maps.Equal(was, before) {
+			return errors.New("something is still written")
+		}
+		return nil
+	})
 	s.must(paused.Process().Resume())
 	woken := time.Now()
 	<-time.After(3 * time.Second)
@@ -132,7 +142,10 @@ func TestFencedAfterPause(t *testing.T) {
 	made := 0
 	for drained := false; !drained; {
 		select {
-		case e := <-pods.ResultChan():
+		case e, ok := <-pods.ResultChan():
+			if !ok {
+				t.Fatal("the watch ended")
+			}
 			if e.Type == watch.Added {
 				made++
 			}

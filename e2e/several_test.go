@@ -126,12 +126,15 @@ func (s *several) ready(c *cluster) {
 	})
 }
 
-// client is a client of one server's API on the clients' machine.
-func (s *several) client(c *cluster) *kubernetes.Clientset {
+// client is a client of one server's API on the clients' machine; it does not
+// wait long for an answer.
+func (s *several) client(c *cluster) *kubernetes.Clientset { return s.clientWithin(c, 3*time.Second) }
+
+func (s *several) clientWithin(c *cluster, patience time.Duration) *kubernetes.Clientset {
 	s.t.Helper()
 	cfg, err := clientcmd.BuildConfigFromFlags("", s.servers[0].Kubeconfig())
 	s.must(err)
-	cfg.Host, cfg.Dial, cfg.QPS, cfg.Burst, cfg.Timeout = "https://"+c.api(), s.net.Client.Dial, -1, -1, 3*time.Second
+	cfg.Host, cfg.Dial, cfg.QPS, cfg.Burst, cfg.Timeout = "https://"+c.api(), s.net.Client.Dial, -1, -1, patience
 	client, err := kubernetes.NewForConfig(cfg)
 	s.must(err)
 	return client

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+//go:embed pilot/pilot.sh pilot/pilot.service
+var pilotFiles embed.FS
+
+// packages are what the machines have beside Debian's essential ones: what a
+// small cloud image has, nothing that Balsa would bring itself.
+const packages = "systemd,systemd-sysv,udev,kmod,iproute2,procps,linux-image-cloud-amd64,initramfs-tools,dbus"
+
+// image is what every machine starts from.
+type image struct{ kernel, initrd, root, payload string }
+
+// makeImage makes Debian once, and the disk with the program and its installer
+// for each run.
+func makeImage(ctx context.Context, opts options, work string) (image, error) {
+	tree := filepath.Join(opts.dir, "root")
+	im := image{
+		kernel: filepath.Join(tree, "vmlinuz"), initrd: filepath.Join(tree, "initrd.img"),
+		root: filepath.Join(opts.dir, "root.ext4"), payload: filepath.Join(work, "payload.ext4"),
+	}
+	if _, err := os.Stat(im.kernel); err != nil {
+		if err := shell(ctx, "mmdebstrap", "--mode=root", "--variant=minbase", "--include="+packages, "bookworm", tree); err != nil {
+			return im, err
+		}
+	}
+	if _, err := os.Stat(im.root); err != nil {
+		if err := addPilot(tree); err != nil {
+			return im, err
+		}
+		if err := shell(ctx, "mke2fs", "-q", "-t", "ext4", "-d", tree, im.root, "8G"); err != nil {
+			return im, err
+		}
+	}
+	box := filepath.Join(work, "payload")
+	if err := os.MkdirAll(box, 0o755); err != nil {
+		return im, err
+	}
+	for name, from := range map[string]string{"balsa": opts.balsa, "install.sh": opts.installer} {
+		if err := shell(ctx, "cp", from, filepath.Join(box, name)); err != nil {
+			return im, err
+		}
+	}
+	return im, shell(ctx, "mke2fs", "-q", "-t", "ext4", "-d", box, im.payload, "400M")
+}
+
+// addPilot puts into the tree what this program talks to, and nothing else.
+func addPilot(tree string) error {
+	const service = "etc/systemd/system/pilot.service"
+	for path, from := range map[string]string{"usr/local/sbin/pilot": "pilot/pilot.sh", service: "pilot/pilot.service"} {
+		raw, err := pilotFiles.ReadFile(from)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(tree, path), raw, 0o755); err != nil {
+			return err
+		}
+	}
+	wants := filepath.Join(tree, "etc/systemd/system/multi-user.target.wants")
+	if err := os.MkdirAll(wants, 0o755); err != nil {
+		return err
+	}
+	link := filepath.Join(wants, "pilot.service")
+	_ = os.Remove(link)
+	return os.Symlink("/"+service, link)
+}
+
+// shell runs a program of this machine; its error carries what it printed.
+func shell(ctx context.Context, name string, args ...string) error {
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", name, err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}

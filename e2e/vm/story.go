@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// story is one run: what is done to the machines, in order.
+type story struct {
+	opts  options
+	work  string
+	image image
+	began time.Time
+
+	machines []*machine
+	before   string // the last machine, before anything was installed
+}
+
+func (s *story) say(format string, args ...any) {
+	fmt.Printf("%7.1fs  %s\n", time.Since(s.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+func (s *story) end() {
+	for _, m := range s.machines {
+		m.off()
+	}
+}
+
+func (s *story) tell(ctx context.Context) error {
+	steps := []func(context.Context) error{s.boot, s.installFirst, s.pods, s.upgrade, s.crash}
+	if s.opts.clock {
+		steps = append(steps, s.clock)
+	}
+	if s.opts.servers > 1 {
+		steps = append(steps, s.join)
+	}
+	for _, step := range append(steps, s.uninstall) {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// on runs a script that has to succeed within the patience of a step.
+func (s *story) on(ctx context.Context, m *machine, script string) (string, error) {
+	return m.run(ctx, s.opts.patience, "set -eu\n"+script)
+}
+
+func (s *story) boot(ctx context.Context) error {
+	for i := range s.opts.servers {
+		began := time.Now()
+		m, err := boot(ctx, s.opts, s.image, s.work, i+1)
+		if err != nil {
+			return err
+		}
+		s.machines = append(s.machines, m)
+		s.say("%s runs Debian under systemd, after %.0f s", m.name, time.Since(began).Seconds())
+	}
+	var err error
+	s.before, err = s.on(ctx, s.last(), inventory)
+	return err
+}
+
+func (s *story) last() *machine { return s.machines[len(s.machines)-1] }
+
+func (s *story) installFirst(ctx context.Context) error {
+	began := time.Now()
+	out, err := s.on(ctx, s.machines[0], "sh /mnt/install.sh --server --first --binary /mnt/balsa --wait 1200")
+	fmt.Print(indent(out))
+	if err != nil {
+		return err
+	}
+	s.say("install.sh --server: a ready server after %.0f s", time.Since(began).Seconds())
+	out, err = s.on(ctx, s.machines[0], `
+balsa kubectl get node vm1 -o jsonpath='{.status.conditions[?(@.type=="Ready")].status}' | grep -q True
+balsa kubectl get nodes -o wide
+systemctl show balsa-server -p Type,KillMode,LimitNOFILE,LimitNPROC,TasksMax,Delegate,OOMScoreAdjust,Restart
+grep -q '^-999$' /proc/$(systemctl show -p MainPID --value balsa-server)/oom_score_adj
+balsa members`)
+	fmt.Print(indent(out))
+	return err
+}
+
+// hellos are the processes of the demonstration's containers.
+const hellos = `pidof hello | tr ' ' '\n' | sort -n | tr '\n' ' '`
+
+func (s *story) pods(ctx context.Context) error {
+	began := time.Now()
+	out, err := s.on(ctx, s.machines[0], `
+balsa kubectl create deployment web --image=balsahq/hello:1 --replicas=3 --port=8080
+balsa kubectl rollout status deployment web --timeout=540s
+balsa kubectl create configmap ledger --from-literal=written=first
+`+hellos)
+	fmt.Print(indent(out))
+	s.say("three pods after %.0f s", time.Since(began).Seconds())
+	return err
+}
+
+// upgrade: laying the same again changes nothing, a restart leaves containers be.
+func (s *story) upgrade(ctx context.Context) error {
+	out, err := s.on(ctx, s.machines[0], `
+sh /mnt/install.sh --server --binary /mnt/balsa | grep 'runs already, with just this'
+before=$(`+hellos+`) pid=$(systemctl show -p MainPID --value balsa-server)
+sh /mnt/install.sh --server --binary /mnt/balsa --max-pods=100 | grep 'runs on as it was started'
+[ "$pid" = "$(systemctl show -p MainPID --value balsa-server)" ]
+sh /mnt/install.sh --server --binary /mnt/balsa --max-pods=99 --restart --wait 1200
+[ "$pid" != "$(systemctl show -p MainPID --value balsa-server)" ]
+after=$(`+hellos+`)
+[ -n "$before" ] && [ "$before" = "$after" ] || { echo "containers before: $before, after: $after"; exit 1; }
+balsa kubectl get configmap ledger -o jsonpath='{.data.written}' | grep -q first`)
+	if err != nil {
+		fmt.Print(indent(out))
+		return err
+	}
+	s.say("upgrade in place: the server restarted, its containers did not")
+	return nil
+}
+
+// crash: systemd brings a killed server back.
+func (s *story) crash(ctx context.Context) error {
+	began := time.Now()
+	_, err := s.on(ctx, s.machines[0], `
+before=$(`+hellos+`)
+systemctl kill --kill-whom=main -s KILL balsa-server
+while [ "$(systemctl show -p NRestarts --value balsa-server)" = 0 ]; do sleep 0.2; done
+while ! systemctl is-active --quiet balsa-server; do sleep 0.5; done
+[ "$before" = "$(`+hellos+`)" ]`)
+	if err == nil {
+		s.say("killed: systemd has it ready again after %.0f s, containers untouched", time.Since(began).Seconds())
+	}
+	return err
+}
+
+// join adds the other servers by the command that the first one prints.
+func (s *story) join(ctx context.Context) error {
+	for _, m := range s.machines[1:] {
+		began := time.Now()
+		printed, err := s.on(ctx, s.machines[0], "balsa token create --role server --print-command")
+		if err != nil {
+			return err
+		}
+		args, ok := strings.CutPrefix(strings.TrimSpace(printed), "balsa server ")
+		if !ok {
+			return fmt.Errorf("no command for the next server: %q", printed)
+		}
+		out, err := s.on(ctx, m, "sh /mnt/install.sh --server --binary /mnt/balsa --wait 1200 "+args+`
+[ ! -e /etc/balsa/join-token ]`)
+		if err != nil {
+			fmt.Print(indent(out))
+			return err
+		}
+		s.say("%s has joined, after %.0f s", m.name, time.Since(began).Seconds())
+	}
+	out, err := s.on(ctx, s.machines[0], `
+n=0
+while [ "$(balsa members | grep -c ' voter *alive ')" != 3 ]; do n=$((n+1)); [ $n -lt 240 ]; sleep 1; done
+balsa members; balsa kubectl get nodes`)
+	fmt.Print(indent(out))
+	return err
+}
+
+// inventory lists what an installation makes on a machine.
+const inventory = `
+ip -o link | awk '{ print "link", $2 }'
+ip route show table all type unicast | sed 's/^/route /'
+awk '{ print "mount", $5 }' /proc/self/mountinfo
+find /etc /usr/local /var/lib /var/log /opt -xdev ! -path '/var/log/journal*' ! -path '/var/lib/systemd/*' | sed 's/^/file /'
+for key in fs.inotify.max_user_instances fs.inotify.max_user_watches kernel.pid_max vm.max_map_count net.ipv4.ip_forward; do
+	echo "sysctl $key $(cat /proc/sys/$(echo $key | tr . /))"
+done
+ls -d /sys/fs/cgroup/*/ | sed 's/^/cgroup /'
+ls /run | sed 's/^/run /'
+ps -eo args | grep -E '[b]alsa|[c]ontainerd|[p]ause|[h]ello' | sed 's/^/process /'
+true`
+
+func (s *story) uninstall(ctx context.Context) error {
+	m, began := s.last(), time.Now()
+	out, err := s.on(ctx, m, "sh /mnt/install.sh --uninstall --purge")
+	fmt.Print(indent(out))
+	if err != nil {
+		return err
+	}
+	after, err := s.on(ctx, m, inventory)
+	if err != nil {
+		return err
+	}
+	was, is := strings.Split(s.before, "\n"), strings.Split(after, "\n")
+	var odd []string
+	for _, line := range is {
+		if !slices.Contains(was, line) && !harmless(line) {
+			odd = append(odd, "left behind: "+line)
+		}
+	}
+	for _, line := range was {
+		if !slices.Contains(is, line) && !harmless(line) {
+			odd = append(odd, "taken away: "+line)
+		}
+	}
+	if len(odd) > 0 {
+		return fmt.Errorf("%s is not as it was:\n%s", m.name, strings.Join(odd, "\n"))
+	}
+	s.say("uninstalled in %.0f s, and %s is as it was", time.Since(began).Seconds(), m.name)
+	if len(s.machines) == 1 {
+		return nil
+	}
+	out, err = s.on(ctx, s.machines[0], "balsa members; balsa kubectl get configmap ledger")
+	fmt.Print(indent(out))
+	return err
+}
+
+// harmless is what changes on a machine by itself.
+func harmless(line string) bool {
+	for _, part := range []string{"file /etc/resolv.conf", "file /var/lib/dbus", "pilot", "mount /run/user", "mount /run/credentials", "cgroup /sys/fs/cgroup/dev-"} {
+		if strings.Contains(line, part) {
+			return true
+		}
+	}
+	return false
+}
+
+func indent(text string) string {
+	var out strings.Builder
+	for line := range strings.Lines(text) {
+		out.WriteString("          | " + strings.TrimRight(line, "\n") + "\n")
+	}
+	return out.String()
+}

@@ -21,6 +21,7 @@ type machine struct {
 	origin uint64                // whose commands are this peer's own
 	fate   []fate                // of this peer's own commands, since the last publish
 	tell   func([]fate)          // hears them once they are visible; may be nil
+	lost   func()                // hears that a snapshot hides what became of them; may be nil
 	reach  *gate                 // where those wait who need an entry applied
 	halted atomic.Pointer[error] // an entry this program cannot read; nothing is applied after it
 
@@ -148,6 +149,9 @@ func (m *machine) restore(r io.Reader) error {
 	m.root.Store(root)
 	m.stateBytes.Store(s.bytes)
 	m.hub.reset(root)
+	if m.lost != nil {
+		m.lost() // before reach says that the terms up to here are over
+	}
 	m.leases.reset(root)
 	m.entries.Store(0)
 	m.bytes.Store(0)

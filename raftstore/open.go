@@ -172,7 +172,7 @@ func (o *opening) start() (*consensus, error) {
 	}
 	c := newConsensus(o.meta.ServerID, o.m, o.disk, trans, o.cfg.Peers)
 	ready := make(chan struct{}) // closed when c.raft is set
-	o.m.tell = c.settled
+	o.m.tell, o.m.lost = c.settled, c.out.lost
 	r, err := raft.NewRaft(conf, &fsm{m: o.m, applied: func(index, number uint64) {
 		<-ready
 		c.entered(index, number)

@@ -165,6 +165,20 @@ func (o *outbox) fail(before time.Time, err error) {
 	}
 }
 
+// lost gives up on everything that was proposed: a snapshot took the place of
+// the entries that said what became of it. To propose it again could give it its
+// effect twice.
+func (o *outbox) lost() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, w := range o.waits {
+		if w.term != 0 {
+			w.done <- outcome{err: tooLong("a snapshot took the place of the log")}
+			o.remove(w)
+		}
+	}
+}
+
 func (o *outbox) empty() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -205,7 +205,9 @@ func (o *opening) raftConfig() *raft.Config {
 	conf.ElectionTimeout = o.cfg.HeartbeatTimeout + 1
 	conf.LeaderLeaseTimeout = o.cfg.LeaderLease
 	conf.MaxAppendEntries = maxAppend
-	conf.BatchApplyCh = true
+	// Raft never answers what is left in a buffered queue when it ends, and
+	// Close waits for every answer. Batches are full before they get there.
+	conf.BatchApplyCh = false
 	conf.TrailingLogs = trailingLogs
 	conf.SnapshotThreshold = 1 << 62 // Run decides when
 	conf.NoSnapshotRestoreOnStart = true

@@ -18,8 +18,9 @@ import (
 // disk is the log and the stable store of Raft, with a disk that is full or
 // read-only as a state that passes instead of an end.
 //
-// Raft panics when it cannot store its term, so disk lets that one write wait:
-// the peer leads nothing meanwhile, reads go on, writes are refused with the
+// Raft panics when it cannot store its term, and is confused when it cannot write
+// what replaces the end of the log, so disk lets these two writes wait: the peer
+// leads nothing meanwhile, reads go on, writes are refused with the
 // fault, and when the disk takes writes again Raft goes on where it was.
 type disk struct {
 	store logFile
@@ -31,6 +32,10 @@ type disk struct {
 	warm  atomic.Pointer[map[uint64]*raft.Log] // read at start, for Raft to read again; nil once it runs
 	// recent spares the leader reading what it just wrote for each follower.
 	recent recentLogs
+	// cut: the end of the log was removed and not written anew yet. Raft does not
+	// know that the log is shorter until the next append succeeds, and would
+	// acknowledge what is gone; so that append waits for the disk.
+	cut atomic.Bool
 }
 
 // logFile is where disk keeps things: a walLog, a boltLog, or one that fails on
@@ -139,8 +144,15 @@ func (d *disk) outcome(err error) error {
 
 // StoreLogs implements raft.LogStore.
 func (d *disk) StoreLogs(logs []*raft.Log) error {
-	err := d.outcome(d.store.StoreLogs(logs))
+	write := func() error { return d.store.StoreLogs(logs) }
+	var err error
+	if d.cut.Load() {
+		err = d.insist(write)
+	} else {
+		err = d.outcome(write())
+	}
 	if err == nil {
+		d.cut.Store(false)
 		d.recent.add(logs)
 	}
 	return err
@@ -173,8 +185,16 @@ func (d *disk) LastIndex() (uint64, error) { return d.store.LastIndex() }
 // DeleteRange implements raft.LogStore.
 func (d *disk) DeleteRange(lo, hi uint64) error {
 	d.recent.drop(lo, hi)
+	d.warm.Store(nil)
+	last, err := d.store.LastIndex()
+	if err != nil {
+		return err
+	}
 	if err := d.store.DeleteRange(lo, hi); err != nil {
 		return d.outcome(err)
+	}
+	if hi >= last {
+		d.cut.Store(true)
 	}
 	return nil
 }

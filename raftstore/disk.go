@@ -32,6 +32,9 @@ type disk struct {
 	warm  atomic.Pointer[map[uint64]*raft.Log] // read at start, for Raft to read again; nil once it runs
 	// recent spares the leader reading what it just wrote for each follower.
 	recent recentLogs
+	// before is the last entry of the snapshot that came last, without its data:
+	// see boundary.
+	before atomic.Pointer[raft.Log]
 	// cut: the end of the log was removed and not written anew yet. Raft does not
 	// know that the log is shorter until the next append succeeds, and would
 	// acknowledge what is gone; so that append waits for the disk.
@@ -173,7 +176,11 @@ func (d *disk) GetLog(index uint64, l *raft.Log) error {
 		*l = *r
 		return nil
 	}
-	return d.store.GetLog(index, l)
+	err := d.store.GetLog(index, l)
+	if b := d.before.Load(); b != nil && b.Index == index && errors.Is(err, raft.ErrLogNotFound) {
+		*l, err = *b, nil
+	}
+	return err
 }
 
 // FirstIndex implements raft.LogStore.

@@ -3,6 +3,8 @@ package raftstore
 import (
 	"bufio"
 	"bytes"
+	"errors"
+	"fmt"
 	"io"
 	"sync/atomic"
 )
@@ -134,12 +136,19 @@ func (m *machine) publish() {
 	m.reach.advance(m.index.Load(), m.term.Load())
 }
 
+// errLate refuses a snapshot that the leader sent long ago. Raft does not look at
+// how far this peer is, and would go back and drop the log that came since.
+var errLate = errors.New("raftstore: snapshot came too late")
+
 // restore replaces the state by a snapshot. One of format 1 does not say which
 // entry it reaches: whoever waits for one waits for the next.
 func (m *machine) restore(r io.Reader) error {
 	s, info, err := readSnapshotAt(bufio.NewReaderSize(r, 1<<20))
 	if err != nil {
 		return err
+	}
+	if at := m.index.Load(); info.Index < at && s.rev <= m.state.rev {
+		return fmt.Errorf("%w: snapshot up to entry %d, %d is applied", errLate, info.Index, at)
 	}
 	m.state = s
 	m.index.Store(info.Index)

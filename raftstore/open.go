@@ -170,6 +170,13 @@ func (o *opening) start() (*consensus, error) {
 			return nil, fmt.Errorf("bootstrap: %w", err)
 		}
 	}
+	if o.disk != nil {
+		b := boundary{o.snaps, o.disk}
+		if err := b.newest(); err != nil {
+			return nil, err
+		}
+		o.snaps = b
+	}
 	c := newConsensus(o.meta.ServerID, o.m, o.disk, trans, o.cfg.Peers)
 	ready := make(chan struct{}) // closed when c.raft is set
 	o.m.tell, o.m.lost = c.settled, c.out.lost

@@ -152,7 +152,7 @@ func (s *Store) reconfigure(ctx context.Context, id string, change func(*raft.Ra
 // await waits for a future of Raft's, or for ctx.
 func (s *Store) await(ctx context.Context, f raft.Future) error {
 	done := make(chan error, 1)
-	if !s.consensus.spawn(func() { done <- f.Error() }) {
+	if !s.consensus.spawn(func() { done <- s.consensus.ask(func() raft.Future { return f }) }) {
 		return ErrClosed
 	}
 	select {
@@ -197,11 +197,22 @@ func (s *Store) ServeReadIndex(ctx context.Context) (uint64, error) {
 }
 
 // ServeKeepAlive implements [Handler].
-func (s *Store) ServeKeepAlive(_ context.Context, id LeaseID) (time.Duration, error) {
-	if !s.consensus.leading() {
+func (s *Store) ServeKeepAlive(ctx context.Context, id LeaseID) (time.Duration, error) {
+	return s.asLeader(ctx, id, s.lessor.renew)
+}
+
+// asLeader gives the lessor's answer if this peer was the leader when it gave
+// it: one that was replaced and does not know it would say of a lease that it
+// ended, or renew it where that counts for nothing.
+func (s *Store) asLeader(ctx context.Context, id LeaseID, fn func(LeaseID) (time.Duration, bool)) (time.Duration, error) {
+	t := s.consensus.who()
+	if !t.here || !s.consensus.leading() {
 		return 0, ErrNotLeader
 	}
-	ttl, ok := s.lessor.renew(id)
+	ttl, ok := fn(id)
+	if err := s.consensus.stillLeads(ctx, t); err != nil {
+		return 0, err
+	}
 	if !ok {
 		return 0, fmt.Errorf("%w: %x", ErrLeaseNotFound, int64(id))
 	}
@@ -209,15 +220,8 @@ func (s *Store) ServeKeepAlive(_ context.Context, id LeaseID) (time.Duration, er
 }
 
 // ServeLeaseRemaining implements [Handler].
-func (s *Store) ServeLeaseRemaining(_ context.Context, id LeaseID) (time.Duration, error) {
-	if !s.consensus.leading() {
-		return 0, ErrNotLeader
-	}
-	left, ok := s.lessor.remaining(id)
-	if !ok {
-		return 0, fmt.Errorf("%w: %x", ErrLeaseNotFound, int64(id))
-	}
-	return left, nil
+func (s *Store) ServeLeaseRemaining(ctx context.Context, id LeaseID) (time.Duration, error) {
+	return s.asLeader(ctx, id, s.lessor.remaining)
 }
 
 // askLeader asks whoever leads, here or there, until somebody answers.

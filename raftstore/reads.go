@@ -36,7 +36,7 @@ func (c *consensus) current(ctx context.Context) error {
 	}
 	deadline := time.Now().Add(leaderPatience)
 	for {
-		q, err := c.ask()
+		q, err := c.inquire()
 		if err != nil {
 			return err
 		}
@@ -65,8 +65,8 @@ func (c *consensus) current(ctx context.Context) error {
 	}
 }
 
-// ask joins the next question.
-func (c *consensus) ask() (*question, error) {
+// inquire joins the next question.
+func (c *consensus) inquire() (*question, error) {
 	r := &c.reads
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -156,6 +156,29 @@ func (c *consensus) readIndex(ctx context.Context) (uint64, error) {
 	}
 	index, _, _ := c.m.reach.next()
 	return index, nil
+}
+
+// stillLeads confirms that this peer, which led in t before the call, led when
+// it was called. Those who ask at once share a round.
+func (c *consensus) stillLeads(ctx context.Context, t term) error {
+	if c.sole() {
+		return nil
+	}
+	q, err := c.inquire()
+	if err != nil {
+		return err
+	}
+	select {
+	case <-q.done:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.closed:
+		return ErrClosed
+	}
+	if now := c.who(); q.err != nil || now != t {
+		return ErrNotLeader
+	}
+	return nil
 }
 
 // marked waits until this peer has applied the mark of the term it leads.

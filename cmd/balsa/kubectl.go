@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -17,10 +18,13 @@ import (
 )
 
 // runKubectl is kubectl itself; without KUBECONFIG or --kubeconfig it uses this
-// machine's cluster.
+// machine's cluster: the server at hand, or the first other one that answers.
 func runKubectl(args []string) int {
 	if path := defaultKubeconfig(); path != "" && os.Getenv("KUBECONFIG") == "" && !names(args, "--kubeconfig") {
 		os.Setenv("KUBECONFIG", path)
+		if other := answeringContext(context.Background(), path); other != "" && !names(args, "--context") && !names(args, "--cluster") {
+			args = append([]string{"--context=" + other}, args...)
+		}
 	}
 	flags := genericclioptions.NewConfigFlags(true).WithDeprecatedPasswordFlag().WithDiscoveryBurst(300).WithDiscoveryQPS(50)
 	cmd := kubectl.NewDefaultKubectlCommandWithArgs(kubectl.KubectlOptions{

@@ -54,8 +54,8 @@ func TestGapIsTheLongest(t *testing.T) {
 }
 
 func TestScaleFiguresAreRead(t *testing.T) {
-	m := scaleLine.FindStringSubmatch("    scale_test.go:9: scale: memory per key: 123.5 B")
-	if m == nil || m[1] != "memory per key" || m[2] != "123.5" || m[3] != "B" {
-		t.Errorf("%q", m)
+	got := parseMetrics("goos: linux\nBenchmarkScale-2   \t       1\t11833812345 ns/op\t       123.5 heap-B/key\t 0.5 restart-s\nPASS\n")
+	if got["heap-B/key"] != 123.5 || got["restart-s"] != 0.5 || len(got) != 3 {
+		t.Errorf("%v", got)
 	}
 }

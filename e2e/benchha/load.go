@@ -27,6 +27,7 @@ type load struct {
 const (
 	keys      = 10_000
 	leastReqs = 200
+	toolTime  = 15 * time.Minute // one call of the benchmark program at most
 )
 
 // connections is how many of them the clients share.
@@ -172,7 +173,7 @@ func (b *bench) tooled(ctx context.Context, s *system, clients int, args ...stri
 	if err != nil {
 		return nil, 0, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, toolTime)
 	defer cancel()
 	args = append(args, "--endpoints="+strings.Join(s.Endpoints(), ","), "--target-leader", "--precise",
 		fmt.Sprintf("--clients=%d", clients), fmt.Sprintf("--conns=%d", connections(clients)),

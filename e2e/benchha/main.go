@@ -30,6 +30,7 @@ type bench struct {
 	quick  bool
 	tool   string // etcd's benchmark program; "" without upstream
 	balsa  string
+	etcd   string // "" without upstream
 
 	systems []*system
 	table   figures.Table
@@ -112,18 +113,17 @@ func run() error {
 func (b *bench) open(ctx context.Context, upstream string) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
-	configs := map[string]string{"balsa": b.balsa}
 	if upstream != "" {
-		configs["etcd"] = filepath.Join(upstream, "etcd")
-		b.tool = filepath.Join(upstream, "etcd-benchmark")
+		b.etcd, b.tool = filepath.Join(upstream, "etcd"), filepath.Join(upstream, "etcd-benchmark")
 		b.table.Upstream, b.table.Spread = true, true
 	}
 	for i, name := range []string{"balsa", "etcd"} {
-		if configs[name] == "" {
+		cfg := b.config(name)
+		if cfg.Binary == "" {
 			continue
 		}
 		b.progress("three servers of %s", name)
-		c, err := quorum.New(quorum.Config{System: name, Binary: configs[name], Servers: servers})
+		c, err := quorum.New(cfg)
 		if err != nil {
 			return err
 		}
@@ -133,6 +133,14 @@ func (b *bench) open(ctx context.Context, upstream string) error {
 		}
 	}
 	return nil
+}
+
+// config describes a cluster of one of the systems; flags are for etcd alone.
+func (b *bench) config(name string, flags ...string) quorum.Config {
+	if name == "etcd" {
+		return quorum.Config{System: name, Binary: b.etcd, Servers: servers, Flags: flags}
+	}
+	return quorum.Config{System: name, Binary: b.balsa, Servers: servers}
 }
 
 func (b *bench) close() error {

@@ -152,5 +152,6 @@ func replace(_ context.Context, c *chaos) (func() error, error) {
 	// Half a replacement is no state to be judged: the end of the run waits.
 	ctx, cancel := context.WithTimeout(context.Background(), 40*second)
 	defer cancel()
-	return nil, c.cluster.Replace(ctx, i)
+	_, err := c.cluster.Replace(ctx, i)
+	return nil, err
 }

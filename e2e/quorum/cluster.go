@@ -295,23 +295,26 @@ func (c *Cluster) MoveLeader(ctx context.Context, to int) error {
 }
 
 // Replace takes server i out of the membership for good, and lets an empty one
-// join on its machine. It waits until that one serves.
-func (c *Cluster) Replace(ctx context.Context, i int) error {
+// join on its machine. It waits until that one serves, which it does when it has
+// caught up, and says how long that took from its start on.
+func (c *Cluster) Replace(ctx context.Context, i int) (time.Duration, error) {
 	if p := c.Process(i); p != nil {
 		if err := p.Kill9(); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	if err := c.sys.remove(ctx, i, (i+1)%c.Size()); err != nil {
-		return fmt.Errorf("remove server %d: %w", i, err)
+		return 0, fmt.Errorf("remove server %d: %w", i, err)
 	}
 	if err := empty(c.Net.Machines[i].Data()); err != nil {
-		return err
+		return 0, err
 	}
+	began := time.Now()
 	if err := c.Start(ctx, i); err != nil {
-		return err
+		return 0, err
 	}
-	return c.Ready(ctx, i)
+	err := c.Ready(ctx, i)
+	return time.Since(began), err
 }
 
 // empty removes what is in a directory, except what a file system keeps there.

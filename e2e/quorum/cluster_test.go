@@ -44,7 +44,8 @@ func TestMembersComeAndGo(t *testing.T) {
 	if now, err := c.Leader(ctx); err != nil || now != next {
 		t.Errorf("after moving it, %d leads (%v), want %d", now, err, next)
 	}
-	must(c.Replace(ctx, next))
+	_, err = c.Replace(ctx, next)
+	must(err)
 	for i := range 3 {
 		must(c.Ready(ctx, i))
 	}

@@ -65,7 +65,7 @@ func boot(ctx context.Context, opts options, im image, work string, number int) 
 		m.off()
 		return nil, fmt.Errorf("%s does not boot: %w; see %s", m.name, err, m.dir)
 	}
-	return m, m.settle(ctx)
+	return m, m.settle(ctx, opts.patience)
 }
 
 func (m *machine) connect(ctx context.Context, socket string) error {
@@ -94,23 +94,16 @@ func (m *machine) connect(ctx context.Context, socket string) error {
 	return err
 }
 
-// settle gives the machine its name and its address, for good.
-func (m *machine) settle(ctx context.Context) error {
-	_, err := m.run(ctx, time.Minute, `
-hostname `+m.name+` && echo `+m.name+` >/etc/hostname
-cat >/etc/systemd/network/lan.network <<END
-[Match]
-Name=eth0
-[Network]
-Address=`+m.addr+`/24
-Gateway=10.97.0.254
-LinkLocalAddressing=no
-IPv6AcceptRA=no
-END
-systemctl enable --now --quiet systemd-networkd
-systemctl restart systemd-networkd
-mount -o ro /dev/vdb /mnt
-while ! ip route show default | grep -q eth0; do sleep 0.2; done`)
+// settle gives the machine its name and its address, and the disk with the
+// program.
+func (m *machine) settle(ctx context.Context, patience time.Duration) error {
+	_, err := m.run(ctx, patience, `set -e
+hostname `+m.name+`
+echo `+m.name+` >/etc/hostname
+ip link set eth0 up
+ip addr add `+m.addr+`/24 dev eth0
+ip route add default via 10.97.0.254
+mount -o ro /dev/vdb /mnt`)
 	return err
 }
 

@@ -65,8 +65,17 @@ func CheckBundle(data []byte) (ca []byte, err error) {
 	return p.cert.Raw, nil
 }
 
-// decodeBundle takes a bundle apart: every file of sharedFiles once, each whole.
+// decodeBundle takes a bundle apart and reads what is in it.
 func decodeBundle(data []byte) (map[string][]byte, error) {
+	files, err := splitBundle(data)
+	if err != nil {
+		return nil, err
+	}
+	return files, checkShared(files)
+}
+
+// splitBundle takes a bundle apart: every file of sharedFiles once, each whole.
+func splitBundle(data []byte) (map[string][]byte, error) {
 	bad := func(format string, args ...any) (map[string][]byte, error) {
 		return nil, fmt.Errorf("pki: bundle: "+format+": %w", append(args, ErrDamaged)...)
 	}
@@ -99,7 +108,7 @@ func decodeBundle(data []byte) (map[string][]byte, error) {
 	if len(rest) != 0 {
 		return bad("%d bytes too many", len(rest))
 	}
-	return files, checkShared(files)
+	return files, nil
 }
 
 func checkShared(files map[string][]byte) error {

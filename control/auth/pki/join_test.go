@@ -294,13 +294,14 @@ func FuzzBundle(f *testing.F) {
 	f.Add(good)
 	f.Add(good[:len(good)/2])
 	f.Add([]byte(bundleMagic))
+	f.Add(good[:len(good)-sha256.Size])
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if files, err := decodeBundle(data); err == nil && len(files) != len(sharedFiles) {
-			t.Fatal("a bundle without its files")
-		}
-		// With a checksum that is right, so that what lies behind it is reached.
-		if _, err := decodeBundle(sealed(data)); err != nil && !errors.Is(err, ErrDamaged) {
-			t.Fatal(err)
+		// Also with a checksum that is right, so that what lies behind it is reached.
+		for _, bundle := range [][]byte{data, sealed(data)} {
+			files, err := splitBundle(bundle)
+			if err == nil && len(files) != len(sharedFiles) || err != nil && !errors.Is(err, ErrDamaged) {
+				t.Fatal(len(files), err)
+			}
 		}
 	})
 }

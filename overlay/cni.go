@@ -47,7 +47,9 @@ func Conflist(cfg Config, pods []netip.Prefix) ([]byte, error) {
 
 // writeConflist puts the configuration where runtimes look for it, unless it is there already: they reload on change.
 func (e *engine) writeConflist() error {
-	want, err := Conflist(e.cfg, e.pods)
+	cfg := e.cfg
+	cfg.MTU = e.podMTU()
+	want, err := Conflist(cfg, e.pods)
 	if err != nil {
 		return err
 	}

@@ -6,18 +6,24 @@ import (
 	"log/slog"
 	"net/netip"
 	"path/filepath"
+	"slices"
 
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/balsahq/balsa/overlay/host"
+	"github.com/balsahq/balsa/overlay/mesh"
 )
 
 // Defaults of Config.
 const (
 	DefaultBridge  = "balsa0"
 	DefaultDNSLink = "balsa-dns"
+	DefaultTunnel  = "balsa-vxlan"
 	DefaultDomain  = "cluster.local"
+	// DefaultVXLANPort is what Linux has for VXLAN, and most overlays use; DefaultVNI the network's identifier.
+	DefaultVXLANPort = 8472
+	DefaultVNI       = 98
 	// DefaultMark is the bit of the packet mark that asks for masquerading.
 	DefaultMark = 0x4000
 	// ConflistName is the CNI configuration written into Config.CNIConfDir.
@@ -49,10 +55,14 @@ type Config struct {
 	Bandwidth bool
 	// StateDir is where the overlay keeps what must survive a restart: allocated pod addresses, former kernel settings.
 	StateDir string
-	// Bridge and DNSLink are the names of the links; "" are the defaults. MTU is that of the pods; 0: that of the link
-	// with the default route.
-	Bridge, DNSLink string
-	MTU             int
+	// Mode says how other nodes' pods are reached; "" is mesh.Auto. VXLANPort and VNI are those of the tunnel, 0 are the
+	// defaults. All of the cluster's nodes should have the same.
+	Mode           mesh.Mode
+	VXLANPort, VNI int
+	// Bridge, DNSLink and Tunnel are the names of the links; "" are the defaults. MTU is that of the pods; 0: what the
+	// link with the node's address lets pass, less what the tunnel adds when there is one.
+	Bridge, DNSLink, Tunnel string
+	MTU                     int
 	// Mark is one bit of the packet mark nobody else uses; 0 is DefaultMark.
 	Mark uint32
 	// NetNS is the path of the network namespace to work in; "" is that of the process.
@@ -76,6 +86,10 @@ func (c *Config) Validate() error {
 	must(c.StateDir != "", "StateDir is missing")
 	must(len(c.Bridge) < 16, "Bridge %q is longer than a link's name may be", c.Bridge)
 	must(len(c.DNSLink) < 16, "DNSLink %q is longer than a link's name may be", c.DNSLink)
+	must(len(c.Tunnel) < 16, "Tunnel %q is longer than a link's name may be", c.Tunnel)
+	must(c.Mode == "" || slices.Contains(mesh.Modes, c.Mode), "Mode %q is none of %v", c.Mode, mesh.Modes)
+	must(c.VXLANPort >= 0 && c.VXLANPort <= 65535, "VXLANPort %d is no UDP port", c.VXLANPort)
+	must(c.VNI >= 0 && c.VNI < 1<<24, "VNI %d has more than 24 bits", c.VNI)
 	must(c.Mark&(c.Mark-1) == 0, "Mark %#x is more than one bit", c.Mark)
 	for _, p := range c.PodCIDRs {
 		must(p.IsValid() && p.Addr().Is4(), "pod network %s: the bridge routes only IPv4 between its pods", p)
@@ -98,8 +112,16 @@ func (c *Config) fill() {
 	}
 	text(&c.Bridge, DefaultBridge)
 	text(&c.DNSLink, DefaultDNSLink)
+	text(&c.Tunnel, DefaultTunnel)
+	text((*string)(&c.Mode), string(mesh.Auto))
 	text(&c.Domain, DefaultDomain)
 	text(&c.ResolvConf, "/etc/resolv.conf")
+	if c.VXLANPort == 0 {
+		c.VXLANPort = DefaultVXLANPort
+	}
+	if c.VNI == 0 {
+		c.VNI = DefaultVNI
+	}
 	if c.Mark == 0 {
 		c.Mark = DefaultMark
 	}
@@ -113,8 +135,12 @@ func (c *Config) ipamDir() string { return filepath.Join(c.StateDir, "ipam") }
 func (c *Config) hostConfig(ns host.Namespace) host.Config {
 	return host.Config{
 		Namespace: ns, Bridge: c.Bridge, MTU: c.MTU, DNSLink: c.DNSLink, DNS: c.DNS, Services: c.ServiceCIDRs,
-		StateDir: c.StateDir, Logger: c.Logger,
+		Tunnel: c.Tunnel, StateDir: c.StateDir, Logger: c.Logger,
 	}
+}
+
+func (c *Config) meshConfig() mesh.Config {
+	return mesh.Config{Self: c.NodeName, Mode: c.Mode, Networks: ofFamily(c.PodCIDRs, true), VNI: c.VNI, Port: c.VXLANPort}
 }
 
 // ofFamily filters networks by family.

@@ -4,6 +4,7 @@
 //
 //	Services, EndpointSlices, ┌──────────────► routing.Build ──► nft.Table ──► kernel: nftables
 //	Node, Pods of the node ───┤ engine         host.Config ────► host.Host ──► kernel: links, routes, settings
+//	all Nodes ────────────────┼──────────────► mesh.Build ─────► host.Host ──► kernel: ways to other nodes' pods
 //	      (informers)         ├──────────────► conflist ───────► CNI directory
 //	                          └──────────────► dns.Zone ───────► dns.Server ──► pods
 //	kernel (netlink events) ──► engine: look again, repair

@@ -2,15 +2,18 @@ package overlay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/balsahq/balsa/overlay/host"
+	"github.com/balsahq/balsa/overlay/mesh"
 	"github.com/balsahq/balsa/overlay/nft"
 	"github.com/balsahq/balsa/overlay/routing"
 )
@@ -19,10 +22,12 @@ import (
 type touched uint8
 
 const (
-	nodeTouched touched = 1 << iota
+	nodeTouched  touched = 1 << iota
+	peersTouched         // other nodes
 	linksTouched
 	rulesTouched    // somebody else changed nftables
 	servicesTouched // what should be in nftables changed
+	mtuTouched      // what pods may send at once changed
 )
 
 // engine is the one writer to the kernel.
@@ -41,11 +46,15 @@ type engine struct {
 	host   *host.Host
 	pods   []netip.Prefix // this node's pod networks
 	table  *nft.Table
-	failed string // the last error told, so that it is told once
+	ways   *mesh.Plan // to other nodes; empty before the first look
+	failed string     // the last error told, so that it is told once
+
+	// tunnel is the index of the tunnel's link, 0 if there is none; run alone sets it.
+	tunnel atomic.Int64
 }
 
 func newEngine(cfg Config, ns host.Namespace) *engine {
-	return &engine{cfg: cfg, ns: ns, ready: make(chan struct{}), wake: make(chan struct{}, 1)}
+	return &engine{cfg: cfg, ns: ns, ways: &mesh.Plan{}, ready: make(chan struct{}), wake: make(chan struct{}, 1)}
 }
 
 // note tells the engine that something changed; it never blocks.
@@ -75,7 +84,7 @@ func (e *engine) run(ctx context.Context) error {
 	e.host = h
 	defer h.Close()
 	ready := sync.OnceFunc(func() { close(e.ready) })
-	e.note(nodeTouched | linksTouched | rulesTouched | servicesTouched)
+	e.note(nodeTouched | peersTouched | linksTouched | rulesTouched | servicesTouched)
 	wait := time.NewTimer(0)
 	defer wait.Stop()
 	for {
@@ -87,6 +96,9 @@ func (e *engine) run(ctx context.Context) error {
 		pause(ctx, wait, gather)
 		todo := e.take()
 		done, err := e.apply(todo)
+		if done {
+			ready()
+		}
 		if err != nil {
 			if text := err.Error(); text != e.failed {
 				e.cfg.Logger.Warn("node network not as it should be", "err", err)
@@ -97,9 +109,6 @@ func (e *engine) run(ctx context.Context) error {
 			continue
 		}
 		e.failed = ""
-		if done {
-			ready()
-		}
 	}
 }
 
@@ -112,7 +121,8 @@ func pause(ctx context.Context, t *time.Timer, d time.Duration) {
 	}
 }
 
-// apply makes right what was touched; done is false as long as the node has no pod network yet.
+// apply makes right what was touched; done is false as long as the node has no pod network yet. A way to another node that
+// cannot be made is an error, but keeps nothing else from being done.
 func (e *engine) apply(t touched) (done bool, err error) {
 	if t&nodeTouched != 0 {
 		if err := e.learnPods(); err != nil {
@@ -127,17 +137,23 @@ func (e *engine) apply(t touched) (done bool, err error) {
 			return false, fmt.Errorf("links: %w", err)
 		}
 	}
-	if t&nodeTouched != 0 {
+	var apart error
+	if t&(nodeTouched|linksTouched|peersTouched) != 0 {
+		var more touched
+		more, apart = e.connect()
+		t |= more
+	}
+	if t&(nodeTouched|mtuTouched) != 0 {
 		if err := e.writeConflist(); err != nil {
-			return false, fmt.Errorf("CNI configuration: %w", err)
+			return false, errors.Join(apart, fmt.Errorf("CNI configuration: %w", err))
 		}
 	}
 	if t&(nodeTouched|rulesTouched|servicesTouched) != 0 {
 		if err := e.applyTable(t&rulesTouched != 0); err != nil {
-			return false, err
+			return false, errors.Join(apart, err)
 		}
 	}
-	return true, nil
+	return true, apart
 }
 
 // learnPods reads the node's pod networks and makes the table for them.
@@ -167,7 +183,7 @@ func (e *engine) learnPods() error {
 func (e *engine) openTable(pods []netip.Prefix) (*nft.Table, error) {
 	t, err := nft.Open(nft.Config{
 		V4: true, Pods: e.cfg.PodCIDRs, NodePods: ofFamily(pods, true), Services: ofFamily(e.cfg.ServiceCIDRs, true),
-		Bridge: e.cfg.Bridge, Mark: e.cfg.Mark,
+		Bridge: e.cfg.Bridge, Mark: e.cfg.Mark, Tunnel: e.cfg.tunnelPort(),
 	}, e.ns.FD())
 	return t, err
 }
@@ -211,6 +227,9 @@ func (e *engine) plan() (*routing.Table, error) {
 	}
 	table := routing.Build(routing.Services(services, slices, e.cfg.NodeName, true), routing.HostPorts(pods, true),
 		e.cfg.PodCIDRs)
+	for _, a := range e.ways.Members {
+		table.Members[a] = struct{}{}
+	}
 	// The DNS server answers here even if a Service of that address has no endpoints.
 	for at := range table.Nobody {
 		for _, a := range e.cfg.DNS {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/balsahq/balsa/overlay/dns"
 	"github.com/balsahq/balsa/overlay/host"
+	"github.com/balsahq/balsa/overlay/mesh"
 )
 
 const (
@@ -121,7 +122,7 @@ func (n *Network) serveNames(ctx context.Context) error {
 }
 
 func (n *Network) watchKernel(ctx context.Context) error {
-	return host.Watch(ctx, n.ns, func(c host.Change) {
+	return host.Watch(ctx, n.ns, n.engine.concerns, func(c host.Change) {
 		if c == host.Rules {
 			n.engine.note(rulesTouched)
 			return
@@ -134,19 +135,15 @@ func (n *Network) watchKernel(ctx context.Context) error {
 func (n *Network) watch() (remove func(), synced []cache.InformerSynced, err error) {
 	core := n.cfg.Informers.Core().V1()
 	services, endpoints := core.Services().Informer(), n.cfg.Informers.Discovery().V1().EndpointSlices().Informer()
-	rows := []struct {
+	type row struct {
 		informer cache.SharedIndexInformer
-		changed  func(obj any)
-	}{
-		{services, n.serviceChanged},
-		{endpoints, n.sliceChanged},
-		{core.Nodes().Informer(), n.nodeChanged},
+		handler  cache.ResourceEventHandler
+	}
+	rows := []row{
+		{services, onAny(n.serviceChanged)}, {endpoints, onAny(n.sliceChanged)}, {core.Nodes().Informer(), n.onNode()},
 	}
 	if n.cfg.Pods != nil {
-		rows = append(rows, struct {
-			informer cache.SharedIndexInformer
-			changed  func(obj any)
-		}{n.cfg.Pods, n.podChanged})
+		rows = append(rows, row{n.cfg.Pods, onAny(n.podChanged)})
 	}
 	var undo []func()
 	remove = func() {
@@ -155,7 +152,7 @@ func (n *Network) watch() (remove func(), synced []cache.InformerSynced, err err
 		}
 	}
 	for _, row := range rows {
-		registration, err := row.informer.AddEventHandler(onAny(row.changed))
+		registration, err := row.informer.AddEventHandler(row.handler)
 		if err != nil {
 			return remove, nil, err
 		}
@@ -179,9 +176,28 @@ func onAny(fn func(obj any)) cache.ResourceEventHandler {
 	}
 }
 
-func (n *Network) nodeChanged(obj any) {
-	if node, ok := obj.(*v1.Node); ok && node.Name == n.cfg.NodeName {
-		n.engine.note(nodeTouched)
+// onNode tells the engine of nodes that come, go or move. Nodes report their state again and again, which is nothing here.
+func (n *Network) onNode() cache.ResourceEventHandler {
+	h := onAny(func(obj any) {
+		node, ok := obj.(*v1.Node)
+		switch {
+		case !ok:
+		case node.Name == n.cfg.NodeName:
+			n.engine.note(nodeTouched)
+		default:
+			n.engine.note(peersTouched)
+		}
+	})
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) { h.OnAdd(obj, false) },
+		UpdateFunc: func(before, obj any) {
+			old, ok := before.(*v1.Node)
+			node, is := obj.(*v1.Node)
+			if !ok || !is || mesh.NodeOf(old) != mesh.NodeOf(node) {
+				h.OnUpdate(before, obj)
+			}
+		},
+		DeleteFunc: h.OnDelete,
 	}
 }
 

@@ -23,6 +23,8 @@ type Config struct {
 	DNSLink  string
 	DNS      []netip.Addr
 	Services []netip.Prefix
+	// Tunnel is the name of the link to nodes that are on no subnet of this host.
+	Tunnel string
 	// StateDir is where former values of kernel settings are kept.
 	StateDir string
 	Logger   *slog.Logger
@@ -35,6 +37,8 @@ type Host struct {
 	// ports are the links seen on the bridge, by index: a bridge that somebody deleted gets them back, and when one goes,
 	// its neighbours are forgotten. Nil before the first look.
 	ports map[int]struct{}
+	// tunnel is the index of the tunnel's link; 0: there is none.
+	tunnel int
 }
 
 // Open connects to the kernel; nothing is changed before Apply.
@@ -66,7 +70,7 @@ func (h *Host) Apply() error {
 		if err := h.keepPorts(bridge); err != nil {
 			return err
 		}
-		if err := h.applySettings(); err != nil {
+		if err := h.applySettings(h.cfg.settings()); err != nil {
 			return err
 		}
 		dns, err := h.applyDNSLink()
@@ -272,7 +276,7 @@ func (h *Host) defaultMTU() int {
 func Remove(cfg Config) error {
 	return cfg.Namespace.Do(func() error {
 		var errs []error
-		for _, name := range []string{cfg.Bridge, cfg.DNSLink} {
+		for _, name := range []string{cfg.Bridge, cfg.DNSLink, cfg.Tunnel} {
 			link, err := netlink.LinkByName(name)
 			if errors.As(err, &netlink.LinkNotFoundError{}) {
 				continue
@@ -284,7 +288,7 @@ func Remove(cfg Config) error {
 				errs = append(errs, fmt.Errorf("remove link %s: %w", name, err))
 			}
 		}
-		return errors.Join(append(errs, cfg.restoreSettings())...)
+		return errors.Join(append(errs, removeWays(), cfg.restoreSettings())...)
 	})
 }
 

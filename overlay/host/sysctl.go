@@ -38,9 +38,20 @@ func (c *Config) settings() []setting {
 	}
 }
 
+// tunnelSettings are what the tunnel's link needs; they go with it.
+func (c *Config) tunnelSettings() []setting {
+	conf := "ipv4/conf/" + c.Tunnel + "/"
+	return []setting{
+		{path: conf + "forwarding", value: "1"},
+		// Loose: a node that sends through the tunnel may be answered by another way while it moves.
+		{path: conf + "rp_filter", value: "2"},
+		{path: "ipv6/conf/" + c.Tunnel + "/disable_ipv6", value: "1", optional: true}, // nothing to say inside
+	}
+}
+
 // applySettings writes those that differ. record holds former values.
-func (h *Host) applySettings() error {
-	for _, s := range h.cfg.settings() {
+func (h *Host) applySettings(list []setting) error {
+	for _, s := range list {
 		path := filepath.Join(sysctlRoot, s.path)
 		raw, err := os.ReadFile(path)
 		if s.optional && errors.Is(err, fs.ErrNotExist) {

@@ -2,18 +2,21 @@ package host
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"syscall"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
-// Watch calls changed whenever a link, an address, a route, or the nftables of another process changed in the namespace,
-// until ctx ends. It calls from one goroutine at a time, and may call without need.
-func Watch(ctx context.Context, ns Namespace, changed func(what Change)) error {
+// Watch calls changed whenever a link, an address, a route, a neighbour on a link that concerns the caller, or the
+// nftables of another process changed in the namespace, until ctx ends. It calls changed from one goroutine at a time,
+// and may call without need; concerns, given a link's index, must be safe to call from another.
+func Watch(ctx context.Context, ns Namespace, concerns func(link int) bool, changed func(what Change)) error {
 	route, err := subscribe(ns, unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
-		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
+		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_NEIGH)
 	if err != nil {
 		return err
 	}
@@ -26,8 +29,14 @@ func Watch(ctx context.Context, ns Namespace, changed func(what Change)) error {
 	defer stop()
 	events := make(chan Change)
 	ended := make(chan error)
-	go func() { ended <- receive(watching, route, Links, events) }()
-	go func() { ended <- receive(watching, filter, Rules, events) }()
+	go func() {
+		ended <- receive(watching, route, events, func(m []syscall.NetlinkMessage) (Change, bool) {
+			return Links, !onlyNeighbours(m, concerns)
+		})
+	}()
+	go func() {
+		ended <- receive(watching, filter, events, func(m []syscall.NetlinkMessage) (Change, bool) { return Rules, foreign(m) })
+	}()
 	go func() {
 		<-watching.Done()
 		route.Close()
@@ -68,7 +77,8 @@ func subscribe(ns Namespace, protocol int, groups ...uint) (s *nl.NetlinkSocket,
 	return s, nil
 }
 
-func receive(ctx context.Context, s *nl.NetlinkSocket, what Change, events chan<- Change) error {
+// receive sends what messages amount to, if to anything.
+func receive(ctx context.Context, s *nl.NetlinkSocket, events chan<- Change, judge func([]syscall.NetlinkMessage) (Change, bool)) error {
 	for {
 		messages, _, err := s.Receive()
 		if ctx.Err() != nil {
@@ -77,7 +87,8 @@ func receive(ctx context.Context, s *nl.NetlinkSocket, what Change, events chan<
 		if err != nil && !errors.Is(err, unix.ENOBUFS) { // ENOBUFS: some were lost, so something changed
 			return fmt.Errorf("watch netlink: %w", err)
 		}
-		if err == nil && what == Rules && !foreign(messages) {
+		what, matters := judge(messages)
+		if err == nil && !matters {
 			continue
 		}
 		select {
@@ -86,4 +97,19 @@ func receive(ctx context.Context, s *nl.NetlinkSocket, what Change, events chan<
 			return nil
 		}
 	}
+}
+
+// onlyNeighbours tells whether the messages are about nothing but neighbours on links that concern nobody here: most are,
+// as neighbours come and go by themselves.
+func onlyNeighbours(messages []syscall.NetlinkMessage, concerns func(link int) bool) bool {
+	const familyAndPadding, index = 4, 4 // of struct ndmsg
+	for _, m := range messages {
+		if m.Header.Type != unix.RTM_NEWNEIGH && m.Header.Type != unix.RTM_DELNEIGH {
+			return false
+		}
+		if len(m.Data) < familyAndPadding+index || concerns(int(int32(binary.NativeEndian.Uint32(m.Data[familyAndPadding:])))) {
+			return false
+		}
+	}
+	return true
 }

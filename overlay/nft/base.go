@@ -63,9 +63,9 @@ func (t *Table) base() []baseChain {
 		{"nat-prerouting", jump, nat, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest},
 		{"nat-output", jump, nat, nftables.ChainHookOutput, nftables.ChainPriorityNATDest},
 		{"nat-postrouting", t.masqueradeRules(), nat, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource},
-		{"filter-forward", check, filter, nftables.ChainHookForward, nftables.ChainPriorityFilter},
+		{"filter-forward", append(slices.Clone(check), t.tunnelGuard()...), filter, nftables.ChainHookForward, nftables.ChainPriorityFilter},
 		{"filter-output", check, filter, nftables.ChainHookOutput, nftables.ChainPriorityFilter},
-		{"filter-input", append(slices.Clone(check), t.loopbackGuard()...), filter, nftables.ChainHookInput, nftables.ChainPriorityFilter},
+		{"filter-input", slices.Concat(check, t.loopbackGuard(), t.tunnelDoor()), filter, nftables.ChainHookInput, nftables.ChainPriorityFilter},
 	}
 }
 
@@ -118,6 +118,28 @@ func (t *Table) loopbackGuard() [][]expr.Any {
 	}
 	return [][]expr.Any{slices.Concat(link(expr.MetaKeyIIFNAME, t.cfg.Bridge, true), t.to(loopback4), redirected(false),
 		[]expr.Any{verdict(expr.VerdictDrop, "")})}
+}
+
+// tunnelDoor keeps everybody but the other nodes from the tunnel's port. Pods could send in their name.
+func (t *Table) tunnelDoor() [][]expr.Any {
+	if t.cfg.Tunnel == 0 {
+		return nil
+	}
+	drop := []expr.Any{verdict(expr.VerdictDrop, "")}
+	return [][]expr.Any{
+		slices.Concat(toPort(unix.IPPROTO_UDP, t.cfg.Tunnel), link(expr.MetaKeyIIFNAME, t.cfg.Bridge, true), drop),
+		slices.Concat(toPort(unix.IPPROTO_UDP, t.cfg.Tunnel), among(t.loadSource(regMain), t.sets.members, false), drop),
+	}
+}
+
+// tunnelGuard keeps pods from the tunnel's port on other nodes, where they would be taken for this node once their
+// address is hidden behind its own.
+func (t *Table) tunnelGuard() [][]expr.Any {
+	if t.cfg.Tunnel == 0 {
+		return nil
+	}
+	return [][]expr.Any{slices.Concat(toPort(unix.IPPROTO_UDP, t.cfg.Tunnel), link(expr.MetaKeyIIFNAME, t.cfg.Bridge, true),
+		among(t.loadDestination(regMain), t.sets.members, true), []expr.Any{verdict(expr.VerdictDrop, "")})}
 }
 
 func (t *Table) reject() expr.Any {

@@ -127,7 +127,9 @@ func (t *Table) changeElements(have, want *routing.Table) error {
 	list = diff(list, t.sets.nodePorts, have.NodePorts, want.NodePorts, portKey, gotoChain)
 	list = diff(list, t.sets.nobody, have.Nobody, want.Nobody, addressKey, fateVerdict)
 	list = diff(list, t.sets.nobodyAtPort, have.NobodyAtPort, want.NobodyAtPort, portKey, fateVerdict)
-	list = diff(list, t.sets.hairpin, have.Hairpin, want.Hairpin, hairpinKey, func(struct{}) *expr.Verdict { return nil })
+	none := func(struct{}) *expr.Verdict { return nil }
+	list = diff(list, t.sets.hairpin, have.Hairpin, want.Hairpin, hairpinKey, none)
+	list = diff(list, t.sets.members, have.Members, want.Members, memberKey, none)
 	for batch := range slices.Chunk(list, elementsPerBatch) {
 		for _, e := range batch {
 			if e.old != nil {

@@ -4,6 +4,7 @@
 //	prerouting, output ─► services ─► map by address ─► chain of the service ─► one backend
 //	                          └─────► map by node port ─┘
 //	forward, input, output ─► nobody ─► map of destinations without backends ─► reject or drop
+//	input, forward ─► the tunnel's port ─► set of members, or drop
 //	postrouting ─► marked, hairpin, leaving the pod network ─► masquerade
 //
 // What a packet costs does not grow with the number of services: each map is a hash. Chains are named by their content

@@ -90,6 +90,21 @@ func byPort(s *nftables.Set) []expr.Any {
 	)
 }
 
+// toPort continues the rule for packets of the protocol to the port.
+func toPort(protocol byte, port uint16) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: regMain},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: regMain, Data: []byte{protocol}},
+		&expr.Payload{DestRegister: regMain, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: regMain, Data: binaryutil.BigEndian.PutUint16(port)},
+	}
+}
+
+// among continues the rule if the address loaded is in the set, or is not.
+func among(load expr.Any, s *nftables.Set, is bool) []expr.Any {
+	return []expr.Any{load, &expr.Lookup{SourceRegister: regMain, SetName: s.Name, SetID: s.ID, Invert: !is}}
+}
+
 // newConnection continues the rule for the first packet of a connection.
 func newConnection() []expr.Any { return connBits(expr.CtKeySTATE, expr.CtStateBitNEW, true) }
 

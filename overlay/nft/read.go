@@ -2,6 +2,7 @@ package nft
 
 import (
 	"encoding/binary"
+	"net/netip"
 	"strings"
 
 	"github.com/google/nftables"
@@ -92,6 +93,10 @@ func (t *Table) readSet(have *routing.Table, s *nftables.Set) error {
 			have.NodePorts[port] = chain
 		case s.Name == t.sets.nobodyAtPort.Name && isPort:
 			have.NobodyAtPort[port] = fate
+		case s.Name == t.sets.members.Name:
+			if a, ok := netip.AddrFromSlice(e.Key); ok {
+				have.Members[a] = struct{}{}
+			}
 		case s.Name == t.sets.hairpin.Name:
 			if b, ok := parseBackend(append(e.Key[:len(e.Key)/2:len(e.Key)/2], 0, 0), t.cfg.V4); ok {
 				have.Hairpin[b.Addr()] = struct{}{}

@@ -17,7 +17,7 @@ const affinityLimit = 65535
 
 // sets are the named maps of the table.
 type sets struct {
-	services, nodePorts, nobody, nobodyAtPort, hairpin *nftables.Set
+	services, nodePorts, nobody, nobodyAtPort, hairpin, members *nftables.Set
 
 	table *nftables.Table
 	v4    bool
@@ -52,12 +52,13 @@ func newSets(table *nftables.Table, v4 bool) sets {
 			Table: table, Name: "hairpin", Concatenation: true, KeyType: nftables.MustConcatSetType(ip, ip),
 			KeyByteOrder: binaryutil.BigEndian,
 		},
-		table: table, v4: v4,
+		members: &nftables.Set{Table: table, Name: "members", KeyType: ip, KeyByteOrder: binaryutil.BigEndian},
+		table:   table, v4: v4,
 	}
 }
 
 func (s *sets) all() []*nftables.Set {
-	return []*nftables.Set{s.services, s.nodePorts, s.nobody, s.nobodyAtPort, s.hairpin}
+	return []*nftables.Set{s.services, s.nodePorts, s.nobody, s.nobodyAtPort, s.hairpin, s.members}
 }
 
 // affinity is the map from clients to backends of that name.
@@ -115,6 +116,8 @@ func parseBackend(value []byte, v4 bool) (netip.AddrPort, bool) {
 }
 
 func hairpinKey(a netip.Addr) []byte { return append(a.AsSlice(), a.AsSlice()...) }
+
+func memberKey(a netip.Addr) []byte { return a.AsSlice() }
 
 func gotoChain(name string) *expr.Verdict { return &expr.Verdict{Kind: expr.VerdictGoto, Chain: name} }
 

@@ -18,7 +18,7 @@ import (
 const Name = "balsa"
 
 // layout is the version of the base chains; raise it when they change.
-const layout = 1
+const layout = 2
 
 // Config says what the base chains are made for.
 type Config struct {
@@ -26,6 +26,8 @@ type Config struct {
 	// Pods are the cluster's pod networks, NodePods those of this node, Services the service networks.
 	Pods, NodePods, Services []netip.Prefix
 	Bridge                   string // the link pods hang on
+	// Tunnel is the UDP port of the tunnel to other nodes, closed to all but members; 0: none.
+	Tunnel uint16
 	// Mark is the bit of the packet mark that asks for masquerading.
 	Mark uint32
 }

@@ -74,6 +74,8 @@ type Table struct {
 	NobodyAtPort map[NodePort]Fate
 	// Hairpin are the pods of this node that may be sent to themselves.
 	Hairpin map[netip.Addr]struct{}
+	// Members are the other nodes, which alone may send to the tunnel's port; Build leaves it empty.
+	Members map[netip.Addr]struct{}
 	// Affinity are the maps of clients to backends; the values are the backends still good.
 	Affinity map[string]Affinity
 }
@@ -89,7 +91,7 @@ func NewTable() *Table {
 	return &Table{
 		Chains: make(map[string][]Rule), Services: make(map[Address]string), NodePorts: make(map[NodePort]string),
 		Nobody: make(map[Address]Fate), NobodyAtPort: make(map[NodePort]Fate),
-		Hairpin: make(map[netip.Addr]struct{}), Affinity: make(map[string]Affinity),
+		Hairpin: make(map[netip.Addr]struct{}), Members: make(map[netip.Addr]struct{}), Affinity: make(map[string]Affinity),
 	}
 }
 

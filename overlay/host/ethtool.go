@@ -1,0 +1,55 @@
+package host
+
+import (
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Commands of ethtool (linux/ethtool.h): whether a link is left to compute the checksums of what it sends.
+const (
+	getTxChecksum = 0x16 // ETHTOOL_GTXCSUM
+	setTxChecksum = 0x17 // ETHTOOL_STXCSUM
+)
+
+// checksumsInSoftware has the checksums of packets computed before they enter the tunnel. Left to the link below, packets
+// whose addresses were translated go out with wrong ones on some kernels and network cards.
+func checksumsInSoftware(link string) error {
+	on, err := TxChecksum(link)
+	if err != nil || on == 0 {
+		return err
+	}
+	_, err = ethtoolValue(link, setTxChecksum, 0)
+	return err
+}
+
+// TxChecksum is not 0 if the link computes the checksums of what it sends. It asks in the namespace of the calling thread.
+func TxChecksum(link string) (uint32, error) { return ethtoolValue(link, getTxChecksum, 0) }
+
+// ethtoolValue carries out a command on a struct ethtool_value.
+func ethtoolValue(link string, command, value uint32) (uint32, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	data := struct{ command, value uint32 }{command, value}
+	request := struct { // struct ifreq
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}{data: unsafe.Pointer(&data)}
+	if copy(request.name[:unix.IFNAMSIZ-1], link) != len(link) {
+		return 0, fmt.Errorf("the name of link %q is too long", link)
+	}
+	var pinned runtime.Pinner
+	pinned.Pin(&data)
+	defer pinned.Unpin()
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request)))
+	if errno != 0 {
+		return 0, errno
+	}
+	return data.value, nil
+}

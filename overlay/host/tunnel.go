@@ -1,0 +1,185 @@
+package host
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/balsahq/balsa/overlay/mesh"
+)
+
+// Tunnel is the index of the tunnel's link as the last Connect left it; 0: there is none.
+func (h *Host) Tunnel() int { return h.tunnel }
+
+// applyTunnel makes the tunnel's link and its entries for the peers, or removes it; it returns the link's index, which is
+// not 0 once there is a link, even if something about it failed.
+func (h *Host) applyTunnel(want *mesh.Tunnel) (index int, err error) {
+	h.tunnel = 0
+	if want == nil {
+		return 0, h.removeTunnel()
+	}
+	link, err := h.ensureTunnel(want)
+	if err != nil {
+		return 0, err
+	}
+	h.tunnel = link.Attrs().Index
+	return h.tunnel, errors.Join(
+		h.applyTunnelLink(link, want),
+		h.applyStations(link, want.Peers),
+		h.applyNeighbours(link, want.Peers),
+	)
+}
+
+func (h *Host) removeTunnel() error {
+	link, err := h.link.LinkByName(h.cfg.Tunnel)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return nil
+	}
+	if err != nil || link.Type() != "vxlan" { // somebody else's is in nobody's way as long as we need none
+		return err
+	}
+	h.cfg.Logger.Info("link removed", "name", h.cfg.Tunnel)
+	return removeLink(link)
+}
+
+// ensureTunnel returns the link, made and up. One made for another port or address is made anew: the kernel does not
+// change these.
+func (h *Host) ensureTunnel(want *mesh.Tunnel) (netlink.Link, error) {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU, attrs.HardwareAddr = h.cfg.Tunnel, want.MTU, want.MAC[:]
+	link := &netlink.Vxlan{LinkAttrs: attrs, VxlanId: want.VNI, Port: want.Port}
+	if want.Local.IsValid() {
+		link.SrcAddr = want.Local.AsSlice()
+	}
+	if have, err := h.link.LinkByName(h.cfg.Tunnel); err == nil {
+		if v, ok := have.(*netlink.Vxlan); ok && !sameTunnel(link, v) {
+			h.cfg.Logger.Info("link made for another network, port or address is removed", "name", h.cfg.Tunnel)
+			if err := removeLink(have); err != nil {
+				return nil, fmt.Errorf("remove link %s: %w", h.cfg.Tunnel, err)
+			}
+		}
+	}
+	return h.ensureLink(link)
+}
+
+func sameTunnel(want, have *netlink.Vxlan) bool {
+	return have.VxlanId == want.VxlanId && have.Port == want.Port && bytes.Equal(have.SrcAddr.To4(), want.SrcAddr.To4()) &&
+		!have.Learning && !have.Proxy && !have.FlowBased && have.VtepDevIndex == 0 && have.Group == nil
+}
+
+func (h *Host) applyTunnelLink(link netlink.Link, want *mesh.Tunnel) error {
+	name := h.cfg.Tunnel
+	if link.Attrs().MTU != want.MTU {
+		if err := h.link.LinkSetMTU(link, want.MTU); err != nil {
+			return fmt.Errorf("mtu of %s: %w", name, err)
+		}
+	}
+	if !bytes.Equal(link.Attrs().HardwareAddr, want.MAC[:]) {
+		if err := h.link.LinkSetHardwareAddr(link, want.MAC[:]); err != nil {
+			return fmt.Errorf("link-layer address of %s: %w", name, err)
+		}
+	}
+	if err := checksumsInSoftware(name); err != nil {
+		return fmt.Errorf("checksum offload of %s: %w", name, err)
+	}
+	return errors.Join(
+		h.applySettings(h.cfg.tunnelSettings()),
+		h.applyAddresses(link, []netip.Prefix{netip.PrefixFrom(want.Address, want.Address.BitLen())}),
+	)
+}
+
+// station is an entry of the forwarding table: behind which node a link-layer address is.
+type station struct {
+	mac mesh.MAC
+	at  netip.Addr
+}
+
+func (h *Host) applyStations(link netlink.Link, peers []mesh.Peer) error {
+	index := link.Attrs().Index
+	have, err := h.link.NeighList(index, unix.AF_BRIDGE)
+	if err != nil {
+		return fmt.Errorf("stations of %s: %w", h.cfg.Tunnel, err)
+	}
+	missing := make(map[station]struct{}, len(peers))
+	for _, p := range peers {
+		missing[station{p.MAC, p.Via}] = struct{}{}
+	}
+	var stale []netlink.Neigh
+	for i := range have {
+		s := station{macFrom(have[i].HardwareAddr), addressFrom(have[i].IP)}
+		if _, ok := missing[s]; ok && have[i].State&unix.NUD_PERMANENT != 0 {
+			delete(missing, s)
+			continue
+		}
+		stale = append(stale, have[i])
+	}
+	entry := func(s station) *netlink.Neigh {
+		return &netlink.Neigh{LinkIndex: index, Family: unix.AF_BRIDGE, State: unix.NUD_PERMANENT, Flags: netlink.NTF_SELF,
+			IP: s.at.AsSlice(), HardwareAddr: s.mac[:]}
+	}
+	var errs []error
+	for s := range missing {
+		if err := h.link.NeighSet(entry(s)); err != nil {
+			errs = append(errs, fmt.Errorf("station %s at %s: %w", s.mac, s.at, err))
+		}
+	}
+	for i := range stale { // a station that moved was replaced above, and is gone from where it was
+		s := station{macFrom(stale[i].HardwareAddr), addressFrom(stale[i].IP)}
+		if !s.at.IsValid() {
+			continue
+		}
+		if err := h.link.NeighDel(entry(s)); err != nil && !errors.Is(err, unix.ENOENT) {
+			errs = append(errs, fmt.Errorf("forget station %s at %s: %w", s.mac, s.at, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (h *Host) applyNeighbours(link netlink.Link, peers []mesh.Peer) error {
+	index := link.Attrs().Index
+	have, err := h.link.NeighList(index, unix.AF_INET)
+	if err != nil {
+		return fmt.Errorf("neighbours on %s: %w", h.cfg.Tunnel, err)
+	}
+	missing := make(map[netip.Addr]mesh.MAC, len(peers))
+	for _, p := range peers {
+		missing[p.Address] = p.MAC
+	}
+	var errs []error
+	for i := range have {
+		n := &have[i]
+		a := addressFrom(n.IP)
+		mac, wanted := missing[a]
+		switch {
+		case n.State&unix.NUD_NOARP != 0: // multicast
+		case wanted && n.State&unix.NUD_PERMANENT != 0 && macFrom(n.HardwareAddr) == mac:
+			delete(missing, a)
+		case !wanted:
+			if err := h.link.NeighDel(n); err != nil && !errors.Is(err, unix.ENOENT) {
+				errs = append(errs, fmt.Errorf("forget neighbour %s: %w", a, err))
+			}
+		}
+	}
+	for a, mac := range missing {
+		n := &netlink.Neigh{LinkIndex: index, Family: unix.AF_INET, State: unix.NUD_PERMANENT, IP: a.AsSlice(), HardwareAddr: mac[:]}
+		if err := h.link.NeighSet(n); err != nil {
+			errs = append(errs, fmt.Errorf("neighbour %s at %s: %w", a, mac, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func macFrom(a net.HardwareAddr) (m mesh.MAC) {
+	copy(m[:], a)
+	return m
+}
+
+func addressFrom(ip net.IP) netip.Addr {
+	a, _ := netip.AddrFromSlice(ip)
+	return a.Unmap()
+}

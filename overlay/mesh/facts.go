@@ -1,0 +1,76 @@
+package mesh
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// Facts is what a plan needs to know of this host. The overlay's own links and routes are not in it.
+type Facts struct {
+	Links  []Link
+	Routes []Route // of the main table, IPv4
+}
+
+// Link is a link of the host.
+type Link struct {
+	Index     int
+	MTU       int // bytes
+	Addresses []netip.Addr
+}
+
+// Route is a route of the host.
+type Route struct {
+	To     netip.Prefix
+	Link   int // index
+	Metric int
+	// Attached: hosts in To are neighbours on the link, and the link is one on which any neighbour may be a gateway
+	// (Ethernet is, a point-to-point link is not).
+	Attached bool
+}
+
+// routes finds the route to an address.
+type routes map[netip.Prefix]Route
+
+func newRoutes(list []Route) routes {
+	m := make(routes, len(list))
+	for _, r := range list {
+		if have, ok := m[r.To]; !ok || r.Metric < have.Metric {
+			m[r.To] = r
+		}
+	}
+	return m
+}
+
+// to is the route with the longest prefix.
+func (m routes) to(a netip.Addr) (r Route, ok bool) {
+	for bits := a.BitLen(); bits >= 0; bits-- {
+		if r, ok = m[netip.PrefixFrom(a, bits).Masked()]; ok {
+			return r, true
+		}
+	}
+	return Route{}, false
+}
+
+// uplinkMTU is the MTU of the link with this address; failing that, that of the link towards everywhere.
+func (f *Facts) uplinkMTU(address netip.Addr, m routes) int {
+	const ethernet = 1500
+	everywhere, _ := m.to(netip.IPv4Unspecified())
+	mtu := ethernet
+	for _, l := range f.Links {
+		if l.MTU <= 0 {
+			continue
+		}
+		if slices.Contains(l.Addresses, address) {
+			return l.MTU
+		}
+		if l.Index == everywhere.Link {
+			mtu = l.MTU
+		}
+	}
+	return mtu
+}
+
+// has tells whether the host has the address.
+func (f *Facts) has(address netip.Addr) bool {
+	return slices.ContainsFunc(f.Links, func(l Link) bool { return slices.Contains(l.Addresses, address) })
+}

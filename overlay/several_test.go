@@ -1,0 +1,557 @@
+package overlay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/balsahq/balsa/overlay/host"
+	"github.com/balsahq/balsa/overlay/mesh"
+)
+
+// lan is several nodes on two subnets with a router between them, that lets no packet with a pod's address pass:
+//
+//	n1, n2: 192.0.2.0/25 ─┐
+//	                      ├─ router (.1 and .129), from where clients outside the cluster come too
+//	n3:   192.0.2.128/25 ─┘
+type lan struct {
+	t      *testing.T
+	router space
+	client *fake.Clientset
+	nodes  []*member
+}
+
+// member is a node with one pod.
+type member struct {
+	name, address, podAddress string
+	pods                      netip.Prefix
+	host, pod                 space
+	cfg                       Config
+	stop                      func()
+}
+
+func newLAN(t *testing.T, mode mesh.Mode) *lan {
+	t.Helper()
+	l := &lan{t: t, router: newSpace(t), client: fake.NewClientset()}
+	for bridge, address := range map[string]string{"s1": "192.0.2.1/25", "s2": "192.0.2.129/25"} {
+		l.router.run("ip", "link", "add", bridge, "type", "bridge")
+		l.router.run("ip", "addr", "add", address, "dev", bridge)
+		l.router.run("ip", "link", "set", bridge, "up")
+	}
+	l.router.run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
+	// What stays on a subnet is none of the guard's business, even where br_netfilter is loaded.
+	l.router.run("sh", "-c", "for f in /proc/sys/net/bridge/bridge-nf-call-iptables; do if [ -e $f ]; then echo 0 > $f; fi; done")
+	l.router.run("nft", "add table ip guard")
+	l.router.run("nft", "add chain ip guard pass { type filter hook forward priority 0 ; }")
+	l.router.run("nft", "add rule ip guard pass ip saddr 10.244.0.0/16 drop")
+	l.router.run("nft", "add rule ip guard pass ip daddr 10.244.0.0/16 drop")
+	l.router.serve("outside", "192.0.2.1:9000")
+	for i, address := range []string{"192.0.2.11", "192.0.2.12", "192.0.2.140"} {
+		m := l.plugNode(i+1, address)
+		m.cfg.Mode = mode
+		l.nodes = append(l.nodes, m)
+		l.announce(m)
+	}
+	for _, m := range l.nodes {
+		m.start(l)
+		m.plugPod(t)
+	}
+	return l
+}
+
+// plugNode makes a host on the subnet of its address.
+func (l *lan) plugNode(number int, address string) *member {
+	t := l.t
+	pods := netip.MustParsePrefix(fmt.Sprintf("10.244.%d.0/24", number))
+	m := &member{name: fmt.Sprintf("n%d", number), address: address, pods: pods, host: newSpace(t), pod: newSpace(t),
+		podAddress: pods.Addr().Next().Next().String(), stop: func() {}}
+	subnet, gateway := "s1", "192.0.2.1"
+	if a := netip.MustParseAddr(address); netip.MustParsePrefix("192.0.2.128/25").Contains(a) {
+		subnet, gateway = "s2", "192.0.2.129"
+	}
+	cable(t, l.router, m.host, m.name, "eth0", "", address+"/25")
+	l.router.run("ip", "link", "set", m.name, "master", subnet)
+	m.host.run("ip", "route", "add", "default", "via", gateway)
+	m.host.run("sh", "-c", "echo 0 > /proc/sys/net/ipv4/ip_forward")
+	m.host.serve(m.name, "0.0.0.0:7070")
+	dir := t.TempDir()
+	m.cfg = Config{
+		NodeName: m.name, NetNS: m.host.path, CNIConfDir: filepath.Join(dir, "net.d"), StateDir: filepath.Join(dir, "state"),
+		PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
+		ResolvConf: "/dev/null", Logger: slog.New(slog.NewTextHandler(t.Output(), nil)).With("on", m.name),
+	}
+	t.Cleanup(func() { m.stop() })
+	return m
+}
+
+func (m *member) object() *v1.Node {
+	return &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: m.name, CreationTimestamp: metav1.Unix(int64(m.pods.Addr().As4()[2]), 0)},
+		Spec:       v1.NodeSpec{PodCIDR: m.pods.String(), PodCIDRs: []string{m.pods.String()}},
+		Status:     v1.NodeStatus{Addresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: m.address}}},
+	}
+}
+
+func (l *lan) announce(m *member) {
+	l.t.Helper()
+	nodes := l.client.CoreV1().Nodes()
+	_, err := nodes.Update(l.t.Context(), m.object(), metav1.UpdateOptions{})
+	if err != nil {
+		_, err = nodes.Create(l.t.Context(), m.object(), metav1.CreateOptions{})
+	}
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (m *member) start(l *lan) {
+	l.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	factory := informers.NewSharedInformerFactory(l.client, 0)
+	cfg := m.cfg
+	cfg.Informers = factory
+	n, err := New(cfg)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- n.Run(ctx) }()
+	stopped := false
+	m.stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			l.t.Errorf("Run returned %v", err)
+		}
+		factory.Shutdown()
+	}
+	select {
+	case <-n.Ready():
+	case <-time.After(20 * time.Second):
+		l.t.Fatal("the network did not become ready")
+	}
+}
+
+func (m *member) plugPod(t *testing.T) {
+	t.Helper()
+	cable(t, m.host, m.pod, "veth-pod", "eth0", "", m.podAddress+"/24")
+	m.host.run("ip", "link", "set", "veth-pod", "master", DefaultBridge)
+	m.host.run("ip", "link", "set", "veth-pod", "type", "bridge_slave", "hairpin", "on", "isolated", "on")
+	m.pod.run("ip", "route", "add", "default", "via", m.pods.Addr().Next().String())
+	m.pod.serve("pod-"+m.name, m.podAddress+":8080")
+}
+
+func (l *lan) eventually(what string, ok func() bool) {
+	l.t.Helper()
+	deadline := time.After(30 * time.Second)
+	for !ok() {
+		select {
+		case <-deadline:
+			l.t.Fatalf("waited in vain: %s\n%s", what, l.state())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// ways is what the kernel of a node holds about the others.
+func (m *member) ways() string {
+	var out strings.Builder
+	for _, args := range []string{"-d -o link show " + DefaultTunnel, "-o addr show " + DefaultTunnel, "route", "neigh show dev " + DefaultTunnel} {
+		text, _ := exec.Command("nsenter", append([]string{"--net=" + m.host.path, "ip"}, strings.Fields(args)...)...).CombinedOutput()
+		out.Write(text)
+	}
+	text, _ := exec.Command("nsenter", "--net="+m.host.path, "bridge", "fdb", "show", "dev", DefaultTunnel).CombinedOutput()
+	out.Write(text)
+	text, _ = exec.Command("nsenter", "--net="+m.host.path, "nft", "list", "set", "ip", "balsa", "members").CombinedOutput()
+	out.Write(text)
+	return out.String()
+}
+
+func (l *lan) state() string {
+	var out strings.Builder
+	for _, m := range l.nodes {
+		fmt.Fprintf(&out, "--- %s\n%s", m.name, m.ways())
+	}
+	return out.String()
+}
+
+// reached waits until an ask is answered by somebody who sees one of the addresses given; none: any.
+func (l *lan) reached(from space, address, name string, as ...string) {
+	l.t.Helper()
+	last := ""
+	l.t.Cleanup(func() {
+		if l.t.Failed() {
+			l.t.Logf("%s at %s, last: %s", name, address, last)
+		}
+	})
+	l.eventually(name+" at "+address+" seen as "+strings.Join(as, " or "), func() bool {
+		who, seen, err := from.ask("tcp", address)
+		last = fmt.Sprint(who, " ", seen, " ", err)
+		match := len(as) == 0
+		for _, a := range as {
+			match = match || seen == a
+		}
+		return err == nil && who == name && match
+	})
+}
+
+// all tries every pair of nodes: pod to pod with its source kept, pod to node, node to pod, and the answer's way.
+func (l *lan) all() {
+	l.t.Helper()
+	for _, a := range l.nodes {
+		for _, b := range l.nodes {
+			if a == b {
+				continue
+			}
+			l.reached(a.pod, b.podAddress+":8080", "pod-"+b.name, a.podAddress)
+			l.reached(a.pod, b.address+":7070", b.name)
+			l.reached(a.host, b.podAddress+":8080", "pod-"+b.name, a.address, a.pods.Addr().String())
+		}
+		l.reached(a.pod, "192.0.2.1:9000", "outside", a.address)
+	}
+}
+
+// service has one pod behind it.
+func (l *lan) service(name, ip string, port int32, backend *member) {
+	l.t.Helper()
+	svc := &v1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: v1.ServiceSpec{Type: v1.ServiceTypeNodePort, ClusterIP: ip, ClusterIPs: []string{ip},
+			Ports: []v1.ServicePort{{Name: "web", Port: 80, Protocol: v1.ProtocolTCP, NodePort: port}}},
+	}
+	if _, err := l.client.CoreV1().Services("default").Create(l.t.Context(), svc, metav1.CreateOptions{}); err != nil {
+		l.t.Fatal(err)
+	}
+	s := slice(name, []string{backend.podAddress})
+	s.Endpoints[0].NodeName = &backend.name
+	if _, err := l.client.DiscoveryV1().EndpointSlices("default").Create(l.t.Context(), s, metav1.CreateOptions{}); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func TestAllPairs(t *testing.T) {
+	for _, mode := range []mesh.Mode{mesh.Auto, mesh.VXLAN} {
+		t.Run(string(mode), func(t *testing.T) {
+			l := newLAN(t, mode)
+			l.all()
+			routes := l.nodes[0].host.run("ip", "route")
+			if direct := strings.Contains(routes, "10.244.2.0/24 via 192.0.2.12 dev eth0"); direct != (mode == mesh.Auto) {
+				t.Errorf("the neighbour is reached directly: %v\n%s", direct, routes)
+			}
+			for i, backend := range l.nodes {
+				ip, port := fmt.Sprintf("10.96.0.%d", 20+i), 30080+i
+				l.service("web"+backend.name, ip, int32(port), backend)
+				for _, m := range l.nodes {
+					l.reached(m.pod, ip+":80", "pod-"+backend.name)
+					l.reached(m.host, ip+":80", "pod-"+backend.name)
+					l.reached(l.router, fmt.Sprintf("%s:%d", m.address, port), "pod-"+backend.name)
+					l.reached(m.pod, fmt.Sprintf("%s:%d", l.nodes[0].address, port), "pod-"+backend.name)
+				}
+			}
+			if _, seen, err := l.nodes[0].pod.ask("tcp", "10.96.0.22:80"); err != nil || seen != l.nodes[0].podAddress {
+				t.Errorf("a backend elsewhere saw %q (%v), want the pod itself", seen, err)
+			}
+			l.largePackets()
+		})
+	}
+}
+
+// sink counts what a connection brings and tells it.
+func (s space) sink(address string) {
+	s.t.Helper()
+	var tcp net.Listener
+	if err := s.Do(func() (err error) {
+		tcp, err = net.Listen("tcp", address)
+		return err
+	}); err != nil {
+		s.t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := tcp.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+			n, _ := io.Copy(io.Discard, c)
+			fmt.Fprint(c, n)
+			c.Close()
+		}
+	}()
+	s.t.Cleanup(func() {
+		tcp.Close()
+		<-done
+	})
+}
+
+// largePackets has pods send as much at once as their links take: where the way takes less, they must learn it.
+func (l *lan) largePackets() {
+	l.t.Helper()
+	const size = 1 << 20
+	for _, m := range l.nodes {
+		m.pod.sink(m.podAddress + ":8081")
+	}
+	for _, a := range l.nodes {
+		for _, b := range l.nodes {
+			var c net.Conn
+			err := a.pod.Do(func() (err error) {
+				c, err = net.DialTimeout("tcp", b.podAddress+":8081", 2*time.Second)
+				return err
+			})
+			if err != nil {
+				l.t.Errorf("%s to %s: %v", a.name, b.name, err)
+				continue
+			}
+			_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+			_, err = c.Write(make([]byte, size))
+			_ = c.(*net.TCPConn).CloseWrite()
+			answer, readErr := io.ReadAll(c)
+			c.Close()
+			if string(answer) != fmt.Sprint(size) {
+				l.t.Errorf("%s to %s: %q of %d bytes arrived (%v, %v)", a.name, b.name, answer, size, err, readErr)
+			}
+		}
+	}
+}
+
+func TestTunnelDevice(t *testing.T) {
+	l := newLAN(t, mesh.Auto)
+	m := l.nodes[2]
+	details := m.host.run("ip", "-d", "-o", "link", "show", DefaultTunnel)
+	for _, want := range []string{"mtu 1450", "id 98 ", "dstport 8472", "nolearning", "local " + m.address, "0a:58:0a:f4:03:00"} {
+		if !strings.Contains(details, want) {
+			t.Errorf("no %q in %s", want, details)
+		}
+	}
+	var on uint32
+	if err := m.host.Do(func() (err error) {
+		on, err = host.TxChecksum(DefaultTunnel)
+		return err
+	}); err != nil || on != 0 {
+		t.Errorf("checksum offload is %d (%v)", on, err)
+	}
+	conflist := m.host.run("cat", filepath.Join(m.cfg.CNIConfDir, ConflistName))
+	if !strings.Contains(conflist, `"mtu": 1450`) {
+		t.Errorf("pods' MTU: %s", conflist)
+	}
+}
+
+// TestTunnelPortIsClosed: the port takes packets of members alone, and pods cannot pose as their node.
+func TestTunnelPortIsClosed(t *testing.T) {
+	l := newLAN(t, mesh.Auto)
+	n1, n3 := l.nodes[0], l.nodes[2]
+	seen := atomic.Int64{}
+	n3.host.run("nft", "add table ip probe")
+	n3.host.run("nft", "add chain ip probe late { type filter hook input priority 100 ; }")
+	n3.host.run("nft", "add rule ip probe late udp dport 8472 counter")
+	passed := func() int64 {
+		var packets int64
+		text := n3.host.run("nft", "list chain ip probe late")
+		if _, rest, ok := strings.Cut(text, "counter packets "); ok {
+			fmt.Sscan(rest, &packets)
+		}
+		return packets
+	}
+	send := func(from space) {
+		t.Helper()
+		from.run("bash", "-c", "for i in 1 2 3; do echo x > /dev/udp/"+n3.address+"/8472; done")
+	}
+	seen.Store(passed())
+	send(l.router)
+	send(n1.pod)
+	send(n3.pod)
+	if now := passed(); now != seen.Load() {
+		t.Errorf("%d packets of strangers passed", now-seen.Load())
+	}
+	send(n1.host) // this probe can fail
+	l.eventually("a member's packet passes", func() bool { return passed() > seen.Load() })
+}
+
+func TestDriftBetweenNodesIsRepaired(t *testing.T) {
+	l := newLAN(t, mesh.Auto)
+	n1, n3 := l.nodes[0], l.nodes[2]
+	l.all()
+	want := n3.ways()
+	mac, vtep := "0a:58:0a:f4:01:00", "10.244.1.0"
+	for _, drift := range []struct {
+		name, command string
+		on            *member
+	}{
+		{"route deleted", "ip route del 10.244.1.0/24", n3},
+		{"route replaced", "ip route replace 10.244.1.0/24 via 192.0.2.129", n3},
+		{"direct route deleted", "ip route del 10.244.2.0/24", n1},
+		{"station deleted", "bridge fdb del " + mac + " dev balsa-vxlan dst 192.0.2.11", n3},
+		{"station moved", "bridge fdb replace " + mac + " dev balsa-vxlan dst 192.0.2.99 self permanent", n3},
+		{"station added", "bridge fdb append 0a:58:01:02:03:04 dev balsa-vxlan dst 192.0.2.99 self permanent", n3},
+		{"neighbour deleted", "ip neigh del " + vtep + " dev balsa-vxlan", n3},
+		{"neighbour changed", "ip neigh replace " + vtep + " lladdr 0a:58:01:02:03:04 dev balsa-vxlan nud permanent", n3},
+		{"address deleted", "ip addr flush dev balsa-vxlan", n3},
+		{"link down", "ip link set balsa-vxlan down", n3},
+		{"smaller packets", "ip link set balsa-vxlan mtu 1200", n3},
+		{"another link-layer address", "ip link set balsa-vxlan address 0a:58:01:02:03:04", n3},
+		{"member taken from the set", "nft delete element ip balsa members { 192.0.2.11 }", n3},
+		{"stale route", "ip route add 10.244.77.0/24 via 192.0.2.129 proto 98", n3},
+	} {
+		t.Run(drift.name, func(t *testing.T) {
+			before := drift.on.ways()
+			drift.on.host.run("sh", "-c", drift.command)
+			l.eventually("repaired: "+drift.name, func() bool { return sorted(drift.on.ways()) == sorted(before) })
+			l.reached(n3.pod, n1.podAddress+":8080", "pod-n1", n3.podAddress)
+		})
+	}
+	t.Run("link deleted", func(t *testing.T) {
+		n3.host.run("ip", "link", "del", DefaultTunnel)
+		l.reached(n3.pod, n1.podAddress+":8080", "pod-n1", n3.podAddress)
+		l.all()
+	})
+	if sameButIndex := strings.Count(n3.ways(), "\n") == strings.Count(want, "\n"); !sameButIndex {
+		t.Errorf("not as before:\n%s\nwas\n%s", n3.ways(), want)
+	}
+}
+
+// sorted orders lines, as the kernel does not.
+func sorted(text string) string {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		for j := i; j > 0 && lines[j] < lines[j-1]; j-- {
+			lines[j], lines[j-1] = lines[j-1], lines[j]
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// TestRestartTouchesNoWay: a restart writes nothing about other nodes; connections go on without the process.
+func TestRestartTouchesNoWay(t *testing.T) {
+	l := newLAN(t, mesh.Auto)
+	l.all()
+	n3 := l.nodes[2]
+	before := sorted(n3.ways())
+	n3.stop()
+	l.reached(n3.pod, l.nodes[0].podAddress+":8080", "pod-n1", n3.podAddress)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	var touched atomic.Int64
+	ended := make(chan error, 1)
+	go func() {
+		ended <- host.Watch(ctx, n3.host.Namespace, func(int) bool { return false }, func(host.Change) { touched.Add(1) })
+	}()
+	n3.start(l)
+	l.reached(n3.pod, l.nodes[0].podAddress+":8080", "pod-n1", n3.podAddress)
+	cancel()
+	<-ended
+	if n := touched.Load(); n != 0 {
+		t.Errorf("the restart changed the kernel: %d messages", n)
+	}
+	if after := sorted(n3.ways()); after != before {
+		t.Errorf("changed from\n%s\nto\n%s", before, after)
+	}
+}
+
+func TestNodesComeGoAndMove(t *testing.T) {
+	l := newLAN(t, mesh.Auto)
+	l.all()
+	n1, n2, n3 := l.nodes[0], l.nodes[1], l.nodes[2]
+
+	// A node changes its pod network.
+	n2.pods, n2.podAddress = netip.MustParsePrefix("10.244.42.0/24"), "10.244.42.2"
+	n2.pod.run("ip", "addr", "flush", "dev", "eth0")
+	l.announce(n2)
+	n2.pod.run("ip", "addr", "add", n2.podAddress+"/24", "dev", "eth0")
+	l.eventually("the bridge has moved", func() bool {
+		return strings.Contains(n2.host.run("ip", "addr", "show", DefaultBridge), "10.244.42.1/24")
+	})
+	n2.pod.run("ip", "route", "add", "default", "via", "10.244.42.1")
+	n2.pod.serve("pod-n2", n2.podAddress+":8080")
+	l.all()
+	for _, m := range []*member{n1, n3} {
+		if ways := m.ways(); strings.Contains(ways, "10.244.2.0") {
+			t.Errorf("%s still knows the former network:\n%s", m.name, ways)
+		}
+	}
+
+	// A node changes its address within its subnet.
+	n3.host.run("ip", "addr", "add", "192.0.2.150/25", "dev", "eth0")
+	n3.host.run("ip", "addr", "del", n3.address+"/25", "dev", "eth0")
+	n3.host.run("ip", "route", "replace", "default", "via", "192.0.2.129")
+	n3.address = "192.0.2.150"
+	l.announce(n3)
+	l.all()
+	if ways := n1.ways(); strings.Contains(ways, "192.0.2.140") {
+		t.Errorf("n1 still knows the former address:\n%s", ways)
+	}
+
+	// A node goes.
+	if err := l.client.CoreV1().Nodes().Delete(t.Context(), "n3", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []*member{n1, n2} {
+		l.eventually("n3 forgotten on "+m.name, func() bool {
+			ways := m.ways()
+			return !strings.Contains(ways, "10.244.3.") && !strings.Contains(ways, n3.address)
+		})
+	}
+	l.reached(n1.pod, n2.podAddress+":8080", "pod-n2", n1.podAddress)
+}
+
+func TestSecondNodeWithANetworkIsRefused(t *testing.T) {
+	l := newLAN(t, mesh.Auto)
+	l.all()
+	before := []string{sorted(l.nodes[0].ways()), sorted(l.nodes[2].ways())}
+	thief := l.plugNode(9, "192.0.2.19")
+	thief.pods = l.nodes[1].pods
+	object := thief.object()
+	object.CreationTimestamp = metav1.Unix(1000, 0)
+	if _, err := l.client.CoreV1().Nodes().Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	l.service("later", "10.96.0.30", 30090, l.nodes[1]) // what is seen after this was done with the node known
+	l.reached(l.nodes[0].pod, "10.96.0.30:80", "pod-n2")
+	l.all()
+	for i, m := range []*member{l.nodes[0], l.nodes[2]} {
+		if after := sorted(m.ways()); after != before[i] {
+			t.Errorf("%s: changed from\n%s\nto\n%s", m.name, before[i], after)
+		}
+	}
+}
+
+func TestCleanupLeavesNoWay(t *testing.T) {
+	l := newLAN(t, mesh.Auto)
+	l.all()
+	for _, m := range l.nodes {
+		m.stop()
+		for range 2 {
+			if err := Cleanup(Config{NetNS: m.host.path, CNIConfDir: m.cfg.CNIConfDir, StateDir: m.cfg.StateDir}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := linkByName(m.host, DefaultTunnel); err == nil {
+			t.Errorf("%s: the tunnel is left", m.name)
+		}
+		if routes := m.host.run("ip", "route"); strings.Contains(routes, "10.") {
+			t.Errorf("%s: routes left: %s", m.name, routes)
+		}
+		if tables := strings.TrimSpace(m.host.run("nft", "list", "tables")); tables != "" {
+			t.Errorf("%s: tables left: %s", m.name, tables)
+		}
+	}
+}

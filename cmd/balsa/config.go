@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
+	"github.com/balsahq/balsa/overlay"
+	"github.com/balsahq/balsa/overlay/mesh"
 	"github.com/balsahq/balsa/raftstore/member"
 )
 
@@ -35,6 +38,8 @@ type config struct {
 	ClusterCIDR      string
 	ClusterDNS       string
 	ClusterDomain    string
+	OverlayMode      string
+	VXLANPort        int
 	TLSSANs          []string
 	RuntimeEndpoint  string
 	MaxPods          int
@@ -62,6 +67,7 @@ func defaultConfig() config {
 		LogDir: "/var/log", CgroupRoot: "/kubepods", NodeName: strings.ToLower(host),
 		BindAddress: "0.0.0.0", Port: 6443, KubeletPort: 10250,
 		ServiceCIDR: "10.96.0.0/16", ClusterCIDR: "10.244.0.0/16", ClusterDNS: "10.96.0.10", ClusterDomain: "cluster.local",
+		OverlayMode: string(mesh.Auto), VXLANPort: overlay.DefaultVXLANPort,
 		MaxPods: 110, LogLevel: "info", GossipPort: member.DefaultPort, UnreachableTolerationSeconds: 300, LocalAPIPort: 6444,
 	}
 }
@@ -105,6 +111,8 @@ func (c *config) bindNode(f *pflag.FlagSet) {
 	f.StringVar(&c.ClusterDomain, "cluster-domain", c.ClusterDomain, "DNS domain of the cluster")
 	f.StringVar(&c.ServiceCIDR, "service-cidr", c.ServiceCIDR, "addresses of Services")
 	f.StringVar(&c.ClusterCIDR, "cluster-cidr", c.ClusterCIDR, "addresses of pods; each node gets a part")
+	f.StringVar(&c.OverlayMode, "overlay-mode", c.OverlayMode, "how pods of other nodes are reached: host-gw (by a route; the nodes share a subnet), vxlan (in UDP packets), or auto (host-gw where possible, else vxlan); on all nodes the same")
+	f.IntVar(&c.VXLANPort, "vxlan-port", c.VXLANPort, "UDP port of VXLAN between nodes; on all nodes the same")
 }
 
 // bindJoin registers the flags by which a machine becomes a member.
@@ -193,7 +201,11 @@ func (c *config) Validate() error {
 	if problems := validation.IsDNS1123Subdomain(c.NodeName); len(problems) > 0 {
 		fault("--node-name %q: %s", c.NodeName, problems[0])
 	}
-	for flag, port := range map[string]int{"port": c.Port, "kubelet-port": c.KubeletPort, "gossip-port": c.GossipPort} {
+	if !slices.Contains(mesh.Modes, mesh.Mode(c.OverlayMode)) {
+		fault("--overlay-mode %q: give one of %v", c.OverlayMode, mesh.Modes)
+	}
+	ports := map[string]int{"port": c.Port, "kubelet-port": c.KubeletPort, "gossip-port": c.GossipPort, "vxlan-port": c.VXLANPort}
+	for flag, port := range ports {
 		if port < 1 || port > 65535 {
 			fault("--%s %d: give a port from 1 to 65535", flag, port)
 		}

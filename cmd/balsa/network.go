@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/balsahq/balsa/overlay"
+	"github.com/balsahq/balsa/overlay/mesh"
 )
 
 // networkState tells the node agent whether pods can be attached.
@@ -40,6 +41,7 @@ func overlayConfig(cfg *config, log *slog.Logger) (overlay.Config, error) {
 		NodeName: cfg.NodeName, PodCIDRs: []netip.Prefix{pods}, ServiceCIDRs: []netip.Prefix{services},
 		DNS: []netip.Addr{dns}, Domain: cfg.ClusterDomain, CNIConfDir: cfg.cniConfDir(),
 		StateDir: filepath.Join(cfg.agentDir(), "network"), Logger: log,
+		Mode: mesh.Mode(cfg.OverlayMode), VXLANPort: cfg.VXLANPort,
 	}, nil
 }
 

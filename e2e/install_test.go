@@ -248,10 +248,12 @@ func TestInstallThreeServers(t *testing.T) {
 	for _, left := range last.left(t) {
 		t.Errorf("left behind: %s", left)
 	}
-	first.await("two servers are left", func() error {
+	first.await("the others know that one has left for good", func() error {
 		out, err := first.run("balsa", "members")
-		if err == nil && strings.Contains(out, last.name) && !strings.Contains(out, "left") {
-			err = errors.New(out)
+		for line := range strings.Lines(out) {
+			if f := strings.Fields(line); len(f) > 3 && f[0] == last.name && (f[2] == "voter" || f[2] == "learner") {
+				err = errors.New(out)
+			}
 		}
 		return err
 	})

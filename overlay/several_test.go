@@ -490,9 +490,9 @@ func TestNodesComeGoAndMove(t *testing.T) {
 	}
 
 	// A node changes its address within its subnet.
-	n3.host.run("ip", "addr", "add", "192.0.2.150/25", "dev", "eth0")
 	n3.host.run("ip", "addr", "del", n3.address+"/25", "dev", "eth0")
-	n3.host.run("ip", "route", "replace", "default", "via", "192.0.2.129")
+	n3.host.run("ip", "addr", "add", "192.0.2.150/25", "dev", "eth0")
+	n3.host.run("ip", "route", "add", "default", "via", "192.0.2.129")
 	n3.address = "192.0.2.150"
 	l.announce(n3)
 	l.all()

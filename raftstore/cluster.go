@@ -204,12 +204,12 @@ func (s *Store) ServeKeepAlive(ctx context.Context, id LeaseID) (time.Duration, 
 // asLeader gives the lessor's answer if this peer was the leader when it gave
 // it: one that was replaced and does not know it would say of a lease that it
 // ended, or renew it where that counts for nothing.
-func (s *Store) asLeader(ctx context.Context, id LeaseID, fn func(LeaseID) (time.Duration, bool)) (time.Duration, error) {
+func (s *Store) asLeader(ctx context.Context, id LeaseID, fn func(uint64, LeaseID) (time.Duration, bool)) (time.Duration, error) {
 	t := s.consensus.who()
 	if !t.here || !s.consensus.leading() {
 		return 0, ErrNotLeader
 	}
-	ttl, ok := fn(id)
+	ttl, ok := fn(t.number, id)
 	if err := s.consensus.stillLeads(ctx, t); err != nil {
 		return 0, err
 	}

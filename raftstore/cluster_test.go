@@ -204,6 +204,28 @@ func TestALeaderCutOffServesNoReadsAndLosesNoWrites(t *testing.T) {
 	})
 }
 
+// With three servers nobody was elected when the leader was lost before the
+// second voter had heard that the third is one: see ballot.
+func TestALeaderLostWhileAVoteIsGivenIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTrio(t)
+		defer c.close()
+		if err := c.stores["a"].Demote(t.Context(), "c"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		c.trans["a"].Disconnect("b") // b hears nothing of what follows
+		if err := c.stores["a"].Promote(t.Context(), "c"); err != nil {
+			t.Fatal(err)
+		}
+		put(t, c.stores["a"], "/k", "v")
+		c.isolate("a", true)
+		next := c.leader("a")
+		put(t, c.stores[next], "/k", "w")
+		c.isolate("a", false)
+	})
+}
+
 func TestALeadershipMovesWithRaftsLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTrio(t)

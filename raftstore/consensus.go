@@ -19,6 +19,7 @@ const (
 	resendAfter    = time.Second
 	failPause      = 10 * time.Millisecond
 	enqueueTimeout = 5 * time.Second
+	closePatience  = 2 * time.Second
 	faultInterval  = 250 * time.Millisecond
 )
 
@@ -53,11 +54,13 @@ type consensus struct {
 	stopping context.Context // ends with closed
 	stop     context.CancelFunc
 	tasks    sync.WaitGroup
+	asked    sync.WaitGroup // what Raft was asked and has not answered
+	gone     chan struct{}  // closed when Raft answers nobody any more
 }
 
 func newConsensus(id string, m *machine, d *disk, trans raft.Transport, peers Peers) *consensus {
 	c := &consensus{id: id, trans: trans, peers: peers, disk: d, m: m, out: newOutbox(),
-		wake: make(chan struct{}, 1), lead: newSignal(), closed: make(chan struct{})}
+		wake: make(chan struct{}, 1), lead: newSignal(), closed: make(chan struct{}), gone: make(chan struct{})}
 	c.stopping, c.stop = context.WithCancel(context.Background())
 	return c
 }
@@ -225,7 +228,43 @@ func (c *consensus) observe(seen <-chan raft.Observation) {
 func (c *consensus) markTerm() error {
 	mark := command{kind: cmdTerm}
 	b := batch{origin: c.m.origin, term: c.raft.CurrentTerm(), items: []batchItem{{command: mark.encode()}}}
-	return c.raft.ApplyLog(raft.Log{Data: b.encode()}, enqueueTimeout).Error()
+	return c.ask(func() raft.Future { return c.raft.ApplyLog(raft.Log{Data: b.encode()}, enqueueTimeout) })
+}
+
+// ask asks Raft for something and waits for the answer. Raft does not answer
+// what it holds when it is shut down, or when its disk never comes back.
+func (c *consensus) ask(request func() raft.Future) error {
+	c.mu.RLock()
+	if c.closing {
+		c.mu.RUnlock()
+		return ErrClosed
+	}
+	c.asked.Add(1)
+	c.mu.RUnlock()
+	done := make(chan error, 1)
+	go func() {
+		defer c.asked.Done()
+		done <- request().Error()
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-c.gone:
+		return ErrClosed
+	}
+}
+
+// answered waits until Raft owes no answer, for d at most.
+func (c *consensus) answered(d time.Duration) {
+	done := make(chan struct{})
+	go func() {
+		c.asked.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(d):
+	}
 }
 
 func (c *consensus) poke() {
@@ -256,13 +295,19 @@ func (c *consensus) entered(index, number uint64) {
 // propose appends a command to the log and returns what applying it here gave.
 // After the end of ctx, ErrNoLeader or a disk error it may be applied yet.
 func (c *consensus) propose(ctx context.Context, entry []byte) (applied, error) {
+	return c.proposeIn(ctx, entry, 0)
+}
+
+// proposeIn is propose for a command that has no business in any term but only,
+// if that is not 0: ErrNotLeader when it was not proposed in that one.
+func (c *consensus) proposeIn(ctx context.Context, entry []byte, only uint64) (applied, error) {
 	if err := ctx.Err(); err != nil {
 		return applied{}, err
 	}
 	if err := c.refused(); err != nil {
 		return applied{}, err
 	}
-	w := c.out.put(entry)
+	w := c.out.put(entry, only)
 	c.poke()
 	select {
 	case o := <-w.done:
@@ -382,7 +427,7 @@ func (c *consensus) append(b *batch, entry []byte, oldest uint64) error {
 		b = &batch{origin: b.origin, term: b.term, items: fresh}
 		entry = b.encode()
 	}
-	err := c.raft.ApplyLog(raft.Log{Data: entry}, enqueueTimeout).Error()
+	err := c.ask(func() raft.Future { return c.raft.ApplyLog(raft.Log{Data: entry}, enqueueTimeout) })
 	switch {
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrEnqueueTimeout), errors.Is(err, raft.ErrLeadershipTransferInProgress):
 		c.ledger.strike(b) // it did not get into the log
@@ -456,10 +501,12 @@ func (c *consensus) close() error {
 	c.mu.Unlock()
 	close(c.closed)
 	c.stop()
+	c.answered(closePatience)
 	if c.disk != nil {
 		close(c.disk.stop)
 	}
 	err := c.raft.Shutdown().Error()
+	close(c.gone)
 	if t, ok := c.trans.(io.Closer); ok {
 		err = errors.Join(err, t.Close())
 	}

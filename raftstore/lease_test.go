@@ -162,20 +162,20 @@ func TestALeaseBeingRevokedCannotBeRenewed(t *testing.T) {
 		l.granted(1, 1000)
 		l.granted(2, 2000)
 		time.Sleep(1500 * time.Millisecond)
-		ids, next := l.expired(10)
+		ids, next := l.expired(1, 10)
 		if len(ids) != 1 || ids[0] != 1 || next != 500*time.Millisecond {
 			t.Fatal(ids, next)
 		}
-		if _, ok := l.renew(1); ok {
+		if _, ok := l.renew(1, 1); ok {
 			t.Fatal("renewed while it was being revoked")
 		}
 		l.giveUp(1, time.Second)
 		time.Sleep(time.Second)
-		if ids, _ := l.expired(10); len(ids) != 2 {
+		if ids, _ := l.expired(1, 10); len(ids) != 2 {
 			t.Fatal("a revocation that failed is not tried again", ids)
 		}
-		l.promote() // a new leader starts over
-		if _, ok := l.renew(1); !ok {
+		// A new leader starts over.
+		if _, ok := l.renew(2, 1); !ok {
 			t.Fatal("a new leader must not know what the old one was doing")
 		}
 	})

@@ -15,6 +15,7 @@ type lessor struct {
 	leases map[LeaseID]*leaseClock
 	due    leaseHeap
 	wake   chan struct{} // buffered: the earliest deadline may have moved
+	term   uint64        // the newest in which this peer led, as far as it was asked
 }
 
 type leaseClock struct {
@@ -72,10 +73,13 @@ func (l *lessor) reset(r *root) {
 	l.poke()
 }
 
-// promote gives every lease its full time, from now on.
-func (l *lessor) promote() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// lead gives every lease its full time from now on, when this peer began to lead
+// in a later term than before. l.mu is held.
+func (l *lessor) lead(term uint64) {
+	if term <= l.term {
+		return
+	}
+	l.term = term
 	now := time.Now()
 	for _, c := range l.leases {
 		c.deadline, c.revoking = now.Add(c.ttl), false
@@ -84,10 +88,11 @@ func (l *lessor) promote() {
 	l.poke()
 }
 
-// renew gives id its full time again and returns it.
-func (l *lessor) renew(id LeaseID) (time.Duration, bool) {
+// renew gives id its full time again and returns it, on the leader of term.
+func (l *lessor) renew(term uint64, id LeaseID) (time.Duration, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.lead(term)
 	c := l.leases[id]
 	if c == nil || c.revoking {
 		return 0, false
@@ -97,10 +102,11 @@ func (l *lessor) renew(id LeaseID) (time.Duration, bool) {
 	return c.ttl, true
 }
 
-// remaining is how long id still has if nobody renews it.
-func (l *lessor) remaining(id LeaseID) (time.Duration, bool) {
+// remaining is how long id still has if nobody renews it, on the leader of term.
+func (l *lessor) remaining(term uint64, id LeaseID) (time.Duration, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.lead(term)
 	c := l.leases[id]
 	if c == nil {
 		return 0, false
@@ -108,11 +114,12 @@ func (l *lessor) remaining(id LeaseID) (time.Duration, bool) {
 	return max(time.Until(c.deadline), 0), true
 }
 
-// expired returns the leases that have run out, at most n of them, marked as
-// being revoked, and how long it is until the next one does.
-func (l *lessor) expired(n int) (ids []LeaseID, next time.Duration) {
+// expired returns the leases that have run out on the leader of term, at most n
+// of them, marked as being revoked, and how long it is until the next one does.
+func (l *lessor) expired(term uint64, n int) (ids []LeaseID, next time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.lead(term)
 	now := time.Now()
 	next = time.Hour
 	for len(l.due) > 0 {

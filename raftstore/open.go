@@ -55,7 +55,6 @@ func Open(cfg Config) (*Store, error) {
 	}
 	s := &Store{cfg: cfg, log: cfg.Logger, meta: o.meta, dir: o.dir, machine: o.m, lessor: lessor, consensus: c,
 		held: make(map[string]*Leadership)}
-	lessor.promote()
 	return s, nil
 }
 
@@ -161,6 +160,7 @@ func (o *opening) start() (*consensus, error) {
 	if trans == nil {
 		_, trans = raft.NewInmemTransport(raft.ServerAddress(o.meta.ServerID))
 	}
+	trans = ballot{trans}
 	if at := trans.LocalAddr(); string(at) != o.meta.ServerID {
 		return nil, fmt.Errorf("%w: the transport is of server %s, the directory of %s", ErrInvalid, at, o.meta.ServerID)
 	}

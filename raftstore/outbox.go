@@ -27,6 +27,7 @@ type outbox struct {
 type wait struct {
 	seq     uint64
 	command []byte
+	only    uint64 // the one term it makes sense in, 0 for any
 	since   time.Time
 	done    chan outcome // buffered: the sender never waits
 
@@ -44,9 +45,9 @@ type outcome struct {
 
 func newOutbox() *outbox { return &outbox{oldest: 1, waits: make(map[uint64]*wait)} }
 
-// put queues a command.
-func (o *outbox) put(command []byte) *wait {
-	w := &wait{command: command, since: time.Now(), done: make(chan outcome, 1), queued: true}
+// put queues a command, to be proposed in any term, or in one only.
+func (o *outbox) put(command []byte, only uint64) *wait {
+	w := &wait{command: command, only: only, since: time.Now(), done: make(chan outcome, 1), queued: true}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.last++
@@ -85,6 +86,9 @@ func (o *outbox) take(term, applied uint64) ([]*wait, uint64) {
 		}
 		switch {
 		case o.waits[w.seq] != w: // given up
+		case w.only != 0 && w.only != term:
+			w.done <- outcome{err: fmt.Errorf("%w in term %d any more", ErrNotLeader, w.only)}
+			o.remove(w)
 		case w.term == 0, w.term == term, w.term < applied:
 			w.term, w.sent, w.queued = term, now, false
 			out = append(out, w)

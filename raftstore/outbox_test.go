@@ -52,7 +52,7 @@ func TestABatchOfAnotherTermHasNoEffect(t *testing.T) {
 
 func TestAnAttemptIsRepeatedOnlyWhenItCannotHaveItsEffectTwice(t *testing.T) {
 	o := newOutbox()
-	w := o.put([]byte("x"))
+	w := o.put([]byte("x"), 0)
 	take := func(term, applied uint64) int {
 		ws, _ := o.take(term, applied)
 		return len(ws)

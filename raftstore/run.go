@@ -51,18 +51,13 @@ func (s *Store) handOver() {
 func (s *Store) expireLeases(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	led := uint64(0) // the last term this peer led
 	for {
 		changed := s.consensus.lead.next()
 		next := time.Hour
-		if s.consensus.leading() {
-			if t := s.consensus.who().number; t != led {
-				led = t
-				s.lessor.promote()
-			}
+		if t := s.consensus.who(); t.here && s.consensus.leading() {
 			var ids []LeaseID
-			ids, next = s.lessor.expired(revokeAtOnce)
-			s.revokeAll(ctx, ids)
+			ids, next = s.lessor.expired(t.number, revokeAtOnce)
+			s.revokeAll(ctx, t.number, ids)
 		}
 		timer.Reset(next)
 		select {
@@ -77,12 +72,16 @@ func (s *Store) expireLeases(ctx context.Context) {
 	}
 }
 
-// revokeAll revokes leases that ran out, in one append.
-func (s *Store) revokeAll(ctx context.Context, ids []LeaseID) {
+// revokeAll revokes leases that ran out, in one append, in the term in which they
+// did: the next leader gives them their time again, and their holders may renew
+// them there.
+func (s *Store) revokeAll(ctx context.Context, number uint64, ids []LeaseID) {
 	var wg sync.WaitGroup
 	for _, id := range ids {
 		wg.Go(func() {
-			err := s.LeaseRevoke(ctx, id)
+			revoke := command{kind: cmdLeaseRevoke, lease: id}
+			a, err := s.consensus.proposeIn(ctx, revoke.encode(), number)
+			err = errors.Join(err, a.err)
 			if err != nil && !errors.Is(err, ErrLeaseNotFound) {
 				s.lessor.giveUp(id, revokePause)
 				s.log.Debug("lease ran out but could not be revoked yet", "lease", int64(id), "error", err)

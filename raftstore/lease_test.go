@@ -161,6 +161,7 @@ func TestALeaseBeingRevokedCannotBeRenewed(t *testing.T) {
 		l := newLessor()
 		l.granted(1, 1000)
 		l.granted(2, 2000)
+		l.expired(1, 10) // the leader of term 1 gives them their time
 		time.Sleep(1500 * time.Millisecond)
 		ids, next := l.expired(1, 10)
 		if len(ids) != 1 || ids[0] != 1 || next != 500*time.Millisecond {

@@ -69,10 +69,22 @@ func takeDown(ctx context.Context, cmd *cobra.Command, cfg *config, purge bool) 
 	if err := noderuntime.UnmountBelow(cfg.DataDir); err != nil {
 		return err
 	}
-	if err := errors.Join(os.RemoveAll(cfg.DataDir), os.RemoveAll(filepath.Join(cfg.LogDir, "pods")), os.RemoveAll(filepath.Join(cfg.LogDir, "containers"))); err != nil {
+	if err := errors.Join(purgeDir(cfg.DataDir), os.RemoveAll(filepath.Join(cfg.LogDir, "pods")), os.RemoveAll(filepath.Join(cfg.LogDir, "containers"))); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "done; %s is removed\n", cfg.DataDir)
+	return nil
+}
+
+// purgeDir removes a directory; one that is a disk of its own stays, empty.
+func purgeDir(dir string) error {
+	err := os.RemoveAll(dir)
+	if !errors.Is(err, syscall.EBUSY) {
+		return err
+	}
+	if left, readErr := os.ReadDir(dir); readErr != nil || len(left) > 0 {
+		return err
+	}
 	return nil
 }
 

@@ -50,6 +50,7 @@ type config struct {
 	TokenFile        string
 	Replace          bool // agent only
 	agentOnly        bool
+	Snapshots        snapshotSettings
 	GossipPort       int
 
 	UnreachableTolerationSeconds int64
@@ -68,7 +69,7 @@ func defaultConfig() config {
 		BindAddress: "0.0.0.0", Port: 6443, KubeletPort: 10250,
 		ServiceCIDR: "10.96.0.0/16", ClusterCIDR: "10.244.0.0/16", ClusterDNS: "10.96.0.10", ClusterDomain: "cluster.local",
 		OverlayMode: string(mesh.Auto), VXLANPort: overlay.DefaultVXLANPort,
-		MaxPods: 110, LogLevel: "info", GossipPort: member.DefaultPort, UnreachableTolerationSeconds: 300, LocalAPIPort: 6444,
+		MaxPods: 110, LogLevel: "info", GossipPort: member.DefaultPort, UnreachableTolerationSeconds: 300, LocalAPIPort: 6444, Snapshots: defaultSnapshotSettings(),
 	}
 }
 
@@ -125,6 +126,7 @@ func (c *config) bindJoin(f *pflag.FlagSet) {
 
 func (c *config) bindServer(f *pflag.FlagSet) {
 	c.bindJoin(f)
+	c.Snapshots.bind(f)
 	f.Int64Var(&c.UnreachableTolerationSeconds, "unreachable-toleration-seconds", c.UnreachableTolerationSeconds,
 		"how long pods that say nothing about it wait for a node that is gone before they are replaced elsewhere")
 	f.StringVar(&c.BindAddress, "bind-address", c.BindAddress, "address the API listens on")
@@ -223,6 +225,9 @@ func (c *config) Validate() error {
 	}
 	if dns, err := netip.ParseAddr(c.ClusterDNS); err != nil || services.IsValid() && !services.Contains(dns) {
 		fault("--cluster-dns %q: give an address inside the service CIDR %s", c.ClusterDNS, c.ServiceCIDR)
+	}
+	if err := c.Snapshots.validate(); err != nil {
+		faults = append(faults, err)
 	}
 	if c.UnreachableTolerationSeconds < 0 {
 		fault("--unreachable-toleration-seconds %d: give 0 or more", c.UnreachableTolerationSeconds)

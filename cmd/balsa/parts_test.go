@@ -37,7 +37,7 @@ func TestPartsReportTheFirstFailure(t *testing.T) {
 		fault := errors.New("fault")
 		p.start("good", func(ctx context.Context) error { <-ctx.Done(); return nil })
 		p.start("bad", func(context.Context) error { return fault })
-		if err := p.wait(t.Context()); !errors.Is(err, fault) {
+		if err := p.wait(t.Context(), nil); !errors.Is(err, fault) {
 			t.Errorf("got %v", err)
 		}
 		p.stop()
@@ -48,7 +48,7 @@ func TestAPartThatEndsByItselfIsAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newParts(slog.New(slog.DiscardHandler))
 		p.start("short", func(context.Context) error { return nil })
-		if err := p.wait(t.Context()); err == nil {
+		if err := p.wait(t.Context(), nil); err == nil {
 			t.Error("nobody noticed")
 		}
 		p.stop()

@@ -213,16 +213,14 @@ func (s *server) stats(ctx context.Context, serverID string) (member.Stats, erro
 		LastContact: time.Duration(p.GetLastContactMs()) * time.Millisecond, Leading: a.GetLeading()}, nil
 }
 
-// followRecords keeps the addresses of the servers as the store has them, for
-// a start at which nobody else is heard.
+// followRecords keeps what follows from the servers' records in the store: the
+// addresses, for a start at which nobody else is heard, and the kubeconfig.
 func (s *server) followRecords(ctx context.Context) error {
-	w, err := s.store.Watch(raftstore.WatchRequest{Key: cluster.MembersPrefix, RangeEnd: raftstore.PrefixEnd(cluster.MembersPrefix)})
 	for {
-		if err != nil {
-			return err
-		}
+		v := s.store.View()
+		records := cluster.Records(v)
 		book := map[string]string{}
-		for id, rec := range cluster.Records(s.store.View()) {
+		for id, rec := range records {
 			if len(rec.Addresses) > 0 {
 				book[id] = rec.Addresses[0]
 			}
@@ -232,16 +230,37 @@ func (s *server) followRecords(ctx context.Context) error {
 			if err := s.member.learn(book); err != nil {
 				s.log.Warn("addresses of the servers are not kept", "error", err)
 			}
+			if err := s.writeKubeconfig(records); err != nil {
+				s.log.Warn("the kubeconfig is as it was", "error", err)
+			}
 		}
-		if _, err = w.Next(ctx); ctx.Err() != nil {
+		w, err := s.store.Watch(raftstore.WatchRequest{Key: cluster.MembersPrefix, RangeEnd: raftstore.PrefixEnd(cluster.MembersPrefix), StartRevision: v.Revision() + 1})
+		if err == nil {
+			_, err = w.Next(ctx)
 			w.Close()
+		}
+		switch {
+		case ctx.Err() != nil:
 			return nil
-		}
-		if errors.Is(err, raftstore.ErrOverrun) {
-			w.Close()
-			w, err = s.store.Watch(raftstore.WatchRequest{Key: cluster.MembersPrefix, RangeEnd: raftstore.PrefixEnd(cluster.MembersPrefix)})
+		case err != nil && !errors.Is(err, raftstore.ErrOverrun) && !errors.Is(err, raftstore.ErrCompacted):
+			return err
 		}
 	}
+}
+
+// writeKubeconfig writes the administrator's, with a context for each server.
+func (s *server) writeKubeconfig(records map[string]cluster.MemberRecord) error {
+	var all []kubeconfigServer
+	for _, rec := range records {
+		if len(rec.Addresses) > 0 {
+			all = append(all, kubeconfigServer{Name: rec.Name, URL: "https://" + rec.Addresses[0]})
+		}
+	}
+	text, err := kubeconfigOf(s.localURL(), all, s.pki.CA(), s.pki.Admin().CertPEM(), s.pki.Admin().KeyPEM())
+	if err != nil {
+		return err
+	}
+	return writeKubeconfig(s.cfg.kubeconfigPath(), text)
 }
 
 // followMembers lets go of connections to servers that are gone or elsewhere.
@@ -321,7 +340,7 @@ func (s *server) resync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	csr, err := keys.Request()
+	csr, err := keys.RequestAgain()
 	if err != nil {
 		return err
 	}

@@ -222,7 +222,7 @@ func (s *server) startAPI() error {
 	if err != nil {
 		return err
 	}
-	if err := pki.WriteKubeconfig(s.cfg.kubeconfigPath(), s.localURL(), s.pki.CA(), s.pki.Admin()); err != nil {
+	if err := s.writeKubeconfig(cluster.Records(s.store.View())); err != nil {
 		return err
 	}
 	s.parts.start("API", s.api.Run)

@@ -81,26 +81,9 @@ func (s *server) startServices() error {
 		v.grpc.GracefulStop()
 		return <-ended
 	})
-	s.parts.start("announcement", s.announce)
-	return nil
-}
-
-// announce keeps this server's record in the store true.
-func (s *server) announce(ctx context.Context) error {
-	mine := cluster.MemberRecord{Name: s.cfg.NodeName, Addresses: []string{s.address()}, Version: version, Protocol: cluster.Protocol, Joined: time.Now().UTC()}
-	for ctx.Err() == nil {
-		err := cluster.Announce(ctx, s.store, mine, s.begins)
-		if err == nil {
-			break
-		}
-		changed := s.store.LeaderChanged()
-		select {
-		case <-changed:
-		case <-time.After(5 * time.Second):
-		case <-ctx.Done():
-		}
-	}
-	<-ctx.Done()
+	s.parts.start("snapshots", func(ctx context.Context) error {
+		return runSnapshotSchedule(ctx, s.cfg.Snapshots, s.cfg.Snapshots.dir(s.cfg), v.cluster, s.store, s.log)
+	})
 	return nil
 }
 

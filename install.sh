@@ -539,16 +539,18 @@ start() {
 	next_steps
 }
 
-# await follows the service until it works; one that ends before is stopped, or
-# it would try for ever what somebody has to put right.
+# await follows the service until it works. One that ends three times before is
+# stopped, or it would try for ever what somebody has to put right.
 await() {
+	fell=0
 	tries=$(state NRestarts)
 	left=$patience
 	while [ "$left" -gt 0 ]; do
 		sleep 1
 		left=$((left - 1))
 		before=$tries tries=$(state NRestarts)
-		if [ "$tries" -gt "$before" ] || [ "$(state ActiveState)" = failed ]; then
+		[ "$tries" -le "$before" ] || fell=$((fell + tries - before))
+		if [ "$fell" -ge 3 ] || [ "$(state ActiveState)" = failed ]; then
 			reason=$(journalctl -u "$service" -n 50 -o cat --no-pager 2>/dev/null | sed -n 's/^balsa: //p' | tail -n 1)
 			systemctl stop "$service"
 			die "$service does not start: ${reason:-see journalctl -u $service}"

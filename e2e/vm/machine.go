@@ -100,6 +100,7 @@ func (m *machine) settle(ctx context.Context, patience time.Duration) error {
 	_, err := m.run(ctx, patience, `set -e
 hostname `+m.name+`
 echo `+m.name+` >/etc/hostname
+while [ ! -e /sys/class/net/eth0 ]; do sleep 0.5; done
 ip link set eth0 up
 ip addr add `+m.addr+`/24 dev eth0
 ip route add default via 10.97.0.254

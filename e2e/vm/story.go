@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,19 +31,27 @@ func (s *story) end() {
 }
 
 func (s *story) tell(ctx context.Context) error {
-	steps := []func(context.Context) error{s.boot, s.installFirst, s.pods, s.upgrade, s.crash}
-	if s.opts.clock {
-		steps = append(steps, s.clock)
-	}
-	if s.opts.servers > 1 {
-		steps = append(steps, s.join)
-	}
-	for _, step := range append(steps, s.uninstall) {
+	for _, step := range []func(context.Context) error{s.boot, s.installFirst, s.pods} {
 		if err := step(ctx); err != nil {
 			return err
 		}
 	}
-	return nil
+	steps := []func(context.Context) error{s.upgrade}
+	if s.opts.clock {
+		steps = append(steps, s.clock)
+	}
+	steps = append(steps, s.crash)
+	if s.opts.servers > 1 {
+		steps = append(steps, s.join)
+	}
+	var faults []error
+	for _, step := range append(steps, s.uninstall) {
+		if err := step(ctx); err != nil {
+			s.say("NOT SO: %v", err)
+			faults = append(faults, err)
+		}
+	}
+	return errors.Join(faults...)
 }
 
 // on runs a script that has to succeed within the patience of a step.

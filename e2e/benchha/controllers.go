@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,7 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/balsahq/balsa/e2e/figures"
 	"github.com/balsahq/balsa/e2e/quorum"
@@ -119,9 +123,15 @@ func boundAfter(ctx context.Context, api *kubernetes.Clientset, name string) err
 	return fmt.Errorf("the pod of deployment %s is not bound after a minute: %v", name, last)
 }
 
-// freshNode makes the hollow Node ready, as of now.
+// freshNode makes the hollow Node ready, as of now. Controllers write to it,
+// too.
 func freshNode(ctx context.Context, api *kubernetes.Clientset) error {
-	nodes := api.CoreV1().Nodes()
+	return retry.OnError(retry.DefaultBackoff, func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }, func() error {
+		return errors.Join(makeNode(ctx, api.CoreV1().Nodes()), renewLease(ctx, api.CoordinationV1().Leases("kube-node-lease")))
+	})
+}
+
+func makeNode(ctx context.Context, nodes corev1client.NodeInterface) error {
 	node, err := nodes.Get(ctx, hollow, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		node, err = nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: hollow}}, metav1.CreateOptions{})
@@ -139,11 +149,12 @@ func freshNode(ctx context.Context, api *kubernetes.Clientset) error {
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: now, LastTransitionTime: now}}
 	node.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("100"), "memory": resource.MustParse("100Gi"), "pods": resource.MustParse("1000")}
 	node.Status.Capacity = node.Status.Allocatable
-	if _, err := nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
-		return err
-	}
+	_, err = nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{})
+	return err
+}
+
+func renewLease(ctx context.Context, leases coordinationv1client.LeaseInterface) error {
 	renewed, holder, seconds := metav1.NowMicro(), hollow, int32(40)
-	leases := api.CoordinationV1().Leases("kube-node-lease")
 	lease, err := leases.Get(ctx, hollow, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		_, err = leases.Create(ctx, &coordinationv1.Lease{

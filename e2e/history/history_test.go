@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/anishathalye/porcupine"
 )
 
 // simulate makes the history of a correct store with several clients, whose
@@ -116,6 +118,30 @@ func TestCorrectHistoriesPass(t *testing.T) {
 		h := simulate(seed, 400)
 		if err := Check(h, 10*time.Second, ""); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
+		}
+	}
+}
+
+// TestResolvedHistoriesAreJudgedAlike: what watchers say about operations of
+// unknown outcome helps the search and changes no verdict.
+func TestResolvedHistoriesAreJudgedAlike(t *testing.T) {
+	for seed := range uint64(20) {
+		h := simulate(seed, 400)
+		judge := func() (all bool) {
+			all = true
+			for _, ops := range parts(h) {
+				m := &model{keys: keysOf(ops)}
+				all = all && porcupine.CheckOperationsTimeout(m.porcupine(), operations(resolve(h, ops)), 10*time.Second) == porcupine.Ok
+			}
+			return all
+		}
+		if !judge() {
+			t.Errorf("seed %d: a correct history is refused", seed)
+		}
+		i := find(t, h, isGet)
+		h.Ops[i].KVs[0].Value = "never"
+		if judge() {
+			t.Errorf("seed %d: a wrong history passes", seed)
 		}
 	}
 }

@@ -40,10 +40,11 @@ func (m *model) index(key string) int { return slices.Index(m.keys, key) }
 
 // step says whether the operation may come next, and what the store is then.
 func (m *model) step(s state, o *Op) (bool, state) {
-	if !o.known() {
+	if !o.known() && o.Revision == 0 {
 		return true, m.unknown(s, o)
 	}
-	if o.Revision < s.revision || o.wrote() && o.Revision == s.revision {
+	wrote := o.Succeeded && o.Changed
+	if o.Revision < s.revision || wrote && o.Revision == s.revision {
 		return false, s
 	}
 	if len(o.Compares) > 0 {
@@ -56,12 +57,12 @@ func (m *model) step(s state, o *Op) (bool, state) {
 		return false, s
 	}
 	s.revision = o.Revision
-	if o.wrote() {
+	if wrote {
 		for _, w := range o.Writes {
 			s.slots[m.index(w.Key)] = written(w, o.Revision)
 		}
 	}
-	if o.Read == nil {
+	if o.Read == nil || !o.known() {
 		return true, s
 	}
 	found := 0
@@ -225,6 +226,10 @@ var ErrUndecided = errors.New("no verdict in time")
 // Linearizable judges a history without its watchers. Each part gets as much
 // time as limit; what cannot be decided in it is a fault. With a directory,
 // pictures of what is wrong are written there.
+//
+// Where many outcomes are unknown, there may be too many orders to try. Then the
+// watchers are asked which of those operations took effect, and at which
+// revision, and the search is begun again.
 func Linearizable(h *History, limit time.Duration, dir string) error {
 	var faults []error
 	for name, ops := range parts(h) {
@@ -233,15 +238,11 @@ func Linearizable(h *History, limit time.Duration, dir string) error {
 			faults = append(faults, fmt.Errorf("%s: %d keys are more than the model has", name, len(m.keys)))
 			continue
 		}
-		list := make([]porcupine.Operation, len(ops))
-		for i, o := range ops {
-			list[i] = porcupine.Operation{ClientId: o.Client, Input: o, Call: o.Call, Return: o.Return}
-			if !o.known() {
-				list[i].Return = math.MaxInt64
-			}
-		}
 		spec := m.porcupine()
-		result, info := porcupine.CheckOperationsVerbose(spec, list, limit)
+		result, info := porcupine.CheckOperationsVerbose(spec, operations(ops), limit/6)
+		if result == porcupine.Unknown {
+			result, info = porcupine.CheckOperationsVerbose(spec, operations(resolve(h, ops)), limit)
+		}
 		if result == porcupine.Ok {
 			continue
 		}
@@ -255,6 +256,54 @@ func Linearizable(h *History, limit time.Duration, dir string) error {
 		faults = append(faults, err)
 	}
 	return errors.Join(faults...)
+}
+
+func operations(ops []*Op) []porcupine.Operation {
+	list := make([]porcupine.Operation, len(ops))
+	for i, o := range ops {
+		list[i] = porcupine.Operation{ClientId: o.Client, Input: o, Call: o.Call, Return: o.Return}
+		if !o.known() && o.Revision == 0 {
+			list[i].Return = math.MaxInt64
+		}
+	}
+	return list
+}
+
+// resolve asks the watchers about operations of unknown outcome that put
+// something. One whose value they saw took effect at that revision, before
+// anybody was answered with that revision or a later one; one whose value they
+// did not see never did.
+func resolve(h *History, ops []*Op) []*Op {
+	if len(h.Watchers) == 0 {
+		return ops
+	}
+	seen := map[string]int64{}
+	for i := range h.Watchers[0].Events {
+		if e := &h.Watchers[0].Events[i]; !e.Progress && !e.Delete {
+			seen[e.KV.Value] = e.Revision
+		}
+	}
+	var out []*Op
+	for _, o := range ops {
+		put := slices.IndexFunc(o.Writes, func(w Write) bool { return !w.Delete })
+		if o.known() || put < 0 {
+			out = append(out, o)
+			continue
+		}
+		revision := seen[o.Writes[put].Value]
+		if revision == 0 {
+			continue
+		}
+		resolved := *o
+		resolved.Revision, resolved.Succeeded, resolved.Changed, resolved.Return = revision, true, true, math.MaxInt64
+		for i := range h.Ops {
+			if other := &h.Ops[i]; other.known() && other.Revision >= revision {
+				resolved.Return = min(resolved.Return, other.Return)
+			}
+		}
+		out = append(out, &resolved)
+	}
+	return out
 }
 
 // Check asks both judges.

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/balsahq/balsa/e2e/quorum"
+)
+
+// three is a cluster of three servers that serve.
+func three(t *testing.T) (context.Context, *quorum.Cluster, func(error)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := quorum.New(quorum.Config{System: *system, Binary: *bin, Servers: 3})
+	must(err)
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	must(c.Form(ctx))
+	return ctx, c, must
+}
+
+// TestWokenLeaderEndsNoLease: a leader that is stopped for longer than a lease
+// lives, while others keep the lease alive, must not end it when it wakes: it
+// does not know yet that it was replaced, and by its clock the lease is over.
+func TestWokenLeaderEndsNoLease(t *testing.T) {
+	ctx, c, must := three(t)
+	for range 3 {
+		leader, err := c.Leader(ctx)
+		must(err)
+		other, err := c.Client(c.Endpoint((leader + 1) % c.Size()))
+		must(err)
+		defer other.Close()
+		lease, err := other.Grant(ctx, 2)
+		must(err)
+		_, err = other.Put(ctx, "leased", "x", clientv3.WithLease(lease.ID))
+		must(err)
+		alive := func(lasts time.Duration) {
+			t.Helper()
+			for until := time.Now().Add(lasts); time.Now().Before(until); quorum.Pause(ctx, 200*time.Millisecond) {
+				try, cancel := context.WithTimeout(ctx, time.Second)
+				_, err := other.KeepAliveOnce(try, lease.ID)
+				cancel()
+				if errors.Is(err, rpctypes.ErrLeaseNotFound) { // while nobody leads, others are right
+					t.Fatal("the lease ended, although it was kept alive")
+				}
+			}
+		}
+		alive(500 * time.Millisecond)
+		must(c.Process(leader).Pause())
+		alive(4 * time.Second)
+		must(c.Process(leader).Resume())
+		alive(1500 * time.Millisecond)
+		got, err := other.Get(ctx, "leased")
+		must(err)
+		if got.Count != 1 {
+			t.Fatal("the key went, although its lease was kept alive")
+		}
+		must(c.Ready(ctx, leader))
+	}
+}
+
+// TestRestartedServersDoNotForget: servers that have just started, and do not
+// know yet how much of their log counts, must not show a state from before what
+// they have acknowledged, nor promise watchers that they have seen less than
+// they have: clients resume from there and would see events a second time.
+func TestRestartedServersDoNotForget(t *testing.T) {
+	ctx, c, must := three(t)
+	var last int64
+	for range 3 {
+		client, err := c.Client(c.Endpoint(2))
+		must(err)
+		defer client.Close()
+		for range 200 {
+			put, err := client.Put(ctx, "kept", "x")
+			must(err)
+			last = put.Header.Revision
+		}
+		for i := range c.Size() {
+			must(c.Process(i).Kill9())
+		}
+		for i := range c.Size() {
+			must(c.Start(ctx, i))
+		}
+		faults := make([]error, c.Size())
+		var asked sync.WaitGroup
+		for i := range faults {
+			asked.Go(func() { faults[i] = remembers(ctx, c, i, last) })
+		}
+		asked.Wait()
+		must(errors.Join(faults...))
+	}
+}
+
+// remembers asks a server over and over, from before it serves until it does so
+// for a while.
+func remembers(ctx context.Context, c *quorum.Cluster, i int, last int64) error {
+	client, err := c.Client(c.Endpoint(i))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	stream := client.Watch(ctx, "kept", clientv3.WithRev(last+1))
+	served := 0
+	for ctx.Err() == nil && served < 20 {
+		try, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		got, err := client.Get(try, "kept", clientv3.WithSerializable())
+		_ = client.RequestProgress(try)
+		cancel()
+		if err == nil && (got.Count != 1 || got.Header.Revision < last) {
+			return fmt.Errorf("server %d: a read shows %d keys at revision %d, after revision %d was acknowledged", i, got.Count, got.Header.Revision, last)
+		}
+		if err == nil {
+			served++
+		}
+		select {
+		case seen, ok := <-stream:
+			if ok && (seen.Header.Revision < last || len(seen.Events) > 0) {
+				return fmt.Errorf("server %d: a watch from revision %d on was told %d events, revision %d", i, last+1, len(seen.Events), seen.Header.Revision)
+			}
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return ctx.Err()
+}

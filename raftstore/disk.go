@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -29,6 +30,7 @@ type disk struct {
 	fault atomic.Pointer[diskFault]
 	live  atomic.Bool                          // Raft runs: waiting is better than failing
 	stop  chan struct{}                        // closed before Raft is shut down
+	term  sync.RWMutex                         // written to while the term changes; see heartbeats
 	warm  atomic.Pointer[map[uint64]*raft.Log] // read at start, for Raft to read again; nil once it runs
 	// recent spares the leader reading what it just wrote for each follower.
 	recent recentLogs
@@ -216,9 +218,23 @@ func (d *disk) Set(k, v []byte) error {
 }
 
 // SetUint64 implements raft.StableStore.
+//
+// Raft's main goroutine alone changes the term; that of a heartbeat may only set
+// it to what it is.
 func (d *disk) SetUint64(k []byte, v uint64) error {
+	if string(k) != keyTerm {
+		return d.Set(k, binary.BigEndian.AppendUint64(nil, v))
+	}
+	if now, err := d.GetUint64(k); err == nil && now == v {
+		return nil
+	}
+	d.term.Lock()
+	defer d.term.Unlock()
 	return d.Set(k, binary.BigEndian.AppendUint64(nil, v))
 }
+
+// keyTerm is where Raft keeps its current term.
+const keyTerm = "CurrentTerm"
 
 // insist repeats a write until the disk takes it.
 func (d *disk) insist(write func() error) error {

@@ -160,7 +160,8 @@ func (o *opening) start() (*consensus, error) {
 	if trans == nil {
 		_, trans = raft.NewInmemTransport(raft.ServerAddress(o.meta.ServerID))
 	}
-	trans = ballot{trans}
+	beats := newHeartbeats(trans, o.disk)
+	trans = beats
 	if at := trans.LocalAddr(); string(at) != o.meta.ServerID {
 		return nil, fmt.Errorf("%w: the transport is of server %s, the directory of %s", ErrInvalid, at, o.meta.ServerID)
 	}
@@ -178,6 +179,7 @@ func (o *opening) start() (*consensus, error) {
 		o.snaps = b
 	}
 	c := newConsensus(o.meta.ServerID, o.m, o.disk, trans, o.cfg.Peers)
+	beats.done = c.gone
 	ready := make(chan struct{}) // closed when c.raft is set
 	o.m.tell, o.m.lost = c.settled, c.out.lost
 	r, err := raft.NewRaft(conf, &fsm{m: o.m, applied: func(index, number uint64) {
@@ -189,6 +191,7 @@ func (o *opening) start() (*consensus, error) {
 	}
 	c.raft = r
 	close(ready)
+	c.relay(beats)
 	if o.disk != nil {
 		o.disk.live.Store(true) // from here on it is Raft's goroutine that writes
 	}

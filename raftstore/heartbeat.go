@@ -59,8 +59,7 @@ func (h *heartbeats) relay() {
 func (h *heartbeats) enqueue(rpc raft.RPC) {
 	select {
 	case h.queue <- rpc:
-	case <-h.done:
-		rpc.Respond(nil, raft.ErrRaftShutdown)
+	case <-h.done: // as Raft does, which answers nobody when it has ended
 	}
 }
 

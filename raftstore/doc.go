@@ -6,15 +6,15 @@
 // a create revision, a mod revision, a version and a lease, and a Txn of
 // compares and operations as the only write.
 //
-//	 Txn, LeaseGrant…                         View, ViewAt, Watch
-//	      │ encode once                              ▲ never block
-//	      ▼                                          │
-//	┌ consensus ──────┐  committed   ┌ machine ──────┴───────────────────┐
-//	│ Raft, group     │─────────────▶│ state: copy-on-write tree, history │
-//	│ commit, fsync   │◀─────────────│ root:  what readers hold           │
-//	└──────┬──────────┘   result     │ hub:   events to watchers          │
-//	       ▼                         │ lessor: when leases run out        │
-//	     disk: wal/, snapshots/      └────────────────────────────────────┘
+//	 Txn, LeaseGrant…     other peers                View, ViewAt, Watch
+//	      │ encode once      │ Forwarded                  ▲ never block
+//	      ▼                  ▼                            │
+//	┌ outbox ──▶ consensus ─────┐ committed ┌ machine ────┴────────────────────┐
+//	│ elsewhere: Peers.Forward  │──────────▶│ state: copy-on-write tree, hist. │
+//	│ here: Raft, group commit  │◀──────────│ root:  what readers hold         │
+//	└──────┬────────────────────┘  fates    │ hub:   events to watchers        │
+//	       ▼                                │ lessor: when leases run out      │
+//	     disk: wal/, snapshots/             └──────────────────────────────────┘
 //
 // state, txn, history, view and entry are pure: no clock, no randomness, no
 // I/O. What time it is enters as log entries, proposed by the leader.
@@ -22,17 +22,21 @@
 // # Goroutines
 //
 // Raft's own: its main loop, which writes the log, the FSM loop, which alone
-// changes the state and publishes roots, and one for snapshots. Run adds two:
-// one revokes leases that ran out, one compacts history and takes snapshots.
-// Each held Leadership has one that renews it. Watchers have none: Next pulls.
-// Close, or the end of Run, joins them all.
+// changes the state and publishes roots, one for snapshots, one per follower.
+// Open adds three: one sends what is in the outbox, with one for each batch under
+// way, one hears what Raft tells, one relays what the transport received. On the
+// leader there are up to two per follower while there is something to ask or
+// tell it (links). Run adds two: one revokes leases that ran out, one compacts
+// history and takes snapshots. Each held Leadership has one that renews it.
+// Watchers have none: Next pulls. Close, or the end of Run, joins them all.
 //
 // # Locks
 //
 // hub.mu orders publication against watchers and is held for a binary search or
 // an append; copyMu guards the constant-time copy of a published tree;
-// lessor.mu, Store.mu and consensus.mu guard their own maps. None is held while
-// another is taken, except that copyMu may be taken last.
+// lessor.mu, Store.mu, consensus.mu, outbox.mu, ledger.mu, links.mu, link.mu,
+// round.mu, gate.mu and reads.mu guard their own. None is held while another is
+// taken, except that copyMu may be taken last, and round.mu under link.mu.
 //
 // # Disk
 //

@@ -42,7 +42,7 @@ func (s *Store) handOver() {
 	if !s.consensus.leading() || s.consensus.sole() {
 		return
 	}
-	if err := s.consensus.raft.LeadershipTransfer().Error(); err != nil {
+	if err := s.consensus.transfer(context.Background(), ""); err != nil {
 		s.log.Info("leadership could not be handed over", "error", err)
 	}
 }
@@ -110,7 +110,7 @@ func (s *Store) keepHouse(ctx context.Context) error {
 				return fmt.Errorf("cannot follow the cluster: %w", *err)
 			}
 			s.ageHistory(ctx, &keep, now)
-			if now.After(notBefore) && !s.boundLog() {
+			if now.After(notBefore) && !s.boundLog(ctx) {
 				notBefore = now.Add(snapshotPause)
 			}
 		}
@@ -131,14 +131,14 @@ func (s *Store) ageHistory(ctx context.Context, keep *retention, now time.Time) 
 
 // boundLog takes a snapshot when it is time for one. It reports false when that
 // did not work: then the log stays whole, and nothing is lost.
-func (s *Store) boundLog() bool {
+func (s *Store) boundLog(ctx context.Context) bool {
 	m := s.machine
 	entries, bytes := m.entries.Load(), m.bytes.Load()
 	if !wantSnapshot(entries, bytes, s.cfg.SnapshotEntries, m.stateBytes.Load()) {
 		return true
 	}
-	err := s.Snapshot()
-	if err != nil && !errors.Is(err, ErrClosed) {
+	err := s.snapshot(ctx)
+	if err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) {
 		s.log.Warn("snapshot failed, the log is kept whole", "error", err)
 	}
 	return err == nil
@@ -146,11 +146,15 @@ func (s *Store) boundLog() bool {
 
 // Snapshot writes the state beside the log and drops the log before it. Writes
 // go on meanwhile.
-func (s *Store) Snapshot() error {
+func (s *Store) Snapshot() error { return s.snapshot(context.Background()) }
+
+// snapshot is Snapshot for somebody who may lose patience: on a disk that takes
+// nothing it would wait for as long.
+func (s *Store) snapshot(ctx context.Context) error {
 	m := s.machine
 	entries, bytes := m.entries.Load(), m.bytes.Load()
-	if err := s.consensus.raft.Snapshot().Error(); err != nil {
-		return s.consensus.explain(err)
+	if err := s.await(ctx, s.consensus.raft.Snapshot()); err != nil {
+		return err
 	}
 	m.entries.Add(-entries)
 	m.bytes.Add(-bytes)

@@ -27,6 +27,7 @@ const (
 type progress struct {
 	mu      sync.Mutex
 	pipe    io.WriteCloser
+	systemd string // socket of sd_notify(3), "" without systemd
 	waiting map[string]bool
 	done    chan struct{} // closed after the last milestone
 }
@@ -41,6 +42,8 @@ func newProgress(milestones ...string) *progress {
 		p.pipe = os.NewFile(uintptr(fd), "progress")
 	}
 	os.Unsetenv(progressFD)
+	p.systemd = os.Getenv("NOTIFY_SOCKET")
+	os.Unsetenv("NOTIFY_SOCKET") // or the container runtime would say that it is ready
 	return p
 }
 
@@ -62,13 +65,12 @@ func (p *progress) reached(milestone string) {
 		p.pipe.Close()
 		p.pipe = nil
 	}
-	notifySystemd("READY=1")
+	notifySystemd(p.systemd, "READY=1")
 	close(p.done)
 }
 
-// notifySystemd speaks sd_notify(3); without NOTIFY_SOCKET it does nothing.
-func notifySystemd(state string) {
-	path := os.Getenv("NOTIFY_SOCKET")
+// notifySystemd speaks sd_notify(3) at a socket; at none it does nothing.
+func notifySystemd(path, state string) {
 	if path == "" {
 		return
 	}

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	maxLogBytes  = 16 << 20 // containerd's log starts anew past this size
-	readyTimeout = 30 * time.Second
+	maxLogBytes  = 16 << 20        // containerd's log starts anew past this size
+	readyTimeout = 5 * time.Minute // as long as it lives: a slow disk is no reason to end the server
 	restartDelay = time.Second
 )
 

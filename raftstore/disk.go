@@ -200,7 +200,9 @@ func (d *disk) DeleteRange(lo, hi uint64) error {
 		return err
 	}
 	if err := d.store.DeleteRange(lo, hi); err != nil {
-		return d.outcome(err)
+		// No fault: writes would be refused, and none would show that the disk
+		// takes them again.
+		return diskError(d.path, err)
 	}
 	if hi >= last {
 		d.cut.Store(true)

@@ -39,7 +39,10 @@ func (o *opening) openFiles() error {
 	if err != nil {
 		return err
 	}
-	return o.checkLog(reached)
+	if err := o.checkLog(reached); err != nil {
+		return err
+	}
+	return o.catchUp(reached)
 }
 
 // pickLog decides where the log is, and brings it there.

@@ -11,6 +11,7 @@ type fsm struct {
 	m *machine
 	// applied hears of the last entry of each batch; may be nil.
 	applied func(index, term uint64)
+	mark    *commitMark // nil in memory
 }
 
 var _ raft.BatchingFSM = (*fsm)(nil)
@@ -22,19 +23,27 @@ func (f *fsm) Apply(l *raft.Log) any { return f.ApplyBatch([]*raft.Log{l})[0] }
 // What an entry gave reaches its proposer through the machine, because only the
 // peer that proposed it wants to know, and that need not be the leader.
 func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
+	last := logs[len(logs)-1]
+	f.mark.note(last.Index) // before anybody hears of it
 	for _, l := range logs {
-		if l.Type == raft.LogCommand {
-			f.m.enter(l.Index, l.Term, l.Data)
-		} else {
-			f.m.term.Store(l.Term)
-			f.m.skip(l.Index)
-		}
+		f.m.take(l)
 	}
 	f.m.publish()
-	if last := logs[len(logs)-1]; f.applied != nil {
+	if f.applied != nil {
 		f.applied(last.Index, last.Term)
 	}
 	return make([]any, len(logs))
+}
+
+// take applies one entry of Raft's, of whatever type.
+func (m *machine) take(l *raft.Log) {
+	switch {
+	case l.Type == raft.LogCommand:
+		m.enter(l.Index, l.Term, l.Data)
+	case l.Index > m.index.Load():
+		m.term.Store(l.Term)
+		m.skip(l.Index)
+	}
 }
 
 // Snapshot implements raft.FSM: it holds a root, which costs nothing.

@@ -50,6 +50,9 @@ type fate struct {
 
 // enter applies an entry of any version.
 func (m *machine) enter(index, term uint64, data []byte) {
+	if index <= m.index.Load() {
+		return // applied when the store was opened
+	}
 	m.term.Store(term)
 	if len(data) == 0 || data[0] != batchVersion {
 		m.apply(index, data)

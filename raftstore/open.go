@@ -34,7 +34,8 @@ type opening struct {
 	stable raft.StableStore
 	snaps  raft.SnapshotStore
 	m      *machine
-	fresh  bool // nothing there yet
+	mark   *commitMark // nil in memory
+	fresh  bool        // nothing there yet
 }
 
 // Open opens or makes the store in cfg.Dir and starts Raft. A single voter
@@ -53,7 +54,7 @@ func Open(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(err, o.abandon())
 	}
-	s := &Store{cfg: cfg, log: cfg.Logger, meta: o.meta, dir: o.dir, machine: o.m, lessor: lessor, consensus: c,
+	s := &Store{cfg: cfg, log: cfg.Logger, meta: o.meta, dir: o.dir, mark: o.mark, machine: o.m, lessor: lessor, consensus: c,
 		held: make(map[string]*Leadership)}
 	return s, nil
 }
@@ -98,7 +99,7 @@ func (o *opening) abandon() error {
 	if o.dir != nil {
 		errs = append(errs, o.dir.close())
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, o.mark.close())...)
 }
 
 // errPanic marks what guard caught.
@@ -182,7 +183,7 @@ func (o *opening) start() (*consensus, error) {
 	beats.done = c.gone
 	ready := make(chan struct{}) // closed when c.raft is set
 	o.m.tell, o.m.lost = c.settled, c.out.lost
-	r, err := raft.NewRaft(conf, &fsm{m: o.m, applied: func(index, number uint64) {
+	r, err := raft.NewRaft(conf, &fsm{m: o.m, mark: o.mark, applied: func(index, number uint64) {
 		<-ready
 		c.entered(index, number)
 	}}, o.logs, o.stable, o.snaps, trans)

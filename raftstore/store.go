@@ -18,6 +18,7 @@ type Store struct {
 	log       *slog.Logger
 	meta      dirMeta
 	dir       *dataDir
+	mark      *commitMark
 	machine   *machine
 	lessor    *lessor
 	consensus *consensus
@@ -186,7 +187,7 @@ func (s *Store) Close() error {
 		s.machine.hub.close()
 		s.closeErr = s.consensus.close()
 		if s.dir != nil {
-			s.closeErr = errors.Join(s.closeErr, s.dir.close())
+			s.closeErr = errors.Join(s.closeErr, s.mark.close(), s.dir.close())
 		}
 	})
 	return s.closeErr

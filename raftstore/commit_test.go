@@ -1,0 +1,73 @@
+package raftstore
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// A server that was started again showed the state of its last snapshot, until
+// it heard from a leader: clients read what they had seen gone.
+func TestARestartedPeerDoesNotForgetWhatItShowed(t *testing.T) {
+	for _, damage := range []string{"", "x", "a mark that cannot be right"} {
+		dir, id := t.TempDir(), "00000000000000000000000000000001"
+		start := func() *Store {
+			_, trans := raft.NewInmemTransport(raft.ServerAddress(id))
+			s, err := Open(Config{Dir: dir, ServerID: id, Transport: trans})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		s := start()
+		for _, v := range []string{"1", "2", "3"} {
+			put(t, s, "/k", v)
+		}
+		if err := s.AddLearner(t.Context(), "b"); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Promote(t.Context(), "b"); err != nil { // from now on there is no quorum
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		_, err := s.Txn(ctx, Txn{Success: []Op{{Type: OpPut, Key: "/k", Value: []byte("never committed")}}})
+		cancel()
+		if err == nil {
+			t.Fatal("a write went through without a quorum")
+		}
+		want := s.View()
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if damage != "" {
+			write(t, filepath.Join(dir, commitFile), []byte(damage))
+		}
+		s = start()
+		got := s.View()
+		if damage == "" && (got.Revision() != want.Revision() || string(got.Get("/k").Value) != "3") {
+			t.Errorf("shows %v at revision %d, not %d", got.Get("/k"), got.Revision(), want.Revision())
+		}
+		if kv := got.Get("/k"); kv != nil && string(kv.Value) == "never committed" {
+			t.Error("shows what was never committed")
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, commitFile)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func FuzzCommitMark(f *testing.F) {
+	f.Add([]byte("123456789012"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) != 12 && decodeCommitMark(b) != 0 {
+			t.Fatal("a mark of another length counts")
+		}
+	})
+}

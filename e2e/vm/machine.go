@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -57,10 +58,19 @@ func boot(ctx context.Context, opts options, im image, work string, number int) 
 	}
 	defer log.Close()
 	m.qemu.Stderr = log
-	if err := m.qemu.Start(); err != nil {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the kernel ends the child with the thread that started it
+		err := m.qemu.Start()
+		started <- err
+		if err == nil {
+			_ = m.qemu.Wait()
+			close(m.ended)
+		}
+	}()
+	if err := <-started; err != nil {
 		return nil, err
 	}
-	go func() { _ = m.qemu.Wait(); close(m.ended) }()
 	if err := m.connect(ctx, socket); err != nil {
 		m.off()
 		return nil, fmt.Errorf("%s does not boot: %w; see %s", m.name, err, m.dir)

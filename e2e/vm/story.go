@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -59,15 +60,23 @@ func (s *story) on(ctx context.Context, m *machine, script string) (string, erro
 	return m.run(ctx, s.opts.patience, "set -eu\n"+script)
 }
 
+// boot starts all machines at once.
 func (s *story) boot(ctx context.Context) error {
-	for i := range s.opts.servers {
-		began := time.Now()
-		m, err := boot(ctx, s.opts, s.image, s.work, i+1)
-		if err != nil {
-			return err
-		}
-		s.machines = append(s.machines, m)
-		s.say("%s runs Debian under systemd, after %.0f s", m.name, time.Since(began).Seconds())
+	s.machines = make([]*machine, s.opts.servers)
+	faults := make([]error, s.opts.servers)
+	var all sync.WaitGroup
+	for i := range s.machines {
+		all.Go(func() {
+			began := time.Now()
+			if s.machines[i], faults[i] = boot(ctx, s.opts, s.image, s.work, i+1); faults[i] == nil {
+				s.say("%s runs Debian under systemd, after %.0f s", s.machines[i].name, time.Since(began).Seconds())
+			}
+		})
+	}
+	all.Wait()
+	s.machines = slices.DeleteFunc(s.machines, func(m *machine) bool { return m == nil })
+	if err := errors.Join(faults...); err != nil {
+		return err
 	}
 	var err error
 	s.before, err = s.on(ctx, s.last(), inventory)
@@ -223,7 +232,7 @@ func (s *story) uninstall(ctx context.Context) error {
 
 // harmless is what changes on a machine by itself.
 func harmless(line string) bool {
-	for _, part := range []string{"file /etc/resolv.conf", "file /var/lib/dbus", "pilot", "mount /run/user", "mount /run/credentials", "cgroup /sys/fs/cgroup/dev-"} {
+	for _, part := range []string{"run writer", "file /etc/resolv.conf", "file /var/lib/dbus", "pilot", "mount /run/user", "mount /run/credentials", "cgroup /sys/fs/cgroup/dev-"} {
 		if strings.Contains(line, part) {
 			return true
 		}

@@ -435,7 +435,6 @@ func (v *verdict) linearizable() {
 	}
 	switch porcupine.CheckOperationsTimeout(model, ops, 30*time.Second) {
 	case porcupine.Illegal:
-		debugPorcupine(model, ops)
 		v.failf("porcupine: the history of %d operations is not linearizable", len(ops))
 	case porcupine.Unknown:
 		v.failf("porcupine: no answer within 30 s on %d operations", len(ops))
@@ -456,34 +455,4 @@ func sameState(a, b *raftstore.View) string {
 		return fmt.Sprintf("at %d\n\t%s\nand at %d\n\t%s", a.Revision(), strings.Join(x, "\n\t"), b.Revision(), strings.Join(y, "\n\t"))
 	}
 	return ""
-}
-
-func debugPorcupine(model porcupine.Model, ops []porcupine.Operation) {
-	_, info := porcupine.CheckOperationsVerbose(model, ops, 10*time.Second)
-	best := []int{}
-	for _, p := range info.PartialLinearizations() {
-		for _, q := range p {
-			if len(q) > len(best) {
-				best = q
-			}
-		}
-	}
-	in := map[int]bool{}
-	for _, i := range best {
-		in[i] = true
-	}
-	show := func(i int) string {
-		if op, ok := ops[i].Input.(*simOp); ok {
-			return fmt.Sprintf("%s %s %d..%d happened %v", op.text, op.outcome(), op.call, op.ret, op.happened)
-		}
-		return fmt.Sprint("system ", ops[i].Input.(simState).rev)
-	}
-	for _, i := range best[max(0, len(best)-5):] {
-		fmt.Println("done", show(i))
-	}
-	for i := range ops {
-		if !in[i] {
-			fmt.Println("left", show(i))
-		}
-	}
 }

@@ -396,8 +396,7 @@ raise_limits() {
 # known_flags refuses names that balsa would refuse at its start.
 known_flags() {
 	[ -n "$flags" ] && [ -z "$dest" ] || return 0
-	"$binary" "$role" --help >/dev/null 2>&1 || return 0 # said when it is laid
-	help=$("$binary" "$role" --help)
+	help=$("$binary" "$role" --help 2>/dev/null) || return 0 # said when it is laid
 	names=$(printf '%s' "$flags" | sed 's/=.*//')
 	for name in $names; do
 		printf '%s\n' "$help" | grep -q -e "^ *--$name " -e ", --$name " || die "--$name is neither a flag of install.sh nor of \`balsa $role\`"

@@ -49,7 +49,8 @@ func newLAN(t *testing.T, mode mesh.Mode) *lan {
 	t.Helper()
 	l := &lan{t: t, router: newSpace(t), client: fake.NewClientset()}
 	for bridge, address := range map[string]string{"s1": "192.0.2.1/25", "s2": "192.0.2.129/25"} {
-		l.router.run("ip", "link", "add", bridge, "type", "bridge")
+		// With an address of its own a bridge does not take that of its next port, which nobody would know.
+		l.router.run("ip", "link", "add", bridge, "address", "02:00:00:00:00:0"+bridge[1:], "type", "bridge")
 		l.router.run("ip", "addr", "add", address, "dev", bridge)
 		l.router.run("ip", "link", "set", bridge, "up")
 	}

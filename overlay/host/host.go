@@ -128,7 +128,7 @@ func (h *Host) ensureLink(want netlink.Link) (netlink.Link, error) {
 
 // applyAddresses gives a link exactly these addresses, beside link-local ones.
 func (h *Host) applyAddresses(link netlink.Link, want []netip.Prefix) error {
-	have, err := h.link.AddrList(link, netlink.FAMILY_ALL)
+	have, err := dump(func() ([]netlink.Addr, error) { return h.link.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (h *Host) applyAddresses(link netlink.Link, want []netip.Prefix) error {
 // keepPorts remembers the links on the bridge, puts back those a former bridge of the name had, and forgets what hung on
 // those that went.
 func (h *Host) keepPorts(bridge netlink.Link) error {
-	links, err := h.link.LinkList()
+	links, err := dump(h.link.LinkList)
 	if err != nil {
 		return fmt.Errorf("ports of %s: %w", h.cfg.Bridge, err)
 	}
@@ -242,7 +242,9 @@ func (h *Host) applyRoute(want *netlink.Route) error {
 		family = netlink.FAMILY_V6
 		want.Scope = netlink.SCOPE_UNIVERSE
 	}
-	have, err := h.link.RouteListFiltered(family, &netlink.Route{Dst: want.Dst}, netlink.RT_FILTER_DST)
+	have, err := dump(func() ([]netlink.Route, error) {
+		return h.link.RouteListFiltered(family, &netlink.Route{Dst: want.Dst}, netlink.RT_FILTER_DST)
+	})
 	if err != nil {
 		return err
 	}
@@ -257,7 +259,7 @@ func (h *Host) applyRoute(want *netlink.Route) error {
 // defaultMTU is the MTU of the link with the default route, or that of Ethernet.
 func (h *Host) defaultMTU() int {
 	const ethernet = 1500
-	routes, err := h.link.RouteList(nil, netlink.FAMILY_V4)
+	routes, err := h.mainTable()
 	if err != nil {
 		return ethernet
 	}
@@ -294,7 +296,7 @@ func Remove(cfg Config) error {
 
 // removePorts deletes the pairs of links by which pods hang on a bridge.
 func removePorts(bridge netlink.Link) error {
-	links, err := netlink.LinkList()
+	links, err := dump(netlink.LinkList)
 	if err != nil {
 		return err
 	}

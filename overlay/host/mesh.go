@@ -20,7 +20,7 @@ const routeProtocol = 98
 // Facts reads what a plan needs to know of the host.
 func (h *Host) Facts() (facts mesh.Facts, err error) {
 	err = h.cfg.Namespace.Do(func() error {
-		links, err := h.link.LinkList()
+		links, err := dump(h.link.LinkList)
 		if err != nil {
 			return fmt.Errorf("links: %w", err)
 		}
@@ -48,7 +48,7 @@ func (h *Host) own(name string) bool {
 }
 
 func (h *Host) addressesByLink() (map[int][]netip.Addr, error) {
-	list, err := h.link.AddrList(nil, netlink.FAMILY_V4)
+	list, err := dump(func() ([]netlink.Addr, error) { return h.link.AddrList(nil, netlink.FAMILY_V4) })
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func (h *Host) addressesByLink() (map[int][]netip.Addr, error) {
 // routesOver lists the main table's routes over the links given, other than ours. A link's value tells whether its
 // neighbours may be gateways.
 func (h *Host) routesOver(links map[int]bool) ([]mesh.Route, error) {
-	list, err := h.link.RouteList(nil, netlink.FAMILY_V4)
+	list, err := h.mainTable()
 	if err != nil {
 		return nil, fmt.Errorf("routes: %w", err)
 	}
@@ -115,7 +115,7 @@ func (h *Host) Connect(plan *mesh.Plan) error {
 // applyWays makes these, and no others, the routes with our mark. A route of somebody else to the same network with the
 // same metric is replaced: pod networks are the cluster's.
 func (h *Host) applyWays(want map[netip.Prefix]netlink.Route) error {
-	have, err := h.link.RouteList(nil, netlink.FAMILY_V4)
+	have, err := h.mainTable()
 	if err != nil {
 		return fmt.Errorf("routes to other nodes: %w", err)
 	}
@@ -162,7 +162,9 @@ func sameWay(want, have *netlink.Route) bool {
 
 // removeWays deletes all routes with our mark.
 func removeWays() error {
-	list, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: routeProtocol}, netlink.RT_FILTER_PROTOCOL)
+	list, err := dump(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: routeProtocol}, netlink.RT_FILTER_PROTOCOL)
+	})
 	if err != nil {
 		return fmt.Errorf("routes to other nodes: %w", err)
 	}

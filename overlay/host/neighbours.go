@@ -14,7 +14,7 @@ import (
 //
 // A pod that has been silent for so long that the bridge forgot it is asked for anew, which costs one round trip.
 func (h *Host) forgetGone(bridge netlink.Link) error {
-	learned, err := h.link.NeighList(0, unix.AF_BRIDGE)
+	learned, err := h.neighbours(0, unix.AF_BRIDGE)
 	if err != nil {
 		return fmt.Errorf("stations of %s: %w", h.cfg.Bridge, err)
 	}
@@ -24,7 +24,7 @@ func (h *Host) forgetGone(bridge netlink.Link) error {
 			there[learned[i].HardwareAddr.String()] = struct{}{}
 		}
 	}
-	known, err := h.link.NeighList(bridge.Attrs().Index, unix.AF_UNSPEC)
+	known, err := h.neighbours(bridge.Attrs().Index, unix.AF_UNSPEC)
 	if err != nil {
 		return fmt.Errorf("neighbours on %s: %w", h.cfg.Bridge, err)
 	}

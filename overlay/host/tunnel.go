@@ -101,7 +101,7 @@ type station struct {
 
 func (h *Host) applyStations(link netlink.Link, peers []mesh.Peer) error {
 	index := link.Attrs().Index
-	have, err := h.link.NeighList(index, unix.AF_BRIDGE)
+	have, err := h.neighbours(index, unix.AF_BRIDGE)
 	if err != nil {
 		return fmt.Errorf("stations of %s: %w", h.cfg.Tunnel, err)
 	}
@@ -142,7 +142,7 @@ func (h *Host) applyStations(link netlink.Link, peers []mesh.Peer) error {
 
 func (h *Host) applyNeighbours(link netlink.Link, peers []mesh.Peer) error {
 	index := link.Attrs().Index
-	have, err := h.link.NeighList(index, unix.AF_INET)
+	have, err := h.neighbours(index, unix.AF_INET)
 	if err != nil {
 		return fmt.Errorf("neighbours on %s: %w", h.cfg.Tunnel, err)
 	}

@@ -29,22 +29,30 @@ type Route struct {
 }
 
 // routes finds the route to an address.
-type routes map[netip.Prefix]Route
+type routes struct {
+	best map[netip.Prefix]Route
+	bits []int // the lengths of prefixes there are, the longest first
+}
 
 func newRoutes(list []Route) routes {
-	m := make(routes, len(list))
+	m := routes{best: make(map[netip.Prefix]Route, len(list))}
 	for _, r := range list {
-		if have, ok := m[r.To]; !ok || r.Metric < have.Metric {
-			m[r.To] = r
+		if have, ok := m.best[r.To]; !ok || r.Metric < have.Metric {
+			m.best[r.To] = r
+		}
+		if !slices.Contains(m.bits, r.To.Bits()) {
+			m.bits = append(m.bits, r.To.Bits())
 		}
 	}
+	slices.Sort(m.bits)
+	slices.Reverse(m.bits)
 	return m
 }
 
 // to is the route with the longest prefix.
 func (m routes) to(a netip.Addr) (r Route, ok bool) {
-	for bits := a.BitLen(); bits >= 0; bits-- {
-		if r, ok = m[netip.PrefixFrom(a, bits).Masked()]; ok {
+	for _, bits := range m.bits {
+		if r, ok = m.best[netip.PrefixFrom(a, bits).Masked()]; ok {
 			return r, true
 		}
 	}

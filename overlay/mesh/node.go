@@ -44,34 +44,36 @@ func firstFirst(a, b Node) int {
 // claims remembers which node has which network.
 type claims struct {
 	owner map[netip.Prefix]string
-	// below has, for every network around a claimed one, who claimed.
-	below map[netip.Prefix]string
+	sizes [33]bool // which lengths of prefixes are among them; commonly one
 }
 
-func newClaims() *claims {
-	return &claims{owner: make(map[netip.Prefix]string), below: make(map[netip.Prefix]string)}
-}
+func newClaims() *claims { return &claims{owner: make(map[netip.Prefix]string)} }
 
 // claim takes the network, unless it overlaps one that is taken; then it returns whose.
 func (c *claims) claim(p netip.Prefix, name string) (other string, ok bool) {
-	if other, taken := c.below[p]; taken {
-		return other, false
-	}
 	for bits := p.Bits(); bits >= 0; bits-- {
-		if other, taken := c.owner[around(p, bits)]; taken {
+		if c.sizes[bits] {
+			if other, taken := c.owner[netip.PrefixFrom(p.Addr(), bits).Masked()]; taken {
+				return other, false
+			}
+		}
+	}
+	if slices.Contains(c.sizes[p.Bits()+1:], true) {
+		if other, taken := c.inside(p); taken {
 			return other, false
 		}
 	}
-	c.owner[p] = name
-	for bits := p.Bits() - 1; bits >= 0; bits-- {
-		if _, ok := c.below[around(p, bits)]; !ok {
-			c.below[around(p, bits)] = name
-		}
-	}
+	c.owner[p], c.sizes[p.Bits()] = name, true
 	return "", true
 }
 
-// around is the network of so many bits that p lies in.
-func around(p netip.Prefix, bits int) netip.Prefix {
-	return netip.PrefixFrom(p.Addr(), bits).Masked()
+// inside finds a smaller network within p that is taken, of several the one with the lowest address.
+func (c *claims) inside(p netip.Prefix) (name string, found bool) {
+	var lowest netip.Prefix
+	for q, owner := range c.owner {
+		if p.Contains(q.Addr()) && (!found || q.Addr().Less(lowest.Addr())) {
+			lowest, name, found = q, owner, true
+		}
+	}
+	return name, found
 }

@@ -192,3 +192,17 @@ func checkWays(t *rapid.T, ways map[string]netip.Prefix, nodes []Node, cfg Confi
 		}
 	}
 }
+
+// BenchmarkBuild plans for a large cluster; it is done again when a link or route of the host changes.
+func BenchmarkBuild(b *testing.B) {
+	nodes := []Node{me}
+	cfg := config(Auto)
+	cfg.Networks = []netip.Prefix{prefix("10.0.0.0/8")}
+	for i := range 5000 {
+		nodes = append(nodes, Node{Name: fmt.Sprint("n", i), Address: netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)}),
+			Pods: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24), Since: 2})
+	}
+	for b.Loop() {
+		Build(cfg, nodes, here)
+	}
+}

@@ -90,6 +90,13 @@ func (s *several) form() {
 	for _, c := range s.agents {
 		s.join(c, "agent")
 	}
+	first.eventually("all servers vote", func() error {
+		out, err := first.Balsa(s.t.Context(), "members")
+		if n := countWord(out, "voter"); err == nil && n < len(s.servers) {
+			err = fmt.Errorf("%d of %d vote:\n%s", n, len(s.servers), out)
+		}
+		return err
+	})
 	for _, c := range s.agents {
 		first.eventually(c.NodeName()+" is ready", func() error {
 			return first.wants("True", "get", "node", c.NodeName(), "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)()

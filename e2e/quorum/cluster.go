@@ -99,7 +99,36 @@ func (c *Cluster) Form(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return c.Voting(ctx)
+}
+
+// Voting waits until every server has a vote: one that joined gets it when it
+// has caught up and was well for a while.
+func (c *Cluster) Voting(ctx context.Context) error {
+	client, err := c.Client(c.Endpoints()...)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	for ; ctx.Err() == nil; Pause(ctx, 100*time.Millisecond) {
+		try, cancel := context.WithTimeout(ctx, 2*time.Second)
+		list, fault := client.MemberList(try)
+		cancel()
+		if err = fault; err != nil {
+			continue
+		}
+		voters := 0
+		for _, m := range list.Members {
+			if !m.IsLearner {
+				voters++
+			}
+		}
+		if voters >= c.Size() {
+			return nil
+		}
+		err = fmt.Errorf("%d of %d members vote", voters, len(list.Members))
+	}
+	return errors.Join(ctx.Err(), err)
 }
 
 // Size is the number of servers.
@@ -295,8 +324,8 @@ func (c *Cluster) MoveLeader(ctx context.Context, to int) error {
 }
 
 // Replace takes server i out of the membership for good, and lets an empty one
-// join on its machine. It waits until that one serves, which it does when it has
-// caught up, and says how long that took from its start on.
+// join on its machine. It waits until that one serves and votes. It serves when
+// it has caught up, and how long that took from its start on is the result.
 func (c *Cluster) Replace(ctx context.Context, i int) (time.Duration, error) {
 	if p := c.Process(i); p != nil {
 		if err := p.Kill9(); err != nil {
@@ -314,7 +343,8 @@ func (c *Cluster) Replace(ctx context.Context, i int) (time.Duration, error) {
 		return 0, err
 	}
 	err := c.Ready(ctx, i)
-	return time.Since(began), err
+	took := time.Since(began)
+	return took, errors.Join(err, c.Voting(ctx))
 }
 
 // empty removes what is in a directory, except what a file system keeps there.

@@ -306,6 +306,7 @@ check_kernel() {
 	grep -qw -e cgroup2 -e cgroup /proc/filesystems || fault "the kernel has no control groups (CONFIG_CGROUPS), which resource limits need"
 	grep -qw memory /sys/fs/cgroup/cgroup.controllers 2>/dev/null || [ -d /sys/fs/cgroup/memory ] ||
 		fault "the memory controller of control groups is off: boot with cgroup_enable=memory"
+	[ -e /etc/hosts ] || fault "this host has no /etc/hosts, which pods get a copy of: echo 127.0.0.1 localhost >/etc/hosts"
 	[ -e /proc/self/ns/net ] || fault "the kernel has no network namespaces (CONFIG_NET_NS), which pods need"
 	# What is built in shows no module; only modprobe's no is a no, and only
 	# where there are modules.

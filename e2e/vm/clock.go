@@ -23,7 +23,7 @@ done
 END
 echo 0 >/run/writer.n
 systemd-run --quiet --unit=writer sh /run/writer.sh
-while [ "$(cat /run/writer.n)" -lt 3 ]; do sleep 0.2; done`); err != nil {
+while [ "$(cat /run/writer.n)" -lt 1 ]; do sleep 0.2; done`); err != nil {
 		return err
 	}
 	for _, jump := range []string{"+400 days", "-1 day"} {
@@ -32,7 +32,7 @@ while [ "$(cat /run/writer.n)" -lt 3 ]; do sleep 0.2; done`); err != nil {
 pid=$(systemctl show -p MainPID --value balsa-server)
 at=$(cat /run/writer.n)
 date -u -s "`+jump+`" >/dev/null
-while [ "$(cat /run/writer.n)" -lt $((at+5)) ]; do sleep 0.2; done
+while [ "$(cat /run/writer.n)" -lt $((at+2)) ]; do sleep 0.2; done
 [ "$pid" = "$(systemctl show -p MainPID --value balsa-server)" ] || echo "the server has restarted"
 balsa kubectl get nodes
 date -u`)
@@ -42,7 +42,7 @@ date -u`)
 			return err
 		}
 		fmt.Print(indent(out))
-		s.say("the clock jumped by %s: five more writes after %.0f s", jump, time.Since(began).Seconds())
+		s.say("the clock jumped by %s: two more writes after %.0f s", jump, time.Since(began).Seconds())
 	}
 	out, err := s.on(ctx, m, `
 touch /run/writer.stop
@@ -51,12 +51,14 @@ while systemctl is-active --quiet writer; do sleep 0.2; done
 balsa kubectl get configmap ledger -o jsonpath='{.data.written}' | grep -q first
 echo "writes: $(cat /run/writer.n) acknowledged; failed: $(cat /run/writer.failed 2>/dev/null | wc -l)"
 tail -n 2 /run/writer.failed 2>/dev/null || true
-ls -l --time-style=full-iso /var/lib/balsa/server/tls
-balsa kubectl rollout restart deployment web
-balsa kubectl rollout status deployment web --timeout=540s`)
+ls -l --time-style=long-iso /var/lib/balsa/server/tls
+! balsa kubectl get deployment web 2>/dev/null || {
+	balsa kubectl rollout restart deployment web
+	balsa kubectl rollout status deployment web --timeout=540s
+}`)
 	fmt.Print(indent(out))
 	if err == nil {
-		s.say("no acknowledged write is lost, and pods are still made")
+		s.say("no acknowledged write is lost")
 	}
 	return err
 }

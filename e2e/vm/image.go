@@ -57,7 +57,8 @@ func makeImage(ctx context.Context, opts options, work string) (image, error) {
 	return im, shell(ctx, "mke2fs", "-q", "-t", "ext4", "-d", box, im.payload, "400M")
 }
 
-// addPilot puts into the tree what this program talks to, and nothing else.
+// addPilot puts into the tree what this program talks to, and what every
+// installed Debian has.
 func addPilot(tree string) error {
 	const service = "etc/systemd/system/pilot.service"
 	for path, from := range map[string]string{"usr/local/sbin/pilot": "pilot/pilot.sh", service: "pilot/pilot.service"} {
@@ -72,6 +73,10 @@ func addPilot(tree string) error {
 		if err := os.WriteFile(filepath.Join(tree, path), raw, mode); err != nil {
 			return err
 		}
+	}
+	// Debian's installer writes this file, mmdebstrap does not.
+	if err := os.WriteFile(filepath.Join(tree, "etc/hosts"), []byte("127.0.0.1 localhost\n::1 localhost\n"), 0o644); err != nil {
+		return err
 	}
 	wants := filepath.Join(tree, "etc/systemd/system/multi-user.target.wants")
 	if err := os.MkdirAll(wants, 0o755); err != nil {

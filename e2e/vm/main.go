@@ -17,7 +17,7 @@ const bootTime = 10 * time.Minute
 type options struct {
 	balsa, installer, dir, accel string
 	servers, cpus, memory, port  int
-	clock                        bool
+	clock, pods                  bool
 	patience                     time.Duration
 }
 
@@ -32,6 +32,7 @@ func main() {
 	flag.IntVar(&opts.memory, "memory", 2048, "MiB of each")
 	flag.IntVar(&opts.port, "port", 9797, "UDP port on 127.0.0.1 that joins them")
 	flag.BoolVar(&opts.clock, "clock", true, "let the first machine's clock jump 400 days on, and a day back")
+	flag.BoolVar(&opts.pods, "pods", true, "let the servers run pods")
 	flag.DurationVar(&opts.patience, "patience", 10*time.Minute, "how long a step may take")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)

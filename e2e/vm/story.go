@@ -32,12 +32,15 @@ func (s *story) end() {
 }
 
 func (s *story) tell(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{s.boot, s.installFirst, s.pods} {
+	for _, step := range []func(context.Context) error{s.boot, s.installFirst} {
 		if err := step(ctx); err != nil {
 			return err
 		}
 	}
-	steps := []func(context.Context) error{s.upgrade}
+	var steps []func(context.Context) error
+	if s.opts.pods {
+		steps = append(steps, s.pods, s.upgrade)
+	}
 	if s.opts.clock {
 		steps = append(steps, s.clock)
 	}
@@ -87,20 +90,32 @@ func (s *story) last() *machine { return s.machines[len(s.machines)-1] }
 
 func (s *story) installFirst(ctx context.Context) error {
 	began := time.Now()
-	out, err := s.on(ctx, s.machines[0], "sh /mnt/install.sh --server --first --binary /mnt/balsa --wait 1200")
+	out, err := s.on(ctx, s.machines[0], "sh /mnt/install.sh --server --first --binary /mnt/balsa --wait 1200"+s.flags())
 	fmt.Print(indent(out))
 	if err != nil {
 		return err
 	}
 	s.say("install.sh --server: a ready server after %.0f s", time.Since(began).Seconds())
-	out, err = s.on(ctx, s.machines[0], `
-balsa kubectl get node vm1 -o jsonpath='{.status.conditions[?(@.type=="Ready")].status}' | grep -q True
+	ready := `balsa kubectl get node vm1 -o jsonpath='{.status.conditions[?(@.type=="Ready")].status}' | grep -q True`
+	if !s.opts.pods {
+		ready = ""
+	}
+	out, err = s.on(ctx, s.machines[0], ready+`
 balsa kubectl get nodes -o wide
+balsa kubectl create configmap ledger --from-literal=written=first
 systemctl show balsa-server -p Type,KillMode,LimitNOFILE,LimitNPROC,TasksMax,Delegate,OOMScoreAdjust,Restart
 grep -q '^-999$' /proc/$(systemctl show -p MainPID --value balsa-server)/oom_score_adj
 balsa members`)
 	fmt.Print(indent(out))
 	return err
+}
+
+// flags are what the servers are installed with beside the README's words.
+func (s *story) flags() string {
+	if s.opts.pods {
+		return ""
+	}
+	return " --disable-agent"
 }
 
 // hellos are the processes of the demonstration's containers.
@@ -111,7 +126,6 @@ func (s *story) pods(ctx context.Context) error {
 	out, err := s.on(ctx, s.machines[0], `
 balsa kubectl create deployment web --image=balsahq/hello:1 --replicas=3 --port=8080
 balsa kubectl rollout status deployment web --timeout=540s
-balsa kubectl create configmap ledger --from-literal=written=first
 `+hellos)
 	fmt.Print(indent(out))
 	s.say("three pods after %.0f s", time.Since(began).Seconds())
@@ -165,7 +179,7 @@ func (s *story) join(ctx context.Context) error {
 		if !ok {
 			return fmt.Errorf("no command for the next server: %q", printed)
 		}
-		out, err := s.on(ctx, m, "sh /mnt/install.sh --server --binary /mnt/balsa --wait 1200 "+args+`
+		out, err := s.on(ctx, m, "sh /mnt/install.sh --server --binary /mnt/balsa --wait 1200 "+args+s.flags()+`
 [ ! -e /etc/balsa/join-token ]`)
 		if err != nil {
 			fmt.Print(indent(out))

@@ -109,3 +109,22 @@ func TestTheLeaderTakesEachNumberOnceATerm(t *testing.T) {
 		t.Fatal("a new term", n)
 	}
 }
+
+func FuzzBatch(f *testing.F) {
+	f.Add(batchOf(7, 2, 1, 2).encode())
+	f.Add([]byte{batchVersion, 0, 0, 0, 0, 0, 0, 0, 1, 2, 0xff, 0xff, 0xff, 0xff, 0x0f})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if checkEntry(data) == nil && len(data) > 0 && data[0] == batchVersion {
+			b, err := decodeBatch(data)
+			if err != nil || b.known() != nil {
+				t.Fatalf("a checked entry is not known: %v, %v", err, b.known())
+			}
+			if again, err := decodeBatch(b.encode()); err != nil || len(again.items) != len(b.items) || again.term != b.term || again.origin != b.origin {
+				t.Fatalf("%+v was encoded as %+v: %v", b, again, err)
+			}
+		}
+		m := newMachine(newLessor())
+		m.enter(1, 2, data)
+		m.publish()
+	})
+}

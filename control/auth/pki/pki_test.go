@@ -12,8 +12,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"k8s.io/client-go/tools/clientcmd"
 )
 
 func open(t *testing.T, cfg Config) *Authority {
@@ -171,23 +169,5 @@ func TestAClockSetBack(t *testing.T) {
 	now = now.Add(-48 * time.Hour)
 	if _, err := Open(cfg); !errors.Is(err, ErrClock) {
 		t.Fatalf("three days back: %v", err)
-	}
-}
-
-func TestKubeconfigConnects(t *testing.T) {
-	a := open(t, Config{Dir: t.TempDir()})
-	path := filepath.Join(t.TempDir(), "k")
-	if err := WriteKubeconfig(path, "https://127.0.0.1:6443", a.CA(), a.Admin()); err != nil {
-		t.Fatal(err)
-	}
-	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
-		t.Fatalf("%v, %v", st, err)
-	}
-	c, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil || c.Host != "https://127.0.0.1:6443" {
-		t.Fatalf("%+v, %v", c, err)
-	}
-	if _, err := tls.X509KeyPair(c.CertData, c.KeyData); err != nil {
-		t.Fatal(err)
 	}
 }

@@ -32,7 +32,7 @@ func init() {
 //	sim_client_test.go   clients that read and write, and may get no answer
 //	sim_actors_test.go   watchers, holders of leases, leaders under a fence
 //	sim_history_test.go  what all of them saw
-//	sim_check_test.go    what must be true of it
+//	sim_check_test.go    what must be true of it; sim_linear_test.go: porcupine
 //	sim_disk_test.go     the disk that crashes, tears, fills up and slows down
 //	sim_seeds_test.go, sim_found_test.go  what was found, kept
 //

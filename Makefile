@@ -18,7 +18,7 @@ export GOFLAGS := -buildvcs=false
 PKGS       ?= ./...
 RUN        ?= .
 
-.PHONY: help build up down status test unit e2e crash linear sim bench bench-ha fuzz vet fmt deps clean
+.PHONY: help build up down status test unit e2e crash linear sim vm bench bench-ha fuzz vet fmt deps clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -83,6 +83,10 @@ RUNS     ?= 10
 SERVERS  ?= 3,5
 PARALLEL ?= 1
 LINEAR   ?=
+
+vm: build ## whole machines (QEMU): install.sh under systemd, upgrade, a clock that jumps, uninstall; VM=flags (root)
+	@go run ./e2e/vm -balsa bin/balsa $(VM)
+VM ?=
 
 sim: ## clusters in fake time under faults, one for each of SEEDS seeds
 	@go test -timeout 120m -count=1 -run TestSimulatedClusters ./raftstore -sim-seeds $(SEEDS)

@@ -44,6 +44,9 @@ func (h host) kernel() error {
 		return fmt.Errorf("read the kernel's file systems: %w", err)
 	}
 	var faults []error
+	if _, err := os.Stat("/etc/hosts"); err != nil {
+		faults = append(faults, errors.New("there is no /etc/hosts, which every pod's is made from: make one, with a line for localhost"))
+	}
 	if !strings.Contains(string(raw), "\toverlay\n") {
 		faults = append(faults, errors.New("the kernel has no overlay file system, which container images need: load it with `modprobe overlay`, or boot a kernel built with CONFIG_OVERLAY_FS"))
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
 
 	"github.com/balsahq/balsa/control/auth/pki"
 	"github.com/balsahq/balsa/control/cluster"
@@ -37,7 +38,9 @@ func (s *server) newServices() error {
 	if err != nil {
 		return fmt.Errorf("the recovery key: %w", err)
 	}
-	v := &services{grpc: grpc.NewServer(append(etcd.ServerOptions(0), grpc.Creds(peer.ServerCredentials()))...)}
+	v := &services{grpc: grpc.NewServer(append(etcd.ServerOptions(0), grpc.Creds(peer.ServerCredentials()),
+		// Agents find a frozen server by asking every ten seconds.
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))...)}
 	v.cluster, err = cluster.New(cluster.Config{
 		Store: s.store, PKI: s.pki, Members: gossip, Name: s.cfg.NodeName, Version: version,
 		Address: s.address, Settings: me.Settings, RecoveryKey: key, DialServer: s.dialer.Dial,

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -81,8 +82,7 @@ func TestDataOfAnotherVersionIsRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		newer := strings.Replace(string(raw), `"format":1`, `"format":99`, 1)
-		newer = strings.Replace(newer, `"format": 1`, `"format": 99`, 1)
+		newer := regexp.MustCompile(`"format": ?\d+`).ReplaceAllString(string(raw), `"format":99`)
 		if newer == string(raw) {
 			t.Fatalf("no format in %s", raw)
 		}

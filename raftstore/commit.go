@@ -75,12 +75,11 @@ func (o *opening) catchUp(snapshot uint64) error {
 	if err != nil {
 		return corrupt(o.disk.path, err)
 	}
-	first, err := o.disk.FirstIndex()
-	if err != nil {
-		return corrupt(o.disk.path, err)
+	if o.fresh {
+		committed = 0 // of a first start that did not get to its end
 	}
-	if first == 0 || first > snapshot+1 {
-		return nil
+	if end := max(last, snapshot); committed > end {
+		return corrupt(o.disk.path, fmt.Errorf("ends at entry %d, and entry %d was committed", end, committed))
 	}
 	var l raft.Log
 	for i := snapshot + 1; i <= min(committed, last); i++ {

@@ -2,6 +2,7 @@ package raftstore
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -60,6 +61,30 @@ func TestARestartedPeerDoesNotForgetWhatItShowed(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(dir, commitFile)); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+func TestALogThatEndsBeforeWhatWasCommittedIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, s, "/k", "v")
+	index, _ := s.Hash()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	mark, committed, err := openCommitMark(dir)
+	if err != nil || committed != index {
+		t.Fatalf("the mark is %d, applied was %d, %v", committed, index, err)
+	}
+	mark.note(index + 100)
+	if err := mark.close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(Config{Dir: dir}); !errors.Is(err, ErrCorrupt) {
+		t.Fatal(err)
 	}
 }
 

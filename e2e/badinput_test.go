@@ -142,7 +142,7 @@ func TestTruncatedLogIsRefusedAndKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	c.mustSay(msg, filepath.Dir(log))
+	c.mustSay(msg, filepath.Base(log))
 	if info, err := os.Stat(log); err != nil || info.Size() != size {
 		t.Errorf("the damaged log was changed: %v %v", info, err)
 	}

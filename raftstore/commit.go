@@ -37,6 +37,15 @@ func openCommitMark(dir string) (*commitMark, uint64, error) {
 	return &commitMark{f}, decodeCommitMark(b[:n]), nil
 }
 
+// readCommitMark is what the mark in dir says, 0 when there is none.
+func readCommitMark(dir string) uint64 {
+	b, err := os.ReadFile(filepath.Join(dir, commitFile))
+	if err != nil {
+		return 0
+	}
+	return decodeCommitMark(b)
+}
+
 func decodeCommitMark(b []byte) uint64 {
 	if len(b) != 12 || binary.BigEndian.Uint32(b[8:]) != crc32.Checksum(b[:8], castagnoli) {
 		return 0

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -73,7 +74,7 @@ func openDisk(path string, bolt bool, cfg *Config) (*disk, error) {
 	if bolt {
 		store, err = openBoltFile(path)
 	} else {
-		store, err = openWALLog(path)
+		store, err = openSegments(path, segmentSize, readCommitMark(filepath.Dir(path)))
 	}
 	if err != nil {
 		return nil, openError(path, err)

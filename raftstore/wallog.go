@@ -72,10 +72,11 @@ const (
 
 // openWALLog opens or makes the log in dir, having read and checked all of it.
 // A file that is damaged is named in the error and left as it is.
-func openWALLog(dir string) (*walLog, error) { return openSegments(dir, segmentSize) }
+func openWALLog(dir string) (*walLog, error) { return openSegments(dir, segmentSize, 0) }
 
-// openSegments is openWALLog with segments of a given size.
-func openSegments(dir string, size int) (*walLog, error) {
+// openSegments is openWALLog with segments of a given size, and refuses a log
+// that ends before entry number floor.
+func openSegments(dir string, size int, floor uint64) (*walLog, error) {
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
 		err = errors.Join(syncDir(filepath.Dir(dir)), syncDir(dir))
@@ -87,7 +88,7 @@ func openSegments(dir string, size int) (*walLog, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &walLog{dir: dir, meta: meta, filer: &walFiler{dir: dir, meta: meta, size: int64(size), open: map[*walSegment]struct{}{}}}
+	w := &walLog{dir: dir, meta: meta, filer: &walFiler{dir: dir, meta: meta, size: int64(size), floor: floor, open: map[*walSegment]struct{}{}}}
 	if err := w.filer.expected(found); err != nil {
 		return nil, err
 	}
@@ -198,6 +199,8 @@ type walFiler struct {
 	dir  string
 	meta *walMeta
 	size int64 // of a segment that is full
+	// floor is an entry that was committed when the log was open before.
+	floor uint64
 
 	mu       sync.Mutex
 	open     map[*walSegment]struct{}
@@ -237,7 +240,7 @@ func (f *walFiler) Create(info types.SegmentInfo) (types.SegmentWriter, error) {
 
 // RecoverTail implements types.SegmentFiler.
 func (f *walFiler) RecoverTail(info types.SegmentInfo) (types.SegmentWriter, error) {
-	last := f.meta.state().Last
+	last := max(f.meta.state().Last, f.floor)
 	s := f.segment(info)
 	err := s.load(os.O_RDWR)
 	if err == nil {

@@ -49,7 +49,7 @@ func crashed(t testing.TB, dir string) string {
 func TestAWALIsWhatWasWritten(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dir := filepath.Join(t.TempDir(), "wal")
-		w, err := openSegments(dir, smallSegments)
+		w, err := openSegments(dir, smallSegments, 0)
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -104,14 +104,14 @@ func TestAWALIsWhatWasWritten(t *testing.T) {
 				if dir = killed; err != nil {
 					rt.Fatal(err)
 				}
-				if w, err = openSegments(dir, smallSegments); err != nil {
+				if w, err = openSegments(dir, smallSegments, 0); err != nil {
 					rt.Fatal(err)
 				}
 			case "close":
 				if err := w.close(); err != nil {
 					rt.Fatal(err)
 				}
-				if w, err = openSegments(dir, smallSegments); err != nil {
+				if w, err = openSegments(dir, smallSegments, 0); err != nil {
 					rt.Fatal(err)
 				}
 			}
@@ -431,7 +431,7 @@ func encodeBatch(t *rapid.T, s *walSegment, logs []*raft.Log) []byte {
 // stays unseen, and a kill at any time leaves the log whole.
 func TestASegmentIsMadeOfAnOldOne(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "wal")
-	w, err := openSegments(dir, smallSegments)
+	w, err := openSegments(dir, smallSegments, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -457,7 +457,7 @@ func TestASegmentIsMadeOfAnOldOne(t *testing.T) {
 			}
 			return true
 		})
-		again, err := openSegments(crashed(t, dir), smallSegments)
+		again, err := openSegments(crashed(t, dir), smallSegments, 0)
 		if err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}

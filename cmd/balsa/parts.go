@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
+	"runtime/pprof"
+	"time"
 )
 
 // parts are what runs in this process, in the order in which it was started.
@@ -61,10 +64,19 @@ func (p *parts) wait(ctx context.Context, over <-chan error) error {
 	}
 }
 
+// stopPatience is how long one part may take to end. A process that ends without
+// it is one that was killed, which loses nothing.
+const stopPatience = 15 * time.Second
+
 // stop ends all parts, the last started first.
 func (p *parts) stop() {
 	for i := len(p.list) - 1; i >= 0; i-- {
 		p.list[i].stop()
-		<-p.list[i].done
+		select {
+		case <-p.list[i].done:
+		case <-time.After(stopPatience):
+			p.log.Error("does not end and is left behind", "part", p.list[i].name, "after", stopPatience)
+			_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
+		}
 	}
 }

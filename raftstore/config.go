@@ -104,6 +104,9 @@ func def[T comparable](v *T, d T) {
 // Validate reports every fault of the configuration at once.
 func (c *Config) Validate() error {
 	var errs []error
+	if s := c.LogStore; s != "" && s != LogStoreWAL && s != LogStoreBolt {
+		errs = append(errs, fmt.Errorf("LogStore is %q: %q and %q are known", s, LogStoreWAL, LogStoreBolt))
+	}
 	if c.Join && c.Peers == nil {
 		errs = append(errs, errors.New("Join needs Peers, to reach the cluster"))
 	}

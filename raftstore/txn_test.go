@@ -230,11 +230,11 @@ func TestAClosedStoreSaysSo(t *testing.T) {
 }
 
 func TestAConfigurationReportsEveryFault(t *testing.T) {
-	_, err := Open(Config{HeartbeatTimeout: time.Millisecond, LeaderLease: time.Second, HistoryEvents: -1})
+	_, err := Open(Config{HeartbeatTimeout: time.Millisecond, LeaderLease: time.Second, HistoryEvents: -1, LogStore: "paper"})
 	if !errors.Is(err, ErrInvalid) {
 		t.Fatal(err)
 	}
-	for _, part := range []string{"Dir", "HeartbeatTimeout", "LeaderLease", "HistoryEvents"} {
+	for _, part := range []string{"Dir", "HeartbeatTimeout", "LeaderLease", "HistoryEvents", "LogStore"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q does not mention %s", err, part)
 		}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -395,5 +397,74 @@ func TestARestoredSnapshotReachesEveryPeer(t *testing.T) {
 			}
 		}
 		put(t, lead, "/k", "after")
+	})
+}
+
+func TestAPeerWhoseProcessEndedIsSucceededAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTrio(t)
+		defer c.close()
+		// Whoever dies, and also when the first heir has missed the last write.
+		old := c.leader("")
+		for _, behind := range []bool{false, true, false, true} {
+			heirs := slices.DeleteFunc([]string{"a", "b", "c"}, func(id string) bool { return id == old })
+			if behind {
+				c.trans[old].Disconnect(raft.ServerAddress(heirs[0]))
+			}
+			put(t, c.stores[old], "/k", old)
+			c.isolate(old, true)
+			died := time.Now()
+			for _, id := range heirs {
+				c.stores[id].PeerEnded(old)
+			}
+			next := c.leader(old)
+			if took := time.Since(died); took >= c.stores[next].cfg.HeartbeatTimeout/2 {
+				t.Fatalf("%s leads after %v: a missed heartbeat would have told", next, took)
+			}
+			if v, err := c.stores[next].Barrier(t.Context()); err != nil || string(v.Get("/k").Value) != old {
+				t.Fatal("the write of the one that ended:", v, err)
+			}
+			if behind && next == heirs[0] {
+				t.Fatal("a peer without the last write leads")
+			}
+			c.isolate(old, false)
+			put(t, c.stores[next], "/k2", next)
+			for _, s := range c.stores {
+				for leader := ""; leader != next; leader, _ = s.Leader() {
+					time.Sleep(time.Millisecond)
+				}
+				if _, err := s.Barrier(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			old = next
+		}
+	})
+}
+
+func TestAFalseReportOfAnEndLosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTrio(t)
+		defer c.close()
+		var revs []int64
+		for i := range 20 {
+			old := c.leader("")
+			for id, s := range c.stores {
+				if i%3 != 0 || id != old {
+					s.PeerEnded(old)
+				}
+				s.PeerEnded("nobody")
+			}
+			for id, s := range c.stores {
+				revs = append(revs, put(t, s, "/k/"+id+strconv.Itoa(i), "v"))
+			}
+		}
+		if !slices.IsSorted(revs) || len(slices.Compact(revs)) != 60 {
+			t.Fatal("revisions of writes, one after the other:", revs)
+		}
+		v, err := c.stores["a"].Barrier(t.Context())
+		if err != nil || v.Count("/k/", PrefixEnd("/k/")) != 60 {
+			t.Fatal("writes are missing", err)
+		}
 	})
 }

@@ -41,7 +41,8 @@ type Config struct {
 	LogStore string
 
 	// HeartbeatTimeout is both heartbeat and election timeout of Raft.
-	// Default 200 ms. A single voter does not wait for it when it starts.
+	// Default 500 ms. A single voter does not wait for it when it starts, and
+	// nobody does when a leader's process ends: see Store.PeerEnded.
 	HeartbeatTimeout time.Duration
 	// LeaderLease is how long a leader leads without hearing from a quorum.
 	// Nothing is read under it, so it need not be shorter than HeartbeatTimeout,
@@ -80,7 +81,7 @@ type testDisk struct {
 }
 
 func (c *Config) setDefaults() {
-	def(&c.HeartbeatTimeout, 200*time.Millisecond)
+	def(&c.HeartbeatTimeout, 500*time.Millisecond)
 	if c.LeaderLease == 0 {
 		c.LeaderLease = c.HeartbeatTimeout
 	}

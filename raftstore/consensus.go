@@ -21,8 +21,9 @@ type consensus struct {
 	raft   *raft.Raft
 	id     string // of this peer
 	trans  raft.Transport
-	peers  Peers // nil reaches nobody
-	disk   *disk // nil in memory
+	beats  *heartbeats // trans, as Raft's requests come in by it
+	peers  Peers       // nil reaches nobody
+	disk   *disk       // nil in memory
 	m      *machine
 	out    *outbox
 	ledger ledger

@@ -33,6 +33,7 @@ func newHeartbeats(t raft.Transport, d *disk) *heartbeats {
 // relay lets h serve Raft from now on, until Raft has ended.
 func (c *consensus) relay(h *heartbeats) {
 	h.raft.Store(c.raft)
+	c.beats = h
 	c.tasks.Add(1)
 	go func() {
 		defer c.end()

@@ -51,4 +51,7 @@ type Handler interface {
 	ServeReadIndex(ctx context.Context) (uint64, error)
 	ServeKeepAlive(ctx context.Context, id LeaseID) (time.Duration, error)
 	ServeLeaseRemaining(ctx context.Context, id LeaseID) (time.Duration, error)
+	// PeerEnded hears that the process of a peer is known to have ended. It
+	// must not block.
+	PeerEnded(serverID string)
 }

@@ -146,6 +146,7 @@ func (w *world) inflict(f fault, s *server) {
 	switch f.kind {
 	case faultCrash:
 		w.crash(s)
+		w.tell(f, s)
 		time.Sleep(f.long)
 		w.start(s)
 	case faultStop:
@@ -154,6 +155,7 @@ func (w *world) inflict(f fault, s *server) {
 		w.start(s)
 	case faultPause:
 		w.net.Pause(s.id)
+		w.tell(f, s) // which is not true
 		time.Sleep(f.long)
 		w.net.Resume(s.id)
 	case faultIsolate, faultDeafen, faultMute, faultCut, faultHalve:
@@ -175,6 +177,15 @@ func (w *world) inflict(f fault, s *server) {
 		s.disk.Slow(100*time.Microsecond, 2*time.Millisecond)
 	default:
 		w.operate(f, s)
+	}
+}
+
+// tell lets those in the fault's mask believe that the process of s has ended.
+func (w *world) tell(f fault, s *server) {
+	for i, other := range w.servers {
+		if r := w.runOf(other); r != nil && other != s && f.mask>>i&1 == 1 {
+			r.store.PeerEnded(s.id)
+		}
 	}
 }
 

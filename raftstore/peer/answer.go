@@ -26,6 +26,9 @@ func (t *transport) serve(c *conn) {
 		k, body, err := in.next()
 		if err != nil {
 			t.broken(c, err)
+			if !c.closed.Load() {
+				t.net.missed(c.peer)
+			}
 			return
 		}
 		req, err := decodeRequest(k, body)

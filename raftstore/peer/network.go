@@ -46,6 +46,7 @@ type Network struct {
 	mu    sync.Mutex
 	raft  *transport       // the one that is open, nil when none is
 	links map[string]*link // by peer
+	knock map[string]bool  // peers that are being looked for, see missed
 	wg    sync.WaitGroup   // pingers of links
 	over  atomic.Bool
 }
@@ -60,7 +61,7 @@ func New(cfg Config) (*Network, error) {
 	return &Network{
 		cfg: cfg, refuse: newLogLimit(cfg.Logger.With("component", "peer")), conns: newRegistry(),
 		budget: semaphore.NewWeighted(frameBudget), service: newService(), inbound: newHandoff(nil),
-		done: make(chan struct{}), links: map[string]*link{},
+		done: make(chan struct{}), links: map[string]*link{}, knock: map[string]bool{},
 		hello: hello{version: Version, oldest: OldestVersion, cluster: cfg.ClusterID, server: cfg.ServerID},
 	}, nil
 }

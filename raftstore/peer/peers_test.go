@@ -23,6 +23,7 @@ import (
 type handler struct {
 	forward func(context.Context, raftstore.Batch) error
 	err     error
+	ended   chan<- string
 }
 
 func (h handler) Forwarded(ctx context.Context, b raftstore.Batch) error {
@@ -35,6 +36,12 @@ func (h handler) ServeReadIndex(context.Context) (uint64, error) { return 42, h.
 func (h handler) ServeKeepAlive(_ context.Context, id raftstore.LeaseID) (time.Duration, error) {
 	return time.Duration(id) * time.Second, h.err
 }
+func (h handler) PeerEnded(id string) {
+	if h.ended != nil {
+		h.ended <- id
+	}
+}
+
 func (h handler) ServeLeaseRemaining(_ context.Context, id raftstore.LeaseID) (time.Duration, error) {
 	return time.Duration(id) * time.Millisecond, h.err
 }

@@ -1,0 +1,146 @@
+package route
+
+import (
+	"cmp"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// PathKind says how a rule's path is compared, in the order of precedence.
+type PathKind int
+
+// The kinds of paths.
+const (
+	Exact  PathKind = iota
+	Regex           // the whole path, by Go's regular expressions, whose time is linear
+	Prefix          // by elements: /a/b is /a/b and /a/b/c, and not /a/bc; a final slash does not count
+)
+
+// Path is what a rule asks of the path. The zero value is never right; AnyPath matches all.
+type Path struct {
+	Kind  PathKind
+	Value string
+	re    *regexp.Regexp
+}
+
+// AnyPath is the prefix of every path.
+var AnyPath = Path{Kind: Prefix, Value: "/"}
+
+// RegexPath compiles a pattern for whole paths.
+func RegexPath(pattern string) (Path, error) {
+	re, err := whole(pattern)
+	return Path{Kind: Regex, Value: pattern, re: re}, err
+}
+
+func whole(pattern string) (*regexp.Regexp, error) { return regexp.Compile("^(?:" + pattern + ")$") }
+
+// Value is what a rule asks of a header or a query parameter.
+type Value struct {
+	Name, Value string
+	re          *regexp.Regexp
+}
+
+// HeaderValue asks for a header; as a regular expression of the whole value when regex is true.
+func HeaderValue(name, value string, regex bool) (Value, error) {
+	return newValue(http.CanonicalHeaderKey(name), value, regex)
+}
+
+// QueryValue asks for a query parameter, whose first value counts.
+func QueryValue(name, value string, regex bool) (Value, error) { return newValue(name, value, regex) }
+
+func newValue(name, value string, regex bool) (v Value, err error) {
+	v = Value{Name: name, Value: value}
+	if regex {
+		v.re, err = whole(value)
+	}
+	return v, err
+}
+
+func (v *Value) is(got string) bool {
+	if v.re != nil {
+		return v.re.MatchString(got)
+	}
+	return got == v.Value
+}
+
+// Rank orders rules that are as specific as each other.
+type Rank struct {
+	Last            bool // after all that do not say so: a default backend
+	Created         time.Time
+	Namespace, Name string
+	Index           int // of the rule in its object
+}
+
+func (r Rank) compare(o Rank) int {
+	if r.Last != o.Last {
+		if r.Last {
+			return 1
+		}
+		return -1
+	}
+	return cmp.Or(r.Created.Compare(o.Created), cmp.Compare(r.Namespace, o.Namespace), cmp.Compare(r.Name, o.Name), cmp.Compare(r.Index, o.Index))
+}
+
+// Rule leads requests to a target.
+type Rule[T any] struct {
+	Host    string // a name, *.name, or "" for any
+	Path    Path
+	Method  string // "" is any
+	Headers []Value
+	Query   []Value
+	Rank    Rank
+	Target  T
+}
+
+// compare orders the rules of one host and one path.
+func (r *Rule[T]) compare(o *Rule[T]) int {
+	named := func(method string) int { return min(len(method), 1) }
+	return cmp.Or(
+		cmp.Compare(named(o.Method), named(r.Method)), cmp.Compare(len(o.Headers), len(r.Headers)),
+		cmp.Compare(len(o.Query), len(r.Query)), r.Rank.compare(o.Rank),
+	)
+}
+
+// Request is what a table looks at.
+type Request struct {
+	Host   string // as NormalizeHost leaves it
+	Path   string // decoded, starting with a slash
+	Method string
+	Header http.Header
+	Query  string // raw; parsed only when a rule asks
+
+	parsed url.Values
+}
+
+func (r *Request) query() url.Values {
+	if r.parsed == nil {
+		r.parsed, _ = url.ParseQuery(r.Query) // what can be read counts
+		if r.parsed == nil {
+			r.parsed = url.Values{}
+		}
+	}
+	return r.parsed
+}
+
+// takes reports whether a rule whose host and path match takes the request.
+func (r *Rule[T]) takes(req *Request) bool {
+	if r.Method != "" && r.Method != req.Method {
+		return false
+	}
+	for i := range r.Headers {
+		values := req.Header[r.Headers[i].Name]
+		if len(values) == 0 || !r.Headers[i].is(strings.Join(values, ",")) {
+			return false
+		}
+	}
+	for i := range r.Query {
+		values := req.query()[r.Query[i].Name]
+		if len(values) == 0 || !r.Query[i].is(values[0]) {
+			return false
+		}
+	}
+	return true
+}

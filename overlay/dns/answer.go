@@ -24,10 +24,20 @@ type Answer struct {
 	Extra   []dns.RR
 	// Alias is the name outside the zone that the question leads to (ExternalName); somebody else must follow it.
 	Alias string
+
+	soa dns.RR // of the zone that says so, where there are no records
 }
 
 // Answer answers a question. The name may be in any case; the answer repeats it as it was asked.
 func (z *Zone) Answer(q dns.Question) Answer {
+	a := z.answer(q)
+	if a.Ours && a.soa == nil && len(a.Records) == 0 {
+		a.soa = z.soa(z.domain)
+	}
+	return a
+}
+
+func (z *Zone) answer(q dns.Question) Answer {
 	name := strings.ToLower(q.Name)
 	if strings.HasSuffix(name, ".in-addr.arpa.") || strings.HasSuffix(name, ".ip6.arpa.") {
 		return z.reverse(q, name)
@@ -48,6 +58,8 @@ func (z *Zone) Answer(q dns.Question) Answer {
 		return z.service(q, labels[:last])
 	case labels[last] == "pod":
 		return z.pod(q, labels[:last])
+	case labels[last] == "dns" && last <= 1:
+		return z.nameServer(q, labels[:last])
 	}
 	return Answer{Ours: true}
 }
@@ -56,10 +68,10 @@ func header(name string, kind uint16) dns.RR_Header {
 	return dns.RR_Header{Name: name, Rrtype: kind, Class: dns.ClassINET, Ttl: ttl}
 }
 
-// soa is the zone's start of authority; it tells how long a "no" may be kept.
-func (z *Zone) soa() dns.RR {
+// soa is a zone's start of authority; it tells how long a "no" may be kept.
+func (z *Zone) soa(zone string) dns.RR {
 	return &dns.SOA{
-		Hdr: header(z.domain, dns.TypeSOA), Ns: "ns.dns." + z.domain, Mbox: "hostmaster." + z.domain,
+		Hdr: header(zone, dns.TypeSOA), Ns: "ns.dns." + z.domain, Mbox: "hostmaster." + z.domain,
 		Serial: 1, Refresh: 7200, Retry: 1800, Expire: 86400, Minttl: ttl,
 	}
 }
@@ -68,9 +80,21 @@ func (z *Zone) apex(q dns.Question) Answer {
 	a := Answer{Ours: true, Exists: true}
 	switch q.Qtype {
 	case dns.TypeSOA:
-		a.Records = []dns.RR{z.soa()}
+		a.Records = []dns.RR{z.soa(q.Name)}
 	case dns.TypeNS:
 		a.Records = []dns.RR{&dns.NS{Hdr: header(q.Name, dns.TypeNS), Ns: "ns.dns." + z.domain}}
+	}
+	return a
+}
+
+// nameServer answers for "ns.dns", which the zone names as its server.
+func (z *Zone) nameServer(q dns.Question, labels []string) Answer {
+	a := Answer{Ours: true, Exists: len(labels) == 0 || labels[0] == "ns"}
+	if len(labels) == 0 || !a.Exists {
+		return a
+	}
+	for _, ip := range z.servers {
+		a.Records = appendAddress(a.Records, q, ip)
 	}
 	return a
 }
@@ -146,7 +170,7 @@ func host(q dns.Question, r *record, label string) Answer {
 
 func (r *record) hasProtocol(protocol string) bool {
 	for _, p := range r.allPorts() {
-		if p.protocol == protocol {
+		if p.name != "" && p.protocol == protocol {
 			return true
 		}
 	}
@@ -165,7 +189,7 @@ func (r *record) allPorts() []port {
 }
 
 func (z *Zone) srv(q dns.Question, r *record, name, protocol string) Answer {
-	match := func(p port) bool { return p.name == name && p.protocol == protocol }
+	match := func(p port) bool { return p.name != "" && p.name == name && p.protocol == protocol }
 	records, extra := z.srvRecords(q.Name, r, match)
 	if len(records) == 0 {
 		return Answer{Ours: true}
@@ -249,7 +273,8 @@ func appendAddress(list []dns.RR, q dns.Question, a netip.Addr) []dns.RR {
 	return list
 }
 
-// reverse answers for the name of an address. One the zone does not know may be the host's resolvers' to answer.
+// reverse answers for the name of an address. One the zone does not know is another resolver's to answer, unless it is in
+// one of the cluster's networks: nobody else knows those.
 func (z *Zone) reverse(q dns.Question, name string) Answer {
 	ip, ok := parseReverse(name)
 	if !ok {
@@ -259,6 +284,11 @@ func (z *Zone) reverse(q dns.Question, name string) Answer {
 	defer z.mu.RUnlock()
 	pointers := z.addresses[ip]
 	if len(pointers) == 0 {
+		for _, n := range z.networks {
+			if n.Contains(ip) {
+				return Answer{Ours: true, soa: z.soa(reverseZone(n, name))}
+			}
+		}
 		return Answer{}
 	}
 	a := Answer{Ours: true, Exists: true}
@@ -268,6 +298,16 @@ func (z *Zone) reverse(q dns.Question, name string) Answer {
 		}
 	}
 	return a
+}
+
+// reverseZone is the part of an address's name in lower case that all addresses of its network share, or a little more.
+func reverseZone(n netip.Prefix, name string) string {
+	labels, each := dns.SplitDomainName(name), 8
+	if n.Addr().Is6() {
+		each = 4
+	}
+	shared := min((n.Bits()+each-1)/each+2, len(labels)) // and in-addr.arpa
+	return strings.Join(labels[len(labels)-shared:], ".") + "."
 }
 
 func parseReverse(name string) (netip.Addr, bool) {

@@ -1,182 +1,173 @@
 package dns
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"net"
 	"net/netip"
-	"os"
-	"slices"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/miekg/dns"
 )
 
 const (
-	upstreamTimeout  = 2 * time.Second
-	cacheSize        = 2048
-	cacheTTL         = 30 * time.Second
-	negativeCacheTTL = 5 * time.Second
-	forwardsAtOnce   = 256
+	// waitersAtOnce and waitersOfOne bound the questions that wait for a resolver, in all and of one client; flightsAtOnce
+	// those that are under way, each with a socket or two.
+	waitersAtOnce = 1024
+	waitersOfOne  = 128
+	flightsAtOnce = 256
+	// staleWait is how long a resolver has before something stale is given instead.
+	staleWait = 800 * time.Millisecond
 )
 
 var (
 	errNoUpstream = errors.New("no resolver to ask")
-	errBusy       = errors.New("too many queries are being forwarded")
+	errBusy       = errors.New("too many questions wait for resolvers")
+	errFailed     = errors.New("no resolver had an answer a moment ago")
 )
 
-// forwarder asks the host's resolvers. It is safe for concurrent use.
+// forwarder answers from the cache or asks other resolvers. It is safe for concurrent use.
 type forwarder struct {
-	upstreams func() []string // "address:port"
-	// dial opens a socket in the right network namespace.
-	dial  func(ctx context.Context, network, address string) (net.Conn, error)
-	now   func() time.Time
-	slots chan struct{}
+	cache     *cache
+	resolvers resolvers
+	settings  atomic.Pointer[Settings]
+	now       func() time.Time
+	running   sync.WaitGroup // flights and their attempts
 
-	mu    sync.Mutex
-	cache map[dns.Question]cached
+	mu      sync.Mutex
+	waiting int
+	clients map[netip.Addr]int // of those who wait
+	flights map[dns.Question]*flight
 }
 
-type cached struct {
-	msg     *dns.Msg
-	stored  time.Time
-	expires time.Time
+// flight is a question under way. msg and err are set before done is closed; msg is shared, and read-only.
+type flight struct {
+	done chan struct{}
+	msg  *dns.Msg
+	err  error
 }
 
-// ask answers the request from the cache or from the first resolver that answers.
-func (f *forwarder) ask(ctx context.Context, r *dns.Msg) (*dns.Msg, error) {
-	q := r.Question[0]
-	q.Name = strings.ToLower(q.Name)
-	if m := f.lookup(q); m != nil {
-		return m, nil
+func newForwarder(host func() []string, dial func(context.Context, string, string) (net.Conn, error)) *forwarder {
+	f := &forwarder{
+		cache: newCache(), now: time.Now, clients: make(map[netip.Addr]int), flights: make(map[dns.Question]*flight),
 	}
-	select {
-	case f.slots <- struct{}{}:
-		defer func() { <-f.slots }()
-	default:
-		return nil, errBusy
+	f.resolvers = resolvers{host: host, dial: dial, running: &f.running, slow: make(map[string]time.Time)}
+	return f
+}
+
+// set makes the settings count from the next question on.
+func (f *forwarder) set(s *Settings) {
+	f.settings.Store(s)
+	f.cache.clear()
+}
+
+// kept answers without waiting for anybody: known is false when a resolver must be asked.
+func (f *forwarder) kept(q dns.Question) (m *dns.Msg, known bool, err error) {
+	have := f.cache.get(lower(q), f.now())
+	switch {
+	case have.msg != nil && (!have.stale || have.failed):
+		return have.msg, true, nil
+	case have.failed:
+		return nil, true, errFailed
 	}
-	err := errNoUpstream
-	for _, upstream := range f.upstreams() {
-		var m *dns.Msg
-		if m, err = f.exchange(ctx, q, upstream); err == nil && (m.Rcode == dns.RcodeSuccess || m.Rcode == dns.RcodeNameError) {
-			f.store(q, m)
-			return m, nil
-		}
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
+	return nil, false, nil
+}
+
+// admit counts a question that may have to wait; without room there is an error. Whoever was admitted must leave.
+func (f *forwarder) admit(client netip.Addr) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.waiting >= waitersAtOnce || f.clients[client] >= waitersOfOne {
+		return errBusy
 	}
-	if err == nil {
-		err = errors.New("no resolver has an answer")
+	f.waiting++
+	f.clients[client]++
+	return nil
+}
+
+func (f *forwarder) leave(client netip.Addr) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.waiting--
+	if f.clients[client]--; f.clients[client] == 0 {
+		delete(f.clients, client)
+	}
+}
+
+// ask answers a question, by a resolver if it must.
+func (f *forwarder) ask(ctx context.Context, client netip.Addr, q dns.Question) (*dns.Msg, error) {
+	if m, known, err := f.kept(q); known {
+		return m, err
+	}
+	if err := f.admit(client); err != nil {
+		return f.stale(q, err)
+	}
+	defer f.leave(client)
+	return f.wait(ctx, q)
+}
+
+// stale is what can be given when resolvers cannot be asked or fail with err.
+func (f *forwarder) stale(q dns.Question, err error) (*dns.Msg, error) {
+	if have := f.cache.get(lower(q), f.now()); have.msg != nil {
+		return have.msg, nil
 	}
 	return nil, err
 }
 
-// exchange asks one resolver by datagram, and again by TCP when the answer does not fit.
-func (f *forwarder) exchange(ctx context.Context, q dns.Question, upstream string) (*dns.Msg, error) {
-	m := new(dns.Msg)
-	m.SetQuestion(q.Name, q.Qtype)
-	m.SetEdns0(1232, false)
-	for _, network := range []string{"udp", "tcp"} {
-		answer, err := f.once(ctx, m, network, upstream)
-		if err != nil || !answer.Truncated || network == "tcp" {
-			return answer, err
-		}
+// wait asks resolvers, or waits for an answer to the same question that is under way.
+func (f *forwarder) wait(ctx context.Context, q dns.Question) (*dns.Msg, error) {
+	q = lower(q)
+	fl := f.fly(ctx, q)
+	if fl == nil {
+		return f.stale(q, errBusy)
 	}
-	return nil, errNoUpstream
+	var enough <-chan time.Time
+	have := f.cache.get(q, f.now())
+	if have.msg != nil {
+		timer := time.NewTimer(staleWait)
+		defer timer.Stop()
+		enough = timer.C
+	}
+	select {
+	case <-fl.done:
+	case <-enough:
+		return have.msg, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if fl.err != nil {
+		return f.stale(q, fl.err)
+	}
+	return fl.msg.Copy(), nil
 }
 
-func (f *forwarder) once(ctx context.Context, m *dns.Msg, network, upstream string) (*dns.Msg, error) {
-	ctx, cancel := context.WithTimeout(ctx, upstreamTimeout)
-	defer cancel()
-	conn, err := f.dial(ctx, network, upstream)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	client := &dns.Client{Net: network, Timeout: upstreamTimeout}
-	answer, _, err := client.ExchangeWithConnContext(ctx, m, &dns.Conn{Conn: conn, UDPSize: 1232})
-	return answer, err
-}
-
-func (f *forwarder) lookup(q dns.Question) *dns.Msg {
-	f.mu.Lock()
-	c, ok := f.cache[q]
-	f.mu.Unlock()
-	now := f.now()
-	if !ok || !now.Before(c.expires) {
-		return nil
-	}
-	age := uint32(now.Sub(c.stored) / time.Second)
-	m := c.msg.Copy()
-	for _, list := range [][]dns.RR{m.Answer, m.Ns} {
-		for _, rr := range list {
-			if h := rr.Header(); h.Ttl > age {
-				h.Ttl -= age
-			} else {
-				h.Ttl = 1
-			}
-		}
-	}
-	return m
-}
-
-func (f *forwarder) store(q dns.Question, m *dns.Msg) {
-	keep := cacheTTL
-	if len(m.Answer) == 0 {
-		keep = negativeCacheTTL
-	}
-	for _, rr := range m.Answer {
-		keep = min(keep, time.Duration(rr.Header().Ttl)*time.Second)
-	}
-	if keep <= 0 {
-		return
-	}
-	now := f.now()
+// fly returns the flight of a question; nil when there is no room for one.
+func (f *forwarder) fly(ctx context.Context, q dns.Question) *flight {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.cache) >= cacheSize {
-		f.shrink(now)
+	if fl := f.flights[q]; fl != nil {
+		return fl
 	}
-	f.cache[q] = cached{m.Copy(), now, now.Add(keep)}
-}
-
-// shrink drops what has expired; if nothing has, a quarter of all, whichever comes first.
-func (f *forwarder) shrink(now time.Time) {
-	for q, c := range f.cache {
-		if !now.Before(c.expires) {
-			delete(f.cache, q)
+	if len(f.flights) >= flightsAtOnce {
+		return nil
+	}
+	fl := &flight{done: make(chan struct{})}
+	f.flights[q] = fl
+	f.running.Go(func() {
+		defer close(fl.done)
+		settings := f.settings.Load()
+		fl.msg, fl.err = f.resolvers.resolve(ctx, q, settings)
+		switch {
+		case fl.err == nil && f.settings.Load() == settings:
+			f.cache.put(q, fl.msg, f.now())
+		case fl.err != nil && ctx.Err() == nil:
+			f.cache.fail(q, f.now())
 		}
-	}
-	for q := range f.cache {
-		if len(f.cache) < cacheSize*3/4 {
-			return
-		}
-		delete(f.cache, q)
-	}
-}
-
-// Resolvers reads the nameservers of a resolv.conf, except those addresses that are our own.
-func Resolvers(path string, own []netip.Addr) ([]string, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	var servers []string
-	for s := bufio.NewScanner(file); s.Scan(); {
-		fields := strings.Fields(s.Text())
-		if len(fields) < 2 || fields[0] != "nameserver" {
-			continue
-		}
-		a, err := netip.ParseAddr(fields[1])
-		if err == nil && !slices.Contains(own, a.Unmap()) {
-			servers = append(servers, netip.AddrPortFrom(a, 53).String())
-		}
-	}
-	return servers, nil
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.flights, q)
+	})
+	return fl
 }

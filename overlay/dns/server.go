@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 	"sync"
@@ -17,8 +16,8 @@ import (
 )
 
 const (
-	queriesAtOnce     = 1024
 	connectionsAtOnce = 256
+	connectionsOfOne  = 32
 	tcpTimeout        = 5 * time.Second
 )
 
@@ -27,7 +26,7 @@ type Config struct {
 	Zone *Zone
 	// Listen are the addresses to serve; they need not exist yet.
 	Listen []netip.AddrPort
-	// Upstreams returns the resolvers ("address:port") for names outside the zone.
+	// Upstreams returns the host's resolvers ("address:port"), for names outside the zone that Settings say nothing about.
 	Upstreams func() []string
 	// Enter runs a function in the network namespace to serve; nil is that of the process.
 	Enter  func(func() error) error
@@ -38,7 +37,6 @@ type Config struct {
 type Server struct {
 	cfg     Config
 	forward *forwarder
-	slots   chan struct{}
 	ready   chan struct{}
 	started func() // closes ready, once
 }
@@ -51,14 +49,17 @@ func NewServer(cfg Config) *Server {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	s := &Server{cfg: cfg, slots: make(chan struct{}, queriesAtOnce), ready: make(chan struct{})}
+	s := &Server{cfg: cfg, ready: make(chan struct{})}
 	s.started = sync.OnceFunc(func() { close(s.ready) })
-	s.forward = &forwarder{
-		upstreams: cfg.Upstreams, dial: s.dial, now: time.Now,
-		slots: make(chan struct{}, forwardsAtOnce), cache: make(map[dns.Question]cached),
+	s.forward = newForwarder(cfg.Upstreams, s.dial)
+	for _, at := range cfg.Listen {
+		cfg.Zone.servers = append(cfg.Zone.servers, at.Addr().Unmap())
 	}
 	return s
 }
+
+// Set says where names outside the zone are asked for from now on. It may be called at any time.
+func (s *Server) Set(settings Settings) { s.forward.set(&settings) }
 
 // Ready is closed when every address is being served.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
@@ -71,16 +72,27 @@ func (s *Server) dial(ctx context.Context, network, address string) (conn net.Co
 	return conn, err
 }
 
+// sockets are what a server listens on.
+type sockets struct {
+	udp []*datagrams
+	tcp []*dns.Server
+}
+
 // Run serves until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
-	servers, err := s.listen(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	open, err := s.listen(ctx)
 	if err != nil {
 		return err
 	}
 	var running, started sync.WaitGroup
-	failed := make(chan error, len(servers))
-	started.Add(len(servers))
-	for _, server := range servers {
+	failed := make(chan error, len(open.udp)+len(open.tcp))
+	for _, d := range open.udp {
+		running.Go(func() { failed <- d.run(ctx) })
+	}
+	for _, server := range open.tcp {
+		started.Add(1)
 		server.NotifyStartedFunc = started.Done
 		running.Go(func() { failed <- server.ActivateAndServe() })
 	}
@@ -91,48 +103,56 @@ func (s *Server) Run(ctx context.Context) error {
 		err = ctx.Err()
 	case err = <-failed:
 	}
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), tcpTimeout)
-	defer cancel()
-	for _, server := range servers {
+	cancel()
+	stop, end := context.WithTimeout(context.WithoutCancel(ctx), tcpTimeout)
+	defer end()
+	for _, server := range open.tcp {
 		err = errors.Join(err, server.ShutdownContext(stop))
 	}
 	running.Wait()
+	s.forward.running.Wait()
 	return err
 }
 
 // listen opens every socket, or none.
-func (s *Server) listen(ctx context.Context) (servers []*dns.Server, err error) {
-	lc := net.ListenConfig{Control: freebind}
-	err = s.cfg.Enter(func() error {
+func (s *Server) listen(ctx context.Context) (*sockets, error) {
+	lc, open := net.ListenConfig{Control: freebind}, &sockets{}
+	err := s.cfg.Enter(func() error {
 		for _, at := range s.cfg.Listen {
 			udp, err := lc.ListenPacket(ctx, "udp", at.String())
 			if err != nil {
 				return err
 			}
-			servers = append(servers, &dns.Server{PacketConn: udp, Handler: s.handler(ctx), UDPSize: dns.DefaultMsgSize})
+			open.udp = append(open.udp, newDatagrams(s, udp.(*net.UDPConn)))
 			tcp, err := lc.Listen(ctx, "tcp", at.String())
 			if err != nil {
 				return err
 			}
-			servers = append(servers, &dns.Server{
-				Listener: &limited{Listener: tcp, slots: make(chan struct{}, connectionsAtOnce)}, Handler: s.handler(ctx),
+			open.tcp = append(open.tcp, &dns.Server{
+				Listener: newLimited(tcp), Handler: s.stream(ctx), MsgAcceptFunc: acceptQueries,
 				ReadTimeout: tcpTimeout, WriteTimeout: tcpTimeout, IdleTimeout: func() time.Duration { return tcpTimeout },
 			})
 		}
 		return nil
 	})
 	if err == nil {
-		return servers, nil
+		return open, nil
 	}
-	for _, server := range servers {
-		if server.PacketConn != nil {
-			err = errors.Join(err, server.PacketConn.Close())
-		}
-		if server.Listener != nil {
-			err = errors.Join(err, server.Listener.Close())
-		}
+	for _, d := range open.udp {
+		err = errors.Join(err, d.conn.Close())
+	}
+	for _, server := range open.tcp {
+		err = errors.Join(err, server.Listener.Close())
 	}
 	return nil, fmt.Errorf("dns: %w", err)
+}
+
+// acceptQueries leaves to begin what a question must look like.
+func acceptQueries(h dns.Header) dns.MsgAcceptAction {
+	if h.Bits&(1<<15) != 0 { // a response
+		return dns.MsgIgnore
+	}
+	return dns.MsgAccept
 }
 
 // freebind lets a socket be bound before its address is there, so that a link that is made again needs no new socket.
@@ -142,127 +162,75 @@ func freebind(_, _ string, c syscall.RawConn) error {
 	return errors.Join(err, inner)
 }
 
-// handler answers as many queries at once as allowed and drops the rest.
-func (s *Server) handler(ctx context.Context) dns.HandlerFunc {
+// stream answers the queries of a connection, one after the other.
+func (s *Server) stream(ctx context.Context) dns.HandlerFunc {
 	return func(w dns.ResponseWriter, r *dns.Msg) {
-		select {
-		case s.slots <- struct{}{}:
-			defer func() { <-s.slots }()
-		default:
-			return
-		}
-		m := s.Reply(ctx, r)
+		m := s.reply(ctx, addressOf(w.RemoteAddr()), r)
 		if m == nil {
 			return
 		}
-		if _, tcp := w.RemoteAddr().(*net.TCPAddr); !tcp {
-			m.Truncate(datagramSize(r))
+		wire, err := pack(m, dns.MaxMsgSize)
+		if err == nil {
+			_, err = w.Write(wire)
 		}
-		if err := w.WriteMsg(m); err != nil {
+		if err != nil {
 			s.cfg.Logger.Debug("dns answer not sent", "to", w.RemoteAddr().String(), "err", err)
 		}
 	}
 }
 
-// datagramSize is what the client can take.
-func datagramSize(r *dns.Msg) int {
-	if opt := r.IsEdns0(); opt != nil {
-		return int(min(max(opt.UDPSize(), dns.MinMsgSize), 1232))
+func addressOf(a net.Addr) netip.Addr {
+	if tcp, ok := a.(*net.TCPAddr); ok {
+		return tcp.AddrPort().Addr().Unmap()
 	}
-	return dns.MinMsgSize
+	return netip.Addr{}
 }
 
-// Reply makes the answer to a message; nil when it deserves none.
-func (s *Server) Reply(ctx context.Context, r *dns.Msg) *dns.Msg {
-	if r.Response {
-		return nil
-	}
-	m := new(dns.Msg)
-	m.SetReply(r)
-	m.Compress, m.RecursionAvailable = true, true
-	if opt := r.IsEdns0(); opt != nil {
-		m.SetEdns0(1232, false)
-	}
-	switch {
-	case r.Opcode != dns.OpcodeQuery:
-		m.Rcode = dns.RcodeNotImplemented
-	case len(r.Question) != 1:
-		m.Rcode = dns.RcodeFormatError
-	case r.Question[0].Qclass != dns.ClassINET:
-		m.Rcode = dns.RcodeRefused
-	default:
-		s.fill(ctx, r, m)
-	}
-	return m
-}
-
-func (s *Server) fill(ctx context.Context, r, m *dns.Msg) {
-	q := r.Question[0]
-	a := s.cfg.Zone.Answer(q)
-	if !a.Ours {
-		s.relay(ctx, r, m)
-		return
-	}
-	m.Authoritative = true
-	m.Answer, m.Extra = append(m.Answer, shuffled(a.Records)...), append(m.Extra, a.Extra...)
-	if a.Alias != "" && (q.Qtype == dns.TypeA || q.Qtype == dns.TypeAAAA) {
-		s.follow(ctx, m, dns.Question{Name: a.Alias, Qtype: q.Qtype, Qclass: q.Qclass})
-	}
-	if !a.Exists {
-		m.Rcode = dns.RcodeNameError
-	}
-	if len(m.Answer) == 0 {
-		m.Ns = append(m.Ns, s.cfg.Zone.soa())
-	}
-}
-
-// follow adds what an alias leads to, as far as it can be found.
-func (s *Server) follow(ctx context.Context, m *dns.Msg, q dns.Question) {
-	if a := s.cfg.Zone.Answer(q); a.Ours {
-		m.Answer = append(m.Answer, a.Records...)
-		return
-	}
-	ask := new(dns.Msg)
-	ask.SetQuestion(q.Name, q.Qtype)
-	if answer, err := s.forward.ask(ctx, ask); err == nil {
-		m.Answer = append(m.Answer, answer.Answer...)
-	}
-}
-
-func (s *Server) relay(ctx context.Context, r, m *dns.Msg) {
-	answer, err := s.forward.ask(ctx, r)
-	if err != nil {
-		s.cfg.Logger.Debug("dns query not forwarded", "name", r.Question[0].Name, "err", err)
-		m.Rcode = dns.RcodeServerFailure
-		return
-	}
-	m.Rcode, m.Answer, m.Ns = answer.Rcode, answer.Answer, answer.Ns
-}
-
-// shuffled spreads clients that take the first address over all.
-func shuffled(list []dns.RR) []dns.RR {
-	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-	return list
-}
-
-// limited accepts only so many connections at once.
+// limited accepts only so many connections at once, and of one client.
 type limited struct {
 	net.Listener
-	slots chan struct{}
+
+	mu      sync.Mutex
+	open    int
+	clients map[netip.Addr]int
 }
 
+func newLimited(l net.Listener) *limited {
+	return &limited{Listener: l, clients: make(map[netip.Addr]int)}
+}
+
+// Accept implements net.Listener; connections past the limits are closed at once.
 func (l *limited) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		select {
-		case l.slots <- struct{}{}:
-			return &limitedConn{Conn: c, release: sync.OnceFunc(func() { <-l.slots })}, nil
-		default:
-			c.Close()
+		client := addressOf(c.RemoteAddr())
+		if l.enter(client) {
+			return &limitedConn{Conn: c, release: sync.OnceFunc(func() { l.leave(client) })}, nil
 		}
+		c.Close()
+	}
+}
+
+func (l *limited) enter(client netip.Addr) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open >= connectionsAtOnce || l.clients[client] >= connectionsOfOne {
+		return false
+	}
+	l.open++
+	l.clients[client]++
+	return true
+}
+
+func (l *limited) leave(client netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open--
+	if l.clients[client]--; l.clients[client] == 0 {
+		delete(l.clients, client)
 	}
 }
 
@@ -271,6 +239,7 @@ type limitedConn struct {
 	release func()
 }
 
+// Close implements net.Conn.
 func (c *limitedConn) Close() error {
 	defer c.release()
 	return c.Conn.Close()

@@ -32,7 +32,9 @@ type endpoint struct {
 
 // Zone holds the names of one cluster domain.
 type Zone struct {
-	domain string // lower case, with a final dot
+	domain   string         // lower case, with a final dot
+	networks []netip.Prefix // all of whose addresses are the cluster's
+	servers  []netip.Addr   // that serve the zone
 
 	mu         sync.RWMutex
 	records    map[string]*record // "namespace/name"
@@ -43,11 +45,13 @@ type Zone struct {
 // pointer is a name an address has.
 type pointer struct{ key, name string }
 
-// NewZone returns an empty zone for a domain such as "cluster.local".
-func NewZone(domain string) *Zone {
+// NewZone returns an empty zone for a domain such as "cluster.local". No resolver elsewhere is asked for the names of
+// addresses in networks.
+func NewZone(domain string, networks ...netip.Prefix) *Zone {
 	return &Zone{
-		domain:  strings.ToLower(strings.Trim(domain, ".")) + ".",
-		records: make(map[string]*record), namespaces: make(map[string]int), addresses: make(map[netip.Addr][]pointer),
+		networks: networks,
+		domain:   strings.ToLower(strings.Trim(domain, ".")) + ".",
+		records:  make(map[string]*record), namespaces: make(map[string]int), addresses: make(map[netip.Addr][]pointer),
 	}
 }
 
@@ -123,7 +127,7 @@ func newRecord(svc *v1.Service, list []*discovery.EndpointSlice) *record {
 		r.ports = append(r.ports, port{strings.ToLower(p.Name), protocolName(p.Protocol), uint16(p.Port)})
 	}
 	if r.headless() {
-		r.addEndpoints(list)
+		r.addEndpoints(list, svc.Spec.PublishNotReadyAddresses)
 	}
 	return r
 }
@@ -135,7 +139,8 @@ func protocolName(p v1.Protocol) string {
 	return strings.ToLower(string(p))
 }
 
-func (r *record) addEndpoints(list []*discovery.EndpointSlice) {
+// addEndpoints adds endpoints that are ready; with unready, the others too.
+func (r *record) addEndpoints(list []*discovery.EndpointSlice, unready bool) {
 	for _, slice := range list {
 		var ports []port
 		for _, p := range slice.Ports {
@@ -153,7 +158,7 @@ func (r *record) addEndpoints(list []*discovery.EndpointSlice) {
 		}
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
-			if e.Conditions.Ready != nil && !*e.Conditions.Ready {
+			if ready := e.Conditions.Ready; ready != nil && !*ready && !unready {
 				continue
 			}
 			for _, text := range e.Addresses {

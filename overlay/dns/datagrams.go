@@ -1,0 +1,156 @@
+package dns
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/miekg/dns"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// smallPacket has room for nearly every question; largestPacket for every one that is read.
+	smallPacket   = 512
+	largestPacket = 4096
+	// receiveBuffer is what the kernel keeps of a burst, in bytes.
+	receiveBuffer = 1 << 20
+	readRetry     = 100 * time.Millisecond
+)
+
+// datagrams serves one UDP socket.
+type datagrams struct {
+	server *Server
+	conn   *net.UDPConn
+	lines  *lines
+	pool   sync.Pool // of *[smallPacket]byte
+}
+
+func newDatagrams(s *Server, conn *net.UDPConn) *datagrams {
+	d := &datagrams{server: s, conn: conn, lines: newLines()}
+	d.pool.New = func() any { return new([smallPacket]byte) }
+	if raw, err := conn.SyscallConn(); err == nil {
+		// Without the right to force it, the usual size has to do.
+		_ = raw.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer)
+		})
+	}
+	return d
+}
+
+// run serves until ctx ends, and closes the socket.
+func (d *datagrams) run(ctx context.Context) error {
+	var workers sync.WaitGroup
+	var later sync.WaitGroup // answers that wait for resolvers
+	for range max(2, runtime.GOMAXPROCS(0)) {
+		workers.Go(func() {
+			for {
+				p, ok := d.lines.take()
+				if !ok {
+					return
+				}
+				d.answer(ctx, p, &later)
+			}
+		})
+	}
+	stop := context.AfterFunc(ctx, func() { _ = d.conn.SetReadDeadline(time.Unix(1, 0)) })
+	err := d.read(ctx)
+	stop()
+	d.lines.end()
+	workers.Wait()
+	later.Wait()
+	return errors.Join(err, d.conn.Close())
+}
+
+// read puts what arrives in line. It does nothing else, so that the kernel drops little of what others sent in a flood.
+func (d *datagrams) read(ctx context.Context) error {
+	again := time.NewTimer(0)
+	defer again.Stop()
+	large := make([]byte, largestPacket+1)
+	for {
+		n, from, err := d.conn.ReadFromUDPAddrPort(large)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, net.ErrClosed), errors.Is(err, os.ErrDeadlineExceeded):
+			return err
+		case err != nil: // what a socket reports of an answer it could not send
+			d.server.cfg.Logger.Debug("dns socket", "err", err)
+			again.Reset(readRetry)
+			select {
+			case <-again.C:
+			case <-ctx.Done():
+			}
+			continue
+		case n < headerSize || n > largestPacket:
+			continue
+		}
+		p := packet{from: from}
+		if n <= smallPacket {
+			p.buffer = d.pool.Get().(*[smallPacket]byte)
+			p.data = p.buffer[:n]
+			copy(p.data, large)
+		} else {
+			p.data = append([]byte(nil), large[:n]...)
+		}
+		if !d.lines.put(p) {
+			d.free(p)
+		}
+	}
+}
+
+func (d *datagrams) free(p packet) {
+	if p.buffer != nil {
+		d.pool.Put(p.buffer)
+	}
+}
+
+// answer answers at once what can be, and has others wait outside of the line.
+func (d *datagrams) answer(ctx context.Context, p packet, later *sync.WaitGroup) {
+	r, m := parse(p.data)
+	d.free(p)
+	if r == nil {
+		d.send(p.from, m, smallPacket)
+		return
+	}
+	s, size := d.server, datagramSize(r)
+	m, ask := s.begin(r)
+	if ask.Name == "" {
+		d.send(p.from, m, size)
+		return
+	}
+	client := p.from.Addr().Unmap()
+	answer, known, err := s.forward.kept(ask)
+	if !known {
+		if err = s.forward.admit(client); err == nil {
+			later.Go(func() {
+				defer s.forward.leave(client)
+				answer, err := s.forward.wait(ctx, ask)
+				s.finish(m, ask, answer, err)
+				d.send(p.from, m, size)
+			})
+			return
+		}
+		answer, err = s.forward.stale(ask, err)
+	}
+	s.finish(m, ask, answer, err)
+	d.send(p.from, m, size)
+}
+
+func (d *datagrams) send(to netip.AddrPort, m *dns.Msg, size int) {
+	if m == nil {
+		return
+	}
+	wire, err := pack(m, size)
+	if err == nil {
+		_, err = d.conn.WriteToUDPAddrPort(wire, to)
+	}
+	if err != nil {
+		d.server.cfg.Logger.Debug("dns answer not sent", "to", to.String(), "err", err)
+	}
+}

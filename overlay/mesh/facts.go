@@ -8,7 +8,10 @@ import (
 // Facts is what a plan needs to know of this host. The overlay's own links and routes are not in it.
 type Facts struct {
 	Links  []Link
-	Routes []Route // of the main table, IPv4
+	Routes []Route // of the main table, both families
+	// Paths are the largest packets that were seen to reach nodes, in bytes with all headers, by their address; who is
+	// not in it is reached by what the links take.
+	Paths map[netip.Addr]int
 }
 
 // Link is a link of the host.
@@ -62,7 +65,11 @@ func (m routes) to(a netip.Addr) (r Route, ok bool) {
 // uplinkMTU is the MTU of the link with this address; failing that, that of the link towards everywhere.
 func (f *Facts) uplinkMTU(address netip.Addr, m routes) int {
 	const ethernet = 1500
-	everywhere, _ := m.to(netip.IPv4Unspecified())
+	unspecified := netip.IPv4Unspecified()
+	if address.Is6() {
+		unspecified = netip.IPv6Unspecified()
+	}
+	everywhere, _ := m.to(unspecified)
 	mtu := ethernet
 	for _, l := range f.Links {
 		if l.MTU <= 0 {

@@ -11,10 +11,12 @@ import (
 // Node is what a plan needs to know of a Node object. Two are equal when they lead to the same plan.
 type Node struct {
 	Name string
-	// Address is its first InternalIP of IPv4, Pods its pod network; not valid as long as the node has none.
-	Address netip.Addr
-	Pods    netip.Prefix
-	// Since is when the Node object was made, in seconds since 1970: of two that claim one network the first has it.
+	// Address and Address6 are its first InternalIP of each family, Pods and Pods6 its pod networks; not valid as long as
+	// the node has none.
+	Address, Address6 netip.Addr
+	Pods, Pods6       netip.Prefix
+	// Since is when the Node object was made, in seconds since 1970: of two that claim one network or one address the
+	// first has it.
 	Since int64
 }
 
@@ -23,47 +25,71 @@ func NodeOf(node *v1.Node) Node {
 	n := Node{Name: node.Name, Since: node.CreationTimestamp.Unix()}
 	for _, a := range node.Status.Addresses {
 		ip, err := netip.ParseAddr(a.Address)
-		if err == nil && a.Type == v1.NodeInternalIP && ip.Unmap().Is4() {
-			n.Address = ip.Unmap()
-			break
+		if err != nil || a.Type != v1.NodeInternalIP {
+			continue
+		}
+		switch ip = ip.Unmap(); {
+		case ip.Is4() && !n.Address.IsValid():
+			n.Address = ip
+		case ip.Is6() && ip.Zone() == "" && !ip.IsLinkLocalUnicast() && !n.Address6.IsValid():
+			n.Address6 = ip
 		}
 	}
 	for _, text := range append(slices.Clip(node.Spec.PodCIDRs), node.Spec.PodCIDR) {
-		if p, err := netip.ParsePrefix(text); err == nil && p.Addr().Is4() {
+		p, err := netip.ParsePrefix(text)
+		switch {
+		case err != nil:
+		case p.Addr().Is4() && !n.Pods.IsValid():
 			n.Pods = p.Masked()
-			break
+		case p.Addr().Is6() && !p.Addr().Is4In6() && !n.Pods6.IsValid():
+			n.Pods6 = p.Masked()
 		}
 	}
 	return n
+}
+
+// address is the node's address of a family; not valid: none.
+func (n *Node) address(v4 bool) netip.Addr {
+	if v4 {
+		return n.Address
+	}
+	return n.Address6
 }
 
 func firstFirst(a, b Node) int {
 	return cmp.Or(cmp.Compare(a.Since, b.Since), cmp.Compare(a.Name, b.Name))
 }
 
-// claims remembers which node has which network.
+// claims remembers which node has which network and which address.
 type claims struct {
 	owner map[netip.Prefix]string
-	sizes [33]bool // which lengths of prefixes are among them; commonly one
+	sizes [2][129]bool // by family, which lengths of prefixes are among them; commonly one
+	at    map[netip.Addr]string
 }
 
-func newClaims() *claims { return &claims{owner: make(map[netip.Prefix]string)} }
+func newClaims() *claims {
+	return &claims{owner: make(map[netip.Prefix]string), at: make(map[netip.Addr]string)}
+}
 
 // claim takes the network, unless it overlaps one that is taken; then it returns whose.
 func (c *claims) claim(p netip.Prefix, name string) (other string, ok bool) {
+	sizes := &c.sizes[0]
+	if p.Addr().Is6() {
+		sizes = &c.sizes[1]
+	}
 	for bits := p.Bits(); bits >= 0; bits-- {
-		if c.sizes[bits] {
+		if sizes[bits] {
 			if other, taken := c.owner[netip.PrefixFrom(p.Addr(), bits).Masked()]; taken {
 				return other, false
 			}
 		}
 	}
-	if slices.Contains(c.sizes[p.Bits()+1:], true) {
+	if slices.Contains(sizes[p.Bits()+1:], true) {
 		if other, taken := c.inside(p); taken {
 			return other, false
 		}
 	}
-	c.owner[p], c.sizes[p.Bits()] = name, true
+	c.owner[p], sizes[p.Bits()] = name, true
 	return "", true
 }
 
@@ -76,4 +102,13 @@ func (c *claims) inside(p netip.Prefix) (name string, found bool) {
 		}
 	}
 	return name, found
+}
+
+// claimAddress takes the address, unless another node has it; then it returns which.
+func (c *claims) claimAddress(a netip.Addr, name string) (other string, ok bool) {
+	if other, taken := c.at[a]; taken {
+		return other, false
+	}
+	c.at[a] = name
+	return "", true
 }

@@ -1,8 +1,6 @@
 package mesh
 
 import (
-	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 )
@@ -10,18 +8,28 @@ import (
 // Mode says which ways may be used. The nodes of a cluster should have the same.
 type Mode string
 
-// Modes. Auto takes a node of a subnet of this host as gateway, and the tunnel to all others.
+// Modes. Auto takes a node of a subnet of this host as gateway, and the tunnel to all others. UDP is a tunnel that a
+// process carries, for networks and kernels on which VXLAN does not work.
 const (
 	Auto        Mode = "auto"
 	VXLAN       Mode = "vxlan"
 	HostGateway Mode = "host-gw"
+	UDP         Mode = "udp"
 )
 
 // Modes are all there are.
 var Modes = []Mode{Auto, VXLAN, HostGateway}
 
-// overhead is what the tunnel adds to a packet, in bytes: Ethernet, VXLAN, UDP and IPv4 headers.
-const overhead = 50
+// What a tunnel adds to a packet, in bytes.
+const (
+	ip4Header     = 20
+	ip6Header     = 40
+	udpHeader     = 8
+	vxlanOverhead = 8 + 14 // VXLAN and Ethernet headers
+)
+
+// LeastMTU is what a way should take at least, in bytes: IPv6 demands it (RFC 8200, 5).
+const LeastMTU = 1280
 
 // Config is what all plans of a node have in common.
 type Config struct {
@@ -38,7 +46,7 @@ type Plan struct {
 	Gateways []Gateway // ordered by network
 	Tunnel   *Tunnel   // nil: none
 	// Members are the addresses of the other nodes, ordered: they alone may send to the tunnel's port. Nil where there
-	// may be no tunnel.
+	// may be no tunnel. All are of one family, that of the tunnel's packets.
 	Members []netip.Addr
 	// MTU is that of this node's pods.
 	MTU int
@@ -56,16 +64,24 @@ type Gateway struct {
 
 // Tunnel is the link to nodes elsewhere.
 type Tunnel struct {
+	// Relayed: a process carries the packets (mode UDP), not the kernel.
+	Relayed        bool
 	VNI, Port, MTU int
+	// Overhead is what the tunnel adds to a packet, in bytes.
+	Overhead int
 	// Local is the source address of its packets; not valid: the kernel's choice.
 	Local netip.Addr
-	// Address is this node's address inside, MAC the one below it.
+	// Address is this node's IPv4 address inside; not valid: none. MAC is the link-layer address.
 	Address netip.Addr
 	MAC     MAC
-	Peers   []Peer // ordered by network
+	// Source6 is the source of what the node itself sends to IPv6 pods through the tunnel; not valid: nothing.
+	Source6 netip.Addr
+	// Pods are this node's pod networks: all that may come out of the tunnel is for them.
+	Pods  []netip.Prefix
+	Peers []Peer // ordered by network; a node with two networks is two
 }
 
-// Peer is the way to a node through the tunnel.
+// Peer is the way to a node's pods through the tunnel.
 type Peer struct {
 	Node string
 	Pods netip.Prefix
@@ -73,36 +89,27 @@ type Peer struct {
 	Address netip.Addr
 	MAC     MAC
 	Via     netip.Addr
-}
-
-// MAC is a link-layer address.
-type MAC [6]byte
-
-// String is the usual form.
-func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
-
-// macOf makes a link-layer address from an IPv4 address, as the bridge has one from its own.
-func macOf(a netip.Addr) MAC {
-	b := a.As4()
-	return MAC{0x0a, 0x58, b[0], b[1], b[2], b[3]}
+	// MTU is what the way takes; 0: what the tunnel's link does.
+	MTU int
 }
 
 // Build works out the plan. Nodes may be in any order and include this one.
 func Build(cfg Config, nodes []Node, facts Facts) *Plan {
-	b := builder{cfg: cfg, plan: &Plan{}, routes: newRoutes(facts.Routes)}
+	b := builder{cfg: cfg, plan: &Plan{}, routes: newRoutes(facts.Routes), facts: &facts}
 	admitted := b.admit(nodes)
-	var peers []Peer
-	for _, n := range admitted {
-		if n.Name == b.self.Name || !b.addressed(n) || n.Pods.Overlaps(b.self.Pods) {
-			continue
+	b.over4 = b.self.Address.IsValid() || !b.self.Address6.IsValid()
+	for i := range admitted {
+		n := &admitted[i]
+		for _, a := range []*netip.Addr{&n.Address, &n.Address6} {
+			if *a == b.self.Address || *a == b.self.Address6 { // there is no way to another node here, whoever had it first
+				*a = netip.Addr{}
+			}
 		}
-		b.plan.Members = append(b.plan.Members, n.Address)
-		if tunnelled := b.way(n); tunnelled {
-			a := n.Pods.Addr()
-			peers = append(peers, Peer{Node: n.Name, Pods: n.Pods, Address: a, MAC: macOf(a), Via: n.Address})
+		if n.Name != b.self.Name && (n.Address.IsValid() || n.Address6.IsValid()) {
+			b.place(n)
 		}
 	}
-	b.finish(peers, &facts)
+	b.finish()
 	return b.plan
 }
 
@@ -110,95 +117,118 @@ type builder struct {
 	cfg    Config
 	plan   *Plan
 	routes routes
+	facts  *Facts
 	self   Node
+	over4  bool // the tunnel's packets are IPv4
+	peers  []Peer
 }
 
-func (b *builder) fault(format string, args ...any) {
-	b.plan.Faults = append(b.plan.Faults, fmt.Sprintf(format, args...))
-}
-
-// admit returns the nodes whose networks are good and theirs, the oldest first.
-func (b *builder) admit(nodes []Node) []Node {
-	sorted := slices.SortedFunc(slices.Values(nodes), firstFirst)
-	taken := newClaims()
-	var admitted []Node
-	for _, n := range sorted {
-		if n.Name == b.cfg.Self {
-			b.self = n
-		}
-		if !n.Pods.IsValid() {
+// place makes the ways to a node's pods.
+func (b *builder) place(n *Node) {
+	member := false
+	for _, pods := range []netip.Prefix{n.Pods, n.Pods6} {
+		if !pods.IsValid() || pods.Overlaps(b.self.Pods) || pods.Overlaps(b.self.Pods6) || pods.Addr().Is6() && !b.self.Pods6.IsValid() {
 			continue
 		}
-		if !within(n.Pods, b.cfg.Networks) {
-			b.fault("node %s has pod network %s, which is not in the cluster's: its pods are not reached", n.Name, n.Pods)
-			continue
-		}
-		if other, ok := taken.claim(n.Pods, n.Name); !ok {
-			b.fault("node %s has pod network %s, which overlaps that of node %s, which had it first: the pods of %s are not reached",
-				n.Name, n.Pods, other, n.Name)
-			continue
-		}
-		admitted = append(admitted, n)
+		member = true
+		b.way(n, pods)
 	}
-	return admitted
+	if a := n.address(b.over4); member && a.IsValid() && b.cfg.Mode != HostGateway {
+		b.plan.Members = append(b.plan.Members, a)
+	}
 }
 
-func within(p netip.Prefix, networks []netip.Prefix) bool {
-	return slices.ContainsFunc(networks, func(around netip.Prefix) bool {
-		return around.Bits() <= p.Bits() && around.Contains(p.Addr())
-	})
-}
-
-// addressed tells whether the node has an address that can be sent to; without any, it is still to come.
-func (b *builder) addressed(n Node) bool {
-	a := n.Address
-	switch {
-	case !a.IsValid():
-		return false
-	case a == b.self.Address:
-		b.fault("node %s has the address %s of this node: its pods are not reached", n.Name, a)
-		return false
-	case a.IsLoopback(), a.IsMulticast(), a.IsUnspecified(), within(netip.PrefixFrom(a, a.BitLen()), b.cfg.Networks):
-		b.fault("node %s has the address %s, which cannot be a node's: its pods are not reached", n.Name, a)
-		return false
-	}
-	return true
-}
-
-// way makes the node a gateway, or tells that it is a peer of the tunnel.
-func (b *builder) way(n Node) (tunnelled bool) {
-	r, ok := b.routes.to(n.Address)
-	switch {
-	case !ok:
-		b.fault("node %s is at %s, to which this host has no route: its pods are not reached", n.Name, n.Address)
-	case b.cfg.Mode != VXLAN && r.Attached && r.To.Bits() > 0:
-		b.plan.Gateways = append(b.plan.Gateways, Gateway{Node: n.Name, Pods: n.Pods, Via: n.Address, Link: r.Link})
-	case b.cfg.Mode == HostGateway:
-		b.fault("node %s is at %s, which is on no subnet of this host, and the overlay's mode is %s: its pods are not reached",
-			n.Name, n.Address, HostGateway)
-	default:
-		return true
-	}
-	return false
-}
-
-func (b *builder) finish(peers []Peer, facts *Facts) {
-	p := b.plan
-	slices.SortFunc(p.Gateways, func(x, y Gateway) int { return x.Pods.Addr().Compare(y.Pods.Addr()) })
-	slices.SortFunc(peers, func(x, y Peer) int { return x.Pods.Addr().Compare(y.Pods.Addr()) })
-	slices.SortFunc(p.Members, netip.Addr.Compare)
-	p.Members = slices.Compact(p.Members)
-	if b.cfg.Mode == HostGateway {
-		p.Members = nil
-	}
-	p.MTU = facts.uplinkMTU(b.self.Address, b.routes)
-	if !b.self.Pods.IsValid() || len(peers) == 0 && b.cfg.Mode != VXLAN {
+// way makes the node a gateway, or a peer of the tunnel.
+func (b *builder) way(n *Node, pods netip.Prefix) {
+	direct := n.address(pods.Addr().Is4())
+	r, ok := b.routes.to(direct)
+	if b.cfg.Mode != VXLAN && b.cfg.Mode != UDP && ok && r.Attached && r.To.Bits() > 0 {
+		b.plan.Gateways = append(b.plan.Gateways, Gateway{Node: n.Name, Pods: pods, Via: direct, Link: r.Link})
 		return
 	}
-	p.MTU -= overhead
-	a := b.self.Pods.Addr()
-	p.Tunnel = &Tunnel{VNI: b.cfg.VNI, Port: b.cfg.Port, MTU: p.MTU, Address: a, MAC: macOf(a), Peers: peers}
-	if facts.has(b.self.Address) {
-		p.Tunnel.Local = b.self.Address
+	if b.cfg.Mode == HostGateway {
+		switch {
+		case !direct.IsValid():
+			b.fault("node %s has no address of the family of its pod network %s: these pods are not reached", n.Name, pods)
+		case !ok:
+			b.fault("node %s is at %s, to which this host has no route: its pods are not reached", n.Name, direct)
+		default:
+			b.fault("node %s is at %s, which is on no subnet of this host, and the overlay's mode is %s: its pods are not reached",
+				n.Name, direct, HostGateway)
+		}
+		return
+	}
+	via := n.address(b.over4)
+	if !via.IsValid() {
+		b.fault("node %s has no address of the family over which this node's tunnel goes: its pods are not reached", n.Name)
+		return
+	}
+	if _, ok := b.routes.to(via); !ok {
+		b.fault("node %s is at %s, to which this host has no route: its pods are not reached", n.Name, via)
+		return
+	}
+	b.peers = append(b.peers, peerOf(n, pods, via))
+}
+
+func (b *builder) finish() {
+	p := b.plan
+	slices.SortFunc(p.Gateways, func(x, y Gateway) int { return x.Pods.Addr().Compare(y.Pods.Addr()) })
+	slices.SortFunc(b.peers, func(x, y Peer) int { return x.Pods.Addr().Compare(y.Pods.Addr()) })
+	slices.SortFunc(p.Members, netip.Addr.Compare)
+	p.Members = slices.Compact(p.Members)
+	local := b.self.address(b.over4)
+	p.MTU = b.facts.uplinkMTU(local, b.routes)
+	if !b.self.Pods.IsValid() && !b.self.Pods6.IsValid() || len(b.peers) == 0 && b.cfg.Mode != VXLAN && b.cfg.Mode != UDP {
+		return
+	}
+	t := &Tunnel{Relayed: b.cfg.Mode == UDP, VNI: b.cfg.VNI, Port: b.cfg.Port, MAC: macOf(b.self.Pods, b.self.Pods6), Overhead: b.overhead()}
+	p.MTU -= t.Overhead
+	t.MTU = p.MTU
+	if b.self.Pods.IsValid() {
+		t.Address, t.Pods = b.self.Pods.Addr(), append(t.Pods, b.self.Pods)
+	}
+	if b.self.Pods6.IsValid() {
+		t.Source6, t.Pods = b.self.Pods6.Addr().Next(), append(t.Pods, b.self.Pods6)
+	}
+	if b.facts.has(local) {
+		t.Local = local
+	}
+	t.Peers = b.peers
+	p.Tunnel = t
+	b.limit(t)
+}
+
+func (b *builder) overhead() int {
+	size := udpHeader + ip4Header
+	if !b.over4 {
+		size = udpHeader + ip6Header
+	}
+	if b.cfg.Mode != UDP {
+		size += vxlanOverhead
+	}
+	return size
+}
+
+// limit has ways that take less than the links say take no more, and tells of those that take too little.
+func (b *builder) limit(t *Tunnel) {
+	if t.MTU < LeastMTU {
+		b.fault("this node's link takes packets of %d bytes, of which the tunnel leaves pods %d; give the link an MTU of at least %d",
+			t.MTU+t.Overhead, t.MTU, LeastMTU+t.Overhead)
+	}
+	for i := range t.Peers {
+		p := &t.Peers[i]
+		path := b.facts.Paths[p.Via]
+		if path <= 0 || path-t.Overhead >= t.MTU {
+			continue
+		}
+		p.MTU = path - t.Overhead
+		if p.MTU < LeastMTU {
+			b.fault("the way to node %s at %s takes packets of %d bytes, of which the tunnel leaves pods %d: large packets of IPv6 "+
+				"and of programs that count on %d are lost; let the networks between take at least %d", p.Node, p.Via, path, p.MTU,
+				LeastMTU, LeastMTU+t.Overhead)
+			if p.Pods.Addr().Is6() {
+				p.MTU = LeastMTU // the kernel makes no smaller ones; the tunnel's own are cut up on the way
+			}
+		}
 	}
 }

@@ -54,7 +54,7 @@ func TestBuild(t *testing.T) {
 	nearPeer := Peer{Node: "near", Pods: near.Pods, Address: ip("10.244.2.0"), MAC: MAC{0x0a, 0x58, 10, 244, 2, 0}, Via: near.Address}
 	farPeer := Peer{Node: "far", Pods: far.Pods, Address: ip("10.244.3.0"), MAC: MAC{0x0a, 0x58, 10, 244, 3, 0}, Via: far.Address}
 	tunnel := func(peers ...Peer) *Tunnel {
-		return &Tunnel{VNI: 98, Port: 8472, MTU: 1450, Local: me.Address, Address: ip("10.244.1.0"), MAC: MAC{0x0a, 0x58, 10, 244, 1, 0}, Peers: peers}
+		return &Tunnel{VNI: 98, Port: 8472, MTU: 1450, Overhead: 50, Local: me.Address, Address: ip("10.244.1.0"), MAC: MAC{0x0a, 0x58, 10, 244, 1, 0}, Peers: peers}
 	}
 	for name, tt := range map[string]struct {
 		mode  Mode
@@ -77,7 +77,9 @@ func TestBuild(t *testing.T) {
 		"no network yet":            {Auto, []Node{me, node("new", "192.0.2.2", "", 2)}, here, Plan{MTU: 1500}, ""},
 		"outside the networks":      {Auto, []Node{me, node("odd", "192.0.2.2", "192.0.2.0/24", 2)}, here, Plan{MTU: 1500}, "not in the cluster's"},
 		"all of the networks":       {Auto, []Node{me, node("odd", "192.0.2.2", "0.0.0.0/0", 2)}, here, Plan{MTU: 1500}, "not in the cluster's"},
-		"this node's address":       {Auto, []Node{me, node("twin", "192.0.2.1", "10.244.2.0/24", 2)}, here, Plan{MTU: 1500}, "of this node"},
+		"this node's address":       {Auto, []Node{me, node("twin", "192.0.2.1", "10.244.2.0/24", 2)}, here, Plan{MTU: 1500}, "node twin has the address 192.0.2.1 of node me"},
+		"an older one has it":       {Auto, []Node{me, node("elder", "192.0.2.1", "10.244.8.0/24", 0), near}, here, Plan{MTU: 1500, Gateways: []Gateway{gateway}, Members: []netip.Addr{near.Address}}, "node me has the address 192.0.2.1 of node elder"},
+		"two with one address":      {Auto, []Node{node("twin", "192.0.2.2", "10.244.9.0/24", 9), me, near}, here, Plan{MTU: 1500, Gateways: []Gateway{gateway}, Members: []netip.Addr{near.Address}}, "node twin has the address 192.0.2.2 of node near"},
 		"a pod's address":           {Auto, []Node{me, node("odd", "10.244.9.9", "10.244.2.0/24", 2)}, here, Plan{MTU: 1500}, "cannot be a node's"},
 		"a loopback address":        {Auto, []Node{me, node("odd", "127.0.0.2", "10.244.2.0/24", 2)}, here, Plan{MTU: 1500}, "cannot be a node's"},
 		"second with a network":     {Auto, []Node{node("thief", "192.0.2.9", "10.244.2.0/24", 9), me, near}, here, Plan{MTU: 1500, Gateways: []Gateway{gateway}, Members: []netip.Addr{near.Address}}, "node thief has pod network 10.244.2.0/24, which overlaps that of node near"},
@@ -129,7 +131,9 @@ func TestNodeOf(t *testing.T) {
 			{Type: v1.NodeInternalIP, Address: "nonsense"}, {Type: v1.NodeInternalIP, Address: "192.0.2.2"},
 		}},
 	})
-	if want := node("n", "192.0.2.2", "10.244.2.0/24", 7); n != want {
+	want := node("n", "192.0.2.2", "10.244.2.0/24", 7)
+	want.Address6, want.Pods6 = ip("fd00::1"), prefix("fd00::/64")
+	if n != want {
 		t.Errorf("%+v, want %+v", n, want)
 	}
 	if n := NodeOf(&v1.Node{Spec: v1.NodeSpec{PodCIDR: "nonsense"}}); n.Pods.IsValid() || n.Address.IsValid() {

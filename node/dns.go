@@ -3,42 +3,108 @@ package node
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"fmt"
+	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
+// What a pod's resolver configuration may hold at most (k8s.io/kubernetes/pkg/apis/core/validation); old resolvers crash at
+// a search path longer than a name may be.
+const (
+	maxNameservers = 3
+	maxSearches    = 32
+	maxSearchChars = 2048
+	maxSearchPath  = 253
+)
+
+// Reasons of the events about a pod's resolver configuration.
+const (
+	reasonDNSConfig  = "DNSConfigForming"
+	reasonClusterDNS = "MissingClusterDNS"
+)
+
+// dnsWarning is something the pod's user should know about its resolver configuration.
+type dnsWarning struct{ reason, text string }
+
 // dnsConfig is the resolv.conf of a pod by its DNS policy and DNS config.
-func (c *Config) dnsConfig(pod *v1.Pod) (*runtimeapi.DNSConfig, error) {
+func (c *Config) dnsConfig(pod *v1.Pod) (*runtimeapi.DNSConfig, []dnsWarning, error) {
 	host, err := c.hostDNS()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	dns := &runtimeapi.DNSConfig{}
-	policy := pod.Spec.DNSPolicy
-	if policy == v1.DNSClusterFirst && pod.Spec.HostNetwork || policy == "" ||
-		policy != v1.DNSNone && policy != v1.DNSDefault && len(c.ClusterDNS) == 0 {
-		policy = v1.DNSDefault
-	}
-	switch policy {
-	case v1.DNSNone:
-	case v1.DNSClusterFirst, v1.DNSClusterFirstWithHostNet:
-		dns.Servers = append(dns.Servers, c.ClusterDNS...)
+	dns, warnings := &runtimeapi.DNSConfig{}, []dnsWarning(nil)
+	policy := cmp.Or(pod.Spec.DNSPolicy, v1.DNSClusterFirst) // manifests of static pods may leave it out
+	switch {
+	case policy == v1.DNSNone:
+	case policy == v1.DNSDefault, policy == v1.DNSClusterFirst && pod.Spec.HostNetwork:
+		dns = c.inherited(host, pod.Spec.HostNetwork)
+	case len(c.ClusterDNS) == 0:
+		warnings = append(warnings, dnsWarning{reasonClusterDNS, fmt.Sprintf(
+			"pod: %q. kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
+			fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID), v1.DNSClusterFirst, v1.DNSDefault)})
+		dns = host
+	default: // ClusterFirst, ClusterFirstWithHostNet, and what the API does not know
+		dns.Servers = slices.Clone(c.ClusterDNS)
 		dns.Searches = append([]string{
 			pod.Namespace + ".svc." + c.ClusterDomain, "svc." + c.ClusterDomain, c.ClusterDomain,
 		}, host.Searches...)
 		dns.Options = []string{"ndots:5"}
-	default:
-		dns = host
 	}
 	if pod.Spec.DNSConfig != nil {
 		addDNS(dns, pod.Spec.DNSConfig)
 	}
 	dns.Searches = unique(dns.Searches)
-	return dns, nil
+	return dns, append(warnings, fit(dns)...), nil
+}
+
+// inherited is the host's configuration as it works in a pod: a resolver at a loopback address is one of the host, which
+// a pod with a network of its own cannot reach. The cluster's DNS can, and asks it.
+func (c *Config) inherited(host *runtimeapi.DNSConfig, hostNetwork bool) *runtimeapi.DNSConfig {
+	if hostNetwork || len(c.ClusterDNS) == 0 {
+		return host
+	}
+	var servers []string
+	for _, s := range host.Servers {
+		if a, err := netip.ParseAddr(s); err == nil && a.IsLoopback() {
+			servers = append(servers, c.ClusterDNS...)
+		} else {
+			servers = append(servers, s)
+		}
+	}
+	host.Servers = unique(servers)
+	return host
+}
+
+// fit cuts a configuration to what resolvers take, in the words of upstream's events.
+func fit(dns *runtimeapi.DNSConfig) (warnings []dnsWarning) {
+	if len(dns.Servers) > maxNameservers {
+		dns.Servers = dns.Servers[:maxNameservers]
+		warnings = append(warnings, dnsWarning{reasonDNSConfig,
+			"Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: " + strings.Join(dns.Servers, " ")})
+	}
+	var searches []string
+	chars := 0
+	for i, s := range dns.Searches {
+		if i >= maxSearches || chars+len(s) > maxSearchChars {
+			break
+		}
+		if len(s) <= maxSearchPath {
+			searches = append(searches, s)
+			chars += len(s) + 1
+		}
+	}
+	if len(searches) < len(dns.Searches) {
+		warnings = append(warnings, dnsWarning{reasonDNSConfig,
+			"Search Line limits were exceeded, some search paths have been omitted, the applied search line is: " + strings.Join(searches, " ")})
+	}
+	dns.Searches = searches
+	return warnings
 }
 
 func addDNS(dns *runtimeapi.DNSConfig, extra *v1.PodDNSConfig) {
@@ -49,16 +115,20 @@ func addDNS(dns *runtimeapi.DNSConfig, extra *v1.PodDNSConfig) {
 		if o.Value != nil && *o.Value != "" {
 			text += ":" + *o.Value
 		}
-		replaced := false
-		for i, have := range dns.Options {
-			if name, _, _ := strings.Cut(have, ":"); name == o.Name {
-				dns.Options[i], replaced = text, true
-			}
-		}
-		if !replaced {
-			dns.Options = append(dns.Options, text)
+		dns.Options = withOption(dns.Options, text)
+	}
+}
+
+// withOption adds an option, in the place of one with the same name.
+func withOption(list []string, option string) []string {
+	name, _, _ := strings.Cut(option, ":")
+	for i, have := range list {
+		if n, _, _ := strings.Cut(have, ":"); n == name {
+			list[i] = option
+			return list
 		}
 	}
+	return append(list, option)
 }
 
 func unique(in []string) []string {
@@ -86,6 +156,7 @@ func (c *Config) hostDNS() (*runtimeapi.DNSConfig, error) {
 	sc := bufio.NewScanner(bytes.NewReader(b))
 	for sc.Scan() {
 		line, _, _ := strings.Cut(sc.Text(), "#")
+		line, _, _ = strings.Cut(line, ";")
 		f := strings.Fields(line)
 		if len(f) < 2 {
 			continue
@@ -96,13 +167,14 @@ func (c *Config) hostDNS() (*runtimeapi.DNSConfig, error) {
 		case "search":
 			dns.Searches = dns.Searches[:0]
 			for _, s := range f[1:] {
-				if s != "." {
-					s = strings.TrimSuffix(s, ".")
+				if s != "." { // the root is searched anyway
+					dns.Searches = append(dns.Searches, strings.TrimSuffix(s, "."))
 				}
-				dns.Searches = append(dns.Searches, s)
 			}
 		case "options":
-			dns.Options = f[1:]
+			for _, o := range f[1:] {
+				dns.Options = withOption(dns.Options, o)
+			}
 		}
 	}
 	return dns, nil

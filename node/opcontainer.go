@@ -176,7 +176,7 @@ func (w *worker) create(ctx context.Context, in startInput) (id string, cleanup 
 	if err != nil {
 		return "", cleanup, &startError{errConfig, err}
 	}
-	box, err := w.a.cfg.sandboxConfig(in.pod, in.sandbox.Attempt, w.a.cgroups.Path(in.pod.UID, v1qos.GetPodQOS(in.pod)))
+	box, _, err := w.a.cfg.sandboxConfig(in.pod, in.sandbox.Attempt, w.a.cgroups.Path(in.pod.UID, v1qos.GetPodQOS(in.pod)))
 	if err != nil {
 		return "", cleanup, &startError{errConfig, err}
 	}

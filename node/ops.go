@@ -96,9 +96,12 @@ func (w *worker) createSandbox(ctx context.Context, pod *v1.Pod, attempt uint32)
 	if err != nil {
 		return nil, "", err
 	}
-	cfg, err := w.a.cfg.sandboxConfig(pod, attempt, parent)
+	cfg, warnings, err := w.a.cfg.sandboxConfig(pod, attempt, parent)
 	if err != nil {
 		return nil, "", err
+	}
+	for _, dns := range warnings {
+		w.a.recorder.Event(pod, v1.EventTypeWarning, dns.reason, dns.text)
 	}
 	if err := os.MkdirAll(cfg.LogDirectory, dirMode); err != nil {
 		return nil, "", err

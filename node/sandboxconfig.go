@@ -9,11 +9,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// sandboxConfig translates a pod's spec for the runtime.
-func (c *Config) sandboxConfig(pod *v1.Pod, attempt uint32, cgroupParent string) (*runtimeapi.PodSandboxConfig, error) {
-	dns, err := c.dnsConfig(pod)
+// sandboxConfig translates a pod's spec for the runtime; the warnings are for the pod's user.
+func (c *Config) sandboxConfig(pod *v1.Pod, attempt uint32, cgroupParent string) (*runtimeapi.PodSandboxConfig, []dnsWarning, error) {
+	dns, warnings, err := c.dnsConfig(pod)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	sc := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{
@@ -27,12 +27,12 @@ func (c *Config) sandboxConfig(pod *v1.Pod, attempt uint32, cgroupParent string)
 	}
 	if !pod.Spec.HostNetwork {
 		if sc.Hostname, err = c.kernelHostname(pod); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	security, err := c.sandboxSecurity(pod)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	sc.Linux = &runtimeapi.LinuxPodSandboxConfig{
 		CgroupParent: cgroupParent, SecurityContext: security, Sysctls: map[string]string{},
@@ -46,7 +46,7 @@ func (c *Config) sandboxConfig(pod *v1.Pod, attempt uint32, cgroupParent string)
 	if len(pod.Spec.Overhead) > 0 {
 		sc.Linux.Overhead = linuxResources(pod.Spec.Overhead.Cpu(), pod.Spec.Overhead.Cpu(), pod.Spec.Overhead.Memory())
 	}
-	return sc, nil
+	return sc, warnings, nil
 }
 
 func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {

@@ -32,7 +32,7 @@ type Policy struct {
 	RoleBindings        []rbacv1.RoleBinding
 }
 
-// Default returns upstream's policy, each object with its namespace.
+// Default returns upstream's policy and what nodes need beside it, each object with its namespace.
 func Default() Policy {
 	p := Policy{
 		ClusterRoles:        append(bootstrappolicy.ClusterRoles(), bootstrappolicy.ControllerRoles()...),
@@ -50,6 +50,8 @@ func Default() Policy {
 			p.RoleBindings = append(p.RoleBindings, b)
 		}
 	}
+	role, binding := dnsSettings()
+	p.Roles, p.RoleBindings = append(p.Roles, role), append(p.RoleBindings, binding)
 	aggregate(p.ClusterRoles)
 	return p
 }

@@ -1,11 +1,60 @@
 package overlay
 
 import (
+	"context"
+	"fmt"
+
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/balsahq/balsa/overlay/dns"
 )
+
+// DNSSettings is the ConfigMap in the namespace kube-system that says where names outside the cluster are asked for; its
+// keys are those of dns.ParseSettings. Without it the host's resolvers are.
+const DNSSettings = "balsa-dns"
+
+// FollowDNSSettings keeps the DNS server to the settings in the API until ctx ends. Settings with a fault change nothing.
+func (n *Network) FollowDNSSettings(ctx context.Context, client kubernetes.Interface) error {
+	if n.server == nil {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	one := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(metav1.NamespaceSystem),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, DNSSettings).String()
+		})).Core().V1().ConfigMaps().Informer()
+	_, err := one.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    n.dnsSettings,
+		UpdateFunc: func(_, obj any) { n.dnsSettings(obj) },
+		DeleteFunc: func(any) { n.server.Set(dns.Settings{}) },
+	})
+	if err != nil {
+		return fmt.Errorf("overlay: %w", err)
+	}
+	one.RunWithContext(ctx)
+	return ctx.Err()
+}
+
+func (n *Network) dnsSettings(obj any) {
+	m, ok := obj.(*v1.ConfigMap)
+	if !ok {
+		return
+	}
+	settings, err := dns.ParseSettings(m.Data, n.cfg.Domain, n.cfg.DNS)
+	if err != nil {
+		n.cfg.Logger.Error("the settings of DNS are not followed, those before stay", "configmap", metav1.NamespaceSystem+"/"+DNSSettings, "err", err)
+		return
+	}
+	n.server.Set(settings)
+}
 
 func (n *Network) serviceChanged(obj any) {
 	if svc, ok := obj.(*v1.Service); ok {

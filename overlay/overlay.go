@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -42,7 +43,7 @@ func New(cfg Config) (*Network, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Network{cfg: cfg, zone: dns.NewZone(cfg.Domain), ns: ns}
+	n := &Network{cfg: cfg, zone: dns.NewZone(cfg.Domain, slices.Concat(cfg.PodCIDRs, cfg.ServiceCIDRs)...), ns: ns}
 	// Asking for the informers here makes whoever starts the factory start them.
 	cfg.Informers.Core().V1().Services().Informer()
 	cfg.Informers.Discovery().V1().EndpointSlices().Informer()

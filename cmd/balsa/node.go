@@ -149,6 +149,12 @@ func (a agentParts) start() error {
 		}
 		return network.Run(ctx)
 	})
+	a.parts.start("DNS settings", func(ctx context.Context) error {
+		if !await(ctx, a.apiReady) {
+			return nil
+		}
+		return network.FollowDNSSettings(ctx, a.services)
+	})
 	a.parts.start("node", func(ctx context.Context) error {
 		if !await(ctx, a.apiReady) || !await(ctx, a.runtime.ready) {
 			return nil

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/balsahq/balsa/leader/apiservers"
+	"github.com/balsahq/balsa/leader/loadbalancer"
 	"github.com/balsahq/balsa/leader/nodes"
 	"github.com/balsahq/balsa/leader/serviceaccount"
 )
@@ -43,6 +44,11 @@ type Config struct {
 
 	// APIServers says where the API is served: the endpoints of the kubernetes Service. Without a List they are left alone.
 	APIServers apiservers.Source
+
+	// DisableCloud leaves the initialization of nodes to a cloud controller manager outside.
+	DisableCloud bool
+	// LoadBalancer says which addresses Services of type LoadBalancer get, as long as the cluster does not say otherwise.
+	LoadBalancer loadbalancer.Config
 
 	NodeGrace     time.Duration         // how long a node may be silent; 50 s by default
 	NodeLiveness  nodes.Liveness        // knows sooner than Leases do; optional
@@ -79,6 +85,7 @@ func (c *Config) Validate() error {
 	if c.ClusterCIDR.IsValid() {
 		errs = append(errs, c.ranges().Validate())
 	}
+	errs = append(errs, c.LoadBalancer.Validate())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("leader configuration: %w", err)
 	}

@@ -2,6 +2,7 @@ package leader
 
 import (
 	"github.com/balsahq/balsa/leader/apiservers"
+	"github.com/balsahq/balsa/leader/cloud"
 	"github.com/balsahq/balsa/leader/clusterrole"
 	"github.com/balsahq/balsa/leader/cronjob"
 	"github.com/balsahq/balsa/leader/daemonset"
@@ -10,6 +11,7 @@ import (
 	"github.com/balsahq/balsa/leader/endpoints"
 	"github.com/balsahq/balsa/leader/garbage"
 	"github.com/balsahq/balsa/leader/job"
+	"github.com/balsahq/balsa/leader/loadbalancer"
 	"github.com/balsahq/balsa/leader/namespace"
 	"github.com/balsahq/balsa/leader/nodes"
 	"github.com/balsahq/balsa/leader/quota"
@@ -203,6 +205,26 @@ var controllers = []row{
 		watches: []string{"persistentvolumes"},
 		writes:  []part{{"persistentvolumes", "the finalizer pv-protection"}},
 		build:   plain(volumes.NewVolumeProtection),
+	},
+	{
+		name: "cloud-node-controller", user: "system:serviceaccount:kube-system:node-controller", workers: 4,
+		watches: []string{"nodes"},
+		writes: []part{
+			{"nodes", "spec.providerID, zone labels and the taints of providers"}, {"nodes/status", "addresses, as initialized"},
+			{"nodes", "deletes of those without a machine"},
+		},
+		off: func(c Config) bool { return c.DisableCloud },
+		build: func(_ *scope, env work.Env, workers int) (work.Runner, error) {
+			return cloud.NewNodes(env, workers, cloud.BareMetal(nil).Instances)
+		},
+	},
+	{
+		name: "service-lb-controller", user: "system:serviceaccount:kube-system:service-controller", workers: 1,
+		watches: []string{"services", "nodes", "the configmap balsa-load-balancer"},
+		writes:  []part{{"services/status", "loadBalancer, the condition PoolAddress and the clean-up finalizer"}},
+		build: func(s *scope, env work.Env, _ int) (work.Runner, error) {
+			return loadbalancer.New(env, s.cfg.LoadBalancer)
+		},
 	},
 	{
 		name: "endpoint-controller", workers: 5,

@@ -1,0 +1,65 @@
+package cloud
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Finalizer keeps a Service until its load balancer is released; it is upstream's
+// (k8s.io/cloud-provider/service/helpers.LoadBalancerCleanupFinalizer).
+const Finalizer = "service.kubernetes.io/load-balancer-cleanup"
+
+// duty is what is to be done for a Service.
+type duty int
+
+const (
+	nothing duty = iota
+	serve
+	release
+)
+
+func dutyFor(svc *v1.Service, lb LoadBalancers) duty {
+	taken := meta.FindStatusCondition(svc.Status.Conditions, lb.Condition()) != nil
+	wants := svc.Spec.Type == v1.ServiceTypeLoadBalancer && svc.DeletionTimestamp == nil
+	switch {
+	case wants && lb.Serves(svc):
+		return serve
+	case taken:
+		return release
+	}
+	return nothing
+}
+
+// settled is the Service with its outcome written down, or nil when it says so already.
+func settled(svc *v1.Service, condition string, o Outcome) *v1.Service {
+	now := svc.DeepCopy()
+	if !slices.Contains(now.Finalizers, Finalizer) {
+		now.Finalizers = append(now.Finalizers, Finalizer)
+	}
+	now.Status.LoadBalancer.Ingress = o.Ingress
+	c := metav1.Condition{
+		Type: condition, Status: metav1.ConditionTrue, Reason: o.Reason, ObservedGeneration: svc.Generation,
+		Message: "The Service has the addresses it asks for.",
+	}
+	if o.Problem != nil {
+		c.Status, c.Message = metav1.ConditionFalse, o.Problem.Error()
+	}
+	meta.SetStatusCondition(&now.Status.Conditions, c)
+	if apiequality.Semantic.DeepEqual(svc, now) {
+		return nil
+	}
+	return now
+}
+
+// released is the Service without anything of ours.
+func released(svc *v1.Service, condition string) *v1.Service {
+	now := svc.DeepCopy()
+	now.Finalizers = slices.DeleteFunc(now.Finalizers, func(f string) bool { return f == Finalizer })
+	now.Status.LoadBalancer = v1.LoadBalancerStatus{}
+	meta.RemoveStatusCondition(&now.Status.Conditions, condition)
+	return now
+}

@@ -10,6 +10,7 @@ import (
 	genericfilters "k8s.io/apiserver/pkg/server/filters"
 
 	"github.com/balsahq/balsa/control/auth/authn"
+	"github.com/balsahq/balsa/control/flow"
 )
 
 // longRunning are the requests no deadline and no limit in flight applies to.
@@ -19,13 +20,15 @@ var longRunning = genericfilters.BasicLongRunningRequestCheck(
 )
 
 // chain puts the filters around the API. The first line is the innermost filter.
-func chain(api http.Handler, c *genericapiserver.Config) http.Handler {
+func (s *Server) chain(api http.Handler, c *genericapiserver.Config) http.Handler {
 	h := filters.WithAuthorization(api, c.Authorization.Authorizer, c.Serializer)
-	h = network(genericfilters.WithMaxInFlightLimit(h, c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight, c.LongRunningFunc), h)
+	// A small body is read before its request takes a seat.
+	h = network(flow.ReadFirst(s.flow.Fair(h, c.LongRunningFunc), c.Serializer), h)
 	h = impersonation.WithConstrainedImpersonation(h, c.Authorization.Authorizer, c.Serializer)
+	h = network(s.watches.Bound(h), h)
 	h = filters.WithAudit(h, c.AuditBackend, c.AuditPolicyRuleEvaluator, c.LongRunningFunc)
-	h = filters.WithAuthentication(h, c.Authentication.Authenticator, filters.Unauthorized(c.Serializer),
-		c.Authentication.APIAudiences, c.Authentication.RequestHeaderConfig)
+	failed := filters.WithFailedAuthenticationAudit(filters.Unauthorized(c.Serializer), c.AuditBackend, c.AuditPolicyRuleEvaluator)
+	h = filters.WithAuthentication(h, c.Authentication.Authenticator, failed, c.Authentication.APIAudiences, c.Authentication.RequestHeaderConfig)
 	h = genericfilters.WithCORS(h, c.CorsAllowedOriginList, nil, nil, nil, "true")
 	// Warnings are collected inside the timeout filter, which makes writing headers safe.
 	h = filters.WithWarningRecorder(h)
@@ -34,8 +37,10 @@ func chain(api http.Handler, c *genericapiserver.Config) http.Handler {
 	h = filters.WithCacheControl(h)
 	h = genericfilters.WithHSTS(h, c.HSTSDirectives)
 	h = filters.WithLatencyTrackers(h)
+	h = network(flow.Paced(h, c.LongRunningFunc, flow.DefaultPace), h)
 	h = filters.WithRequestInfo(h, c.RequestInfoResolver)
 	h = filters.WithRequestReceivedTimestamp(h)
+	h = network(flow.Short(h, c.Serializer), h)
 	h = genericfilters.WithPanicRecovery(h, c.RequestInfoResolver)
 	return filters.WithAuditInit(h)
 }

@@ -11,6 +11,9 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/balsahq/balsa/control/audit"
+	"github.com/balsahq/balsa/control/auth/authn"
+	"github.com/balsahq/balsa/control/auth/authz"
 	"github.com/balsahq/balsa/control/auth/pki"
 	"github.com/balsahq/balsa/control/rest"
 	"github.com/balsahq/balsa/raftstore"
@@ -45,13 +48,18 @@ type Config struct {
 	// ClusterDNS is the address at which every node answers for the cluster's names; the Service kube-system/kube-dns
 	// holds it, so that nobody else gets it. The zero value makes no such Service.
 	ClusterDNS netip.Addr
-	// TokenFile is an optional CSV of static bearer tokens.
-	TokenFile string
+	// Authentication and Authorization are what an administrator adds to, or puts in place of, what every cluster has.
+	Authentication authn.Settings
+	Authorization  authz.Settings
+	// Audit says what is recorded of requests, and where. Nil records nothing.
+	Audit *audit.Settings
 	// Dial reaches kubelets and pods; nil dials directly.
 	Dial DialFunc
-	// MaxReads and MaxWrites bound the requests of network clients that are handled at once; watches do not count.
-	// Defaults 400 and 200, as kube-apiserver's.
+	// MaxReads and MaxWrites together are the seats for requests of network clients that are handled at once, which
+	// priority and fairness shares out; a watch counts while it begins. Defaults 400 and 200, as kube-apiserver's.
 	MaxReads, MaxWrites int
+	// MaxStreams bounds the watches and streams that one user holds from one address. Default 4000.
+	MaxStreams int
 	// RequestTimeout bounds every request that is not a watch or a stream. Default 1 minute.
 	RequestTimeout time.Duration
 	// TolerationSeconds is how long pods that say nothing about it stay on a node that is not ready or unreachable,
@@ -86,10 +94,10 @@ func (c Config) Validate() error {
 	}
 	fault(c.ClusterDNS.IsValid() && c.ServiceCIDR.IsValid() && !c.ServiceCIDR.Contains(c.ClusterDNS),
 		"ClusterDNS %s is outside ServiceCIDR %s", c.ClusterDNS, c.ServiceCIDR)
-	fault(c.MaxReads < 0 || c.MaxWrites < 0, "MaxReads and MaxWrites must not be negative")
+	fault(c.MaxReads < 0 || c.MaxWrites < 0 || c.MaxStreams < 0, "MaxReads, MaxWrites and MaxStreams must not be negative")
 	fault(c.TolerationSeconds != nil && *c.TolerationSeconds < 0, "TolerationSeconds must not be negative")
 	fault(c.RequestTimeout < 0, "RequestTimeout must not be negative")
-	return errors.Join(errs...)
+	return errors.Join(append(errs, c.Authentication.Validate(), c.Authorization.Validate(), audit.Check(c.Audit))...)
 }
 
 func (c Config) withDefaults() Config {
@@ -100,6 +108,7 @@ func (c Config) withDefaults() Config {
 	}
 	set(&c.MaxReads, 400)
 	set(&c.MaxWrites, 200)
+	set(&c.MaxStreams, 4000)
 	if l := cmp.Or(c.Listener, c.Secure); c.AdvertisePort == 0 && l != nil {
 		if a, ok := l.Addr().(*net.TCPAddr); ok {
 			c.AdvertisePort = a.Port

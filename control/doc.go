@@ -2,9 +2,9 @@
 //
 //	TLS listener ──▶ ┌ chain ───────────────────────────────────────────┐    ┌ kinds, rest ─────────┐
 //	                 │ recover · request info · deadline · authenticate │ ─▶ │ decode · admit ·     │ ─▶ storage ─▶ raftstore
-//	in-process ────▶ │ impersonate · limit in flight · authorize        │    │ strategy · encode    │
+//	in-process ────▶ │ audit · impersonate · fair share · authorize     │    │ strategy · encode    │
 //	client           └──────────────────────────────────────────────────┘    └──────────────────────┘
-//	                   auth/authn, auth/authz                                   auth/admission, openapi
+//	                   auth/authn, auth/authz, audit, flow                      auth/admission, openapi
 //
 // New assembles all of it and starts nothing; Run serves until its context ends. What upstream prepares while it
 // starts and then holds (OpenAPI documents, field schemas, watch caches, informers for admission and authorization) is

@@ -58,13 +58,15 @@ func newGuard(s *Server) (*guard, error) {
 	issuer := "https://kubernetes.default.svc." + s.cfg.ClusterDomain
 	g.authn, err = authn.New(authn.Config{
 		Live: g.live, ClientVerify: s.cfg.PKI.ClientVerifyOptions, FrontProxyVerify: s.cfg.PKI.FrontProxyVerifyOptions,
-		ServiceAccountKey: s.cfg.PKI.ServiceAccountKey(), Issuer: issuer, TokenFile: s.cfg.TokenFile,
-		SecretsWriter: s.client.CoreV1(), ExternalAddress: s.address(),
+		ServiceAccountKey: s.cfg.PKI.ServiceAccountKey(), Issuer: issuer, Settings: s.cfg.Authentication,
+		SecretsWriter: s.client.CoreV1(), ExternalAddress: s.address(), Logger: s.log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	g.authz = authz.New(g.live)
+	if g.authz, err = authz.New(authz.Config{Live: g.live, Settings: s.cfg.Authorization, Logger: s.log}); err != nil {
+		return nil, err
+	}
 	g.services = services{corelisters.NewServiceLister(g.live.Fresh(schema.GroupResource{Resource: "services"}))}
 	config := s.Client(Identity{User: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}})
 	dynamicClient, err := dynamic.NewForConfig(config)

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +18,7 @@ import (
 	scheduling "k8s.io/kubernetes/pkg/apis/scheduling/v1"
 
 	"github.com/balsahq/balsa/control/auth/bootstrap"
+	"github.com/balsahq/balsa/control/flow"
 )
 
 // seedsInFlight bounds the writes of one seeding; the store groups them into few log entries.
@@ -45,6 +47,13 @@ func (s *Server) seeds() []seed {
 	add("discovery.k8s.io", "endpointslices", s.slice())
 	for _, pc := range scheduling.SystemPriorityClasses() {
 		add("scheduling.k8s.io", "priorityclasses", pc)
+	}
+	levels, schemas := flow.Defaults()
+	for _, l := range levels {
+		add(flowcontrolv1.GroupName, "prioritylevelconfigurations", l)
+	}
+	for _, f := range schemas {
+		add(flowcontrolv1.GroupName, "flowschemas", f)
 	}
 	policy := bootstrap.Default()
 	for i := range policy.ClusterRoles {

@@ -29,7 +29,13 @@ func addrPort(a netip.Addr, port int) string { return net.JoinHostPort(a.String(
 // server runs once.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.close()
+	if err := s.auditor.Start(); err != nil {
+		return fmt.Errorf("control: audit: %w", err)
+	}
 	group, ctx := errgroup.WithContext(ctx)
+	for _, part := range []func(context.Context) error{s.guard.authn.Run, s.guard.authz.Run, s.share} {
+		group.Go(func() error { return part(ctx) })
+	}
 	if listener := cmp.Or(s.cfg.Listener, s.cfg.Secure); listener != nil {
 		web, err := s.web()
 		if err != nil {
@@ -127,6 +133,7 @@ func (s *Server) close() {
 	s.entry.Unlock()
 	s.stop()
 	s.inflight.Wait()
+	s.auditor.Stop()
 	s.extensions.Informers.Shutdown()
 	s.guard.admission.Stop()
 	s.docs.Drop()

@@ -27,6 +27,8 @@ import (
 	"k8s.io/kubernetes/pkg/capabilities"
 	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
 
+	"github.com/balsahq/balsa/control/audit"
+	"github.com/balsahq/balsa/control/flow"
 	"github.com/balsahq/balsa/control/kinds"
 	"github.com/balsahq/balsa/control/openapi"
 	"github.com/balsahq/balsa/raftstore"
@@ -45,6 +47,9 @@ type Server struct {
 	set     *kinds.Set
 	docs    *openapi.Documents
 	guard   *guard
+	auditor *audit.Auditor // nil when nothing is recorded
+	flow    *flow.Controller
+	watches *flow.Watches
 
 	discovery  aggregated.ResourceManager // what /apis shows; both servers enter their groups
 	extensions *extensions.CustomResourceDefinitions
@@ -83,7 +88,13 @@ func New(cfg Config) (*Server, error) {
 // assemble builds the server inside out: who may do what, then what there is, then the handlers.
 func (s *Server) assemble() error {
 	var err error
+	if s.auditor, err = audit.New(s.cfg.Audit, s.log); err != nil {
+		return err
+	}
 	if s.guard, err = newGuard(s); err != nil {
+		return err
+	}
+	if err := s.newFlow(); err != nil {
 		return err
 	}
 	if s.set, err = s.kinds(); err != nil {
@@ -119,6 +130,7 @@ func (s *Server) assemble() error {
 	mux.HandlePrefix("/openapi/v3/", http.HandlerFunc(s.docs.ServeV3))
 	mux.Handle("/.well-known/openid-configuration", s.guard.authn.OpenIDConfig)
 	mux.Handle("/openid/v1/jwks", s.guard.authn.OpenIDKeys)
+	s.flow.Install(mux)
 	s.generic.PrepareRun()
 	s.handler = s.generic.Handler
 	return s.followGroups()
@@ -139,7 +151,11 @@ func (s *Server) genericConfig() *genericapiserver.Config {
 	c.Authorization.Authorizer = s.guard.authz.Authorizer
 	c.RuleResolver = s.guard.authz.RuleResolver
 	c.AdmissionControl = s.guard.admission.Interface
-	c.BuildHandlerChainFunc = chain
+	c.Authentication.RequestHeaderConfig = s.guard.authn.Headers
+	if s.auditor != nil {
+		c.AuditBackend, c.AuditPolicyRuleEvaluator = s.auditor.Backend, s.auditor.Rules
+	}
+	c.BuildHandlerChainFunc = s.chain
 	c.LongRunningFunc = longRunning
 	c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight = s.cfg.MaxReads, s.cfg.MaxWrites
 	c.RequestTimeout = s.cfg.RequestTimeout

@@ -27,7 +27,9 @@ type Settings = options.AuditOptions
 func DefaultSettings() *Settings { return options.NewAuditOptions() }
 
 // Off reports whether settings ask for no record at all. Nil is off.
-func Off(s *Settings) bool { return s == nil || s.LogOptions.Path == "" && s.WebhookOptions.ConfigFile == "" }
+func Off(s *Settings) bool {
+	return s == nil || s.LogOptions.Path == "" && s.WebhookOptions.ConfigFile == ""
+}
 
 // Check reports every fault of settings that can be seen without starting anything.
 func Check(s *Settings) error {

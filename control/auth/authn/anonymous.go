@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authentication/user"
 )
 
 // Paths that may be asked for without credentials; what is answered is still authorization's to say. A path ending in
@@ -22,7 +21,7 @@ func anonymous(req *http.Request) (*authenticator.Response, bool, error) {
 	}
 	auds, _ := authenticator.AudiencesFrom(req.Context())
 	return &authenticator.Response{
-		User:      &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}},
+		User:      nobody(),
 		Audiences: auds,
 	}, true, nil
 }

@@ -1,17 +1,22 @@
 package authn
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"os"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authentication/group"
+	upstream "k8s.io/apiserver/pkg/authentication/request/anonymous"
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	requestunion "k8s.io/apiserver/pkg/authentication/request/union"
@@ -21,6 +26,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/token/tokenfile"
 	tokenunion "k8s.io/apiserver/pkg/authentication/token/union"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	webhookutil "k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/kubernetes/pkg/serviceaccount"
@@ -47,15 +55,16 @@ type Config struct {
 	ClientVerify, FrontProxyVerify x509.VerifyOptionFunc
 	// ServiceAccountKey signs tokens; its public part verifies them.
 	ServiceAccountKey crypto.Signer
-	// Issuer defaults to DefaultIssuer; Audiences to the issuer.
-	Issuer    string
-	Audiences []string
-	// TokenFile is an optional CSV of static tokens, as kube-apiserver's --token-auth-file.
-	TokenFile string
+	// Issuer defaults to DefaultIssuer.
+	Issuer string
+	// Settings are what an administrator added.
+	Settings Settings
 	// SecretsWriter records the use of legacy tokens on their Secrets; nil leaves that out.
 	SecretsWriter typedcorev1.SecretsGetter
 	// ExternalAddress is the host:port in the OpenID documents' jwks_uri.
 	ExternalAddress string
+	// Logger defaults to slog.Default().
+	Logger *slog.Logger
 }
 
 // Validate reports every fault at once.
@@ -70,6 +79,7 @@ func (c Config) Validate() error {
 	if c.ServiceAccountKey == nil {
 		errs = append(errs, errors.New("authn: ServiceAccountKey must be set"))
 	}
+	errs = append(errs, c.Settings.check([]string{c.Issuer}))
 	return errors.Join(errs...)
 }
 
@@ -88,7 +98,10 @@ type Authenticators struct {
 	OpenIDConfig, OpenIDKeys http.Handler
 	// FrontProxy holds the header names a front proxy uses; nil when none is believed.
 	FrontProxy *FrontProxy
+	// Headers are those of the settings' proxy beside the usual ones; nil when there is none. They must not go on to anybody.
+	Headers *authenticatorfactory.RequestHeaderConfig
 
+	issuers    *issuers
 	forSecrets serviceaccount.TokenGenerator
 }
 
@@ -102,23 +115,38 @@ var frontProxy = FrontProxy{
 	GroupHeaders: []string{"X-Remote-Group"}, ExtraPrefixes: []string{"X-Remote-Extra-"},
 }
 
-// New builds the chain.
+// New builds the chain. Tokens of other issuers are verified from Run on.
 func New(cfg Config) (*Authenticators, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
 	if cfg.Issuer == "" {
 		cfg.Issuer = DefaultIssuer
 	}
-	if len(cfg.Audiences) == 0 {
-		cfg.Audiences = []string{cfg.Issuer}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
 	}
-	out := &Authenticators{Issuer: cfg.Issuer, Audiences: cfg.Audiences}
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	out := &Authenticators{Issuer: cfg.Issuer, Audiences: cfg.Settings.Audiences}
+	if len(out.Audiences) == 0 {
+		out.Audiences = []string{cfg.Issuer}
+	}
 	keys, err := serviceaccount.StaticPublicKeysGetter([]any{cfg.ServiceAccountKey.Public()})
 	if err != nil {
 		return nil, fmt.Errorf("authn: service account key: %w", err)
 	}
-	if out.Token, err = tokens(cfg, keys, out.Audiences); err != nil {
+	config, err := cfg.Settings.configuration([]string{cfg.Issuer})
+	if err != nil {
+		return nil, fmt.Errorf("authn: %w", err)
+	}
+	out.issuers = &issuers{settings: cfg.Settings, own: []string{cfg.Issuer}, audiences: out.Audiences, log: cfg.Logger, initial: config}
+	if file := cfg.Settings.ConfigFile; file != "" {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("authn: --authentication-config: %w", err)
+		}
+		out.issuers.data = string(data)
+	}
+	if out.Token, err = out.tokens(cfg, keys); err != nil {
 		return nil, err
 	}
 	if out.Issue, err = serviceaccount.JWTTokenGenerator(cfg.Issuer, cfg.ServiceAccountKey); err != nil {
@@ -130,47 +158,125 @@ func New(cfg Config) (*Authenticators, error) {
 	if err := out.openID(cfg, keys); err != nil {
 		return nil, err
 	}
-	out.Request = out.requests(cfg)
-	return out, nil
+	out.Request, err = out.requests(cfg)
+	return out, err
 }
 
-func tokens(cfg Config, keys serviceaccount.PublicKeysGetter, auds authenticator.Audiences) (authenticator.Token, error) {
-	getter := objects{cfg.Live}
-	var all []authenticator.Token
-	if cfg.TokenFile != "" {
-		static, err := tokenfile.NewCSV(cfg.TokenFile)
+// Run follows the issuers of other tokens until ctx ends. It returns an error when one of them cannot be used at all.
+func (a *Authenticators) Run(ctx context.Context) error { return a.issuers.run(ctx) }
+
+// tokens puts what is known here before what others have to be asked for.
+func (a *Authenticators) tokens(cfg Config, keys serviceaccount.PublicKeysGetter) (authenticator.Token, error) {
+	getter, auds := objects{cfg.Live}, a.Audiences
+	var here []authenticator.Token
+	if file := cfg.Settings.TokenFile; file != "" {
+		static, err := tokenfile.NewCSV(file)
 		if err != nil {
-			return nil, fmt.Errorf("authn: token file: %w", err)
+			return nil, fmt.Errorf("authn: --token-auth-file: %w", err)
 		}
-		all = append(all, authenticator.WrapAudienceAgnosticToken(auds, static))
+		here = append(here, authenticator.WrapAudienceAgnosticToken(auds, static))
 	}
 	if cfg.SecretsWriter != nil {
 		legacy, err := serviceaccount.NewLegacyValidator(true, getter, cfg.SecretsWriter)
 		if err != nil {
 			return nil, fmt.Errorf("authn: legacy tokens: %w", err)
 		}
-		all = append(all, serviceaccount.JWTTokenAuthenticator([]string{serviceaccount.LegacyIssuer}, keys, auds, legacy))
+		here = append(here, serviceaccount.JWTTokenAuthenticator([]string{serviceaccount.LegacyIssuer}, keys, auds, legacy))
 	}
-	all = append(all,
+	here = append(here,
 		serviceaccount.JWTTokenAuthenticator([]string{cfg.Issuer}, keys, auds, serviceaccount.NewValidator(getter)),
 		authenticator.WrapAudienceAgnosticToken(auds, bootstrap.NewTokenAuthenticator(getter.secrets().Secrets("kube-system"))))
-	known := group.NewTokenGroupAdder(confirmed{tokenunion.New(all...), cfg.Live}, []string{user.AllAuthenticated}) // a TokenReview names it too
+	all := []authenticator.Token{confirmed{tokenunion.New(here...), cfg.Live}, a.issuers}
+	if cfg.Settings.WebhookFile != "" {
+		hook, err := webhookTokens(cfg.Settings, auds)
+		if err != nil {
+			return nil, fmt.Errorf("authn: --authentication-token-webhook-config-file: %w", err)
+		}
+		all = append(all, hook)
+	}
+	known := group.NewTokenGroupAdder(tokenunion.New(all...), []string{user.AllAuthenticated}) // a TokenReview names it too
 	return tokencache.New(known, true, tokenSuccessTTL, tokenFailureTTL), nil
 }
 
-func (a *Authenticators) requests(cfg Config) authenticator.Request {
+func webhookTokens(s Settings, auds authenticator.Audiences) (authenticator.Token, error) {
+	client, err := webhookutil.LoadKubeconfig(s.WebhookFile, nil)
+	if err != nil {
+		return nil, err
+	}
+	hook, err := webhook.New(client, cmp.Or(s.WebhookVersion, "v1beta1"), auds, *webhook.DefaultRetryBackoff())
+	if err != nil {
+		return nil, err
+	}
+	return tokencache.New(hook, false, s.WebhookTTL, s.WebhookTTL), nil
+}
+
+func (a *Authenticators) requests(cfg Config) (authenticator.Request, error) {
 	all := []authenticator.Request{authenticator.RequestFunc(inProcess)}
 	if cfg.FrontProxyVerify != nil {
 		fp := frontProxy
 		a.FrontProxy = &fp
-		all = append(all, withHeader(fp.UserHeaders[0], authenticator.WrapAudienceAgnosticRequest(a.Audiences, headerrequest.NewDynamicVerifyOptionsSecure(cfg.FrontProxyVerify,
-			headerrequest.StaticStringSlice(fp.ClientNames), headerrequest.StaticStringSlice(fp.UserHeaders),
-			headerrequest.StaticStringSlice(fp.UIDHeaders), headerrequest.StaticStringSlice(fp.GroupHeaders),
-			headerrequest.StaticStringSlice(fp.ExtraPrefixes)))))
+		all = append(all, a.proxy(cfg.FrontProxyVerify, fp))
+	}
+	if s := cfg.Settings.Proxy; s.CAFile != "" {
+		ca, err := dynamiccertificates.NewDynamicCAContentFromFile("request-header", s.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("authn: --requestheader-client-ca-file: %w", err)
+		}
+		other := s.headers()
+		a.Headers = &authenticatorfactory.RequestHeaderConfig{
+			UsernameHeaders: headerrequest.StaticStringSlice(other.UserHeaders), UIDHeaders: headerrequest.StaticStringSlice(other.UIDHeaders),
+			GroupHeaders: headerrequest.StaticStringSlice(other.GroupHeaders), ExtraHeaderPrefixes: headerrequest.StaticStringSlice(other.ExtraPrefixes),
+		}
+		// What another proxy's certificate does not prove, the request may still prove otherwise.
+		all = append(all, lenient{a.proxy(ca.VerifyOptions, other)})
 	}
 	all = append(all, remember(x509.NewDynamic(cfg.ClientVerify, x509.CommonNameUserConversion), time.Now),
 		bearertoken.New(a.Token), websocket.NewProtocolAuthenticator(a.Token))
+	if file := cfg.Settings.PasswordFile; file != "" {
+		users, err := readPasswords(file)
+		if err != nil {
+			return nil, fmt.Errorf("authn: --basic-auth-file: %w", err)
+		}
+		cfg.Logger.Warn("passwords of --basic-auth-file are sent with every request and cannot be taken back without a new start; prefer tokens or certificates", "users", len(users))
+		all = append(all, authenticator.WrapAudienceAgnosticRequest(a.Audiences, users))
+	}
 	known := group.NewAuthenticatedGroupAdder(requestunion.New(all...))
+	return a.orNobody(known, cfg.Settings.Anonymous), nil
+}
+
+// proxy believes what a proxy says about its user, asked only when it says something.
+func (a *Authenticators) proxy(verify x509.VerifyOptionFunc, fp FrontProxy) authenticator.Request {
+	return withHeader(fp.UserHeaders, authenticator.WrapAudienceAgnosticRequest(a.Audiences, headerrequest.NewDynamicVerifyOptionsSecure(verify,
+		headerrequest.StaticStringSlice(fp.ClientNames), headerrequest.StaticStringSlice(fp.UserHeaders),
+		headerrequest.StaticStringSlice(fp.UIDHeaders), headerrequest.StaticStringSlice(fp.GroupHeaders),
+		headerrequest.StaticStringSlice(fp.ExtraPrefixes))))
+}
+
+// headers are those of the settings, or the usual ones.
+func (p Proxy) headers() FrontProxy {
+	or := func(given, usual []string) []string {
+		if len(given) > 0 {
+			return given
+		}
+		return usual
+	}
+	return FrontProxy{
+		ClientNames: p.Names, UserHeaders: or(p.UserHeaders, frontProxy.UserHeaders), UIDHeaders: or(p.UIDHeaders, frontProxy.UIDHeaders),
+		GroupHeaders: or(p.GroupHeaders, frontProxy.GroupHeaders), ExtraPrefixes: or(p.ExtraPrefixes, frontProxy.ExtraPrefixes),
+	}
+}
+
+// orNobody lets requests without credentials be anonymous, as far as the settings do. Wrong credentials are refused.
+func (a *Authenticators) orNobody(known authenticator.Request, setting string) authenticator.Request {
+	config := a.issuers.initial.Anonymous
+	switch {
+	case setting == "false", config != nil && !config.Enabled:
+		return known
+	case setting == "true":
+		return requestunion.NewFailOnError(known, upstream.NewAuthenticator(nil))
+	case config != nil:
+		return requestunion.NewFailOnError(known, upstream.NewAuthenticator(config.Conditions))
+	}
 	return requestunion.NewFailOnError(known, authenticator.RequestFunc(anonymous))
 }
 

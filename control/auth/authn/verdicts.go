@@ -85,13 +85,27 @@ func (v *verdicts) keep(key [sha256.Size]byte, d verdict) {
 	v.known[key] = d
 }
 
-// withHeader asks only when the request carries the header: without it a front proxy says nothing about anybody, and its
-// certificate need not be looked at.
-func withHeader(name string, ask authenticator.Request) authenticator.Request {
+// withHeader asks only when the request carries one of the headers: without it a front proxy says nothing about anybody, and
+// its certificate need not be looked at.
+func withHeader(names []string, ask authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
-		if req.Header.Get(name) == "" {
-			return nil, false, nil
+		for _, name := range names {
+			if req.Header.Get(name) != "" {
+				return ask.AuthenticateRequest(req)
+			}
 		}
-		return ask.AuthenticateRequest(req)
+		return nil, false, nil
 	})
+}
+
+// lenient takes what cannot be verified for nothing said: another way may still tell who somebody is.
+type lenient struct{ authenticator.Request }
+
+// AuthenticateRequest implements authenticator.Request.
+func (l lenient) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {
+	response, ok, err := l.Request.AuthenticateRequest(req)
+	if err != nil {
+		return nil, false, nil
+	}
+	return response, ok, nil
 }

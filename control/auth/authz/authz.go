@@ -2,16 +2,20 @@ package authz
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"log/slog"
 	"sync/atomic"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
-	"k8s.io/apiserver/pkg/authorization/union"
+	"k8s.io/apiserver/pkg/authorization/cel"
 	rbacvalidation "k8s.io/kubernetes/pkg/registry/rbac/validation"
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac"
 
@@ -26,25 +30,64 @@ type Authorizers struct {
 	RuleResolver authorizer.RuleResolver
 	// Rules resolves role references, for the escalation checks on RBAC objects.
 	Rules rbacvalidation.AuthorizationRuleResolver
+
+	chain *chain
+}
+
+// Config names what authorizers need.
+type Config struct {
+	// Live answers for the four RBAC kinds and for what nodes may see.
+	Live *live.Store
+	// Settings say who decides.
+	Settings Settings
+	// Logger defaults to slog.Default().
+	Logger *slog.Logger
+}
+
+// Validate reports every fault at once.
+func (c Config) Validate() error {
+	var errs []error
+	if c.Live == nil {
+		errs = append(errs, errors.New("authz: Live must be set"))
+	}
+	return errors.Join(append(errs, c.Settings.Validate())...)
 }
 
 // New builds the chain over the store.
-func New(store *live.Store) *Authorizers {
+func New(cfg Config) (*Authorizers, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	store := cfg.Live
 	src := &rbacSource{
 		roles:           store.Kept(rbacResource("roles")),
 		roleBindings:    store.Kept(rbacResource("rolebindings")),
 		clusterRoles:    store.Kept(rbacResource("clusterroles")),
 		clusterBindings: store.Kept(rbacResource("clusterrolebindings")),
 	}
-	role := rbac.New(src, src, src, src)
-	node := NewNode(store)
-	masters := authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)
-	return &Authorizers{
-		Authorizer:   confirmed{union.New(masters, node, role), store},
-		RuleResolver: union.NewRuleResolvers(masterRules{}, node, role),
-		Rules:        rbacvalidation.NewDefaultRuleResolver(src, src, src, src),
+	c := &chain{settings: cfg.Settings, log: cfg.Logger, here: map[apiserver.AuthorizerType]both{
+		ModeNode: NewNode(store), ModeRBAC: rbac.New(src, src, src, src),
+		ModeAlwaysAllow: authorizerfactory.NewAlwaysAllowAuthorizer(), ModeAlwaysDeny: authorizerfactory.NewAlwaysDenyAuthorizer(),
+	}}
+	if cfg.Settings.ConfigFile != "" || cfg.Settings.WebhookFile != "" {
+		c.compiler = cel.NewDefaultCompiler() // some milliseconds and mebibytes that nobody else needs
 	}
+	if err := c.start(); err != nil {
+		return nil, fmt.Errorf("authz: %w", err)
+	}
+	return &Authorizers{
+		Authorizer:   confirmed{c, store},
+		RuleResolver: c,
+		Rules:        rbacvalidation.NewDefaultRuleResolver(src, src, src, src),
+		chain:        c,
+	}, nil
 }
+
+// Run follows the settings' file until ctx ends.
+func (a *Authorizers) Run(ctx context.Context) error { return a.chain.run(ctx) }
 
 func rbacResource(name string) schema.GroupResource {
 	return schema.GroupResource{Group: rbacv1.GroupName, Resource: name}

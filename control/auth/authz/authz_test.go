@@ -54,7 +54,11 @@ func newCluster(t testing.TB) cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := cluster{authz.New(l), s}
+	all, err := authz.New(authz.Config{Live: l})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := cluster{all, s}
 	var ops []raftstore.Op
 	policy := bootstrap.Default()
 	for i := range policy.ClusterRoles {

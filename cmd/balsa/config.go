@@ -52,6 +52,7 @@ type config struct {
 	agentOnly        bool
 	Snapshots        snapshotSettings
 	GossipPort       int
+	Cloud            cloudConfig
 
 	UnreachableTolerationSeconds int64
 	ProfileAddress               string
@@ -106,6 +107,7 @@ func (c *config) bindNode(f *pflag.FlagSet) {
 	f.StringVar(&c.RuntimeEndpoint, "container-runtime-endpoint", c.RuntimeEndpoint, "use this CRI socket (unix:///…) instead of the containerd inside this binary")
 	f.StringVar(&c.LogDir, "log-dir", c.LogDir, "directory for the logs of containers, in its pods/ and containers/")
 	f.StringVar(&c.CgroupRoot, "cgroup-root", c.CgroupRoot, "control group under which pods run; one installation, one group")
+	c.Cloud.bindNode(f)
 	f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")
 	f.StringVar(&c.ProfileAddress, "profile-address", c.ProfileAddress, "serve Go's profiles (net/http/pprof) on this loopback address, such as 127.0.0.1:6060")
 	f.StringVar(&c.ClusterDNS, "cluster-dns", c.ClusterDNS, "address of the cluster's DNS; inside the service CIDR")
@@ -127,6 +129,7 @@ func (c *config) bindJoin(f *pflag.FlagSet) {
 func (c *config) bindServer(f *pflag.FlagSet) {
 	c.bindJoin(f)
 	c.Snapshots.bind(f)
+	c.Cloud.bindServer(f)
 	f.Int64Var(&c.UnreachableTolerationSeconds, "unreachable-toleration-seconds", c.UnreachableTolerationSeconds,
 		"how long pods that say nothing about it wait for a node that is gone before they are replaced elsewhere")
 	f.StringVar(&c.BindAddress, "bind-address", c.BindAddress, "address the API listens on")
@@ -226,6 +229,7 @@ func (c *config) Validate() error {
 	if dns, err := netip.ParseAddr(c.ClusterDNS); err != nil || services.IsValid() && !services.Contains(dns) {
 		fault("--cluster-dns %q: give an address inside the service CIDR %s", c.ClusterDNS, c.ServiceCIDR)
 	}
+	faults = append(faults, c.Cloud.validate(c.ClusterCIDR, c.ServiceCIDR)...)
 	if err := c.Snapshots.validate(); err != nil {
 		faults = append(faults, err)
 	}

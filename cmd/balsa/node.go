@@ -124,7 +124,7 @@ func (a agentParts) start() error {
 		RootDir:               a.cfg.agentDir(), LogDir: a.cfg.LogDir, CgroupParent: a.cfg.CgroupRoot,
 		NodeIPs: []net.IP{a.nodeIP.AsSlice()}, Labels: a.cfg.NodeLabels, KubeletPort: int32(a.cfg.KubeletPort),
 		Version: kubernetesVersion + "+balsa", ClusterDNS: []string{a.cfg.ClusterDNS}, ClusterDomain: a.cfg.ClusterDomain,
-		MaxPods: a.cfg.MaxPods, Logger: a.log,
+		MaxPods: a.cfg.MaxPods, Taints: a.cfg.Cloud.taints(), Logger: a.log,
 	})
 	if err != nil {
 		return err

@@ -297,6 +297,7 @@ func (s *server) startLeader() error {
 	cfg := leader.Config{
 		Elector: elector{store: s.store, api: s.api}, Identity: s.cfg.NodeName, Logger: s.log,
 		APIServers: s.apiServers(), NodeLiveness: s.gossip.Load(),
+		DisableCloud: s.cfg.Cloud.Disable, LoadBalancer: s.cfg.Cloud.pools(s.cfg.ClusterCIDR, s.cfg.ServiceCIDR),
 		ClusterCIDR: pods, RootCA: s.pki.CA(), SignToken: s.api.SignToken,
 		OnTermStarted: func(int64) { s.progress.reached(milestoneLeader) },
 	}

@@ -18,7 +18,7 @@ export GOFLAGS := -buildvcs=false
 PKGS       ?= ./...
 RUN        ?= .
 
-.PHONY: help build up down status test unit e2e crash linear sim vm bench bench-ha fuzz vet fmt deps clean
+.PHONY: help build up down status test unit e2e crash linear sim vm bench bench-ha bench-net fuzz vet fmt deps clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -96,6 +96,13 @@ bench-ha: build ## figures of three servers; UPSTREAM=DIR with etcd and etcd-ben
 	@go run -tags $(TAGS) ./e2e/benchha -balsa bin/balsa $(addprefix -upstream ,$(UPSTREAM)) $(BENCH)
 UPSTREAM ?=
 BENCH    ?=
+
+bench-net: build bin/alone ## figures of the network beside what is made by hand; UPSTREAM=DIR with kube-proxy measures it beside (root)
+	@go run -tags $(TAGS) ./e2e/netbench -balsa bin/balsa -alone bin/alone $(addprefix -upstream ,$(UPSTREAM)) $(BENCH)
+
+bin/alone: $(GO_SRC) go.mod go.sum # the network by itself, for its figures
+	@mkdir -p bin
+	@go build -tags $(TAGS) -ldflags "$(LDFLAGS)" -o bin/alone ./overlay/alone
 
 bench: build ## figures of this build: start-up, idle cost, throughput, pod start
 	@go run -tags $(TAGS) ./e2e/bench -balsa bin/balsa

@@ -1,6 +1,7 @@
 package figures
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -30,19 +31,38 @@ func Of(name, unit, aim string) Figure { return Figure{Name: name, Unit: unit, A
 type row struct {
 	Figure
 	samples [2][]float64 // by side
+	heading bool         // only Name is shown
 }
 
 // Table keeps rows in the order in which their first sample came.
 type Table struct {
 	Upstream bool // whether there are columns for Theirs
 	Spread   bool // whether Theirs are shown with their least and greatest
+	// Peer is the name of Theirs; "" is upstream.
+	Peer string
 
 	rows []*row
 }
 
+// Section has the rows that come after it stand below a heading.
+func (t *Table) Section(heading string) {
+	t.rows = append(t.rows, &row{Figure: Figure{Name: heading}, heading: true})
+}
+
+// Median is the median of one side's samples of a figure; NaN if there are none.
+func (t *Table) Median(s Side, name string) float64 {
+	for _, r := range t.rows {
+		if r.Name == name && !r.heading {
+			_, median, _ := Summary(r.samples[s])
+			return median
+		}
+	}
+	return math.NaN()
+}
+
 // Add adds samples of one side to a figure's row.
 func (t *Table) Add(s Side, f Figure, samples ...float64) {
-	i := slices.IndexFunc(t.rows, func(r *row) bool { return r.Name == f.Name })
+	i := slices.IndexFunc(t.rows, func(r *row) bool { return r.Name == f.Name && !r.heading })
 	if i < 0 {
 		i = len(t.rows)
 		t.rows = append(t.rows, &row{Figure: f})
@@ -55,11 +75,15 @@ func (t *Table) Print(w io.Writer) error {
 	out := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
 	head := "| figure\t| min\t| median\t| max\t| aim\t| unit\t"
 	if t.Upstream {
-		head += "| upstream (median)\t| ratio\t"
+		head += "| " + cmp.Or(t.Peer, "upstream") + " (median)\t| ratio\t"
 	}
 	fmt.Fprintln(out, head+"|")
 	fmt.Fprintln(out, strings.Repeat("| ---\t", strings.Count(head, "\t"))+"|")
 	for _, r := range t.rows {
+		if r.heading {
+			fmt.Fprintln(out, "| **"+r.Name+"**\t"+strings.Repeat("| \t", strings.Count(head, "\t")-1)+"|")
+			continue
+		}
 		low, middle, high := Summary(r.samples[Ours])
 		line := fmt.Sprintf("| %s\t| %s\t| %s\t| %s\t| %s\t| %s\t", r.Name, number(low), number(middle), number(high), r.Aim, r.Unit)
 		if t.Upstream {

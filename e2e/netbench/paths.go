@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+
+	"github.com/balsahq/balsa/e2e/figures"
+)
+
+// road is a way from a pod on one host to a pod on another.
+type road struct {
+	side figures.Side
+	from *pod
+	to   *pod
+	srv  *server
+	rows []string // of the table that its figures go to
+}
+
+// measurePaths compares the ways between two hosts' pods.
+func measurePaths(ctx context.Context, b *bench) error {
+	for _, mode := range []string{"vxlan", "host-gw"} {
+		b.progress("pods on two hosts, %s", mode)
+		if err := b.measureMode(ctx, mode); err != nil {
+			return fmt.Errorf("%s: %w", mode, err)
+		}
+	}
+	return nil
+}
+
+func (b *bench) measureMode(ctx context.Context, mode string) (err error) {
+	l, err := newLab(ctx, b, 6)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	name := map[string]string{"vxlan": "VXLAN", "host-gw": "host gateway"}[mode]
+	ways := []way{{name, "by hand on two more hosts", mode, ""}}
+	if mode == "vxlan" {
+		ways = append(ways, way{name + "*", "by hand, and checksums of what it sends are computed in software, as the overlay has it", mode, "ethtool -K plain-vxlan tx off"})
+	}
+	ours, err := l.overlayRoad(ctx, mode, l.hosts[0], l.hosts[1])
+	if err != nil {
+		return err
+	}
+	roads := []*road{ours}
+	defer func() {
+		for _, r := range roads {
+			err = errors.Join(err, r.srv.close())
+		}
+	}()
+	for i, w := range ways {
+		plain, err := l.plainRoad(ctx, w, l.hosts[2*i+2], l.hosts[2*i+3])
+		if err != nil {
+			return err
+		}
+		plain.rows, ours.rows, roads = []string{w.name}, append(ours.rows, w.name), append(roads, plain)
+	}
+	for _, w := range ways {
+		b.table.Section(w.name + ": pods on two hosts; peer: " + w.peer)
+		b.announce(w.name)
+	}
+	for range b.rounds {
+		for _, r := range roads {
+			if err := b.measureRoad(ctx, r); err != nil {
+				return fmt.Errorf("from %s to %s: %w", r.from.addr, r.to.addr, err)
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+// way is one that is made by hand: after the mode's script a host runs one more.
+type way struct{ name, peer, mode, script string }
+
+// overlayRoad is the way over the overlay.
+func (l *lab) overlayRoad(ctx context.Context, mode string, a, b *node) (*road, error) {
+	for _, n := range []*node{a, b} {
+		if _, err := n.overlay(mode); err != nil {
+			return nil, err
+		}
+	}
+	r := &road{side: figures.Ours}
+	for _, end := range []struct {
+		on  *node
+		pod **pod
+	}{{a, &r.from}, {b, &r.to}} {
+		if err := end.on.ready(ctx); err != nil {
+			return nil, err
+		}
+		var err error
+		if *end.pod, err = end.on.plugOverlay(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return r, r.open(ctx)
+}
+
+// plainRoad is the way that is made by hand.
+func (l *lab) plainRoad(ctx context.Context, w way, a, b *node) (*road, error) {
+	r, mtu := &road{side: figures.Theirs}, 1500
+	for _, end := range []struct {
+		on, other *node
+		pod       **pod
+	}{{a, b, &r.from}, {b, a, &r.to}} {
+		lead := end.on.plainRoute
+		if w.mode == "vxlan" {
+			lead, mtu = end.on.plainVXLAN, 1450
+		}
+		if err := errors.Join(end.on.plainBridge(ctx), lead(ctx, end.other), end.on.do(ctx, w.script)); err != nil {
+			return nil, err
+		}
+		var err error
+		if *end.pod, err = end.on.plugPlain(ctx, mtu); err != nil {
+			return nil, err
+		}
+	}
+	return r, r.open(ctx)
+}
+
+// open starts the server at the far end and waits until it is reached.
+func (r *road) open(ctx context.Context) (err error) {
+	if r.srv, err = r.to.serve(ctx); err != nil {
+		return err
+	}
+	err = until(ctx, patience, func() error {
+		c, err := r.from.dial(ctx, "tcp", r.at(echoPort))
+		if err == nil {
+			c.Close()
+		}
+		return err
+	})
+	if err != nil {
+		return errors.Join(err, r.srv.close())
+	}
+	return nil
+}
+
+func (r *road) at(port int) string { return net.JoinHostPort(r.to.addr.String(), strconv.Itoa(port)) }
+
+// loads are what a road is measured by.
+var loads = []figures.Figure{
+	{Name: "TCP, one stream", Unit: "Gbit/s", Aim: "98 % of peer"},
+	{Name: "TCP, 4 streams", Unit: "Gbit/s", Aim: "98 % of peer"},
+	{Name: "UDP, 64 bytes", Unit: "k/s", Aim: "98 % of peer"},
+	{Name: "TCP round trip of a byte, p50", Unit: "µs", Aim: "1/0.98 of peer"},
+	{Name: "TCP round trip of a byte, p99", Unit: "µs"},
+	{Name: "new TCP connections", Unit: "/s"},
+}
+
+// announce makes the rows of a way, so that they stay together.
+func (b *bench) announce(name string) {
+	for _, f := range loads {
+		b.add(figures.Ours, name+": "+f.Name, f.Unit, f.Aim)
+	}
+}
+
+// measureRoad is one window of each load.
+func (b *bench) measureRoad(ctx context.Context, r *road) error {
+	to := r.to.addr.String()
+	one, err := stream(ctx, r.from.place, to, 1, b.window)
+	if err != nil {
+		return err
+	}
+	four, err := stream(ctx, r.from.place, to, 4, b.window)
+	if err != nil {
+		return err
+	}
+	small, err := datagrams(ctx, r.from.place, to, b.window)
+	if err != nil {
+		return err
+	}
+	p50, p99, err := roundTrips(ctx, r.from.place, r.at(echoPort), b.window)
+	if err != nil {
+		return err
+	}
+	fresh, err := connections(ctx, r.from.place, r.at(echoPort), b.window)
+	if err != nil {
+		return err
+	}
+	for i, figure := range []float64{one, four, small, p50, p99, fresh} {
+		for _, name := range r.rows {
+			b.add(r.side, name+": "+loads[i].Name, loads[i].Unit, loads[i].Aim, figure)
+		}
+	}
+	return nil
+}

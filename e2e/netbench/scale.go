@@ -1,0 +1,363 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/balsahq/balsa/e2e/figures"
+	"github.com/balsahq/balsa/e2e/lan"
+)
+
+const (
+	// apart is the time between two changes. Upstream gathers changes for up to a
+	// second before it writes again; further apart it writes each at once.
+	apart = 1200 * time.Millisecond
+	// quiet is how long nobody may write before a full sync counts as done.
+	quiet = 3 * time.Second
+	// manyAtOnce is how many Services change at once, in a burst.
+	manyAtOnce = 100
+)
+
+// router is a program that leads Services to endpoints on a host of its own.
+type router struct {
+	side    figures.Side
+	name    string
+	on      *node
+	process *lan.Process
+	start   func() (*lan.Process, error)
+	seen    *sightings
+	client  *pod
+	server  *server
+	service string // the address of a Service whose endpoint is the server's pod
+	direct  string // the server's pod
+}
+
+// measureScale compares what leads Services to endpoints, for more and more
+// Services.
+func measureScale(ctx context.Context, b *bench) (err error) {
+	hosts := 1
+	if b.proxy != "" {
+		hosts = 2
+	}
+	l, err := newLab(ctx, b, hosts)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	routers, err := l.routers(ctx)
+	defer func() {
+		for _, r := range routers {
+			if r.server != nil {
+				err = errors.Join(err, r.server.close())
+			}
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	crowd := &crowded{lab: l}
+	for _, size := range b.sizes {
+		b.progress("%d Services", size)
+		if err := crowd.grow(ctx, size); err != nil {
+			return err
+		}
+		b.table.Section(fmt.Sprintf("%d Services with %d endpoints each; peer: kube-proxy in nftables mode", size, endpointsEach))
+		if err := b.measureSize(ctx, crowd, routers); err != nil {
+			return fmt.Errorf("%d Services: %w", size, err)
+		}
+	}
+	b.flatness(routers)
+	return ctx.Err()
+}
+
+// routers are the two, each with a pod that asks and one that answers.
+func (l *lab) routers(ctx context.Context) ([]*router, error) {
+	var out []*router
+	for i, on := range l.hosts {
+		r := &router{side: figures.Side(i), on: on, name: "balsa"}
+		out = append(out, r)
+		r.start = func() (*lan.Process, error) { return on.overlay("auto") }
+		plug := on.plugOverlay
+		if r.side == figures.Theirs {
+			r.name = "kube-proxy"
+			r.start = func() (*lan.Process, error) { return on.kubeProxy() }
+			plug = func(ctx context.Context) (*pod, error) { return on.plugPlain(ctx, 1500) }
+			if err := on.plainBridge(ctx); err != nil {
+				return out, err
+			}
+		} else { // its bridge has to be there before the pods
+			first, err := r.start()
+			if err != nil {
+				return out, err
+			}
+			if err := errors.Join(on.ready(ctx), first.Kill9()); err != nil {
+				return out, err
+			}
+		}
+		var err error
+		if r.client, err = plug(ctx); err != nil {
+			return out, err
+		}
+		far, err := plug(ctx)
+		if err != nil {
+			return out, err
+		}
+		if r.server, err = far.serve(ctx); err != nil {
+			return out, err
+		}
+		svc, err := l.service(ctx, "real-"+r.name, far.addr)
+		if err != nil {
+			return out, err
+		}
+		port := strconv.Itoa(echoPort)
+		r.service, r.direct = net.JoinHostPort(svc.Spec.ClusterIP, port), net.JoinHostPort(far.addr.String(), port)
+	}
+	return out, nil
+}
+
+// kubeProxy starts upstream's proxy with its own settings, except that it leaves
+// the limits of connection tracking alone, which are the whole machine's.
+func (n *node) kubeProxy() (*lan.Process, error) {
+	return n.Start(lan.Program{Path: n.lab.b.proxy, Log: n.dir("kube-proxy.log"), Args: []string{
+		"--kubeconfig=" + n.lab.kubeconfig, "--hostname-override=" + n.name, "--proxy-mode=nftables", "--cluster-cidr=" + podNetwork,
+		"--conntrack-max-per-core=0", "--conntrack-min=0", "--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0",
+	}})
+}
+
+// measureSize measures all routers with the Services there are; they are stopped
+// in between, and gone afterwards.
+func (b *bench) measureSize(ctx context.Context, c *crowded, routers []*router) (err error) {
+	defer func() {
+		for _, r := range routers {
+			if r.process != nil {
+				err = errors.Join(err, r.process.Kill9(), r.on.dropRules())
+			}
+		}
+	}()
+	for _, r := range routers {
+		if err := b.fullSync(ctx, c, r); err != nil {
+			return fmt.Errorf("%s: %w", r.name, err)
+		}
+	}
+	const turns = 2
+	for range turns {
+		for _, r := range routers {
+			if err := b.takeTurn(ctx, c, r, max(1, b.changes/turns)); err != nil {
+				return fmt.Errorf("%s: %w", r.name, err)
+			}
+		}
+	}
+	for range min(b.rounds, 3) {
+		for _, r := range routers {
+			rate, err := connections(ctx, r.client.place, r.service, b.window)
+			if err != nil {
+				return fmt.Errorf("%s: connections through a Service: %w", r.name, err)
+			}
+			b.add(r.side, atSize(c, "new TCP connections through a Service"), "/s", "", rate)
+		}
+	}
+	for _, r := range routers {
+		if err := b.restart(ctx, c, r); err != nil {
+			return fmt.Errorf("%s: restart: %w", r.name, err)
+		}
+	}
+	return nil
+}
+
+// atSize names a figure.
+func atSize(c *crowded, what string) string { return fmt.Sprintf("%d: %s", len(c.slices), what) }
+
+const faster = "1/5 of peer"
+
+// fullSync starts a router on a kernel without tables.
+func (b *bench) fullSync(ctx context.Context, c *crowded, r *router) error {
+	b.progress("%d Services: full sync of %s", len(c.slices), r.name)
+	if err := r.on.dropRules(); err != nil {
+		return err
+	}
+	took, cpu, err := r.sync(ctx, func() error {
+		n, err := r.on.entries()
+		if err == nil && n < len(c.slices) {
+			err = fmt.Errorf("%d of %d Services are in the kernel", n, len(c.slices))
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	b.add(r.side, atSize(c, "full sync, empty kernel, from its start"), "s", faster, took.Seconds())
+	b.add(r.side, atSize(c, "full sync, empty kernel, CPU"), "s", "", cpu.Seconds())
+	return r.process.Pause()
+}
+
+// sync starts the router and waits until it has nothing more to write.
+func (r *router) sync(ctx context.Context, there func() error) (took, cpu time.Duration, err error) {
+	g, err := r.on.generation()
+	if err != nil {
+		return 0, 0, err
+	}
+	defer g.close()
+	began := time.Now()
+	if r.process, err = r.start(); err != nil {
+		return 0, 0, err
+	}
+	at, err := g.settled(ctx, 5*time.Minute, quiet, there)
+	if err != nil {
+		return 0, 0, err
+	}
+	return at.Sub(began), cpuTime(r.process.PID), nil
+}
+
+// takeTurn changes endpoints while the router runs and the others stand still.
+func (b *bench) takeTurn(ctx context.Context, c *crowded, r *router, changes int) (err error) {
+	b.progress("%d Services: changes, %s", len(c.slices), r.name)
+	if err := r.process.Resume(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.process.Pause()) }()
+	if r.seen, err = r.on.watchRules(); err != nil {
+		return err
+	}
+	defer r.seen.close()
+	if _, err := r.change(ctx, c, 0); err != nil { // and what came while it was stopped
+		return err
+	}
+	pause(ctx, quiet)
+	before := cpuTime(r.process.PID)
+	for i := range changes {
+		took, err := r.change(ctx, c, i*7919%len(c.slices))
+		if err != nil {
+			return err
+		}
+		b.add(r.side, atSize(c, "one endpoint changed, until the kernel has it"), "ms", faster, float64(took)/1e6)
+		pause(ctx, apart-took)
+	}
+	used := cpuTime(r.process.PID) - before
+	b.add(r.side, atSize(c, "one endpoint changed, CPU"), "ms", faster, float64(used)/1e6/float64(changes))
+	if err := b.burst(ctx, c, r); err != nil {
+		return err
+	}
+	mib, err := figures.PSS([]int{r.process.PID})
+	if err != nil {
+		return err
+	}
+	b.add(r.side, atSize(c, "memory after this, PSS"), "MiB", "", mib)
+	peak, err := peakMemory(r.process.PID)
+	b.add(r.side, atSize(c, "memory at most, RSS"), "MiB", "", peak)
+	return err
+}
+
+// change is the time from the request to change an endpoint to the commit in the
+// kernel.
+func (r *router) change(ctx context.Context, c *crowded, service int) (time.Duration, error) {
+	to := c.address()
+	r.seen.look(to)
+	began := time.Now()
+	if err := c.change(ctx, service, to); err != nil {
+		return 0, err
+	}
+	at, err := r.seen.wait(ctx, to, time.Minute)
+	return at.Sub(began), err
+}
+
+// burst changes an endpoint each of many Services, one right after the other.
+func (b *bench) burst(ctx context.Context, c *crowded, r *router) error {
+	pause(ctx, apart)
+	before, began := cpuTime(r.process.PID), time.Now()
+	last := c.address()
+	for i := range min(manyAtOnce, len(c.slices)) {
+		last = c.address()
+		r.seen.look(last)
+		if err := c.change(ctx, (i*7919+1)%len(c.slices), last); err != nil {
+			return err
+		}
+	}
+	sent := time.Now()
+	at, err := r.seen.wait(ctx, last, time.Minute)
+	if err != nil {
+		return err
+	}
+	pause(ctx, apart)
+	b.add(r.side, atSize(c, fmt.Sprintf("%d Services changed at once, the last until the kernel has it", manyAtOnce)), "ms", "", float64(at.Sub(sent))/1e6)
+	b.add(r.side, atSize(c, fmt.Sprintf("%d Services changed at once, CPU", manyAtOnce)), "ms", "", float64(cpuTime(r.process.PID)-before)/1e6)
+	b.progress("  %d changes in %s", manyAtOnce, sent.Sub(began).Round(time.Millisecond))
+	return nil
+}
+
+// restart kills a router, changes an endpoint and starts it: the kernel has the
+// rest already.
+func (b *bench) restart(ctx context.Context, c *crowded, r *router) error {
+	b.progress("%d Services: restart of %s", len(c.slices), r.name)
+	if err := r.process.Kill9(); err != nil {
+		return err
+	}
+	if err := c.change(ctx, 0, c.address()); err != nil {
+		return err
+	}
+	took, cpu, err := r.sync(ctx, func() error { return nil })
+	if err != nil {
+		return err
+	}
+	b.add(r.side, atSize(c, "full sync after kill -9, from its start"), "s", faster, took.Seconds())
+	b.add(r.side, atSize(c, "full sync after kill -9, CPU"), "s", "", cpu.Seconds())
+	return r.process.Pause()
+}
+
+// flatness says by how much figures grew with the number of Services.
+func (b *bench) flatness(routers []*router) {
+	least, most := b.sizes[0], b.sizes[len(b.sizes)-1]
+	if least == most {
+		return
+	}
+	b.table.Section(fmt.Sprintf("%d Services by %d", most, least))
+	for _, what := range []string{"one endpoint changed, until the kernel has it", "one endpoint changed, CPU", "new TCP connections through a Service"} {
+		for _, r := range routers {
+			ratio := b.table.Median(r.side, fmt.Sprintf("%d: %s", most, what)) / b.table.Median(r.side, fmt.Sprintf("%d: %s", least, what))
+			b.add(r.side, "growth: "+what, "times", "1", ratio)
+		}
+	}
+}
+
+// cpuTime is what a process and the children it has waited for have used. The
+// scheduler counts a process's own in nanoseconds, see proc(5) on schedstat.
+func cpuTime(pid int) time.Duration {
+	var sum time.Duration
+	tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	for _, task := range tasks {
+		raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/schedstat", pid, task.Name()))
+		first, _, _ := strings.Cut(string(raw), " ")
+		n, _ := strconv.ParseInt(first, 10, 64)
+		sum += time.Duration(n)
+	}
+	raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, after, _ := strings.Cut(string(raw), ") ")
+	if fields := strings.Fields(after); len(fields) > 14 {
+		const tick = time.Second / 100
+		for _, field := range fields[13:15] { // cutime, cstime
+			n, _ := strconv.ParseInt(field, 10, 64)
+			sum += time.Duration(n) * tick
+		}
+	}
+	return sum
+}
+
+// peakMemory is the most a process ever had resident, in MiB.
+func peakMemory(pid int) (float64, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	_, after, _ := strings.Cut(string(raw), "VmHWM:")
+	fields := strings.Fields(after)
+	if len(fields) == 0 {
+		return 0, errors.New("the kernel does not tell the peak of memory")
+	}
+	kib, err := strconv.ParseFloat(fields[0], 64)
+	return kib / 1024, err
+}

@@ -1,0 +1,102 @@
+// Command alone owns nothing but a process: it runs the network of one node by itself, in the network namespace that it is
+// started in, against any Kubernetes API. So the network can be measured, and compared with programs that do only that,
+// without the rest of a node around it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/balsahq/balsa/overlay"
+	"github.com/balsahq/balsa/overlay/mesh"
+)
+
+// What the product does for its memory, see cmd/balsa.
+const (
+	gcPercent = 75
+	settle    = 5 * time.Second
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		fmt.Fprintln(os.Stderr, "alone:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	kubeconfig := flag.String("kubeconfig", "", "how to reach the API")
+	node := flag.String("node", "", "the name of the Node object that this is")
+	mode := flag.String("mode", string(mesh.Auto), "how other nodes' pods are reached")
+	pods := flag.String("pods", "10.244.0.0/16", "the cluster's pod network")
+	services := flag.String("services", "10.96.0.0/16", "the cluster's network of Services")
+	dir := flag.String("dir", "", "where to keep what must survive a restart")
+	flag.Parse()
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	client, err := connect(*kubeconfig)
+	if err != nil {
+		return err
+	}
+	podNet, err := netip.ParsePrefix(*pods)
+	if err != nil {
+		return fmt.Errorf("-pods: %w", err)
+	}
+	serviceNet, err := netip.ParsePrefix(*services)
+	if err != nil {
+		return fmt.Errorf("-services: %w", err)
+	}
+	if *dir == "" {
+		return errors.New("-dir is missing")
+	}
+	network, err := overlay.New(overlay.Config{
+		NodeName: *node, Informers: informers.NewSharedInformerFactory(client, 0), Mode: mesh.Mode(*mode),
+		PodCIDRs: []netip.Prefix{podNet}, ServiceCIDRs: []netip.Prefix{serviceNet},
+		CNIConfDir: filepath.Join(*dir, "net.d"), StateDir: filepath.Join(*dir, "state"),
+	})
+	if err != nil {
+		return err
+	}
+	go func() {
+		select {
+		case <-network.Ready():
+		case <-ctx.Done():
+			return
+		}
+		fmt.Println("network ready")
+		select {
+		case <-time.After(settle):
+			debug.FreeOSMemory()
+		case <-ctx.Done():
+		}
+	}()
+	return network.Run(ctx)
+}
+
+// connect makes a client as an agent of the product has it.
+func connect(kubeconfig string) (kubernetes.Interface, error) {
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("-kubeconfig: %w", err)
+	}
+	cfg.ContentType = "application/vnd.kubernetes.protobuf"
+	cfg.AcceptContentTypes = cfg.ContentType + ",application/json"
+	cfg.QPS, cfg.Burst = -1, -1
+	return kubernetes.NewForConfig(cfg)
+}

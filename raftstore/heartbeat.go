@@ -24,10 +24,15 @@ type heartbeats struct {
 	raft  atomic.Pointer[raft.Raft]
 	queue chan raft.RPC
 	done  <-chan struct{} // closed when Raft has ended
+	stop  <-chan struct{} // closed when it is about to: writes may fail from then on
 }
 
 func newHeartbeats(t raft.Transport, d *disk) *heartbeats {
-	return &heartbeats{ballot: ballot{t}, disk: d, queue: make(chan raft.RPC)}
+	h := &heartbeats{ballot: ballot{t}, disk: d, queue: make(chan raft.RPC)}
+	if d != nil {
+		h.stop = d.stop
+	}
+	return h
 }
 
 // relay lets h serve Raft from now on, until Raft has ended.
@@ -57,9 +62,19 @@ func (h *heartbeats) relay() {
 	}
 }
 
+// enqueue hands rpc to Raft's main goroutine, until the disk gives up waiting for
+// writes. After an end of the log that was removed and could not be written anew,
+// Raft takes its log for longer than it is, and would look for the missing entries
+// if somebody told it that they are committed.
 func (h *heartbeats) enqueue(rpc raft.RPC) {
 	select {
+	case <-h.stop:
+		return
+	default:
+	}
+	select {
 	case h.queue <- rpc:
+	case <-h.stop:
 	case <-h.done: // as Raft does, which answers nobody when it has ended
 	}
 }

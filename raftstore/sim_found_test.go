@@ -3,6 +3,7 @@ package raftstore
 import (
 	"bytes"
 	"errors"
+	"log/slog"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -147,5 +148,27 @@ func TestAHeartbeatNeverTakesTheTermBack(t *testing.T) {
 	defer d.term.Unlock()
 	if beat() || answered.Load() {
 		t.Fatal("a heartbeat was answered while the term changed")
+	}
+}
+
+func TestNothingReachesRaftWhenTheDiskGivesUp(t *testing.T) {
+	d := newDisk(nil, "", &Config{Logger: slog.Default()})
+	_, trans := raft.NewInmemTransport("a")
+	h := newHeartbeats(trans, d)
+	waiting := make(chan struct{})
+	go func() {
+		h.enqueue(raft.RPC{}) // Raft is busy with the disk
+		close(waiting)
+	}()
+	close(d.stop)
+	<-waiting
+	go func() {
+		for range 100 {
+			h.enqueue(raft.RPC{})
+		}
+		close(h.queue)
+	}()
+	if _, handed := <-h.Consumer(); handed {
+		t.Fatal("Raft was handed a request after a write had failed for good")
 	}
 }

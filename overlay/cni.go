@@ -25,11 +25,14 @@ func Conflist(cfg Config, pods []netip.Prefix) ([]byte, error) {
 	var ranges, routes []any
 	for _, p := range pods {
 		ranges = append(ranges, []any{object{"subnet": p.String(), "gateway": p.Addr().Next().String()}})
-		everywhere := "::/0"
 		if p.Addr().Is4() {
-			everywhere = "0.0.0.0/0"
+			routes = append(routes, object{"dst": "0.0.0.0/0"})
+			continue
 		}
-		routes = append(routes, object{"dst": everywhere})
+		routes = append(routes, object{"dst": "::/0"})
+		for _, half := range halves(p) {
+			routes = append(routes, object{"dst": half.String(), "gw": p.Addr().Next().String()})
+		}
 	}
 	bridge := object{
 		"type": "bridge", "bridge": cfg.Bridge, "isGateway": true, "hairpinMode": true, "portIsolation": true, "ipMasq": false,
@@ -45,8 +48,25 @@ func Conflist(cfg Config, pods []netip.Prefix) ([]byte, error) {
 	return json.MarshalIndent(object{"cniVersion": "1.0.0", "name": networkName, "plugins": plugins}, "", "  ")
 }
 
+// halves divides a network. By a route to each half a pod sends to its neighbours, too, through the gateway: they beat the
+// one route to the whole that an address brings. IPv6 has no like of proxy_arp_pvlan, by which pods of IPv4 do so. A host
+// that finds sender and receiver on one link tells the sender to go straight (RFC 4861, 8), but pods do not believe it: the
+// word would have to come from the address that is their gateway's, which is not the link-local one it comes from.
+func halves(p netip.Prefix) []netip.Prefix {
+	if p.Bits() >= p.Addr().BitLen() {
+		return nil
+	}
+	upper := p.Masked().Addr().AsSlice()
+	upper[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
+	a, _ := netip.AddrFromSlice(upper)
+	return []netip.Prefix{netip.PrefixFrom(p.Masked().Addr(), p.Bits()+1), netip.PrefixFrom(a, p.Bits()+1)}
+}
+
 // writeConflist puts the configuration where runtimes look for it, unless it is there already: they reload on change.
 func (e *engine) writeConflist() error {
+	if e.cfg.ForeignPods { // nor may one of ours, from before, be in the way of theirs
+		return e.cfg.removeConflist()
+	}
 	cfg := e.cfg
 	cfg.MTU = e.podMTU()
 	want, err := Conflist(cfg, e.pods)
@@ -111,9 +131,12 @@ func (a *Attachment) Detach(ctx context.Context) error {
 
 // removeFiles deletes the configuration and the record of allocated addresses.
 func (c *Config) removeFiles() error {
-	err := os.Remove(filepath.Join(c.CNIConfDir, ConflistName))
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
+	return errors.Join(c.removeConflist(), os.RemoveAll(c.ipamDir()))
+}
+
+func (c *Config) removeConflist() error {
+	if err := os.Remove(filepath.Join(c.CNIConfDir, ConflistName)); !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
-	return errors.Join(err, os.RemoveAll(c.ipamDir()))
+	return nil
 }

@@ -20,10 +20,13 @@ const (
 	DefaultBridge  = "balsa0"
 	DefaultDNSLink = "balsa-dns"
 	DefaultTunnel  = "balsa-vxlan"
+	DefaultRelay   = "balsa-udp"
 	DefaultDomain  = "cluster.local"
 	// DefaultVXLANPort is what Linux has for VXLAN, and most overlays use; DefaultVNI the network's identifier.
 	DefaultVXLANPort = 8472
 	DefaultVNI       = 98
+	// DefaultUDPPort is that of mode mesh.UDP.
+	DefaultUDPPort = 8285
 	// DefaultMark is the bit of the packet mark that asks for masquerading.
 	DefaultMark = 0x4000
 	// ConflistName is the CNI configuration written into Config.CNIConfDir.
@@ -39,9 +42,11 @@ type Config struct {
 	Informers informers.SharedInformerFactory
 	// Pods gives at least the pods of this node, for their host ports; nil: no host ports. Whoever made it runs it.
 	Pods cache.SharedIndexInformer
-	// PodCIDRs and ServiceCIDRs are the cluster's networks. Pod networks must be IPv4: the bridge keeps pods apart and
-	// answers ARP for them, for which IPv6 has no like.
+	// PodCIDRs and ServiceCIDRs are the cluster's networks, of each at most one a family.
 	PodCIDRs, ServiceCIDRs []netip.Prefix
+	// ForeignPods: another CNI plugin attaches the pods and carries their packets between nodes. The network then writes no
+	// CNI configuration and makes no bridge and no ways to other nodes; it serves Services, host ports and names.
+	ForeignPods bool
 	// DNS are the addresses the DNS server answers at, within ServiceCIDRs; none: no DNS.
 	DNS []netip.Addr
 	// Domain is the cluster's domain; "" is cluster.local.
@@ -55,14 +60,14 @@ type Config struct {
 	Bandwidth bool
 	// StateDir is where the overlay keeps what must survive a restart: allocated pod addresses, former kernel settings.
 	StateDir string
-	// Mode says how other nodes' pods are reached; "" is mesh.Auto. VXLANPort and VNI are those of the tunnel, 0 are the
-	// defaults. All of the cluster's nodes should have the same.
-	Mode           mesh.Mode
-	VXLANPort, VNI int
-	// Bridge, DNSLink and Tunnel are the names of the links; "" are the defaults. MTU is that of the pods; 0: what the
-	// link with the node's address lets pass, less what the tunnel adds when there is one.
-	Bridge, DNSLink, Tunnel string
-	MTU                     int
+	// Mode says how other nodes' pods are reached; "" is mesh.Auto. VXLANPort, VNI and UDPPort are those of the tunnels, 0
+	// are the defaults. All of the cluster's nodes should have the same.
+	Mode                    mesh.Mode
+	VXLANPort, VNI, UDPPort int
+	// Bridge, DNSLink, Tunnel and Relay are the names of the links; "" are the defaults. MTU is that of the pods; 0: what
+	// the link with the node's address lets pass, less what the tunnel adds when there is one.
+	Bridge, DNSLink, Tunnel, Relay string
+	MTU                            int
 	// Mark is one bit of the packet mark nobody else uses; 0 is DefaultMark.
 	Mark uint32
 	// NetNS is the path of the network namespace to work in; "" is that of the process.
@@ -89,10 +94,21 @@ func (c *Config) Validate() error {
 	must(len(c.Tunnel) < 16, "Tunnel %q is longer than a link's name may be", c.Tunnel)
 	must(c.Mode == "" || slices.Contains(mesh.Modes, c.Mode), "Mode %q is none of %v", c.Mode, mesh.Modes)
 	must(c.VXLANPort >= 0 && c.VXLANPort <= 65535, "VXLANPort %d is no UDP port", c.VXLANPort)
+	must(len(c.Relay) < 16, "Relay %q is longer than a link's name may be", c.Relay)
+	must(c.UDPPort >= 0 && c.UDPPort <= 65535, "UDPPort %d is no UDP port", c.UDPPort)
 	must(c.VNI >= 0 && c.VNI < 1<<24, "VNI %d has more than 24 bits", c.VNI)
 	must(c.Mark&(c.Mark-1) == 0, "Mark %#x is more than one bit", c.Mark)
-	for _, p := range c.PodCIDRs {
-		must(p.IsValid() && p.Addr().Is4(), "pod network %s: the bridge routes only IPv4 between its pods", p)
+	for _, list := range [][]netip.Prefix{c.PodCIDRs, c.ServiceCIDRs} {
+		for i, p := range list {
+			must(p.IsValid() && !p.Addr().Is4In6(), "network %s is not valid", p)
+			must(p == p.Masked(), "network %s has bits set beyond its length; did you mean %s?", p, p.Masked())
+			must(i == 0 || p.Addr().Is4() != list[0].Addr().Is4() && i < 2, "networks %v: give one of each family at most", list)
+		}
+	}
+	for _, pods := range c.PodCIDRs {
+		for _, services := range c.ServiceCIDRs {
+			must(!pods.Overlaps(services), "pod network %s and service network %s overlap: choose two that do not", pods, services)
+		}
 	}
 	for _, a := range c.DNS {
 		inside := false
@@ -113,11 +129,15 @@ func (c *Config) fill() {
 	text(&c.Bridge, DefaultBridge)
 	text(&c.DNSLink, DefaultDNSLink)
 	text(&c.Tunnel, DefaultTunnel)
+	text(&c.Relay, DefaultRelay)
 	text((*string)(&c.Mode), string(mesh.Auto))
 	text(&c.Domain, DefaultDomain)
 	text(&c.ResolvConf, "/etc/resolv.conf")
 	if c.VXLANPort == 0 {
 		c.VXLANPort = DefaultVXLANPort
+	}
+	if c.UDPPort == 0 {
+		c.UDPPort = DefaultUDPPort
 	}
 	if c.VNI == 0 {
 		c.VNI = DefaultVNI
@@ -133,14 +153,22 @@ func (c *Config) fill() {
 func (c *Config) ipamDir() string { return filepath.Join(c.StateDir, "ipam") }
 
 func (c *Config) hostConfig(ns host.Namespace) host.Config {
-	return host.Config{
+	cfg := host.Config{
 		Namespace: ns, Bridge: c.Bridge, MTU: c.MTU, DNSLink: c.DNSLink, DNS: c.DNS, Services: c.ServiceCIDRs,
-		Tunnel: c.Tunnel, StateDir: c.StateDir, Logger: c.Logger,
+		Tunnel: c.Tunnel, Relay: c.Relay, StateDir: c.StateDir, Logger: c.Logger,
 	}
+	if c.ForeignPods {
+		cfg.Bridge = ""
+	}
+	return cfg
 }
 
 func (c *Config) meshConfig() mesh.Config {
-	return mesh.Config{Self: c.NodeName, Mode: c.Mode, Networks: ofFamily(c.PodCIDRs, true), VNI: c.VNI, Port: c.VXLANPort}
+	cfg := mesh.Config{Self: c.NodeName, Mode: c.Mode, Networks: c.PodCIDRs, VNI: c.VNI, Port: c.VXLANPort}
+	if c.Mode == mesh.UDP {
+		cfg.Port = c.UDPPort
+	}
+	return cfg
 }
 
 // ofFamily filters networks by family.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +16,8 @@ import (
 	"github.com/balsahq/balsa/overlay/host"
 	"github.com/balsahq/balsa/overlay/mesh"
 	"github.com/balsahq/balsa/overlay/nft"
+	"github.com/balsahq/balsa/overlay/paths"
+	"github.com/balsahq/balsa/overlay/relay"
 	"github.com/balsahq/balsa/overlay/routing"
 )
 
@@ -49,12 +52,18 @@ type engine struct {
 	ways   *mesh.Plan // to other nodes; empty before the first look
 	failed string     // the last error told, so that it is told once
 
+	// prober and relay are told of the tunnel.
+	prober *paths.Prober
+	relay  *relay.Relay
+
 	// tunnel is the index of the tunnel's link, 0 if there is none; run alone sets it.
 	tunnel atomic.Int64
 }
 
 func newEngine(cfg Config, ns host.Namespace) *engine {
-	return &engine{cfg: cfg, ns: ns, ways: &mesh.Plan{}, ready: make(chan struct{}), wake: make(chan struct{}, 1)}
+	e := &engine{cfg: cfg, ns: ns, ways: &mesh.Plan{}, ready: make(chan struct{}), wake: make(chan struct{}, 1)}
+	e.prober, e.relay = e.newProber(), e.newRelay()
+	return e
 }
 
 // note tells the engine that something changed; it never blocks.
@@ -129,7 +138,7 @@ func (e *engine) apply(t touched) (done bool, err error) {
 			return false, err
 		}
 	}
-	if len(e.pods) == 0 {
+	if e.table == nil {
 		return false, nil
 	}
 	if t&(nodeTouched|linksTouched) != 0 {
@@ -163,7 +172,12 @@ func (e *engine) learnPods() error {
 		return nil // not registered yet; its arrival wakes us
 	}
 	pods, err := podNetworks(node)
-	if err != nil || len(pods) == 0 || samePrefixes(pods, e.pods) {
+	if e.cfg.ForeignPods {
+		pods, err = nil, nil
+	} else if len(pods) == 0 {
+		return err
+	}
+	if err != nil || e.table != nil && slices.Equal(pods, e.pods) {
 		return err
 	}
 	var gateways []netip.Prefix
@@ -182,7 +196,7 @@ func (e *engine) learnPods() error {
 
 func (e *engine) openTable(pods []netip.Prefix) (*nft.Table, error) {
 	t, err := nft.Open(nft.Config{
-		V4: true, Pods: e.cfg.PodCIDRs, NodePods: ofFamily(pods, true), Services: ofFamily(e.cfg.ServiceCIDRs, true),
+		V4: true, Pods: ofFamily(e.cfg.PodCIDRs, true), NodePods: ofFamily(pods, true), Services: ofFamily(e.cfg.ServiceCIDRs, true),
 		Bridge: e.cfg.Bridge, Mark: e.cfg.Mark, Tunnel: e.cfg.tunnelPort(),
 	}, e.ns.FD())
 	return t, err
@@ -213,7 +227,7 @@ func (e *engine) plan() (*routing.Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	slices, err := e.cfg.Informers.Discovery().V1().EndpointSlices().Lister().List(labels.Everything())
+	endpoints, err := e.cfg.Informers.Discovery().V1().EndpointSlices().Lister().List(labels.Everything())
 	if err != nil {
 		return nil, err
 	}
@@ -225,10 +239,12 @@ func (e *engine) plan() (*routing.Table, error) {
 			}
 		}
 	}
-	table := routing.Build(routing.Services(services, slices, e.cfg.NodeName, true), routing.HostPorts(pods, true),
-		e.cfg.PodCIDRs)
+	table := routing.Build(routing.Services(services, endpoints, e.cfg.NodeName, true), routing.HostPorts(pods, true),
+		ofFamily(e.cfg.PodCIDRs, true))
 	for _, a := range e.ways.Members {
-		table.Members[a] = struct{}{}
+		if a.Is4() {
+			table.Members[a] = struct{}{}
+		}
 	}
 	// The DNS server answers here even if a Service of that address has no endpoints.
 	for at := range table.Nobody {
@@ -252,21 +268,7 @@ func podNetworks(node *v1.Node) ([]netip.Prefix, error) {
 		if err != nil {
 			return nil, fmt.Errorf("node %s: pod network: %w", node.Name, err)
 		}
-		if p.Addr().Is4() {
-			pods = append(pods, p.Masked())
-		}
+		pods = append(pods, p.Masked())
 	}
 	return pods, nil
-}
-
-func samePrefixes(a, b []netip.Prefix) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
 }

@@ -90,7 +90,7 @@ func (n *Network) Run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return ctx.Err()
 	}
-	parts := []func(context.Context) error{n.engine.run, n.watchKernel}
+	parts := []func(context.Context) error{n.engine.run, n.watchKernel, n.watchSettings, n.engine.prober.Run, n.engine.relay.Run}
 	if n.server != nil {
 		parts = append(parts, n.serveNames)
 	}

@@ -1,12 +1,18 @@
 package overlay
 
 import (
+	"context"
 	"fmt"
+	"os"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/balsahq/balsa/overlay/host"
 	"github.com/balsahq/balsa/overlay/mesh"
+	"github.com/balsahq/balsa/overlay/paths"
+	"github.com/balsahq/balsa/overlay/relay"
 )
 
 // connect makes the ways to other nodes' pods; more is what changes with them.
@@ -23,7 +29,11 @@ func (e *engine) connect() (more touched, err error) {
 	for i, n := range nodes {
 		known[i] = mesh.NodeOf(n)
 	}
+	facts.Paths = e.prober.Paths()
 	before, now := e.ways, mesh.Build(e.cfg.meshConfig(), known, facts)
+	if e.cfg.ForeignPods { // what we made before others took over goes
+		now = &mesh.Plan{}
+	}
 	e.ways = now
 	for _, f := range now.Faults {
 		if !slices.Contains(before.Faults, f) {
@@ -37,6 +47,8 @@ func (e *engine) connect() (more touched, err error) {
 		more |= servicesTouched
 	}
 	err = e.host.Connect(now)
+	e.relay.Set(now.Tunnel)
+	e.prober.Set(now.Tunnel)
 	e.tunnel.Store(int64(e.host.Tunnel()))
 	if err != nil {
 		return more, fmt.Errorf("ways to other nodes: %w", err)
@@ -58,8 +70,41 @@ func (e *engine) podMTU() int {
 
 // tunnelPort is the UDP port that only members may send to; 0 where there is no tunnel.
 func (c *Config) tunnelPort() uint16 {
-	if c.Mode == mesh.HostGateway {
+	switch {
+	case c.Mode == mesh.HostGateway, c.ForeignPods:
 		return 0
+	case c.Mode == mesh.UDP:
+		return uint16(c.UDPPort)
 	}
 	return uint16(c.VXLANPort)
+}
+
+func (e *engine) newProber() *paths.Prober {
+	return paths.New(paths.Config{Enter: e.ns.Do, Changed: func() { e.note(peersTouched) }, Logger: e.cfg.Logger})
+}
+
+func (e *engine) newRelay() *relay.Relay {
+	link := func() (*os.File, error) { return host.OpenTUN(e.cfg.Relay) }
+	return relay.New(relay.Config{Enter: e.ns.Do, Link: link, Logger: e.cfg.Logger})
+}
+
+// settingsLook is how often settings are looked at that the kernel tells nobody of.
+const settingsLook = 5 * time.Second
+
+// watchSettings tells the engine of kernel settings that somebody changed.
+func (n *Network) watchSettings(ctx context.Context) error {
+	cfg := n.cfg.hostConfig(n.ns)
+	cfg.Gateways = n.cfg.PodCIDRs // for their families
+	tick := time.NewTicker(settingsLook)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+			if cfg.Drifted() {
+				n.engine.note(linksTouched)
+			}
+		}
+	}
 }

@@ -17,8 +17,19 @@ func dump[T any](list func() ([]T, error)) (out []T, err error) {
 	return out, err
 }
 
-func (h *Host) mainTable() ([]netlink.Route, error) {
-	return dump(func() ([]netlink.Route, error) { return h.link.RouteList(nil, netlink.FAMILY_V4) })
+// families are those of IP.
+var families = []int{netlink.FAMILY_V4, netlink.FAMILY_V6}
+
+// mainTables are the routes of both families.
+func (h *Host) mainTables() (routes []netlink.Route, err error) {
+	for _, family := range families {
+		list, err := dump(func() ([]netlink.Route, error) { return h.link.RouteList(nil, family) })
+		if err != nil && family == netlink.FAMILY_V4 { // a kernel may be without IPv6
+			return nil, err
+		}
+		routes = append(routes, list...)
+	}
+	return routes, nil
 }
 
 func (h *Host) neighbours(link, family int) ([]netlink.Neigh, error) {

@@ -14,8 +14,8 @@ import (
 // Config says what the host should have.
 type Config struct {
 	Namespace Namespace
-	// Bridge is the link pods hang on, Gateways its addresses (the first of each pod network), MTU its MTU; 0 is that of
-	// the link with the default route.
+	// Bridge is the link pods hang on; "": somebody else attaches them. Gateways are its addresses (the first of each pod
+	// network), MTU its MTU; 0 is that of the link with the default route.
 	Bridge   string
 	Gateways []netip.Prefix
 	MTU      int
@@ -23,8 +23,9 @@ type Config struct {
 	DNSLink  string
 	DNS      []netip.Addr
 	Services []netip.Prefix
-	// Tunnel is the name of the link to nodes that are on no subnet of this host.
-	Tunnel string
+	// Tunnel is the name of the link to nodes that are on no subnet of this host; Relay that of its like whose packets a
+	// process carries.
+	Tunnel, Relay string
 	// StateDir is where former values of kernel settings are kept.
 	StateDir string
 	Logger   *slog.Logger
@@ -63,12 +64,19 @@ func (h *Host) Configure(gateways []netip.Prefix) { h.cfg.Gateways = gateways }
 // Apply makes what is missing and corrects what is wrong.
 func (h *Host) Apply() error {
 	return h.cfg.Namespace.Do(func() error {
-		bridge, err := h.applyBridge()
-		if err != nil {
-			return err
+		if h.cfg.Bridge != "" {
+			bridge, err := h.applyBridge()
+			if err != nil {
+				return err
+			}
+			if err := h.keepPorts(bridge); err != nil {
+				return err
+			}
 		}
-		if err := h.keepPorts(bridge); err != nil {
-			return err
+		if h.cfg.has6() {
+			if err := h.applySettings(h.uplinkSettings()); err != nil {
+				return err
+			}
 		}
 		if err := h.applySettings(h.cfg.settings()); err != nil {
 			return err
@@ -95,6 +103,11 @@ func (h *Host) applyBridge() (netlink.Link, error) {
 	if bridge.Attrs().MTU != mtu {
 		if err := h.link.LinkSetMTU(bridge, mtu); err != nil {
 			return nil, fmt.Errorf("mtu of %s: %w", h.cfg.Bridge, err)
+		}
+	}
+	if h.cfg.has6() {
+		if err := h.applySettings(settings6(h.cfg.Bridge)); err != nil {
+			return nil, err
 		}
 	}
 	return bridge, h.applyAddresses(bridge, h.cfg.Gateways)
@@ -163,45 +176,6 @@ func (h *Host) applyAddresses(link netlink.Link, want []netip.Prefix) error {
 	return nil
 }
 
-// keepPorts remembers the links on the bridge, puts back those a former bridge of the name had, and forgets what hung on
-// those that went.
-func (h *Host) keepPorts(bridge netlink.Link) error {
-	links, err := dump(h.link.LinkList)
-	if err != nil {
-		return fmt.Errorf("ports of %s: %w", h.cfg.Bridge, err)
-	}
-	seen := make(map[int]struct{})
-	for _, l := range links {
-		index := l.Attrs().Index
-		_, ours := h.ports[index]
-		switch {
-		case l.Attrs().MasterIndex == bridge.Attrs().Index:
-			seen[index] = struct{}{}
-		case ours && l.Attrs().MasterIndex == 0:
-			err := errors.Join(h.link.LinkSetMaster(l, bridge), h.link.LinkSetUp(l),
-				h.link.LinkSetHairpin(l, true), h.link.LinkSetIsolated(l, true))
-			if err != nil {
-				h.cfg.Logger.Warn("pod not put back on the bridge", "link", l.Attrs().Name, "err", err)
-				continue
-			}
-			seen[index] = struct{}{}
-		}
-	}
-	gone := h.ports == nil // before this process
-	for index := range h.ports {
-		if _, ok := seen[index]; !ok {
-			gone = true
-		}
-	}
-	if gone {
-		if err := h.forgetGone(bridge); err != nil {
-			return err
-		}
-	}
-	h.ports = seen
-	return nil
-}
-
 // applyDNSLink makes a bridge without ports rather than a dummy link: kernels that run pods have bridges, not all have
 // dummies.
 func (h *Host) applyDNSLink() (netlink.Link, error) {
@@ -210,6 +184,11 @@ func (h *Host) applyDNSLink() (netlink.Link, error) {
 	link, err := h.ensureLink(&netlink.Bridge{LinkAttrs: attrs})
 	if err != nil {
 		return nil, err
+	}
+	if h.cfg.has6() {
+		if err := h.applySettings(settings6(h.cfg.DNSLink)); err != nil {
+			return nil, err
+		}
 	}
 	var addresses []netip.Prefix
 	for _, a := range h.cfg.DNS {
@@ -259,7 +238,7 @@ func (h *Host) applyRoute(want *netlink.Route) error {
 // defaultMTU is the MTU of the link with the default route, or that of Ethernet.
 func (h *Host) defaultMTU() int {
 	const ethernet = 1500
-	routes, err := h.mainTable()
+	routes, err := h.mainTables()
 	if err != nil {
 		return ethernet
 	}
@@ -278,7 +257,10 @@ func (h *Host) defaultMTU() int {
 func Remove(cfg Config) error {
 	return cfg.Namespace.Do(func() error {
 		var errs []error
-		for _, name := range []string{cfg.Bridge, cfg.DNSLink, cfg.Tunnel} {
+		for _, name := range []string{cfg.Bridge, cfg.DNSLink, cfg.Tunnel, cfg.Relay} {
+			if name == "" {
+				continue
+			}
 			link, err := netlink.LinkByName(name)
 			if errors.As(err, &netlink.LinkNotFoundError{}) {
 				continue

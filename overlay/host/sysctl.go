@@ -5,9 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 const sysctlRoot = "/proc/sys/net"
@@ -23,9 +27,15 @@ type setting struct {
 
 // settings are what routing between pods needs. Those of the bridge go with it.
 func (c *Config) settings() []setting {
+	list := []setting{{path: "ipv4/ip_forward", value: "1", kept: true}}
+	if c.has6() {
+		list = append(list, setting{path: "ipv6/conf/all/forwarding", value: "1", kept: true})
+	}
+	if c.Bridge == "" {
+		return list
+	}
 	conf := "ipv4/conf/" + c.Bridge + "/"
-	return []setting{
-		{path: "ipv4/ip_forward", value: "1", kept: true},
+	list = append(list, []setting{
 		{path: conf + "forwarding", value: "1"},
 		{path: conf + "route_localnet", value: "1"}, // node ports on loopback
 		{path: conf + "proxy_arp_pvlan", value: "1"},
@@ -35,18 +45,73 @@ func (c *Config) settings() []setting {
 		// With br_netfilter the bridge would redirect packets itself, to ports that are kept apart.
 		{path: "bridge/bridge-nf-call-iptables", value: "0", kept: true, optional: true},
 		{path: "bridge/bridge-nf-call-ip6tables", value: "0", kept: true, optional: true},
+	}...)
+	if c.has6() {
+		list = append(list, settings6(c.Bridge)...)
 	}
+	return list
+}
+
+// settings6 are what IPv6 needs on a link of ours: addresses are given out, so nobody else has them, and no router is asked.
+func settings6(link string) []setting {
+	conf := "ipv6/conf/" + link + "/"
+	return []setting{{path: conf + "disable_ipv6", value: "0"}, {path: conf + "accept_ra", value: "0"}, {path: conf + "accept_dad", value: "0"}}
+}
+
+// has6 tells whether pods or Services have IPv6 addresses.
+func (c *Config) has6() bool {
+	is6 := func(p netip.Prefix) bool { return p.Addr().Is6() }
+	return slices.ContainsFunc(c.Gateways, is6) || slices.ContainsFunc(c.Services, is6)
+}
+
+// uplinkSettings keep what this host learned of routers: a host that forwards listens to none, unless told so.
+func (h *Host) uplinkSettings() (list []setting) {
+	routes, err := h.mainTables()
+	if err != nil {
+		return nil
+	}
+	told := make(map[int]struct{})
+	for i := range routes {
+		if routes[i].Protocol == unix.RTPROT_RA {
+			told[routes[i].LinkIndex] = struct{}{}
+		}
+	}
+	for index := range told {
+		if l, err := h.link.LinkByIndex(index); err == nil {
+			path := "ipv6/conf/" + l.Attrs().Name + "/accept_ra"
+			list = append(list, setting{path: path, value: "2", kept: true, optional: true})
+		}
+	}
+	return list
 }
 
 // tunnelSettings are what the tunnel's link needs; they go with it.
-func (c *Config) tunnelSettings() []setting {
-	conf := "ipv4/conf/" + c.Tunnel + "/"
-	return []setting{
+func (c *Config) tunnelSettings(link string, has6 bool) []setting {
+	conf := "ipv4/conf/" + link + "/"
+	list := []setting{
 		{path: conf + "forwarding", value: "1"},
 		// Loose: a node that sends through the tunnel may be answered by another way while it moves.
 		{path: conf + "rp_filter", value: "2"},
-		{path: "ipv6/conf/" + c.Tunnel + "/disable_ipv6", value: "1", optional: true}, // nothing to say inside
 	}
+	if !has6 {
+		return append(list, setting{path: "ipv6/conf/" + link + "/disable_ipv6", value: "1", optional: true}) // nothing to say inside
+	}
+	return append(list, settings6(link)...)
+}
+
+// Drifted tells whether a kernel setting is not what Apply made it. It looks at a dozen small files, for settings that the
+// kernel tells nobody about when they change.
+func (c *Config) Drifted() (drifted bool) {
+	_ = c.Namespace.Do(func() error {
+		for _, s := range c.settings() {
+			raw, err := os.ReadFile(filepath.Join(sysctlRoot, s.path))
+			if err == nil && strings.TrimSpace(string(raw)) != s.value {
+				drifted = true
+			}
+		}
+		return nil
+	})
+	return drifted
 }
 
 // applySettings writes those that differ. record holds former values.

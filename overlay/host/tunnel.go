@@ -20,30 +20,52 @@ func (h *Host) Tunnel() int { return h.tunnel }
 // not 0 once there is a link, even if something about it failed.
 func (h *Host) applyTunnel(want *mesh.Tunnel) (index int, err error) {
 	h.tunnel = 0
-	if want == nil {
-		return 0, h.removeTunnel()
+	kernels, relayed := want != nil && !want.Relayed, want != nil && want.Relayed
+	var errs []error
+	if !kernels {
+		errs = append(errs, h.removeTunnel(h.cfg.Tunnel, "vxlan"))
 	}
-	link, err := h.ensureTunnel(want)
-	if err != nil {
-		return 0, err
+	if !relayed {
+		errs = append(errs, h.removeTunnel(h.cfg.Relay, "tuntap"))
+	}
+	var link netlink.Link
+	switch {
+	case kernels:
+		link, err = h.ensureTunnel(want)
+	case relayed:
+		link, err = h.ensureRelay(want)
+	}
+	if err != nil || link == nil {
+		return 0, errors.Join(append(errs, err)...)
 	}
 	h.tunnel = link.Attrs().Index
-	return h.tunnel, errors.Join(
-		h.applyTunnelLink(link, want),
-		h.applyStations(link, want.Peers),
-		h.applyNeighbours(link, want.Peers),
-	)
+	if kernels {
+		errs = append(errs, h.applyTunnelLink(link, want), h.applyStations(link, want.Peers))
+	}
+	errs = append(errs, h.applySettings(h.cfg.tunnelSettings(link.Attrs().Name, want.Source6.IsValid())))
+	var addresses []netip.Prefix
+	if a := want.Address; a.IsValid() {
+		addresses = append(addresses, netip.PrefixFrom(a, a.BitLen()))
+	}
+	errs = append(errs, h.applyAddresses(link, addresses))
+	if kernels {
+		errs = append(errs, h.applyNeighbours(link, want.Peers, unix.AF_INET))
+		if want.Source6.IsValid() {
+			errs = append(errs, h.applyNeighbours(link, want.Peers, unix.AF_INET6))
+		}
+	}
+	return h.tunnel, errors.Join(errs...)
 }
 
-func (h *Host) removeTunnel() error {
-	link, err := h.link.LinkByName(h.cfg.Tunnel)
+func (h *Host) removeTunnel(name, kind string) error {
+	link, err := h.link.LinkByName(name)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
 		return nil
 	}
-	if err != nil || link.Type() != "vxlan" { // somebody else's is in nobody's way as long as we need none
+	if err != nil || link.Type() != kind { // somebody else's is in nobody's way as long as we need none
 		return err
 	}
-	h.cfg.Logger.Info("link removed", "name", h.cfg.Tunnel)
+	h.cfg.Logger.Info("link removed", "name", name)
 	return removeLink(link)
 }
 
@@ -68,7 +90,7 @@ func (h *Host) ensureTunnel(want *mesh.Tunnel) (netlink.Link, error) {
 }
 
 func sameTunnel(want, have *netlink.Vxlan) bool {
-	return have.VxlanId == want.VxlanId && have.Port == want.Port && bytes.Equal(have.SrcAddr.To4(), want.SrcAddr.To4()) &&
+	return have.VxlanId == want.VxlanId && have.Port == want.Port && addressFrom(have.SrcAddr) == addressFrom(want.SrcAddr) &&
 		!have.Learning && !have.Proxy && !have.FlowBased && have.VtepDevIndex == 0 && have.Group == nil
 }
 
@@ -87,10 +109,7 @@ func (h *Host) applyTunnelLink(link netlink.Link, want *mesh.Tunnel) error {
 	if err := checksumsInSoftware(name); err != nil {
 		return fmt.Errorf("checksum offload of %s: %w", name, err)
 	}
-	return errors.Join(
-		h.applySettings(h.cfg.tunnelSettings()),
-		h.applyAddresses(link, []netip.Prefix{netip.PrefixFrom(want.Address, want.Address.BitLen())}),
-	)
+	return nil
 }
 
 // station is an entry of the forwarding table: behind which node a link-layer address is.
@@ -140,15 +159,17 @@ func (h *Host) applyStations(link netlink.Link, peers []mesh.Peer) error {
 	return errors.Join(errs...)
 }
 
-func (h *Host) applyNeighbours(link netlink.Link, peers []mesh.Peer) error {
+func (h *Host) applyNeighbours(link netlink.Link, peers []mesh.Peer, family int) error {
 	index := link.Attrs().Index
-	have, err := h.neighbours(index, unix.AF_INET)
+	have, err := h.neighbours(index, family)
 	if err != nil {
 		return fmt.Errorf("neighbours on %s: %w", h.cfg.Tunnel, err)
 	}
 	missing := make(map[netip.Addr]mesh.MAC, len(peers))
 	for _, p := range peers {
-		missing[p.Address] = p.MAC
+		if p.Address.Is4() == (family == unix.AF_INET) {
+			missing[p.Address] = p.MAC
+		}
 	}
 	var errs []error
 	for i := range have {
@@ -166,7 +187,7 @@ func (h *Host) applyNeighbours(link netlink.Link, peers []mesh.Peer) error {
 		}
 	}
 	for a, mac := range missing {
-		n := &netlink.Neigh{LinkIndex: index, Family: unix.AF_INET, State: unix.NUD_PERMANENT, IP: a.AsSlice(), HardwareAddr: mac[:]}
+		n := &netlink.Neigh{LinkIndex: index, Family: family, State: unix.NUD_PERMANENT, IP: a.AsSlice(), HardwareAddr: mac[:]}
 		if err := h.link.NeighSet(n); err != nil {
 			errs = append(errs, fmt.Errorf("neighbour %s at %s: %w", a, mac, err))
 		}

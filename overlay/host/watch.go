@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Watch calls changed whenever a link, an address, a route, a neighbour on a link that concerns the caller, or the
-// nftables of another process changed in the namespace, until ctx ends. It calls changed from one goroutine at a time,
+// Watch calls changed whenever a link, an address, a route, a setting the kernel tells of, a neighbour on a link that
+// concerns the caller, or the nftables of another process changed in the namespace, until ctx ends. It calls changed from one goroutine at a time,
 // and may call without need; concerns, given a link's index, must be safe to call from another.
 func Watch(ctx context.Context, ns Namespace, concerns func(link int) bool, changed func(what Change)) error {
 	route, err := subscribe(ns, unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
-		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_NEIGH)
+		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF)
 	if err != nil {
 		return err
 	}

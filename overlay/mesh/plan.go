@@ -18,7 +18,7 @@ const (
 )
 
 // Modes are all there are.
-var Modes = []Mode{Auto, VXLAN, HostGateway}
+var Modes = []Mode{Auto, VXLAN, HostGateway, UDP}
 
 // What a tunnel adds to a packet, in bytes.
 const (

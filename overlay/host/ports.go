@@ -1,0 +1,102 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// keepPorts remembers the links on the bridge, puts back those a former bridge of the name had, keeps them apart, and
+// forgets what hung on those that went.
+func (h *Host) keepPorts(bridge netlink.Link) error {
+	links, err := dump(h.link.LinkList)
+	if err != nil {
+		return fmt.Errorf("ports of %s: %w", h.cfg.Bridge, err)
+	}
+	apart, err := portsApart()
+	if err != nil {
+		return fmt.Errorf("ports of %s: %w", h.cfg.Bridge, err)
+	}
+	seen := make(map[int]struct{})
+	for _, l := range links {
+		index := l.Attrs().Index
+		_, ours := h.ports[index]
+		switch {
+		case l.Attrs().MasterIndex == bridge.Attrs().Index:
+			seen[index] = struct{}{}
+			if !apart[index] && l.Type() == "veth" {
+				h.setApart(l)
+			}
+		case ours && l.Attrs().MasterIndex == 0:
+			if err := errors.Join(h.link.LinkSetMaster(l, bridge), h.link.LinkSetUp(l)); err != nil {
+				h.cfg.Logger.Warn("pod not put back on the bridge", "link", l.Attrs().Name, "err", err)
+				continue
+			}
+			h.setApart(l)
+			seen[index] = struct{}{}
+		}
+	}
+	gone := h.ports == nil // before this process
+	for index := range h.ports {
+		if _, ok := seen[index]; !ok {
+			gone = true
+		}
+	}
+	if gone {
+		if err := h.forgetGone(bridge); err != nil {
+			return err
+		}
+	}
+	h.ports = seen
+	return nil
+}
+
+// setApart keeps a port from the other ports, and lets the bridge send back through it what came by it. A port that is
+// gone meanwhile needs nothing.
+func (h *Host) setApart(port netlink.Link) {
+	err := errors.Join(h.link.LinkSetHairpin(port, true), h.link.LinkSetIsolated(port, true))
+	if err != nil && !errors.Is(err, unix.ENODEV) {
+		h.cfg.Logger.Warn("pod not kept apart from the others on the bridge", "link", port.Attrs().Name, "err", err)
+	}
+}
+
+// portsApart tells of each port of any bridge whether setApart has nothing to do. The calling thread must be in the
+// namespace.
+func portsApart() (map[int]bool, error) {
+	messages, err := dump(func() ([][]byte, error) {
+		request := nl.NewNetlinkRequest(unix.RTM_GETLINK, unix.NLM_F_DUMP)
+		request.AddData(nl.NewIfInfomsg(unix.AF_BRIDGE))
+		return request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
+	})
+	if err != nil {
+		return nil, err
+	}
+	apart := make(map[int]bool, len(messages))
+	for _, m := range messages {
+		info := nl.DeserializeIfInfomsg(m)
+		attributes, err := nl.ParseRouteAttr(m[info.Len():])
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range attributes {
+			if a.Attr.Type != unix.IFLA_PROTINFO|unix.NLA_F_NESTED {
+				continue
+			}
+			settings, err := nl.ParseRouteAttr(a.Value)
+			if err != nil {
+				return nil, err
+			}
+			on := 0
+			for _, s := range settings {
+				if (s.Attr.Type == nl.IFLA_BRPORT_MODE || s.Attr.Type == nl.IFLA_BRPORT_ISOLATED) && len(s.Value) == 1 && s.Value[0] != 0 {
+					on++
+				}
+			}
+			apart[int(info.Index)] = on == 2
+		}
+	}
+	return apart, nil
+}

@@ -1,0 +1,186 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/balsahq/balsa/overlay/mesh"
+)
+
+const (
+	retry = time.Second
+	// receiveBuffer is what the kernel may hold for us, in bytes.
+	receiveBuffer = 4 << 20
+)
+
+// Config is what a Relay needs.
+type Config struct {
+	// Enter runs a function in the network namespace; what it opens is the namespace's.
+	Enter func(func() error) error
+	// Link opens the TUN link; reads and writes of the file are single packets.
+	Link   func() (*os.File, error)
+	Logger *slog.Logger
+}
+
+// Relay carries packets between a TUN link and other nodes.
+type Relay struct {
+	cfg   Config
+	wake  chan struct{}
+	table atomic.Pointer[table]
+
+	mu     sync.Mutex
+	tunnel *mesh.Tunnel
+}
+
+// New returns a Relay that does nothing before Run.
+func New(cfg Config) *Relay { return &Relay{cfg: cfg, wake: make(chan struct{}, 1)} }
+
+// Set tells which tunnel there is. One that the kernel carries, and nil, are none here. It does not block.
+func (r *Relay) Set(t *mesh.Tunnel) {
+	if t != nil && !t.Relayed {
+		t = nil
+	}
+	r.mu.Lock()
+	r.tunnel = t
+	r.mu.Unlock()
+	if t != nil {
+		r.table.Store(newTable(t))
+	}
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (r *Relay) wanted() (ends endpoint, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.tunnel == nil {
+		return endpoint{}, false
+	}
+	return endpoint{local: r.tunnel.Local, port: r.tunnel.Port, mtu: r.tunnel.MTU}, true
+}
+
+// endpoint is what a carrier is made for.
+type endpoint struct {
+	local     netip.Addr
+	port, mtu int
+}
+
+// Run carries packets as long as there is something to carry, until ctx ends.
+func (r *Relay) Run(ctx context.Context) error {
+	var current *carrier
+	var at endpoint
+	stop := func() {
+		if current != nil {
+			current.stop()
+			current = nil
+		}
+	}
+	defer stop()
+	again := time.NewTimer(retry)
+	defer again.Stop()
+	failed := ""
+	for {
+		want, ok := r.wanted()
+		if current != nil && (!ok || want != at) {
+			stop()
+		}
+		if ok && current == nil {
+			c, err := r.open(want)
+			if err == nil {
+				current, at, failed = c, want, ""
+			} else if failed != err.Error() {
+				failed = err.Error()
+				r.cfg.Logger.Warn("packets to other nodes are not carried", "err", err)
+			}
+		}
+		var ended <-chan struct{}
+		if current != nil {
+			ended = current.ended
+		} else if ok {
+			again.Reset(retry)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-r.wake:
+		case <-again.C:
+		case <-ended: // the link was deleted under it
+			stop()
+			r.pause(ctx, again)
+		}
+	}
+}
+
+func (r *Relay) pause(ctx context.Context, t *time.Timer) {
+	t.Reset(retry / 10)
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// open starts a carrier.
+func (r *Relay) open(at endpoint) (*carrier, error) {
+	c := &carrier{table: &r.table, mtu: at.mtu, v4: !at.local.Is6(), ended: make(chan struct{})}
+	err := r.cfg.Enter(func() (err error) {
+		network, address := "udp4", netip.AddrPortFrom(at.local, uint16(at.port))
+		if !c.v4 {
+			network = "udp6"
+		} else if !at.local.IsValid() {
+			address = netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(at.port))
+		}
+		if c.wire, err = net.ListenUDP(network, net.UDPAddrFromAddrPort(address)); err != nil {
+			return fmt.Errorf("UDP port of the tunnel: %w", err)
+		}
+		if err = prepare(c.wire, c.v4); err == nil {
+			c.link, err = r.cfg.Link()
+		}
+		if err != nil {
+			c.wire.Close()
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if c.raw, err = c.link.SyscallConn(); err != nil {
+		c.link.Close()
+		c.wire.Close()
+		return nil, err
+	}
+	c.start()
+	r.cfg.Logger.Info("packets to other nodes are carried", "link", c.link.Name(), "port", at.port)
+	return c, nil
+}
+
+// prepare gives the socket room, and lets its packets be cut up on the way: pods were told what the way takes.
+func prepare(conn syscall.Conn, v4 bool) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	if err := raw.Control(func(fd uintptr) {
+		_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer)
+		if v4 {
+			failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT)
+		} else {
+			failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DONT)
+		}
+	}); err != nil {
+		return err
+	}
+	return failed
+}

@@ -9,6 +9,9 @@
 //	│ port3    port0    port1   port2│     the switch: a namespace with a bridge;
 //	└────────────────────────────────┘     nftables drops what is cut, tbf slows
 //
+// With several subnets there is a bridge for each, and the switch routes between
+// them.
+//
 // Networks do not see each other and may use the same addresses. Nothing of the
 // machine they stand on is changed: no address, no route, no clock. Everything
 // carries the process id of its maker, and New clears away what makers that

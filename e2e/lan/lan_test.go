@@ -121,7 +121,7 @@ func TestCutAndHeal(t *testing.T) {
 	reach(n.Client, c, true)
 
 	// One way: what a sends is lost, what b sends arrives.
-	packets, err := within(a, func() (*os.File, error) { return listenUDP("0.0.0.0", 9) })
+	packets, err := within(a.ns, func() (*os.File, error) { return listenUDP("0.0.0.0", 9) })
 	must(err)
 	defer packets.Close()
 	must(n.CutOneWay(a, b))
@@ -290,4 +290,38 @@ func lastClock(log string) (wall, mono int64) {
 		}
 	}
 	return wall, mono
+}
+
+func TestSubnetsAreRouted(t *testing.T) {
+	n := newNetwork(t, Config{Machines: 3, Subnets: 2})
+	a, b := n.Machines[0], n.Machines[1]
+	if a.Addr.String() != "10.98.0.10" || b.Addr.String() != "10.98.1.11" {
+		t.Fatalf("the machines are at %s and %s", a.Addr, b.Addr)
+	}
+	for _, m := range n.Machines {
+		echo(t, m)
+	}
+	for _, pair := range [][2]*Machine{{a, b}, {b, a}, {a, n.Machines[2]}, {n.Client, b}} {
+		if _, err := ask(t, pair[0], pair[1], 1); err != nil {
+			t.Errorf("%s to %s: %v", pair[0].Addr, pair[1].Addr, err)
+		}
+	}
+	if err := n.Cut(a, b); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ask(t, a, b, 1); err == nil {
+		t.Error("a cut between subnets cuts nothing")
+	}
+	if _, err := ask(t, a, n.Machines[2], 1); err != nil {
+		t.Errorf("a cut cuts others too: %v", err)
+	}
+	if err := n.Heal(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.ChangeAddress(netip.MustParseAddr("10.98.1.77")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ask(t, a, b, 1); err != nil {
+		t.Errorf("after a change of address: %v", err)
+	}
 }

@@ -63,10 +63,31 @@ func (n *Network) change(alter func()) error {
 			&expr.Verdict{Kind: expr.VerdictDrop},
 		}})
 	}
+	n.cutRouted(conn)
 	if err := conn.Flush(); err != nil {
 		return fmt.Errorf("set the cuts: %w", err)
 	}
 	return nil
+}
+
+// cutRouted drops between subnets what the bridges do not see.
+func (n *Network) cutRouted(conn *nftables.Conn) {
+	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "cut"})
+	conn.FlushTable(table)
+	chain := conn.AddChain(&nftables.Chain{
+		Name: "forward", Table: table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter,
+	})
+	const source, destination, size = 12, 16, 4 // in the IPv4 header
+	machines := n.all()
+	for w := range n.cut {
+		conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: source, Len: size},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: machines[w.from].Addr.AsSlice()},
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: destination, Len: size},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: machines[w.to].Addr.AsSlice()},
+			&expr.Verdict{Kind: expr.VerdictDrop},
+		}})
+	}
 }
 
 // linkName is a name as the kernel compares it.

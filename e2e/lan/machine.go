@@ -61,7 +61,7 @@ func (m *Machine) build(sw *netlink.Handle, bridge *netlink.Bridge, diskBytes in
 		return err
 	}
 	return m.inside(func(h *netlink.Handle, eth netlink.Link) error {
-		return errors.Join(h.AddrAdd(eth, address(m.Addr)), h.LinkSetUp(eth), defaultRoute(h, eth))
+		return errors.Join(h.AddrAdd(eth, m.net.address(m.Addr)), h.LinkSetUp(eth), m.defaultRoute(h, eth))
 	})
 }
 
@@ -79,19 +79,20 @@ func (m *Machine) inside(do func(*netlink.Handle, netlink.Link) error) error {
 	return do(h, eth)
 }
 
-func defaultRoute(h *netlink.Handle, eth netlink.Link) error {
-	return h.RouteReplace(&netlink.Route{LinkIndex: eth.Attrs().Index, Gw: net.IPv4(10, 98, 0, 1)})
+func (m *Machine) defaultRoute(h *netlink.Handle, eth netlink.Link) error {
+	gateway := netip.PrefixFrom(m.Addr, m.net.bits).Masked().Addr().Next()
+	return h.RouteReplace(&netlink.Route{LinkIndex: eth.Attrs().Index, Gw: gateway.AsSlice()})
 }
 
 // ChangeAddress gives the machine another address, as a new DHCP lease would:
-// connections to and from the old one hang.
+// connections to and from the old one hang. It has to be of the same subnet.
 func (m *Machine) ChangeAddress(to netip.Addr) error {
 	return m.inside(func(h *netlink.Handle, eth netlink.Link) error {
-		if err := h.AddrDel(eth, address(m.Addr)); err != nil {
+		if err := h.AddrDel(eth, m.net.address(m.Addr)); err != nil {
 			return err
 		}
 		m.Addr = to
-		return errors.Join(h.AddrAdd(eth, address(to)), defaultRoute(h, eth))
+		return errors.Join(h.AddrAdd(eth, m.net.address(to)), m.defaultRoute(h, eth))
 	})
 }
 
@@ -102,7 +103,7 @@ func (m *Machine) Command(ctx context.Context, name string, args ...string) *exe
 
 // Dial connects from this machine.
 func (m *Machine) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	return within(m, func() (net.Conn, error) {
+	return within(m.ns, func() (net.Conn, error) {
 		var dialer net.Dialer
 		return dialer.DialContext(ctx, network, addr)
 	})
@@ -110,11 +111,11 @@ func (m *Machine) Dial(ctx context.Context, network, addr string) (net.Conn, err
 
 // Listen opens a listener on this machine.
 func (m *Machine) Listen(network, addr string) (net.Listener, error) {
-	return within(m, func() (net.Listener, error) { return net.Listen(network, addr) })
+	return within(m.ns, func() (net.Listener, error) { return net.Listen(network, addr) })
 }
 
-// within runs do on a thread in the machine's network namespace.
-func within[T any](m *Machine, do func() (T, error)) (T, error) {
+// within runs do on a thread in a network namespace.
+func within[T any](ns netns.NsHandle, do func() (T, error)) (T, error) {
 	type result struct {
 		value T
 		err   error
@@ -123,8 +124,8 @@ func within[T any](m *Machine, do func() (T, error)) (T, error) {
 	go func() {
 		// The thread is never unlocked: it ends with the goroutine, in its namespace.
 		runtime.LockOSThread()
-		if err := netns.Set(m.ns); err != nil {
-			done <- result{err: fmt.Errorf("enter %s: %w", m.Name, err)}
+		if err := netns.Set(ns); err != nil {
+			done <- result{err: fmt.Errorf("enter a network namespace: %w", err)}
 			return
 		}
 		v, err := do()

@@ -22,6 +22,10 @@ import (
 type Config struct {
 	Machines  int   // how many, beside the client
 	DiskBytes int64 // size of each machine's own disk; 0: a directory on this machine's
+	// Subnets is how many there are, at most 16; 0 is one. The machines are on them in
+	// turns, the client is on the first, and the switch routes between them what
+	// comes from their addresses and nothing else, as a router between sites does.
+	Subnets int
 }
 
 // Network is a switch with machines on it.
@@ -32,6 +36,7 @@ type Network struct {
 	name string // of everything that this network makes
 	dir  string // holds the machines' directories
 	sw   netns.NsHandle
+	bits int // of an address that name its subnet
 
 	mu  sync.Mutex
 	cut map[wire]bool
@@ -43,7 +48,6 @@ type wire struct{ from, to int }
 const (
 	namePrefix = "balsa-lan-"
 	bridgeName = "bridge"
-	prefixLen  = 16
 )
 
 var count atomic.Int32
@@ -51,7 +55,10 @@ var count atomic.Int32
 // New makes the switch and the machines; nothing runs on them yet.
 func New(cfg Config) (*Network, error) {
 	sweep()
-	n := &Network{name: fmt.Sprintf("%s%d-%d", namePrefix, os.Getpid(), count.Add(1)), cut: map[wire]bool{}, sw: netns.None()}
+	n := &Network{name: fmt.Sprintf("%s%d-%d", namePrefix, os.Getpid(), count.Add(1)), cut: map[wire]bool{}, sw: netns.None(), bits: 16}
+	if cfg.Subnets > 1 {
+		n.bits = 24
+	}
 	if err := n.build(cfg); err != nil {
 		return nil, errors.Join(fmt.Errorf("set up the test network: %w", err), n.Close())
 	}
@@ -71,33 +78,64 @@ func (n *Network) build(cfg Config) error {
 		return err
 	}
 	defer h.Close()
-	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridgeName}}
-	if err := h.LinkAdd(bridge); err != nil {
-		return err
+	subnets := max(1, cfg.Subnets)
+	bridges := make([]*netlink.Bridge, subnets)
+	for i := range bridges {
+		if bridges[i], err = n.subnet(h, i); err != nil {
+			return fmt.Errorf("subnet %d: %w", i, err)
+		}
 	}
-	if err := h.AddrAdd(bridge, address(netip.AddrFrom4([4]byte{10, 98, 0, 1}))); err != nil {
-		return err
-	}
-	if err := h.LinkSetUp(bridge); err != nil {
-		return err
+	if subnets > 1 {
+		if err := n.route(); err != nil {
+			return err
+		}
 	}
 	for i := range cfg.Machines + 1 {
-		m := &Machine{Name: fmt.Sprintf("%s-m%d", n.name, i), Addr: netip.AddrFrom4([4]byte{10, 98, 0, byte(10 + i)}), net: n, port: i, ns: netns.None()}
+		on := i % subnets
+		if i == cfg.Machines { // the client
+			on = 0
+		}
+		m := &Machine{Name: fmt.Sprintf("%s-m%d", n.name, i), Addr: netip.AddrFrom4([4]byte{10, 98, byte(on), byte(10 + i)}), net: n, port: i, ns: netns.None()}
 		m.Dir = filepath.Join(n.dir, "m"+strconv.Itoa(i))
 		if i == cfg.Machines {
 			n.Client = m
 		} else {
 			n.Machines = append(n.Machines, m)
 		}
-		if err := m.build(h, bridge, cfg.DiskBytes); err != nil {
+		if err := m.build(h, bridges[on], cfg.DiskBytes); err != nil {
 			return fmt.Errorf("machine %d: %w", i, err)
 		}
 	}
 	return nil
 }
 
-func address(a netip.Addr) *netlink.Addr {
-	return &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(prefixLen, 32)}}
+// subnet makes the bridge of a subnet, with the address that is its gateway.
+func (n *Network) subnet(h *netlink.Handle, number int) (*netlink.Bridge, error) {
+	name := bridgeName
+	if number > 0 {
+		name += strconv.Itoa(number)
+	}
+	// With an address of its own a bridge does not take that of its next port.
+	mac := net.HardwareAddr{2, 0, 0, 0, 98, byte(number)}
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, HardwareAddr: mac}}
+	return bridge, errors.Join(h.LinkAdd(bridge), h.AddrAdd(bridge, n.address(netip.AddrFrom4([4]byte{10, 98, byte(number), 1}))), h.LinkSetUp(bridge))
+}
+
+// route has the switch route between its subnets, but nothing that comes from
+// other addresses than theirs.
+func (n *Network) route() error {
+	_, err := within(n.sw, func() (struct{}, error) {
+		var faults []error
+		for path, value := range map[string]string{"ip_forward": "1", "conf/all/rp_filter": "1"} {
+			faults = append(faults, os.WriteFile(filepath.Join("/proc/sys/net/ipv4", path), []byte(value), 0))
+		}
+		return struct{}{}, errors.Join(faults...)
+	})
+	return err
+}
+
+func (n *Network) address(a netip.Addr) *netlink.Addr {
+	return &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(n.bits, 32)}}
 }
 
 // newNamespace makes a named network namespace with its loopback up.

@@ -1,0 +1,38 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"k8s.io/client-go/kubernetes"
+)
+
+// Config is what an Engine needs.
+type Config struct {
+	// NodeName is the Node whose pods are judged here.
+	NodeName string
+	// Client reads NetworkPolicies, Pods and Namespaces of all the cluster.
+	Client kubernetes.Interface
+	// Bridge is the link pods hang on.
+	Bridge string
+	// IPv6 judges that family too.
+	IPv6 bool
+	// NetNS is the path of the network namespace to work in; "" is that of the process.
+	NetNS  string
+	Logger *slog.Logger
+}
+
+// Validate reports every fault of the configuration at once.
+func (c *Config) Validate() error {
+	var errs []error
+	must := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("policy: "+format, args...))
+		}
+	}
+	must(c.NodeName != "", "NodeName is missing")
+	must(c.Client != nil, "Client is missing")
+	must(c.Bridge != "" && len(c.Bridge) < 16, "Bridge %q is no name of a link", c.Bridge)
+	return errors.Join(errs...)
+}

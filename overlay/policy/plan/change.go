@@ -1,0 +1,314 @@
+package plan
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+)
+
+// Kind is what a set holds.
+type Kind uint8
+
+// Kinds of sets.
+const (
+	Addresses Kind = iota // of pods
+	Ports                 // addresses with protocol and port
+	Networks              // ranges of addresses
+)
+
+// Set is a set to be made.
+type Set struct {
+	Name     string
+	Kind     Kind
+	Elements []Element
+	Ranges   []Range // of Networks
+}
+
+// Change is what brings the kernel from what it has to what it should have. It is to be made whole or not at all.
+type Change struct {
+	// Rebuild: everything that is there goes first.
+	Rebuild bool
+
+	NewSets   []Set
+	NewChains []Chain // none leads to a later one
+	// Add and Remove are elements of sets that are there.
+	Add, Remove map[string][]Element
+	// Unjudge are pods' addresses that lose the chain that judges them, Judge those that get one; one in both gets another.
+	Unjudge, Judge [directions]map[netip.Addr]string
+	// Self are addresses that may talk to themselves though they are judged; Known those of this node's pods, as far as
+	// Guard needs them. Of both, those to add and to remove.
+	AddSelf, RemoveSelf, AddKnown, RemoveKnown []netip.Addr
+	// Guard is set where addresses on the bridge that are not known may not talk, or may again.
+	Guard *bool
+
+	OldChains []string // none comes before one that leads to it
+	OldSets   []string
+}
+
+// Chain is a chain to be made.
+type Chain struct {
+	Name  string
+	Rules []Rule
+}
+
+// Empty tells whether there is nothing to do.
+func (c *Change) Empty() bool {
+	return !c.Rebuild && len(c.NewSets)+len(c.NewChains)+len(c.Add)+len(c.Remove)+len(c.OldChains)+len(c.OldSets) == 0 &&
+		len(c.AddSelf)+len(c.RemoveSelf)+len(c.AddKnown)+len(c.RemoveKnown) == 0 && c.Guard == nil &&
+		len(c.Unjudge[Ingress])+len(c.Unjudge[Egress])+len(c.Judge[Ingress])+len(c.Judge[Egress]) == 0
+}
+
+// Found is what the kernel holds.
+type Found struct {
+	Chains      map[string]struct{}
+	Sets        map[string]map[Element]struct{} // of Networks: nil
+	Verdicts    [directions]map[netip.Addr]string
+	Self, Known map[netip.Addr]struct{}
+	Guard       bool
+}
+
+// NewFound returns one that holds nothing.
+func NewFound() *Found {
+	f := &Found{
+		Chains: map[string]struct{}{}, Sets: map[string]map[Element]struct{}{},
+		Self: map[netip.Addr]struct{}{}, Known: map[netip.Addr]struct{}{},
+	}
+	for d := range f.Verdicts {
+		f.Verdicts[d] = map[netip.Addr]string{}
+	}
+	return f
+}
+
+// Add joins what was found in the table of another family; chains and names of sets are the same in all.
+func (f *Found) Add(o *Found) {
+	maps.Copy(f.Chains, o.Chains)
+	for name, elements := range o.Sets {
+		if f.Sets[name] == nil {
+			f.Sets[name] = elements
+		} else {
+			maps.Copy(f.Sets[name], elements)
+		}
+	}
+	for d := range directions {
+		maps.Copy(f.Verdicts[d], o.Verdicts[d])
+	}
+	maps.Copy(f.Self, o.Self)
+	maps.Copy(f.Known, o.Known)
+	f.Guard = f.Guard || o.Guard
+}
+
+// baseline is what the kernel holds, as far as we know.
+type baseline struct {
+	*Found
+	unknown bool
+	// read are the sets whose elements are as found; of the others, members.pending is what differs.
+	read map[string]struct{}
+}
+
+// Forget says that it is not known what the kernel holds: the next change makes everything anew.
+func (s *State) Forget() { s.kernel = baseline{Found: NewFound(), unknown: true} }
+
+// Assume says what the kernel holds.
+func (s *State) Assume(f *Found) {
+	s.kernel = baseline{Found: f, read: map[string]struct{}{}}
+	for name := range f.Sets {
+		s.kernel.read[name] = struct{}{}
+	}
+}
+
+// Change is what the kernel must be told. Nothing else may be called before Accept or Forget.
+func (s *State) Change() *Change {
+	s.build()
+	c := &Change{Rebuild: s.kernel.unknown, Add: map[string][]Element{}, Remove: map[string][]Element{}}
+	s.changeSets(c)
+	s.changeChains(c)
+	for d := range directions {
+		c.Unjudge[d], c.Judge[d] = changeVerdicts(s.kernel.Verdicts[d], s.layout.verdicts[d])
+	}
+	known, guard := s.known()
+	c.AddSelf, c.RemoveSelf = changeAddresses(s.kernel.Self, s.layout.self)
+	c.AddKnown, c.RemoveKnown = changeAddresses(s.kernel.Known, known)
+	if guard != s.kernel.Guard {
+		c.Guard = &guard
+	}
+	return c
+}
+
+// Accept says that the last Change is in the kernel.
+func (s *State) Accept() {
+	f := NewFound()
+	for name := range s.layout.chains {
+		f.Chains[name] = struct{}{}
+	}
+	for name := range s.layout.ranges {
+		f.Sets[name] = nil
+	}
+	for name, m := range s.groups {
+		f.Sets[name] = nil
+		clear(m.pending)
+	}
+	f.Verdicts, f.Self = s.layout.verdicts, s.layout.self
+	f.Known, f.Guard = s.known()
+	s.kernel = baseline{Found: f}
+}
+
+// known are this node's pods, if others shall not talk.
+func (s *State) known() (known map[netip.Addr]struct{}, guard bool) {
+	known = map[netip.Addr]struct{}{}
+	if len(s.homeless) == 0 {
+		return known, false
+	}
+	for _, p := range s.local {
+		for _, a := range p.Addresses {
+			known[a] = struct{}{}
+		}
+	}
+	return known, true
+}
+
+// build brings the layout up to date, and takes groups into use or out of it.
+func (s *State) build() {
+	if !s.stale {
+		return
+	}
+	s.stale = false
+	s.layout = buildLayout(s.local, s.policies, func(p *Pod, a netip.Addr) bool { return s.owners[a] == p })
+	for name := range s.groups {
+		if _, needed := s.layout.groups[name]; !needed {
+			delete(s.groups, name)
+		}
+	}
+	var fresh []*members
+	for name, g := range s.layout.groups {
+		if s.groups[name] == nil {
+			m := &members{group: g, have: map[Element]struct{}{}, pending: map[Element]bool{}}
+			s.groups[name] = m
+			fresh = append(fresh, m)
+		}
+	}
+	if len(fresh) == 0 {
+		return
+	}
+	for a, p := range s.owners {
+		space, known := s.spaces[p.Namespace]
+		for _, m := range fresh {
+			if m.matches(p, space, known) {
+				for _, e := range m.elements(p, a) {
+					m.change(e, true)
+				}
+			}
+		}
+	}
+}
+
+// Tightens tells whether a connection that was allowed may not be any more because of a change. An address that nobody has
+// any more leaves nobody behind to talk.
+func (s *State) Tightens(c *Change) bool {
+	if c.Rebuild || len(c.Judge[Ingress])+len(c.Judge[Egress]) > 0 || c.Guard != nil && *c.Guard {
+		return true
+	}
+	for _, list := range c.Remove {
+		for _, e := range list {
+			if s.owners[e.Address] != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (s *State) changeSets(c *Change) {
+	for name, ranges := range s.layout.ranges {
+		if _, there := s.kernel.Sets[name]; !there {
+			c.NewSets = append(c.NewSets, Set{Name: name, Kind: Networks, Ranges: ranges})
+		}
+	}
+	for name, m := range s.groups {
+		found, there := s.kernel.Sets[name]
+		_, read := s.kernel.read[name]
+		switch {
+		case !there:
+			c.NewSets = append(c.NewSets, Set{Name: name, Kind: m.kind(), Elements: slices.Collect(maps.Keys(m.have))})
+		case read:
+			changeElements(c, name, found, m.have)
+		default:
+			for e, add := range m.pending {
+				if add {
+					c.Add[name] = append(c.Add[name], e)
+				} else {
+					c.Remove[name] = append(c.Remove[name], e)
+				}
+			}
+		}
+	}
+	for name := range s.kernel.Sets {
+		_, group := s.groups[name]
+		if _, ranges := s.layout.ranges[name]; !group && !ranges {
+			c.OldSets = append(c.OldSets, name)
+		}
+	}
+}
+
+func (m *members) kind() Kind {
+	if m.port != "" {
+		return Ports
+	}
+	return Addresses
+}
+
+func changeElements(c *Change, name string, have, want map[Element]struct{}) {
+	for e := range want {
+		if _, ok := have[e]; !ok {
+			c.Add[name] = append(c.Add[name], e)
+		}
+	}
+	for e := range have {
+		if _, ok := want[e]; !ok {
+			c.Remove[name] = append(c.Remove[name], e)
+		}
+	}
+}
+
+func (s *State) changeChains(c *Change) {
+	for name, rules := range s.layout.chains {
+		if _, there := s.kernel.Chains[name]; !there {
+			c.NewChains = append(c.NewChains, Chain{name, rules})
+		}
+	}
+	slices.SortFunc(c.NewChains, func(a, b Chain) int { return LeavesFirst(a.Name, b.Name) })
+	for name := range s.kernel.Chains {
+		if _, wanted := s.layout.chains[name]; !wanted {
+			c.OldChains = append(c.OldChains, name)
+		}
+	}
+	slices.SortFunc(c.OldChains, func(a, b string) int { return LeavesFirst(b, a) })
+}
+
+func changeVerdicts(have, want map[netip.Addr]string) (gone, now map[netip.Addr]string) {
+	gone, now = map[netip.Addr]string{}, map[netip.Addr]string{}
+	for a, chain := range have {
+		if want[a] != chain {
+			gone[a] = chain
+		}
+	}
+	for a, chain := range want {
+		if have[a] != chain {
+			now[a] = chain
+		}
+	}
+	return gone, now
+}
+
+func changeAddresses(have, want map[netip.Addr]struct{}) (add, remove []netip.Addr) {
+	for a := range want {
+		if _, ok := have[a]; !ok {
+			add = append(add, a)
+		}
+	}
+	for a := range have {
+		if _, ok := want[a]; !ok {
+			remove = append(remove, a)
+		}
+	}
+	return add, remove
+}

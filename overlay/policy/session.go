@@ -1,0 +1,206 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/balsahq/balsa/overlay/policy/plan"
+)
+
+// session is what runs while there are policies.
+type session struct {
+	stop    context.CancelFunc
+	running sync.WaitGroup
+	settled bool // the first list of everything was taken in
+}
+
+// enter starts to watch what policies need. apply is called when all of it was seen.
+func (e *Engine) enter(ctx context.Context) *session {
+	ctx, stop := context.WithCancel(ctx)
+	s := &session{stop: stop}
+	for _, part := range []func(context.Context){e.watchPods, e.watchNamespaces, e.watchKernel} {
+		s.running.Go(func() { part(ctx) })
+	}
+	return s
+}
+
+// leave ends the session, if there is one, and forgets what it learned.
+func (e *Engine) leave() {
+	if e.live == nil {
+		return
+	}
+	e.live.stop()
+	e.live.running.Wait()
+	e.live = nil
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.state.ForgetPods()
+	e.seen, e.look, e.rebuild = seen{}, false, false
+	e.changes++
+}
+
+func (e *Engine) watchKernel(ctx context.Context) {
+	wait := time.NewTimer(0)
+	defer wait.Stop()
+	for ctx.Err() == nil {
+		if err := e.tables.Watch(ctx, e.ns, e.happened); err != nil && !errors.Is(err, context.Canceled) {
+			e.cfg.Logger.Warn("changes of others to network policies in the kernel are not seen", "err", err)
+		}
+		pause(ctx, wait, retry)
+	}
+}
+
+// sink is where a watch puts objects.
+type sink[T runtime.Object] struct {
+	e       *Engine
+	set     func(s *plan.State, obj T) bool
+	remove  func(s *plan.State, obj T) bool
+	replace func(s *plan.State, list []T)
+}
+
+// Add implements cache.ReflectorStore.
+func (s sink[T]) Add(obj any) error { return s.Update(obj) }
+
+// Update implements cache.ReflectorStore.
+func (s sink[T]) Update(obj any) error {
+	if o, ok := obj.(T); ok {
+		s.e.change(func(state *plan.State) bool { return s.set(state, o) })
+	}
+	return nil
+}
+
+// Delete implements cache.ReflectorStore.
+func (s sink[T]) Delete(obj any) error {
+	if o, ok := obj.(T); ok {
+		s.e.change(func(state *plan.State) bool { return s.remove(state, o) })
+	}
+	return nil
+}
+
+// Replace implements cache.ReflectorStore.
+func (s sink[T]) Replace(list []any, _ string) error {
+	typed := make([]T, 0, len(list))
+	for _, obj := range list {
+		if o, ok := obj.(T); ok {
+			typed = append(typed, o)
+		}
+	}
+	s.e.change(func(state *plan.State) bool {
+		s.replace(state, typed)
+		return true
+	})
+	return nil
+}
+
+// Resync implements cache.ReflectorStore.
+func (s sink[T]) Resync() error { return nil }
+
+// follow keeps a sink up to date until ctx ends.
+func follow[T runtime.Object, L runtime.Object](ctx context.Context, s sink[T], list func(context.Context, metav1.ListOptions) (L, error),
+	watched func(context.Context, metav1.ListOptions) (watch.Interface, error)) {
+	source := &cache.ListWatch{
+		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) },
+		WatchFuncWithContext: watched,
+	}
+	var kind T
+	cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(source, s.e.cfg.Client), kind, s,
+		cache.ReflectorOptions{}).RunWithContext(ctx)
+}
+
+func (e *Engine) watchPolicies(ctx context.Context) {
+	api := e.cfg.Client.NetworkingV1().NetworkPolicies("")
+	follow(ctx, sink[*networking.NetworkPolicy]{
+		e: e,
+		set: func(s *plan.State, np *networking.NetworkPolicy) bool {
+			s.SetPolicy(e.compile(np))
+			return true
+		},
+		remove: func(s *plan.State, np *networking.NetworkPolicy) bool {
+			delete(e.faults, np.Namespace+"/"+np.Name)
+			s.DeletePolicy(np.Namespace, np.Name)
+			return true
+		},
+		replace: func(s *plan.State, list []*networking.NetworkPolicy) {
+			clear(e.faults)
+			compiled := make([]*plan.Policy, len(list))
+			for i, np := range list {
+				compiled[i] = e.compile(np)
+			}
+			s.ReplacePolicies(compiled)
+			e.read = true
+		},
+	}, api.List, api.Watch)
+}
+
+// compile tells what cannot be understood in a policy, once; e.mu is held.
+func (e *Engine) compile(np *networking.NetworkPolicy) *plan.Policy {
+	p := plan.Compile(np)
+	name, text := np.Namespace+"/"+np.Name, strings.Join(p.Faults, "; ")
+	switch {
+	case text == "":
+		delete(e.faults, name)
+	case e.faults[name] != text:
+		e.faults[name] = text
+		e.cfg.Logger.Warn("parts of a network policy allow nothing, as they cannot be understood", "policy", name, "parts", text)
+	}
+	return p
+}
+
+func (e *Engine) watchPods(ctx context.Context) {
+	api := e.cfg.Client.CoreV1().Pods("")
+	follow(ctx, sink[*v1.Pod]{
+		e: e,
+		set: func(s *plan.State, p *v1.Pod) bool {
+			if pod, ok := plan.PodOf(p, e.cfg.NodeName); ok {
+				return s.SetPod(pod)
+			}
+			return s.DeletePod(plan.PodKey{Namespace: p.Namespace, Name: p.Name}, p.UID)
+		},
+		remove: func(s *plan.State, p *v1.Pod) bool {
+			return s.DeletePod(plan.PodKey{Namespace: p.Namespace, Name: p.Name}, p.UID)
+		},
+		replace: func(s *plan.State, list []*v1.Pod) {
+			pods := make([]plan.Pod, 0, len(list))
+			for _, p := range list {
+				if pod, ok := plan.PodOf(p, e.cfg.NodeName); ok {
+					pods = append(pods, pod)
+				}
+			}
+			s.ReplacePods(pods)
+			e.seen.pods = true
+		},
+	}, api.List, api.Watch)
+}
+
+func (e *Engine) watchNamespaces(ctx context.Context) {
+	api := e.cfg.Client.CoreV1().Namespaces()
+	follow(ctx, sink[*v1.Namespace]{
+		e:      e,
+		set:    func(s *plan.State, n *v1.Namespace) bool { return s.SetNamespace(n.Name, n.Labels) },
+		remove: func(s *plan.State, n *v1.Namespace) bool { return s.DeleteNamespace(n.Name) },
+		replace: func(s *plan.State, list []*v1.Namespace) {
+			gone := map[string]bool{}
+			for _, name := range s.Namespaces() {
+				gone[name] = true
+			}
+			for _, n := range list {
+				delete(gone, n.Name)
+				s.SetNamespace(n.Name, n.Labels)
+			}
+			for name := range gone {
+				s.DeleteNamespace(name)
+			}
+			e.seen.namespaces = true
+		},
+	}, api.List, api.Watch)
+}

@@ -1,0 +1,94 @@
+package check
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// Report is what a check found out; Judge says what it means.
+type Report struct {
+	Nodes []NodeReport `json:"nodes"`
+	// Faults are of the check itself: what could not be tried at all.
+	Faults []string `json:"faults,omitempty"`
+}
+
+// NodeReport is one node's part.
+type NodeReport struct {
+	Target NodeTarget `json:"node"`
+	// Fault says why there is nothing else.
+	Fault   string   `json:"fault,omitempty"`
+	Opened  *Opened  `json:"opened,omitempty"`
+	Results []Result `json:"results,omitempty"`
+	// Heard are the nodes from whose probes a datagram arrived at this one's.
+	Heard []string `json:"heard,omitempty"`
+}
+
+// NodeTarget is a node to check.
+type NodeTarget struct {
+	Name string `json:"name"`
+	// Address is where its own API listens.
+	Address netip.AddrPort `json:"address"`
+	PodCIDR string         `json:"podCIDR,omitempty"`
+}
+
+// matrix finds results.
+type matrix struct {
+	nodes  map[string]*NodeReport
+	byPair map[pair]map[Kind]*Result
+}
+
+type pair struct{ from, to string }
+
+func newMatrix(r *Report) *matrix {
+	m := &matrix{nodes: make(map[string]*NodeReport), byPair: make(map[pair]map[Kind]*Result)}
+	for i := range r.Nodes {
+		n := &r.Nodes[i]
+		m.nodes[n.Target.Name] = n
+		for j := range n.Results {
+			at := pair{n.Target.Name, n.Results[j].To}
+			if m.byPair[at] == nil {
+				m.byPair[at] = make(map[Kind]*Result)
+			}
+			m.byPair[at][n.Results[j].Kind] = &n.Results[j]
+		}
+	}
+	return m
+}
+
+// bad returns the result when it was tried and failed.
+func (m *matrix) bad(p pair, k Kind) *Result {
+	if r := m.byPair[p][k]; r != nil && !r.OK {
+		return r
+	}
+	return nil
+}
+
+func (m *matrix) good(p pair, k Kind) bool {
+	r := m.byPair[p][k]
+	return r != nil && r.OK
+}
+
+// heard tells whether a datagram of one probe arrived at the other.
+func (m *matrix) heard(p pair) bool {
+	to := m.nodes[p.to]
+	return to != nil && slices.Contains(to.Heard, p.from)
+}
+
+func (m *matrix) host(node string) string {
+	if n := m.nodes[node]; n != nil {
+		return n.Target.Address.Addr().String()
+	}
+	return node
+}
+
+// pairs are those tried, in order.
+func (m *matrix) pairs() []pair {
+	var out []pair
+	for p := range m.byPair {
+		if p.to != "" {
+			out = append(out, p)
+		}
+	}
+	slices.SortFunc(out, func(x, y pair) int { return slices.Compare([]string{x.from, x.to}, []string{y.from, y.to}) })
+	return out
+}

@@ -23,7 +23,6 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
-	"github.com/vishvananda/netns"
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -370,5 +369,3 @@ func (n *node) taken() []string {
 	list, _ := filepath.Glob(filepath.Join(n.dir, "state", "ipam", "*", "10.*"))
 	return list
 }
-
-var _ = netns.None

@@ -21,7 +21,7 @@ type Finding struct {
 // String is one line for people.
 func (f Finding) String() string {
 	where := names(f.From)
-	if len(f.To) > 0 && !slices.Equal(f.From, f.To) {
+	if len(f.To) > 1 || len(f.To) == 1 && !slices.Equal(f.From, f.To) {
 		where += " → " + names(f.To)
 	}
 	if where == "" {
@@ -106,10 +106,9 @@ func (m *matrix) judge(p pair) []Finding {
 		add("pod to node", "%s at %s, though the host itself reaches it: pods' packets are not masqueraded on %s, or a firewall on %s drops them",
 			r.Error, m.nodes[p.to].Target.Address, p.from, p.to)
 	}
-	local := p.from == p.to || reached
-	if r := m.bad(p, Service); r != nil && local {
-		add("pod to Service", "%s, though the pod behind it %s: the rules for Services on %s are missing or somebody else's rules come first (nft list ruleset)",
-			answered(r), map[bool]string{true: "is on the same node", false: "is reached directly"}[p.from == p.to], p.from)
+	if r := m.bad(p, Service); r != nil && reached && (p.from != p.to || m.bad(p, NodePod) == nil) {
+		add("pod to Service", "%s, though the pod behind it is reached: the rules for Services on %s are missing or somebody else's rules come first (nft list ruleset)",
+			answered(r), p.from)
 	}
 	if r := m.bad(p, NodePort); r != nil {
 		add("NodePort", "%s: a firewall drops it (the ports 30000-32767 must be open), or the rules for Services on %s are missing", answered(r), p.to)
@@ -134,11 +133,14 @@ func (m *matrix) whyNoPod(p pair, r *Result) string {
 		return fmt.Sprintf("%s; node %s does not reach its own pods either", r.Error, p.to)
 	}
 	if w := r.Way; w != nil && w.Missing {
-		return fmt.Sprintf("node %s has no route to the pods of %s (%s): its log says why", p.from, p.to, m.nodes[p.to].Target.PodCIDR)
+		return fmt.Sprintf("node %s has no route to the pods of %s%s, its packets to them leave by the default route: its log says why", p.from, p.to, m.podsOf(p.to))
 	}
 	if m.heard(p) {
 		// The answer's way is the other's to explain, unless it works for the other.
 		back := m.byPair[pair{p.to, p.from}][Pod]
+		if back != nil && back.Way != nil && back.Way.Missing {
+			return fmt.Sprintf("packets arrive and the answers do not come back; node %s has no route to the pods of %s%s", p.to, p.from, m.podsOf(p.from))
+		}
 		if back != nil && back.Way != nil {
 			return fmt.Sprintf("packets arrive and the answers do not come back; %s", lost(back.Way, there, here))
 		}
@@ -150,11 +152,17 @@ func (m *matrix) whyNoPod(p pair, r *Result) string {
 	return fmt.Sprintf("%s; %s", r.Error, lost(r.Way, here, there))
 }
 
+// podsOf is the pod network of a node in brackets, if known.
+func (m *matrix) podsOf(node string) string {
+	if n := m.nodes[node]; n != nil && n.Target.PodCIDR != "" {
+		return " (" + n.Target.PodCIDR + ")"
+	}
+	return ""
+}
+
 // lost says what to look at when packets on a way disappear.
 func lost(w *Way, from, to string) string {
 	switch {
-	case w.Missing:
-		return fmt.Sprintf("%s has no route back", from)
 	case w.Port > 0:
 		return fmt.Sprintf("UDP %d from %s to %s seems blocked (node to node works)", w.Port, from, to)
 	case w.Gateway == to:
@@ -208,12 +216,16 @@ func (m *matrix) judgeNames(n NodeReport) []Finding {
 	return nil
 }
 
-// fold makes one finding of those that say the same of several nodes: everybody's way to one node, or one node's to all.
+// fold makes one finding of those that say the same of several nodes: everybody's way to one node, one node's to all, or ways
+// all over.
 func fold(list []Finding) []Finding {
 	list = foldBy(list, func(f Finding) string { return f.What + "\x00" + strings.Join(f.To, " ") + "\x00" + shape(f) },
 		func(into *Finding, f Finding) { into.From = append(into.From, f.From...) })
-	return foldBy(list, func(f Finding) string { return f.What + "\x00" + strings.Join(f.From, " ") + "\x00" + shape(f) },
+	list = foldBy(list, func(f Finding) string { return f.What + "\x00" + strings.Join(f.From, " ") + "\x00" + shape(f) },
 		func(into *Finding, f Finding) { into.To = append(into.To, f.To...) })
+	return foldBy(list, func(f Finding) string { return f.What + "\x00" + shape(f) }, func(into *Finding, f Finding) {
+		into.From, into.To = append(into.From, f.From...), append(into.To, f.To...)
+	})
 }
 
 // shape is a text without what differs from pair to pair.
@@ -253,16 +265,19 @@ func foldBy(list []Finding, key func(Finding) string, merge func(*Finding, Findi
 		}
 		slices.Sort(f.From)
 		f.From, f.To = slices.Compact(f.From), slices.Compact(slices.Sorted(slices.Values(f.To)))
-		f.Text = "for example " + f.example(g[0]) + f.Text
+		f.Text = example(g[0]) + strings.TrimPrefix(f.Text, example(g[0]))
 		out = append(out, f)
 	}
 	return out
 }
 
-// example names the pair that a folded text speaks of.
-func (f Finding) example(of Finding) string {
-	if len(of.To) == 0 {
-		return fmt.Sprintf("(%s) ", strings.Join(of.From, " "))
+// example names the nodes that a folded text speaks of.
+func example(of Finding) string {
+	if strings.HasPrefix(of.Text, "for example ") {
+		return ""
 	}
-	return fmt.Sprintf("(%s → %s) ", strings.Join(of.From, " "), strings.Join(of.To, " "))
+	if len(of.To) == 0 {
+		return "for example on " + of.From[0] + " "
+	}
+	return "for example " + of.From[0] + " → " + of.To[0] + ": "
 }

@@ -22,6 +22,8 @@ const (
 	// tryTime is how long one attempt may take; attempts how many there are before something counts as broken.
 	tryTime  = 1200 * time.Millisecond
 	attempts = 3
+	// outsideTime is how long the cluster's DNS may take to find that no resolver answers.
+	outsideTime = 5 * time.Second
 	// settle is how long what was just made in the API has to reach the kernel of each node.
 	settle      = 5 * time.Second
 	settleAgain = 200 * time.Millisecond
@@ -30,6 +32,7 @@ const (
 // method is how a kind is tried.
 type method struct {
 	fromHost bool
+	once     bool // takes long enough
 	settles  bool // may fail at first
 	try      func(p *probe, ctx context.Context, from host.Namespace, t Target, r *Result) error
 }
@@ -42,9 +45,9 @@ var methods = map[Kind]method{
 	PodUDP:   {try: (*probe).datagram},
 	Service:  {settles: true, try: (*probe).stream},
 	NodePort: {fromHost: true, settles: true, try: (*probe).stream},
-	MTU:      {try: (*probe).sizes},
+	MTU:      {once: true, try: (*probe).sizes},
 	DNS:      {try: (*probe).resolve},
-	Outside:  {try: (*probe).resolve},
+	Outside:  {once: true, try: (*probe).resolve},
 	Admitted: {settles: true, try: (*probe).connect},
 	Denied:   {settles: true, try: (*probe).refused},
 }
@@ -92,7 +95,7 @@ func (p *probe) tryOne(ctx context.Context, t Target, r *Result) {
 		}
 		r.Error = reason(err)
 		switch {
-		case ctx.Err() != nil, !m.settles && n >= attempts, m.settles && time.Since(began) > settle:
+		case ctx.Err() != nil, m.once, !m.settles && n >= attempts, m.settles && time.Since(began) > settle:
 			return
 		}
 		if !pause(ctx, settleAgain) {
@@ -237,7 +240,10 @@ func (p *probe) resolve(ctx context.Context, from host.Namespace, t Target, _ *R
 	defer c.Close()
 	m := new(dns.Msg)
 	m.SetQuestion(dns.Fqdn(t.Name), dns.TypeA)
-	client := dns.Client{Timeout: 3 * tryTime} // others than the cluster's are asked by it, which takes a while
+	client := dns.Client{Timeout: tryTime}
+	if t.Kind == Outside {
+		client.Timeout = outsideTime
+	}
 	answer, _, err := client.ExchangeWithConnContext(ctx, m, &dns.Conn{Conn: c})
 	switch {
 	case err != nil:
@@ -250,9 +256,23 @@ func (p *probe) resolve(ctx context.Context, from host.Namespace, t Target, _ *R
 	return nil
 }
 
+// isDefault tells whether a route is the one for everything that has none: not a way to pods.
+func isDefault(to *net.IPNet) bool {
+	if to == nil {
+		return true
+	}
+	bits, _ := to.Mask.Size()
+	return bits == 0
+}
+
 // wayTo is the host's route to an address.
 func wayTo(a netip.Addr) *Way {
-	routes, err := netlink.RouteGet(a.AsSlice())
+	to := net.IP(a.AsSlice())
+	// Which route it is, and then what follows from it for this address.
+	if match, err := netlink.RouteGetWithOptions(to, &netlink.RouteGetOptions{FIBMatch: true}); err == nil && len(match) > 0 && isDefault(match[0].Dst) {
+		return &Way{Missing: true}
+	}
+	routes, err := netlink.RouteGet(to)
 	if err != nil || len(routes) == 0 || routes[0].Type == unix.RTN_UNREACHABLE || routes[0].Type == unix.RTN_BLACKHOLE {
 		return &Way{Missing: true}
 	}

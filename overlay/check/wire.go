@@ -13,7 +13,7 @@ const Path = "/balsa/netcheck"
 // Limits of what a node does when asked.
 const (
 	mostProbes  = 4                // open at once
-	mostTargets = 16384            // of one request
+	mostTargets = 4096             // of one request
 	longestLife = 10 * time.Minute // of a probe that nobody closes
 	longestTry  = 45 * time.Second // of one request
 	triesAtOnce = 64

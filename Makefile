@@ -18,7 +18,7 @@ export GOFLAGS := -buildvcs=false
 PKGS       ?= ./...
 RUN        ?= .
 
-.PHONY: help build up down status test unit e2e crash linear sim net vm bench bench-ha bench-net fuzz vet fmt deps clean
+.PHONY: help build up down status test unit e2e crash linear sim net conformance vm bench bench-ha bench-net fuzz vet fmt deps clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -87,6 +87,10 @@ LINEAR   ?=
 net: build ## four hosts on two subnets: what is deleted from kernels and who is killed, NETROUNDS times over (root)
 	@go test -tags $(TAGS) -timeout 120m -count=1 -v -run TestNetworkOfFourHosts ./e2e -network-rounds $(NETROUNDS)
 NETROUNDS ?= 20
+
+conformance: build ## upstream's cases on two nodes: UPSTREAM=DIR of e2e.test, ginkgo, kubectl; CONFORMANCE="-images DIR -cases FILE -only REGEXP" (root)
+	@go run -tags $(TAGS) ./e2e/conformance -balsa bin/balsa $(addprefix -upstream ,$(UPSTREAM)) $(CONFORMANCE)
+CONFORMANCE ?=
 
 vm: build ## whole machines (QEMU): install.sh under systemd, upgrade, a clock that jumps, uninstall; VM=flags (root)
 	@go run ./e2e/vm -balsa bin/balsa $(VM)

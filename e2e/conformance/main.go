@@ -1,0 +1,183 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// options are the flags.
+type options struct {
+	balsa, upstream, images, out string
+	cases                        []string // full names
+	nodes, procs                 int
+	limit                        time.Duration
+	flags                        []string
+}
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "conformance:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	o, err := parse(os.Args[1:])
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	c, err := newCluster(ctx, o)
+	if err != nil {
+		return err
+	}
+	err = c.judge(ctx)
+	return errors.Join(err, c.close())
+}
+
+func parse(args []string) (*options, error) {
+	o := &options{}
+	f := flag.NewFlagSet("conformance", flag.ContinueOnError)
+	f.StringVar(&o.balsa, "balsa", "bin/balsa", "the binary under test")
+	f.StringVar(&o.upstream, "upstream", "", "directory of upstream's e2e.test, ginkgo and kubectl")
+	f.StringVar(&o.images, "images", "", "directory of archives of the images that the cases name")
+	f.StringVar(&o.out, "out", filepath.Join(os.TempDir(), "balsa-conformance"), "directory for logs and reports")
+	cases := f.String("cases", "", "file with one full name of a case a line")
+	only := f.String("only", ".", "a regular expression: only cases whose names match")
+	flags := f.String("flags", "", "further flags of all nodes, separated by spaces")
+	f.IntVar(&o.nodes, "nodes", 2, "how many hosts; the first is the server")
+	f.IntVar(&o.procs, "procs", 2, "how many cases at once; those that want to be alone run afterwards, one by one")
+	f.DurationVar(&o.limit, "limit", time.Hour, "how long all cases may take")
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
+	o.flags = strings.Fields(*flags)
+	var faults []error
+	if o.nodes < 1 || o.nodes > 16 {
+		faults = append(faults, fmt.Errorf("-nodes %d: from 1 to 16", o.nodes))
+	}
+	for _, path := range []string{o.balsa, filepath.Join(o.upstream, "e2e.test"), filepath.Join(o.upstream, "ginkgo"), filepath.Join(o.upstream, "kubectl"), o.images} {
+		if _, err := os.Stat(path); err != nil {
+			faults = append(faults, err)
+		}
+	}
+	wanted, err := regexp.Compile(*only)
+	if err != nil {
+		return nil, errors.Join(append(faults, fmt.Errorf("-only: %w", err))...)
+	}
+	if o.cases, err = readCases(*cases, wanted); err != nil {
+		faults = append(faults, fmt.Errorf("-cases: %w", err))
+	}
+	for _, path := range []*string{&o.balsa, &o.upstream, &o.images, &o.out} {
+		*path, err = filepath.Abs(*path)
+		faults = append(faults, err)
+	}
+	return o, errors.Join(append(faults, os.MkdirAll(o.out, 0o755))...)
+}
+
+func readCases(path string, wanted *regexp.Regexp) ([]string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var out []string
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if name := strings.TrimSpace(lines.Text()); name != "" && wanted.MatchString(name) {
+			out = append(out, name)
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%s names no case that is wanted", path)
+	}
+	return out, nil
+}
+
+// alone tells whether a case says that it wants the cluster for itself.
+func alone(name string) bool {
+	return strings.Contains(name, "[Serial]") || strings.Contains(name, "[Disruptive]")
+}
+
+// judge runs the cases and says what did not pass.
+func (c *cluster) judge(ctx context.Context) error {
+	together := slices.DeleteFunc(slices.Clone(c.o.cases), alone)
+	apart := slices.DeleteFunc(slices.Clone(c.o.cases), func(name string) bool { return !alone(name) })
+	for _, round := range []struct {
+		name  string
+		procs int
+		cases []string
+	}{{"parallel", c.o.procs, together}, {"serial", 1, apart}} {
+		if len(round.cases) == 0 {
+			continue
+		}
+		fmt.Printf("%d cases, %d at once\n", len(round.cases), round.procs)
+		if err := c.ginkgo(ctx, round.name, round.procs, round.cases); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ginkgo runs cases from the clients' machine; its report goes to a file.
+func (c *cluster) ginkgo(ctx context.Context, name string, procs int, cases []string) error {
+	report := filepath.Join(c.o.out, name+".log")
+	log, err := os.Create(report)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	args := []string{"--procs=" + strconv.Itoa(procs), "--no-color", "--timeout=" + c.o.limit.String()}
+	for _, one := range cases {
+		args = append(args, "--focus="+regexp.QuoteMeta(one)+"$")
+	}
+	args = append(args, filepath.Join(c.o.upstream, "e2e.test"), "--", "-kubeconfig", c.kubeconfig, "-provider=skeleton",
+		"-kubectl-path", filepath.Join(c.o.upstream, "kubectl"), "-report-dir", c.o.out, "-report-prefix", name+"-", "-non-blocking-taints", "", "-disable-log-dump")
+	cmd := c.net.Client.Command(ctx, filepath.Join(c.o.upstream, "ginkgo"), args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	ran := cmd.Run()
+	raw, err := os.ReadFile(report)
+	if err != nil {
+		return err
+	}
+	summary, failed := read(string(raw))
+	fmt.Println(strings.Join(append(summary, failed...), "\n"))
+	if ran != nil && len(failed) == 0 {
+		return fmt.Errorf("%s: %w: see %s", name, ran, report)
+	}
+	if len(failed) > 0 {
+		return fmt.Errorf("%d cases did not pass: see %s", len(failed), report)
+	}
+	return nil
+}
+
+var (
+	summaryLine = regexp.MustCompile(`^(Ran \d+ of|(SUCCESS|FAIL)!|.* Passed \| )`)
+	failureLine = regexp.MustCompile(`^\s*\[(FAIL|TIMEDOUT|INTERRUPTED|PANICKED)\]`)
+)
+
+// read takes from a report what it says at its end.
+func read(report string) (summary, failed []string) {
+	for line := range strings.Lines(report) {
+		line = strings.TrimSpace(line)
+		switch {
+		case summaryLine.MatchString(line):
+			summary = append(summary, line)
+		case failureLine.MatchString(line) && !slices.Contains(failed, line):
+			failed = append(failed, line)
+		}
+	}
+	return summary, failed
+}

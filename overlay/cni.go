@@ -51,7 +51,8 @@ func Conflist(cfg Config, pods []netip.Prefix) ([]byte, error) {
 // halves divides a network. By a route to each half a pod sends to its neighbours, too, through the gateway: they beat the
 // one route to the whole that an address brings. IPv6 has no like of proxy_arp_pvlan, by which pods of IPv4 do so. A host
 // that finds sender and receiver on one link tells the sender to go straight (RFC 4861, 8), but pods do not believe it: the
-// word would have to come from the address that is their gateway's, which is not the link-local one it comes from.
+// word would have to come from the address that is their gateway's, which is not the link-local one it comes from. The half
+// with the gateway is the second: once it is there, the kernel lets no further route use that gateway.
 func halves(p netip.Prefix) []netip.Prefix {
 	if p.Bits() >= p.Addr().BitLen() {
 		return nil
@@ -59,7 +60,7 @@ func halves(p netip.Prefix) []netip.Prefix {
 	upper := p.Masked().Addr().AsSlice()
 	upper[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
 	a, _ := netip.AddrFromSlice(upper)
-	return []netip.Prefix{netip.PrefixFrom(p.Masked().Addr(), p.Bits()+1), netip.PrefixFrom(a, p.Bits()+1)}
+	return []netip.Prefix{netip.PrefixFrom(a, p.Bits()+1), netip.PrefixFrom(p.Masked().Addr(), p.Bits()+1)}
 }
 
 // writeConflist puts the configuration where runtimes look for it, unless it is there already: they reload on change.

@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -19,7 +20,7 @@ import (
 )
 
 func TestAllPairs(t *testing.T) {
-	for _, mode := range []mesh.Mode{mesh.Auto, mesh.VXLAN} {
+	for _, mode := range []mesh.Mode{mesh.Auto, mesh.VXLAN, mesh.UDP} {
 		t.Run(string(mode), func(t *testing.T) {
 			l := newLAN(t, mode)
 			l.all()
@@ -41,6 +42,27 @@ func TestAllPairs(t *testing.T) {
 				t.Errorf("a backend elsewhere saw %q (%v), want the pod itself", seen, err)
 			}
 			l.largePackets()
+		})
+	}
+}
+
+// TestAllPairsOfBothFamilies: and two pods of one node, kept apart on the bridge, are led to each other by the host.
+func TestAllPairsOfBothFamilies(t *testing.T) {
+	for _, mode := range []mesh.Mode{mesh.Auto, mesh.UDP} {
+		t.Run(string(mode), func(t *testing.T) {
+			l := newDualLAN(t, mode)
+			l.all()
+			l.largePackets()
+			m, second := l.nodes[0], newSpace(t)
+			m.plugInto(t, second, "veth-two", "10.244.1.3", "fd00:244:0:1::3")
+			l.reached(second, "["+m.podAddress6+"]:8080", "pod-n1", "fd00:244:0:1::3")
+			// The host could drop what it leads: nothing goes past it.
+			m.host.run("nft", "add table ip6 probe")
+			m.host.run("nft", "add chain ip6 probe pass { type filter hook forward priority 0 ; }")
+			m.host.run("nft", "add rule ip6 probe pass ip6 saddr fd00:244:0:1::3 drop")
+			if who, _, err := second.ask("tcp", "["+m.podAddress6+"]:8080"); err == nil {
+				t.Errorf("%s was reached past the host's rules", who)
+			}
 		})
 	}
 }
@@ -81,28 +103,40 @@ func (l *lan) largePackets() {
 	const size = 1 << 20
 	for _, m := range l.nodes {
 		m.pod.sink(m.podAddress + ":8081")
+		if l.dual {
+			m.pod.sink("[" + m.podAddress6 + "]:8081")
+		}
 	}
 	for _, a := range l.nodes {
 		for _, b := range l.nodes {
-			var c net.Conn
-			err := a.pod.Do(func() (err error) {
-				c, err = net.DialTimeout("tcp", b.podAddress+":8081", 2*time.Second)
-				return err
-			})
-			if err != nil {
-				l.t.Errorf("%s to %s: %v", a.name, b.name, err)
-				continue
+			addresses := []string{b.podAddress + ":8081"}
+			if l.dual {
+				addresses = append(addresses, "["+b.podAddress6+"]:8081")
 			}
-			_ = c.SetDeadline(time.Now().Add(5 * time.Second))
-			_, err = c.Write(make([]byte, size))
-			_ = c.(*net.TCPConn).CloseWrite()
-			answer, readErr := io.ReadAll(c)
-			c.Close()
-			if string(answer) != fmt.Sprint(size) {
-				l.t.Errorf("%s to %s: %q of %d bytes arrived (%v, %v)", a.name, b.name, answer, size, err, readErr)
+			for _, to := range addresses {
+				if answer, err := a.pod.pour(to, size); answer != fmt.Sprint(size) {
+					l.t.Errorf("%s to %s at %s: %q of %d bytes arrived (%v)", a.name, b.name, to, answer, size, err)
+				}
 			}
 		}
 	}
+}
+
+// pour sends to a sink, and returns what that says.
+func (s space) pour(address string, size int) (answer string, err error) {
+	var c net.Conn
+	if err := s.Do(func() (err error) {
+		c, err = net.DialTimeout("tcp", address, 2*time.Second)
+		return err
+	}); err != nil {
+		return "", err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	_, failed := c.Write(make([]byte, size))
+	_ = c.(*net.TCPConn).CloseWrite()
+	text, err := io.ReadAll(c)
+	return string(text), errors.Join(failed, err)
 }
 
 func TestTunnelDevice(t *testing.T) {

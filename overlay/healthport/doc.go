@@ -1,0 +1,14 @@
+// Package healthport owns what load balancers outside ask a node: whether packets to a Service with
+// externalTrafficPolicy Local find an endpoint here (spec.healthCheckNodePort, KEP-1669), and whether the node takes any
+// (port 10256, as of kube-proxy).
+//
+//	load balancer ──GET──▶ :healthCheckNodePort ──▶ 200 with, 503 without a ready endpoint on this node
+//	              ──GET──▶ :10256/healthz ────────▶ 200 while Services are routed and the node stays
+//	                       :10256/livez ──────────▶ 200 while Services are routed
+//
+// A port is listened on while a Service needs it, 10256 while there is a Service of type LoadBalancer; a port that
+// somebody else has is tried again. A server takes a bounded number of connections, and nobody may keep one busy for long.
+//
+// Goroutines: Run's own, which opens and closes; those of one HTTP server a port. One lock guards what handlers of the
+// informers leave for Run's goroutine; answers read an atomic number.
+package healthport

@@ -1,0 +1,293 @@
+package healthport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	discovery "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/balsahq/balsa/overlay/host"
+)
+
+// DefaultNodePort is where load balancers ask for the node itself, kube-proxy's.
+const DefaultNodePort = 10256
+
+// retry is when a port that could not be had is tried again.
+const retry = 5 * time.Second
+
+// Config is what a Server needs.
+type Config struct {
+	NodeName string
+	// Informers give Services, EndpointSlices and Nodes. Run starts those it asked for, and leaves them running.
+	Informers informers.SharedInformerFactory
+	// Healthy tells whether this node routes Services. It may be called by several goroutines at once.
+	Healthy func() bool
+	// NodePort is asked for the node itself; 0 is DefaultNodePort.
+	NodePort int32
+	// NetNS is the path of the network namespace to work in; "" is that of the process.
+	NetNS  string
+	Logger *slog.Logger
+}
+
+// Validate reports every fault of the configuration at once, and fills in the defaults.
+func (c *Config) Validate() error {
+	var errs []error
+	if c.NodeName == "" {
+		errs = append(errs, errors.New("healthport: NodeName is missing"))
+	}
+	if c.Informers == nil {
+		errs = append(errs, errors.New("healthport: Informers are missing"))
+	}
+	if c.Healthy == nil {
+		errs = append(errs, errors.New("healthport: Healthy is missing"))
+	}
+	if c.NodePort == 0 {
+		c.NodePort = DefaultNodePort
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return errors.Join(errs...)
+}
+
+// Server answers load balancers.
+type Server struct {
+	cfg  Config
+	ns   host.Namespace
+	wake chan struct{}
+
+	mu      sync.Mutex
+	dirty   map[types.NamespacedName]struct{}
+	watched map[types.NamespacedName]bool // Services whose endpoints matter
+
+	// Run's goroutine alone uses these.
+	answers   map[types.NamespacedName]*answer
+	ports     map[types.NamespacedName]int32
+	balancers map[types.NamespacedName]struct{} // all Services of the type
+	open      map[int32]*server
+	by        map[int32]types.NamespacedName // who an open port is for; the zero value is the node
+	whole     *whole
+	failed    map[int32]string // the last error told
+}
+
+// New prepares a server; nothing is listened on before Run.
+func New(cfg Config) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	ns, err := host.OpenNamespace(cfg.NetNS)
+	if err != nil {
+		return nil, err
+	}
+	// Asking for the informers here makes whoever starts the factory start them.
+	cfg.Informers.Core().V1().Services().Informer()
+	cfg.Informers.Discovery().V1().EndpointSlices().Informer()
+	cfg.Informers.Core().V1().Nodes().Informer()
+	return &Server{
+		cfg: cfg, ns: ns, wake: make(chan struct{}, 1), dirty: map[types.NamespacedName]struct{}{}, watched: map[types.NamespacedName]bool{},
+		answers: map[types.NamespacedName]*answer{}, ports: map[types.NamespacedName]int32{}, balancers: map[types.NamespacedName]struct{}{},
+		open: map[int32]*server{}, by: map[int32]types.NamespacedName{}, whole: &whole{healthy: cfg.Healthy}, failed: map[int32]string{},
+	}, nil
+}
+
+// Run answers until ctx ends.
+func (s *Server) Run(ctx context.Context) error {
+	defer s.ns.Close()
+	remove, synced, err := s.watch()
+	defer remove()
+	if err != nil {
+		return fmt.Errorf("healthport: %w", err)
+	}
+	s.cfg.Informers.Start(ctx.Done())
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		return ctx.Err()
+	}
+	defer func() {
+		for _, srv := range s.open {
+			srv.close()
+		}
+	}()
+	again := time.NewTimer(0)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.wake:
+		case <-again.C:
+		}
+		for key := range s.take() {
+			s.learn(key)
+		}
+		again.Stop()
+		if !s.apply() {
+			again.Reset(retry)
+		}
+	}
+}
+
+func (s *Server) note(key types.NamespacedName) {
+	s.mu.Lock()
+	s.dirty[key] = struct{}{}
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Server) take() map[types.NamespacedName]struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := maps.Clone(s.dirty)
+	clear(s.dirty)
+	return out
+}
+
+// learn brings what is known of a Service up to date.
+func (s *Server) learn(key types.NamespacedName) {
+	svc, err := s.cfg.Informers.Core().V1().Services().Lister().Services(key.Namespace).Get(key.Name)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return // a lister has no other errors
+	}
+	port := portOf(svc)
+	s.mu.Lock()
+	if delete(s.watched, key); port != 0 {
+		s.watched[key] = true // before the endpoints are read: later ones are news
+	}
+	s.mu.Unlock()
+	if delete(s.balancers, key); svc != nil && svc.Spec.Type == v1.ServiceTypeLoadBalancer {
+		s.balancers[key] = struct{}{}
+	}
+	if port == 0 {
+		delete(s.ports, key)
+		delete(s.answers, key)
+		return
+	}
+	a := s.answers[key]
+	if a == nil {
+		a = &answer{key: key, healthy: s.cfg.Healthy}
+		s.answers[key] = a
+	}
+	s.ports[key] = port
+	of := labels.SelectorFromSet(labels.Set{discovery.LabelServiceName: key.Name})
+	list, err := s.cfg.Informers.Discovery().V1().EndpointSlices().Lister().EndpointSlices(key.Namespace).List(of)
+	if err == nil {
+		a.local.Store(int64(countLocal(list, s.cfg.NodeName)))
+	}
+}
+
+// apply opens and closes ports; ok is false when one could not be had.
+func (s *Server) apply() (ok bool) {
+	wanted := map[int32]types.NamespacedName{}
+	handlers := map[int32]http.Handler{}
+	for key, port := range s.ports {
+		wanted[port], handlers[port] = key, s.answers[key]
+	}
+	if len(s.balancers) > 0 {
+		wanted[s.cfg.NodePort], handlers[s.cfg.NodePort] = types.NamespacedName{}, s.whole.handler()
+	}
+	for port, srv := range s.open {
+		if who, still := wanted[port]; !still || who != s.by[port] {
+			srv.close()
+			delete(s.open, port)
+			delete(s.by, port)
+		}
+	}
+	ok = true
+	for port, who := range wanted {
+		if s.open[port] != nil {
+			continue
+		}
+		srv, err := listen(s.ns, port, handlers[port])
+		if err != nil {
+			ok = false
+			if text := err.Error(); s.failed[port] != text {
+				s.failed[port] = text
+				s.cfg.Logger.Warn("load balancers cannot ask for health: end who has the port", "port", port, "service", who, "err", err)
+			}
+			continue
+		}
+		delete(s.failed, port)
+		s.open[port], s.by[port] = srv, who
+	}
+	return ok
+}
+
+// watch hooks up to the informers. remove undoes it and may be called after an error too.
+func (s *Server) watch() (remove func(), synced []cache.InformerSynced, err error) {
+	core := s.cfg.Informers.Core().V1()
+	rows := []struct {
+		informer cache.SharedIndexInformer
+		changed  func(obj any)
+	}{
+		{core.Services().Informer(), s.serviceChanged},
+		{s.cfg.Informers.Discovery().V1().EndpointSlices().Informer(), s.sliceChanged},
+		{core.Nodes().Informer(), s.nodeChanged},
+	}
+	var undo []func()
+	remove = func() {
+		for _, f := range undo {
+			f()
+		}
+	}
+	for _, row := range rows {
+		registration, err := row.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: row.changed,
+			UpdateFunc: func(old, now any) {
+				row.changed(old)
+				row.changed(now)
+			},
+			DeleteFunc: func(o any) {
+				if unknown, ok := o.(cache.DeletedFinalStateUnknown); ok {
+					o = unknown.Obj
+				}
+				row.changed(o)
+			},
+		})
+		if err != nil {
+			return remove, nil, err
+		}
+		undo = append(undo, func() { _ = row.informer.RemoveEventHandler(registration) })
+		synced = append(synced, registration.HasSynced)
+	}
+	return remove, synced, nil
+}
+
+func (s *Server) serviceChanged(o any) {
+	if svc, ok := o.(*v1.Service); ok && svc.Spec.Type == v1.ServiceTypeLoadBalancer {
+		s.note(types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name})
+	}
+}
+
+func (s *Server) sliceChanged(o any) {
+	slice, ok := o.(*discovery.EndpointSlice)
+	if !ok {
+		return
+	}
+	key := types.NamespacedName{Namespace: slice.Namespace, Name: slice.Labels[discovery.LabelServiceName]}
+	s.mu.Lock()
+	matters := s.watched[key]
+	s.mu.Unlock()
+	if matters {
+		s.note(key)
+	}
+}
+
+func (s *Server) nodeChanged(o any) {
+	if n, ok := o.(*v1.Node); ok && n.Name == s.cfg.NodeName {
+		s.whole.leaves.Store(!eligible(n))
+	}
+}

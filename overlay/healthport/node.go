@@ -1,0 +1,54 @@
+package healthport
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// autoscalerTaint is on nodes that will be gone soon (k8s.io/autoscaler).
+const autoscalerTaint = "ToBeDeletedByClusterAutoscaler"
+
+// eligible tells whether load balancers should go on to use the node.
+func eligible(n *v1.Node) bool {
+	return n.DeletionTimestamp == nil && !slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Key == autoscalerTaint })
+}
+
+// nodeHealth is the body of kube-proxy's /healthz and /livez.
+type nodeHealth struct {
+	LastUpdated  time.Time `json:"lastUpdated"`
+	CurrentTime  time.Time `json:"currentTime"`
+	NodeEligible *bool     `json:"nodeEligible,omitempty"`
+}
+
+// whole answers for the node.
+type whole struct {
+	healthy func() bool
+	// leaves says that the node will be gone.
+	leaves atomic.Bool
+}
+
+func (h *whole) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { h.tell(w, new(!h.leaves.Load())) })
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { h.tell(w, nil) })
+	return mux
+}
+
+func (h *whole) tell(w http.ResponseWriter, stays *bool) {
+	body := nodeHealth{CurrentTime: time.Now(), NodeEligible: stays}
+	healthy := h.healthy()
+	if healthy {
+		body.LastUpdated = body.CurrentTime
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if !healthy || stays != nil && !*stays {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_ = json.NewEncoder(w).Encode(body) // the asker may be gone
+}

@@ -51,6 +51,7 @@ type config struct {
 	Replace          bool // agent only
 	agentOnly        bool
 	Snapshots        snapshotSettings
+	API              apiConfig
 	GossipPort       int
 	Cloud            cloudConfig
 
@@ -70,7 +71,7 @@ func defaultConfig() config {
 		BindAddress: "0.0.0.0", Port: 6443, KubeletPort: 10250,
 		ServiceCIDR: "10.96.0.0/16", ClusterCIDR: "10.244.0.0/16", ClusterDNS: "10.96.0.10", ClusterDomain: "cluster.local",
 		OverlayMode: string(mesh.Auto), VXLANPort: overlay.DefaultVXLANPort,
-		MaxPods: 110, LogLevel: "info", GossipPort: member.DefaultPort, UnreachableTolerationSeconds: 300, LocalAPIPort: 6444, Snapshots: defaultSnapshotSettings(),
+		MaxPods: 110, LogLevel: "info", GossipPort: member.DefaultPort, UnreachableTolerationSeconds: 300, LocalAPIPort: 6444, Snapshots: defaultSnapshotSettings(), API: defaultAPIConfig(),
 	}
 }
 
@@ -130,6 +131,7 @@ func (c *config) bindServer(f *pflag.FlagSet) {
 	c.bindJoin(f)
 	c.Snapshots.bind(f)
 	c.Cloud.bindServer(f)
+	c.API.bind(f)
 	f.Int64Var(&c.UnreachableTolerationSeconds, "unreachable-toleration-seconds", c.UnreachableTolerationSeconds,
 		"how long pods that say nothing about it wait for a node that is gone before they are replaced elsewhere")
 	f.StringVar(&c.BindAddress, "bind-address", c.BindAddress, "address the API listens on")
@@ -231,6 +233,9 @@ func (c *config) Validate() error {
 	}
 	faults = append(faults, c.Cloud.validate(c.ClusterCIDR, c.ServiceCIDR)...)
 	if err := c.Snapshots.validate(); err != nil {
+		faults = append(faults, err)
+	}
+	if err := c.API.validate(); err != nil {
 		faults = append(faults, err)
 	}
 	if c.UnreachableTolerationSeconds < 0 {

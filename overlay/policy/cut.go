@@ -14,35 +14,61 @@ import (
 	"github.com/balsahq/balsa/overlay/policy/plan"
 )
 
-// cut ends connections that began when they were still allowed. First their packets are dropped unless the kernel knows the
-// connection, then the kernel is made to forget it. Failing to is logged and not tried again: new connections are judged in
-// any case.
+// cut ends connections that began when they were still allowed, and lets go on those that are again. First their packets are
+// dropped unless the kernel knows the connection, then the kernel is made to forget it. Failing to is logged and not tried
+// again before the next change: new connections are judged in any case.
 func (e *Engine) cut() {
-	if !e.tightened {
+	if !e.changed {
 		return
 	}
-	e.tightened, e.lastCut = false, time.Now()
-	err := e.ns.Do(func() error {
-		h, err := netlink.NewHandle(unix.NETLINK_NETFILTER, unix.NETLINK_ROUTE)
-		if err != nil {
-			return err
-		}
-		defer h.Close()
-		families := []netlink.InetFamily{unix.AF_INET}
-		if e.cfg.IPv6 {
-			families = append(families, unix.AF_INET6)
-		}
-		own, err := addressesOf(h)
-		for _, family := range families {
-			if err == nil {
-				err = e.cutFamily(h, family, own)
-			}
-		}
-		return err
-	})
-	if err != nil {
+	tightened := e.tightened
+	e.changed, e.tightened, e.lastCut = false, false, time.Now()
+	err := e.uncut()
+	if tightened && err == nil {
+		err = e.ns.Do(e.cutAll)
+	}
+	if err != nil && e.live != nil {
 		e.cfg.Logger.Warn("connections that are no longer allowed were not cut", "err", err)
 	}
+}
+
+// uncut lets go on what is allowed again.
+func (e *Engine) uncut() error {
+	if e.live == nil {
+		return nil // there are no tables
+	}
+	flows, err := e.tables.Flows()
+	if err != nil || len(flows) == 0 {
+		return err
+	}
+	e.mu.Lock()
+	still := slices.DeleteFunc(slices.Clone(flows), e.allows)
+	e.mu.Unlock()
+	if len(still) == len(flows) {
+		return nil
+	}
+	return e.tables.Cut(still, true)
+}
+
+// allows tells whether a connection might begin; e.mu is held.
+func (e *Engine) allows(f kernel.Flow) bool {
+	return e.state.Allows(plan.Flow{From: f.From, To: f.To, Protocol: f.Protocol, Port: f.ToPort})
+}
+
+func (e *Engine) cutAll() error {
+	h, err := netlink.NewHandle(unix.NETLINK_NETFILTER, unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	own, err := addressesOf(h)
+	if err != nil {
+		return err
+	}
+	if err := e.cutFamily(h, unix.AF_INET, own); err != nil || !e.cfg.IPv6 {
+		return err
+	}
+	return e.cutFamily(h, unix.AF_INET6, own)
 }
 
 // addressesOf are the node's own: what it says to its pods, and they to it, is not judged.
@@ -64,7 +90,7 @@ func (e *Engine) cutFamily(h *netlink.Handle, family netlink.InetFamily, own map
 	if len(unwanted) == 0 {
 		return nil
 	}
-	if err := e.tables.Cut(slices.Collect(maps.Keys(unwanted))); err != nil {
+	if err := e.tables.Cut(slices.Collect(maps.Keys(unwanted)), false); err != nil {
 		return err
 	}
 	_, err = h.ConntrackDeleteFilters(netlink.ConntrackTable, family, unwanted)
@@ -82,7 +108,7 @@ func (e *Engine) unwanted(list []*netlink.ConntrackFlow, own map[netip.Addr]bool
 		if own[f.From] || own[f.To] || !e.state.Judged(f.From) && !e.state.Judged(f.To) {
 			continue
 		}
-		if !e.state.Allows(plan.Flow{From: f.From, To: f.To, Protocol: f.Protocol, Port: f.ToPort}) {
+		if !e.allows(f) {
 			out[f] = struct{}{}
 		}
 	}

@@ -55,9 +55,10 @@ type Engine struct {
 	tables *kernel.Tables
 	live   *session // while there are policies
 	clean  bool     // there are no tables
-	// tightened: connections must be looked at, which is not done again before lastCut is cutPause ago.
-	tightened bool
-	lastCut   time.Time
+	// changed: connections that were cut must be judged again, tightened: all must. Neither is done again before lastCut is
+	// cutPause ago.
+	changed, tightened bool
+	lastCut            time.Time
 }
 
 // seen says which of the watches have delivered their first list.
@@ -131,7 +132,7 @@ func (e *Engine) Run(ctx context.Context) error {
 			pause(ctx, wait, retry)
 			e.nudge()
 		}
-		if e.tightened {
+		if e.changed {
 			cut.Reset(max(0, cutPause-time.Since(e.lastCut)))
 		}
 	}
@@ -258,6 +259,7 @@ func (e *Engine) apply() error {
 	e.look, e.rebuild = false, false
 	change := e.state.Change()
 	if !change.Empty() {
+		e.changed = true
 		if err := e.tables.Apply(change); err != nil {
 			e.rebuild = true
 			return err

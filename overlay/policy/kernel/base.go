@@ -107,12 +107,15 @@ func (t *table) base() []baseChain {
 	drop, accept := verdict(expr.VerdictDrop, ""), verdict(expr.VerdictAccept, "")
 	second := firstWord + t.words()
 	ports := second + t.words()
-	cut := []expr.Any{
-		t.load(true, firstWord), t.load(false, second), loadProtocol(ports), loadPort(true, ports+1), loadPort(false, ports+2),
-		among(cutSet, true),
-		// Each packet makes it longer until the connection is forgotten.
-		&expr.Dynset{SrcRegKey: firstWord, SetName: cutSet, Operation: uint32(unix.NFT_DYNSET_OP_UPDATE), Timeout: cutFor},
-		drop,
+	// cut ends packets of connections that were cut, in the direction they began in, or in the other. Each makes it longer
+	// until the connection is forgotten.
+	cut := func(began bool) []expr.Any {
+		return []expr.Any{
+			t.load(began, firstWord), t.load(!began, second), loadProtocol(ports), loadPort(began, ports+1), loadPort(!began, ports+2),
+			among(cutSet, true),
+			&expr.Dynset{SrcRegKey: firstWord, SetName: cutSet, Operation: uint32(unix.NFT_DYNSET_OP_UPDATE), Timeout: cutFor},
+			drop,
+		}
 	}
 	return []baseChain{
 		{t.fingerprint(), nil},
@@ -129,7 +132,8 @@ func (t *table) base() []baseChain {
 		}},
 		{forwardChain, [][]expr.Any{
 			append(known(), accept),
-			cut,
+			cut(true),
+			cut(false),
 			{t.load(true, firstWord), judge(egressMap)},
 			{verdict(expr.VerdictJump, fromChain)},
 			{verdict(expr.VerdictGoto, ingressChain)},

@@ -278,29 +278,3 @@ func (t *table) intervals(list []plan.Range) []nftables.SetElement {
 	}
 	return out
 }
-
-// Flow is a connection as its packets show it when they are forwarded.
-type Flow struct {
-	From, To         netip.Addr
-	Protocol         plan.Protocol
-	FromPort, ToPort uint16
-}
-
-// Cut keeps connections from going on, in both directions, once the kernel has forgotten that they were allowed.
-func (t *Tables) Cut(flows []Flow) error {
-	flows = flows[:min(len(flows), cutLimit/2)]
-	for _, table := range t.tables {
-		var list []nftables.SetElement
-		for _, f := range flows {
-			if table.ofFamily(f.From) {
-				list = append(list,
-					nftables.SetElement{Key: portKey(append(f.From.AsSlice(), f.To.AsSlice()...), f.Protocol, f.FromPort, f.ToPort)},
-					nftables.SetElement{Key: portKey(append(f.To.AsSlice(), f.From.AsSlice()...), f.Protocol, f.ToPort, f.FromPort)})
-			}
-		}
-		if err := t.each(list, table.cut(), t.conn.SetAddElements); err != nil {
-			return err
-		}
-	}
-	return t.flush("cut connections")
-}

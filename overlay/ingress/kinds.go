@@ -1,0 +1,282 @@
+package ingress
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	gw "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/balsahq/balsa/overlay/ingress/plan"
+)
+
+// definitionRetry is how often a kind is asked for that is defined and not served yet. A definition becomes served within
+// seconds of being made, and nothing tells of it.
+const definitionRetry = time.Second
+
+var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+
+// gatewayKinds are what is watched of the Gateway API, by resource. Versions are tried in this order.
+var gatewayKinds = map[string]struct {
+	versions []string
+	object   runtime.Object
+	list     runtime.Object
+}{
+	"gatewayclasses":  {[]string{"v1"}, &gw.GatewayClass{}, &gw.GatewayClassList{}},
+	"gateways":        {[]string{"v1"}, &gw.Gateway{}, &gw.GatewayList{}},
+	"httproutes":      {[]string{"v1"}, &gw.HTTPRoute{}, &gw.HTTPRouteList{}},
+	"grpcroutes":      {[]string{"v1"}, &gw.GRPCRoute{}, &gw.GRPCRouteList{}},
+	"referencegrants": {[]string{"v1", "v1beta1"}, &gw.ReferenceGrant{}, &gw.ReferenceGrantList{}},
+}
+
+// kinds watches the Gateway API's objects where their definitions are installed.
+type kinds struct {
+	clients    map[string]*rest.RESTClient // by version
+	meta       metadata.Interface
+	log        *slog.Logger
+	changed    func()
+	defined    cache.SharedIndexInformer // the names of definitions
+	namespaces cache.SharedIndexInformer // their labels; runs when Gateways are defined
+
+	mu      sync.Mutex
+	by      map[string]*kind
+	running sync.WaitGroup
+	poke    chan struct{}
+}
+
+type kind struct {
+	informer cache.SharedIndexInformer
+	stop     context.CancelFunc
+}
+
+// gatewayClient is a client of the Gateway API in one version.
+func gatewayClient(cfg *rest.Config, version string) (*rest.RESTClient, error) {
+	scheme := runtime.NewScheme()
+	gv := schema.GroupVersion{Group: gw.GroupName, Version: version}
+	for _, k := range gatewayKinds {
+		scheme.AddKnownTypes(gv, k.object, k.list)
+	}
+	metav1.AddToGroupVersion(scheme, gv)
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	c := rest.CopyConfig(cfg)
+	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	c.GroupVersion, c.APIPath = &gv, "/apis"
+	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	return rest.RESTClientFor(c)
+}
+
+func newKinds(cfg *rest.Config, log *slog.Logger, changed func()) (*kinds, error) {
+	k := &kinds{clients: map[string]*rest.RESTClient{}, log: log, changed: changed, by: map[string]*kind{}, poke: make(chan struct{}, 1)}
+	for _, version := range []string{"v1", "v1beta1"} {
+		client, err := gatewayClient(cfg, version)
+		if err != nil {
+			return nil, fmt.Errorf("ingress: client of the Gateway API: %w", err)
+		}
+		k.clients[version] = client
+	}
+	meta, err := metadata.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("ingress: client of definitions: %w", err)
+	}
+	k.meta = meta
+	k.defined = metadatainformer.NewFilteredMetadataInformer(meta, definitions, "", 0, cache.Indexers{}, nil).Informer()
+	if err := k.defined.SetTransform(onlyName(false)); err != nil {
+		return nil, err
+	}
+	_, err = k.defined.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { k.look() }, UpdateFunc: func(any, any) { k.look() }, DeleteFunc: func(any) { k.look() },
+	})
+	return k, err
+}
+
+// onlyName drops all of an object's metadata but its name and, when asked, its labels.
+func onlyName(withLabels bool) cache.TransformFunc {
+	return func(o any) (any, error) {
+		m, ok := o.(*metav1.PartialObjectMetadata)
+		if !ok {
+			return o, nil
+		}
+		out := &metav1.PartialObjectMetadata{}
+		out.Name, out.ResourceVersion = m.Name, m.ResourceVersion
+		if withLabels {
+			out.Labels = m.Labels
+		}
+		return out, nil
+	}
+}
+
+func (k *kinds) look() {
+	select {
+	case k.poke <- struct{}{}:
+	default:
+	}
+}
+
+// run starts and stops the watches of kinds with their definitions, until ctx ends.
+func (k *kinds) run(ctx context.Context) {
+	k.running.Go(func() { k.defined.RunWithContext(ctx) })
+	defer k.running.Wait()
+	if !cache.WaitForCacheSync(ctx.Done(), k.defined.HasSynced) {
+		return
+	}
+	again := time.NewTimer(0)
+	defer again.Stop()
+	for {
+		select {
+		case <-k.poke:
+		case <-again.C:
+		case <-ctx.Done():
+			return
+		}
+		if !k.match(ctx) {
+			again.Reset(definitionRetry)
+		}
+	}
+}
+
+// match starts and stops what has to be; false: something is defined that is not served yet.
+func (k *kinds) match(ctx context.Context) bool {
+	all := true
+	for resource := range gatewayKinds {
+		_, defined, _ := k.defined.GetStore().GetByKey(resource + "." + gw.GroupName)
+		k.mu.Lock()
+		have := k.by[resource]
+		k.mu.Unlock()
+		switch {
+		case defined && have == nil:
+			all = k.start(ctx, resource) && all
+		case !defined && have != nil:
+			k.mu.Lock()
+			delete(k.by, resource)
+			k.mu.Unlock()
+			have.stop()
+			k.changed()
+		}
+	}
+	return all
+}
+
+// start watches a kind in the first version that is served.
+func (k *kinds) start(ctx context.Context, resource string) bool {
+	what := gatewayKinds[resource]
+	for _, version := range what.versions {
+		client := k.clients[version]
+		err := client.Get().Resource(resource).Param("limit", "1").Do(ctx).Error()
+		if err != nil {
+			if !apierrors.IsNotFound(err) && ctx.Err() == nil {
+				k.log.Warn("a kind of the Gateway API cannot be read", "kind", resource, "error", err)
+			}
+			continue
+		}
+		ctx, stop := context.WithCancel(ctx)
+		informer := cache.NewSharedIndexInformer(cache.NewListWatchFromClient(client, resource, "", fields.Everything()), what.object, 0, cache.Indexers{})
+		if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: func(any) { k.changed() }, DeleteFunc: func(any) { k.changed() },
+			UpdateFunc: func(before, after any) {
+				if a, ok := after.(metav1.Object); !ok || a.GetGeneration() != before.(metav1.Object).GetGeneration() || a.GetDeletionTimestamp() != nil {
+					k.changed()
+				}
+			},
+		}); err != nil {
+			stop()
+			return false
+		}
+		k.running.Go(func() { informer.RunWithContext(ctx) })
+		k.running.Go(func() {
+			if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+				k.changed() // also when there is none
+			}
+		})
+		k.mu.Lock()
+		k.by[resource] = &kind{informer, stop}
+		k.mu.Unlock()
+		if resource == "gateways" {
+			k.followNamespaces(ctx)
+		}
+		return true
+	}
+	return false
+}
+
+// followNamespaces watches the labels of namespaces for as long as there may be Gateways.
+func (k *kinds) followNamespaces(ctx context.Context) {
+	informer := metadatainformer.NewFilteredMetadataInformer(k.meta, v1.SchemeGroupVersion.WithResource("namespaces"), "", 0, cache.Indexers{}, nil).Informer()
+	if informer.SetTransform(onlyName(true)) != nil {
+		return // it is new: there is nothing that could be wrong
+	}
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { k.changed() }, DeleteFunc: func(any) { k.changed() },
+		UpdateFunc: func(before, after any) {
+			b, ok := before.(*metav1.PartialObjectMetadata)
+			if a, is := after.(*metav1.PartialObjectMetadata); ok && is && !sameAnnotations(a.Labels, b.Labels) {
+				k.changed()
+			}
+		},
+	}); err != nil {
+		return
+	}
+	k.running.Go(func() { informer.RunWithContext(ctx) })
+	k.mu.Lock()
+	k.namespaces = informer
+	k.mu.Unlock()
+}
+
+// ready reports whether the definitions and everything that is watched have been listed.
+func (k *kinds) ready() bool {
+	if !k.defined.HasSynced() {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, one := range k.by {
+		if !one.informer.HasSynced() {
+			return false
+		}
+	}
+	return k.namespaces == nil || k.by["gateways"] == nil || k.namespaces.HasSynced()
+}
+
+func all[T any](k *kinds, resource string) (out []T) {
+	one := k.by[resource]
+	if one == nil {
+		return nil
+	}
+	for _, o := range one.informer.GetStore().List() {
+		if t, ok := o.(T); ok {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// fill enters the Gateway API's objects.
+func (k *kinds) fill(o *plan.Objects) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	o.GatewayClasses, o.Gateways = all[*gw.GatewayClass](k, "gatewayclasses"), all[*gw.Gateway](k, "gateways")
+	o.HTTPRoutes, o.GRPCRoutes = all[*gw.HTTPRoute](k, "httproutes"), all[*gw.GRPCRoute](k, "grpcroutes")
+	o.Grants = all[*gw.ReferenceGrant](k, "referencegrants")
+	if namespaces := k.namespaces; namespaces != nil {
+		o.NamespaceLabels = func(name string) (map[string]string, bool) {
+			obj, ok, _ := namespaces.GetStore().GetByKey(name)
+			m, is := obj.(*metav1.PartialObjectMetadata)
+			if !ok || !is {
+				return nil, false
+			}
+			return m.Labels, true
+		}
+	}
+}

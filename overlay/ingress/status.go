@@ -1,0 +1,211 @@
+package ingress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/balsahq/balsa/overlay/ingress/plan"
+)
+
+// statusRetry is when a status that could not be written is tried again, where no change comes before.
+const statusRetry = 2 * time.Second
+
+// StatusConfig is what a Status needs.
+type StatusConfig struct {
+	// Client and Rest write statuses and read the Gateway API's kinds.
+	Client kubernetes.Interface
+	Rest   *rest.Config
+	// Secrets reads any Secret by name.
+	Secrets kubernetes.Interface
+	// Informers give Ingresses, IngressClasses, Services and Nodes. Whoever made them starts them.
+	Informers informers.SharedInformerFactory
+	// Events tells owners what is wrong with their objects.
+	Events record.EventRecorder
+	// HTTPPort and HTTPSPort are those of the nodes.
+	HTTPPort, HTTPSPort uint16
+	Logger              *slog.Logger
+}
+
+// Validate reports every fault at once.
+func (c *StatusConfig) Validate() error {
+	var errs []error
+	must := func(ok bool, text string) {
+		if !ok {
+			errs = append(errs, errors.New("ingress: "+text))
+		}
+	}
+	must(c.Client != nil && c.Rest != nil && c.Secrets != nil, "Client, Rest and Secrets must be set")
+	must(c.Informers != nil, "Informers are missing")
+	must(c.Events != nil, "Events are missing")
+	must(c.HTTPPort != 0 && c.HTTPSPort != 0 && c.HTTPPort != c.HTTPSPort, "HTTPPort and HTTPSPort must be two ports")
+	return errors.Join(errs...)
+}
+
+// Status writes what becomes of Ingresses and of the Gateway API's objects. One runs in a cluster at a time.
+type Status struct {
+	cfg    StatusConfig
+	source *source
+	dirty  chan struct{}
+	writer *rest.RESTClient
+	told   map[plan.Problem]bool // of the last plan; the engine's
+}
+
+// NewStatus prepares a Status. It asks the factory for what it reads, so the factory must be started after it.
+func NewStatus(cfg StatusConfig) (*Status, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	s := &Status{cfg: cfg, dirty: make(chan struct{}, 1), told: map[plan.Problem]bool{}}
+	var err error
+	if s.source, err = newSource(sourceConfig{
+		networking: cfg.Informers, services: cfg.Informers, secrets: cfg.Secrets, rest: cfg.Rest, log: cfg.Logger, changed: s.poke,
+	}); err != nil {
+		return nil, err
+	}
+	if s.writer, err = gatewayClient(cfg.Rest, "v1"); err != nil {
+		return nil, err
+	}
+	nodes := cfg.Informers.Core().V1().Nodes().Informer()
+	if _, err = nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { s.poke() }, DeleteFunc: func(any) { s.poke() },
+		UpdateFunc: func(before, after any) {
+			b, ok := before.(*v1.Node)
+			if a, is := after.(*v1.Node); ok && is && !sameNode(a, b) {
+				s.poke()
+			}
+		},
+	}); err != nil {
+		return nil, err
+	}
+	_, err = cfg.Informers.Core().V1().Services().Informer().AddEventHandler(anything(s.poke))
+	s.source.synced = append(s.source.synced, nodes.HasSynced)
+	return s, err
+}
+
+// sameNode reports whether nothing changed that addresses are made from.
+func sameNode(a, b *v1.Node) bool {
+	one, other := addresses([]*v1.Node{a}), addresses([]*v1.Node{b})
+	return a.Labels[Label] == b.Labels[Label] && fmt.Sprint(one) == fmt.Sprint(other)
+}
+
+func (s *Status) poke() {
+	select {
+	case s.dirty <- struct{}{}:
+	default:
+	}
+}
+
+// Run writes until ctx ends.
+func (s *Status) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	defer cancel()
+	parts.Go(func() { s.source.run(ctx) })
+	if !cache.WaitForCacheSync(ctx.Done(), append(s.source.synced, s.source.kinds.defined.HasSynced)...) {
+		return nil
+	}
+	again := time.NewTimer(0)
+	defer again.Stop()
+	for {
+		select {
+		case <-s.dirty:
+		case <-again.C:
+		case <-ctx.Done():
+			return nil
+		}
+		select {
+		case <-time.After(gather):
+		case <-ctx.Done():
+			return nil
+		}
+		select {
+		case <-s.dirty:
+		default:
+		}
+		if !s.step(ctx) && ctx.Err() == nil {
+			again.Reset(statusRetry)
+		}
+	}
+}
+
+// step writes what differs; false: something has to be tried again.
+func (s *Status) step(ctx context.Context) bool {
+	if !s.source.ready() {
+		return false
+	}
+	objects, err := s.source.objects()
+	if err != nil {
+		s.cfg.Logger.Error("ingress: objects cannot be read", "error", err)
+		return false
+	}
+	p := plan.Build(plan.Config{HTTPPort: s.cfg.HTTPPort, HTTPSPort: s.cfg.HTTPSPort}, objects)
+	if !s.source.secrets.follow(ctx, p.Secrets) {
+		return true // it is told when they are there
+	}
+	nodes, err := s.cfg.Informers.Core().V1().Nodes().Lister().List(labels.Everything())
+	if err != nil {
+		return false
+	}
+	at := addresses(nodes)
+	s.tell(p.Problems)
+	return s.written(errors.Join(s.ingresses(ctx, p, at), s.gateways(ctx, p, objects, at)))
+}
+
+func (s *Status) written(err error) bool {
+	if err != nil && !apierrors.IsConflict(err) {
+		s.cfg.Logger.Warn("ingress: a status is not written", "error", err)
+	}
+	return err == nil
+}
+
+// tell makes an Event of each problem that is new.
+func (s *Status) tell(problems []plan.Problem) {
+	now := map[plan.Problem]bool{}
+	for _, p := range problems {
+		if now[p] = true; !s.told[p] {
+			s.cfg.Events.Event(&p.Object, v1.EventTypeWarning, p.Reason, p.Message)
+		}
+	}
+	s.told = now
+}
+
+// tolerable drops errors of objects that went or changed meanwhile: their change comes as an event.
+func tolerable(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func (s *Status) ingresses(ctx context.Context, p *plan.Plan, at []string) error {
+	want := ingressStatus(at)
+	var errs []error
+	for _, in := range p.Ingresses {
+		if sameIngressStatus(in.Status.LoadBalancer.Ingress, want) {
+			continue
+		}
+		in = in.DeepCopy()
+		in.Status.LoadBalancer.Ingress = want
+		_, err := s.cfg.Client.NetworkingV1().Ingresses(in.Namespace).UpdateStatus(ctx, in, metav1.UpdateOptions{})
+		errs = append(errs, tolerable(err))
+	}
+	return errors.Join(errs...)
+}

@@ -139,15 +139,16 @@ func iperf(ctx context.Context, from place, to string, window time.Duration, arg
 	defer cancel()
 	seconds := strconv.Itoa(max(1, int(window.Seconds()+0.5)))
 	args = append([]string{"-J", "-c", to, "-p", strconv.Itoa(iperfPort), "-t", seconds}, args...)
-	var out []byte
-	err := until(ctx, 15*time.Second, func() (err error) { // the last client's server may be on its way out
-		out, err = from.command(ctx, "iperf3", args...).Output()
+	var end iperfEnd
+	err := until(ctx, 15*time.Second, func() error { // the server may still be busy with the last client
+		out, ran := from.command(ctx, "iperf3", args...).Output()
+		var err error
+		if end, err = parseIperf(out); err != nil {
+			err = fmt.Errorf("iperf3 %v: %w", args, errors.Join(ran, err))
+		}
 		return err
 	})
-	if err != nil {
-		return iperfEnd{}, fmt.Errorf("iperf3 %v: %w: %s", args, err, out)
-	}
-	return parseIperf(out)
+	return end, err
 }
 
 func parseIperf(out []byte) (iperfEnd, error) {

@@ -156,18 +156,22 @@ func (l *lan) plugNode(number int, address string) *member {
 	m.host.run("ip", "route", "add", "default", "via", gateway)
 	m.host.run("sh", "-c", "echo 0 > /proc/sys/net/ipv4/ip_forward")
 	m.host.serve(m.name, "0.0.0.0:7070")
-	dir := t.TempDir()
-	m.cfg = Config{
-		NodeName: m.name, NetNS: m.host.path, CNIConfDir: filepath.Join(dir, "net.d"), StateDir: filepath.Join(dir, "state"),
-		PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
-		ResolvConf: "/dev/null", Logger: slog.New(slog.NewTextHandler(l.log, nil)).With("on", m.name),
-	}
+	m.cfg = m.config(m.host.path, t.TempDir())
+	m.cfg.Logger = slog.New(slog.NewTextHandler(l.log, nil)).With("on", m.name)
 	m.cfg.Mode = l.mode
 	if l.dual {
 		m.addSecondFamily(number, subnet[1:])
 	}
 	t.Cleanup(func() { m.stop() })
 	return m
+}
+
+func (m *member) config(netns, dir string) Config {
+	return Config{
+		NodeName: m.name, NetNS: netns, CNIConfDir: filepath.Join(dir, "net.d"), StateDir: filepath.Join(dir, "state"),
+		PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
+		ResolvConf: "/dev/null",
+	}
 }
 
 func (m *member) addSecondFamily(number int, subnet string) {

@@ -1,7 +1,6 @@
 package overlay
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -192,48 +191,6 @@ func TestTunnelPortIsClosed(t *testing.T) {
 	l.eventually("a member's packet passes", func() bool { return passed() > seen.Load() })
 }
 
-func TestDriftBetweenNodesIsRepaired(t *testing.T) {
-	l := newLAN(t, mesh.Auto)
-	n1, n3 := l.nodes[0], l.nodes[2]
-	l.all()
-	want := n3.ways()
-	mac, vtep := "0a:58:0a:f4:01:00", "10.244.1.0"
-	for _, drift := range []struct {
-		name, command string
-		on            *member
-	}{
-		{"route deleted", "ip route del 10.244.1.0/24", n3},
-		{"route replaced", "ip route replace 10.244.1.0/24 via 192.0.2.129", n3},
-		{"direct route deleted", "ip route del 10.244.2.0/24", n1},
-		{"station deleted", "bridge fdb del " + mac + " dev balsa-vxlan dst 192.0.2.11", n3},
-		{"station moved", "bridge fdb replace " + mac + " dev balsa-vxlan dst 192.0.2.99 self permanent", n3},
-		{"station added", "bridge fdb append 0a:58:01:02:03:04 dev balsa-vxlan dst 192.0.2.99 self permanent", n3},
-		{"neighbour deleted", "ip neigh del " + vtep + " dev balsa-vxlan", n3},
-		{"neighbour changed", "ip neigh replace " + vtep + " lladdr 0a:58:01:02:03:04 dev balsa-vxlan nud permanent", n3},
-		{"address deleted", "ip addr flush dev balsa-vxlan", n3},
-		{"link down", "ip link set balsa-vxlan down", n3},
-		{"smaller packets", "ip link set balsa-vxlan mtu 1200", n3},
-		{"another link-layer address", "ip link set balsa-vxlan address 0a:58:01:02:03:04", n3},
-		{"member taken from the set", "nft delete element ip balsa members { 192.0.2.11 }", n3},
-		{"stale route", "ip route add 10.244.77.0/24 via 192.0.2.129 proto 98", n3},
-	} {
-		t.Run(drift.name, func(t *testing.T) {
-			before := drift.on.ways()
-			drift.on.host.run("sh", "-c", drift.command)
-			l.eventually("repaired: "+drift.name, func() bool { return sorted(drift.on.ways()) == sorted(before) })
-			l.reached(n3.pod, n1.podAddress+":8080", "pod-n1", n3.podAddress)
-		})
-	}
-	t.Run("link deleted", func(t *testing.T) {
-		n3.host.run("ip", "link", "del", DefaultTunnel)
-		l.reached(n3.pod, n1.podAddress+":8080", "pod-n1", n3.podAddress)
-		l.all()
-	})
-	if sameButIndex := strings.Count(n3.ways(), "\n") == strings.Count(want, "\n"); !sameButIndex {
-		t.Errorf("not as before:\n%s\nwas\n%s", n3.ways(), want)
-	}
-}
-
 // sorted orders lines, as the kernel does not.
 func sorted(text string) string {
 	lines := strings.Split(text, "\n")
@@ -243,33 +200,6 @@ func sorted(text string) string {
 		}
 	}
 	return strings.Join(lines, "\n")
-}
-
-// TestRestartTouchesNoWay: a restart writes nothing about other nodes; connections go on without the process.
-func TestRestartTouchesNoWay(t *testing.T) {
-	l := newLAN(t, mesh.Auto)
-	l.all()
-	n3 := l.nodes[2]
-	before := sorted(n3.ways())
-	n3.stop()
-	l.reached(n3.pod, l.nodes[0].podAddress+":8080", "pod-n1", n3.podAddress)
-
-	ctx, cancel := context.WithCancel(t.Context())
-	var touched atomic.Int64
-	ended := make(chan error, 1)
-	go func() {
-		ended <- host.Watch(ctx, n3.host.Namespace, func(int) bool { return false }, func(host.Change) { touched.Add(1) })
-	}()
-	n3.start(l)
-	l.reached(n3.pod, l.nodes[0].podAddress+":8080", "pod-n1", n3.podAddress)
-	cancel()
-	<-ended
-	if n := touched.Load(); n != 0 {
-		t.Errorf("the restart changed the kernel: %d messages", n)
-	}
-	if after := sorted(n3.ways()); after != before {
-		t.Errorf("changed from\n%s\nto\n%s", before, after)
-	}
 }
 
 func TestNodesComeGoAndMove(t *testing.T) {
@@ -316,23 +246,43 @@ func TestNodesComeGoAndMove(t *testing.T) {
 		})
 	}
 	l.reached(n1.pod, n2.podAddress+":8080", "pod-n2", n1.podAddress)
+
+	// A node comes.
+	l.nodes = []*member{n1, n2, l.nodes[3], l.plugNode(5, "192.0.2.15")}
+	l.announce(l.nodes[3])
+	l.nodes[3].start(l)
+	l.nodes[3].plugPod(t)
+	l.all()
 }
 
-func TestSecondNodeWithANetworkIsRefused(t *testing.T) {
+// TestWhatTwoNodesClaimStaysWithTheFirst: whoever comes second with the network or the address of a node is told of, both by
+// name, and nothing changes for the others.
+func TestWhatTwoNodesClaimStaysWithTheFirst(t *testing.T) {
 	l := newLAN(t, mesh.Auto)
 	l.all()
-	before := []string{sorted(l.nodes[0].ways()), sorted(l.nodes[2].ways())}
-	thief := l.plugNode(9, "192.0.2.19")
-	thief.pods = l.nodes[1].pods
-	object := thief.object()
-	object.CreationTimestamp = metav1.Unix(1000, 0)
-	if _, err := l.client.CoreV1().Nodes().Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
+	n1, n2 := l.nodes[0], l.nodes[1]
+	before := []string{sorted(n1.ways()), sorted(l.nodes[2].ways())}
+	stream := l.stream(n1, n2)
+	claim := func(number int, change func(m *member)) {
+		m := l.plugNode(number, fmt.Sprintf("192.0.2.1%d", number))
+		change(m)
+		object := m.object()
+		object.CreationTimestamp = metav1.Unix(1000, 0)
+		if _, err := l.client.CoreV1().Nodes().Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	l.service("later", "10.96.0.30", 30090, l.nodes[1]) // what is seen after this was done with the node known
-	l.reached(l.nodes[0].pod, "10.96.0.30:80", "pod-n2")
+	claim(8, func(m *member) { m.address = n2.address })
+	claim(9, func(m *member) { m.pods = n2.pods })
+	l.eventually("both are told of", func() bool {
+		return l.log.contains("on=n1", "node n8 has the address 192.0.2.12 of node n2") &&
+			l.log.contains("on=n1", "node n9 has pod network 10.244.2.0/24, which overlaps that of node n2")
+	})
+	l.service("later", "10.96.0.30", 30090, n2) // what is seen after this was done with the nodes known
+	l.reached(n1.pod, "10.96.0.30:80", "pod-n2")
+	stream()
 	l.all()
-	for i, m := range []*member{l.nodes[0], l.nodes[2]} {
+	for i, m := range []*member{n1, l.nodes[2]} {
 		if after := sorted(m.ways()); after != before[i] {
 			t.Errorf("%s: changed from\n%s\nto\n%s", m.name, before[i], after)
 		}

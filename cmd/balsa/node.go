@@ -155,6 +155,9 @@ func (a agentParts) start() error {
 		}
 		return network.FollowDNSSettings(ctx, a.services)
 	})
+	if err := a.startBalancing(settings, state); err != nil {
+		return err
+	}
 	a.parts.start("node", func(ctx context.Context) error {
 		if !await(ctx, a.apiReady) || !await(ctx, a.runtime.ready) {
 			return nil

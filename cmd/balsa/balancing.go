@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/balsahq/balsa/overlay"
+	"github.com/balsahq/balsa/overlay/announce"
+	"github.com/balsahq/balsa/overlay/healthport"
+)
+
+// startBalancing lets clients outside find load balancers on this node, and ask whether they do.
+func (a agentParts) startBalancing(network overlay.Config, state *networkState) error {
+	announcer, err := announce.New(announce.Config{
+		NodeName: a.cfg.NodeName, Informers: network.Informers, Publish: a.annotateNode, Confirm: a.confirmNode,
+		Inside: slices.Concat(network.PodCIDRs, network.ServiceCIDRs), Logger: a.log,
+	})
+	if err != nil {
+		return err
+	}
+	health, err := healthport.New(healthport.Config{
+		NodeName: a.cfg.NodeName, Informers: network.Informers, Healthy: func() bool { return state.Ready() == nil }, Logger: a.log,
+	})
+	if err != nil {
+		return err
+	}
+	for name, run := range map[string]func(context.Context) error{"load balancer addresses": announcer.Run, "load balancer health": health.Run} {
+		a.parts.start(name, func(ctx context.Context) error {
+			if !await(ctx, a.apiReady) {
+				return nil
+			}
+			return run(ctx)
+		})
+	}
+	return nil
+}
+
+// annotateNode sets an annotation of this machine's Node.
+func (a agentParts) annotateNode(ctx context.Context, key, value string) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{key: value}}})
+	if err != nil {
+		return err
+	}
+	_, err = a.client.CoreV1().Nodes().Patch(ctx, a.cfg.NodeName, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
+}
+
+// confirmNode asks the API whether this machine's Node is ready.
+func (a agentParts) confirmNode(ctx context.Context) error {
+	n, err := a.client.CoreV1().Nodes().Get(ctx, a.cfg.NodeName, metav1.GetOptions{})
+	if err == nil && !isReady(n) {
+		err = fmt.Errorf("node %s is not ready", n.Name)
+	}
+	return err
+}

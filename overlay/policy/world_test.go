@@ -109,6 +109,7 @@ func newWorld(t *testing.T, here, elsewhere int) *world {
 		echo 0 > /proc/sys/net/ipv4/conf/%[1]s/send_redirects
 		ip link add eth0 type veth peer name eth0 netns %[2]s
 		ip link set eth0 up; ip addr add 192.0.2.254/24 dev eth0; ip addr add fd00:1::fe/64 dev eth0 nodad
+		for f in /proc/sys/net/bridge/bridge-nf-call-ip*tables; do test ! -e $f || echo 0 > $f; done
 		echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding`, bridge, w.outside.path)
 	w.outside.run(`ip link set lo up; ip link set eth0 up; ip addr add 192.0.2.1/24 dev eth0; ip addr add fd00:1::1/64 dev eth0 nodad
 		ip route add 10.244.0.0/16 via 192.0.2.254; ip route add fd00:244::/64 via fd00:1::fe`)

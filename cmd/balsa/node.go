@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,6 +25,7 @@ import (
 	"github.com/balsahq/balsa/node/kubeletapi"
 	noderuntime "github.com/balsahq/balsa/node/runtime"
 	"github.com/balsahq/balsa/overlay"
+	"github.com/balsahq/balsa/overlay/check"
 	"github.com/balsahq/balsa/raftstore"
 )
 
@@ -116,12 +119,16 @@ func (a agentParts) start() error {
 	if a.registrar != nil {
 		roles = []string{"control-plane"}
 	}
+	policies, err := a.newPolicies()
+	if err != nil {
+		return err
+	}
 	agent, err := node.New(node.Config{
 		Registrar: a.registrar, Roles: roles,
 		NodeName: a.cfg.NodeName, Client: a.client, Informers: shared, RuntimeEndpoint: a.runtime.endpoint,
 		SandboxConfinesItself: a.runtime.ready != nil,
-		Network:               state,
-		RootDir:               a.cfg.agentDir(), LogDir: a.cfg.LogDir, CgroupParent: a.cfg.CgroupRoot,
+		Network:               state, NetworkReady: policies.Admit,
+		RootDir: a.cfg.agentDir(), LogDir: a.cfg.LogDir, CgroupParent: a.cfg.CgroupRoot,
 		NodeIPs: []net.IP{a.nodeIP.AsSlice()}, Labels: a.cfg.NodeLabels, KubeletPort: int32(a.cfg.KubeletPort),
 		Version: kubernetesVersion + "+balsa", ClusterDNS: []string{a.cfg.ClusterDNS}, ClusterDomain: a.cfg.ClusterDomain,
 		MaxPods: a.cfg.MaxPods, Taints: a.cfg.Cloud.taints(), Logger: a.log,
@@ -139,10 +146,18 @@ func (a agentParts) start() error {
 		return err
 	}
 	state.ready = network.Ready()
-	api, err := a.kubeletAPI(agent)
+	checks, err := check.NewAgent(check.AgentConfig{
+		Node: a.cfg.NodeName, CNIConfDir: a.cfg.cniConfDir(), CNIBinDirs: []string{a.cfg.binDir(), "/opt/cni/bin"},
+		StateDir: filepath.Join(a.cfg.agentDir(), "network", "check"), Logger: a.log,
+	})
 	if err != nil {
 		return err
 	}
+	api, err := a.kubeletAPI(agent, checks)
+	if err != nil {
+		return err
+	}
+	a.parts.start("network check", checks.Run)
 	a.parts.start("network", func(ctx context.Context) error {
 		if !await(ctx, a.apiReady) {
 			return nil
@@ -158,6 +173,7 @@ func (a agentParts) start() error {
 	if err := a.startBalancing(settings, state); err != nil {
 		return err
 	}
+	a.startPolicies(policies)
 	a.parts.start("node", func(ctx context.Context) error {
 		if !await(ctx, a.apiReady) || !await(ctx, a.runtime.ready) {
 			return nil
@@ -189,7 +205,7 @@ func await(ctx context.Context, done <-chan struct{}) bool {
 	}
 }
 
-func (a agentParts) kubeletAPI(agent *node.Agent) (*kubeletapi.Server, error) {
+func (a agentParts) kubeletAPI(agent *node.Agent, checks http.Handler) (*kubeletapi.Server, error) {
 	authenticator, err := kubeletapi.NewAuthenticator(a.client, a.ca)
 	if err != nil {
 		return nil, err
@@ -203,7 +219,7 @@ func (a agentParts) kubeletAPI(agent *node.Agent) (*kubeletapi.Server, error) {
 		TLS: &tls.Config{
 			MinVersion: tls.VersionTLS12, GetCertificate: a.serving, ClientCAs: a.ca, ClientAuth: tls.RequestClientCert,
 		},
-		Authenticator: authenticator, Authorizer: authorizer, Logger: a.log,
+		Authenticator: authenticator, Authorizer: authorizer, NetCheck: checks, Logger: a.log,
 	})
 }
 

@@ -60,6 +60,8 @@ type Config struct {
 	Authenticator authenticator.Request
 	// Authorizer decides, usually by SubjectAccessReview (see NewAuthorizer).
 	Authorizer authorizer.Authorizer
+	// NetCheck serves POST /balsa/netcheck, for whoever may use nodes/proxy; nil means that there is no such thing.
+	NetCheck http.Handler
 	// Metrics serves /metrics; nil means the default Prometheus registry.
 	Metrics http.Handler
 	Logger  *slog.Logger

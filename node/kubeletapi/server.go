@@ -71,6 +71,9 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /metrics/resource", s.resourceMetrics)
 	mux.HandleFunc("GET /metrics/cadvisor", s.cadvisorMetrics)
 	mux.HandleFunc("GET /configz", s.configz)
+	if s.cfg.NetCheck != nil {
+		mux.Handle("POST /balsa/netcheck", s.cfg.NetCheck)
+	}
 	return limited(s.authorized(mux))
 }
 

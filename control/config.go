@@ -48,6 +48,9 @@ type Config struct {
 	// ClusterDNS is the address at which every node answers for the cluster's names; the Service kube-system/kube-dns
 	// holds it, so that nobody else gets it. The zero value makes no such Service.
 	ClusterDNS netip.Addr
+	// IngressClass, when set, is the name of an IngressClass of Balsa's own that is made where there is none of that name,
+	// as the one for Ingresses that name no class.
+	IngressClass string
 	// Authentication and Authorization are what an administrator adds to, or puts in place of, what every cluster has.
 	Authentication authn.Settings
 	Authorization  authz.Settings

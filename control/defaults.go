@@ -6,6 +6,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/balsahq/balsa/control/auth/authz"
 )
 
 // The kubernetes Service: how pods reach the API.
@@ -54,6 +56,16 @@ func (s *Server) dnsService() *corev1.Service {
 			SessionAffinity: corev1.ServiceAffinityNone,
 			Ports:           []corev1.ServicePort{port("dns", corev1.ProtocolUDP), port("dns-tcp", corev1.ProtocolTCP)},
 		},
+	}
+}
+
+// ingressClass is that of the nodes. Somebody who edits it keeps what he wrote.
+func (s *Server) ingressClass() *networkingv1.IngressClass {
+	return &networkingv1.IngressClass{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: s.cfg.IngressClass, Annotations: map[string]string{networkingv1.AnnotationIsDefaultIngressClass: "true"},
+		},
+		Spec: networkingv1.IngressClassSpec{Controller: authz.IngressController},
 	}
 }
 

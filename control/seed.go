@@ -45,6 +45,9 @@ func (s *Server) seeds() []seed {
 	}
 	add("", "endpoints", s.endpoints())
 	add("discovery.k8s.io", "endpointslices", s.slice())
+	if s.cfg.IngressClass != "" {
+		add("networking.k8s.io", "ingressclasses", s.ingressClass())
+	}
 	for _, pc := range scheduling.SystemPriorityClasses() {
 		add("scheduling.k8s.io", "priorityclasses", pc)
 	}

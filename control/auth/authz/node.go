@@ -22,14 +22,15 @@ import (
 	"github.com/balsahq/balsa/control/auth/live"
 )
 
-// Node authorizes members of system:nodes: their own Node, Lease and CSINode, the pods bound to them, and what those
-// pods refer to. It is upstream's rule set (plugin/pkg/auth/authorizer/node) with another way to know the relations:
+// Node authorizes members of system:nodes: their own Node, Lease and CSINode, the pods bound to them, what those pods refer
+// to, and the certificates that nodes show for Ingresses and Gateways. It is upstream's rule set (plugin/pkg/auth/authorizer/node) with another way to know the relations:
 // no graph fed by informers, but a small extract per pod, refreshed from the store when a question needs it.
 type Node struct {
 	rules      []rbacv1.PolicyRule
 	identifier nodeidentifier.NodeIdentifier
 
 	pods, volumes, claims, attachments *live.Indexer
+	entrances                          entrances
 
 	mu       sync.Mutex
 	extracts map[string]extract // by the pod's key in the store
@@ -60,6 +61,7 @@ func NewNode(store *live.Store) *Node {
 		rules: bootstrappolicy.NodeRules(), identifier: nodeidentifier.NewDefaultNodeIdentifier(), extracts: map[string]extract{},
 		pods: core("pods"), volumes: core("persistentvolumes"), claims: core("persistentvolumeclaims"),
 		attachments: store.Fresh(schema.GroupResource{Group: "storage.k8s.io", Resource: "volumeattachments"}),
+		entrances:   newEntrances(store),
 	}
 }
 
@@ -96,7 +98,7 @@ func (n *Node) Authorize(_ context.Context, a authorizer.Attributes) (authorizer
 
 // nodeRules: per resource, the reason why not; "" allows.
 var nodeRules = map[schema.GroupResource]func(n *Node, node string, a authorizer.Attributes) string{
-	{Resource: "secrets"}:                                    readRelated(refSecret),
+	{Resource: "secrets"}:                                    secretRule,
 	{Resource: "configmaps"}:                                 readRelated(refConfigMap),
 	{Resource: "persistentvolumeclaims"}:                     claimRule,
 	{Resource: "persistentvolumes"}:                          getVia((*Node).usesVolume),

@@ -52,6 +52,12 @@ func Default() Policy {
 	}
 	role, binding := dnsSettings()
 	p.Roles, p.RoleBindings = append(p.Roles, role), append(p.RoleBindings, binding)
+	for _, own := range []func() (rbacv1.ClusterRole, rbacv1.ClusterRoleBinding){ingress, ingressStatus} {
+		role, binding := own()
+		p.ClusterRoles, p.ClusterRoleBindings = append(p.ClusterRoles, role), append(p.ClusterRoleBindings, binding)
+	}
+	pods, reader := networkPolicies()
+	p.ClusterRoles, p.ClusterRoleBindings = append(p.ClusterRoles, pods), append(p.ClusterRoleBindings, reader)
 	aggregate(p.ClusterRoles)
 	return p
 }

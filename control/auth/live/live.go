@@ -91,6 +91,11 @@ var upstreamPrefixes = map[schema.GroupResource]string{
 	{Group: "extensions", Resource: "ingresses"}:          "ingress",
 	{Group: "extensions", Resource: "networkpolicies"}:    "networkpolicies",
 	{Group: "networking.k8s.io", Resource: "ipaddresses"}: "ipaddresses",
+
+	// Custom resources lie below their group.
+	{Group: "gateway.networking.k8s.io", Resource: "gatewayclasses"}:  "gateway.networking.k8s.io/gatewayclasses",
+	{Group: "gateway.networking.k8s.io", Resource: "gateways"}:        "gateway.networking.k8s.io/gateways",
+	{Group: "gateway.networking.k8s.io", Resource: "referencegrants"}: "gateway.networking.k8s.io/referencegrants",
 }
 
 // DefaultPrefix is "/registry/" and upstream's prefix for the resource.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -29,6 +30,13 @@ func TestAddressesAreReachedThroughOneNodeEachAndMoveWhenItGoes(t *testing.T) {
 	gone := before[vip]
 	l.client.run("ip", "link", "set", gone, "down") // its cable
 	l.setNode(l.api, gone, false)
+	// Who has spoken with an address hears where it went, without asking.
+	for a, was := range before {
+		l.eventually(a+" is known elsewhere", func() bool {
+			entry := l.client.run("ip", "neigh", "show", a)
+			return was != gone || slices.ContainsFunc(l.others(gone), func(n string) bool { return strings.Contains(entry, l.nodes[n].mac) })
+		})
+	}
 	for a, was := range before {
 		if was != gone {
 			if now := l.client.ask("[" + a + "]:80"); now != was {

@@ -2,11 +2,13 @@ package flow
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -61,9 +63,22 @@ func Short(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 func Paced(next http.Handler, longRunning apirequest.LongRunningRequestCheck, pace Pace) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := apirequest.RequestInfoFrom(r.Context())
-		if ok && r.Body != nil && r.Body != http.NoBody && !longRunning(r, info) {
-			r.Body = &paced{ReadCloser: r.Body, conn: http.NewResponseController(w), pace: pace}
+		if !ok || r.Body == nil || r.Body == http.NoBody || longRunning(r, info) {
+			next.ServeHTTP(w, r)
+			return
 		}
+		b := &paced{ReadCloser: r.Body, conn: http.NewResponseController(w), pace: pace}
+		// A connection whose deadline has passed ends its request's context, before anybody could be told why. So the end of
+		// that context is passed on unless the body was late.
+		ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+		defer cancel()
+		defer context.AfterFunc(r.Context(), func() {
+			if !b.late() {
+				cancel()
+			}
+		})()
+		r = r.WithContext(ctx)
+		r.Body = b
 		next.ServeHTTP(w, r)
 	})
 }
@@ -96,14 +111,30 @@ type paced struct {
 	conn  *http.ResponseController
 	pace  Pace
 	due   time.Time
-	never bool // the connection takes no deadline: it is none of the network's
+	never bool         // the connection takes no deadline: it is none of the network's
+	limit atomic.Int64 // due in nanoseconds, for late; 0 is no limit
+}
+
+// late reports whether the next bytes were due before now.
+func (b *paced) late() bool {
+	limit := b.limit.Load()
+	return limit != 0 && time.Now().UnixNano() >= limit
+}
+
+func (b *paced) until(t time.Time) error {
+	b.due = t
+	if t.IsZero() {
+		b.limit.Store(0)
+	} else {
+		b.limit.Store(t.UnixNano())
+	}
+	return b.conn.SetReadDeadline(t)
 }
 
 // Read implements io.Reader.
 func (b *paced) Read(p []byte) (int, error) {
-	if b.due.IsZero() {
-		b.due = time.Now().Add(b.pace.Start)
-		b.never = b.conn.SetReadDeadline(b.due) != nil
+	if b.due.IsZero() && !b.never {
+		b.never = b.until(time.Now().Add(b.pace.Start)) != nil
 	}
 	n, err := b.ReadCloser.Read(p)
 	switch {
@@ -111,10 +142,10 @@ func (b *paced) Read(p []byte) (int, error) {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		err = failure(http.StatusRequestTimeout, metav1.StatusReasonTimeout, fmt.Sprintf("the request's body comes too slowly: after %v it must come with at least %d bytes a second", b.pace.Start, b.pace.Rate))
 	case err != nil:
-		_ = b.conn.SetReadDeadline(time.Time{}) // the handler may take longer than the body
+		_ = b.until(time.Time{}) // the handler may take longer than the body
+		b.never = true
 	case n > 0:
-		b.due = b.due.Add(time.Duration(n) * time.Second / time.Duration(b.pace.Rate))
-		_ = b.conn.SetReadDeadline(b.due)
+		_ = b.until(b.due.Add(time.Duration(n) * time.Second / time.Duration(b.pace.Rate)))
 	}
 	return n, err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/balsahq/balsa/leader/loadbalancer"
 	"github.com/balsahq/balsa/leader/nodes"
 	"github.com/balsahq/balsa/leader/serviceaccount"
+	"github.com/balsahq/balsa/leader/work"
 )
 
 // Elector lets this process compete for the cluster's one leadership.
@@ -49,6 +50,9 @@ type Config struct {
 	DisableCloud bool
 	// LoadBalancer says which addresses Services of type LoadBalancer get, as long as the cluster does not say otherwise.
 	LoadBalancer loadbalancer.Config
+
+	// IngressStatus makes what writes the status of Ingresses and Gateways, of an environment of its own; nil leaves them alone.
+	IngressStatus func(work.Env) (work.Runner, error)
 
 	NodeGrace     time.Duration         // how long a node may be silent; 50 s by default
 	NodeLiveness  nodes.Liveness        // knows sooner than Leases do; optional

@@ -245,6 +245,16 @@ var controllers = []row{
 		build:   plain(endpoints.NewMirror),
 	},
 	{
+		name: "ingress-status-controller", workers: 1, later: true,
+		watches: []string{"ingresses", "ingressclasses", "services", "nodes", "the Gateway API's kinds where they are defined", "the Secrets these name"},
+		writes: []part{
+			{"ingresses/status", "of balsa.dev/ingress"}, {"gatewayclasses/status", "of balsa.dev/gateway"}, {"gateways/status", "of balsa.dev/gateway"},
+			{"httproutes/status", "of our Gateways"}, {"grpcroutes/status", "of our Gateways"},
+		},
+		off:   func(c Config) bool { return c.IngressStatus == nil },
+		build: func(s *scope, env work.Env, _ int) (work.Runner, error) { return s.cfg.IngressStatus(env) },
+	},
+	{
 		name: "namespace-controller", workers: 8,
 		watches: []string{"namespaces", "pods"},
 		writes:  []part{{"namespaces/status", ""}, {"namespaces/finalize", ""}, {"everything", "in ending namespaces"}},

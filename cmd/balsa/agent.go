@@ -98,16 +98,16 @@ func (a *agent) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := a.clientFor(ca, a.creds.Client.Path())
+	identity, client, err := a.clientFor(ca, a.creds.Client.Path())
 	if err != nil {
 		return err
 	}
-	services, err := a.clientFor(ca, a.creds.Services.Path())
+	_, services, err := a.clientFor(ca, a.creds.Services.Path())
 	if err != nil {
 		return err
 	}
 	return agentParts{
-		cfg: a.cfg, log: a.log, parts: a.parts, progress: progress, client: client, services: services, nodeIP: a.nodeIP,
+		cfg: a.cfg, log: a.log, parts: a.parts, progress: progress, client: client, rest: identity, services: services, nodeIP: a.nodeIP,
 		ca: poolOf(ca), serving: a.creds.Serving.GetCertificate, runtime: rt,
 	}.start()
 }
@@ -269,14 +269,15 @@ func (a *agent) learn(book map[string]string) {
 
 // clientFor is a client of the API on any server, with the certificate in a file
 // that is renewed.
-func (a *agent) clientFor(ca []byte, certificate string) (kubernetes.Interface, error) {
+func (a *agent) clientFor(ca []byte, certificate string) (*rest.Config, kubernetes.Interface, error) {
 	base := &rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: ca, CertFile: certificate, KeyFile: certificate}}
 	base.ContentType = "application/vnd.kubernetes.protobuf"
 	base.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	base.QPS, base.Burst = -1, -1
 	shared, err := a.set.Config(base)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return kubernetes.NewForConfig(shared)
+	client, err := kubernetes.NewForConfig(shared)
+	return shared, client, err
 }

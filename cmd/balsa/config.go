@@ -54,6 +54,7 @@ type config struct {
 	API              apiConfig
 	GossipPort       int
 	Cloud            cloudConfig
+	Ingress          ingressConfig
 
 	UnreachableTolerationSeconds int64
 	ProfileAddress               string
@@ -71,7 +72,7 @@ func defaultConfig() config {
 		BindAddress: "0.0.0.0", Port: 6443, KubeletPort: 10250,
 		ServiceCIDR: "10.96.0.0/16", ClusterCIDR: "10.244.0.0/16", ClusterDNS: "10.96.0.10", ClusterDomain: "cluster.local",
 		OverlayMode: string(mesh.Auto), VXLANPort: overlay.DefaultVXLANPort,
-		MaxPods: 110, LogLevel: "info", GossipPort: member.DefaultPort, UnreachableTolerationSeconds: 300, LocalAPIPort: 6444, Snapshots: defaultSnapshotSettings(), API: defaultAPIConfig(),
+		MaxPods: 110, LogLevel: "info", GossipPort: member.DefaultPort, UnreachableTolerationSeconds: 300, LocalAPIPort: 6444, Snapshots: defaultSnapshotSettings(), Ingress: defaultIngressConfig(), API: defaultAPIConfig(),
 	}
 }
 
@@ -109,6 +110,7 @@ func (c *config) bindNode(f *pflag.FlagSet) {
 	f.StringVar(&c.LogDir, "log-dir", c.LogDir, "directory for the logs of containers, in its pods/ and containers/")
 	f.StringVar(&c.CgroupRoot, "cgroup-root", c.CgroupRoot, "control group under which pods run; one installation, one group")
 	c.Cloud.bindNode(f)
+	c.Ingress.bindNode(f)
 	f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")
 	f.StringVar(&c.ProfileAddress, "profile-address", c.ProfileAddress, "serve Go's profiles (net/http/pprof) on this loopback address, such as 127.0.0.1:6060")
 	f.StringVar(&c.ClusterDNS, "cluster-dns", c.ClusterDNS, "address of the cluster's DNS; inside the service CIDR")
@@ -130,6 +132,7 @@ func (c *config) bindJoin(f *pflag.FlagSet) {
 func (c *config) bindServer(f *pflag.FlagSet) {
 	c.bindJoin(f)
 	c.Snapshots.bind(f)
+	c.Ingress.bindServer(f)
 	c.Cloud.bindServer(f)
 	c.API.bind(f)
 	f.Int64Var(&c.UnreachableTolerationSeconds, "unreachable-toleration-seconds", c.UnreachableTolerationSeconds,
@@ -231,6 +234,7 @@ func (c *config) Validate() error {
 	if dns, err := netip.ParseAddr(c.ClusterDNS); err != nil || services.IsValid() && !services.Contains(dns) {
 		fault("--cluster-dns %q: give an address inside the service CIDR %s", c.ClusterDNS, c.ServiceCIDR)
 	}
+	faults = append(faults, c.Ingress.validate()...)
 	faults = append(faults, c.Cloud.validate(c.ClusterCIDR, c.ServiceCIDR)...)
 	if err := c.Snapshots.validate(); err != nil {
 		faults = append(faults, err)

@@ -26,6 +26,7 @@ import (
 	noderuntime "github.com/balsahq/balsa/node/runtime"
 	"github.com/balsahq/balsa/overlay"
 	"github.com/balsahq/balsa/overlay/check"
+	"github.com/balsahq/balsa/overlay/ingress"
 	"github.com/balsahq/balsa/raftstore"
 )
 
@@ -76,6 +77,7 @@ type agentParts struct {
 	parts     *parts
 	progress  *progress
 	client    kubernetes.Interface
+	rest      *rest.Config         // of client
 	registrar kubernetes.Interface // may label the Node with roles; nil when this node has none
 	services  kubernetes.Interface // reads Services, their endpoints and all Nodes, which a node's own identity may not
 	nodeIP    netip.Addr
@@ -86,9 +88,8 @@ type agentParts struct {
 }
 
 func (s *server) startNode(rt *nodeRuntime) error {
-	client, err := kubernetes.NewForConfig(s.api.Client(control.Identity{
-		User: "system:node:" + s.cfg.NodeName, Groups: []string{"system:nodes"},
-	}))
+	identity := s.api.Client(control.Identity{User: "system:node:" + s.cfg.NodeName, Groups: []string{"system:nodes"}})
+	client, err := kubernetes.NewForConfig(identity)
 	if err != nil {
 		return err
 	}
@@ -106,7 +107,7 @@ func (s *server) startNode(rt *nodeRuntime) error {
 	}
 	return agentParts{
 		registrar: registrar, services: services,
-		cfg: s.cfg, log: s.log, parts: s.parts, progress: s.progress, client: client, nodeIP: s.nodeIP,
+		cfg: s.cfg, log: s.log, parts: s.parts, progress: s.progress, client: client, rest: identity, nodeIP: s.nodeIP,
 		ca: s.pki.Pool(), serving: serving.GetCertificate, runtime: rt, apiReady: s.api.Ready(),
 	}.start()
 }
@@ -129,7 +130,7 @@ func (a agentParts) start() error {
 		SandboxConfinesItself: a.runtime.ready != nil,
 		Network:               state, NetworkReady: policies.Admit,
 		RootDir: a.cfg.agentDir(), LogDir: a.cfg.LogDir, CgroupParent: a.cfg.CgroupRoot,
-		NodeIPs: []net.IP{a.nodeIP.AsSlice()}, Labels: a.cfg.NodeLabels, KubeletPort: int32(a.cfg.KubeletPort),
+		NodeIPs: []net.IP{a.nodeIP.AsSlice()}, Labels: a.cfg.Ingress.labels(a.cfg.NodeLabels), KubeletPort: int32(a.cfg.KubeletPort),
 		Version: kubernetesVersion + "+balsa", ClusterDNS: []string{a.cfg.ClusterDNS}, ClusterDomain: a.cfg.ClusterDomain,
 		MaxPods: a.cfg.MaxPods, Taints: a.cfg.Cloud.taints(), Logger: a.log,
 	})
@@ -171,6 +172,9 @@ func (a agentParts) start() error {
 		return network.FollowDNSSettings(ctx, a.services)
 	})
 	if err := a.startBalancing(settings, state); err != nil {
+		return err
+	}
+	if err := a.startIngress(ingress.Config{Informers: shared}); err != nil {
 		return err
 	}
 	a.startPolicies(policies)

@@ -245,7 +245,7 @@ func (s *server) startAPI() error {
 	patience := s.cfg.UnreachableTolerationSeconds
 	s.api, err = control.New(control.Config{
 		Store: s.store, PKI: s.pki, Secure: s.port.REST(), GRPC: s.services, AdvertiseAddress: s.advertise, AdvertisePort: s.cfg.Port,
-		ServiceCIDR: services, ClusterDomain: s.cfg.ClusterDomain, ClusterDNS: dns, TolerationSeconds: &patience, Logger: s.log,
+		ServiceCIDR: services, ClusterDomain: s.cfg.ClusterDomain, ClusterDNS: dns, IngressClass: s.cfg.Ingress.class(), TolerationSeconds: &patience, Logger: s.log,
 		Authentication: s.cfg.API.Authentication, Authorization: s.cfg.API.Authorization, Audit: s.cfg.API.Audit,
 		MaxReads: s.cfg.API.MaxReads, MaxWrites: s.cfg.API.MaxWrites, MaxStreams: s.cfg.API.MaxStreams, RequestTimeout: s.cfg.API.RequestTimeout,
 	})
@@ -256,6 +256,7 @@ func (s *server) startAPI() error {
 		return err
 	}
 	s.parts.start("API", s.api.Run)
+	s.startGatewayAPI()
 	s.parts.start("milestones", func(ctx context.Context) error {
 		if await(ctx, s.api.Ready()) {
 			s.progress.reached(milestoneAPI)
@@ -301,6 +302,7 @@ func (s *server) startLeader() error {
 		APIServers: s.apiServers(), NodeLiveness: s.gossip.Load(),
 		DisableCloud: s.cfg.Cloud.Disable, LoadBalancer: s.cfg.Cloud.pools(s.cfg.ClusterCIDR, s.cfg.ServiceCIDR),
 		ClusterCIDR: pods, RootCA: s.pki.CA(), SignToken: s.api.SignToken,
+		IngressStatus: s.ingressStatus,
 		OnTermStarted: func(int64) { s.progress.reached(milestoneLeader) },
 	}
 	if err := cfg.Validate(); err != nil {

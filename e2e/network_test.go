@@ -191,7 +191,7 @@ func eachRule(c *cluster, visit func(*nftables.Conn, *nftables.Rule)) error {
 // it.
 func deleteRules(c *cluster, all bool) error {
 	var first *nftables.Rule
-	return eachRule(c, func(conn *nftables.Conn, r *nftables.Rule) {
+	err := eachRule(c, func(conn *nftables.Conn, r *nftables.Rule) {
 		if first != nil {
 			return
 		}
@@ -201,6 +201,10 @@ func deleteRules(c *cluster, all bool) error {
 		}
 		_ = conn.DelRule(r) // it is queued; Flush tells what comes of it
 	})
+	if first == nil {
+		err = errors.Join(err, errors.New("there is no rule to delete"))
+	}
+	return err
 }
 
 // restartedAgent stops an agent as an init system would: the network goes on

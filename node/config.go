@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -42,6 +43,9 @@ type Config struct {
 	SandboxConfinesItself bool
 	// Network says whether pods can be attached; nil leaves the question to the runtime.
 	Network Network
+	// NetworkReady returns when the network lets a pod's packets through as it should at these addresses, which it just got;
+	// called before each start of a container. It must be quick when nothing is to be done. nil: pods need not wait.
+	NetworkReady func(ctx context.Context, pod *v1.Pod, addresses []netip.Addr) error
 
 	// RootDir holds pods/<uid> and seccomp/; default /var/lib/balsa/agent.
 	RootDir string

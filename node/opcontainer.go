@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -22,6 +23,8 @@ const (
 	errCreate = "CreateContainerError"
 	errRun    = "RunContainerError"
 	errHook   = "PostStartHookError"
+	// errNetwork: the rules for the pod's packets are not in place.
+	errNetwork = "NetworkNotReady"
 )
 
 // startError is a failed start with the reason a user reads.
@@ -145,6 +148,20 @@ func (w *worker) startFailed(in startInput, id string, cleanup func(), err error
 	}
 }
 
+// networkReady waits until the network has heard of the pod's addresses: nothing may be sent before.
+func (w *worker) networkReady(ctx context.Context, in startInput) error {
+	if w.a.cfg.NetworkReady == nil || in.pod.Spec.HostNetwork {
+		return nil
+	}
+	var addresses []netip.Addr
+	for _, ip := range in.sandbox.IPs {
+		if a, err := netip.ParseAddr(ip); err == nil {
+			addresses = append(addresses, a)
+		}
+	}
+	return w.a.cfg.NetworkReady(ctx, in.pod, addresses)
+}
+
 // create makes the container; cleanup undoes what was made for it alone.
 func (w *worker) create(ctx context.Context, in startInput) (id string, cleanup func(), err error) {
 	if in.stale != "" {
@@ -152,6 +169,9 @@ func (w *worker) create(ctx context.Context, in startInput) (id string, cleanup 
 			return "", nil, &startError{errCreate, err}
 		}
 		w.mailbox.post(func() { w.o.forget(in.stale) })
+	}
+	if err := w.networkReady(ctx, in); err != nil {
+		return "", nil, &startError{errNetwork, err}
 	}
 	env, err := w.a.volumes.Env(ctx, in.pod, in.container, volume.EnvInput{PodIPs: in.podIPs, HostIPs: w.a.hostIPs, Mounts: in.mounts})
 	if err != nil {

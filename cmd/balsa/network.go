@@ -8,6 +8,7 @@ import (
 
 	"github.com/balsahq/balsa/overlay"
 	"github.com/balsahq/balsa/overlay/mesh"
+	"github.com/balsahq/balsa/overlay/policy"
 )
 
 // networkState tells the node agent whether pods can be attached.
@@ -51,5 +52,5 @@ func cleanNetwork(cfg *config) error {
 	if err != nil {
 		return err
 	}
-	return overlay.Cleanup(settings)
+	return errors.Join(policy.Cleanup(""), overlay.Cleanup(settings))
 }

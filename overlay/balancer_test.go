@@ -2,7 +2,6 @@ package overlay
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -38,7 +37,7 @@ func (l *lan) speak(m *member) {
 	go func() { ended <- a.Run(ctx) }()
 	l.t.Cleanup(func() {
 		cancel()
-		if err := <-ended; !errors.Is(err, context.Canceled) {
+		if err := <-ended; err != nil {
 			l.t.Errorf("the announcer returned %v", err)
 		}
 		factory.Shutdown()

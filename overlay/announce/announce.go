@@ -74,7 +74,7 @@ func (a *Announcer) Run(ctx context.Context) error {
 	}
 	a.cfg.Informers.Start(ctx.Done())
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
-		return ctx.Err()
+		return nil
 	}
 	defer a.mind.silence()
 	followLANs := sync.OnceFunc(func() { others.Go(func() { a.followLANs(ctx) }) })
@@ -83,7 +83,7 @@ func (a *Announcer) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return nil
 		case <-a.wake:
 		case <-again.C:
 		}

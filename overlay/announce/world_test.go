@@ -2,7 +2,6 @@ package announce
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -212,7 +211,7 @@ func (m *machine) start() {
 		}
 		stopped = true
 		cancel()
-		if err := <-ended; !errors.Is(err, context.Canceled) {
+		if err := <-ended; err != nil {
 			m.t.Errorf("Run returned %v", err)
 		}
 		factory.Shutdown()

@@ -112,7 +112,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	s.cfg.Informers.Start(ctx.Done())
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
-		return ctx.Err()
+		return nil
 	}
 	defer func() {
 		for _, srv := range s.open {
@@ -124,7 +124,7 @@ func (s *Server) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return nil
 		case <-s.wake:
 		case <-again.C:
 		}

@@ -3,7 +3,6 @@ package healthport
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -80,7 +79,7 @@ func (n *node) start() {
 	go func() { ended <- s.Run(ctx) }()
 	n.t.Cleanup(func() {
 		cancel()
-		if err := <-ended; !errors.Is(err, context.Canceled) {
+		if err := <-ended; err != nil {
 			n.t.Error(err)
 		}
 		factory.Shutdown()

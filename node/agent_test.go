@@ -3,11 +3,14 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -431,4 +434,35 @@ func TestExpand(t *testing.T) {
 			t.Errorf("%s: %s, want %s", in, got, want)
 		}
 	}
+}
+
+// TestNoContainerStartsBeforeItsNetwork: an address without its rules sends nothing.
+func TestNoContainerStartsBeforeItsNetwork(t *testing.T) {
+	onBench(t, func(b *bench) {
+		var refused atomic.Bool
+		refused.Store(true)
+		var asked atomic.Value
+		b.agent.cfg.NetworkReady = func(_ context.Context, pod *v1.Pod, addresses []netip.Addr) error {
+			asked.Store(fmt.Sprint(pod.Name, addresses))
+			if refused.Load() {
+				return errors.New("the rules are being written")
+			}
+			return nil
+		}
+		b.run(testPod(v1.RestartPolicyAlways, 1, 1))
+		b.wait(3 * time.Second)
+		w := b.get("p").Status.InitContainerStatuses[0].State.Waiting
+		if b.count("start i0") != 0 || w == nil || w.Reason != "NetworkNotReady" || w.Message != "the rules are being written" {
+			t.Errorf("%v: %+v", b.rt.Log(), w)
+		}
+		ips := b.get("p").Status.PodIPs
+		if len(ips) == 0 || asked.Load() != fmt.Sprintf("p[%s]", ips[0].IP) {
+			t.Errorf("asked for %v, the pod is at %v", asked.Load(), ips)
+		}
+		refused.Store(false)
+		b.wait(time.Minute)
+		if b.count("start i0") != 1 {
+			t.Errorf("not started: %v", b.rt.Log())
+		}
+	})
 }

@@ -18,7 +18,7 @@ export GOFLAGS := -buildvcs=false
 PKGS       ?= ./...
 RUN        ?= .
 
-.PHONY: help build up down status test unit e2e crash linear sim net conformance vm bench bench-ha bench-net fuzz vet fmt deps clean
+.PHONY: help build up down status test unit e2e crash linear sim net conformance vm bench bench-ha bench-net policy fuzz vet fmt deps clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -99,6 +99,10 @@ VM ?=
 sim: ## clusters in fake time under faults, one for each of SEEDS seeds
 	@go test -timeout 120m -count=1 -run TestSimulatedClusters ./raftstore -sim-seeds $(SEEDS)
 SEEDS ?= 1000
+
+policy: ## NetworkPolicies by real packets between real pods, WORLDS of them, against an oracle (root)
+	@go test -tags $(TAGS) -timeout 60m -count=1 -v -run TestMatrix ./overlay/policy -policy-runs $(WORLDS) | grep -v '^time='
+WORLDS ?= 100
 
 bench-ha: build ## figures of three servers; UPSTREAM=DIR with etcd and etcd-benchmark measures them beside (root)
 	@go run -tags $(TAGS) ./e2e/benchha -balsa bin/balsa $(addprefix -upstream ,$(UPSTREAM)) $(BENCH)

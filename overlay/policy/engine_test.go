@@ -421,13 +421,12 @@ func TestMalformedPoliciesHarmNobody(t *testing.T) {
 	w.can("b", "a", 80, true)
 	w.can("a", "b", 80, false)
 	w.can("a", "c", 80, true)
-	many := spec{}
-	for i := range 3000 { // more than one message of the kernel's takes
-		many.Ingress = append(many.Ingress, ingress{From: []peer{{IPBlock: &networking.IPBlock{CIDR: fmt.Sprintf("192.0.%d.%d/31", i/100, i%100*2)}}}})
-	}
-	all := ingress{}
-	for _, r := range many.Ingress {
-		all.From = append(all.From, r.From...)
+	many, all := spec{}, ingress{}
+	for i := range 3000 { // in one set, more than one message of the kernel's takes
+		all.From = append(all.From, peer{IPBlock: &networking.IPBlock{CIDR: fmt.Sprintf("192.0.%d.%d/32", i/100, i%100*2+1)}})
+		if i < 300 {
+			many.Ingress = append(many.Ingress, ingress{From: all.From[i:]})
+		}
 	}
 	many.Ingress = append(many.Ingress, all)
 	w.policy("default", "many", "c", many)

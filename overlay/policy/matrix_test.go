@@ -22,7 +22,7 @@ import (
 )
 
 var (
-	runs = flag.Int("policy-runs", 6, "worlds of policies that TestMatrix makes")
+	runs = flag.Int("policy-runs", 3, "worlds of policies that TestMatrix makes")
 	seed = flag.Uint64("policy-seed", 1, "the first world that TestMatrix makes")
 )
 

@@ -21,6 +21,7 @@ import (
 type options struct {
 	balsa, upstream, images, out string
 	cases                        []string // full names
+	focus                        string   // a regular expression, where there are no names
 	nodes, procs                 int
 	limit                        time.Duration
 	flags                        []string
@@ -55,7 +56,7 @@ func parse(args []string) (*options, error) {
 	f.StringVar(&o.upstream, "upstream", "", "directory of upstream's e2e.test, ginkgo and kubectl")
 	f.StringVar(&o.images, "images", "", "directory of archives of the images that the cases name")
 	f.StringVar(&o.out, "out", filepath.Join(os.TempDir(), "balsa-conformance"), "directory for logs and reports")
-	cases := f.String("cases", "", "file with one full name of a case a line")
+	cases := f.String("cases", "", "file with one full name of a case a line; \"\": all that upstream has")
 	only := f.String("only", ".", "a regular expression: only cases whose names match")
 	flags := f.String("flags", "", "further flags of all nodes, separated by spaces")
 	f.IntVar(&o.nodes, "nodes", 2, "how many hosts; the first is the server")
@@ -78,7 +79,9 @@ func parse(args []string) (*options, error) {
 	if err != nil {
 		return nil, errors.Join(append(faults, fmt.Errorf("-only: %w", err))...)
 	}
-	if o.cases, err = readCases(*cases, wanted); err != nil {
+	if *cases == "" {
+		o.focus = *only
+	} else if o.cases, err = readCases(*cases, wanted); err != nil {
 		faults = append(faults, fmt.Errorf("-cases: %w", err))
 	}
 	for _, path := range []*string{&o.balsa, &o.upstream, &o.images, &o.out} {
@@ -106,43 +109,46 @@ func readCases(path string, wanted *regexp.Regexp) ([]string, error) {
 	return out, nil
 }
 
-// alone tells whether a case says that it wants the cluster for itself.
-func alone(name string) bool {
+// wantsToBeAlone tells whether a case says that it wants the cluster for itself.
+func wantsToBeAlone(name string) bool {
 	return strings.Contains(name, "[Serial]") || strings.Contains(name, "[Disruptive]")
 }
 
-// judge runs the cases and says what did not pass.
+// judge runs the cases and says what did not pass: first those that may run
+// beside others, then the rest.
 func (c *cluster) judge(ctx context.Context) error {
-	together := slices.DeleteFunc(slices.Clone(c.o.cases), alone)
-	apart := slices.DeleteFunc(slices.Clone(c.o.cases), func(name string) bool { return !alone(name) })
-	for _, round := range []struct {
-		name  string
-		procs int
-		cases []string
-	}{{"parallel", c.o.procs, together}, {"serial", 1, apart}} {
-		if len(round.cases) == 0 {
-			continue
-		}
-		fmt.Printf("%d cases, %d at once\n", len(round.cases), round.procs)
-		if err := c.ginkgo(ctx, round.name, round.procs, round.cases); err != nil {
-			return err
+	const apart = `\[(Serial|Disruptive)\]`
+	if c.o.focus != "" {
+		return errors.Join(
+			c.ginkgo(ctx, "parallel", c.o.procs, "--focus="+c.o.focus, "--skip="+apart),
+			c.ginkgo(ctx, "serial", 1, "--focus=("+c.o.focus+").*"+apart))
+	}
+	var together, alone []string
+	for _, name := range c.o.cases {
+		focus := "--focus=" + regexp.QuoteMeta(name) + "$"
+		if wantsToBeAlone(name) {
+			alone = append(alone, focus)
+		} else {
+			together = append(together, focus)
 		}
 	}
-	return nil
+	return errors.Join(c.ginkgo(ctx, "parallel", c.o.procs, together...), c.ginkgo(ctx, "serial", 1, alone...))
 }
 
-// ginkgo runs cases from the clients' machine; its report goes to a file.
-func (c *cluster) ginkgo(ctx context.Context, name string, procs int, cases []string) error {
+// ginkgo runs cases from the clients' machine, if it is given any; its report
+// goes to a file.
+func (c *cluster) ginkgo(ctx context.Context, name string, procs int, which ...string) error {
+	if len(which) == 0 {
+		return nil
+	}
 	report := filepath.Join(c.o.out, name+".log")
 	log, err := os.Create(report)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	args := []string{"--procs=" + strconv.Itoa(procs), "--no-color", "--timeout=" + c.o.limit.String()}
-	for _, one := range cases {
-		args = append(args, "--focus="+regexp.QuoteMeta(one)+"$")
-	}
+	fmt.Printf("%s: %d at once; see %s\n", name, procs, report)
+	args := append([]string{"--procs=" + strconv.Itoa(procs), "--no-color", "--timeout=" + c.o.limit.String()}, which...)
 	args = append(args, filepath.Join(c.o.upstream, "e2e.test"), "--", "-kubeconfig", c.kubeconfig, "-provider=skeleton",
 		"-kubectl-path", filepath.Join(c.o.upstream, "kubectl"), "-report-dir", c.o.out, "-report-prefix", name+"-", "-non-blocking-taints", "", "-disable-log-dump")
 	cmd := c.net.Client.Command(ctx, filepath.Join(c.o.upstream, "ginkgo"), args...)

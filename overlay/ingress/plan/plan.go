@@ -208,7 +208,7 @@ func (b *builder) port(number uint16, withTLS bool, owner v1.ObjectReference) *P
 		p.Certificates.Wildcard, p.Listeners.Wildcard = route.ManyLabels, route.ManyLabels
 		b.plan.Ports[number] = p
 	}
-	if !slices.Contains(p.Owners, owner) {
+	if n := len(p.Owners); n == 0 || p.Owners[n-1] != owner { // an object's listeners come one after the other
 		p.Owners = append(p.Owners, owner)
 	}
 	return p

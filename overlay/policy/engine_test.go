@@ -329,9 +329,11 @@ func TestFirstPacketIsJudged(t *testing.T) {
 	w.can("b", "c", 80, false)
 	new := policytest.Seeded(1).Pod("default", "a")
 	new.Labels = app("a")
+	begin := time.Now()
 	if err := w.engine.Admit(t.Context(), new, addrs(w.places["a"].address)); err != nil {
 		t.Fatal(err)
 	}
+	t.Log("the rules were in the kernel after", time.Since(begin))
 	at := func(name string) string { return w.places[name].ip() + ":80" }
 	if w.places["c"].reaches("tcp", at("a")) {
 		t.Error("somebody reached the pod before its rules did")

@@ -142,14 +142,18 @@ func edit(set map[netip.Addr]struct{}, add, remove []netip.Addr) {
 func (m *model) allows(f Flow) bool {
 	for d, judged := range [...]netip.Addr{Ingress: f.To, Egress: f.From} {
 		chain, isolated := m.verdict[d][judged]
-		if _, self := m.self[judged]; isolated && !(self && f.From == f.To) && !m.run(chain, f) {
+		if _, self := m.self[judged]; isolated && !(self && f.From == f.To) && m.run(chain, f) == Deny {
 			return false
 		}
 	}
 	return true
 }
 
-func (m *model) run(chain string, f Flow) (allowed bool) {
+// run is what a chain decides; Jump, which lets pass in the end, if it does not.
+func (m *model) run(chain string, f Flow) Fate {
+	if chain == Denied {
+		return Deny
+	}
 	for _, r := range m.chains[chain] {
 		peer := f.To
 		if r.Direction == Ingress {
@@ -159,14 +163,15 @@ func (m *model) run(chain string, f Flow) (allowed bool) {
 			r.Holders != "" && !m.in(r.Holders, Element{f.To, f.Protocol, f.Port}) || r.Peers != "" && !m.in(r.Peers, Element{Address: peer}) {
 			continue
 		}
-		switch {
-		case r.Fate == Allow, r.Fate == Jump && m.run(r.Chain, f):
-			return true
-		case r.Fate == Deny:
-			return false
+		fate := r.Fate
+		if fate == Jump {
+			fate = m.run(r.Chain, f)
+		}
+		if fate != Jump {
+			return fate
 		}
 	}
-	return false
+	return Jump
 }
 
 func (m *model) in(set string, e Element) bool {

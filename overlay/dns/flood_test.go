@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -178,6 +179,40 @@ func TestConnectionsOfOneClientAreBounded(t *testing.T) {
 	if m, err := conn.ReadMsg(); err != nil || first(m) != "10.96.0.20" {
 		t.Errorf("another client: %v %v", m, err)
 	}
+}
+
+// BenchmarkDatagrams asks over sockets, many clients at once; with DNS_SERVER set to an address, another server than ours,
+// of which the name DNS_NAME is asked, for comparison.
+func BenchmarkDatagrams(b *testing.B) {
+	at, name := os.Getenv("DNS_SERVER"), os.Getenv("DNS_NAME")
+	if at == "" {
+		s, own := served(b)
+		at, name = own, "web.default.svc.cluster.local."
+		defer s.forward.running.Wait()
+	}
+	raw, err := ask(name).Pack()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.SetParallelism(16)
+	b.RunParallel(func(pb *testing.PB) {
+		c, err := net.Dial("udp", at)
+		if err != nil {
+			b.Error(err)
+			return
+		}
+		defer c.Close()
+		answer := make([]byte, packetSize)
+		for pb.Next() {
+			for {
+				_, _ = c.Write(raw)
+				_ = c.SetReadDeadline(time.Now().Add(time.Second))
+				if n, err := c.Read(answer); err == nil && n > len(raw) {
+					break
+				}
+			}
+		}
+	})
 }
 
 func BenchmarkReply(b *testing.B) {

@@ -35,7 +35,7 @@ func serverOf(upstreams ...string) *Server {
 }
 
 // served runs a server on a port of loopback.
-func served(t *testing.T, upstreams ...string) (*Server, string) {
+func served(t testing.TB, upstreams ...string) (*Server, string) {
 	t.Helper()
 	probe, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {

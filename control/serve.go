@@ -137,6 +137,7 @@ func (s *Server) close() {
 	s.extensions.Informers.Shutdown()
 	s.guard.admission.Stop()
 	s.docs.Drop()
+	s.direct.Close()
 	s.generic.Destroy()
 	s.set.Destroy()
 }

@@ -28,6 +28,7 @@ import (
 	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
 
 	"github.com/balsahq/balsa/control/audit"
+	"github.com/balsahq/balsa/control/direct"
 	"github.com/balsahq/balsa/control/flow"
 	"github.com/balsahq/balsa/control/kinds"
 	"github.com/balsahq/balsa/control/openapi"
@@ -45,6 +46,7 @@ type Server struct {
 	generic *genericapiserver.GenericAPIServer
 	handler http.Handler // the generic server's chain and what it guards
 	set     *kinds.Set
+	direct  *direct.Handler
 	docs    *openapi.Documents
 	guard   *guard
 	auditor *audit.Auditor // nil when nothing is recorded
@@ -98,6 +100,9 @@ func (s *Server) assemble() error {
 		return err
 	}
 	if s.set, err = s.kinds(); err != nil {
+		return err
+	}
+	if s.direct, err = newDirect(s.set); err != nil {
 		return err
 	}
 	if s.extensions, err = s.newExtensions(); err != nil {

@@ -193,3 +193,13 @@ func (s *Set) Destroy() {
 		store.Destroy()
 	}
 }
+
+// Each calls fn with every stored kind, in each group and version that serves it.
+func (s *Set) Each(fn func(r *Row, served schema.GroupVersion, store *genericregistry.Store)) {
+	for i := range s.rows {
+		r := &s.rows[i]
+		for _, version := range r.Versions {
+			fn(r, schema.GroupVersion{Group: r.Group, Version: version}, s.stores[r.GroupResource()])
+		}
+	}
+}

@@ -1,0 +1,252 @@
+package direct
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/apis/audit"
+	apiaudit "k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/endpoints/metrics"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/balsahq/balsa/control/storage"
+)
+
+// Handler answers what it can from stored bytes and hands the rest on.
+type Handler struct {
+	kinds      map[schema.GroupVersionResource]*kind
+	renderings *renderings
+}
+
+// New makes a handler for kinds; those that cannot be answered from their bytes are
+// left out. Of JSON at most budget bytes are kept.
+func New(kinds []Kind, budget int) *Handler {
+	h := &Handler{kinds: map[schema.GroupVersionResource]*kind{}, renderings: newRenderings(budget)}
+	for _, k := range kinds {
+		if in, ok := admit(k); ok {
+			h.kinds[k.Resource] = in
+		}
+	}
+	return h
+}
+
+// Answers reports whether reads of a resource may be answered here.
+func (h *Handler) Answers(r schema.GroupVersionResource) bool { return h.kinds[r] != nil }
+
+// Close lets go of what is kept. Requests may still come.
+func (h *Handler) Close() { h.renderings.close() }
+
+// Before returns a handler that asks h first. It belongs behind authorization.
+func (h *Handler) Before(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet || !h.serve(w, r) {
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// serve answers r, or returns false and has written nothing.
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request) bool {
+	ctx := r.Context()
+	info, ok := request.RequestInfoFrom(ctx)
+	if !ok || !info.IsResourceRequest || info.Subresource != "" || len(info.Parts) > 2 || info.APIPrefix == "" {
+		return false
+	}
+	k := h.kinds[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}]
+	if k == nil || info.Verb != "get" && info.Verb != "list" {
+		return false
+	}
+	if a := apiaudit.AuditContextFrom(ctx); a != nil && a.Enabled() && a.GetEventLevel() == audit.LevelRequestResponse {
+		return false // it wants the object
+	}
+	protobuf, ok := encodingOf(r)
+	if !ok || !protobuf && !k.json {
+		return false
+	}
+	began := time.Now()
+	a := &answer{h: h, k: k, protobuf: protobuf}
+	ctx = request.WithNamespace(ctx, info.Namespace)
+	if info.Verb == "get" {
+		ok = a.get(ctx, r, info.Name)
+	} else {
+		ok = a.list(ctx, r)
+	}
+	if !ok {
+		return false
+	}
+	size := a.write(w, r)
+	scope := "cluster"
+	switch {
+	case info.Verb == "get":
+		scope = "resource"
+	case info.Namespace != "":
+		scope = "namespace"
+	}
+	metrics.MonitorRequest(r, map[string]string{"get": "GET", "list": "LIST"}[info.Verb], info.APIGroup, info.APIVersion, info.Resource, "", scope,
+		metrics.APIServerComponent, false, "", http.StatusOK, size, time.Since(began))
+	return true
+}
+
+// answer is one answer while it is made.
+type answer struct {
+	h        *Handler
+	k        *kind
+	protobuf bool
+	single   bool
+
+	head  []byte // goes before the items
+	tail  []byte // and after
+	items []item // protobuf
+	texts [][]byte
+	size  int
+}
+
+// contentType is what the answer is.
+func (a *answer) contentType() string {
+	if a.protobuf {
+		return runtime.ContentTypeProtobuf
+	}
+	return runtime.ContentTypeJSON
+}
+
+// get makes the answer of one object.
+func (a *answer) get(ctx context.Context, r *http.Request, name string) bool {
+	resourceVersion, ok := getOptions(r)
+	if !ok {
+		return false
+	}
+	key, err := a.k.Store.KeyFunc(ctx, name)
+	if err != nil {
+		return false
+	}
+	o, ok, err := a.k.bytes.Get(ctx, key, resourceVersion)
+	if err != nil || !ok {
+		return false
+	}
+	object, ok := a.k.object(o.Data)
+	if !ok {
+		return false
+	}
+	a.single = true
+	if a.protobuf {
+		it, err := parse(object, o.Revision, nil)
+		if err != nil {
+			return false
+		}
+		a.items = []item{it}
+		a.head = openEnvelope(nil, a.k.typeMeta, it.size())
+		a.tail = closeEnvelope(nil)
+		return true
+	}
+	text := make([][]byte, 1)
+	if !a.render([]rendering{{key: o.Key, revision: o.Revision}}, [][]byte{object}, text) || len(text[0]) < 2 {
+		return false
+	}
+	a.head = append(append([]byte{'{'}, a.k.jsonType...), ',')
+	a.texts, a.tail = [][]byte{text[0][1:]}, []byte{'\n'}
+	return true
+}
+
+// list makes the answer of a list.
+func (a *answer) list(ctx context.Context, r *http.Request) bool {
+	opts, ok := listOptions(r)
+	if !ok {
+		return false
+	}
+	key := a.k.Store.KeyRootFunc(ctx)
+	var wanted []rendering
+	var objects [][]byte
+	sound := true
+	labels := found{}
+	see := func(k, v []byte) { labels[string(k)] = string(v) }
+	if opts.Predicate.Label.Empty() {
+		see = nil
+	}
+	page, err := a.k.bytes.List(ctx, key, opts, func(o storage.Stored) bool {
+		object, ok := a.k.object(o.Data)
+		if !ok || !sound {
+			sound = false
+			return true
+		}
+		clear(labels)
+		it, err := parse(object, o.Revision, see)
+		if err != nil {
+			sound = false
+			return true
+		}
+		if see != nil && !opts.Predicate.Label.Matches(labels) {
+			return false
+		}
+		if a.protobuf {
+			a.items = append(a.items, it)
+		} else {
+			wanted = append(wanted, rendering{key: o.Key, revision: o.Revision})
+			objects = append(objects, object)
+		}
+		return true
+	})
+	if err != nil || !sound {
+		return false
+	}
+	meta := metav1.ListMeta{ResourceVersion: strconv.FormatUint(page.Revision, 10), Continue: page.Continue, RemainingItemCount: page.Remaining}
+	if a.protobuf {
+		return a.frame(&meta)
+	}
+	a.texts = make([][]byte, len(wanted))
+	if !a.render(wanted, objects, a.texts) {
+		return false
+	}
+	head, err := json.Marshal(&meta)
+	if err != nil {
+		return false
+	}
+	a.head = append(append([]byte{'{'}, a.k.jsonList...), `,"metadata":`...)
+	a.head = append(append(a.head, head...), `,"items":[`...)
+	a.tail = []byte("]}\n")
+	return true
+}
+
+// frame makes what is around the items of a protobuf list.
+func (a *answer) frame(meta *metav1.ListMeta) bool {
+	m, err := meta.Marshal()
+	if err != nil {
+		return false
+	}
+	size := 1 + uvarintSize(len(m)) + len(m)
+	for i := range a.items {
+		n := a.items[i].size()
+		size += 1 + uvarintSize(n) + n
+	}
+	a.head = openEnvelope(nil, a.k.listMeta, size)
+	a.head = append(appendHead(a.head, listMeta, len(m)), m...)
+	a.tail = closeEnvelope(nil)
+	a.size = len(a.head) + size
+	return true
+}
+
+// render fills texts with the JSON of what is wanted.
+func (a *answer) render(wanted []rendering, objects, texts [][]byte) bool {
+	if a.h.renderings.recall(wanted, texts) == 0 {
+		return true
+	}
+	for i := range wanted {
+		if texts[i] != nil {
+			continue
+		}
+		obj, err := a.k.decode(objects[i], strconv.FormatInt(wanted[i].revision, 10))
+		if err != nil {
+			return false
+		}
+		if texts[i], err = json.Marshal(obj); err != nil {
+			return false
+		}
+		a.h.renderings.keep(wanted[i].key, wanted[i].revision, texts[i])
+	}
+	return true
+}

@@ -1,0 +1,122 @@
+package direct
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metainternalversionvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
+)
+
+// protobufs and jsons are the Accept headers that are understood: those client-go
+// and kubectl send for objects, and none.
+var (
+	protobufs = map[string]bool{
+		runtime.ContentTypeProtobuf:                                  true,
+		runtime.ContentTypeProtobuf + ",application/json":            true,
+		runtime.ContentTypeProtobuf + ", application/json":           true,
+		"application/vnd.kubernetes.protobuf,application/json,*/*":   true,
+		"application/vnd.kubernetes.protobuf, application/json, */*": true,
+	}
+	jsons = map[string]bool{"": true, "*/*": true, runtime.ContentTypeJSON: true, "application/json, */*": true, "application/json,*/*": true}
+)
+
+// encodingOf says what the client takes; ok is false when it may want something
+// else.
+func encodingOf(r *http.Request) (protobuf, ok bool) {
+	accept := r.Header["Accept"]
+	if len(accept) > 1 {
+		return false, false
+	}
+	text := strings.Join(accept, "")
+	if protobufs[text] {
+		return true, true
+	}
+	if !jsons[text] {
+		return false, false
+	}
+	// As upstream has it, these get indented JSON.
+	for _, human := range []string{"curl", "Wget", "Mozilla/5.0"} {
+		if strings.HasPrefix(r.UserAgent(), human) {
+			return false, false
+		}
+	}
+	return false, true
+}
+
+// listOptions reads the parameters of a list; ok is false when there is one that
+// is wrong, or not known here.
+func listOptions(r *http.Request) (opts storage.ListOptions, ok bool) {
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return opts, false
+	}
+	in := metainternalversion.ListOptions{}
+	selector := labels.Everything()
+	for name, values := range q {
+		if len(values) != 1 {
+			return opts, false
+		}
+		v := values[0]
+		switch name {
+		case "resourceVersion":
+			in.ResourceVersion = v
+		case "resourceVersionMatch":
+			in.ResourceVersionMatch = metav1.ResourceVersionMatch(v)
+		case "continue":
+			in.Continue = v
+		case "limit":
+			if in.Limit, err = strconv.ParseInt(v, 10, 64); err != nil || in.Limit < 0 {
+				return opts, false
+			}
+		case "labelSelector":
+			if selector, err = labels.Parse(v); err != nil {
+				return opts, false
+			}
+		default:
+			return opts, false
+		}
+	}
+	if len(metainternalversionvalidation.ValidateListOptions(&in, false)) > 0 {
+		return opts, false
+	}
+	return storage.ListOptions{
+		ResourceVersion: in.ResourceVersion, ResourceVersionMatch: in.ResourceVersionMatch, Recursive: true,
+		Predicate: storage.SelectionPredicate{Label: selector, Field: fields.Everything(), GetAttrs: storage.DefaultClusterScopedAttr,
+			Limit: in.Limit, Continue: in.Continue},
+	}, true
+}
+
+// getOptions reads the one parameter a GET of an object has.
+func getOptions(r *http.Request) (resourceVersion string, ok bool) {
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return "", false
+	}
+	for name, values := range q {
+		if name != "resourceVersion" || len(values) != 1 {
+			return "", false
+		}
+		resourceVersion = values[0]
+	}
+	return resourceVersion, true
+}
+
+// found is the labels of one object, for a selector.
+type found map[string]string
+
+// Has implements labels.Labels.
+func (f found) Has(label string) bool { _, ok := f[label]; return ok }
+
+// Get implements labels.Labels.
+func (f found) Get(label string) string { return f[label] }
+
+// Lookup implements labels.Labels.
+func (f found) Lookup(label string) (string, bool) { v, ok := f[label]; return v, ok }

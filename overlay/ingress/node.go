@@ -273,6 +273,7 @@ func (e *engine) step(ctx context.Context) time.Duration {
 		return portRetry
 	}
 	e.plan = next
+	n.source.name(next.Services)
 	e.endpoints(nil)
 	return e.report(next, e.proxy.Apply(next))
 }
@@ -299,7 +300,7 @@ func (e *engine) begin(ctx context.Context) error {
 		}
 		return err
 	}
-	if err := errors.Join(follow(services, anything(n.poke)), follow(slices, onSlice(n.sliceChanged))); err != nil {
+	if err := errors.Join(follow(services, n.source.onService()), follow(slices, onSlice(n.sliceChanged))); err != nil {
 		return err
 	}
 	e.proxy = proxy.New(proxy.Config{
@@ -321,8 +322,12 @@ func onSlice(fn func(*discovery.EndpointSlice)) cache.ResourceEventHandler {
 }
 
 func (n *Node) sliceChanged(s *discovery.EndpointSlice) {
+	key := types.NamespacedName{Namespace: s.Namespace, Name: s.Labels[discovery.LabelServiceName]}
+	if named := n.source.named.Load(); named == nil || !(*named)[key] {
+		return // a plan that comes to name it reads it then
+	}
 	n.mu.Lock()
-	n.touched[types.NamespacedName{Namespace: s.Namespace, Name: s.Labels[discovery.LabelServiceName]}] = true
+	n.touched[key] = true
 	n.mu.Unlock()
 	n.poke()
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/tls"
 	"log/slog"
+	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
 	netv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -37,6 +39,7 @@ type source struct {
 	secrets   *secrets
 	kinds     *kinds
 	synced    []cache.InformerSynced
+	named     atomic.Pointer[map[types.NamespacedName]bool] // the Services of the last plan
 }
 
 func newSource(cfg sourceConfig) (*source, error) {
@@ -66,6 +69,37 @@ func anything(fn func()) cache.ResourceEventHandler {
 		UpdateFunc: func(before, after any) {
 			if !sameSpec(before, after) {
 				fn()
+			}
+		},
+	}
+}
+
+// name says which Services the last plan asked for. What happened to one while the plan was made is looked at again.
+func (s *source) name(services map[types.NamespacedName]bool) {
+	before := s.named.Swap(&services)
+	for key := range services {
+		if before == nil || !(*before)[key] {
+			s.cfg.changed()
+			return
+		}
+	}
+}
+
+// onService tells of changes to the Services that plans ask for.
+func (s *source) onService() cache.ResourceEventHandler {
+	tell := func(o any) {
+		if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+			o = gone.Obj
+		}
+		svc, ok := o.(*v1.Service)
+		if named := s.named.Load(); ok && named != nil && (*named)[types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}] {
+			s.cfg.changed()
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: tell, DeleteFunc: tell, UpdateFunc: func(before, after any) {
+			if !sameSpec(before, after) {
+				tell(after)
 			}
 		},
 	}

@@ -94,7 +94,7 @@ func NewStatus(cfg StatusConfig) (*Status, error) {
 	}); err != nil {
 		return nil, err
 	}
-	_, err = cfg.Informers.Core().V1().Services().Informer().AddEventHandler(anything(s.poke))
+	_, err = cfg.Informers.Core().V1().Services().Informer().AddEventHandler(s.source.onService())
 	s.source.synced = append(s.source.synced, nodes.HasSynced)
 	return s, err
 }
@@ -157,6 +157,7 @@ func (s *Status) step(ctx context.Context) bool {
 		return false
 	}
 	p := plan.Build(plan.Config{HTTPPort: s.cfg.HTTPPort, HTTPSPort: s.cfg.HTTPSPort}, objects)
+	s.source.name(p.Services)
 	if !s.source.secrets.follow(ctx, p.Secrets) {
 		return true // it is told when they are there
 	}

@@ -32,6 +32,8 @@ const (
 	patience = 3 * time.Second
 	// portRetry and portRetryMost bound how long a port that somebody else has is left alone: nothing tells when it is free.
 	portRetry, portRetryMost = 2 * time.Second, time.Minute
+	// mostTold is of how many objects it is said that their port is another program's.
+	mostTold = 16
 )
 
 // Config is what a Node needs.
@@ -362,7 +364,8 @@ func (e *engine) report(p *plan.Plan, faults map[uint16]error) time.Duration {
 		e.said[number] = err.Error()
 		e.node.cfg.Logger.Error("ingress cannot listen; is the port another program's? It is tried again; --ingress-http-port and --ingress-https-port choose others",
 			"port", number, "error", err)
-		for _, owner := range p.Ports[number].Owners {
+		owners := p.Ports[number].Owners
+		for _, owner := range owners[:min(len(owners), mostTold)] {
 			e.recorder().Eventf(&owner, v1.EventTypeWarning, "PortUnavailable", "node %s cannot listen on port %d: %v", e.node.cfg.NodeName, number, err)
 		}
 	}

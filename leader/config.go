@@ -41,7 +41,9 @@ type Config struct {
 	Logger   *slog.Logger
 
 	ClusterCIDR  netip.Prefix // of all pods; the zero value leaves spec.podCIDR of nodes alone
-	NodeCIDRBits int          // length of one node's prefix, 24 by default
+	NodeCIDRBits int          // length of one node's prefix; by default 24, of IPv6 64 or 16 more than the cluster's
+	// SecondCIDR is that of the other family, in a cluster of both; each node gets a part of it, too.
+	SecondCIDR netip.Prefix
 
 	// APIServers says where the API is served: the endpoints of the kubernetes Service. Without a List they are left alone.
 	APIServers apiservers.Source
@@ -67,9 +69,6 @@ func (c *Config) Validate() error {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	if c.NodeCIDRBits == 0 {
-		c.NodeCIDRBits = 24
-	}
 	if c.NodeGrace == 0 {
 		c.NodeGrace = 50 * time.Second
 	}
@@ -86,8 +85,11 @@ func (c *Config) Validate() error {
 	if c.NodeGrace < 0 {
 		errs = append(errs, fmt.Errorf("node grace %s is negative", c.NodeGrace))
 	}
-	if c.ClusterCIDR.IsValid() {
-		errs = append(errs, c.ranges().Validate())
+	for _, one := range c.ranges() {
+		errs = append(errs, one.Validate())
+	}
+	if c.SecondCIDR.IsValid() && c.SecondCIDR.Addr().Is4() == c.ClusterCIDR.Addr().Is4() {
+		errs = append(errs, fmt.Errorf("cluster CIDRs %s and %s are of one family", c.ClusterCIDR, c.SecondCIDR))
 	}
 	errs = append(errs, c.LoadBalancer.Validate())
 	if err := errors.Join(errs...); err != nil {
@@ -96,6 +98,19 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-func (c *Config) ranges() nodes.RangeConfig {
-	return nodes.RangeConfig{Cluster: c.ClusterCIDR, NodeBits: c.NodeCIDRBits}
+func (c *Config) ranges() (list []nodes.RangeConfig) {
+	for i, cluster := range []netip.Prefix{c.ClusterCIDR, c.SecondCIDR} {
+		if !cluster.IsValid() {
+			continue
+		}
+		bits := 24
+		if cluster.Addr().Is6() {
+			bits = max(64, min(cluster.Bits()+16, 120))
+		}
+		if i == 0 && c.NodeCIDRBits != 0 {
+			bits = c.NodeCIDRBits
+		}
+		list = append(list, nodes.RangeConfig{Cluster: cluster, NodeBits: bits})
+	}
+	return list
 }

@@ -92,7 +92,7 @@ var controllers = []row{
 		writes:  []part{{"nodes", "spec.podCIDR"}},
 		off:     func(c Config) bool { return !c.ClusterCIDR.IsValid() },
 		build: func(s *scope, env work.Env, _ int) (work.Runner, error) {
-			return nodes.NewRanges(env, s.cfg.ranges())
+			return nodes.NewRanges(env, s.cfg.ranges()...)
 		},
 	},
 	{

@@ -20,7 +20,7 @@ import (
 // ErrRangesExhausted: every range of the cluster's is taken.
 var ErrRangesExhausted = errors.New("no address range left for the node")
 
-// RangeConfig says which pod addresses there are.
+// RangeConfig says which pod addresses of one family there are.
 type RangeConfig struct {
 	Cluster  netip.Prefix // all pods of the cluster, such as 10.244.0.0/16
 	NodeBits int          // prefix length of one node's share, such as 24
@@ -89,19 +89,23 @@ func following(p netip.Prefix) netip.Prefix {
 
 type ranges struct {
 	env   work.Env
-	cfg   RangeConfig
+	cfg   []RangeConfig // of each family at most one, the node's first first
 	nodes corelisters.NodeLister
-	given map[types.UID]netip.Prefix // handed out, not yet in the cache; the single worker's own
+	given map[types.UID][]netip.Prefix // handed out, not yet in the cache; the single worker's own
 	loop  *work.Loop[string]
 }
 
-// NewRanges returns the controller that gives every node its share of the pod addresses. It has one worker: two could
-// hand out the same share.
-func NewRanges(env work.Env, cfg RangeConfig) (work.Runner, error) {
+// NewRanges returns the controller that gives every node its share of the pod addresses, one of each family there is. It
+// has one worker: two could hand out the same share.
+func NewRanges(env work.Env, cfg ...RangeConfig) (work.Runner, error) {
 	nodes := env.Informers.Core().V1().Nodes()
-	c := &ranges{env: env, cfg: cfg, nodes: nodes.Lister(), given: map[types.UID]netip.Prefix{}}
+	c := &ranges{env: env, cfg: cfg, nodes: nodes.Lister(), given: map[types.UID][]netip.Prefix{}}
 	c.loop = work.NewLoop(env, 1, c.reconcile)
-	return c.loop, errors.Join(cfg.Validate(), work.Watch(c.loop, nodes.Informer(), func(_, now *v1.Node) {
+	var errs []error
+	for _, one := range cfg {
+		errs = append(errs, one.Validate())
+	}
+	return c.loop, errors.Join(errors.Join(errs...), work.Watch(c.loop, nodes.Informer(), func(_, now *v1.Node) {
 		if now != nil && now.Spec.PodCIDR == "" {
 			c.loop.Add(now.Name)
 		}
@@ -116,14 +120,18 @@ func (c *ranges) reconcile(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	share, err := c.choose(node)
+	shares, err := c.choose(node)
 	if err != nil {
 		c.env.Events.Event(nodeReference(node), v1.EventTypeWarning, "CIDRNotAvailable", err.Error())
 		return err
 	}
+	texts := make([]string, len(shares))
+	for i, p := range shares {
+		texts[i] = p.String()
+	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": node.UID},
-		"spec":     map[string]any{"podCIDR": share.String(), "podCIDRs": []string{share.String()}},
+		"spec":     map[string]any{"podCIDR": texts[0], "podCIDRs": texts},
 	})
 	if err != nil {
 		return err
@@ -135,11 +143,11 @@ func (c *ranges) reconcile(ctx context.Context, name string) error {
 	return err
 }
 
-// choose picks a share once per node; a retry gets the same one.
-func (c *ranges) choose(node *v1.Node) (netip.Prefix, error) {
+// choose picks the shares once per node; a retry gets the same ones.
+func (c *ranges) choose(node *v1.Node) ([]netip.Prefix, error) {
 	all, err := c.nodes.List(labels.Everything())
 	if err != nil {
-		return netip.Prefix{}, err
+		return nil, err
 	}
 	alive := map[types.UID]bool{}
 	var taken []netip.Prefix
@@ -153,21 +161,26 @@ func (c *ranges) choose(node *v1.Node) (netip.Prefix, error) {
 			}
 		}
 	}
-	for uid, p := range c.given {
+	for uid, shares := range c.given {
 		if !alive[uid] { // shown by the cache, or gone
 			delete(c.given, uid)
 			continue
 		}
-		taken = append(taken, p)
+		taken = append(taken, shares...)
 	}
-	if p, ok := c.given[node.UID]; ok {
-		return p, nil
+	if shares, ok := c.given[node.UID]; ok {
+		return shares, nil
 	}
-	p, err := c.cfg.nextFree(taken)
-	if err == nil {
-		c.given[node.UID] = p
+	var shares []netip.Prefix
+	for _, one := range c.cfg {
+		p, err := one.nextFree(taken)
+		if err != nil {
+			return nil, err
+		}
+		shares = append(shares, p)
 	}
-	return p, err
+	c.given[node.UID] = shares
+	return shares, nil
 }
 
 func nodeReference(n *v1.Node) *v1.ObjectReference {

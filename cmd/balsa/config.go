@@ -40,6 +40,8 @@ type config struct {
 	ClusterDomain    string
 	OverlayMode      string
 	VXLANPort        int
+	UDPPort          int
+	NetworkPlugin    string
 	TLSSANs          []string
 	RuntimeEndpoint  string
 	MaxPods          int
@@ -71,7 +73,7 @@ func defaultConfig() config {
 		LogDir: "/var/log", CgroupRoot: "/kubepods", NodeName: strings.ToLower(host),
 		BindAddress: "0.0.0.0", Port: 6443, KubeletPort: 10250,
 		ServiceCIDR: "10.96.0.0/16", ClusterCIDR: "10.244.0.0/16", ClusterDNS: "10.96.0.10", ClusterDomain: "cluster.local",
-		OverlayMode: string(mesh.Auto), VXLANPort: overlay.DefaultVXLANPort,
+		OverlayMode: string(mesh.Auto), VXLANPort: overlay.DefaultVXLANPort, UDPPort: overlay.DefaultUDPPort, NetworkPlugin: pluginBalsa,
 		MaxPods: 110, LogLevel: "info", GossipPort: member.DefaultPort, UnreachableTolerationSeconds: 300, LocalAPIPort: 6444, Snapshots: defaultSnapshotSettings(), Ingress: defaultIngressConfig(), API: defaultAPIConfig(),
 	}
 }
@@ -116,9 +118,11 @@ func (c *config) bindNode(f *pflag.FlagSet) {
 	f.StringVar(&c.ClusterDNS, "cluster-dns", c.ClusterDNS, "address of the cluster's DNS; inside the service CIDR")
 	f.StringVar(&c.ClusterDomain, "cluster-domain", c.ClusterDomain, "DNS domain of the cluster")
 	f.StringVar(&c.ServiceCIDR, "service-cidr", c.ServiceCIDR, "addresses of Services")
-	f.StringVar(&c.ClusterCIDR, "cluster-cidr", c.ClusterCIDR, "addresses of pods; each node gets a part")
-	f.StringVar(&c.OverlayMode, "overlay-mode", c.OverlayMode, "how pods of other nodes are reached: host-gw (by a route; the nodes share a subnet), vxlan (in UDP packets), or auto (host-gw where possible, else vxlan); on all nodes the same")
+	f.StringVar(&c.ClusterCIDR, "cluster-cidr", c.ClusterCIDR, "addresses of pods; each node gets a part. For pods of both families give a prefix of each, as 10.244.0.0/16,fd00:244::/48")
+	f.StringVar(&c.OverlayMode, "overlay-mode", c.OverlayMode, "how pods of other nodes are reached: host-gw (by a route; the nodes share a subnet), vxlan (in UDP packets), auto (host-gw where possible, else vxlan), or udp (in UDP packets by this process, where neither works); on all nodes the same")
 	f.IntVar(&c.VXLANPort, "vxlan-port", c.VXLANPort, "UDP port of VXLAN between nodes; on all nodes the same")
+	f.IntVar(&c.UDPPort, "udp-port", c.UDPPort, "UDP port between nodes of --overlay-mode udp; on all nodes the same")
+	f.StringVar(&c.NetworkPlugin, "network-plugin", c.NetworkPlugin, "who attaches pods and carries their packets: balsa, or cni for a plugin of yours, which puts its configuration into agent/cni/net.d of the data directory and its programs into bin; Services and DNS stay Balsa's")
 }
 
 // bindJoin registers the flags by which a machine becomes a member.
@@ -211,29 +215,13 @@ func (c *config) Validate() error {
 	if problems := validation.IsDNS1123Subdomain(c.NodeName); len(problems) > 0 {
 		fault("--node-name %q: %s", c.NodeName, problems[0])
 	}
-	if !slices.Contains(mesh.Modes, mesh.Mode(c.OverlayMode)) {
-		fault("--overlay-mode %q: give one of %v", c.OverlayMode, mesh.Modes)
-	}
-	ports := map[string]int{"port": c.Port, "kubelet-port": c.KubeletPort, "gossip-port": c.GossipPort, "vxlan-port": c.VXLANPort}
+	ports := map[string]int{"port": c.Port, "kubelet-port": c.KubeletPort, "gossip-port": c.GossipPort, "vxlan-port": c.VXLANPort, "udp-port": c.UDPPort}
 	for flag, port := range ports {
 		if port < 1 || port > 65535 {
 			fault("--%s %d: give a port from 1 to 65535", flag, port)
 		}
 	}
-	services, err := netip.ParsePrefix(c.ServiceCIDR)
-	if err != nil {
-		fault("--service-cidr %q: give a prefix such as 10.96.0.0/16", c.ServiceCIDR)
-	}
-	pods, err := netip.ParsePrefix(c.ClusterCIDR)
-	if err != nil {
-		fault("--cluster-cidr %q: give a prefix such as 10.244.0.0/16", c.ClusterCIDR)
-	}
-	if services.IsValid() && pods.IsValid() && services.Overlaps(pods) {
-		fault("--service-cidr %s and --cluster-cidr %s overlap: choose two prefixes that do not", services, pods)
-	}
-	if dns, err := netip.ParseAddr(c.ClusterDNS); err != nil || services.IsValid() && !services.Contains(dns) {
-		fault("--cluster-dns %q: give an address inside the service CIDR %s", c.ClusterDNS, c.ServiceCIDR)
-	}
+	faults = append(faults, c.networkFaults()...)
 	faults = append(faults, c.Ingress.validate()...)
 	faults = append(faults, c.Cloud.validate(c.ClusterCIDR, c.ServiceCIDR)...)
 	if err := c.Snapshots.validate(); err != nil {

@@ -2,14 +2,90 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/balsahq/balsa/overlay"
 	"github.com/balsahq/balsa/overlay/mesh"
 	"github.com/balsahq/balsa/overlay/policy"
 )
+
+// Values of --network-plugin.
+const (
+	pluginBalsa = "balsa"
+	pluginCNI   = "cni"
+)
+
+// prefixes reads one prefix, or two of different families with a comma between them.
+func prefixes(text string) ([]netip.Prefix, error) {
+	var list []netip.Prefix
+	for part := range strings.SplitSeq(text, ",") {
+		p, err := netip.ParsePrefix(strings.TrimSpace(part))
+		if err != nil {
+			return nil, err
+		}
+		if p != p.Masked() {
+			return nil, fmt.Errorf("%s has bits set beyond its length; did you mean %s?", p, p.Masked())
+		}
+		list = append(list, p)
+	}
+	if len(list) > 2 || len(list) == 2 && list[0].Addr().Is4() == list[1].Addr().Is4() {
+		return nil, fmt.Errorf("%s: give one prefix, or one of each family", text)
+	}
+	return list, nil
+}
+
+// overlapping finds two prefixes that have addresses in common.
+func overlapping(a, b []netip.Prefix) (x, y netip.Prefix, found bool) {
+	for _, x := range a {
+		for _, y := range b {
+			if x.Overlaps(y) {
+				return x, y, true
+			}
+		}
+	}
+	return x, y, false
+}
+
+// networkFaults are those of the flags about the network.
+func (c *config) networkFaults() (faults []error) {
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	if !slices.Contains(mesh.Modes, mesh.Mode(c.OverlayMode)) {
+		fault("--overlay-mode %q: give one of %v", c.OverlayMode, mesh.Modes)
+	}
+	if c.NetworkPlugin != pluginBalsa && c.NetworkPlugin != pluginCNI {
+		fault("--network-plugin %q: give %s or %s", c.NetworkPlugin, pluginBalsa, pluginCNI)
+	}
+	services, err := prefixes(c.ServiceCIDR)
+	if err != nil || len(services) != 1 {
+		fault("--service-cidr %q: give a prefix such as 10.96.0.0/16", c.ServiceCIDR)
+	}
+	pods, err := prefixes(c.ClusterCIDR)
+	if err != nil {
+		fault("--cluster-cidr %q: give a prefix such as 10.244.0.0/16, or one of each family, such as 10.244.0.0/16,fd00:244::/48", c.ClusterCIDR)
+	}
+	if x, y, found := overlapping(services, pods); found {
+		fault("--service-cidr %s and --cluster-cidr %s overlap: choose two prefixes that do not", x, y)
+	}
+	inside := func(dns netip.Addr) bool {
+		return slices.ContainsFunc(services, func(p netip.Prefix) bool { return p.Contains(dns) })
+	}
+	if dns, err := netip.ParseAddr(c.ClusterDNS); err != nil || len(services) > 0 && !inside(dns) {
+		fault("--cluster-dns %q: give an address inside the service CIDR %s", c.ClusterDNS, c.ServiceCIDR)
+	}
+	if ip, err := netip.ParseAddr(c.NodeIP); err == nil {
+		for _, p := range slices.Concat(pods, services) {
+			if p.Contains(ip) {
+				fault("--node-ip %s is inside %s, whose addresses are pods' or Services': choose other prefixes for those, or another address", ip, p)
+			}
+		}
+	}
+	return faults
+}
 
 // networkState tells the node agent whether pods can be attached.
 type networkState struct{ ready <-chan struct{} }
@@ -26,11 +102,11 @@ func (n *networkState) Ready() error {
 
 // overlayConfig is the network of this node without its sources of objects.
 func overlayConfig(cfg *config, log *slog.Logger) (overlay.Config, error) {
-	services, err := netip.ParsePrefix(cfg.ServiceCIDR)
+	services, err := prefixes(cfg.ServiceCIDR)
 	if err != nil {
 		return overlay.Config{}, err
 	}
-	pods, err := netip.ParsePrefix(cfg.ClusterCIDR)
+	pods, err := prefixes(cfg.ClusterCIDR)
 	if err != nil {
 		return overlay.Config{}, err
 	}
@@ -39,10 +115,10 @@ func overlayConfig(cfg *config, log *slog.Logger) (overlay.Config, error) {
 		return overlay.Config{}, err
 	}
 	return overlay.Config{
-		NodeName: cfg.NodeName, PodCIDRs: []netip.Prefix{pods}, ServiceCIDRs: []netip.Prefix{services},
+		NodeName: cfg.NodeName, PodCIDRs: pods, ServiceCIDRs: services, ForeignPods: cfg.NetworkPlugin == pluginCNI,
 		DNS: []netip.Addr{dns}, Domain: cfg.ClusterDomain, CNIConfDir: cfg.cniConfDir(),
 		StateDir: filepath.Join(cfg.agentDir(), "network"), Logger: log,
-		Mode: mesh.Mode(cfg.OverlayMode), VXLANPort: cfg.VXLANPort,
+		Mode: mesh.Mode(cfg.OverlayMode), VXLANPort: cfg.VXLANPort, UDPPort: cfg.UDPPort,
 	}, nil
 }
 

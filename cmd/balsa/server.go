@@ -293,15 +293,16 @@ func (s *server) localURL() string {
 }
 
 func (s *server) startLeader() error {
-	pods, err := netip.ParsePrefix(s.cfg.ClusterCIDR)
+	pods, err := prefixes(s.cfg.ClusterCIDR)
 	if err != nil {
 		return err
 	}
+	pods = append(pods, netip.Prefix{}) // of the other family; commonly none
 	cfg := leader.Config{
 		Elector: elector{store: s.store, api: s.api}, Identity: s.cfg.NodeName, Logger: s.log,
 		APIServers: s.apiServers(), NodeLiveness: s.gossip.Load(),
 		DisableCloud: s.cfg.Cloud.Disable, LoadBalancer: s.cfg.Cloud.pools(s.cfg.ClusterCIDR, s.cfg.ServiceCIDR),
-		ClusterCIDR: pods, RootCA: s.pki.CA(), SignToken: s.api.SignToken,
+		ClusterCIDR: pods[0], SecondCIDR: pods[1], RootCA: s.pki.CA(), SignToken: s.api.SignToken,
 		IngressStatus: s.ingressStatus,
 		OnTermStarted: func(int64) { s.progress.reached(milestoneLeader) },
 	}

@@ -66,6 +66,7 @@ func (l *lan) stream(from, to *member) (stop func()) {
 
 // TestDriftBetweenNodesIsRepaired: and as long as only what concerns one node drifts, no packet to another is lost.
 func TestDriftBetweenNodesIsRepaired(t *testing.T) {
+	t.Parallel()
 	l := newLAN(t, mesh.Auto)
 	n1, n2, n3 := l.nodes[0], l.nodes[1], l.nodes[2]
 	l.all()
@@ -109,6 +110,7 @@ func TestDriftBetweenNodesIsRepaired(t *testing.T) {
 
 // TestDriftOnTheNodeIsRepaired: what only this node has.
 func TestDriftOnTheNodeIsRepaired(t *testing.T) {
+	t.Parallel()
 	l := newLAN(t, mesh.Auto)
 	l.all()
 	n3 := l.nodes[2]
@@ -152,6 +154,7 @@ func TestDriftOnTheNodeIsRepaired(t *testing.T) {
 // TestStartCompletesWhatIsHalfDone: nothing is remembered but what the kernel holds, so it does not matter when a process
 // before this one was killed.
 func TestStartCompletesWhatIsHalfDone(t *testing.T) {
+	t.Parallel()
 	l := newLAN(t, mesh.Auto)
 	l.all()
 	n3 := l.nodes[2]
@@ -260,6 +263,7 @@ func runMany(ctx context.Context, netns, dir string) {
 // TestRestartTouchesNoWay: a restart writes nothing about other nodes, not even an entry of the tunnel again; connections go
 // on without the process.
 func TestRestartTouchesNoWay(t *testing.T) {
+	t.Parallel()
 	l := newLAN(t, mesh.Auto)
 	l.all()
 	n3 := l.nodes[2]

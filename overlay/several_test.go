@@ -139,6 +139,7 @@ func (s space) pour(address string, size int) (answer string, err error) {
 }
 
 func TestTunnelDevice(t *testing.T) {
+	t.Parallel()
 	l := newLAN(t, mesh.Auto)
 	m := l.nodes[2]
 	details := m.host.run("ip", "-d", "-o", "link", "show", DefaultTunnel)
@@ -162,6 +163,7 @@ func TestTunnelDevice(t *testing.T) {
 
 // TestTunnelPortIsClosed: the port takes packets of members alone, and pods cannot pose as their node.
 func TestTunnelPortIsClosed(t *testing.T) {
+	t.Parallel()
 	l := newLAN(t, mesh.Auto)
 	n1, n3 := l.nodes[0], l.nodes[2]
 	seen := atomic.Int64{}
@@ -203,6 +205,7 @@ func sorted(text string) string {
 }
 
 func TestNodesComeGoAndMove(t *testing.T) {
+	t.Parallel()
 	l := newLAN(t, mesh.Auto)
 	l.all()
 	n1, n2, n3 := l.nodes[0], l.nodes[1], l.nodes[2]
@@ -258,6 +261,7 @@ func TestNodesComeGoAndMove(t *testing.T) {
 // TestWhatTwoNodesClaimStaysWithTheFirst: whoever comes second with the network or the address of a node is told of, both by
 // name, and nothing changes for the others.
 func TestWhatTwoNodesClaimStaysWithTheFirst(t *testing.T) {
+	t.Parallel()
 	l := newLAN(t, mesh.Auto)
 	l.all()
 	n1, n2 := l.nodes[0], l.nodes[1]
@@ -290,6 +294,7 @@ func TestWhatTwoNodesClaimStaysWithTheFirst(t *testing.T) {
 }
 
 func TestCleanupLeavesNoWay(t *testing.T) {
+	t.Parallel()
 	l := newLAN(t, mesh.Auto)
 	l.all()
 	for _, m := range l.nodes {

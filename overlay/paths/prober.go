@@ -20,6 +20,8 @@ const (
 	confirm = 5 * time.Minute
 	// silence is when a peer that does not answer is tried again the first time, then after twice as long, up to confirm.
 	silence = time.Second
+	// doubt is when a way is looked at again that takes less than the link.
+	doubt = 20 * time.Second
 	// pace is the time between the first probes to several peers.
 	pace = 5 * time.Millisecond
 )
@@ -137,9 +139,8 @@ type run struct {
 type state struct {
 	peer     mesh.Peer
 	search   search
-	sequence uint16        // of the last probe
-	sent     int           // its size
-	deaf     time.Duration // how long is waited after silence
+	sequence uint16        // of the probes of the size being tried
+	pause    time.Duration // how long was waited last after a search that did not find what was hoped for
 	due      time.Time
 	place    int // in the queue
 }
@@ -173,7 +174,7 @@ func (r *run) adopt(t *mesh.Tunnel) {
 			} else if ok {
 				heap.Remove(&r.queue, s.place)
 			}
-			s := &state{peer: peer, search: newSearch(t.MTU + t.Overhead), due: due}
+			s := &state{peer: peer, search: newSearch(t.MTU+t.Overhead, t.MTU+t.Overhead), due: due}
 			due = due.Add(pace)
 			r.states[peer.Address] = s
 			heap.Push(&r.queue, s)
@@ -216,7 +217,11 @@ func (r *run) tick(now time.Time) {
 	for len(r.queue) > 0 && !r.queue[0].due.After(now) {
 		s := r.queue[0]
 		if s.search.size == 0 { // time to look again
-			s.search = newSearch(r.limit())
+			start := r.limit()
+			if s.search.passed > 0 {
+				start = s.search.passed
+			}
+			s.search = newSearch(start, r.limit())
 		} else if s.search.tried > 0 {
 			s.search.lost(r.told(s), false)
 		}
@@ -257,15 +262,22 @@ func (r *run) at(s *state, due time.Time) {
 	heap.Fix(&r.queue, s.place)
 }
 
+// conclude ends a search. A way that takes less than the link does is looked at again sooner: a probe may have been lost
+// for another reason.
 func (r *run) conclude(s *state, now time.Time) {
+	first := doubt
 	if s.search.passed == 0 {
-		s.deaf = min(max(2*s.deaf, silence), confirm)
-		r.at(s, now.Add(s.deaf))
-		return
+		first = silence
 	}
-	s.deaf = 0
-	r.at(s, now.Add(confirm+rand.N(confirm/10)))
-	r.p.learn(s.peer.Node, s.peer.Via, s.search.passed, r.limit())
+	if s.search.passed >= r.limit() {
+		s.pause = confirm
+	} else {
+		s.pause = min(max(2*s.pause, first), confirm)
+	}
+	r.at(s, now.Add(s.pause+rand.N(s.pause/10)))
+	if s.search.passed > 0 {
+		r.p.learn(s.peer.Node, s.peer.Via, s.search.passed, r.limit())
+	}
 }
 
 func (r *run) send(s *state) error {
@@ -279,19 +291,20 @@ func (r *run) send(s *state) error {
 		}
 		r.wire = w
 	}
-	r.last++
-	s.sequence, s.sent = r.last, s.search.size
-	return r.wire.send(s.peer.Via, uint16(r.tunnel.Port), probe(r.tunnel, &s.peer, s.sent, r.id, s.sequence))
+	if s.search.tried == 1 { // a late answer is one, too
+		r.last++
+		s.sequence = r.last
+	}
+	return r.wire.send(s.peer.Via, uint16(r.tunnel.Port), probe(r.tunnel, &s.peer, s.search.size, r.id, s.sequence))
 }
 
-// answered takes a reply to the last probe of a peer; late ones are not worth keeping more numbers for.
+// answered takes a reply to a probe of the size being tried.
 func (r *run) answered(a reply) {
 	s, ok := r.states[a.from]
-	if !ok || s.sequence != a.sequence || s.sent == 0 || s.search.size == 0 {
+	if !ok || s.sequence != a.sequence || s.search.tried == 0 {
 		return
 	}
-	s.search.answered(s.sent)
-	s.sent = 0
+	s.search.answered()
 	r.proceed(s, time.Now())
 }
 

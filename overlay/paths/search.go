@@ -21,24 +21,21 @@ const (
 type search struct {
 	passed int // the largest size that was answered; 0: none yet
 	limit  int // the largest worth a try
+	likely int // worth a try though it is none of sizes: what the link takes, or a router says
 	size   int // being tried; 0: the search is over
 	tried  int // how often
 }
 
-// newSearch begins with what the link takes.
-func newSearch(limit int) search { return search{limit: limit, size: limit} }
+// newSearch begins with a size that should pass; limit is what the link takes.
+func newSearch(size, limit int) search { return search{limit: limit, likely: limit, size: size} }
 
 // wait is how long the try just made may take.
 func (s *search) wait() time.Duration { return patience << (s.tried - 1) }
 
-// answered tells that a probe of the size came back.
-func (s *search) answered(size int) {
-	if size > s.passed {
-		s.passed = size
-	}
-	if s.size != 0 && size >= s.size {
-		s.next()
-	}
+// answered tells that the probe being tried came back.
+func (s *search) answered() {
+	s.passed = s.size
+	s.next()
 }
 
 // lost tells that the probe being tried was not answered in time. told is what the kernel knows that the way takes; 0:
@@ -46,31 +43,32 @@ func (s *search) answered(size int) {
 func (s *search) lost(told int, sure bool) {
 	switch {
 	case told >= floor && told < s.size:
-		s.limit, s.size, s.tried = told, told, 0
-		return
+		s.limit, s.likely, s.size, s.tried = told, told, told, 0
 	case !sure && s.tried < tries:
-		return
+	case s.passed > 0:
+		s.limit = s.size - 1
+		s.next()
+	case s.size > floor: // whether the peer answers at all comes first; as long as it does not, a loss says nothing of sizes
+		s.size, s.tried = floor, 0
+	default:
+		s.size = 0
 	}
-	s.limit = s.size - 1
-	s.next()
 }
 
-// next chooses the middle one of the sizes left. As long as nothing was answered it is the smallest: whether the peer
-// answers at all comes first.
+// next chooses the middle one of the sizes left.
 func (s *search) next() {
 	s.tried = 0
 	var left []int
 	for _, size := range sizes {
-		if size > s.passed && size <= s.limit {
+		if size > s.passed && size <= s.limit && size != s.likely {
 			left = append(left, size)
 		}
 	}
-	switch {
-	case len(left) == 0:
-		s.size = 0
-	case s.passed == 0:
-		s.size = left[0]
-	default:
+	if s.likely > s.passed && s.likely <= s.limit {
+		left = append(left, s.likely)
+	}
+	s.size = 0
+	if len(left) > 0 {
 		s.size = left[len(left)/2]
 	}
 }

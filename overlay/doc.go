@@ -2,7 +2,7 @@
 // take, and the names of the cluster. It knows pods by their addresses only, and nothing of container runtimes: those read
 // the CNI configuration it writes.
 //
-//	Services, EndpointSlices, ┌──────────────► routing.Build ──► nft.Table ──► kernel: nftables
+//	Services, EndpointSlices, ┌──────────────► routing.Plan ───► nft.Table ──► kernel: nftables
 //	Node, Pods of the node ───┤ engine         host.Config ────► host.Host ──► kernel: links, routes, settings
 //	all Nodes ────────────────┼──────────────► mesh.Build ─────► host.Host ──► kernel: ways to other nodes' pods
 //	      (informers)         ├──────────────► conflist ───────► CNI directory
@@ -10,7 +10,11 @@
 //	kernel (netlink events) ──► engine: look again, repair
 //
 // The engine is one goroutine: it alone writes to the kernel. Informer handlers and the netlink watch only tell it that
-// something changed; it waits a moment for more, works out what should be, and changes what differs. Doing that again is
-// always safe, so a restart leaves alone what is right. Handlers fill the DNS zone themselves, which has its own lock.
-// With nothing changing, nothing runs.
+// something changed. It carries out the first change at once, and what comes meanwhile with the next look; of Services only
+// those that changed are worked out again (proxy, one of each address family). Looking again is always safe, so a restart
+// leaves alone what is right. Handlers fill the DNS zone themselves, which has its own lock, and flows of datagrams are
+// forgotten by a goroutine of its own. With nothing changing, nothing runs.
+//
+// A backend is in the kernel when nftables has told its listeners (NFNLGRP_NFTABLES) of an element of the map "backends" in
+// table "balsa" whose value is the backend's address and port; the change has reached packets then.
 package overlay

@@ -11,14 +11,11 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/balsahq/balsa/overlay/host"
 	"github.com/balsahq/balsa/overlay/mesh"
-	"github.com/balsahq/balsa/overlay/nft"
 	"github.com/balsahq/balsa/overlay/paths"
 	"github.com/balsahq/balsa/overlay/relay"
-	"github.com/balsahq/balsa/overlay/routing"
 )
 
 // touched is what may no longer be as it should.
@@ -28,10 +25,32 @@ const (
 	nodeTouched  touched = 1 << iota
 	peersTouched         // other nodes
 	linksTouched
-	rulesTouched    // somebody else changed nftables
-	servicesTouched // what should be in nftables changed
+	rulesTouched    // somebody else changed our nftables
+	servicesTouched // host ports, or who may send to the tunnel
+	allTouched      // every service
 	mtuTouched      // what pods may send at once changed
 )
+
+// todo is what to look at.
+type todo struct {
+	what     touched
+	services map[string]struct{} // by "namespace/name"
+	by       string              // who changed our nftables
+}
+
+func (t *todo) add(other todo) {
+	t.what |= other.what
+	if other.by != "" {
+		t.by = other.by
+	}
+	if t.services == nil {
+		t.services = other.services
+		return
+	}
+	for name := range other.services {
+		t.services[name] = struct{}{}
+	}
+}
 
 // engine is the one writer to the kernel.
 type engine struct {
@@ -42,15 +61,20 @@ type engine struct {
 	naming sync.Mutex
 
 	mu    sync.Mutex
-	dirty touched
+	dirty todo
+	ports map[uint32]struct{} // our netlink ports
 	wake  chan struct{}
 
+	flows *flows
+
 	// Owned by run.
-	host   *host.Host
-	pods   []netip.Prefix // this node's pod networks
-	table  *nft.Table
-	ways   *mesh.Plan // to other nodes; empty before the first look
-	failed string     // the last error told, so that it is told once
+	host     *host.Host
+	pods     []netip.Prefix // this node's pod networks
+	zone     string         // the node's
+	proxies  []*proxy       // none before the node is known
+	ways     *mesh.Plan     // to other nodes; empty before the first look
+	failed   string         // the last error told, so that it is told once
+	patience patience       // with those who change our nftables
 
 	// prober and relay are told of the tunnel.
 	prober *paths.Prober
@@ -61,15 +85,25 @@ type engine struct {
 }
 
 func newEngine(cfg Config, ns host.Namespace) *engine {
-	e := &engine{cfg: cfg, ns: ns, ways: &mesh.Plan{}, ready: make(chan struct{}), wake: make(chan struct{}, 1)}
+	e := &engine{
+		cfg: cfg, ns: ns, ways: &mesh.Plan{}, ready: make(chan struct{}), wake: make(chan struct{}, 1),
+		ports: make(map[uint32]struct{}), flows: newFlows(ns, cfg.Logger),
+	}
 	e.prober, e.relay = e.newProber(), e.newRelay()
 	return e
 }
 
 // note tells the engine that something changed; it never blocks.
-func (e *engine) note(t touched) {
+func (e *engine) note(t touched) { e.owe(todo{what: t}) }
+
+// noteService tells the engine that a service or its endpoints changed; it never blocks.
+func (e *engine) noteService(namespace, name string) {
+	e.owe(todo{services: map[string]struct{}{namespace + "/" + name: {}}})
+}
+
+func (e *engine) owe(t todo) {
 	e.mu.Lock()
-	e.dirty |= t
+	e.dirty.add(t)
 	e.mu.Unlock()
 	select {
 	case e.wake <- struct{}{}:
@@ -77,12 +111,27 @@ func (e *engine) note(t touched) {
 	}
 }
 
-func (e *engine) take() touched {
+func (e *engine) take() todo {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t := e.dirty
-	e.dirty = 0
+	e.dirty = todo{}
 	return t
+}
+
+// own remembers a netlink port as ours.
+func (e *engine) own(port uint32) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ports[port] = struct{}{}
+}
+
+// owns tells whether a netlink port is ours. It may be called at any time.
+func (e *engine) owns(port uint32) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, yes := e.ports[port]
+	return yes
 }
 
 func (e *engine) run(ctx context.Context) error {
@@ -92,32 +141,44 @@ func (e *engine) run(ctx context.Context) error {
 	}
 	e.host = h
 	defer h.Close()
+	defer e.closeProxies()
 	ready := sync.OnceFunc(func() { close(e.ready) })
-	e.note(nodeTouched | peersTouched | linksTouched | rulesTouched | servicesTouched)
-	wait := time.NewTimer(0)
+	e.note(nodeTouched | peersTouched | linksTouched | rulesTouched | servicesTouched | allTouched)
+	wait, again := time.NewTimer(0), time.NewTimer(0)
 	defer wait.Stop()
-	for {
+	defer again.Stop()
+	var owed todo // what failed before, or can wait
+	for delay := retry; ; {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-e.wake:
+		case <-e.wake: // the first of many changes at once; others gather while it is carried out
+		case <-again.C:
 		}
-		pause(ctx, wait, gather)
-		todo := e.take()
-		done, err := e.apply(todo)
+		t := e.take()
+		t.add(owed)
+		owed = todo{}
+		if later := e.patience.later(&t, time.Now(), e.cfg.Logger); later > 0 {
+			owed = todo{what: rulesTouched, by: t.by}
+			again.Reset(later)
+		}
+		done, err := e.apply(t)
 		if done {
 			ready()
 		}
-		if err != nil {
-			if text := err.Error(); text != e.failed {
-				e.cfg.Logger.Warn("node network not as it should be", "err", err)
-				e.failed = text
-			}
-			e.note(todo)
-			pause(ctx, wait, retry)
+		if err == nil {
+			e.failed, delay = "", retry
 			continue
 		}
-		e.failed = ""
+		if text := err.Error(); text != e.failed {
+			e.cfg.Logger.Warn("node network not as it should be", "err", err)
+			e.failed = text
+		}
+		t.by = ""
+		owed.add(t)
+		again.Reset(delay)
+		delay = min(2*delay, retryMost)
+		pause(ctx, wait, breath)
 	}
 }
 
@@ -132,13 +193,18 @@ func pause(ctx context.Context, t *time.Timer, d time.Duration) {
 
 // apply makes right what was touched; done is false as long as the node has no pod network yet. A way to another node that
 // cannot be made is an error, but keeps nothing else from being done.
-func (e *engine) apply(t touched) (done bool, err error) {
+func (e *engine) apply(work todo) (done bool, err error) {
+	t := work.what
 	if t&nodeTouched != 0 {
-		if err := e.learnPods(); err != nil {
+		anew, err := e.learnPods()
+		if err != nil {
 			return false, err
 		}
+		if anew {
+			t |= allTouched | servicesTouched
+		}
 	}
-	if e.table == nil {
+	if e.proxies == nil {
 		return false, nil
 	}
 	if t&(nodeTouched|linksTouched) != 0 {
@@ -157,104 +223,47 @@ func (e *engine) apply(t touched) (done bool, err error) {
 			return false, errors.Join(apart, fmt.Errorf("CNI configuration: %w", err))
 		}
 	}
-	if t&(nodeTouched|rulesTouched|servicesTouched) != 0 {
-		if err := e.applyTable(t&rulesTouched != 0); err != nil {
+	if work.what = t; t&(rulesTouched|servicesTouched|allTouched) != 0 || len(work.services) > 0 {
+		if err := e.applyServices(work); err != nil {
 			return false, errors.Join(apart, err)
 		}
 	}
 	return true, apart
 }
 
-// learnPods reads the node's pod networks and makes the table for them.
-func (e *engine) learnPods() error {
+// learnPods reads the node's pod networks and zone, and makes tables for them; anew: all services have to be worked out
+// again.
+func (e *engine) learnPods() (anew bool, err error) {
 	node, err := e.cfg.Informers.Core().V1().Nodes().Lister().Get(e.cfg.NodeName)
 	if err != nil {
-		return nil // not registered yet; its arrival wakes us
+		return false, nil // not registered yet; its arrival wakes us
+	}
+	if zone := node.Labels[v1.LabelTopologyZone]; zone != e.zone {
+		e.zone, anew = zone, true
+		for _, p := range e.proxies {
+			p.view.Zone = zone
+		}
 	}
 	pods, err := podNetworks(node)
 	if e.cfg.ForeignPods {
 		pods, err = nil, nil
 	} else if len(pods) == 0 {
-		return err
+		return anew, err
 	}
-	if err != nil || e.table != nil && slices.Equal(pods, e.pods) {
-		return err
+	if err != nil || e.proxies != nil && slices.Equal(pods, e.pods) {
+		return anew, err
 	}
 	var gateways []netip.Prefix
 	for _, p := range pods {
 		gateways = append(gateways, netip.PrefixFrom(p.Addr().Next(), p.Bits()))
 	}
 	e.host.Configure(gateways)
-	table, err := e.openTable(pods)
-	if err != nil {
-		return err
+	if err := e.openProxies(pods); err != nil {
+		return false, err
 	}
-	e.table, e.pods = table, pods
+	e.pods = pods
 	e.cfg.Logger.Info("pod network", "node", e.cfg.NodeName, "cidrs", fmt.Sprint(pods))
-	return nil
-}
-
-func (e *engine) openTable(pods []netip.Prefix) (*nft.Table, error) {
-	t, err := nft.Open(nft.Config{
-		V4: true, Pods: ofFamily(e.cfg.PodCIDRs, true), NodePods: ofFamily(pods, true), Services: ofFamily(e.cfg.ServiceCIDRs, true),
-		Bridge: e.cfg.Bridge, Mark: e.cfg.Mark, Tunnel: e.cfg.tunnelPort(),
-	}, e.ns.FD())
-	return t, err
-}
-
-// applyTable writes the services. look: do not trust what was written before.
-func (e *engine) applyTable(look bool) error {
-	want, err := e.plan()
-	if err != nil {
-		return err
-	}
-	old := e.table.Applied()
-	if look {
-		e.table.Forget()
-	}
-	if err := e.ns.Do(func() error { return e.table.Apply(want) }); err != nil {
-		return err
-	}
-	if old != nil {
-		e.forgetFlows(routing.StaleFlows(old, want))
-	}
-	return nil
-}
-
-// plan works out the table from the listers.
-func (e *engine) plan() (*routing.Table, error) {
-	services, err := e.cfg.Informers.Core().V1().Services().Lister().List(labels.Everything())
-	if err != nil {
-		return nil, err
-	}
-	endpoints, err := e.cfg.Informers.Discovery().V1().EndpointSlices().Lister().List(labels.Everything())
-	if err != nil {
-		return nil, err
-	}
-	var pods []*v1.Pod
-	if e.cfg.Pods != nil {
-		for _, obj := range e.cfg.Pods.GetStore().List() {
-			if pod, ok := obj.(*v1.Pod); ok && pod.Spec.NodeName == e.cfg.NodeName {
-				pods = append(pods, pod)
-			}
-		}
-	}
-	table := routing.Build(routing.Services(services, endpoints, e.cfg.NodeName, true), routing.HostPorts(pods, true),
-		ofFamily(e.cfg.PodCIDRs, true))
-	for _, a := range e.ways.Members {
-		if a.Is4() {
-			table.Members[a] = struct{}{}
-		}
-	}
-	// The DNS server answers here even if a Service of that address has no endpoints.
-	for at := range table.Nobody {
-		for _, a := range e.cfg.DNS {
-			if at.IP == a {
-				delete(table.Nobody, at)
-			}
-		}
-	}
-	return table, nil
+	return true, nil
 }
 
 func podNetworks(node *v1.Node) ([]netip.Prefix, error) {

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -58,15 +57,16 @@ func (n *Network) dnsSettings(obj any) {
 
 func (n *Network) serviceChanged(obj any) {
 	if svc, ok := obj.(*v1.Service); ok {
+		n.engine.noteService(svc.Namespace, svc.Name)
 		n.rename(svc.Namespace, svc.Name)
-		n.engine.note(servicesTouched)
 	}
 }
 
 func (n *Network) sliceChanged(obj any) {
 	if slice, ok := obj.(*discovery.EndpointSlice); ok {
-		n.rename(slice.Namespace, slice.Labels[discovery.LabelServiceName])
-		n.engine.note(servicesTouched)
+		name := slice.Labels[discovery.LabelServiceName]
+		n.engine.noteService(slice.Namespace, name)
+		n.rename(slice.Namespace, name)
 	}
 }
 
@@ -85,8 +85,7 @@ func (n *Network) rename(namespace, name string) {
 	}
 	var slices []*discovery.EndpointSlice
 	if svc.Spec.ClusterIP == v1.ClusterIPNone { // only headless services show their endpoints
-		selector := labels.SelectorFromSet(labels.Set{discovery.LabelServiceName: name})
-		slices, _ = n.cfg.Informers.Discovery().V1().EndpointSlices().Lister().EndpointSlices(namespace).List(selector)
+		slices = slicesOf(n.cfg.Informers.Discovery().V1().EndpointSlices().Informer(), namespace+"/"+name)
 	}
 	n.zone.Set(namespace, name, svc, slices)
 }

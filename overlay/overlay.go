@@ -9,17 +9,20 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	discovery "k8s.io/api/discovery/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/balsahq/balsa/overlay/dns"
 	"github.com/balsahq/balsa/overlay/host"
 	"github.com/balsahq/balsa/overlay/mesh"
+	"github.com/balsahq/balsa/overlay/nft"
 )
 
 const (
-	// gather is how long the engine waits for more changes after one; retry is when it tries again what failed.
-	gather = 20 * time.Millisecond
-	retry  = time.Second
+	// retry is when the engine tries again what failed, twice as late each time until retryMost, or when something changes;
+	// breath is the least in between.
+	retry, retryMost = time.Second, 30 * time.Second
+	breath           = 100 * time.Millisecond
 	// namesRetry is when the DNS server is started again after it failed.
 	namesRetry = 5 * time.Second
 )
@@ -46,8 +49,10 @@ func New(cfg Config) (*Network, error) {
 	n := &Network{cfg: cfg, zone: dns.NewZone(cfg.Domain, slices.Concat(cfg.PodCIDRs, cfg.ServiceCIDRs)...), ns: ns}
 	// Asking for the informers here makes whoever starts the factory start them.
 	cfg.Informers.Core().V1().Services().Informer()
-	cfg.Informers.Discovery().V1().EndpointSlices().Informer()
 	cfg.Informers.Core().V1().Nodes().Informer()
+	if err := indexSlices(cfg.Informers.Discovery().V1().EndpointSlices().Informer()); err != nil {
+		return nil, fmt.Errorf("overlay: %w", errors.Join(err, ns.Close()))
+	}
 	n.engine = newEngine(cfg, ns)
 	if len(cfg.DNS) > 0 {
 		n.server = dns.NewServer(n.dnsConfig())
@@ -90,7 +95,7 @@ func (n *Network) Run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return ctx.Err()
 	}
-	parts := []func(context.Context) error{n.engine.run, n.watchKernel, n.watchSettings, n.engine.prober.Run, n.engine.relay.Run}
+	parts := []func(context.Context) error{n.engine.run, n.engine.flows.run, n.watchKernel, n.watchRules, n.watchSettings, n.engine.prober.Run, n.engine.relay.Run}
 	if n.server != nil {
 		parts = append(parts, n.serveNames)
 	}
@@ -123,12 +128,13 @@ func (n *Network) serveNames(ctx context.Context) error {
 }
 
 func (n *Network) watchKernel(ctx context.Context) error {
-	return host.Watch(ctx, n.ns, n.engine.concerns, func(c host.Change) {
-		if c == host.Rules {
-			n.engine.note(rulesTouched)
-			return
-		}
-		n.engine.note(linksTouched)
+	return host.Watch(ctx, n.ns, n.engine.concerns, func() { n.engine.note(linksTouched) })
+}
+
+// watchRules tells the engine when somebody else changed our nftables.
+func (n *Network) watchRules(ctx context.Context) error {
+	return nft.Watch(ctx, n.ns.FD(), n.engine.owns, func(f nft.Foreign) {
+		n.engine.owe(todo{what: rulesTouched, by: f.Program})
 	})
 }
 
@@ -141,7 +147,7 @@ func (n *Network) watch() (remove func(), synced []cache.InformerSynced, err err
 		handler  cache.ResourceEventHandler
 	}
 	rows := []row{
-		{services, onAny(n.serviceChanged)}, {endpoints, onAny(n.sliceChanged)}, {core.Nodes().Informer(), n.onNode()},
+		{services, onAny(n.serviceChanged)}, {endpoints, n.onSlice()}, {core.Nodes().Informer(), n.onNode()},
 	}
 	if n.cfg.Pods != nil {
 		rows = append(rows, row{n.cfg.Pods, onAny(n.podChanged)})
@@ -177,6 +183,23 @@ func onAny(fn func(obj any)) cache.ResourceEventHandler {
 	}
 }
 
+// onSlice tells of the service a slice belongs to, and of the one it belonged to.
+func (n *Network) onSlice() cache.ResourceEventHandler {
+	h := onAny(n.sliceChanged)
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) { h.OnAdd(obj, false) },
+		UpdateFunc: func(before, obj any) {
+			old, ok := before.(*discovery.EndpointSlice)
+			slice, is := obj.(*discovery.EndpointSlice)
+			if ok && is && old.Labels[discovery.LabelServiceName] != slice.Labels[discovery.LabelServiceName] {
+				n.sliceChanged(before)
+			}
+			h.OnUpdate(before, obj)
+		},
+		DeleteFunc: h.OnDelete,
+	}
+}
+
 // onNode tells the engine of nodes that come, go or move. Nodes report their state again and again, which is nothing here.
 func (n *Network) onNode() cache.ResourceEventHandler {
 	h := onAny(func(obj any) {
@@ -194,7 +217,7 @@ func (n *Network) onNode() cache.ResourceEventHandler {
 		UpdateFunc: func(before, obj any) {
 			old, ok := before.(*v1.Node)
 			node, is := obj.(*v1.Node)
-			if !ok || !is || mesh.NodeOf(old) != mesh.NodeOf(node) {
+			if !ok || !is || mesh.NodeOf(old) != mesh.NodeOf(node) || old.Labels[v1.LabelTopologyZone] != node.Labels[v1.LabelTopologyZone] {
 				h.OnUpdate(before, obj)
 			}
 		},

@@ -7,6 +7,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/balsahq/balsa/overlay/routing"
 )
 
 const (
@@ -17,26 +19,42 @@ const (
 	rejectChain   = "reject"
 )
 
-// makeBase replaces the table by one with the base chains and empty maps, in one transaction.
-func (t *Table) makeBase() error {
-	t.conn.AddTable(t.table) // so that there is one to delete
-	t.conn.DelTable(t.table)
-	t.conn.AddTable(t.table)
-	for _, s := range t.sets.all() {
-		s.ID = 0
-		if err := t.conn.AddSet(s, nil); err != nil {
-			return err
-		}
+// makeTable adds messages that replace the table by one with empty sets and the base chains without rules.
+func (t *Table) makeTable(w *wire) {
+	for _, kind := range []uint16{unix.NFT_MSG_NEWTABLE, unix.NFT_MSG_DELTABLE, unix.NFT_MSG_NEWTABLE} { // one to delete
+		w.message(kind, unix.NLM_F_CREATE*b2u(kind == unix.NFT_MSG_NEWTABLE))
+		w.text(unix.NFTA_TABLE_NAME, Name)
 	}
-	for _, c := range t.base() {
-		chain := &nftables.Chain{Table: t.table, Name: c.name, Type: c.kind, Hooknum: c.hook, Priority: c.priority}
-		if c.hook != nil {
-			accept := nftables.ChainPolicyAccept
-			chain.Policy = &accept
-		}
-		t.addRules(t.conn.AddChain(chain), c.rules)
+	for i := range t.sets {
+		t.sets[i].make(w, uint32(i+1))
 	}
-	return t.conn.Flush()
+	base := t.base()
+	for i := range base {
+		base[i].make(w)
+	}
+}
+
+func b2u(b bool) uint16 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// make adds a message that makes the chain, or does nothing if it is there.
+func (c *baseChain) make(w *wire) {
+	w.message(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE)
+	w.text(unix.NFTA_CHAIN_TABLE, Name)
+	w.text(unix.NFTA_CHAIN_NAME, c.name)
+	if c.kind == "" {
+		return
+	}
+	at := w.nest(unix.NFTA_CHAIN_HOOK)
+	w.u32(unix.NFTA_HOOK_HOOKNUM, uint32(*c.hook))
+	w.u32(unix.NFTA_HOOK_PRIORITY, uint32(*c.priority))
+	w.unnest(at)
+	w.u32(unix.NFTA_CHAIN_POLICY, uint32(nftables.ChainPolicyAccept))
+	w.text(unix.NFTA_CHAIN_TYPE, string(c.kind))
 }
 
 // baseChain is a chain that is always there.
@@ -58,20 +76,20 @@ func (t *Table) base() []baseChain {
 		{name: rejectChain, rules: [][]expr.Any{{t.reject()}}},
 		{name: outsideChain, rules: t.unless(t.from, t.setMark(true))},
 		{name: egressChain, rules: t.unless(t.to, []expr.Any{&expr.Masq{FullyRandom: true}})},
-		{name: servicesChain, rules: t.serviceRules()},
-		{name: nobodyChain, rules: [][]expr.Any{t.byAddress(t.sets.nobody), byPort(t.sets.nobodyAtPort)}},
+		{name: apartChain(routing.AtAddress), rules: t.apart(routing.AtAddressOutside)},
+		{name: apartChain(routing.AtPort), rules: t.apart(routing.AtPortOutside)},
+		{name: servicesChain, rules: [][]expr.Any{
+			append(t.destination(false), verdictOf(guardsMap, 0)),
+			t.follow(routing.AtAddress),
+			append(local(false), t.follow(routing.AtPort)...),
+		}},
+		{name: nobodyChain, rules: t.nobody()},
 		{"nat-prerouting", jump, nat, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest},
 		{"nat-output", jump, nat, nftables.ChainHookOutput, nftables.ChainPriorityNATDest},
 		{"nat-postrouting", t.masqueradeRules(), nat, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource},
 		{"filter-forward", append(slices.Clone(check), t.tunnelGuard()...), filter, nftables.ChainHookForward, nftables.ChainPriorityFilter},
 		{"filter-output", check, filter, nftables.ChainHookOutput, nftables.ChainPriorityFilter},
 		{"filter-input", slices.Concat(check, t.loopbackGuard(), t.tunnelDoor()), filter, nftables.ChainHookInput, nftables.ChainPriorityFilter},
-	}
-}
-
-func (t *Table) addRules(c *nftables.Chain, rules [][]expr.Any) {
-	for _, exprs := range rules {
-		t.conn.AddRule(&nftables.Rule{Table: t.table, Chain: c, Exprs: exprs})
 	}
 }
 
@@ -84,23 +102,25 @@ func (t *Table) unless(in func(p netip.Prefix) []expr.Any, then []expr.Any) [][]
 	return append(rules, then)
 }
 
-// serviceRules: what comes to a service address from outside the pod network will be masqueraded, as the backend's
-// answer must come back this way.
-func (t *Table) serviceRules() [][]expr.Any {
-	var rules [][]expr.Any
-	for _, p := range t.cfg.Services {
-		rules = append(rules, append(t.to(p), verdict(expr.VerdictJump, outsideChain)))
+// nobody turns away what is for services without backends.
+func (t *Table) nobody() [][]expr.Any {
+	refuse, drop := verdict(expr.VerdictGoto, rejectChain), verdict(expr.VerdictDrop, "")
+	at := func(port bool, set string, then expr.Any) []expr.Any {
+		if port {
+			return slices.Concat(local(false), t.destination(port), []expr.Any{member(set, t.pairWord(), true), then})
+		}
+		return append(t.destination(port), member(set, 0, true), then)
 	}
-	return append(rules, t.byAddress(t.sets.services), byPort(t.sets.nodePorts))
+	return [][]expr.Any{
+		at(false, refusedSet, refuse), at(false, droppedSet, drop), at(true, refusedPortsSet, refuse), at(true, droppedPortsSet, drop),
+	}
 }
 
 func (t *Table) masqueradeRules() [][]expr.Any {
 	rules := [][]expr.Any{
 		slices.Concat(t.marked(), t.setMark(false), []expr.Any{&expr.Masq{FullyRandom: true}}),
 		slices.Concat(redirected(true), []expr.Any{
-			t.loadSource(regMain), t.loadDestination(t.portWord()),
-			&expr.Lookup{SourceRegister: regMain, SetName: t.sets.hairpin.Name, SetID: t.sets.hairpin.ID},
-			&expr.Masq{FullyRandom: true},
+			t.loadSource(word(0)), t.loadDestination(word(t.addressWords())), member(hairpinSet, 0, true), &expr.Masq{FullyRandom: true},
 		}),
 	}
 	for _, p := range t.cfg.NodePods {
@@ -128,7 +148,7 @@ func (t *Table) tunnelDoor() [][]expr.Any {
 	drop := []expr.Any{verdict(expr.VerdictDrop, "")}
 	return [][]expr.Any{
 		slices.Concat(toPort(unix.IPPROTO_UDP, t.cfg.Tunnel), link(expr.MetaKeyIIFNAME, t.cfg.Bridge, true), drop),
-		slices.Concat(toPort(unix.IPPROTO_UDP, t.cfg.Tunnel), among(t.loadSource(regMain), t.sets.members, false), drop),
+		slices.Concat(toPort(unix.IPPROTO_UDP, t.cfg.Tunnel), []expr.Any{t.loadSource(word(0)), member(membersSet, 0, false)}, drop),
 	}
 }
 
@@ -139,7 +159,7 @@ func (t *Table) tunnelGuard() [][]expr.Any {
 		return nil
 	}
 	return [][]expr.Any{slices.Concat(toPort(unix.IPPROTO_UDP, t.cfg.Tunnel), link(expr.MetaKeyIIFNAME, t.cfg.Bridge, true),
-		among(t.loadDestination(regMain), t.sets.members, true), []expr.Any{verdict(expr.VerdictDrop, "")})}
+		[]expr.Any{t.loadDestination(word(0)), member(membersSet, 0, true), verdict(expr.VerdictDrop, "")})}
 }
 
 func (t *Table) reject() expr.Any {

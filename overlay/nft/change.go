@@ -1,308 +1,317 @@
 package nft
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
-	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
-	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
 	"github.com/balsahq/balsa/overlay/routing"
 )
 
-// A transaction carries at most so many chains or elements: the kernel answers each message, and the answers must fit the
-// socket's buffer.
-const (
-	chainsPerBatch   = 64
-	elementsPerBatch = 256
-)
+// elementsLimit bounds one message's elements, in bytes: the length of an attribute has 16 bits.
+const elementsLimit = 60 << 10
 
-// change brings the kernel from one table to another: first what is new, then what leads there, then what is gone. Each
-// transaction leaves the table usable.
-func (t *Table) change(have, want *routing.Table) error {
-	if err := t.addAffinity(have, want); err != nil {
-		return err
-	}
-	if err := t.addChains(have, want); err != nil {
-		return err
-	}
-	if err := t.changeElements(have, want); err != nil {
-		return err
-	}
-	if err := t.removeChains(have, want); err != nil {
-		return err
-	}
-	return t.trimAffinity(have, want)
+func (t *Table) begin() *wire {
+	w := &wire{family: t.family()}
+	w.raw(unix.NFNL_MSG_BATCH_BEGIN, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
+	return w
 }
 
-func (t *Table) addAffinity(have, want *routing.Table) error {
-	for _, name := range slices.Sorted(maps.Keys(want.Affinity)) {
-		if _, ok := have.Affinity[name]; ok {
-			continue
-		}
-		if err := t.conn.AddSet(t.sets.affinity(name, want.Affinity[name].Timeout), nil); err != nil {
-			return err
-		}
+func (t *Table) commit(w *wire) error {
+	w.raw(unix.NFNL_MSG_BATCH_END, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
+	w.finish()
+	err := t.socket.transact(w.buf)
+	if errors.Is(err, unix.EPERM) {
+		return errors.Join(ErrOwned, err)
 	}
-	return t.conn.Flush()
+	return err
 }
 
-// addChains adds chains that lead to others last.
-func (t *Table) addChains(have, want *routing.Table) error {
-	var names []string
-	for name := range want.Chains {
-		if _, ok := have.Chains[name]; !ok {
-			names = append(names, name)
-		}
-	}
-	slices.SortFunc(names, leavesFirst)
-	for batch := range slices.Chunk(names, chainsPerBatch) {
-		for _, name := range batch {
-			c := t.conn.AddChain(&nftables.Chain{Table: t.table, Name: name})
-			t.conn.FlushChain(c) // a half-made one of an earlier failure
-			for _, r := range want.Chains[name] {
-				if err := t.addRule(c, r); err != nil {
-					return err
-				}
-			}
-		}
-		if err := t.conn.Flush(); err != nil {
-			return err
-		}
-	}
-	return nil
+// writer brings the kernel from one table to another: first what is new, then what leads there, then what is gone. So it
+// may be cut into several transactions, each of which leaves the table usable.
+type writer struct {
+	*wire
+	t   *Table
+	err error
 }
 
-// leavesFirst orders chains so that none comes before one it may go to: ext goes to svc, lb goes to ext.
-func leavesFirst(a, b string) int {
-	rank := func(name string) int {
-		switch prefix, _, _ := strings.Cut(name, "-"); prefix {
-		case "lb":
-			return 2
-		case "ext":
-			return 1
+// change carries out what differs; anew: in place of whatever table there is.
+func (t *Table) change(want *routing.Table, d *routing.Delta, anew bool) error {
+	w := &writer{wire: t.begin(), t: t}
+	if anew {
+		t.makeTable(w.wire)
+		for _, c := range t.base() {
+			w.rules(c.name, c.rules)
 		}
-		return 0
 	}
-	if d := rank(a) - rank(b); d != 0 {
-		return d
+	w.addWays(d.Ways)
+	w.addGuards(d.Guards, want.Guards)
+	groups := elementsOfGroups(d.Groups)
+	w.write(backendsMap, groups.backends)
+	w.write(stayMap, changes{add: groups.stay.add})
+	w.write(idsMap, groups.ids)
+	w.targets(d)
+	w.write(idsMap, groups.idsGone)
+	w.write(stayMap, changes{del: groups.stay.del})
+	w.write(backendsMap, groups.gone)
+	w.write(hairpinSet, presence(d.Hairpin, hairpinKey))
+	w.write(membersSet, presence(d.Members, netip.Addr.AsSlice))
+	w.removeChains(d)
+	if w.err != nil {
+		return w.err
 	}
-	return strings.Compare(a, b)
+	return t.commit(w.wire)
 }
 
-func (t *Table) removeChains(have, want *routing.Table) error {
-	var names []string
-	for name := range have.Chains {
-		if _, ok := want.Chains[name]; !ok {
-			names = append(names, name)
-		}
+// cut ends the transaction here if it is large already.
+func (w *writer) cut() {
+	if w.err == nil && len(w.buf) > w.t.socket.limit-2*elementsLimit {
+		w.err = w.t.commit(w.wire)
+		w.wire = w.t.begin()
 	}
-	slices.SortFunc(names, func(a, b string) int { return leavesFirst(b, a) })
-	for batch := range slices.Chunk(names, chainsPerBatch) {
-		for _, name := range batch {
-			c := &nftables.Chain{Table: t.table, Name: name}
-			t.conn.FlushChain(c)
-			t.conn.DelChain(c)
-		}
-		if err := t.conn.Flush(); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
-// element is a map entry to remove, to add, or both.
-type element struct {
-	set      *nftables.Set
-	old, now *nftables.SetElement
+func (w *writer) chain(name string, rules [][]expr.Any) {
+	c := baseChain{name: name}
+	c.make(w.wire)
+	w.rules(name, rules)
 }
 
-func (t *Table) changeElements(have, want *routing.Table) error {
-	var list []element
-	list = diff(list, t.sets.services, have.Services, want.Services, addressKey, gotoChain)
-	list = diff(list, t.sets.nodePorts, have.NodePorts, want.NodePorts, portKey, gotoChain)
-	list = diff(list, t.sets.nobody, have.Nobody, want.Nobody, addressKey, fateVerdict)
-	list = diff(list, t.sets.nobodyAtPort, have.NobodyAtPort, want.NobodyAtPort, portKey, fateVerdict)
-	none := func(struct{}) *expr.Verdict { return nil }
-	list = diff(list, t.sets.hairpin, have.Hairpin, want.Hairpin, hairpinKey, none)
-	list = diff(list, t.sets.members, have.Members, want.Members, memberKey, none)
-	for batch := range slices.Chunk(list, elementsPerBatch) {
-		for _, e := range batch {
-			if e.old != nil {
-				if err := t.conn.SetDeleteElements(e.set, []nftables.SetElement{*e.old}); err != nil {
-					return err
-				}
-			}
-			if e.now != nil {
-				if err := t.conn.SetAddElements(e.set, []nftables.SetElement{*e.now}); err != nil {
-					return err
-				}
-			}
-		}
-		if err := t.conn.Flush(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// diff appends what turns the map have into the map want.
-func diff[K, V comparable](list []element, set *nftables.Set, have, want map[K]V, key func(K) []byte,
-	verdict func(V) *expr.Verdict) []element {
-	for k, v := range have {
-		now, ok := want[k]
-		if ok && now == v {
-			continue
-		}
-		e := element{set: set, old: &nftables.SetElement{Key: key(k), VerdictData: verdict(v)}}
-		if ok {
-			e.now = &nftables.SetElement{Key: key(k), VerdictData: verdict(now)}
-		}
-		list = append(list, e)
-	}
-	for k, v := range want {
-		if _, ok := have[k]; !ok {
-			list = append(list, element{set: set, now: &nftables.SetElement{Key: key(k), VerdictData: verdict(v)}})
-		}
-	}
-	return list
-}
-
-// trimAffinity makes clients forget backends that are gone, and removes the maps of services that are gone.
-func (t *Table) trimAffinity(have, want *routing.Table) error {
-	for name, old := range have.Affinity {
-		now, ok := want.Affinity[name]
-		if !ok {
-			t.conn.DelSet(t.sets.affinity(name, old.Timeout))
-			continue
-		}
-		if slices.Equal(old.Backends, now.Backends) {
-			continue
-		}
-		if err := t.forgetClients(name, now); err != nil {
-			return err
-		}
-	}
-	return t.conn.Flush()
-}
-
-func (t *Table) forgetClients(name string, a routing.Affinity) error {
-	set := t.sets.affinity(name, a.Timeout)
-	clients, err := t.conn.GetSetElements(set)
-	if err != nil {
-		return err
-	}
-	var gone []nftables.SetElement
-	for _, c := range clients {
-		backend, ok := parseBackend(c.Val, t.cfg.V4)
-		if !ok || !slices.Contains(a.Backends, backend) {
-			gone = append(gone, nftables.SetElement{Key: c.Key})
-		}
-	}
-	// One transaction each: a client that has expired meanwhile makes its own fail, and only that.
-	for _, c := range gone {
-		if err := t.conn.SetDeleteElements(set, []nftables.SetElement{c}); err != nil {
-			return err
-		}
-		if err := t.conn.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
-			return err
-		}
-	}
-	return nil
-}
-
-// addRule turns a rule into what the kernel runs; a rule with several sources becomes several.
-func (t *Table) addRule(c *nftables.Chain, r routing.Rule) error {
-	conditions := [][]expr.Any{nil}
-	if r.FromLocal {
-		conditions[0] = local(true)
-	}
-	if len(r.From) > 0 {
-		conditions = nil
-		for _, p := range r.From {
-			conditions = append(conditions, t.from(p))
-		}
-	}
-	for _, condition := range conditions {
-		rules, err := t.actions(r)
+func (w *writer) rules(chain string, rules [][]expr.Any) {
+	for _, exprs := range rules {
+		w.message(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND)
+		w.text(unix.NFTA_RULE_TABLE, Name)
+		w.text(unix.NFTA_RULE_CHAIN, chain)
+		body, err := expressions(w.family, exprs)
 		if err != nil {
-			return err
+			w.err = err
+			return
 		}
-		for _, action := range rules {
-			t.addRules(c, [][]expr.Any{slices.Concat(condition, action)})
+		at := w.nest(unix.NFTA_RULE_EXPRESSIONS)
+		for _, e := range body {
+			w.attr(unix.NFTA_LIST_ELEM|unix.NLA_F_NESTED, e)
+		}
+		w.unnest(at)
+		w.attr(unix.NFTA_RULE_USERDATA, tag(body))
+	}
+	w.cut()
+}
+
+func expressions(family byte, exprs []expr.Any) ([][]byte, error) {
+	var out [][]byte
+	for _, e := range exprs {
+		raw, err := expr.Marshal(family, e)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, raw)
+	}
+	return out, nil
+}
+
+// tag is the comment of a rule, laid out as nft does: kind, length, text.
+func tag(rule [][]byte) []byte {
+	sum := sha256.Sum256(slices.Concat(rule...))
+	text := hex.EncodeToString(sum[:6]) + "\x00"
+	return append([]byte{0, byte(len(text))}, text...)
+}
+
+func (w *writer) addWays(ways map[routing.Way]bool) {
+	list := make(map[string]*changes)
+	for way, comes := range ways {
+		if comes {
+			w.chain(wayChain(way), w.t.way(way))
+			c := entry(list, waysOf(way.Where))
+			c.add = append(c.add, element{key: wayKey(way), chain: wayChain(way), verdict: unix.NFT_GOTO})
 		}
 	}
-	return nil
+	for name, c := range list {
+		w.write(name, *c)
+	}
 }
 
-func (t *Table) actions(r routing.Rule) ([][]expr.Any, error) {
-	switch {
-	case r.Mark:
-		return [][]expr.Any{t.setMark(true)}, nil
-	case r.Drop:
-		return [][]expr.Any{{verdict(expr.VerdictDrop, "")}}, nil
-	case r.Goto != "":
-		return [][]expr.Any{{verdict(expr.VerdictGoto, r.Goto)}}, nil
+func entry(list map[string]*changes, name string) *changes {
+	if list[name] == nil {
+		list[name] = &changes{}
 	}
-	return t.balance(r)
+	return list[name]
 }
 
-// balance makes the rules that send a connection to a backend: first to that the client had before, else to a random one.
-func (t *Table) balance(r routing.Rule) ([][]expr.Any, error) {
-	choose, err := t.choose(r.Balance)
-	if err != nil {
-		return nil, err
+func (w *writer) addGuards(names map[string]bool, guards map[string][]netip.Prefix) {
+	for name, comes := range names {
+		if comes {
+			w.chain(name, w.t.guard(guards[name]))
+		}
 	}
-	send := []expr.Any{t.dnat()}
-	if r.Sticky == "" || len(r.Balance) == 1 {
-		return [][]expr.Any{append(choose, send...)}, nil
-	}
-	remember := &expr.Dynset{
-		SrcRegKey: regClient, SrcRegData: regMain, SetName: r.Sticky, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: r.StickyFor,
-	}
-	again := []expr.Any{
-		t.loadSource(regClient),
-		&expr.Lookup{SourceRegister: regClient, DestRegister: regMain, IsDestRegSet: true, SetName: r.Sticky},
-		remember,
-	}
-	first := append(choose, t.loadSource(regClient), remember)
-	return [][]expr.Any{append(again, send...), append(first, send...)}, nil
 }
 
-// choose puts a random backend's address and port into regMain.
-func (t *Table) choose(backends []netip.AddrPort) ([]expr.Any, error) {
-	if len(backends) == 1 {
-		value := backendValue(backends[0])
-		return []expr.Any{
-			&expr.Immediate{Register: regMain, Data: value[:len(value)-2]},
-			&expr.Immediate{Register: t.portWord(), Data: value[len(value)-2:]},
-		}, nil
+func (w *writer) removeChains(d *routing.Delta) {
+	var names []string
+	list := make(map[string]*changes)
+	for way, comes := range d.Ways {
+		if !comes {
+			names = append(names, wayChain(way))
+			c := entry(list, waysOf(way.Where))
+			c.del = append(c.del, element{key: wayKey(way), chain: wayChain(way), verdict: unix.NFT_GOTO})
+		}
 	}
-	numbered := &nftables.Set{
-		Table: t.table, Anonymous: true, Constant: true, IsMap: true,
-		KeyType: nftables.TypeInteger, DataType: backendType(t.cfg.V4),
+	for name, c := range list {
+		w.write(name, *c)
 	}
-	var elements []nftables.SetElement
-	for i, b := range backends {
-		elements = append(elements, nftables.SetElement{Key: u32(uint32(i)), Val: paddedBackend(b)})
+	for name, comes := range d.Guards {
+		if !comes {
+			names = append(names, name)
+		}
 	}
-	if err := t.conn.AddSet(numbered, elements); err != nil {
-		return nil, err
+	slices.Sort(names)
+	for _, name := range names { // rules first: they may lead to each other's
+		w.message(unix.NFT_MSG_DELRULE, 0)
+		w.text(unix.NFTA_RULE_TABLE, Name)
+		w.text(unix.NFTA_RULE_CHAIN, name)
 	}
-	return []expr.Any{
-		&expr.Numgen{Register: regMain, Modulus: uint32(len(backends)), Type: unix.NFT_NG_RANDOM},
-		&expr.Lookup{SourceRegister: regMain, DestRegister: regMain, IsDestRegSet: true, SetName: numbered.Name, SetID: numbered.ID},
-	}, nil
+	for _, name := range names {
+		w.message(unix.NFT_MSG_DELCHAIN, 0)
+		w.text(unix.NFTA_CHAIN_TABLE, Name)
+		w.text(unix.NFTA_CHAIN_NAME, name)
+	}
 }
 
-func (t *Table) dnat() expr.Any {
-	family := uint32(unix.NFPROTO_IPV6)
-	if t.cfg.V4 {
-		family = unix.NFPROTO_IPV4
+// targets changes the maps of destinations.
+func (w *writer) targets(d *routing.Delta) {
+	at := elementsOfTargets(d.Services, addressKey)
+	w.leads(outsideMap, at.outside)
+	w.write(guardsMap, at.guard)
+	w.leads(servicesMap, at.lead)
+	w.write(refusedSet, at.refused)
+	w.write(droppedSet, at.dropped)
+	at = elementsOfTargets(d.Ports, portKey)
+	w.leads(outsidePortsMap, at.outside)
+	w.leads(portsMap, at.lead)
+	w.write(refusedPortsSet, at.refused)
+	w.write(droppedPortsSet, at.dropped)
+}
+
+func (w *writer) leads(name string, l ofLeads) {
+	w.write(name+groupsOf, l.group)
+	w.write(name, l.way)
+	w.write(name+groupsOf, l.gone)
+}
+
+type ofLeads struct{ way, group, gone changes }
+
+func (l *ofLeads) change(key []byte, old, now routing.Lead) {
+	if old == now {
+		return
 	}
-	return &expr.NAT{Type: expr.NATTypeDestNAT, Family: family, RegAddrMin: regMain, RegProtoMin: t.portWord()}
+	var way, group [2][]byte
+	for i, side := range []routing.Lead{old, now} {
+		if side.Somewhere() {
+			way[i], group[i] = unused(wayKey(side.Way)), unused(groupKey(side.Group))
+		}
+	}
+	l.way.valued(key, way[0], way[1])
+	staged(&l.group, &l.gone, key, group[0], group[1])
+}
+
+type ofTargets struct {
+	lead, outside           ofLeads
+	guard, refused, dropped changes
+}
+
+func elementsOfTargets[K comparable](targets map[K]routing.Change[routing.Target], key func(K) []byte) (out ofTargets) {
+	for at, c := range targets {
+		k := key(at)
+		out.lead.change(k, c.Old.Lead, c.New.Lead)
+		out.outside.change(k, c.Old.Outside, c.New.Outside)
+		out.guard.guarded(k, c.Old.Guard, c.New.Guard)
+		out.refused.present(k, c.Old.Lost == routing.Reject, c.New.Lost == routing.Reject)
+		out.dropped.present(k, c.Old.Lost == routing.Drop, c.New.Lost == routing.Drop)
+	}
+	return out
+}
+
+type ofGroups struct{ backends, gone, ids, idsGone, stay changes }
+
+func elementsOfGroups(groups map[routing.GroupID]routing.Change[routing.Group]) (out ofGroups) {
+	for id, c := range groups {
+		old, now := c.Old.Backends, c.New.Backends
+		for i := range max(len(old), len(now)) {
+			key, was, is := numberedKey(id, i), at(old, i), at(now, i)
+			staged(&out.backends, &out.gone, key, value(was, backendValue), value(is, backendValue))
+			if c.Old.Sticky || c.New.Sticky {
+				staged(&out.ids, &out.idsGone, key, value(only(was, c.Old.Sticky), backendID), value(only(is, c.New.Sticky), backendID))
+			}
+		}
+		if c.Old.Sticky || c.New.Sticky {
+			out.addStay(id, c)
+		}
+	}
+	return out
+}
+
+// at is the backend of that number; the invalid one if there is none.
+func at(list []netip.AddrPort, i int) (b netip.AddrPort) {
+	if i < len(list) {
+		b = list[i]
+	}
+	return b
+}
+
+func only(b netip.AddrPort, yes bool) netip.AddrPort {
+	if !yes {
+		return netip.AddrPort{}
+	}
+	return b
+}
+
+func value(b netip.AddrPort, of func(netip.AddrPort) []byte) []byte {
+	if !b.IsValid() {
+		return nil
+	}
+	return of(b)
+}
+
+// staged notes a change among those that come or change, or among those that go.
+func staged(change, gone *changes, key, old, now []byte) {
+	if now == nil {
+		change = gone
+	}
+	change.valued(key, old, now)
+}
+
+func (out *ofGroups) addStay(id routing.GroupID, c routing.Change[routing.Group]) {
+	before, after := distinct(c.Old), distinct(c.New)
+	for b := range before {
+		if _, ok := after[b]; !ok {
+			out.stay.del = append(out.stay.del, element{key: stayKey(id, b)})
+		}
+	}
+	for b := range after {
+		if _, ok := before[b]; !ok {
+			out.stay.add = append(out.stay.add, element{key: stayKey(id, b), value: backendValue(b)})
+		}
+	}
+}
+
+// distinct are the backends clients stay with.
+func distinct(g routing.Group) map[netip.AddrPort]struct{} {
+	out := make(map[netip.AddrPort]struct{})
+	for _, b := range g.Backends {
+		if g.Sticky && b.IsValid() {
+			out[b] = struct{}{}
+		}
+	}
+	return out
+}
+
+func presence[K comparable](keys map[K]bool, key func(K) []byte) (c changes) {
+	for k, comes := range keys {
+		c.present(key(k), !comes, comes)
+	}
+	return c
 }

@@ -1,13 +1,29 @@
-// Package nft owns the nftables table "balsa": it writes what package routing decided into the kernel, through netlink,
-// and reads back what is there.
+// Package nft owns the nftables tables "balsa", one of each address family: it writes what package routing decided into
+// the kernel, through netlink, and reads back what is there.
 //
-//	prerouting, output ─► services ─► map by address ─► chain of the service ─► one backend
-//	                          └─────► map by node port ─┘
-//	forward, input, output ─► nobody ─► map of destinations without backends ─► reject or drop
+//	prerouting, output ─► services ─► map by address ─┬─► way ─► its chain: group, number ─► backend ─► DNAT
+//	                          └─────► map by port ────┘
+//	forward, input, output ─► nobody ─► sets of destinations without backends ─► reject or drop
 //	input, forward ─► the tunnel's port ─► set of members, or drop
 //	postrouting ─► marked, hairpin, leaving the pod network ─► masquerade
 //
-// What a packet costs does not grow with the number of services: each map is a hash. Chains are named by their content
-// and never changed in place, so applying a table means adding and removing names, and what another process of ours left
-// behind is recognised. A Table is not safe for concurrent use.
+// What a packet costs does not grow with the number of services: each map is a hash. Nor does what a change costs: services
+// and backends are data in maps, and there are only as many chains as there are ways (routing.Way). The kernel looks at
+// every chain of every table when a transaction ends, and walks through all chains and all elements of verdict maps when a
+// rule or such an element is added. So neither happens when a backend comes or goes.
+//
+// A destination has a way (8 bytes) and a group (8 bytes), in two maps. The chain of the way asks for the group, draws a
+// number, and asks for the backend of that number. The kernel does not let registers be read in another rule than they were
+// written in, so what the first rule knew is looked up again.
+//
+// A client that stays with its backend is remembered with the backend's id, which is good as long as the group has a backend
+// of that id. So nobody has to look through the clients when a backend goes.
+//
+// A change is one transaction, unless it is very large: then it is several, each of which leaves the table usable. Rules
+// carry a digest of their content as comment, so that what another process of ours left behind is recognised.
+//
+// A change of the ruleset has reached packets when Apply returns, and listeners of NFNLGRP_NFTABLES hear of it then: a new
+// backend is a NFT_MSG_NEWSETELEM of the set "backends", whose data is the backend's address and port.
+//
+// A Table is not safe for concurrent use. Watch runs one goroutine more, joined when its context ends.
 package nft

@@ -3,18 +3,17 @@ package nft
 import (
 	"net/netip"
 
-	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 )
 
-// Registers: the kernel numbers four of 16 bytes 1…4, and the same memory in words of 4 bytes 8…23.
-const (
-	regMain   = 1 // first word 8
-	regClient = 3 // first word 16
-	firstWord = 8
-)
+// regMain is the first word of the registers: the kernel numbers four registers of 16 bytes 1…4, and the same memory in words
+// of 4 bytes 8…23.
+const regMain = 8
+
+// word is the register that begins at a word.
+func word(n uint32) uint32 { return regMain + n }
 
 func u32(v uint32) []byte { return binaryutil.NativeEndian.PutUint32(v) }
 
@@ -26,8 +25,7 @@ func (t *Table) addressBytes() uint32 {
 	return 16
 }
 
-// portWord is the register word that follows an address in regMain.
-func (t *Table) portWord() uint32 { return firstWord + t.addressBytes()/4 }
+func (t *Table) addressWords() uint32 { return t.addressBytes() / 4 }
 
 func (t *Table) loadSource(reg uint32) expr.Any {
 	offset := uint32(8)
@@ -70,24 +68,30 @@ func local(source bool) []expr.Any {
 	}
 }
 
-// byAddress looks up destination address, protocol and port in a verdict map.
-func (t *Table) byAddress(s *nftables.Set) []expr.Any {
-	next := t.portWord()
-	return []expr.Any{
-		t.loadDestination(regMain),
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: next},
-		&expr.Payload{DestRegister: next + 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
-		&expr.Lookup{SourceRegister: regMain, SetName: s.Name, SetID: s.ID, IsDestRegSet: true},
+// destination loads protocol and port, and the address before them or not.
+func (t *Table) destination(port bool) []expr.Any {
+	var load []expr.Any
+	if !port {
+		load = append(load, t.loadDestination(word(0)))
 	}
+	return append(load,
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: word(t.pairWord())},
+		&expr.Payload{DestRegister: word(t.pairWord() + 1), Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2})
 }
 
-// byPort looks up protocol and port in a verdict map, if the destination is this host.
-func byPort(s *nftables.Set) []expr.Any {
-	return append(local(false),
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: firstWord},
-		&expr.Payload{DestRegister: firstWord + 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
-		&expr.Lookup{SourceRegister: regMain, SetName: s.Name, SetID: s.ID, IsDestRegSet: true},
-	)
+// lookup continues the rule if the words are a key of the map, with the value in other words.
+func lookup(name string, from, to uint32) expr.Any {
+	return &expr.Lookup{SourceRegister: word(from), DestRegister: word(to), IsDestRegSet: true, SetName: name}
+}
+
+// verdictOf does what the map says, or continues the rule.
+func verdictOf(name string, from uint32) expr.Any {
+	return &expr.Lookup{SourceRegister: word(from), IsDestRegSet: true, SetName: name}
+}
+
+// member continues the rule if the words are in the set, or are not.
+func member(name string, from uint32, is bool) expr.Any {
+	return &expr.Lookup{SourceRegister: word(from), SetName: name, Invert: !is}
 }
 
 // toPort continues the rule for packets of the protocol to the port.
@@ -98,11 +102,6 @@ func toPort(protocol byte, port uint16) []expr.Any {
 		&expr.Payload{DestRegister: regMain, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: regMain, Data: binaryutil.BigEndian.PutUint16(port)},
 	}
-}
-
-// among continues the rule if the address loaded is in the set, or is not.
-func among(load expr.Any, s *nftables.Set, is bool) []expr.Any {
-	return []expr.Any{load, &expr.Lookup{SourceRegister: regMain, SetName: s.Name, SetID: s.ID, Invert: !is}}
 }
 
 // newConnection continues the rule for the first packet of a connection.

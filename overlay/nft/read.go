@@ -1,123 +1,330 @@
 package nft
 
 import (
+	"bytes"
 	"encoding/binary"
+	"errors"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
 
 	"github.com/balsahq/balsa/overlay/routing"
 )
 
-// read returns what the kernel holds; nil when there is no table, or one not made from this configuration. Chains come
-// without rules: their names say what is in them.
-func (t *Table) read() (*routing.Table, error) {
+// tooMany is a number of backends no group has; an element beyond it is not ours.
+const tooMany = 1 << 16
+
+// found is what the kernel holds, beside elements.
+type found struct {
+	chains map[string]string   // name ─► what it hooks into, as text
+	rules  map[string][]string // chain ─► the rules' tags
+	sets   map[string]set      // without types
+}
+
+// read returns what the kernel holds; nil when there is no table, or one not made from this configuration, or one whose
+// rules are not as they should be. Rules of guards are known by name only; those wanted are compared.
+func (t *Table) read(want *routing.Table) (*routing.Table, error) {
+	have, err := t.readAll(want)
+	if errors.Is(err, errStrange) || errors.Is(err, unix.ENOENT) { // gone meanwhile
+		return nil, nil
+	}
+	return have, err
+}
+
+func (t *Table) readAll(want *routing.Table) (*routing.Table, error) {
 	exists, err := t.exists()
 	if err != nil || !exists {
 		return nil, err
 	}
-	have := routing.NewTable()
-	right, err := t.readChains(have)
-	if err != nil || !right {
+	f, err := t.find()
+	if err != nil || !t.baseIsRight(f) {
 		return nil, err
 	}
-	sets, err := t.conn.GetSets(t.table)
+	have, err := t.readElements()
+	if err != nil || !t.chainsAreRight(f, have, want) {
+		return nil, err
+	}
+	return have, nil
+}
+
+// exists tells whether there is a table that is not dormant; that of somebody else is an error.
+func (t *Table) exists() (yes bool, err error) {
+	const flags, owner = 2, 7       // NFTA_TABLE_FLAGS, NFTA_TABLE_OWNER
+	const dormant, owned = 0x1, 0x2 // NFT_TABLE_F_…
+	var foreign bool
+	err = t.socket.dump(unix.NFT_MSG_GETTABLE, t.family(), nil, func() { yes, foreign = false, false }, func(family byte, body []byte) error {
+		if family == t.family() && findText(body, unix.NFTA_TABLE_NAME) == Name {
+			yes = findU32(body, flags)&dormant == 0
+			foreign = findU32(body, flags)&owned != 0 && findU32(body, owner) != t.socket.port
+		}
+		return nil
+	})
+	if err == nil && foreign {
+		err = ErrOwned
+	}
+	return yes, err
+}
+
+func (t *Table) find() (*found, error) {
+	f := &found{}
+	ours := func(w *wire) { w.text(1, Name) } // the table, in a message of any kind
+	err := t.socket.dump(unix.NFT_MSG_GETCHAIN, t.family(), ours, func() { f.chains = map[string]string{} }, func(family byte, body []byte) error {
+		if family == t.family() && findText(body, unix.NFTA_CHAIN_TABLE) == Name {
+			f.chains[findText(body, unix.NFTA_CHAIN_NAME)] = hookText(body)
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range sets {
-		s.Table = t.table
-		if strings.HasPrefix(s.Name, "aff-") {
-			have.Affinity[s.Name] = routing.Affinity{Timeout: s.Timeout}
+	err = t.socket.dump(unix.NFT_MSG_GETRULE, t.family(), ours, func() { f.rules = map[string][]string{} }, func(_ byte, body []byte) error {
+		if findText(body, unix.NFTA_RULE_TABLE) == Name {
+			chain := findText(body, unix.NFTA_RULE_CHAIN)
+			f.rules[chain] = append(f.rules[chain], string(find(body, unix.NFTA_RULE_USERDATA)))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = t.socket.dump(unix.NFT_MSG_GETSET, t.family(), ours, func() { f.sets = map[string]set{} }, func(_ byte, body []byte) error {
+		if findText(body, unix.NFTA_SET_TABLE) == Name {
+			s := set{name: findText(body, unix.NFTA_SET_NAME), flags: findU32(body, unix.NFTA_SET_FLAGS)}
+			s.key.Bytes, s.data.Bytes = findU32(body, unix.NFTA_SET_KEY_LEN), findU32(body, unix.NFTA_SET_DATA_LEN)
+			f.sets[s.name] = s
+		}
+		return nil
+	})
+	return f, err
+}
+
+// hookText is where a chain hooks in; "" for one that does not.
+func hookText(body []byte) string {
+	hook := find(body, unix.NFTA_CHAIN_HOOK)
+	if hook == nil {
+		return ""
+	}
+	return hookName(findText(body, unix.NFTA_CHAIN_TYPE), findU32(hook, unix.NFTA_HOOK_HOOKNUM), findU32(hook, unix.NFTA_HOOK_PRIORITY),
+		findU32(body, unix.NFTA_CHAIN_POLICY))
+}
+
+func hookName(kind string, numbers ...uint32) string {
+	raw := []byte(kind)
+	for _, n := range numbers {
+		raw = binary.BigEndian.AppendUint32(raw, n)
+	}
+	return string(raw)
+}
+
+// baseIsRight tells whether the sets and the base chains are those this configuration makes.
+func (t *Table) baseIsRight(f *found) bool {
+	for i := range t.sets {
+		s := &t.sets[i]
+		other, ok := f.sets[s.name]
+		verdicts := s.data.Name == "verdict"
+		if !ok || other.flags != s.flags || other.key.Bytes != s.keyLen() || !verdicts && other.data.Bytes != s.dataLen() {
+			return false
+		}
+	}
+	for _, c := range t.base() {
+		hook := ""
+		if c.kind != "" {
+			hook = hookName(string(c.kind), uint32(*c.hook), uint32(*c.priority), uint32(nftables.ChainPolicyAccept))
+		}
+		if have, ok := f.chains[c.name]; !ok || have != hook || !t.same(f, c.name, c.rules) {
+			return false
+		}
+	}
+	return true
+}
+
+func (t *Table) same(f *found, chain string, rules [][]expr.Any) bool {
+	have := f.rules[chain]
+	if len(have) != len(rules) {
+		return false
+	}
+	for i, exprs := range rules {
+		body, err := expressions(t.family(), exprs)
+		if err != nil || string(tag(body)) != have[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// chainsAreRight compares the chains of ways and guards, and notes those of others.
+func (t *Table) chainsAreRight(f *found, have, want *routing.Table) bool {
+	names := make(map[string]struct{})
+	for _, c := range t.base() {
+		names[c.name] = struct{}{}
+	}
+	for w := range have.Ways {
+		names[wayChain(w)] = struct{}{}
+		if !t.same(f, wayChain(w), t.way(w)) {
+			return false
+		}
+	}
+	t.others = nil
+	for name := range maps.Keys(f.chains) {
+		_, known := names[name]
+		switch {
+		case known:
+		case strings.HasPrefix(name, "from-"):
+			have.Guards[name] = want.Guards[name]
+			if networks, ok := want.Guards[name]; ok && !t.same(f, name, t.guard(networks)) {
+				return false
+			}
+		case strings.HasPrefix(name, "way-"):
+			return false
+		default:
+			t.others = append(t.others, name)
+		}
+	}
+	slices.Sort(t.others)
+	return true
+}
+
+// errStrange says that an element is none we make.
+var errStrange = errors.New("strange element")
+
+// readElements returns errStrange if there are elements we do not make.
+func (t *Table) readElements() (*routing.Table, error) {
+	have := routing.NewTable()
+	seen := sticky{make(map[routing.GroupID]int), make(map[routing.GroupID]int)}
+	for i := range t.sets {
+		s := &t.sets[i]
+		if s.name == clientsMap { // clients come and go by themselves
 			continue
 		}
-		if s.Anonymous || strings.HasPrefix(s.Name, "__") {
-			continue
+		var list []element
+		err := t.socket.dump(unix.NFT_MSG_GETSETELEM, t.family(), func(w *wire) {
+			w.text(unix.NFTA_SET_ELEM_LIST_TABLE, Name)
+			w.text(unix.NFTA_SET_ELEM_LIST_SET, s.name)
+		}, func() { list = list[:0] }, func(_ byte, body []byte) error {
+			attributes(find(body, unix.NFTA_SET_ELEM_LIST_ELEMENTS), func(_ uint16, value []byte) bool {
+				list = append(list, parseElement(value))
+				return true
+			})
+			return nil
+		})
+		for j := 0; err == nil && j < len(list); j++ {
+			err = t.take(have, seen, s, &list[j])
 		}
-		if err := t.readSet(have, s); err != nil {
+		if err != nil {
 			return nil, err
+		}
+	}
+	if halves(have.Services) || halves(have.Ports) {
+		return nil, errStrange
+	}
+	for id, g := range have.Groups {
+		if n := len(distinct(g)); g.Sticky && (seen.ids[id] != len(g.Backends) || seen.stay[id] != n) { // not all of them
+			return nil, errStrange
 		}
 	}
 	return have, nil
 }
 
-// readChains tells whether the base is ours and whole.
-func (t *Table) readChains(have *routing.Table) (bool, error) {
-	chains, err := t.conn.ListChainsOfTableFamily(t.family())
-	if err != nil {
-		return false, err
-	}
-	present := make(map[string]struct{})
-	for _, c := range chains {
-		if c.Table.Name != Name {
-			continue
-		}
-		present[c.Name] = struct{}{}
-		switch prefix, _, _ := strings.Cut(c.Name, "-"); prefix {
-		case "svc", "ext", "lb", "host":
-			have.Chains[c.Name] = nil
+// halves tells whether there is a lead with a way but no group, or the other way round.
+func halves[K comparable](targets map[K]routing.Target) bool {
+	for _, t := range targets {
+		if t.Lead.Somewhere() != (t.Lead.Group != 0) || t.Outside.Somewhere() != (t.Outside.Group != 0) {
+			return true
 		}
 	}
-	for _, c := range t.base() {
-		if _, ok := present[c.name]; !ok {
-			return false, nil
-		}
-		rules, err := t.conn.GetRules(t.table, &nftables.Chain{Table: t.table, Name: c.name})
-		if err != nil || len(rules) != len(c.rules) {
-			return false, err
-		}
-	}
-	return true, nil
+	return false
 }
 
-func (t *Table) readSet(have *routing.Table, s *nftables.Set) error {
-	elements, err := t.conn.GetSetElements(s)
-	if err != nil {
-		return err
+// sticky counts elements of groups whose clients stay.
+type sticky struct{ ids, stay map[routing.GroupID]int }
+
+// take puts an element into the table it stands for.
+func (t *Table) take(have *routing.Table, seen sticky, s *set, e *element) error {
+	isMap, verdicts := s.flags&setMap != 0, s.data.Name == "verdict"
+	if len(e.key) != int(s.keyLen()) || isMap && !verdicts && len(e.value) != int(s.dataLen()) || verdicts && e.chain == "" {
+		return errStrange
 	}
-	for _, e := range elements {
-		chain := verdictChain(e.Val)
-		fate := routing.Drop
-		if chain == rejectChain {
-			fate = routing.Reject
+	switch name := strings.TrimSuffix(s.name, groupsOf); name {
+	case servicesMap, outsideMap, guardsMap, refusedSet, droppedSet:
+		at := parseAddress(e.key)
+		target := have.Services[at]
+		takeTarget(&target, s.name, e)
+		have.Services[at] = target
+	case portsMap, outsidePortsMap, refusedPortsSet, droppedPortsSet:
+		at := parsePort(e.key)
+		target := have.Ports[at]
+		takeTarget(&target, s.name, e)
+		have.Ports[at] = target
+	case waysMap, outsideWaysMap:
+		way := parseWay(e.key)
+		if s.name != waysOf(way.Where) || e.chain != wayChain(way) || e.verdict != unix.NFT_GOTO {
+			return errStrange
 		}
-		address, isAddress := parseAddress(e.Key)
-		port, isPort := parsePort(e.Key)
-		switch {
-		case s.Name == t.sets.services.Name && isAddress:
-			have.Services[address] = chain
-		case s.Name == t.sets.nobody.Name && isAddress:
-			have.Nobody[address] = fate
-		case s.Name == t.sets.nodePorts.Name && isPort:
-			have.NodePorts[port] = chain
-		case s.Name == t.sets.nobodyAtPort.Name && isPort:
-			have.NobodyAtPort[port] = fate
-		case s.Name == t.sets.members.Name:
-			if a, ok := netip.AddrFromSlice(e.Key); ok {
-				have.Members[a] = struct{}{}
-			}
-		case s.Name == t.sets.hairpin.Name:
-			if b, ok := parseBackend(append(e.Key[:len(e.Key)/2:len(e.Key)/2], 0, 0), t.cfg.V4); ok {
-				have.Hairpin[b.Addr()] = struct{}{}
-			}
-		}
+		have.Ways[way] = 1
+	case backendsMap, idsMap, stayMap: // in this order
+		return takeBackend(have, seen, s.name, e)
+	case hairpinSet:
+		a, _ := netip.AddrFromSlice(e.key[:len(e.key)/2])
+		have.Hairpin[a] = 1
+	case membersSet:
+		a, _ := netip.AddrFromSlice(e.key)
+		have.Members[a] = 1
 	}
 	return nil
 }
 
-// verdictChain finds the chain in a verdict as the kernel sends it: a list of attributes, of which type 2 is the name.
-func verdictChain(raw []byte) string {
-	const header, chain = 4, 2
-	for len(raw) >= header {
-		size, kind := int(binary.NativeEndian.Uint16(raw)), binary.NativeEndian.Uint16(raw[2:])&0x3fff
-		if size < header || size > len(raw) {
-			return ""
-		}
-		if kind == chain {
-			return strings.TrimRight(string(raw[header:size]), "\x00")
-		}
-		raw = raw[min((size+3)&^3, len(raw)):]
+func takeTarget(target *routing.Target, set string, e *element) {
+	switch set {
+	case servicesMap, portsMap:
+		target.Lead.Way = parseWay(e.value[4:])
+	case outsideMap, outsidePortsMap:
+		target.Outside.Way = parseWay(e.value[4:])
+	case servicesMap + groupsOf, portsMap + groupsOf:
+		target.Lead.Group = parseGroup(e.value[4:])
+	case outsideMap + groupsOf, outsidePortsMap + groupsOf:
+		target.Outside.Group = parseGroup(e.value[4:])
+	case guardsMap:
+		target.Guard = e.chain
+	case refusedSet, refusedPortsSet:
+		target.Lost = routing.Reject
+	case droppedSet, droppedPortsSet:
+		target.Lost = routing.Drop
 	}
-	return ""
+}
+
+func takeBackend(have *routing.Table, seen sticky, set string, e *element) error {
+	id := parseGroup(e.key)
+	g := have.Groups[id]
+	if set == stayMap {
+		b := parseBackend(e.value)
+		if !g.Sticky || !slices.Contains(g.Backends, b) || !bytes.Equal(e.key[8:], backendID(b)) {
+			return errStrange
+		}
+		seen.stay[id]++
+		return nil
+	}
+	number := int(binary.NativeEndian.Uint32(e.key[8:]))
+	if number >= tooMany {
+		return errStrange
+	}
+	if set == idsMap {
+		if !bytes.Equal(e.value, backendID(at(g.Backends, number))) {
+			return errStrange
+		}
+		g.Sticky = true
+		seen.ids[id]++
+		have.Groups[id] = g
+		return nil
+	}
+	for len(g.Backends) <= number {
+		g.Backends = append(g.Backends, netip.AddrPort{})
+	}
+	g.Backends[number] = parseBackend(e.value)
+	have.Groups[id] = g
+	return nil
 }

@@ -1,129 +1,183 @@
 package nft
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"net/netip"
-	"time"
 
 	"github.com/google/nftables"
-	"github.com/google/nftables/binaryutil"
-	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
 
 	"github.com/balsahq/balsa/overlay/routing"
 )
 
-// affinityLimit bounds the clients remembered for one service; the kernel forgets none early but takes no more.
-const affinityLimit = 65535
+// clientsLimit bounds the clients of all services that are remembered for session affinity (some 30 MB). Past it, new
+// clients are led to a backend all the same, but not remembered.
+const clientsLimit = 1 << 17
 
-// sets are the named maps of the table.
-type sets struct {
-	services, nodePorts, nobody, nobodyAtPort, hairpin, members *nftables.Set
+// Names of the sets and maps.
+const (
+	servicesMap     = "services"      // address, protocol, port ─► way
+	outsideMap      = "outside"       // the same, for clients outside
+	portsMap        = "node-ports"    // protocol, port ─► way
+	outsidePortsMap = "outside-ports" // the same, for clients outside
+	groupsOf        = "-groups"       // behind each of these names: the same ─► group
+	waysMap         = "ways"          // way ─► its chain
+	outsideWaysMap  = "outside-ways"  // the same for clients outside: one map would be a loop
+	guardsMap       = "guards"        // address, protocol, port ─► chain that lets through whom it may
+	backendsMap     = "backends"      // group, number ─► address, port
+	idsMap          = "ids"           // group, number ─► a backend's id, where clients stay with theirs
+	clientsMap      = "clients"       // client, group ─► id
+	stayMap         = "stay"          // group, id ─► address, port
+	refusedSet      = "refused"       // address, protocol, port
+	droppedSet      = "dropped"
+	refusedPortsSet = "refused-ports" // protocol, port
+	droppedPortsSet = "dropped-ports"
+	hairpinSet      = "hairpin" // an address, twice
+	membersSet      = "members"
+)
 
-	table *nftables.Table
-	v4    bool
+// leads are the maps of ways.
+var leads = map[routing.Where]string{
+	routing.AtAddress: servicesMap, routing.AtPort: portsMap, routing.AtAddressOutside: outsideMap, routing.AtPortOutside: outsidePortsMap,
 }
 
-func addressType(v4 bool) nftables.SetDatatype {
+// Flags of a set (NFT_SET_…).
+const (
+	setMap     = 0x8
+	setTimeout = 0x10
+	setEval    = 0x20
+)
+
+// set is one set or map of a table.
+type set struct {
+	name      string
+	flags     uint32
+	key, data nftables.SetDatatype // data without a name: a set
+	limit     uint32
+}
+
+// keyLen and dataLen are in bytes, as the kernel counts them.
+func (s *set) keyLen() uint32  { return (s.key.Bytes + 3) &^ 3 }
+func (s *set) dataLen() uint32 { return (s.data.Bytes + 3) &^ 3 }
+
+func newSets(v4 bool) []set {
+	ip, mark, port := nftables.TypeIP6Addr, nftables.TypeMark, nftables.TypeInetService
 	if v4 {
-		return nftables.TypeIPAddr
+		ip = nftables.TypeIPAddr
 	}
-	return nftables.TypeIP6Addr
+	join := nftables.MustConcatSetType
+	at, atPort := join(ip, nftables.TypeInetProto, port), join(nftables.TypeInetProto, port)
+	pair, value, backend := join(mark, mark), join(mark, mark, mark), join(ip, port)
+	var none nftables.SetDatatype
+	sets := []set{
+		{waysMap, setMap, pair, nftables.TypeVerdict, 0}, {outsideWaysMap, setMap, pair, nftables.TypeVerdict, 0},
+		{guardsMap, setMap, at, nftables.TypeVerdict, 0},
+		{backendsMap, setMap, join(mark, mark, mark), backend, 0}, {idsMap, setMap, join(mark, mark, mark), pair, 0},
+		{stayMap, setMap, join(mark, mark, mark, mark), backend, 0},
+		{clientsMap, setMap | setTimeout | setEval, join(ip, mark, mark), value, clientsLimit},
+		{refusedSet, 0, at, none, 0}, {droppedSet, 0, at, none, 0},
+		{refusedPortsSet, 0, atPort, none, 0}, {droppedPortsSet, 0, atPort, none, 0},
+		{hairpinSet, 0, join(ip, ip), none, 0}, {membersSet, 0, ip, none, 0},
+	}
+	for _, name := range []string{servicesMap, outsideMap} {
+		sets = append(sets, set{name, setMap, at, value, 0}, set{name + groupsOf, setMap, at, value, 0})
+	}
+	for _, name := range []string{portsMap, outsidePortsMap} {
+		sets = append(sets, set{name, setMap, atPort, value, 0}, set{name + groupsOf, setMap, atPort, value, 0})
+	}
+	return sets
 }
 
-// backendType is the value of a map to backends: address and port.
-func backendType(v4 bool) nftables.SetDatatype {
-	return nftables.MustConcatSetType(addressType(v4), nftables.TypeInetService)
-}
-
-func newSets(table *nftables.Table, v4 bool) sets {
-	ip := addressType(v4)
-	verdicts := func(name string, key nftables.SetDatatype) *nftables.Set {
-		return &nftables.Set{
-			Table: table, Name: name, IsMap: true, Concatenation: true, KeyType: key, DataType: nftables.TypeVerdict,
-			KeyByteOrder: binaryutil.BigEndian,
+// make adds a message that makes the set.
+func (s *set) make(w *wire, id uint32) {
+	w.message(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE)
+	w.text(unix.NFTA_SET_TABLE, Name)
+	w.text(unix.NFTA_SET_NAME, s.name)
+	w.u32(unix.NFTA_SET_FLAGS, s.flags)
+	w.u32(unix.NFTA_SET_KEY_TYPE, s.key.GetNFTMagic())
+	w.u32(unix.NFTA_SET_KEY_LEN, s.keyLen())
+	if s.flags&setMap != 0 {
+		kind := s.data.GetNFTMagic()
+		if s.data.Name == nftables.TypeVerdict.Name {
+			kind = verdictType
 		}
+		w.u32(unix.NFTA_SET_DATA_TYPE, kind)
+		w.u32(unix.NFTA_SET_DATA_LEN, s.dataLen())
 	}
-	byAddress := nftables.MustConcatSetType(ip, nftables.TypeInetProto, nftables.TypeInetService)
-	byPort := nftables.MustConcatSetType(nftables.TypeInetProto, nftables.TypeInetService)
-	return sets{
-		services: verdicts("services", byAddress), nodePorts: verdicts("node-ports", byPort),
-		nobody: verdicts("nobody", byAddress), nobodyAtPort: verdicts("nobody-at-port", byPort),
-		hairpin: &nftables.Set{
-			Table: table, Name: "hairpin", Concatenation: true, KeyType: nftables.MustConcatSetType(ip, ip),
-			KeyByteOrder: binaryutil.BigEndian,
-		},
-		members: &nftables.Set{Table: table, Name: "members", KeyType: ip, KeyByteOrder: binaryutil.BigEndian},
-		table:   table, v4: v4,
+	if s.limit > 0 {
+		at := w.nest(unix.NFTA_SET_DESC)
+		w.u32(unix.NFTA_SET_DESC_SIZE, s.limit)
+		w.unnest(at)
 	}
+	w.u32(unix.NFTA_SET_ID, id)
 }
 
-func (s *sets) all() []*nftables.Set {
-	return []*nftables.Set{s.services, s.nodePorts, s.nobody, s.nobodyAtPort, s.hairpin, s.members}
-}
-
-// affinity is the map from clients to backends of that name.
-func (s *sets) affinity(name string, timeout time.Duration) *nftables.Set {
-	return &nftables.Set{
-		Table: s.table, Name: name, IsMap: true, Dynamic: true, HasTimeout: true, Timeout: timeout, Size: affinityLimit,
-		KeyType: addressType(s.v4), DataType: backendType(s.v4), KeyByteOrder: binaryutil.BigEndian,
-	}
-}
+// verdictType is NFT_DATA_VERDICT.
+const verdictType = 0xffffff00
 
 // The keys below are laid out as the kernel does concatenations: every part padded to four bytes.
 
 func portKey(p routing.NodePort) []byte {
-	key := []byte{byte(p.Protocol), 0, 0, 0, 0, 0, 0, 0}
-	binary.BigEndian.PutUint16(key[4:], p.Port)
-	return key
+	return binary.BigEndian.AppendUint32([]byte{byte(p.Protocol), 0, 0, 0}, uint32(p.Port)<<16)
 }
 
 func addressKey(a routing.Address) []byte {
 	return append(a.IP.AsSlice(), portKey(routing.NodePort{Protocol: a.Protocol, Port: a.Port})...)
 }
 
+// A group, a way and a backend's id are two words. As the value of a map they have one in front that nobody uses.
+
+func unused(pair []byte) []byte { return append(make([]byte, 4), pair...) }
+
+func groupKey(id routing.GroupID) []byte { return binary.BigEndian.AppendUint64(nil, uint64(id)) }
+
+func numberedKey(id routing.GroupID, number int) []byte {
+	return binary.NativeEndian.AppendUint32(groupKey(id), uint32(number))
+}
+
+// backendID tells a backend from the others of its group.
+func backendID(b netip.AddrPort) []byte {
+	sum := sha256.Sum256(backendValue(b))
+	return sum[:8]
+}
+
+func stayKey(id routing.GroupID, b netip.AddrPort) []byte {
+	return append(groupKey(id), backendID(b)...)
+}
+
 func backendValue(b netip.AddrPort) []byte {
-	return binary.BigEndian.AppendUint16(b.Addr().AsSlice(), b.Port())[: b.Addr().BitLen()/8+2 : b.Addr().BitLen()/8+2]
+	return binary.BigEndian.AppendUint32(b.Addr().AsSlice(), uint32(b.Port())<<16)
 }
 
-func paddedBackend(b netip.AddrPort) []byte { return append(backendValue(b), 0, 0) }
-
-func parsePort(key []byte) (routing.NodePort, bool) {
-	if len(key) != 8 {
-		return routing.NodePort{}, false
-	}
-	return routing.NodePort{Protocol: routing.Protocol(key[0]), Port: binary.BigEndian.Uint16(key[4:])}, true
-}
-
-func parseAddress(key []byte) (routing.Address, bool) {
-	if len(key) < 8 {
-		return routing.Address{}, false
-	}
-	ip, ok := netip.AddrFromSlice(key[:len(key)-8])
-	port, portOK := parsePort(key[len(key)-8:])
-	return routing.Address{IP: ip, Protocol: port.Protocol, Port: port.Port}, ok && portOK
-}
-
-func parseBackend(value []byte, v4 bool) (netip.AddrPort, bool) {
-	size := 16
-	if v4 {
-		size = 4
-	}
-	if len(value) < size+2 {
-		return netip.AddrPort{}, false
-	}
-	ip, ok := netip.AddrFromSlice(value[:size])
-	return netip.AddrPortFrom(ip, binary.BigEndian.Uint16(value[size:])), ok
+// wayKey is how many backends there are, and everything else about the way.
+func wayKey(w routing.Way) []byte {
+	how := uint32(w.Where) | uint32(w.Source)<<4 | w.Sticky<<8
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, w.Backends), how)
 }
 
 func hairpinKey(a netip.Addr) []byte { return append(a.AsSlice(), a.AsSlice()...) }
 
-func memberKey(a netip.Addr) []byte { return a.AsSlice() }
-
-func gotoChain(name string) *expr.Verdict { return &expr.Verdict{Kind: expr.VerdictGoto, Chain: name} }
-
-func fateVerdict(f routing.Fate) *expr.Verdict {
-	if f == routing.Drop {
-		return &expr.Verdict{Kind: expr.VerdictDrop}
-	}
-	return gotoChain(rejectChain)
+func parsePort(key []byte) routing.NodePort {
+	return routing.NodePort{Protocol: routing.Protocol(key[0]), Port: binary.BigEndian.Uint16(key[4:])}
 }
+
+func parseAddress(key []byte) routing.Address {
+	ip, _ := netip.AddrFromSlice(key[:len(key)-8])
+	port := parsePort(key[len(key)-8:])
+	return routing.Address{IP: ip, Protocol: port.Protocol, Port: port.Port}
+}
+
+func parseBackend(value []byte) netip.AddrPort {
+	ip, _ := netip.AddrFromSlice(value[:len(value)-4])
+	return netip.AddrPortFrom(ip, binary.BigEndian.Uint16(value[len(value)-4:]))
+}
+
+func parseWay(b []byte) routing.Way {
+	how := binary.BigEndian.Uint32(b[4:])
+	return routing.Way{
+		Backends: binary.BigEndian.Uint32(b), Where: routing.Where(how & 0xf), Source: routing.Source(how >> 4 & 0xf), Sticky: how >> 8,
+	}
+}
+
+func parseGroup(b []byte) routing.GroupID { return routing.GroupID(binary.BigEndian.Uint64(b)) }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
@@ -17,15 +16,19 @@ import (
 // Name is the name of every table this package makes.
 const Name = "balsa"
 
-// layout is the version of the base chains; raise it when they change.
-const layout = 2
+// layout is the version of the sets; raise it when they come to mean something else.
+const layout = 3
+
+// ErrOwned says that a table of our name belongs to another program, which the kernel protects it for
+// (NFT_TABLE_F_OWNER).
+var ErrOwned = errors.New("the nftables table " + Name + " belongs to another program: end that program, or have it use another name")
 
 // Config says what the base chains are made for.
 type Config struct {
 	V4 bool // the family of the table: IPv4, or else IPv6
-	// Pods are the cluster's pod networks, NodePods those of this node, Services the service networks.
-	Pods, NodePods, Services []netip.Prefix
-	Bridge                   string // the link pods hang on
+	// Pods are the cluster's pod networks, NodePods those of this node, of the family.
+	Pods, NodePods []netip.Prefix
+	Bridge         string // the link pods hang on
 	// Tunnel is the UDP port of the tunnel to other nodes, closed to all but members; 0: none.
 	Tunnel uint16
 	// Mark is the bit of the packet mark that asks for masquerading.
@@ -34,31 +37,42 @@ type Config struct {
 
 // Table is one family's table in the kernel.
 type Table struct {
-	cfg     Config
-	conn    *nftables.Conn
-	table   *nftables.Table
-	sets    sets
-	applied *routing.Table // what is in the kernel; nil: unknown
+	cfg    Config
+	socket *socket
+	sets   []set
+	known  bool // the kernel holds what was applied last
+	others []string
 }
 
 // Open connects to the network namespace behind the file descriptor ns; 0 is that of the calling thread. Nothing is
 // changed before Apply.
 func Open(cfg Config, ns int) (*Table, error) {
-	conn, err := nftables.New(nftables.WithNetNSFd(ns))
+	s, err := dial(ns)
 	if err != nil {
 		return nil, fmt.Errorf("nftables: %w", err)
 	}
-	t := &Table{cfg: cfg, conn: conn}
-	t.table = &nftables.Table{Name: Name, Family: t.family()}
-	t.sets = newSets(t.table, cfg.V4)
-	return t, nil
+	return &Table{cfg: cfg, socket: s, sets: newSets(cfg.V4)}, nil
 }
 
-func (t *Table) family() nftables.TableFamily {
+// Close disconnects; the table stays.
+func (t *Table) Close() { t.socket.close() }
+
+// Port names this Table in the kernel's messages about changes of the ruleset.
+func (t *Table) Port() uint32 { return t.socket.port }
+
+func (t *Table) family() byte {
 	if t.cfg.V4 {
-		return nftables.TableFamilyIPv4
+		return byte(nftables.TableFamilyIPv4)
 	}
-	return nftables.TableFamilyIPv6
+	return byte(nftables.TableFamilyIPv6)
+}
+
+// String is the table for people.
+func (t *Table) String() string {
+	if t.cfg.V4 {
+		return "ip " + Name
+	}
+	return "ip6 " + Name
 }
 
 // fingerprint names the chain that marks a table as made from this configuration.
@@ -68,42 +82,50 @@ func (t *Table) fingerprint() string {
 }
 
 // Forget makes the next Apply look at the kernel first, because somebody else may have changed it.
-func (t *Table) Forget() { t.applied = nil }
+func (t *Table) Forget() { t.known = false }
 
-// Applied is what the last Apply left in the kernel; nil before the first.
-func (t *Table) Applied() *routing.Table { return t.applied }
+// Strangers are the chains in the table that others have put there. They are left alone, unless the table has to be made
+// anew. Known after an Apply that looked at the kernel.
+func (t *Table) Strangers() []string { return t.others }
 
-// Apply makes the kernel hold the table, changing only what differs.
-func (t *Table) Apply(want *routing.Table) error {
-	if t.applied == nil {
-		have, err := t.read()
-		if err != nil {
-			return err
+// Apply makes the kernel hold the plan's table, changing only what differs, and returns what that was. As long as it knows
+// what the kernel holds, it costs what has changed since the last time. An error leaves that unknown, and what changed is
+// made up for by the next Apply.
+func (t *Table) Apply(p *routing.Plan) (*routing.Delta, error) {
+	delta := p.Take()
+	if t.known {
+		if delta.Empty() {
+			return delta, nil
 		}
-		if have == nil {
-			if err := t.makeBase(); err != nil {
-				return fmt.Errorf("nftables: base chains: %w", err)
-			}
-			have = routing.NewTable()
+		t.known = false
+		if err := t.change(p.Table(), delta, false); err != nil {
+			return nil, fmt.Errorf("nftables: table %s: %w", t, err)
 		}
-		t.applied = have
+		t.known = true
+		return delta, nil
 	}
-	if err := t.change(t.applied, want); err != nil {
-		t.applied = nil
-		return fmt.Errorf("nftables: services: %w", err)
+	have, err := t.read(p.Table())
+	if err != nil {
+		return nil, fmt.Errorf("nftables: look at table %s: %w", t, err)
 	}
-	t.applied = want
-	return nil
+	anew := have == nil
+	if anew {
+		have = routing.NewTable()
+	}
+	p.Adopt(have)
+	all := routing.Diff(have, p.Table())
+	if anew || !all.Empty() {
+		if err := t.change(p.Table(), all, anew); err != nil {
+			return nil, fmt.Errorf("nftables: table %s: %w", t, err)
+		}
+	}
+	all.Stale = append(all.Stale, delta.Stale...)
+	t.known = true
+	return all, nil
 }
 
-// Rebuild throws the table away and makes it anew in the same transaction as its base.
-func (t *Table) Rebuild(want *routing.Table) error {
-	if err := t.makeBase(); err != nil {
-		return fmt.Errorf("nftables: base chains: %w", err)
-	}
-	t.applied = routing.NewTable()
-	return t.Apply(want)
-}
+// Read returns what the kernel holds; nil if that is no table made from this configuration, or not all of it.
+func (t *Table) Read() (*routing.Table, error) { return t.read(routing.NewTable()) }
 
 // Remove deletes the tables of both families from the namespace behind ns. It is no error if there are none.
 func Remove(ns int) error {
@@ -113,27 +135,13 @@ func Remove(ns int) error {
 		if err != nil {
 			return err
 		}
-		exists, err := t.exists()
-		if err == nil && exists {
-			t.conn.DelTable(t.table)
-			err = t.conn.Flush()
-		}
-		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.EAFNOSUPPORT) {
+		w := t.begin()
+		w.message(unix.NFT_MSG_DELTABLE, 0)
+		w.text(unix.NFTA_TABLE_NAME, Name)
+		if err = t.commit(w); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EAFNOSUPPORT) {
 			errs = append(errs, err)
 		}
+		t.Close()
 	}
 	return errors.Join(errs...)
-}
-
-func (t *Table) exists() (bool, error) {
-	tables, err := t.conn.ListTablesOfFamily(t.family())
-	if err != nil {
-		return false, err
-	}
-	for _, other := range tables {
-		if other.Name == Name {
-			return true, nil
-		}
-	}
-	return false, nil
 }

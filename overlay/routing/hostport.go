@@ -43,7 +43,7 @@ func HostPorts(pods []*v1.Pod, v4 bool) []HostPort {
 
 func appendHostPorts(out []HostPort, pod *v1.Pod, c *v1.Container, ip netip.Addr) []HostPort {
 	for _, p := range c.Ports {
-		if p.HostPort == 0 {
+		if p.HostPort < 1 || p.HostPort > 65535 || p.ContainerPort < 1 || p.ContainerPort > 65535 {
 			continue
 		}
 		h := HostPort{
@@ -69,7 +69,7 @@ func podIP(pod *v1.Pod, v4 bool) (netip.Addr, bool) {
 	for _, ip := range pod.Status.PodIPs {
 		ips = append(ips, ip.IP)
 	}
-	all := family(ips, v4)
+	all := family(ips, v4, faulty{new([]string)})
 	if len(all) == 0 {
 		return netip.Addr{}, false
 	}

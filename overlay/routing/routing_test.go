@@ -6,12 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"pgregory.net/rapid"
 )
 
 func service(with ...func(*v1.Service)) *v1.Service {
@@ -55,47 +53,44 @@ func sliceOf(endpoints ...string) *discovery.EndpointSlice {
 
 // lead says what happens to a packet: "to …" with the backends it may reach, "reject" or "drop"; "mark" when it is
 // masqueraded.
-func lead(t *Table, chain string, lost Fate, isLost bool, from string) string {
-	if chain == "" {
-		if !isLost {
-			return "nothing"
-		}
-		return map[Fate]string{Reject: "reject", Drop: "drop"}[lost]
+func lead(t *Table, target Target, from string) string {
+	source := netip.MustParseAddr(map[string]string{"pod": "10.244.0.5", "node": "192.0.2.1", "outside": "203.0.113.9"}[from])
+	if guard := t.Guards[target.Guard]; target.Guard != "" && !slices.ContainsFunc(guard, func(p netip.Prefix) bool { return p.Contains(source) }) {
+		return "drop"
+	}
+	to, lost := target.Lead, map[Fate]string{None: "nothing", Reject: "reject", Drop: "drop"}[target.Lost]
+	if to.Way.Source == Apart && from == "outside" {
+		to, lost = target.Outside, "drop"
+	}
+	if !to.Somewhere() {
+		return lost
 	}
 	out := ""
-	source := netip.MustParseAddr(map[string]string{"pod": "10.244.0.5", "node": "192.0.2.1", "outside": "203.0.113.9"}[from])
-	for _, r := range t.Chains[chain] {
-		if r.FromLocal && from != "node" || len(r.From) > 0 && !slices.ContainsFunc(r.From, func(p netip.Prefix) bool { return p.Contains(source) }) {
-			continue
-		}
-		switch {
-		case r.Mark:
-			out += "mark "
-		case r.Drop:
-			return out + "drop"
-		case r.Goto != "":
-			return out + lead(t, r.Goto, lost, isLost, from)
-		default:
-			return out + fmt.Sprintf("to %v", r.Balance)
-		}
+	switch s := to.Way.Source; {
+	case s == HideAll, s == HideOutside && from != "pod", (s == HideNode || s == Apart) && from == "node":
+		out = "mark "
 	}
-	if isLost {
-		return out + lead(t, "", lost, true, from)
-	}
-	return out + "nothing"
+	return out + fmt.Sprintf("to %v", t.Groups[to.Group].Backends)
 }
 
 func (t *Table) leadAddress(a, from string) string {
 	p := netip.MustParseAddrPort(a)
-	at := Address{p.Addr(), TCP, p.Port()}
-	lost, isLost := t.Nobody[at]
-	return lead(t, t.Services[at], lost, isLost, from)
+	return lead(t, t.Services[Address{p.Addr(), TCP, p.Port()}], from)
 }
 
 func (t *Table) leadPort(port uint16, from string) string {
-	at := NodePort{TCP, port}
-	lost, isLost := t.NobodyAtPort[at]
-	return lead(t, t.NodePorts[at], lost, isLost, from)
+	return lead(t, t.Ports[NodePort{TCP, port}], from)
+}
+
+var here = View{V4: true, Node: "node", Zone: "east", Services: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}}
+
+func name(s *v1.Service) string { return s.Namespace + "/" + s.Name }
+
+func build(svc *v1.Service, list ...*discovery.EndpointSlice) *Table {
+	p := NewPlan()
+	ports, _ := Ports(svc, list, here)
+	p.SetService(name(svc), ports)
+	return p.Table()
 }
 
 func TestWherePacketsGo(t *testing.T) {
@@ -137,10 +132,9 @@ func TestWherePacketsGo(t *testing.T) {
 		{"left to another proxy", service(func(s *v1.Service) { s.Labels = map[string]string{"service.kubernetes.io/service-proxy-name": "x"} }),
 			[]string{"10.244.1.2"}, "10.96.0.20:80", "pod", "nothing"},
 	}
-	pods := []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			table := Build(Services([]*v1.Service{c.svc}, []*discovery.EndpointSlice{sliceOf(c.endpoints...)}, "node", true), nil, pods)
+			table := build(c.svc, sliceOf(c.endpoints...))
 			var got string
 			if strings.Contains(c.target, ":") {
 				got = table.leadAddress(c.target, c.from)
@@ -157,8 +151,7 @@ func TestWherePacketsGo(t *testing.T) {
 func TestEachFamilySeesItsOwn(t *testing.T) {
 	six := sliceOf("fd00:1::2")
 	six.AddressType = discovery.AddressTypeIPv6
-	both := []*discovery.EndpointSlice{sliceOf("10.244.0.2"), six}
-	v6 := Services([]*v1.Service{service()}, both, "node", false)
+	v6, _ := Ports(service(), []*discovery.EndpointSlice{sliceOf("10.244.0.2"), six}, View{Node: "node"})
 	if len(v6) != 1 || len(v6[0].ClusterIPs) != 1 || v6[0].ClusterIPs[0].String() != "fd00::20" || v6[0].Everywhere[0].String() != "[fd00:1::2]:8080" {
 		t.Errorf("IPv6: %+v", v6)
 	}
@@ -170,13 +163,10 @@ func TestAffinityHasItsTimeout(t *testing.T) {
 		s.Spec.SessionAffinity = v1.ServiceAffinityClientIP
 		s.Spec.SessionAffinityConfig = &v1.SessionAffinityConfig{ClientIP: &v1.ClientIPConfig{TimeoutSeconds: &seconds}}
 	})
-	table := Build(Services([]*v1.Service{sticky}, []*discovery.EndpointSlice{sliceOf("10.244.0.2", "10.244.0.3")}, "node", true), nil, nil)
-	if len(table.Affinity) != 1 {
-		t.Fatalf("affinity maps: %v", table.Affinity)
-	}
-	for name, a := range table.Affinity {
-		if a.Timeout != 30*time.Second || len(a.Backends) != 2 {
-			t.Errorf("%s: %+v", name, a)
+	table := build(sticky, sliceOf("10.244.0.2", "10.244.0.3"))
+	for _, target := range table.Services {
+		if target.Lead.Way.Sticky != 30 || !table.Groups[target.Lead.Group].Sticky {
+			t.Errorf("%+v", target)
 		}
 	}
 }
@@ -202,81 +192,131 @@ func TestHostPortsOfPods(t *testing.T) {
 
 func TestStaleFlowsNameWhatTheKernelMustForget(t *testing.T) {
 	udp := service(func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP })
-	build := func(endpoints ...string) *Table {
+	p := NewPlan()
+	after := func(endpoints ...string) []Stale {
 		s := sliceOf(endpoints...)
 		protocol := v1.ProtocolUDP
 		s.Ports[0].Protocol = &protocol
-		return Build(Services([]*v1.Service{udp}, []*discovery.EndpointSlice{s}, "node", true), nil, nil)
+		ports, _ := Ports(udp, []*discovery.EndpointSlice{s}, here)
+		p.SetService(name(udp), ports)
+		return p.Take().Stale
 	}
-	if got := StaleFlows(build("10.244.0.2", "10.244.0.3"), build("10.244.0.3")); len(got) != 2 {
-		t.Errorf("a backend gone: %v, want its cluster address and its node port", got)
-	}
-	if got := StaleFlows(build(), build("10.244.0.3")); len(got) != 2 || got[0].Backend.IsValid() {
+	after()
+	if got := after("10.244.0.3"); len(got) != 2 || got[0].Backend.IsValid() {
 		t.Errorf("the first backend: %v", got)
 	}
-	if got := StaleFlows(build("10.244.0.3"), build("10.244.0.3")); len(got) != 0 {
+	if got := after("10.244.0.2", "10.244.0.3"); len(got) != 0 {
+		t.Errorf("one more: %v", got)
+	}
+	if got := after("10.244.0.3"); len(got) != 2 || got[0].Backend.Addr().String() != "10.244.0.2" {
+		t.Errorf("a backend gone: %v, want its cluster address and its node port", got)
+	}
+	if got := after("10.244.0.3"); len(got) != 0 {
 		t.Errorf("nothing changed: %v", got)
 	}
 }
 
-// TestTablesAreWhole checks of random services that no map or rule leads to a chain that is not there, that no chain is
-// never reached, and that every destination leads somewhere or is known to lead nowhere.
-func TestTablesAreWhole(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var services []*v1.Service
-		var slices []*discovery.EndpointSlice
-		for i := range rapid.IntRange(0, 8).Draw(t, "services") {
-			local := v1.ServiceInternalTrafficPolicyLocal
-			svc := service(func(s *v1.Service) {
-				s.Name = fmt.Sprintf("s%d", i)
-				s.Spec.ClusterIPs = []string{fmt.Sprintf("10.96.0.%d", i+1)}
-				s.Spec.Ports[0].NodePort = int32(30000 + i)
-				if rapid.Bool().Draw(t, "internal local") {
-					s.Spec.InternalTrafficPolicy = &local
-				}
-				if rapid.Bool().Draw(t, "external local") {
-					s.Spec.ExternalTrafficPolicy = v1.ServiceExternalTrafficPolicyLocal
-				}
-				if rapid.Bool().Draw(t, "sticky") {
-					s.Spec.SessionAffinity = v1.ServiceAffinityClientIP
-				}
-			})
-			services = append(services, svc)
-			endpoints := rapid.SliceOf(rapid.SampledFrom([]string{"10.244.0.2 here", "10.244.0.3 here unready", "10.244.1.2", "10.244.1.3 leaving"})).Draw(t, "endpoints")
-			s := sliceOf(endpoints...)
-			s.Labels[discovery.LabelServiceName] = svc.Name
-			slices = append(slices, s)
+func TestHintsKeepPacketsNear(t *testing.T) {
+	hinted := func(address string, zones, nodes []string) discovery.Endpoint {
+		e := endpointOf(address)
+		e.Hints = &discovery.EndpointHints{}
+		for _, z := range zones {
+			e.Hints.ForZones = append(e.Hints.ForZones, discovery.ForZone{Name: z})
 		}
-		table := Build(Services(services, slices, "node", true), nil, []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")})
-		reached := map[string]bool{}
-		var reach func(string)
-		reach = func(chain string) {
-			rules, ok := table.Chains[chain]
-			if !ok {
-				t.Fatalf("chain %s is not there", chain)
+		for _, n := range nodes {
+			e.Hints.ForNodes = append(e.Hints.ForNodes, discovery.ForNode{Name: n})
+		}
+		return e
+	}
+	east, west, mine, other := []string{"east"}, []string{"west"}, []string{"node"}, []string{"other"}
+	cases := []struct {
+		name      string
+		endpoints []discovery.Endpoint
+		want      string
+	}{
+		{"the zone's own", []discovery.Endpoint{hinted("10.244.0.2", east, nil), hinted("10.244.0.3", west, nil)}, "10.244.0.2"},
+		{"the node's own", []discovery.Endpoint{hinted("10.244.0.2", east, mine), hinted("10.244.0.3", east, other)}, "10.244.0.2"},
+		{"none for the node, so the zone's", []discovery.Endpoint{hinted("10.244.0.2", east, other), hinted("10.244.0.3", west, other)}, "10.244.0.2"},
+		{"one without a hint", []discovery.Endpoint{hinted("10.244.0.2", east, nil), endpointOf("10.244.0.3")}, "10.244.0.2 10.244.0.3"},
+		{"none for this zone", []discovery.Endpoint{hinted("10.244.0.2", west, nil)}, "10.244.0.2"},
+		{"only unready ones lack a hint", []discovery.Endpoint{hinted("10.244.0.2", east, nil), hinted("10.244.0.4", west, nil), endpointOf("10.244.0.3 unready")}, "10.244.0.2"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			s := sliceOf()
+			s.Endpoints = c.endpoints
+			ports, _ := Ports(service(), []*discovery.EndpointSlice{s}, here)
+			var got []string
+			for _, b := range ports[0].Everywhere {
+				got = append(got, b.Addr().String())
 			}
-			reached[chain] = true
-			for _, r := range rules {
-				if r.Goto != "" {
-					reach(r.Goto)
-				}
-				if _, ok := table.Affinity[r.Sticky]; r.Sticky != "" && !ok {
-					t.Fatalf("affinity map %s is not there", r.Sticky)
-				}
+			if strings.Join(got, " ") != c.want {
+				t.Errorf("%v, want %s", got, c.want)
 			}
-		}
-		for _, chain := range table.Services {
-			reach(chain)
-		}
-		for _, chain := range table.NodePorts {
-			reach(chain)
-		}
-		for i := range services {
-			at := Address{netip.MustParseAddr(fmt.Sprintf("10.96.0.%d", i+1)), TCP, 80}
-			_, led := table.Services[at]
-			if _, lost := table.Nobody[at]; led == lost {
-				t.Fatalf("%v: led %t, lost %t", at, led, lost)
-			}
-		}
+		})
+	}
+}
+
+func TestFaultsAreLeftOutAndNamed(t *testing.T) {
+	svc := service(func(s *v1.Service) {
+		s.Spec.ExternalIPs = []string{"127.0.0.1", "nonsense", "203.0.113.1"}
+		s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Name: "bad", Port: 70000})
 	})
+	ports, faults := Ports(svc, []*discovery.EndpointSlice{sliceOf("127.0.0.1", "169.254.1.1", "10.96.0.7", "fd00::1", "10.244.0.2")}, here)
+	if len(ports) != 1 || len(ports[0].ExternalIPs) != 1 || len(ports[0].Everywhere) != 1 {
+		t.Errorf("ports: %+v", ports)
+	}
+	text := strings.Join(faults, "; ")
+	for _, want := range []string{"127.0.0.1", "nonsense", "70000", "169.254.1.1", "10.96.0.7", "fd00::1"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("faults %q do not name %s", text, want)
+		}
+	}
+}
+
+func TestOfTwoThatWantAnAddressTheFirstByNameHasIt(t *testing.T) {
+	p := NewPlan()
+	for _, n := range []string{"b", "a"} {
+		svc := service(func(s *v1.Service) { s.Name = n })
+		ports, _ := Ports(svc, []*discovery.EndpointSlice{sliceOf("10.244.0.2")}, here)
+		p.SetService(name(svc), ports)
+	}
+	if got := p.services.owner[Address{netip.MustParseAddr("10.96.0.20"), TCP, 80}]; got != "default/a" {
+		t.Errorf("owner %s", got)
+	}
+	if got := p.Rivals(); len(got) != 2 || !strings.Contains(got[0], "default/b") {
+		t.Errorf("rivals %v", got)
+	}
+	p.SetService("default/a", nil)
+	if got := p.services.owner[Address{netip.MustParseAddr("10.96.0.20"), TCP, 80}]; got != "default/b" || len(p.Rivals()) != 0 {
+		t.Errorf("after the first is gone: owner %s, rivals %v", got, p.Rivals())
+	}
+}
+
+func TestOneBackendsChangeIsOneNumbers(t *testing.T) {
+	p := NewPlan()
+	set := func(endpoints ...string) *Delta {
+		ports, _ := Ports(service(), []*discovery.EndpointSlice{sliceOf(endpoints...)}, here)
+		p.SetService("default/web", ports)
+		return p.Take()
+	}
+	set("10.244.0.2", "10.244.0.3", "10.244.0.4", "10.244.0.5")
+	for _, endpoints := range [][]string{
+		{"10.244.0.3", "10.244.0.4", "10.244.0.5", "10.244.0.6"}, // the first replaced
+		{"10.244.0.3", "10.244.0.4", "10.244.0.5"},
+		{"10.244.0.1", "10.244.0.3", "10.244.0.4", "10.244.0.5"},
+		{"10.244.0.1", "10.244.0.4", "10.244.0.5"},
+	} {
+		for _, c := range set(endpoints...).Groups {
+			differ := 0
+			for i := range min(len(c.Old.Backends), len(c.New.Backends)) {
+				if c.Old.Backends[i] != c.New.Backends[i] {
+					differ++
+				}
+			}
+			if differ > 1 {
+				t.Errorf("%v became %v", c.Old.Backends, c.New.Backends)
+			}
+		}
+	}
 }

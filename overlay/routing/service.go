@@ -1,9 +1,11 @@
 package routing
 
 import (
-	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -20,6 +22,18 @@ const (
 	SCTP Protocol = 132
 )
 
+func (p Protocol) String() string {
+	switch p {
+	case TCP:
+		return "TCP"
+	case UDP:
+		return "UDP"
+	case SCTP:
+		return "SCTP"
+	}
+	return strconv.Itoa(int(p))
+}
+
 // ParseProtocol maps the API's name to the number; unknown names are TCP, the API's default.
 func ParseProtocol(p v1.Protocol) Protocol {
 	switch p {
@@ -31,9 +45,19 @@ func ParseProtocol(p v1.Protocol) Protocol {
 	return TCP
 }
 
+// View is where services are looked at from: a node, in one address family.
+type View struct {
+	V4         bool
+	Node, Zone string // the node's name, and its label topology.kubernetes.io/zone
+	// Services are the networks of service addresses, which are nobody's endpoints.
+	Services []netip.Prefix
+	// Own are service addresses this node answers at itself.
+	Own []netip.Addr
+}
+
 // Service is one port of one Service in one address family, with the backends to choose from.
 type Service struct {
-	Name         string // "namespace/name:port", for people
+	Name         string // "namespace/name:port/protocol"
 	Protocol     Protocol
 	Port         uint16
 	NodePort     uint16 // 0: none
@@ -50,37 +74,51 @@ type Service struct {
 	InternalLocal, ExternalLocal bool
 	// Affinity is how long a client stays with its backend; 0: not at all.
 	Affinity time.Duration
+
+	own []netip.Addr
 }
 
-// Services works out the service ports of one family (v4 or not) as seen from the node.
-func Services(services []*v1.Service, list []*discovery.EndpointSlice, node string, v4 bool) []Service {
-	bySvc := make(map[string][]*discovery.EndpointSlice)
-	want := discovery.AddressTypeIPv6
-	if v4 {
-		want = discovery.AddressTypeIPv4
+// answered tells whether the node itself answers at a service address.
+func (s *Service) answered(ip netip.Addr) bool { return slices.Contains(s.own, ip) }
+
+// Ports works out what a Service and its EndpointSlices come to. What is wrong with them is left out, and named in faults:
+// the API server keeps most of it out, but one bad object must not keep the others from being routed.
+func Ports(svc *v1.Service, list []*discovery.EndpointSlice, view View) (out []Service, faults []string) {
+	if !routed(svc) {
+		return nil, nil
 	}
-	for _, s := range list {
-		if s.AddressType == want {
-			key := s.Namespace + "/" + s.Labels[discovery.LabelServiceName]
-			bySvc[key] = append(bySvc[key], s)
-		}
+	note := faulty{list: &faults}
+	of := common(svc, view, note)
+	if len(of.ClusterIPs)+len(of.ExternalIPs)+len(of.LoadBalancer) == 0 {
+		return nil, faults
 	}
-	var out []Service
-	for _, svc := range services {
-		if !routed(svc) {
+	for i := range svc.Spec.Ports {
+		port := &svc.Spec.Ports[i]
+		if port.Port < 1 || port.Port > 65535 || port.NodePort < 0 || port.NodePort > 65535 {
+			note.add("port %d (node port %d) is no port", port.Port, port.NodePort)
 			continue
 		}
-		for i := range svc.Spec.Ports {
-			s := newService(svc, &svc.Spec.Ports[i], v4)
-			if len(s.ClusterIPs)+len(s.ExternalIPs)+len(s.LoadBalancer) == 0 {
-				continue
-			}
-			s.choose(bySvc[svc.Namespace+"/"+svc.Name], svc.Spec.Ports[i].Name, node)
-			out = append(out, s)
+		s := of
+		s.Name = svc.Namespace + "/" + svc.Name + ":" + port.Name + "/" + string(port.Protocol)
+		s.Protocol, s.Port, s.NodePort = ParseProtocol(port.Protocol), uint16(port.Port), uint16(port.NodePort)
+		if len(s.ClusterIPs) == 0 {
+			s.NodePort = 0 // the service does not exist in this family
 		}
+		s.choose(list, port.Name, view, note)
+		out = append(out, s)
 	}
-	slices.SortFunc(out, func(a, b Service) int { return cmp.Compare(a.Name, b.Name) })
-	return out
+	return out, faults
+}
+
+// faulty gathers faults, each once and no more than people read.
+type faulty struct{ list *[]string }
+
+func (f faulty) add(format string, args ...any) {
+	const most = 8
+	text := fmt.Sprintf(format, args...)
+	if len(*f.list) < most && !slices.Contains(*f.list, text) {
+		*f.list = append(*f.list, text)
+	}
 }
 
 // routed tells whether packets to the service need routing at all; some services ask to be left to others by a label.
@@ -92,133 +130,85 @@ func routed(svc *v1.Service) bool {
 	return !others
 }
 
-func newService(svc *v1.Service, port *v1.ServicePort, v4 bool) Service {
+// common is what all ports of a service have in common.
+func common(svc *v1.Service, view View, note faulty) Service {
 	s := Service{
-		Name:          svc.Namespace + "/" + svc.Name + ":" + port.Name + "/" + string(port.Protocol),
-		Protocol:      ParseProtocol(port.Protocol),
-		Port:          uint16(port.Port),
-		NodePort:      uint16(port.NodePort),
 		InternalLocal: svc.Spec.InternalTrafficPolicy != nil && *svc.Spec.InternalTrafficPolicy == v1.ServiceInternalTrafficPolicyLocal,
 		ExternalLocal: svc.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal,
+		own:           view.Own,
 	}
 	ips := svc.Spec.ClusterIPs
 	if len(ips) == 0 {
 		ips = []string{svc.Spec.ClusterIP}
 	}
-	s.ClusterIPs = family(ips, v4)
-	s.ExternalIPs = family(svc.Spec.ExternalIPs, v4)
-	for _, in := range svc.Status.LoadBalancer.Ingress {
-		if in.IPMode == nil || *in.IPMode == v1.LoadBalancerIPModeVIP {
-			s.LoadBalancer = append(s.LoadBalancer, family([]string{in.IP}, v4)...)
+	s.ClusterIPs = family(ips, view.V4, note)
+	s.ExternalIPs = family(svc.Spec.ExternalIPs, view.V4, note)
+	for i := range svc.Status.LoadBalancer.Ingress {
+		in := &svc.Status.LoadBalancer.Ingress[i]
+		if in.IP != "" && (in.IPMode == nil || *in.IPMode == v1.LoadBalancerIPModeVIP) {
+			s.LoadBalancer = append(s.LoadBalancer, family([]string{in.IP}, view.V4, note)...)
 		}
 	}
-	for _, r := range svc.Spec.LoadBalancerSourceRanges {
-		if p, err := netip.ParsePrefix(r); err == nil && p.Addr().Is4() == v4 {
-			s.Sources = append(s.Sources, p.Masked())
-		}
-	}
+	s.Sources = sources(svc.Spec.LoadBalancerSourceRanges, view.V4, note)
 	if svc.Spec.SessionAffinity == v1.ServiceAffinityClientIP {
-		s.Affinity = time.Duration(v1.DefaultClientIPServiceAffinitySeconds) * time.Second
+		seconds := v1.DefaultClientIPServiceAffinitySeconds
 		if c := svc.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
-			s.Affinity = time.Duration(*c.ClientIP.TimeoutSeconds) * time.Second
+			seconds = *c.ClientIP.TimeoutSeconds
 		}
-	}
-	if len(s.ClusterIPs) == 0 {
-		s.NodePort = 0 // the service does not exist in this family
+		s.Affinity = time.Duration(min(max(seconds, 1), longestAffinity)) * time.Second
 	}
 	return s
 }
 
-func family(ips []string, v4 bool) []netip.Addr {
+// sources parses who may use the load balancer's addresses. If something is given, but nothing of the family or nothing
+// that can be read, it is nobody, which the network of no address stands for.
+func sources(texts []string, v4 bool, note faulty) []netip.Prefix {
+	var out []netip.Prefix
+	for _, text := range texts {
+		p, err := netip.ParsePrefix(strings.TrimSpace(text))
+		switch {
+		case err != nil:
+			note.add("load balancer source range %q is no network", text)
+		case p.Addr().Unmap().Is4() == v4:
+			out = append(out, p.Masked())
+		}
+	}
+	if len(texts) > 0 && len(out) == 0 {
+		out = []netip.Prefix{nobody(v4)}
+	}
+	slices.SortFunc(out, netip.Prefix.Compare)
+	return slices.Compact(out)
+}
+
+func nobody(v4 bool) netip.Prefix {
+	if v4 {
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 32)
+	}
+	return netip.PrefixFrom(netip.IPv6Unspecified(), 128)
+}
+
+// family parses addresses that can be somebody's and are of the family.
+func family(ips []string, v4 bool, note faulty) []netip.Addr {
 	var out []netip.Addr
 	for _, ip := range ips {
-		if a, err := netip.ParseAddr(ip); err == nil && a.Unmap().Is4() == v4 {
-			out = append(out, a.Unmap())
+		a, err := netip.ParseAddr(ip)
+		switch a = a.Unmap(); {
+		case err != nil || !usable(a):
+			note.add("address %q cannot be a service's", ip)
+		case a.Is4() == v4 && !slices.Contains(out, a):
+			out = append(out, a)
 		}
 	}
 	return out
 }
 
-// endpoints are the candidates of one policy: those that are ready, and those that are on their way out but still serve,
-// used only when no other is left.
-type endpoints struct{ ready, leaving []netip.AddrPort }
-
-func (e *endpoints) pick() []netip.AddrPort {
-	chosen := e.ready
-	if len(chosen) == 0 {
-		chosen = e.leaving
-	}
-	slices.SortFunc(chosen, netip.AddrPort.Compare)
-	return slices.Compact(chosen)
+// usable tells whether packets to the address can be sent elsewhere.
+func usable(a netip.Addr) bool {
+	return a.IsValid() && a.Zone() == "" && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && !a.IsLinkLocalUnicast() &&
+		a != broadcast
 }
 
-// choose fills in the backends from the service's slices.
-func (s *Service) choose(list []*discovery.EndpointSlice, portName, node string) {
-	var everywhere, here endpoints
-	for _, slice := range list {
-		port := slicePort(slice, portName, s.Protocol)
-		if port == 0 {
-			continue
-		}
-		for i := range slice.Endpoints {
-			e := &slice.Endpoints[i]
-			local := e.NodeName != nil && *e.NodeName == node
-			for _, backend := range backends(e, port) {
-				everywhere.add(e, backend)
-				if local {
-					here.add(e, backend)
-				}
-			}
-		}
-	}
-	s.Everywhere, s.Here = everywhere.pick(), here.pick()
-	s.Local = s.Here
-	if len(s.Local) == 0 {
-		s.Local = nil
-	}
-}
+// longestAffinity is what the API allows, in seconds.
+const longestAffinity = 86400
 
-func (e *endpoints) add(ep *discovery.Endpoint, backend netip.AddrPort) {
-	isTrue := func(b *bool, unset bool) bool {
-		if b == nil {
-			return unset
-		}
-		return *b
-	}
-	ready := isTrue(ep.Conditions.Ready, true)
-	switch {
-	case ready:
-		e.ready = append(e.ready, backend)
-	case isTrue(ep.Conditions.Serving, ready) && isTrue(ep.Conditions.Terminating, false):
-		e.leaving = append(e.leaving, backend)
-	}
-}
-
-func backends(e *discovery.Endpoint, port uint16) []netip.AddrPort {
-	if len(e.Addresses) == 0 {
-		return nil
-	}
-	// Only the first address counts; the API says consumers may ignore the rest.
-	a, err := netip.ParseAddr(e.Addresses[0])
-	if err != nil {
-		return nil
-	}
-	return []netip.AddrPort{netip.AddrPortFrom(a.Unmap(), port)}
-}
-
-func slicePort(slice *discovery.EndpointSlice, name string, protocol Protocol) uint16 {
-	for i := range slice.Ports {
-		p := &slice.Ports[i]
-		portName, portProtocol := "", v1.ProtocolTCP
-		if p.Name != nil {
-			portName = *p.Name
-		}
-		if p.Protocol != nil {
-			portProtocol = *p.Protocol
-		}
-		if p.Port != nil && portName == name && ParseProtocol(portProtocol) == protocol {
-			return uint16(*p.Port)
-		}
-	}
-	return 0
-}
+var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})

@@ -1,9 +1,12 @@
 package routing
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // Stale is a datagram flow the kernel may remember and must forget, because its backend is gone (Backend valid) or because
-// it was remembered when there was no backend at all (Backend invalid).
+// it was remembered when it was led nowhere (Backend invalid).
 type Stale struct {
 	Protocol Protocol
 	// IP is where clients send to; invalid: any address of the node (a node port or host port).
@@ -12,53 +15,76 @@ type Stale struct {
 	Backend netip.AddrPort
 }
 
-// StaleFlows compares two tables and lists the flows to forget. Only protocols without connections need it: a TCP
-// connection to a backend that is gone ends by itself.
-func StaleFlows(old, now *Table) []Stale {
-	var out []Stale
-	for at, chain := range old.Services {
-		out = stale(out, at.Protocol, at.IP, at.Port, old.reach(chain), now.reach(now.Services[at]))
-	}
-	for at, chain := range old.NodePorts {
-		out = stale(out, at.Protocol, netip.Addr{}, at.Port, old.reach(chain), now.reach(now.NodePorts[at]))
-	}
-	for at := range now.Services {
-		if _, was := old.Services[at]; !was && at.Protocol == UDP {
-			out = append(out, Stale{Protocol: UDP, IP: at.IP, Port: at.Port})
-		}
-	}
-	for at := range now.NodePorts {
-		if _, was := old.NodePorts[at]; !was && at.Protocol == UDP {
-			out = append(out, Stale{Protocol: UDP, Port: at.Port})
-		}
-	}
-	return out
-}
+// flows are where datagrams go: by address, invalid for a port of the node, and port.
+type flows map[netip.AddrPort][]netip.AddrPort
 
-func stale(out []Stale, p Protocol, ip netip.Addr, port uint16, before, after map[netip.AddrPort]struct{}) []Stale {
-	if p != UDP {
-		return out
-	}
-	for b := range before {
-		if _, still := after[b]; !still {
-			out = append(out, Stale{Protocol: p, IP: ip, Port: port, Backend: b})
-		}
-	}
-	return out
-}
+// Only protocols without connections need this: a TCP connection to a backend that is gone ends by itself.
+const connectionless = UDP
 
-// reach is every backend a chain can lead to.
-func (t *Table) reach(chain string) map[netip.AddrPort]struct{} {
-	set := make(map[netip.AddrPort]struct{})
-	for _, r := range t.Chains[chain] {
-		for _, b := range r.Balance {
-			set[b] = struct{}{}
+// datagrams lists where the table leads the datagrams of what an owner had and has.
+func (p *Plan) datagrams(of ...*kept) flows {
+	out := make(flows)
+	for _, k := range of {
+		for _, at := range k.services {
+			if at.Protocol == connectionless {
+				out[netip.AddrPortFrom(at.IP, at.Port)] = p.table.reach(p.table.Services[at])
+			}
 		}
-		if r.Goto != "" {
-			for b := range t.reach(r.Goto) {
-				set[b] = struct{}{}
+		for _, at := range k.ports {
+			if at.Protocol == connectionless {
+				out[netip.AddrPortFrom(netip.Addr{}, at.Port)] = p.table.reach(p.table.Ports[at])
 			}
 		}
 	}
-	return set
+	return out
+}
+
+// datagrams lists where the table leads all datagrams.
+func (t *Table) datagrams() flows {
+	out := make(flows)
+	for at, target := range t.Services {
+		if at.Protocol == connectionless {
+			out[netip.AddrPortFrom(at.IP, at.Port)] = t.reach(target)
+		}
+	}
+	for at, target := range t.Ports {
+		if at.Protocol == connectionless {
+			out[netip.AddrPortFrom(netip.Addr{}, at.Port)] = t.reach(target)
+		}
+	}
+	return out
+}
+
+// staleFlows lists the flows to forget between two states.
+func staleFlows(before, after flows) []Stale {
+	var out []Stale
+	for at, backends := range before {
+		for _, b := range without(backends, after[at]) {
+			out = append(out, Stale{Protocol: connectionless, IP: at.Addr(), Port: at.Port(), Backend: b})
+		}
+	}
+	for at, backends := range after {
+		if len(before[at]) == 0 && len(backends) > 0 {
+			out = append(out, Stale{Protocol: connectionless, IP: at.Addr(), Port: at.Port()})
+		}
+	}
+	return out
+}
+
+// without lists what of a is not in b, in a time that does not grow with the product of their lengths.
+func without[T comparable](a, b []T) []T {
+	if slices.Equal(a, b) {
+		return nil
+	}
+	in := make(map[T]struct{}, len(b))
+	for _, x := range b {
+		in[x] = struct{}{}
+	}
+	var out []T
+	for _, x := range a {
+		if _, ok := in[x]; !ok {
+			out = append(out, x)
+		}
+	}
+	return out
 }

@@ -1,0 +1,184 @@
+package nft
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"os/exec"
+	"reflect"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netns"
+	"pgregory.net/rapid"
+
+	"github.com/balsahq/balsa/overlay/routing"
+)
+
+// newSpace makes a network namespace that lives as long as the test.
+func newSpace(t testing.TB) int {
+	t.Helper()
+	type result struct {
+		h   netns.NsHandle
+		err error
+	}
+	made := make(chan result)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread, left in the namespace, ends with the goroutine
+		h, err := netns.New()
+		made <- result{h, err}
+	}()
+	r := <-made
+	if r.err != nil {
+		t.Fatalf("network namespace (tests of this package run as root): %v", r.err)
+	}
+	t.Cleanup(func() { r.h.Close() })
+	return int(r.h)
+}
+
+// nft runs the command of that name in the namespace.
+func nft(t testing.TB, ns int, args ...string) string {
+	t.Helper()
+	out, err := exec.Command("nsenter", append([]string{fmt.Sprintf("--net=/proc/%d/fd/%d", os.Getpid(), ns), "nft"}, args...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("nft %v: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+func open(t testing.TB, ns int, v4 bool) *Table {
+	t.Helper()
+	cfg := Config{V4: v4, Bridge: "balsa0", Mark: 0x4000, Tunnel: 8472}
+	cfg.Pods = []netip.Prefix{netip.MustParsePrefix("fd00::/48")}
+	if v4 {
+		cfg.Pods = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}
+	}
+	cfg.NodePods = cfg.Pods
+	table, err := Open(cfg, ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(table.Close)
+	return table
+}
+
+// drawService makes the ports of a service, of few addresses and ports, so that services want the same ones.
+func drawService(t *rapid.T, name string, v4 bool) []routing.Service {
+	small := func(label string, n int) int { return rapid.IntRange(0, n).Draw(t, label) }
+	addr := func(kind, n int) netip.Addr {
+		if v4 {
+			return netip.AddrFrom4([4]byte{10, byte(kind), 0, byte(n)})
+		}
+		return netip.MustParseAddr(fmt.Sprintf("fd00:%x::%x", kind, n))
+	}
+	var out []routing.Service
+	for i := range small("ports", 2) {
+		s := routing.Service{
+			Name: fmt.Sprintf("%s:%d", name, i), Port: uint16(80 + small("port", 1)), Affinity: time.Duration(small("sticky", 1)*30) * time.Second,
+			Protocol:   rapid.SampledFrom([]routing.Protocol{routing.TCP, routing.UDP, routing.SCTP}).Draw(t, "protocol"),
+			ClusterIPs: []netip.Addr{addr(96, small("ip", 4))}, InternalLocal: small("internal", 3) == 0, ExternalLocal: small("external", 1) == 0,
+			NodePort: uint16(rapid.SampledFrom([]int{0, 30000, 30001}).Draw(t, "node port")),
+		}
+		if small("balanced", 1) == 1 {
+			s.LoadBalancer = []netip.Addr{addr(97, small("lb", 2))}
+			if small("guarded", 1) == 1 {
+				s.Sources = []netip.Prefix{netip.PrefixFrom(addr(small("from", 2), 0), 24)}
+			}
+		}
+		for n := range small("backends", 5) {
+			b := netip.AddrPortFrom(addr(244, n), 8080)
+			if small("gone", 3) == 0 {
+				continue
+			}
+			s.Everywhere = append(s.Everywhere, b)
+			if n%2 == 0 {
+				s.Here, s.Local = append(s.Here, b), append(s.Local, b)
+			}
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// canonical is the table without what depends on how it came about: the order of backends, how often keys are in use.
+func canonical(t *routing.Table) *routing.Table {
+	out := *t
+	out.Groups = maps.Clone(t.Groups)
+	for id, g := range out.Groups {
+		g.Backends = slices.SortedFunc(slices.Values(g.Backends), netip.AddrPort.Compare)
+		out.Groups[id] = g
+	}
+	out.Ways, out.Hairpin, out.Members = make(routing.Counted[routing.Way]), once(t.Hairpin), once(t.Members)
+	for _, x := range t.Services {
+		out.Ways[x.Lead.Way], out.Ways[x.Outside.Way] = 1, 1
+	}
+	for _, x := range t.Ports {
+		out.Ways[x.Lead.Way], out.Ways[x.Outside.Way] = 1, 1
+	}
+	return &out
+}
+
+func once[K comparable](c routing.Counted[K]) routing.Counted[K] {
+	out := make(routing.Counted[K])
+	for k := range c {
+		out[k] = 1
+	}
+	return out
+}
+
+func same(t interface{ Fatalf(string, ...any) }, what string, got, want *routing.Table) {
+	if got == nil || !reflect.DeepEqual(canonical(got), canonical(want)) {
+		t.Fatalf("%s:\n%+v\nwant\n%+v", what, got, want)
+	}
+}
+
+// TestChangesLeadWhereBuildingAnewDoes applies random changes one by one, and compares memory and kernel with a table made
+// at once.
+func TestChangesLeadWhereBuildingAnewDoes(t *testing.T) {
+	for _, v4 := range []bool{true, false} {
+		t.Run(fmt.Sprintf("v4=%t", v4), func(t *testing.T) {
+			ns := newSpace(t)
+			rapid.Check(t, func(r *rapid.T) {
+				if err := Remove(ns); err != nil {
+					r.Fatalf("%v", err)
+				}
+				table, err := Open(open(t, ns, v4).cfg, ns)
+				if err != nil {
+					r.Fatalf("%v", err)
+				}
+				defer table.Close()
+				plan, now := routing.NewPlan(), map[string][]routing.Service{}
+				for range rapid.IntRange(1, 8).Draw(r, "transactions") {
+					for range rapid.IntRange(1, 3).Draw(r, "changes") {
+						name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(r, "name")
+						now[name] = drawService(r, name, v4)
+						plan.SetService(name, now[name])
+					}
+					if rapid.IntRange(0, 5).Draw(r, "look") == 0 {
+						table.Forget()
+					}
+					if _, err := table.Apply(plan); err != nil {
+						r.Fatalf("%v", err)
+					}
+				}
+				anew := routing.NewPlan()
+				for name, ports := range now {
+					anew.SetService(name, ports)
+				}
+				same(r, "in memory", plan.Table(), anew.Table())
+				have, err := table.read(plan.Table())
+				if err != nil {
+					r.Fatalf("%v", err)
+				}
+				same(r, "in the kernel", have, anew.Table())
+				if !maps.Equal(once(have.Ways), once(plan.Table().Ways)) {
+					r.Fatalf("ways in the kernel: %v, want %v", have.Ways, plan.Table().Ways)
+				}
+				nft(t, ns, "list", "ruleset")
+			})
+		})
+	}
+}

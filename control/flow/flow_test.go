@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
@@ -374,6 +375,9 @@ func bombs() map[string]struct {
 		want               []int
 	}
 	const cms, cm = "/api/v1/namespaces/default/configmaps", "/api/v1/namespaces/default/configmaps/victim"
+	const crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	schemas := []byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"foos.x.example.com"},"spec":{"group":"x.example.com","scope":"Namespaced","names":{"plural":"foos","kind":"Foo"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":` +
+		strings.Repeat(`{"not":`, 9000) + "{}" + strings.Repeat("}", 9000) + "}}]}}")
 	deep := bytes.Repeat([]byte("["), 1<<20)
 	nested := append(append([]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"n"},"x":`), bytes.Repeat([]byte(`{"a":`), 200_000)...), '1')
 	laughs := "a: &a [x,x,x,x,x,x,x,x,x]\n"
@@ -396,6 +400,9 @@ func bombs() map[string]struct {
 		"operations of a patch":   {http.MethodPatch, cm, "application/json-patch+json", []byte(operations), []int{413}},
 		"copies of a patch":       {http.MethodPatch, cm, "application/json-patch+json", []byte(copies + "]"), []int{400, 413, 422}},
 		"a body beyond the limit": {http.MethodPost, cms, "application/json", bytes.Repeat([]byte(" "), 4<<20), []int{413}},
+		"a schema in a schema":    {http.MethodPost, crds, "application/vnd.kubernetes.protobuf", definition(400_000), []int{400}},
+		"a deep schema":           {http.MethodPost, crds, "application/vnd.kubernetes.protobuf", definition(900), []int{422}},
+		"a deep schema in JSON":   {http.MethodPost, crds, "application/json", schemas, []int{400}},
 		"a protobuf of lengths":   {http.MethodPost, cms, "application/vnd.kubernetes.protobuf", append([]byte("k8s\x00"), bytes.Repeat([]byte{0x0a, 0xff, 0xff, 0xff, 0x7f}, 1000)...), []int{400}},
 	}
 }
@@ -442,4 +449,24 @@ func TestRequestBombsAreRefusedWhileOthersAreServed(t *testing.T) {
 	cancel()
 	others.Wait()
 	t.Logf("another client meanwhile: %d answers, the worst in %v", n.Load(), time.Duration(worst.Load()))
+}
+
+// definition is a CustomResourceDefinition in protobuf whose schema says "not" so many times.
+func definition(depth int) []byte {
+	field := func(n int, body []byte) []byte {
+		return append(binary.AppendUvarint(binary.AppendUvarint(nil, uint64(n<<3|2)), uint64(len(body))), body...)
+	}
+	schema := make([]byte, 7*depth)
+	at := len(schema)
+	for range depth { // from the innermost out, backwards
+		head := binary.AppendUvarint(binary.AppendUvarint(nil, 28<<3|2), uint64(len(schema)-at))
+		at -= len(head)
+		copy(schema[at:], head)
+	}
+	names := slices.Concat(field(1, []byte("foos")), field(4, []byte("Foo")))
+	version := slices.Concat(field(1, []byte("v1")), []byte{2 << 3, 1, 3 << 3, 1}, field(4, field(1, schema[at:])))
+	spec := slices.Concat(field(1, []byte("x.example.com")), field(3, names), field(4, []byte("Namespaced")), field(7, version))
+	kind := slices.Concat(field(1, []byte("apiextensions.k8s.io/v1")), field(2, []byte("CustomResourceDefinition")))
+	crd := slices.Concat(field(1, field(1, []byte("foos.x.example.com"))), field(2, spec))
+	return slices.Concat([]byte("k8s\x00"), field(1, kind), field(2, crd))
 }

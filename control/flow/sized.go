@@ -156,17 +156,21 @@ func ReadFirst(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 		if b, ok := r.Body.(*paced); ok && r.ContentLength > 0 && r.ContentLength <= readAhead {
 			data := bytes.NewBuffer(make([]byte, 0, r.ContentLength+bytes.MinRead))
 			if _, err := data.ReadFrom(b); err != nil {
-				status := &apierrors.StatusError{}
-				if !errors.As(err, &status) {
-					status = apierrors.NewBadRequest("the request's body broke off: " + err.Error())
-				}
-				refuse(w, r, s, status)
+				refuse(w, r, s, unread(err))
 				return
 			}
 			r.Body = body{data, b}
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// unread is the answer to a body that could not be read to its end.
+func unread(err error) *apierrors.StatusError {
+	if status := (*apierrors.StatusError)(nil); errors.As(err, &status) {
+		return status
+	}
+	return apierrors.NewBadRequest("the request's body broke off: " + err.Error())
 }
 
 // body is what was read, closed with what it was read from.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/balsahq/balsa/leader/apiservers"
+	"github.com/balsahq/balsa/leader/cloud"
 	"github.com/balsahq/balsa/leader/loadbalancer"
 	"github.com/balsahq/balsa/leader/nodes"
 	"github.com/balsahq/balsa/leader/serviceaccount"
@@ -48,9 +49,12 @@ type Config struct {
 	// APIServers says where the API is served: the endpoints of the kubernetes Service. Without a List they are left alone.
 	APIServers apiservers.Source
 
-	// DisableCloud leaves the initialization of nodes to a cloud controller manager outside.
+	// Cloud is what the machines stand on; without a name it is cloud.BareMetal.
+	Cloud cloud.Provider
+	// DisableCloud leaves nodes and routes to a cloud controller manager outside.
 	DisableCloud bool
-	// LoadBalancer says which addresses Services of type LoadBalancer get, as long as the cluster does not say otherwise.
+	// LoadBalancer says which addresses Services of type LoadBalancer get, as long as the cluster does not say otherwise
+	// and Cloud does not give them any.
 	LoadBalancer loadbalancer.Config
 
 	// IngressStatus makes what writes the status of Ingresses and Gateways, of an environment of its own; nil leaves them alone.
@@ -74,6 +78,9 @@ func (c *Config) Validate() error {
 	}
 	if c.MaxEndedPods == 0 {
 		c.MaxEndedPods = 12500
+	}
+	if c.Cloud.Name == "" {
+		c.Cloud = cloud.BareMetal(nil)
 	}
 	var errs []error
 	if c.Elector == nil {

@@ -213,9 +213,18 @@ var controllers = []row{
 			{"nodes", "spec.providerID, zone labels and the taints of providers"}, {"nodes/status", "addresses, as initialized"},
 			{"nodes", "deletes of those without a machine"},
 		},
-		off: func(c Config) bool { return c.DisableCloud },
-		build: func(_ *scope, env work.Env, workers int) (work.Runner, error) {
-			return cloud.NewNodes(env, workers, cloud.BareMetal(nil).Instances)
+		off: func(c Config) bool { return c.DisableCloud || c.Cloud.Instances == nil },
+		build: func(s *scope, env work.Env, workers int) (work.Runner, error) {
+			return cloud.NewNodes(env, workers, s.cfg.Cloud.Instances)
+		},
+	},
+	{
+		name: "node-route-controller", user: "system:serviceaccount:kube-system:route-controller", workers: 1,
+		watches: []string{"nodes"},
+		writes:  []part{{"nodes/status", "NetworkUnavailable"}},
+		off:     func(c Config) bool { return c.DisableCloud || c.Cloud.Routes == nil },
+		build: func(s *scope, env work.Env, _ int) (work.Runner, error) {
+			return cloud.NewRoutes(env, s.cfg.Cloud.Routes)
 		},
 	},
 	{
@@ -223,6 +232,9 @@ var controllers = []row{
 		watches: []string{"services", "nodes", "the configmap balsa-load-balancer"},
 		writes:  []part{{"services/status", "loadBalancer, the condition PoolAddress and the clean-up finalizer"}},
 		build: func(s *scope, env work.Env, _ int) (work.Runner, error) {
+			if lb := s.cfg.Cloud.LoadBalancers; lb != nil {
+				return cloud.NewServices(env, lb)
+			}
 			return loadbalancer.New(env, s.cfg.LoadBalancer)
 		},
 	},

@@ -26,6 +26,7 @@ type balancer struct {
 	addresses []netip.Addr
 	local     bool     // only nodes with an endpoint take packets
 	at        []string // with local: the nodes with an endpoint
+	holders   []string // of the addresses, once they are worked out; see mind.wanted
 }
 
 // balancerOf is what a Service wants announced; ok is false when that is nothing.

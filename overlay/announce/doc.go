@@ -20,7 +20,8 @@
 // has, and a second later its own objects still say that the address is its own, it asks the API directly. If that
 // says it is a ready node, it claims the address again, at most every ten seconds (RFC 5227, section 2.4); if there is no
 // answer it stays silent until there is one. New holders claim their addresses three times in three seconds, so that two
-// holders last no longer than that and a question to the API.
+// holders last no longer than that and a question to the API. A node that is cut off from the other nodes, too, but not
+// from clients, hears no claim and goes on, as it must when no server lives.
 //
 // Goroutines: Run's own, which alone decides and owns the speakers; one a speaker, which answers; one that follows the
 // links. The last two exist only while, respectively once, there is an address to announce. One lock guards what

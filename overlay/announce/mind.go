@@ -108,6 +108,10 @@ func (m *mind) learn(n news) error {
 			stations[i] = stationOf(node)
 		}
 		m.field = fieldOf(stations)
+		for key, b := range m.balancers {
+			b.holders = nil
+			m.balancers[key] = b
+		}
 	}
 	if n.lans {
 		lans, err := readLANs(m.a.ns, m.a.cfg.Inside)
@@ -171,8 +175,14 @@ func (m *mind) wanted() map[netip.Addr]link {
 	out := map[netip.Addr]link{}
 	outside := map[netip.Addr]bool{}
 	for key, b := range m.balancers {
-		for _, a := range b.addresses {
-			switch holder := m.field.holder(b, a); holder {
+		if b.holders == nil {
+			for _, a := range b.addresses {
+				b.holders = append(b.holders, m.field.holder(b, a))
+			}
+			m.balancers[key] = b
+		}
+		for i, a := range b.addresses {
+			switch b.holders[i] {
 			case m.a.cfg.NodeName:
 				if l, ok := linkFor(m.lans, a); ok {
 					out[a] = l.link

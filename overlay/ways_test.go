@@ -3,7 +3,9 @@ package overlay
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -176,5 +178,41 @@ func TestAnotherPluginAttachesPods(t *testing.T) {
 	l.reached(l.router, "192.0.2.11:30080", "pod-n1")
 	if text := m.host.run("nft", "list", "table", "ip", "balsa"); strings.Contains(text, "8472") {
 		t.Errorf("a tunnel's port is guarded that is another's:\n%s", text)
+	}
+}
+
+// TestBothFamiliesWithThePlugins attaches two pods of one node as a runtime does; they talk in each family, by way of the
+// host.
+func TestBothFamiliesWithThePlugins(t *testing.T) {
+	l := newSubnets(t, mesh.Auto)
+	l.dual = true
+	m := l.plugNode(1, "192.0.2.11")
+	l.announce(m)
+	m.start(l)
+	bin := plugins(t)
+	attach := func(id string, pod space) {
+		cmd := exec.Command("nsenter", "--net="+m.host.path, os.Args[0])
+		cmd.Env = append(os.Environ(), "OVERLAY_TEST_ATTACH=attach", "CONF="+m.cfg.CNIConfDir, "BIN="+bin, "ID="+id, "NS="+pod.path)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	one, two := newSpace(t), newSpace(t)
+	attach("both-one", one)
+	attach("both-two", two)
+	routes := one.run("ip", "-6", "route")
+	for _, want := range []string{"default via fd00:244:0:1::1", "fd00:244:0:1:8000::/65 via fd00:244:0:1::1", "fd00:244:0:1::/65 via fd00:244:0:1::1"} {
+		if !strings.Contains(routes, want) {
+			t.Errorf("no route %s in\n%s", want, routes)
+		}
+	}
+	for _, address := range strings.Fields(two.run("sh", "-c", "ip -o addr show dev eth0 scope global | awk '{print $4}'")) {
+		ip := netip.MustParsePrefix(address).Addr().String()
+		two.serve("two", net.JoinHostPort(ip, "8080"))
+		l.reached(one, net.JoinHostPort(ip, "8080"), "two")
+		l.reached(m.host, net.JoinHostPort(ip, "8080"), "two")
+	}
+	if ports := m.host.run("bridge", "-d", "link"); strings.Count(ports, "isolated on") != 2 {
+		t.Errorf("ports are not kept apart:\n%s", ports)
 	}
 }

@@ -279,7 +279,7 @@ func TestRestartTouchesNoWay(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		ours := func(index int) bool { return index == link.Attrs().Index }
-		ended <- host.Watch(ctx, n3.host.Namespace, ours, func(host.Change) { touched.Add(1) })
+		ended <- host.Watch(ctx, n3.host.Namespace, ours, func() { touched.Add(1) })
 	}()
 	n3.start(l)
 	l.reached(n3.pod, l.nodes[0].podAddress+":8080", "pod-n1", n3.podAddress)

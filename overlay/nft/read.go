@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -29,12 +30,24 @@ type found struct {
 // read returns what the kernel holds; nil when there is no table, or one not made from this configuration, or one whose
 // rules are not as they should be. Rules of guards are known by name only; those wanted are compared.
 func (t *Table) read(want *routing.Table) (*routing.Table, error) {
-	have, err := t.readAll(want)
-	if errors.Is(err, errStrange) || errors.Is(err, unix.ENOENT) { // gone meanwhile
-		return nil, nil
+	for try := 1; ; try++ {
+		have, err := t.readAll(want)
+		if !errors.Is(err, errStrange) && !errors.Is(err, unix.ENOENT) { // gone meanwhile
+			return have, err
+		}
+		if try == readTries {
+			return nil, nil
+		}
+		time.Sleep(readPause)
 	}
-	return have, err
 }
+
+// The kernel lists a map whose hash table it is about to enlarge with some elements twice and some not at all. It does so for
+// a moment after many came.
+const (
+	readTries = 4
+	readPause = 25 * time.Millisecond
+)
 
 func (t *Table) readAll(want *routing.Table) (*routing.Table, error) {
 	exists, err := t.exists()

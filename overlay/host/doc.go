@@ -3,7 +3,8 @@
 // nodes' pods.
 //
 // The bridge keeps its ports apart and answers ARP for them (proxy_arp_pvlan), so packets between two pods of a node are
-// routed by the host like all others: service addresses, masquerading and policies see them without br_netfilter.
+// routed by the host like all others: service addresses, masquerading and policies see them without br_netfilter. IPv6 has
+// no such answer; there the CNI configuration gives pods routes through the bridge's address.
 //
 // Apply compares what should be with what is and touches only what differs; it may be called at any time, again and
 // again. A Host is not safe for concurrent use. Watch runs one goroutine, joined when its context ends.

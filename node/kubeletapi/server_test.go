@@ -131,7 +131,8 @@ func (grants) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.
 
 func newServer(t *testing.T, b *backend) *Server {
 	t.Helper()
-	s, err := New(Config{Backend: b, NodeName: "n1", Authenticator: byHeader{}, Authorizer: grants{}})
+	check := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) })
+	s, err := New(Config{Backend: b, NodeName: "n1", Authenticator: byHeader{}, Authorizer: grants{}, NetCheck: check})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,6 +196,8 @@ func TestEveryPathNeedsItsSubresource(t *testing.T) {
 		{"get:metrics", "GET", "/metrics", 200}, {"get:metrics", "GET", "/metrics/resource", 200}, {"get:proxy", "GET", "/metrics/cadvisor", 403},
 		{"get:proxy", "GET", "/statsx", 404}, {"get:log", "GET", "/logs/", 404}, {"get:metrics", "GET", "/metricsx", 403},
 		{"get:proxy", "POST", "/run/ns/p/c?cmd=ls", 403}, {"create:proxy", "POST", "/run/ns/p/c?cmd=ls", 200},
+		{"", "POST", "/balsa/netcheck", 401}, {"get:proxy", "POST", "/balsa/netcheck", 403}, {"create:proxy", "POST", "/balsa/netcheck", 202},
+		{"root", "GET", "/balsa/netcheck", 405},
 		{"root", "DELETE", "/pods", 405}, {"root", "GET", "/checkpoint/x", 404},
 	}
 	for _, c := range cases {

@@ -339,6 +339,7 @@ func (l *lan) all() {
 			l.reached(a.host, b.podAddress+":8080", "pod-"+b.name, a.address, a.pods.Addr().String())
 			if l.dual {
 				l.reached(a.pod, "["+b.podAddress6+"]:8080", "pod-"+b.name, a.podAddress6)
+				l.reached(a.pod, "["+b.address6+"]:7070", b.name)
 				l.reached(a.host, "["+b.podAddress6+"]:8080", "pod-"+b.name, a.address6, a.pods6.Addr().Next().String())
 			}
 		}

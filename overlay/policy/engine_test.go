@@ -214,9 +214,15 @@ func TestConnectionsThatAreNoLongerAllowedAreCut(t *testing.T) {
 	if !answered(datagrams, "udp") {
 		t.Fatal("no answer")
 	}
+	pushed, pushes := w.pushed("b", "a")
 	w.policy("default", "p", "a", fromApp("c"))
 	w.can("b", "a", 80, false)
 	w.eventually("connection cut", func() bool { return !in.goesOn() })
+	w.eventually("the other end cut", func() bool { return !pushes() })
+	_, _ = pushed.Write([]byte("?"))
+	if pushes() || in.goesOn() {
+		t.Error("the other end brought the connection back")
+	}
 	w.eventually("datagrams cut", func() bool { return !answered(datagrams, "udp") })
 	if !out.goesOn() || !far.goesOn() {
 		t.Error("a connection that is allowed was cut")
@@ -226,6 +232,40 @@ func TestConnectionsThatAreNoLongerAllowedAreCut(t *testing.T) {
 	w.eventually("connection again", func() bool { return in.goesOn() })
 	if !out.goesOn() || !far.goesOn() {
 		t.Error("a connection that is allowed was cut")
+	}
+}
+
+// pushed is a connection on which the end that was connected to speaks when it is told to; pushes tells whether that came.
+func (w *world) pushed(from, to string) (client net.Conn, pushes func() bool) {
+	w.t.Helper()
+	var l net.Listener
+	err := w.places[to].Do(func() (err error) {
+		l, err = net.Listen("tcp", w.places[to].ip()+":90")
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer l.Close()
+	client, err = w.places[from].dial("tcp", w.places[from].ip(), l.Addr().String(), 5*time.Second)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	server, err := l.Accept()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		client.Close()
+		server.Close()
+	})
+	return client, func() bool {
+		if _, err := server.Write([]byte("!")); err != nil {
+			return false
+		}
+		_ = client.SetReadDeadline(time.Now().Add(patienceOfProbe))
+		_, err := client.Read(make([]byte, 1))
+		return err == nil
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -61,7 +62,7 @@ func run() error {
 	flag.IntVar(&b.rounds, "rounds", 5, "windows of load for each figure")
 	flag.DurationVar(&b.window, "window", 2*time.Second, "length of a window of load")
 	flag.IntVar(&b.changes, "changes", 20, "changes of one endpoint for each number of Services")
-	most := flag.Int("services", 10000, "the largest number of Services")
+	sizes := flag.String("services", "100,1000,10000", "numbers of Services, in rising order")
 	quick := flag.Bool("quick", false, "fewer and shorter: a look, not a measurement")
 	flag.Parse()
 	selected, err := regexp.Compile(*only)
@@ -69,9 +70,9 @@ func run() error {
 		return fmt.Errorf("-only: %w", err)
 	}
 	if *quick {
-		b.rounds, b.window, b.changes, *most = 1, time.Second, 4, min(*most, 1000)
+		b.rounds, b.window, b.changes, *sizes = 1, time.Second, 4, "100,1000"
 	}
-	if b.sizes, err = sizesUpTo(*most); err != nil {
+	if b.sizes, err = parseSizes(*sizes); err != nil {
 		return err
 	}
 	if *upstream != "" {
@@ -96,16 +97,17 @@ func run() error {
 	return errors.Join(append(faults, b.table.Print(os.Stdout))...)
 }
 
-// sizesUpTo are the numbers of Services to measure: powers of ten, and the most.
-func sizesUpTo(most int) ([]int, error) {
-	if most < 1 || most > 50000 {
-		return nil, fmt.Errorf("-services %d: from 1 to 50,000, so that all find an address", most)
-	}
+// parseSizes reads the numbers of Services to measure.
+func parseSizes(text string) ([]int, error) {
 	var out []int
-	for n := 100; n < most; n *= 10 {
+	for field := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(field)
+		if err != nil || n < 1 || n > 50000 || len(out) > 0 && n <= out[len(out)-1] {
+			return nil, fmt.Errorf("-services %s: give rising numbers from 1 to 50000, so that all find an address", text)
+		}
 		out = append(out, n)
 	}
-	return append(out, most), nil
+	return out, nil
 }
 
 // complete says at once what is missing.

@@ -55,15 +55,13 @@ func TestChangesCountWhenTheyAreCommitted(t *testing.T) {
 	}
 }
 
-func TestSizesArePowersOfTen(t *testing.T) {
-	for most, want := range map[int][]int{50: {50}, 100: {100}, 3000: {100, 1000, 3000}, 10000: {100, 1000, 10000}} {
-		if got, err := sizesUpTo(most); err != nil || !slices.Equal(got, want) {
-			t.Errorf("%d: %v %v, want %v", most, got, err, want)
-		}
+func TestNumbersOfServicesRise(t *testing.T) {
+	if got, err := parseSizes("50,100,10000"); err != nil || !slices.Equal(got, []int{50, 100, 10000}) {
+		t.Errorf("%v %v", got, err)
 	}
-	for _, bad := range []int{0, -1, 1 << 20} {
-		if _, err := sizesUpTo(bad); err == nil {
-			t.Errorf("%d Services are taken", bad)
+	for _, bad := range []string{"", "0", "-1", "100,100", "1000,100", "many", "1048576"} {
+		if got, err := parseSizes(bad); err == nil {
+			t.Errorf("%q is taken as %v", bad, got)
 		}
 	}
 }

@@ -26,9 +26,11 @@ func (p *patience) later(t *todo, now time.Time, log *slog.Logger) time.Duration
 	for len(p.repairs) > 0 && now.Sub(p.repairs[0]) > repairsWithin {
 		p.repairs = p.repairs[1:]
 	}
-	if len(p.repairs) < repairsFree {
+	if len(p.repairs) == 0 {
 		p.told = false
-	} else if wait := repairsApart - now.Sub(p.repairs[len(p.repairs)-1]); wait > 0 {
+	}
+	often := p.told || len(p.repairs) >= repairsFree
+	if wait := repairsApart - p.sinceLast(now); often && wait > 0 {
 		if !p.told {
 			log.Error("another program changes our nftables again and again: end it, or have it use tables of its own; until then they are put right only now and then",
 				"program", t.by, "every", repairsApart)
@@ -40,4 +42,11 @@ func (p *patience) later(t *todo, now time.Time, log *slog.Logger) time.Duration
 	log.Info("our nftables were changed by another program: put right", "program", t.by)
 	p.repairs = append(p.repairs, now)
 	return 0
+}
+
+func (p *patience) sinceLast(now time.Time) time.Duration {
+	if len(p.repairs) == 0 {
+		return repairsWithin
+	}
+	return now.Sub(p.repairs[len(p.repairs)-1])
 }

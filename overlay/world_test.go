@@ -31,12 +31,12 @@ import (
 // space is a network namespace made by a test.
 type space struct {
 	host.Namespace
-	t    *testing.T
+	t    testing.TB
 	path string
 }
 
 // newSpace makes a namespace that lives as long as the test holds it open; nothing of it is in the file system.
-func newSpace(t *testing.T) space {
+func newSpace(t testing.TB) space {
 	t.Helper()
 	type result struct {
 		h   netns.NsHandle

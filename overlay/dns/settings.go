@@ -107,7 +107,7 @@ func resolverList(names []string, own []netip.Addr) ([]string, error) {
 	return out, nil
 }
 
-// resolvers are those that know a name in lower case: of the longest stub domain around it, else the others. none is true
+// resolvers are those that know a name in lower case: of the longest stub domain around it, else the others. hosts is true
 // when the host's are meant.
 func (s *Settings) resolvers(name string) (list []string, hosts bool) {
 	if s != nil && len(s.Stubs) > 0 {

@@ -307,7 +307,11 @@ func hardwareAddress(gateways []netip.Prefix) net.HardwareAddr {
 			return net.HardwareAddr{0x0a, 0x58, a[0], a[1], a[2], a[3]}
 		}
 	}
-	return nil
+	if len(gateways) == 0 {
+		return nil
+	}
+	a := gateways[0].Masked().Addr().As16()
+	return net.HardwareAddr{0x0a, 0x58, a[4], a[5], a[6], a[7]}
 }
 
 func netOf(p netip.Prefix) *net.IPNet {

@@ -39,9 +39,10 @@ type proxy struct {
 	plan  *routing.Plan
 	table *nft.Table
 	// faults are what was last told of a service, rivals of all; so each is told once.
-	faults map[string]string
-	rivals string
-	others string // chains of others in the table
+	faults  map[string]string
+	rivalry int
+	rivals  string
+	others  string // chains of others in the table
 }
 
 // openProxies opens a table of each family that pods have addresses of, in place of those there were.
@@ -170,11 +171,13 @@ func (e *engine) podsHere() []*v1.Pod {
 
 // tellOf logs what people should know of, once.
 func (e *engine) tellOf(p *proxy) {
-	rivals := p.plan.Rivals()
-	if text := strings.Join(rivals[:min(len(rivals), 20)], "; "); text != p.rivals {
-		if p.rivals = text; text != "" {
+	if n := p.plan.Rivalry(); n != p.rivalry {
+		rivals := p.plan.Rivals()
+		if text := strings.Join(rivals[:min(len(rivals), 20)], "; "); text != p.rivals && text != "" {
 			e.cfg.Logger.Warn("several want one address", "who", text)
+			p.rivals = text
 		}
+		p.rivalry = n
 	}
 	if text := fmt.Sprint(p.table.Strangers()); text != p.others {
 		if p.others = text; text != "[]" {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -247,5 +248,51 @@ func TestPatienceWithThoseWhoChangeOurTable(t *testing.T) {
 	now = now.Add(2 * repairsWithin)
 	if work := (todo{what: rulesTouched, by: "other (7)"}); p.later(&work, now, log) != 0 {
 		t.Error("after a while of peace it is not put right at once")
+	}
+}
+
+func TestClientStaysWhenOthersComeAndGo(t *testing.T) {
+	w := newDualWorld(t)
+	w.service("web", "10.96.0.20", []string{"a", "b", "c"}, nodePort(30080), func(s *v1.Service) {
+		s.Spec.ClusterIPs, s.Spec.SessionAffinity = []string{"10.96.0.20", "fd00:96::20"}, v1.ServiceAffinityClientIP
+	})
+	w.endpoints6("web", "a", "b", "c")
+	for _, address := range []string{"10.96.0.20:80", "[fd00:96::20]:80", nodeAddress + ":30080"} {
+		var first string
+		w.eventually("an answer from "+address, func() (ok bool) {
+			name, _, err := w.outside.ask("tcp", nodeAddress+":30080")
+			if address != nodeAddress+":30080" {
+				name, _, err = w.pods["a"].ask("tcp", address)
+			}
+			first = name
+			return err == nil
+		})
+		from := w.pods["a"]
+		if address == nodeAddress+":30080" {
+			from = w.outside
+		}
+		for _, rest := range [][]string{{"a", "b", "c"}, {"b", "c"}, {"a", "c"}, {"a", "b"}, {"a", "b", "c"}} {
+			if !slices.Contains(rest, first) {
+				continue
+			}
+			w.endpoints("web", rest)
+			s := slice("web", rest)
+			s.Name, s.AddressType = "web-6", discovery.AddressTypeIPv6
+			for i := range s.Endpoints {
+				s.Endpoints[i].Addresses = []string{podAddresses6[rest[i]]}
+			}
+			if _, err := w.client.DiscoveryV1().EndpointSlices("default").Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			w.eventually("the change in the kernel", func() bool {
+				return strings.Count(w.host.run("nft", "list", "map", "ip", "balsa", "stay"), " . 8080") == len(rest) &&
+					strings.Count(w.host.run("nft", "list", "map", "ip6", "balsa", "stay"), " . 8080") == len(rest)
+			})
+			for range 5 {
+				if name, _, err := from.ask("tcp", address); err != nil || name != first {
+					t.Fatalf("%s, with %v there: %q answered after %q (%v)", address, rest, name, first, err)
+				}
+			}
+		}
 	}
 }

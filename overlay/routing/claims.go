@@ -17,6 +17,7 @@ type claims[K interface {
 	rivals map[K]map[string]Target
 	was    map[K]Target // before changes not taken yet
 	ways   *counts[Way]
+	turns  int // how often rivals came or went
 }
 
 func newClaims[K interface {
@@ -34,7 +35,6 @@ func (c *claims[K]) set(at K, owner string, t Target) {
 		c.put(at, owner, t)
 	case owner < has:
 		c.outdo(at, has, c.now[at])
-		delete(c.rivals[at], owner)
 		c.put(at, owner, t)
 	default:
 		c.outdo(at, owner, t)
@@ -42,6 +42,9 @@ func (c *claims[K]) set(at K, owner string, t Target) {
 }
 
 func (c *claims[K]) outdo(at K, owner string, t Target) {
+	if _, known := c.rivals[at][owner]; !known {
+		c.turns++
+	}
 	if c.rivals[at] == nil {
 		c.rivals[at] = make(map[string]Target)
 	}
@@ -51,6 +54,9 @@ func (c *claims[K]) outdo(at K, owner string, t Target) {
 // drop has the owner want the key no more.
 func (c *claims[K]) drop(at K, owner string) {
 	rivals := c.rivals[at]
+	if rivals != nil {
+		c.turns++
+	}
 	if c.owner[at] != owner {
 		delete(rivals, owner)
 	} else if len(rivals) == 0 {

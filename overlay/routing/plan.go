@@ -223,6 +223,9 @@ func (p *Plan) Adopt(have *Table) {
 	}
 }
 
+// Rivalry is another number each time Rivals may say something else.
+func (p *Plan) Rivalry() int { return p.services.turns + p.ports.turns }
+
 // Rivals says who wants what somebody else has, for people.
 func (p *Plan) Rivals() []string {
 	return slices.Sorted(func(yield func(string) bool) {

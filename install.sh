@@ -461,8 +461,9 @@ END
 
 unit() {
 	case $role in
-	server) what="server: control plane and pods" ;;
-	agent) what="agent: a node that runs pods" ;;
+	# A server that answers its peers late is taken for dead.
+	server) what="server: control plane and pods" weight=1000 ;;
+	agent) what="agent: a node that runs pods" weight=100 ;;
 	esac
 	cat <<END
 [Unit]
@@ -488,6 +489,8 @@ Restart=on-failure
 RestartSec=1
 TimeoutStartSec=0
 TimeoutStopSec=60
+CPUWeight=$weight
+IOWeight=$weight
 LimitNOFILE=1048576
 LimitNPROC=infinity
 LimitCORE=infinity

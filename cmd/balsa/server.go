@@ -136,6 +136,7 @@ func runServer(ctx context.Context, cfg *config) error {
 	}
 	log := newLogger(cfg)
 	setNice(serverNice, log)
+	setSessionNice(serverNice, log)
 	progress := newProgress(milestones...)
 	for {
 		s := &server{cfg: cfg, log: log, progress: progress, parts: newParts(log), over: make(chan error, 1)}

@@ -145,10 +145,10 @@ func (c *counts[K]) drop(k K) {
 	}
 }
 
-// keep adds a key that nobody wants yet, if there is room.
+// keep adds a key that is there already though nobody wants it yet, if there is room: it does not come, so take does not
+// tell of it.
 func (c *counts[K]) keep(k K) {
 	if _, ok := c.now[k]; !ok && c.idle < c.spare {
-		c.note(k)
 		c.now[k] = 0
 		c.idle++
 	}

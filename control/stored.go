@@ -24,5 +24,5 @@ func newDirect(set *kinds.Set) (*direct.Handler, error) {
 			Resource: gv.WithResource(r.Resource), Kind: gv.WithKind(types[0].Kind), Store: store, Scheme: legacyscheme.Scheme,
 		})
 	})
-	return direct.New(all, direct.DefaultBudget), failed
+	return direct.New(all, direct.DefaultBudget, codecs), failed
 }

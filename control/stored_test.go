@@ -213,6 +213,14 @@ func TestStoredBytesAnswerAsUpstreamDoes(t *testing.T) {
 			}
 		}
 	})
+	for _, path := range []string{"/api/v1/pods?resourceVersion=1&resourceVersionMatch=Exact", "/api/v1/pods?continue=nonsense&limit=1",
+		"/api/v1/namespaces/none/pods/none", "/api/v1/pods?limit=-1", "/api/v1/pods?labelSelector=%3D%3D%3D", "/api/v1/pods?resourceVersion=x"} {
+		for _, accept := range []string{"application/json", runtime.ContentTypeProtobuf} {
+			if here, there, answered := s.both(t, path, accept); answered && (here.Code != there.Code || !bytes.Equal(here.Body.Bytes(), there.Body.Bytes())) {
+				t.Errorf("%s: %d %q, upstream %d %q", path, here.Code, here.Body, there.Code, there.Body)
+			}
+		}
+	}
 	if kinds < 40 {
 		t.Errorf("only %d kinds are answered from stored bytes", kinds)
 	}

@@ -11,8 +11,8 @@
 // byte for byte, what the other way gives; a test compares them for every kind.
 //
 // What a request asks for that is not known here (a Table, a field selector, a
-// parameter of later versions), and everything that would end in an error, goes to
-// k8s.io/apiserver before a byte is written: this package never says no.
+// parameter of later versions), or is wrong in, goes to k8s.io/apiserver before a byte
+// is written: this package says no only when the store did.
 //
 // Goroutines: those of the requests. A timer drops renderings nobody asked for.
 package direct

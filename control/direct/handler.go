@@ -12,8 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/apis/audit"
 	apiaudit "k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	storeerr "k8s.io/apiserver/pkg/storage/errors"
 
 	"github.com/balsahq/balsa/control/storage"
 )
@@ -22,12 +24,13 @@ import (
 type Handler struct {
 	kinds      map[schema.GroupVersionResource]*kind
 	renderings *renderings
+	serializer runtime.NegotiatedSerializer
 }
 
 // New makes a handler for kinds; those that cannot be answered from their bytes are
-// left out. Of JSON at most budget bytes are kept.
-func New(kinds []Kind, budget int) *Handler {
-	h := &Handler{kinds: map[schema.GroupVersionResource]*kind{}, renderings: newRenderings(budget)}
+// left out. Of JSON at most budget bytes are kept. serializer writes errors.
+func New(kinds []Kind, budget int, serializer runtime.NegotiatedSerializer) *Handler {
+	h := &Handler{kinds: map[schema.GroupVersionResource]*kind{}, renderings: newRenderings(budget), serializer: serializer}
 	for _, k := range kinds {
 		if in, ok := admit(k); ok {
 			h.kinds[k.Resource] = in
@@ -80,7 +83,12 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) bool {
 	if !ok {
 		return false
 	}
-	size := a.write(w, r)
+	size, code := 0, http.StatusOK
+	if a.failed != nil {
+		code = responsewriters.ErrorNegotiated(a.failed, h.serializer, k.Resource.GroupVersion(), w, r)
+	} else {
+		size = a.write(w, r)
+	}
 	scope := "cluster"
 	switch {
 	case info.Verb == "get":
@@ -89,7 +97,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) bool {
 		scope = "namespace"
 	}
 	metrics.MonitorRequest(r, map[string]string{"get": "GET", "list": "LIST"}[info.Verb], info.APIGroup, info.APIVersion, info.Resource, "", scope,
-		metrics.APIServerComponent, false, "", http.StatusOK, size, time.Since(began))
+		metrics.APIServerComponent, false, "", code, size, time.Since(began))
 	return true
 }
 
@@ -105,6 +113,8 @@ type answer struct {
 	items []item // protobuf
 	texts [][]byte
 	size  int
+
+	failed error // the store's, as a status; what took long is not asked again
 }
 
 // contentType is what the answer is.
@@ -126,7 +136,11 @@ func (a *answer) get(ctx context.Context, r *http.Request, name string) bool {
 		return false
 	}
 	o, ok, err := a.k.bytes.Get(ctx, key, resourceVersion)
-	if err != nil || !ok {
+	if err != nil {
+		a.failed = storeerr.InterpretGetError(err, a.k.Resource.GroupResource(), name)
+		return true
+	}
+	if !ok {
 		return false
 	}
 	object, ok := a.k.object(o.Data)
@@ -191,7 +205,11 @@ func (a *answer) list(ctx context.Context, r *http.Request) bool {
 		}
 		return true
 	})
-	if err != nil || !sound {
+	if err != nil {
+		a.failed = storeerr.InterpretListError(err, a.k.Resource.GroupResource())
+		return true
+	}
+	if !sound {
 		return false
 	}
 	meta := metav1.ListMeta{ResourceVersion: strconv.FormatUint(page.Revision, 10), Continue: page.Continue, RemainingItemCount: page.Remaining}

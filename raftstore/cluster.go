@@ -175,40 +175,6 @@ func (s *Store) TransferLeadership(ctx context.Context, to string) error {
 	return s.consensus.transfer(ctx, to)
 }
 
-// transfer makes `to` lead, or the best there is, and returns when this peer does
-// not lead any more. It does not ask Raft's future, which is never answered when
-// Raft ends before it looks at it; what Raft refuses at once comes as a future
-// that has an index.
-func (c *consensus) transfer(ctx context.Context, to string) error {
-	t := c.who()
-	var f raft.Future
-	if to == "" {
-		f = c.raft.LeadershipTransfer()
-	} else {
-		f = c.raft.LeadershipTransferToServer(raft.ServerID(to), raft.ServerAddress(to))
-	}
-	if _, refused := f.(raft.IndexFuture); refused {
-		return c.explain(f.Error())
-	}
-	patience := time.NewTimer(2 * c.raft.ReloadableConfig().ElectionTimeout)
-	defer patience.Stop()
-	for {
-		changed := c.lead.next()
-		if now := c.who(); !now.here || now.number != t.number {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-patience.C:
-			return fmt.Errorf("%w: leadership stays here, nobody took it in time", ErrUnreachable)
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-c.closed:
-			return ErrClosed
-		}
-	}
-}
-
 var _ Handler = (*Store)(nil)
 
 // Forwarded implements [Handler].

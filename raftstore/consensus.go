@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -31,7 +32,8 @@ type consensus struct {
 	links  links
 	wake   chan struct{} // buffered: send has something to look at
 
-	lead *signal // changes of leader or term
+	lead    *signal     // changes of leader or term
+	handing atomic.Bool // this peer hands leadership over and appends nothing
 
 	mu       sync.RWMutex // guards closing against tasks
 	closing  bool

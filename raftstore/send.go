@@ -146,7 +146,7 @@ func (c *consensus) attempt(t term, ws []*wait, oldest uint64) {
 // this term before, and returns when it is applied here. entry is the batch
 // encoded, nil when it is not yet.
 func (c *consensus) append(b *batch, entry []byte, oldest uint64) error {
-	if t := c.who(); !t.here || t.number != b.term {
+	if t := c.who(); !t.here || t.number != b.term || c.handing.Load() {
 		return ErrNotLeader
 	}
 	if err := c.refused(); err != nil {

@@ -34,14 +34,7 @@ func (s *Store) PeerEnded(serverID string) {
 // no vote. Everybody counts the same way, so that they do not stand at once and
 // share the votes.
 func (c *consensus) place(leader string) int {
-	var heirs []string
-	for _, s := range c.raft.GetConfiguration().Configuration().Servers {
-		if s.Suffrage == raft.Voter && string(s.ID) != leader {
-			heirs = append(heirs, string(s.ID))
-		}
-	}
-	slices.Sort(heirs)
-	return slices.Index(heirs, c.id)
+	return slices.Index(c.heirs(leader), c.id)
 }
 
 // succeed stands for election after wait, unless by then somebody else leads or

@@ -212,8 +212,14 @@ func (d *disk) DeleteRange(lo, hi uint64) error {
 }
 
 // IsMonotonic implements raft.MonotonicLogStore: after a snapshot that leaves a
-// gap, Raft empties the log first.
-func (d *disk) IsMonotonic() bool { return true }
+// gap, Raft empties the log first. It must not when the log goes on behind the
+// snapshot: it would take its log for as long as before, and what it has
+// acknowledged would be gone. What there conflicts goes with the next append.
+func (d *disk) IsMonotonic() bool {
+	last, err := d.store.LastIndex()
+	b := d.before.Load()
+	return err != nil || b == nil || last <= b.Index
+}
 
 // Set implements raft.StableStore.
 func (d *disk) Set(k, v []byte) error {

@@ -172,3 +172,19 @@ func TestNothingReachesRaftWhenTheDiskGivesUp(t *testing.T) {
 		t.Fatal("Raft was handed a request after a write had failed for good")
 	}
 }
+
+func TestASnapshotDoesNotRemoveWhatFollowsIt(t *testing.T) {
+	s := open(t, Config{Dir: t.TempDir()})
+	d := s.consensus.disk
+	put(t, s, "/a", "1")
+	last, err := d.LastIndex()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for behind, want := range map[uint64]bool{last - 1: false, last: true, last + 5: true} {
+		d.before.Store(&raft.Log{Index: behind})
+		if got := d.IsMonotonic(); got != want {
+			t.Errorf("a log up to %d is emptied for a snapshot up to %d: %v", last, behind, got)
+		}
+	}
+}

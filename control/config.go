@@ -41,6 +41,9 @@ type Config struct {
 	AdvertisePort int
 	// ServiceCIDR holds the Services' addresses; its first is the kubernetes Service's. Default 10.96.0.0/16.
 	ServiceCIDR netip.Prefix
+	// SecondServiceCIDR is that of the other family; with it, Services may have an address of each. The zero value: Services
+	// have one family.
+	SecondServiceCIDR netip.Prefix
 	// NodePorts defaults to 30000-32767.
 	NodePorts rest.PortRange
 	// ClusterDomain defaults to cluster.local.
@@ -91,11 +94,17 @@ func (c Config) Validate() error {
 	fault(a.IsValid() && (a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a.IsLinkLocalUnicast()),
 		"AdvertiseAddress %s cannot be an endpoint: pods and other hosts do not reach it", a)
 	fault(c.AdvertisePort < 0 || c.AdvertisePort > 65535, "AdvertisePort %d is no port", c.AdvertisePort)
-	if c.ServiceCIDR.IsValid() {
-		fault(c.ServiceCIDR != c.ServiceCIDR.Masked(), "ServiceCIDR %s has host bits set; did you mean %s?", c.ServiceCIDR, c.ServiceCIDR.Masked())
-		fault(c.ServiceCIDR.Addr().BitLen()-c.ServiceCIDR.Bits() < 3, "ServiceCIDR %s holds fewer than 8 addresses", c.ServiceCIDR)
+	for name, p := range map[string]netip.Prefix{"ServiceCIDR": c.ServiceCIDR, "SecondServiceCIDR": c.SecondServiceCIDR} {
+		if p.IsValid() {
+			fault(p != p.Masked(), "%s %s has host bits set; did you mean %s?", name, p, p.Masked())
+			fault(p.Addr().BitLen()-p.Bits() < 3, "%s %s holds fewer than 8 addresses", name, p)
+		}
 	}
-	fault(c.ClusterDNS.IsValid() && c.ServiceCIDR.IsValid() && !c.ServiceCIDR.Contains(c.ClusterDNS),
+	if c.SecondServiceCIDR.IsValid() {
+		fault(!c.ServiceCIDR.IsValid(), "SecondServiceCIDR %s needs a ServiceCIDR of the other family", c.SecondServiceCIDR)
+		fault(c.ServiceCIDR.Addr().Is4() == c.SecondServiceCIDR.Addr().Is4(), "ServiceCIDR %s and SecondServiceCIDR %s are of one family", c.ServiceCIDR, c.SecondServiceCIDR)
+	}
+	fault(c.ClusterDNS.IsValid() && c.ServiceCIDR.IsValid() && !c.ServiceCIDR.Contains(c.ClusterDNS) && !c.SecondServiceCIDR.Contains(c.ClusterDNS),
 		"ClusterDNS %s is outside ServiceCIDR %s", c.ClusterDNS, c.ServiceCIDR)
 	fault(c.MaxReads < 0 || c.MaxWrites < 0 || c.MaxStreams < 0, "MaxReads, MaxWrites and MaxStreams must not be negative")
 	fault(c.TolerationSeconds != nil && *c.TolerationSeconds < 0, "TolerationSeconds must not be negative")
@@ -136,10 +145,18 @@ func (c Config) withDefaults() Config {
 // serviceIP is the address of the kubernetes Service.
 func (c Config) serviceIP() netip.Addr { return c.ServiceCIDR.Addr().Next() }
 
-// serviceNet is ServiceCIDR as the net package has it.
-func (c Config) serviceNet() *net.IPNet {
-	return &net.IPNet{
-		IP:   c.ServiceCIDR.Addr().AsSlice(),
-		Mask: net.CIDRMask(c.ServiceCIDR.Bits(), c.ServiceCIDR.Addr().BitLen()),
+// serviceCIDRs are the networks of Services, that of the primary family first.
+func (c Config) serviceCIDRs() []netip.Prefix {
+	if c.SecondServiceCIDR.IsValid() {
+		return []netip.Prefix{c.ServiceCIDR, c.SecondServiceCIDR}
 	}
+	return []netip.Prefix{c.ServiceCIDR}
+}
+
+// serviceNets are serviceCIDRs as the net package has them.
+func (c Config) serviceNets() (list []*net.IPNet) {
+	for _, p := range c.serviceCIDRs() {
+		list = append(list, &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())})
+	}
+	return list
 }

@@ -17,10 +17,11 @@ const (
 )
 
 func (s *Server) serviceCIDR() *networkingv1.ServiceCIDR {
-	return &networkingv1.ServiceCIDR{
-		ObjectMeta: metav1.ObjectMeta{Name: apiService},
-		Spec:       networkingv1.ServiceCIDRSpec{CIDRs: []string{s.cfg.ServiceCIDR.String()}},
+	cidr := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: apiService}}
+	for _, p := range s.cfg.serviceCIDRs() {
+		cidr.Spec.CIDRs = append(cidr.Spec.CIDRs, p.String())
 	}
+	return cidr
 }
 
 func (s *Server) service() *corev1.Service {

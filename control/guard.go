@@ -100,7 +100,7 @@ func (s *Server) kinds() (*kinds.Set, error) {
 	}
 	pki := s.cfg.PKI
 	err = rest.Install(rest.Config{
-		Table: set, Store: s.cfg.Store, ServiceCIDR: s.cfg.serviceNet(), NodePorts: s.cfg.NodePorts,
+		Table: set, Store: s.cfg.Store, ServiceCIDRs: s.cfg.serviceNets(), NodePorts: s.cfg.NodePorts,
 		Authorizer: s.guard.authz.Authorizer, RuleResolver: s.guard.authz.RuleResolver,
 		Tokens: s.guard.authn.Token, Issue: s.guard.authn.Issue, Audiences: s.guard.authn.Audiences,
 		ClusterCA: pki.Pool(), Dial: s.cfg.Dial,

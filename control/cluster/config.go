@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net/netip"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -51,11 +53,22 @@ type Membership interface {
 	Changed() <-chan struct{} // closed at the next change
 }
 
-// Settings are the whole cluster's, decided by its first server.
+// Settings are the whole cluster's, decided by its first server. The CIDRs are one network, or one of each family with a
+// comma between.
 type Settings struct {
 	ServiceCIDR, ClusterCIDR, ClusterDNS, ClusterDomain string
 	GossipPort                                          int
 	More                                                map[string]string // flags of later versions, by name
+}
+
+// serviceNets are the networks of Services; what does not parse is left out.
+func (s Settings) serviceNets() (list []netip.Prefix) {
+	for text := range strings.SplitSeq(s.ServiceCIDR, ",") {
+		if p, err := netip.ParsePrefix(strings.TrimSpace(text)); err == nil {
+			list = append(list, p)
+		}
+	}
+	return list
 }
 
 // Proto is the form that travels.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -288,7 +289,7 @@ func nodeAddresses(addresses []string) ([]net.IP, error) {
 // checkNodeIPs refuses addresses by which clients know a server or a Service: with a certificate for one a node could
 // pretend to be the API.
 func (s *Service) checkNodeIPs(ips []net.IP) error {
-	services, _ := netip.ParsePrefix(s.cfg.Settings.ServiceCIDR)
+	services := s.cfg.Settings.serviceNets()
 	taken := map[string]bool{}
 	for _, a := range s.addresses(s.cfg.Store.View()) {
 		if host, _, err := net.SplitHostPort(a.Address); err == nil {
@@ -297,7 +298,7 @@ func (s *Service) checkNodeIPs(ips []net.IP) error {
 	}
 	for _, ip := range ips {
 		a, _ := netip.AddrFromSlice(ip)
-		if a = a.Unmap(); services.IsValid() && services.Contains(a) || taken[a.String()] {
+		if a = a.Unmap(); taken[a.String()] || slices.ContainsFunc(services, func(p netip.Prefix) bool { return p.Contains(a) }) {
 			return fmt.Errorf("%s is the address of a server or a Service, not of this node: %w", a, ErrNameTaken)
 		}
 	}

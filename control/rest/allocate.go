@@ -18,7 +18,7 @@ import (
 
 // allocateCreate completes a new Service.
 func allocateCreate(s *api.Service, c *chooser) error {
-	if err := setFamilies(s, nil, c.family()); err != nil {
+	if err := setFamilies(s, nil, c.blocks); err != nil {
 		return err
 	}
 	if err := chooseIPs(s, nil, c); err != nil {
@@ -37,7 +37,7 @@ func allocateCreate(s *api.Service, c *chooser) error {
 
 // allocateUpdate completes a changed Service. What it held and still holds it keeps without asking.
 func allocateUpdate(s, old *api.Service, c *chooser) error {
-	if err := setFamilies(s, old, c.family()); err != nil {
+	if err := setFamilies(s, old, c.blocks); err != nil {
 		return err
 	}
 	if !unchangedPreferDual(s, old) {
@@ -80,7 +80,7 @@ func chooseIPs(s, old *api.Service, c *chooser) error {
 		if old != nil && i < len(held) && ips[i] != "" {
 			continue // changing an address is validation's to refuse, in its own words
 		}
-		ip, err := chooseIP(ips[i], s, c)
+		ip, err := chooseIP(ips[i], s.Spec.IPFamilies[i], s, c)
 		if err != nil {
 			return err
 		}
@@ -93,9 +93,9 @@ func chooseIPs(s, old *api.Service, c *chooser) error {
 	return nil
 }
 
-func chooseIP(asked string, s *api.Service, c *chooser) (string, error) {
+func chooseIP(asked string, family api.IPFamily, s *api.Service, c *chooser) (string, error) {
 	if asked == "" {
-		ip, err := c.nextIP()
+		ip, err := c.nextIP(family)
 		if err != nil {
 			return "", apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP for Service %q: %w", s.Name, err))
 		}

@@ -31,24 +31,43 @@ const randomTries = 32
 // chooser finds free addresses and ports. It holds no state: what is taken is what the newest state of the store says
 // is claimed, and what this very request has chosen already.
 type chooser struct {
-	cidr  *net.IPNet
-	ports PortRange
-	taken func(key string) bool
-	mine  map[string]bool
+	blocks blocks
+	ports  PortRange
+	taken  func(key string) bool
+	mine   map[string]bool
 }
 
 func (c *chooser) free(key string) bool { return !c.mine[key] && !c.taken(key) }
 
-func (c *chooser) family() api.IPFamily {
-	if c.cidr.IP.To4() != nil {
+// blocks are the cluster's networks of Services: one, or one of each family, that of the primary family first.
+type blocks []block
+
+// primary is the family of Services that ask for none.
+func (b blocks) primary() api.IPFamily { return b[0].family() }
+
+// of returns the network of a family.
+func (b blocks) of(f api.IPFamily) (block, bool) {
+	for _, one := range b {
+		if one.family() == f {
+			return one, true
+		}
+	}
+	return block{}, false
+}
+
+// block is one network.
+type block struct{ *net.IPNet }
+
+func (b block) family() api.IPFamily {
+	if b.IP.To4() != nil {
 		return api.IPv4Protocol
 	}
 	return api.IPv6Protocol
 }
 
 // size of the range without network and, for IPv4, broadcast address; capped for IPv6.
-func (c *chooser) size() int64 {
-	ones, bits := c.cidr.Mask.Size()
+func (b block) size() int64 {
+	ones, bits := b.Mask.Size()
 	n := int64(1) << min(bits-ones, 20)
 	if bits == 32 {
 		return n - 2
@@ -56,48 +75,52 @@ func (c *chooser) size() int64 {
 	return n - 1
 }
 
-func (c *chooser) at(i int64) string {
-	base := new(big.Int).SetBytes(c.cidr.IP.Mask(c.cidr.Mask))
+func (b block) at(i int64) string {
+	base := new(big.Int).SetBytes(b.IP.Mask(b.Mask))
 	base.Add(base, big.NewInt(1+i))
-	b := base.Bytes()
+	raw := base.Bytes()
 	size := net.IPv6len
-	if c.cidr.IP.To4() != nil {
+	if b.IP.To4() != nil {
 		size = net.IPv4len
 	}
 	ip := make(net.IP, size)
-	copy(ip[size-len(b):], b)
+	copy(ip[size-len(raw):], raw)
 	return ip.String()
 }
 
 // band is where dynamic allocation starts: the lower part is left to those who ask for an address by name
 // (kubernetes: KEP-3070).
-func (c *chooser) band() int64 {
-	n := c.size()
+func (b block) band() int64 {
+	n := b.size()
 	if n < 16 {
 		return 0
 	}
 	return max(16, min(n/16, 256))
 }
 
-// nextIP returns a free address, at random from the upper band, else from the lower.
-func (c *chooser) nextIP() (string, error) {
-	n, band := c.size(), c.band()
+// nextIP returns a free address of a family, at random from the upper band, else from the lower.
+func (c *chooser) nextIP(f api.IPFamily) (string, error) {
+	b, ok := c.blocks.of(f)
+	if !ok {
+		return "", errFull
+	}
+	n, band := b.size(), b.band()
 	if band >= n {
 		band = 0
 	}
 	for range randomTries {
-		if ip := c.at(band + rand.Int64N(n-band)); c.free(ipClaims + ip) {
+		if ip := b.at(band + rand.Int64N(n-band)); c.free(ipClaims + ip) {
 			return c.takeIP(ip), nil
 		}
 	}
 	start := rand.Int64N(n - band)
 	for i := range n - band {
-		if ip := c.at(band + (start+i)%(n-band)); c.free(ipClaims + ip) {
+		if ip := b.at(band + (start+i)%(n-band)); c.free(ipClaims + ip) {
 			return c.takeIP(ip), nil
 		}
 	}
 	for i := range band {
-		if ip := c.at(i); c.free(ipClaims + ip) {
+		if ip := b.at(i); c.free(ipClaims + ip) {
 			return c.takeIP(ip), nil
 		}
 	}
@@ -112,8 +135,12 @@ func (c *chooser) takeIP(ip string) string {
 // askIP checks an address asked for by name.
 func (c *chooser) askIP(ip string) error {
 	p := net.ParseIP(ip)
-	if p == nil || !c.cidr.Contains(p) || !c.usable(p) {
-		return fmt.Errorf(errIPForbidden, ip, c.cidr)
+	b, ok := c.blocks.of(familyOf(ip))
+	if !ok {
+		b = c.blocks[0]
+	}
+	if p == nil || !b.Contains(p) || !b.usable(p) {
+		return fmt.Errorf(errIPForbidden, ip, b)
 	}
 	if !c.free(ipClaims + p.String()) {
 		return errIPTaken
@@ -123,17 +150,16 @@ func (c *chooser) askIP(ip string) error {
 }
 
 // usable: neither the network's own nor, for IPv4, its broadcast address.
-func (c *chooser) usable(ip net.IP) bool {
-	base := c.cidr.IP.Mask(c.cidr.Mask)
+func (b block) usable(ip net.IP) bool {
+	base := b.IP.Mask(b.Mask)
 	if ip.Equal(base) {
 		return false
 	}
 	if v4 := ip.To4(); v4 != nil {
-		b := base.To4()
-		mask := net.IP(c.cidr.Mask).To4()
+		first, mask := base.To4(), net.IP(b.Mask)
 		last := true
 		for i := range v4 {
-			last = last && v4[i] == b[i]|^mask[i]
+			last = last && v4[i] == first[i]|^mask[i]
 		}
 		return !last
 	}

@@ -11,7 +11,7 @@ func chooserOf(t *testing.T, cidr string, taken map[string]bool) *chooser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &chooser{cidr: n, ports: PortRange{30000, 30003}, mine: map[string]bool{}, taken: func(k string) bool { return taken[k] }}
+	return &chooser{blocks: blocks{{n}}, ports: PortRange{30000, 30003}, mine: map[string]bool{}, taken: func(k string) bool { return taken[k] }}
 }
 
 func TestEveryAddressOfARangeIsGivenOnceAndThenItIsFull(t *testing.T) {
@@ -19,11 +19,11 @@ func TestEveryAddressOfARangeIsGivenOnceAndThenItIsFull(t *testing.T) {
 		c := chooserOf(t, cidr, nil)
 		seen := map[string]bool{}
 		for {
-			ip, err := c.nextIP()
+			ip, err := c.nextIP(c.blocks.primary())
 			if err != nil {
 				break
 			}
-			if seen[ip] || !c.cidr.Contains(net.ParseIP(ip)) || !c.usable(net.ParseIP(ip)) {
+			if seen[ip] || !c.blocks[0].Contains(net.ParseIP(ip)) || !c.blocks[0].usable(net.ParseIP(ip)) {
 				t.Fatalf("%s: %s twice or not usable", cidr, ip)
 			}
 			seen[ip] = true
@@ -37,7 +37,7 @@ func TestEveryAddressOfARangeIsGivenOnceAndThenItIsFull(t *testing.T) {
 func TestTheLowerBandIsLeftForThoseWhoAsk(t *testing.T) {
 	c := chooserOf(t, "10.96.0.0/16", nil)
 	for range 500 {
-		ip, err := c.nextIP()
+		ip, err := c.nextIP(c.blocks.primary())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,8 +11,9 @@ import (
 	"k8s.io/kubernetes/pkg/apis/core/validation"
 )
 
-// This file decides a Service's ipFamilyPolicy and ipFamilies. The cluster has one family of Service addresses;
-// headless Services without selector may name both, for their endpoints are somebody else's.
+// This file decides a Service's ipFamilyPolicy and ipFamilies. The cluster has one family of Service addresses or two;
+// headless Services without selector may name both anyway, for their endpoints are somebody else's. A Service changes
+// between one family and two when its policy says so, and never by itself (kubernetes: KEP-563).
 
 var (
 	policyPath   = field.NewPath("spec", "ipFamilyPolicy")
@@ -46,7 +47,7 @@ func familyOf(ip string) api.IPFamily {
 }
 
 // setFamilies fills the fields the user left out and refuses what the cluster cannot do. old is nil on create.
-func setFamilies(s, old *api.Service, cluster api.IPFamily) error {
+func setFamilies(s, old *api.Service, cluster blocks) error {
 	if s.Spec.Type == api.ServiceTypeExternalName || unchangedPreferDual(s, old) {
 		return nil
 	}
@@ -62,25 +63,31 @@ func setFamilies(s, old *api.Service, cluster api.IPFamily) error {
 	}
 	if headless(s) && len(s.Spec.Selector) == 0 {
 		if len(s.Spec.IPFamilies) == 0 {
-			s.Spec.IPFamilies = []api.IPFamily{cluster}
+			s.Spec.IPFamilies = []api.IPFamily{cluster.primary()}
 		}
 		if len(s.Spec.IPFamilies) < 2 && *s.Spec.IPFamilyPolicy != api.IPFamilyPolicySingleStack {
 			s.Spec.IPFamilies = append(s.Spec.IPFamilies, other(s.Spec.IPFamilies[0]))
 		}
 		return nil
 	}
-	if *s.Spec.IPFamilyPolicy == api.IPFamilyPolicyRequireDualStack {
+	if *s.Spec.IPFamilyPolicy == api.IPFamilyPolicyRequireDualStack && len(cluster) < 2 {
 		el = append(el, field.Invalid(policyPath, s.Spec.IPFamilyPolicy, "this cluster is not configured for dual-stack services"))
 	}
 	for i, f := range s.Spec.IPFamilies {
-		if f != cluster {
+		if _, ok := cluster.of(f); !ok {
 			el = append(el, field.Invalid(familiesPath.Index(i), f, "not configured on this cluster"))
 		}
 	}
-	if len(s.Spec.IPFamilies) == 0 {
-		s.Spec.IPFamilies = []api.IPFamily{cluster}
+	if len(el) > 0 {
+		return invalid(s.Name, el)
 	}
-	return invalid(s.Name, el)
+	if len(s.Spec.IPFamilies) == 0 {
+		s.Spec.IPFamilies = []api.IPFamily{cluster.primary()}
+	}
+	if *s.Spec.IPFamilyPolicy != api.IPFamilyPolicySingleStack && len(s.Spec.IPFamilies) == 1 && len(cluster) == 2 {
+		s.Spec.IPFamilies = append(s.Spec.IPFamilies, other(s.Spec.IPFamilies[0]))
+	}
+	return nil
 }
 
 // defaultPolicy: an update keeps the policy there was; a create is single-stack, except for headless Services without
@@ -136,7 +143,7 @@ func checkCounts(s *api.Service) (el field.ErrorList) {
 	return el
 }
 
-func inferFamilies(s *api.Service, cluster api.IPFamily) (el field.ErrorList) {
+func inferFamilies(s *api.Service, cluster blocks) (el field.ErrorList) {
 	for i, ip := range s.Spec.ClusterIPs {
 		if ip == api.ClusterIPNone {
 			break
@@ -144,7 +151,8 @@ func inferFamilies(s *api.Service, cluster api.IPFamily) (el field.ErrorList) {
 		if i < len(s.Spec.IPFamilies) || ip == "" {
 			continue
 		}
-		if f := familyOf(ip); f == cluster {
+		f := familyOf(ip)
+		if _, ok := cluster.of(f); ok {
 			s.Spec.IPFamilies = append(s.Spec.IPFamilies, f)
 		} else {
 			el = append(el, field.Invalid(ipsPath.Index(i), s.Spec.ClusterIPs, fmt.Sprintf("%s is not configured on this cluster", f)))

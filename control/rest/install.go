@@ -41,9 +41,10 @@ type Config struct {
 	Table Table
 	// Store is where Services' addresses are claimed.
 	Store *raftstore.Store
-	// ServiceCIDR holds Services' cluster IPs (IPv4 or IPv6; one family). NodePorts defaults to 30000-32767.
-	ServiceCIDR *net.IPNet
-	NodePorts   PortRange
+	// ServiceCIDRs hold Services' cluster IPs: one network, or one of each family, that of Services which ask for no
+	// family first. NodePorts defaults to 30000-32767.
+	ServiceCIDRs []*net.IPNet
+	NodePorts    PortRange
 
 	Authorizer   authorizer.Authorizer
 	RuleResolver authorizer.RuleResolver
@@ -65,13 +66,16 @@ type Config struct {
 func (c Config) Validate() error {
 	var errs []error
 	for name, missing := range map[string]bool{
-		"Table": c.Table == nil, "Store": c.Store == nil, "ServiceCIDR": c.ServiceCIDR == nil, "Authorizer": c.Authorizer == nil,
+		"Table": c.Table == nil, "Store": c.Store == nil, "ServiceCIDRs": len(c.ServiceCIDRs) == 0, "Authorizer": c.Authorizer == nil,
 		"RuleResolver": c.RuleResolver == nil, "Tokens": c.Tokens == nil, "Issue": c.Issue == nil, "ClusterCA": c.ClusterCA == nil,
 		"KubeletClient": c.KubeletClient == nil,
 	} {
 		if missing {
 			errs = append(errs, fmt.Errorf("rest: Config.%s must be set", name))
 		}
+	}
+	if len(c.ServiceCIDRs) > 2 || len(c.ServiceCIDRs) == 2 && (block{c.ServiceCIDRs[0]}).family() == (block{c.ServiceCIDRs[1]}).family() {
+		errs = append(errs, fmt.Errorf("rest: ServiceCIDRs %v must be one network, or one of each family", c.ServiceCIDRs))
 	}
 	if c.NodePorts != (PortRange{}) && (c.NodePorts.First < 1 || c.NodePorts.Last > 65535 || c.NodePorts.First > c.NodePorts.Last) {
 		errs = append(errs, fmt.Errorf("rest: NodePorts %v is no range of ports", c.NodePorts))

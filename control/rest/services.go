@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,7 +25,7 @@ const claimAttempts = 8
 type Services struct {
 	*genericregistry.Store
 	store     *raftstore.Store
-	cidr      *net.IPNet
+	blocks    blocks
 	ports     PortRange
 	endpoints *genericregistry.Store
 	claims    *claiming
@@ -34,7 +33,10 @@ type Services struct {
 
 // newServices puts the claims below the registry of Services and its views, and the choosing into its hooks.
 func newServices(cfg Config, services *genericregistry.Store) *Services {
-	s := &Services{Store: services, store: cfg.Store, cidr: cfg.ServiceCIDR, ports: cfg.NodePorts, endpoints: cfg.Table.Store("", "endpoints")}
+	s := &Services{Store: services, store: cfg.Store, ports: cfg.NodePorts, endpoints: cfg.Table.Store("", "endpoints")}
+	for _, cidr := range cfg.ServiceCIDRs {
+		s.blocks = append(s.blocks, block{cidr})
+	}
 	var addressKey func(string) string
 	if addresses := cfg.Table.Store("networking.k8s.io", "ipaddresses"); addresses != nil {
 		addressKey = func(ip string) string {
@@ -64,7 +66,7 @@ func newServices(cfg Config, services *genericregistry.Store) *Services {
 // because it exists, not because its address is its own.
 func (s *Services) chooser(svc *api.Service) *chooser {
 	view, owner := s.store.View(), svc.Namespace+"/"+svc.Name
-	return &chooser{cidr: s.cidr, ports: s.ports, mine: map[string]bool{}, taken: func(key string) bool {
+	return &chooser{blocks: s.blocks, ports: s.ports, mine: map[string]bool{}, taken: func(key string) bool {
 		if kv := view.Get(key); kv != nil {
 			return string(kv.Value) != owner
 		}
@@ -192,7 +194,7 @@ func (s *Services) complete(svc *api.Service) {
 	if len(svc.Spec.IPFamilies) > 0 {
 		return
 	}
-	cluster := familyOf(s.cidr.IP.String())
+	cluster := s.blocks.primary()
 	policy := api.IPFamilyPolicySingleStack
 	switch {
 	case headless(svc) && len(svc.Spec.Selector) == 0:

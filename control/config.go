@@ -15,6 +15,7 @@ import (
 	"github.com/balsahq/balsa/control/auth/authn"
 	"github.com/balsahq/balsa/control/auth/authz"
 	"github.com/balsahq/balsa/control/auth/pki"
+	"github.com/balsahq/balsa/control/encryption"
 	"github.com/balsahq/balsa/control/rest"
 	"github.com/balsahq/balsa/raftstore"
 )
@@ -57,6 +58,9 @@ type Config struct {
 	// Authentication and Authorization are what an administrator adds to, or puts in place of, what every cluster has.
 	Authentication authn.Settings
 	Authorization  authz.Settings
+	// Encryption says with what objects are encrypted at rest. Every server of a cluster needs the same. The zero value:
+	// with nothing.
+	Encryption encryption.Settings
 	// Audit says what is recorded of requests, and where. Nil records nothing.
 	Audit *audit.Settings
 	// Dial reaches kubelets and pods; nil dials directly.
@@ -109,7 +113,7 @@ func (c Config) Validate() error {
 	fault(c.MaxReads < 0 || c.MaxWrites < 0 || c.MaxStreams < 0, "MaxReads, MaxWrites and MaxStreams must not be negative")
 	fault(c.TolerationSeconds != nil && *c.TolerationSeconds < 0, "TolerationSeconds must not be negative")
 	fault(c.RequestTimeout < 0, "RequestTimeout must not be negative")
-	return errors.Join(append(errs, c.Authentication.Validate(), c.Authorization.Validate(), audit.Check(c.Audit))...)
+	return errors.Join(append(errs, c.Authentication.Validate(), c.Authorization.Validate(), c.Encryption.Validate(), audit.Check(c.Audit))...)
 }
 
 func (c Config) withDefaults() Config {

@@ -30,6 +30,7 @@ func (s *Server) newExtensions() (*extensions.CustomResourceDefinitions, error) 
 	c.Serializer = extensions.Codecs
 	c.RESTOptionsGetter = storage.RESTOptions(storage.RESTConfig{
 		Store: s.cfg.Store, Prefix: keyPrefix, Codec: extensions.Codecs.LegacyCodec(apiextensionsv1.SchemeGroupVersion),
+		Transformer: s.encryption.For,
 	})
 	// The schema of CustomResourceDefinitions alone; small, and wanted by the handler from the start.
 	namer := apiopenapi.NewDefinitionNamer(extensions.Scheme)
@@ -40,7 +41,7 @@ func (s *Server) newExtensions() (*extensions.CustomResourceDefinitions, error) 
 		GenericConfig: &genericapiserver.RecommendedConfig{Config: *c},
 		ExtraConfig: extensions.ExtraConfig{
 			CRDRESTOptionsGetter: storage.RESTOptions(storage.RESTConfig{
-				Store: s.cfg.Store, Prefix: keyPrefix, Codec: unstructured.UnstructuredJSONScheme,
+				Store: s.cfg.Store, Prefix: keyPrefix, Codec: unstructured.UnstructuredJSONScheme, Transformer: s.encryption.For,
 			}),
 			MasterCount:         1,
 			ServiceResolver:     s.guard.services,

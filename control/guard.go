@@ -46,7 +46,8 @@ func newGuard(s *Server) (*guard, error) {
 	g := &guard{}
 	var err error
 	g.live, err = live.New(live.Config{
-		Snapshot: func() live.Snapshot { return snapshot{s.cfg.Store.View()} },
+		Snapshot:    func() live.Snapshot { return snapshot{s.cfg.Store.View()} },
+		Transformer: s.encryption.For,
 		Confirm: func(ctx context.Context) error {
 			_, err := s.cfg.Store.Barrier(ctx)
 			return err
@@ -92,7 +93,7 @@ func (s *Server) kinds() (*kinds.Set, error) {
 		return nil, err
 	}
 	set, err := kinds.Build(kinds.Deps{
-		RESTOptions: registryOptions(s.cfg.Store), Authorizer: s.guard.authz.Authorizer, Rules: s.guard.authz.Rules,
+		RESTOptions: registryOptions(s.cfg.Store, s.encryption.For), Authorizer: s.guard.authz.Authorizer, Rules: s.guard.authz.Rules,
 		Resources: resources, Namespaces: s.client.CoreV1().Namespaces(),
 	})
 	if err != nil {
@@ -100,7 +101,7 @@ func (s *Server) kinds() (*kinds.Set, error) {
 	}
 	pki := s.cfg.PKI
 	err = rest.Install(rest.Config{
-		Table: set, Store: s.cfg.Store, ServiceCIDRs: s.cfg.serviceNets(), NodePorts: s.cfg.NodePorts,
+		Table: set, Store: s.cfg.Store, ServiceCIDRs: s.cfg.serviceNets(), NodePorts: s.cfg.NodePorts, Transformer: s.encryption.For,
 		Authorizer: s.guard.authz.Authorizer, RuleResolver: s.guard.authz.RuleResolver,
 		Tokens: s.guard.authn.Token, Issue: s.guard.authn.Issue, Audiences: s.guard.authn.Audiences,
 		ClusterCA: pki.Pool(), Dial: s.cfg.Dial,

@@ -6,6 +6,7 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	"github.com/balsahq/balsa/control/storage"
@@ -33,9 +34,9 @@ func (everything) ResourceExplicitlyEnabled(schema.GroupVersionResource) bool { 
 func (everything) VersionExplicitlyEnabled(schema.GroupVersion) bool          { return false }
 
 // registryOptions says how kinds are stored: in the newest stable version, as protobuf.
-func registryOptions(store *raftstore.Store) genericregistry.RESTOptionsGetter {
+func registryOptions(store *raftstore.Store, transformer func(schema.GroupResource) value.Transformer) genericregistry.RESTOptionsGetter {
 	encoding := serverstorage.NewDefaultResourceEncodingConfigForEffectiveVersion(legacyscheme.Scheme, effectiveVersion())
 	factory := serverstorage.NewDefaultStorageFactory(storagebackend.Config{Prefix: keyPrefix}, runtime.ContentTypeProtobuf,
 		legacyscheme.Codecs, encoding, everything{}, oddPrefixes)
-	return storage.RESTOptions(storage.RESTConfig{Store: store, Factory: factory, Prefix: keyPrefix})
+	return storage.RESTOptions(storage.RESTConfig{Store: store, Factory: factory, Prefix: keyPrefix, Transformer: transformer})
 }

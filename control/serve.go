@@ -33,7 +33,10 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("control: audit: %w", err)
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	for _, part := range []func(context.Context) error{s.guard.authn.Run, s.guard.authz.Run, s.share} {
+	if err := s.encryption.Start(ctx); err != nil {
+		return fmt.Errorf("control: %w", err)
+	}
+	for _, part := range []func(context.Context) error{s.guard.authn.Run, s.guard.authz.Run, s.share, s.encryption.Run} {
 		group.Go(func() error { return part(ctx) })
 	}
 	if listener := cmp.Or(s.cfg.Listener, s.cfg.Secure); listener != nil {

@@ -15,6 +15,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	extensions "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
@@ -29,6 +30,7 @@ import (
 
 	"github.com/balsahq/balsa/control/audit"
 	"github.com/balsahq/balsa/control/direct"
+	"github.com/balsahq/balsa/control/encryption"
 	"github.com/balsahq/balsa/control/flow"
 	"github.com/balsahq/balsa/control/kinds"
 	"github.com/balsahq/balsa/control/openapi"
@@ -52,6 +54,10 @@ type Server struct {
 	auditor *audit.Auditor // nil when nothing is recorded
 	flow    *flow.Controller
 	watches *flow.Watches
+
+	encryption *encryption.Encryption
+	roots      map[string]schema.GroupResource // of encryption; see rootsOf
+	rootsOnce  sync.Once
 
 	discovery  aggregated.ResourceManager // what /apis shows; both servers enter their groups
 	extensions *extensions.CustomResourceDefinitions
@@ -91,6 +97,9 @@ func New(cfg Config) (*Server, error) {
 func (s *Server) assemble() error {
 	var err error
 	if s.auditor, err = audit.New(s.cfg.Audit, s.log); err != nil {
+		return err
+	}
+	if s.encryption, err = s.newEncryption(); err != nil {
 		return err
 	}
 	if s.guard, err = newGuard(s); err != nil {
@@ -136,6 +145,7 @@ func (s *Server) assemble() error {
 	mux.Handle("/.well-known/openid-configuration", s.guard.authn.OpenIDConfig)
 	mux.Handle("/openid/v1/jwks", s.guard.authn.OpenIDKeys)
 	s.flow.Install(mux)
+	mux.Handle(encryption.Path, s.encryption.Handler())
 	s.generic.PrepareRun()
 	s.handler = s.generic.Handler
 	return s.followGroups()
@@ -182,6 +192,7 @@ func (s *Server) genericConfig() *genericapiserver.Config {
 	c.LivezChecks = []healthz.HealthChecker{healthz.PingHealthz, alive}
 	c.LivezGracePeriod = aliveAnyway
 	c.ReadyzChecks = []healthz.HealthChecker{healthz.PingHealthz, store, healthz.NamedCheck("default-objects", s.checkDefaults)}
+	c.ReadyzChecks = append(c.ReadyzChecks, s.encryptionChecks()...)
 	return c
 }
 

@@ -34,6 +34,7 @@ func (s *Server) settle(ctx context.Context) {
 		}
 	}
 	close(s.ready)
+	s.encryption.Look(ctx)
 	s.log.Info("API server is ready", "address", s.address(), "version", gitVersion)
 	s.persist(ctx, "default roles", func(ctx context.Context) error {
 		return bootstrap.EnsureRBAC(ctx, s.client, bootstrap.Default())
@@ -81,11 +82,12 @@ func (s *Server) startExtensions(ctx context.Context) error {
 	return nil
 }
 
-// awaitOthers returns when everything but the default objects is ready.
+// awaitOthers returns when everything but the default objects is ready. Keys may come later: what they lock is not all
+// there is, and who brings them may run on this cluster.
 func (s *Server) awaitOthers(ctx context.Context) error {
 	await(ctx, func() bool {
 		code := 0
-		s.client.Discovery().RESTClient().Get().AbsPath("/readyz").Param("exclude", "default-objects").Do(ctx).StatusCode(&code)
+		s.client.Discovery().RESTClient().Get().AbsPath("/readyz").Param("exclude", "default-objects").Param("exclude", checkEncryption).Param("exclude", checkPlugins).Do(ctx).StatusCode(&code)
 		return code == http.StatusOK
 	})
 	return nil

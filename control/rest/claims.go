@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	apistorage "k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	apiservice "k8s.io/kubernetes/pkg/api/service"
 	api "k8s.io/kubernetes/pkg/apis/core"
@@ -64,6 +65,8 @@ func canonical(ip string) string {
 type claiming struct {
 	apistorage.Interface
 	addressKey func(ip string) string // where the IPAddress object of an address is; nil: none is kept
+
+	transformer value.Transformer // what IPAddresses are stored with; nil: as they are
 }
 
 // Create claims what obj holds, or fails with storage.ErrExtraCompare when somebody else has any of it.
@@ -136,6 +139,9 @@ func (c *claiming) extras(before, after runtime.Object) (*storage.Extras, error)
 		e.Ops = append(e.Ops, raftstore.Op{Type: raftstore.OpPut, Key: key, Value: []byte(svc.Namespace + "/" + svc.Name)})
 		if obj := c.addressOf(key); obj != "" {
 			data, err := encodeAddress(key[len(ipClaims):], svc)
+			if err == nil && c.transformer != nil {
+				data, err = c.transformer.TransformToStorage(context.Background(), data, value.DefaultContext(obj))
+			}
 			if err != nil {
 				return nil, err
 			}

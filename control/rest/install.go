@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/kubernetes/pkg/registry/authentication/selfsubjectreview"
 	"k8s.io/kubernetes/pkg/registry/authentication/tokenreview"
 	"k8s.io/kubernetes/pkg/registry/authorization/localsubjectaccessreview"
@@ -41,6 +42,8 @@ type Config struct {
 	Table Table
 	// Store is where Services' addresses are claimed.
 	Store *raftstore.Store
+	// Transformer is what a resource's values are stored with, for objects written beside others; nil: as they are.
+	Transformer func(schema.GroupResource) value.Transformer
 	// ServiceCIDRs hold Services' cluster IPs: one network, or one of each family, that of Services which ask for no
 	// family first. NodePorts defaults to 30000-32767.
 	ServiceCIDRs []*net.IPNet

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -48,6 +50,9 @@ func newServices(cfg Config, services *genericregistry.Store) *Services {
 		}
 	}
 	claims := &claiming{Interface: services.Storage.Storage, addressKey: addressKey}
+	if cfg.Transformer != nil {
+		claims.transformer = cfg.Transformer(schema.GroupResource{Group: networkingv1.GroupName, Resource: "ipaddresses"})
+	}
 	s.claims = claims
 	services.Storage.Storage = claims
 	services.Decorator = s.completeRead

@@ -312,11 +312,11 @@ func (n *Node) podsOf(node, namespace string, is func(extract) bool) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	found, seen := false, 0
-	n.pods.EachVersion(namespace, func(key string, value []byte, mod int64) bool {
+	n.pods.EachKey(namespace, func(key string, mod int64) bool {
 		seen++
 		e, ok := n.extracts[key]
 		if !ok || e.modRevision != mod {
-			e = n.extract(key, value, mod)
+			e = n.extract(key, mod)
 			n.extracts[key] = e
 		}
 		found = e.node == node && is(e)
@@ -328,7 +328,7 @@ func (n *Node) podsOf(node, namespace string, is func(extract) bool) bool {
 	return found
 }
 
-func (n *Node) extract(key string, _ []byte, mod int64) extract {
+func (n *Node) extract(key string, mod int64) extract {
 	e := extract{modRevision: mod}
 	parts := strings.Split(key, "/")
 	if len(parts) < 2 {

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 )
@@ -21,7 +22,7 @@ import (
 // Snapshot is an immutable state of the store at one revision.
 type Snapshot interface {
 	Revision() int64
-	// Get returns the encoded object and the revision that wrote it; ok is false when there is none.
+	// Get returns the stored object and the revision that wrote it; ok is false when there is none.
 	Get(key string) (value []byte, modRevision int64, ok bool)
 	// Scan calls fn for every key that starts with prefix, in order, until fn returns false.
 	Scan(prefix string, fn func(key string, value []byte, modRevision int64) bool)
@@ -36,7 +37,9 @@ type Config struct {
 	Confirm func(context.Context) error
 	// Prefix returns where a resource's keys start, with a slash at the end. Default: DefaultPrefix.
 	Prefix func(schema.GroupResource) string
-	// Decode turns a stored value into an object of its external version. Default: the recognizing decoder of
+	// Transformer undoes what a resource's values are stored with; nil where they are stored as they are.
+	Transformer func(schema.GroupResource) value.Transformer
+	// Decode turns a value into an object of its external version. Default: the recognizing decoder of
 	// legacyscheme. It must not keep or change the bytes.
 	Decode func([]byte) (runtime.Object, error)
 	// MaxCached bounds the decoded objects kept per kind. Default 2048; beyond it, objects are decoded each time.
@@ -96,6 +99,7 @@ var upstreamPrefixes = map[schema.GroupResource]string{
 	{Group: "gateway.networking.k8s.io", Resource: "gatewayclasses"}:  "gateway.networking.k8s.io/gatewayclasses",
 	{Group: "gateway.networking.k8s.io", Resource: "gateways"}:        "gateway.networking.k8s.io/gateways",
 	{Group: "gateway.networking.k8s.io", Resource: "referencegrants"}: "gateway.networking.k8s.io/referencegrants",
+	{Group: "settings.k8s.io", Resource: "podpresets"}:                "settings.k8s.io/podpresets",
 }
 
 // DefaultPrefix is "/registry/" and upstream's prefix for the resource.
@@ -137,6 +141,9 @@ func (s *Store) indexer(gr schema.GroupResource, keep int) *Indexer {
 	i := s.indexers[gr]
 	if i == nil {
 		i = &Indexer{store: s, prefix: s.cfg.Prefix(gr), keep: keep, decoded: map[string]entry{}}
+		if s.cfg.Transformer != nil {
+			i.transformer = s.cfg.Transformer(gr)
+		}
 		s.indexers[gr] = i
 	}
 	return i
@@ -154,6 +161,8 @@ type Indexer struct {
 	prefix string
 	keep   int
 
+	transformer value.Transformer // nil: values are stored as they are
+
 	mu      sync.Mutex
 	decoded map[string]entry
 	all     atomic.Pointer[Listing]
@@ -165,7 +174,7 @@ var _ cache.Indexer = (*Indexer)(nil)
 var ErrReadOnly = errors.New("live: the store is written through the API only")
 
 // object returns the decoded value of key, from memory when it is the same version.
-func (i *Indexer) object(key string, value []byte, modRevision int64) (runtime.Object, error) {
+func (i *Indexer) object(key string, stored []byte, modRevision int64) (runtime.Object, error) {
 	if i.keep > 0 {
 		i.mu.Lock()
 		e, ok := i.decoded[key]
@@ -174,7 +183,11 @@ func (i *Indexer) object(key string, value []byte, modRevision int64) (runtime.O
 			return e.obj, nil
 		}
 	}
-	obj, err := i.store.cfg.Decode(value)
+	data, err := i.plain(key, stored)
+	if err != nil {
+		return nil, err
+	}
+	obj, err := i.store.cfg.Decode(data)
 	if err != nil {
 		return nil, fmt.Errorf("live: decode %s: %w", key, err)
 	}
@@ -185,6 +198,18 @@ func (i *Indexer) object(key string, value []byte, modRevision int64) (runtime.O
 	acc.SetResourceVersion(strconv.FormatInt(modRevision, 10))
 	i.remember(key, entry{modRevision, obj})
 	return obj, nil
+}
+
+// plain is a stored value without encryption.
+func (i *Indexer) plain(key string, stored []byte) ([]byte, error) {
+	if i.transformer == nil {
+		return stored, nil
+	}
+	data, _, err := i.transformer.TransformFromStorage(context.Background(), stored, value.DefaultContext(key))
+	if err != nil {
+		return nil, fmt.Errorf("live: read %s: %w", key, err)
+	}
+	return data, nil
 }
 
 func (i *Indexer) remember(key string, e entry) {
@@ -280,8 +305,23 @@ func (l *Listing) holds(snap Snapshot, prefix string) bool {
 	return same && n == len(l.versions)
 }
 
-// EachVersion calls fn with key and mod revision of every object below a namespace ("" = all), decoding nothing.
-func (i *Indexer) EachVersion(namespace string, fn func(key string, value []byte, modRevision int64) bool) {
+// EachKey calls fn with key and mod revision of every object below a namespace ("" = all), reading nothing of it.
+func (i *Indexer) EachKey(namespace string, fn func(key string, modRevision int64) bool) {
+	i.scan(namespace, func(key string, _ []byte, mod int64) bool { return fn(key, mod) })
+}
+
+// EachVersion is EachKey with the objects, free of encryption but not decoded; nil is one that cannot be decrypted.
+func (i *Indexer) EachVersion(namespace string, fn func(key string, data []byte, modRevision int64) bool) {
+	i.scan(namespace, func(key string, stored []byte, mod int64) bool {
+		data, err := i.plain(key, stored)
+		if err != nil {
+			data = nil
+		}
+		return fn(key, data, mod)
+	})
+}
+
+func (i *Indexer) scan(namespace string, fn func(key string, stored []byte, mod int64) bool) {
 	prefix := i.prefix
 	if namespace != "" {
 		prefix += namespace + "/"
@@ -365,7 +405,7 @@ func (i *Indexer) IndexKeys(name, value string) ([]string, error) {
 		return nil, fmt.Errorf("live: index %q does not exist", name)
 	}
 	var out []string
-	i.EachVersion(value, func(key string, _ []byte, _ int64) bool {
+	i.EachKey(value, func(key string, _ int64) bool {
 		out = append(out, strings.TrimPrefix(key, i.prefix))
 		return true
 	})

@@ -75,6 +75,9 @@ type Config struct {
 	// TolerationSeconds is how long pods that say nothing about it stay on a node that is not ready or unreachable,
 	// before they are replaced elsewhere. Nil is 300, as upstream's --default-unreachable-toleration-seconds.
 	TolerationSeconds *int64
+	// PodPresets serves settings.k8s.io/v1alpha1 PodPresets and merges them into new pods. All servers of a cluster should
+	// agree: each does so for the pods that are created through it.
+	PodPresets bool
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
 }

@@ -30,7 +30,7 @@ type running struct {
 }
 
 // start runs a server on dir until stop is called.
-func start(dir string) (*running, error) {
+func start(dir string, change ...func(*control.Config)) (*running, error) {
 	store, err := raftstore.Open(raftstore.Config{Dir: dir + "/raft"})
 	if err != nil {
 		return nil, err
@@ -43,10 +43,14 @@ func start(dir string) (*running, error) {
 	if err != nil {
 		return nil, err
 	}
-	server, err := control.New(control.Config{
+	cfg := control.Config{
 		Store: store, PKI: authority, Listener: listener, AdvertiseAddress: netip.MustParseAddr("192.0.2.1"),
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
-	})
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	server, err := control.New(cfg)
 	if err != nil {
 		return nil, err
 	}

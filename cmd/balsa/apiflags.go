@@ -21,6 +21,8 @@ type apiConfig struct {
 
 	MaxReads, MaxWrites, MaxStreams int
 	RequestTimeout                  time.Duration
+
+	PodPresets bool
 }
 
 func defaultAPIConfig() apiConfig {
@@ -49,6 +51,7 @@ func (c *apiConfig) bind(f *pflag.FlagSet) {
 	f.IntVar(&c.MaxWrites, "max-mutating-requests-inflight", c.MaxWrites, "see --max-requests-inflight")
 	f.IntVar(&c.MaxStreams, "max-watches-per-client", c.MaxStreams, "how many watches and streams one user may hold from one address")
 	f.DurationVar(&c.RequestTimeout, "request-timeout", c.RequestTimeout, "how long a request may take that is no watch and no stream")
+	f.BoolVar(&c.PodPresets, "enable-pod-presets", c.PodPresets, "serve PodPresets (settings.k8s.io/v1alpha1, of Kubernetes until v1.19) and merge them into new pods; give it to all servers")
 }
 
 func (c *apiConfig) bindAuthentication(f *pflag.FlagSet) {

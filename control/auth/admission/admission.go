@@ -65,6 +65,8 @@ type Config struct {
 	// TolerationSeconds is how long a new pod stays on a node that is not ready or unreachable, unless the pod says
 	// otherwise. Default 300, as upstream's; nil means the default, 0 means not at all.
 	TolerationSeconds *int64
+	// PodPresets has the PodPreset plug-in asked; the kind is served by control/presets' definition.
+	PodPresets bool
 }
 
 // Validate reports every fault at once.
@@ -122,7 +124,7 @@ func (b *builder) build() (admission.Interface, error) {
 	plugins := admission.NewPlugins()
 	for _, register := range []func(*admission.Plugins){
 		lifecycle.Register, limitranger.Register, serviceaccount.Register, noderestriction.Register, nodetaint.Register, podsecurity.Register,
-		priority.Register, b.registerTolerate, registerDefaultClass, registerProtect, resize.Register,
+		priority.Register, b.registerTolerate, registerDefaultClass, registerProtect, b.registerPodPreset, resize.Register,
 		runtimeclass.Register, approval.Register, signing.Register, ctbattest.Register, subjectrestriction.Register,
 		defaultingressclass.Register, podtopologylabels.Register, podresize.Register, resourcequota.Register,
 	} {
@@ -133,7 +135,7 @@ func (b *builder) build() (admission.Interface, error) {
 		return nil, err
 	}
 	b.registerLazy(plugins, init)
-	return plugins.NewFromPlugins(order, noConfig{}, init, admission.Decorators{
+	return plugins.NewFromPlugins(b.withPresets(), noConfig{}, init, admission.Decorators{
 		admission.DecoratorFunc(b.confirm), admission.DecoratorFunc(admissionmetrics.WithControllerMetrics),
 	})
 }

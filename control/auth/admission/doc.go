@@ -9,8 +9,11 @@
 //	  ──▶ ValidatingAdmissionPolicy ──▶ ValidatingAdmissionWebhook      kind appears, and asked only while one exists
 //	  ──▶ ResourceQuota
 //
+// PodPreset comes after NamespaceLifecycle where it is asked for.
+//
 // Plugins read through package live: no informer runs, nothing has to sync before the API is ready. The exception is
 // admission policies, whose plugins need informers of their own; those start with the first policy.
 //
-// Goroutines: ResourceQuota's evaluators and the policies' informers, all ended by the stop function New returns.
+// Goroutines: ResourceQuota's evaluators, the policies' informers and, after the first PodPreset that was in conflict with
+// a pod, what writes events, all ended by the stop function New returns.
 package admission

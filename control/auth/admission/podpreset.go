@@ -1,0 +1,130 @@
+package admission
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strconv"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/warning"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	api "k8s.io/kubernetes/pkg/apis/core"
+
+	"github.com/balsahq/balsa/control/auth/live"
+	"github.com/balsahq/balsa/control/presets"
+)
+
+// PodPreset merges the PodPresets of a namespace into its new pods, and refuses PodPresets that would make pods invalid.
+// Kubernetes had the plug-in until v1.19, in this place of the order.
+const podPresetName = "PodPreset"
+
+type podPreset struct {
+	*admission.Handler
+	stored *live.Indexer
+	// events is asked when there is first something to tell.
+	events func() record.EventRecorder
+}
+
+// withPresets is the chain's order where PodPresets are asked for.
+func (b *builder) withPresets() []string {
+	if !b.cfg.PodPresets {
+		return order
+	}
+	return slices.Insert(slices.Clone(order), 1, podPresetName)
+}
+
+func (b *builder) registerPodPreset(plugins *admission.Plugins) {
+	plugins.Register(podPresetName, func(io.Reader) (admission.Interface, error) {
+		return &podPreset{
+			Handler: admission.NewHandler(admission.Create, admission.Update),
+			stored:  b.cfg.Live.Fresh(presets.Resource.GroupResource()),
+			events:  sync.OnceValue(b.recorder),
+		}, nil
+	})
+}
+
+// recorder writes events until the chain is stopped; like ones become one.
+func (b *builder) recorder() record.EventRecorder {
+	broadcaster := record.NewBroadcaster(record.WithContext(b.ctx))
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: b.cfg.Client.CoreV1().Events("")})
+	return broadcaster.NewRecorder(legacyscheme.Scheme, corev1.EventSource{Component: "podpreset-admission"})
+}
+
+// Admit implements admission.MutationInterface.
+func (p *podPreset) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	pod, ok := a.GetObject().(*api.Pod)
+	if !ok || a.GetSubresource() != "" || a.GetOperation() != admission.Create || !presets.Wanted(pod) {
+		return nil
+	}
+	chosen, err := p.chosen(a.GetNamespace(), pod.Labels)
+	if err != nil {
+		return admission.NewForbidden(a, err)
+	}
+	conflicts, err := presets.Apply(pod, chosen)
+	if err != nil {
+		return admission.NewForbidden(a, err)
+	}
+	for _, c := range conflicts {
+		warning.AddWarning(ctx, "", fmt.Sprintf("no PodPreset is applied: PodPreset %s: %s", c.Preset.Name, c.Reason))
+		if !a.IsDryRun() {
+			name := pod.Name
+			if name == "" {
+				name = pod.GenerateName
+			}
+			p.events().Eventf(&corev1.ObjectReference{
+				APIVersion: presets.Kind.GroupVersion().String(), Kind: presets.Kind.Kind,
+				Namespace: c.Preset.Namespace, Name: c.Preset.Name, UID: c.Preset.UID, ResourceVersion: c.Preset.ResourceVersion,
+			}, corev1.EventTypeWarning, "Conflict", "pod %s was created without PodPresets: %s", name, c.Reason)
+		}
+	}
+	return nil
+}
+
+// chosen are the presets for a pod of these labels, by name.
+func (p *podPreset) chosen(namespace string, labels map[string]string) (out []*presets.PodPreset, failed error) {
+	p.stored.EachVersion(namespace, func(key string, value []byte, revision int64) bool {
+		preset, err := presets.Decode(value)
+		selected := false
+		if err == nil {
+			selected, err = preset.Selects(labels)
+		}
+		if err != nil {
+			failed = fmt.Errorf("PodPreset %s cannot be used: %w; correct or delete it", path.Base(key), err)
+			return false
+		}
+		if selected {
+			preset.ResourceVersion = strconv.FormatInt(revision, 10)
+			out = append(out, preset)
+		}
+		return true
+	})
+	return out, failed
+}
+
+// Validate implements admission.ValidationInterface.
+func (p *podPreset) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if a.GetResource().GroupResource() != presets.Resource.GroupResource() || a.GetSubresource() != "" {
+		return nil
+	}
+	text, err := json.Marshal(a.GetObject())
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	preset, err := presets.Decode(text)
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	if faults := presets.Validate(preset); len(faults) > 0 {
+		return apierrors.NewInvalid(presets.Kind.GroupKind(), preset.Name, faults)
+	}
+	return nil
+}

@@ -9,6 +9,7 @@ import (
 	"github.com/balsahq/balsa/control/audit"
 	"github.com/balsahq/balsa/control/auth/authn"
 	"github.com/balsahq/balsa/control/auth/authz"
+	"github.com/balsahq/balsa/control/encryption"
 )
 
 // apiConfig is what a server can be told about who may use the API, what is
@@ -18,6 +19,7 @@ type apiConfig struct {
 	Authentication authn.Settings
 	Authorization  authz.Settings
 	Audit          *audit.Settings
+	Encryption     encryption.Settings
 
 	MaxReads, MaxWrites, MaxStreams int
 	RequestTimeout                  time.Duration
@@ -45,6 +47,8 @@ func (c *apiConfig) bind(f *pflag.FlagSet) {
 	f.StringVar(&z.WebhookVersion, "authorization-webhook-version", z.WebhookVersion, "version of the SubjectAccessReviews sent: v1 or v1beta1")
 	f.DurationVar(&z.AuthorizedTTL, "authorization-webhook-cache-authorized-ttl", z.AuthorizedTTL, "how long the webhook's yes is believed")
 	f.DurationVar(&z.UnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", z.UnauthorizedTTL, "how long the webhook's no is believed")
+	f.StringVar(&c.Encryption.File, "encryption-provider-config", c.Encryption.File, "file with an EncryptionConfiguration: with what objects are encrypted at rest; the same on all servers (see balsa secrets)")
+	f.BoolVar(&c.Encryption.Reload, "encryption-provider-config-automatic-reload", c.Encryption.Reload, "take that file anew when it changes")
 	c.Audit.AddFlags(f)
 	f.Lookup("audit-policy-file").Usage = "file with the audit policy (default: who did what, without what was sent; never what secrets hold)"
 	f.IntVar(&c.MaxReads, "max-requests-inflight", c.MaxReads, "with --max-mutating-requests-inflight, how many requests are handled at once; priority and fairness shares them out")
@@ -88,7 +92,7 @@ func (c *apiConfig) bindProxy(f *pflag.FlagSet) {
 }
 
 func (c *apiConfig) validate() error {
-	errs := []error{c.Authentication.Validate(), c.Authorization.Validate(), audit.Check(c.Audit)}
+	errs := []error{c.Authentication.Validate(), c.Authorization.Validate(), c.Encryption.Validate(), audit.Check(c.Audit)}
 	for name, bad := range map[string]bool{
 		"max-requests-inflight and --max-mutating-requests-inflight": c.MaxReads+c.MaxWrites < 1 || c.MaxReads < 0 || c.MaxWrites < 0,
 		"max-watches-per-client":                                     c.MaxStreams < 1, "request-timeout": c.RequestTimeout <= 0,

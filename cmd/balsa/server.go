@@ -247,7 +247,7 @@ func (s *server) startAPI() error {
 	s.api, err = control.New(control.Config{
 		Store: s.store, PKI: s.pki, Secure: s.port.REST(), GRPC: s.services, AdvertiseAddress: s.advertise, AdvertisePort: s.cfg.Port,
 		ServiceCIDR: services, ClusterDomain: s.cfg.ClusterDomain, ClusterDNS: dns, IngressClass: s.cfg.Ingress.class(), TolerationSeconds: &patience, Logger: s.log,
-		Authentication: s.cfg.API.Authentication, Authorization: s.cfg.API.Authorization, Audit: s.cfg.API.Audit,
+		Authentication: s.cfg.API.Authentication, Authorization: s.cfg.API.Authorization, Audit: s.cfg.API.Audit, Encryption: s.cfg.API.Encryption,
 		MaxReads: s.cfg.API.MaxReads, MaxWrites: s.cfg.API.MaxWrites, MaxStreams: s.cfg.API.MaxStreams, RequestTimeout: s.cfg.API.RequestTimeout,
 		PodPresets: s.cfg.API.PodPresets,
 	})

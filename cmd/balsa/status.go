@@ -53,7 +53,13 @@ func printStatus(ctx context.Context, w io.Writer, cfg *config, pid int) error {
 	out := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	defer out.Flush()
 	fmt.Fprintf(out, "server\tprocess %d, up %s\n", pid, uptime(pid))
-	fmt.Fprintf(out, "API\t%s\t%s\n", restConfig.Host, readiness(ctx, client))
+	state := readiness(ctx, client)
+	fmt.Fprintf(out, "API\t%s\t%s\n", restConfig.Host, state)
+	if state != apiReady {
+		if err := encryptionTrouble(ctx, restConfig); err != nil {
+			fmt.Fprintf(out, "encryption\t%s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
+		}
+	}
 	leases, err := client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("ask the API: %w", err)
@@ -77,11 +83,13 @@ func printStatus(ctx context.Context, w io.Writer, cfg *config, pid int) error {
 	return nil
 }
 
+const apiReady = "ready"
+
 func readiness(ctx context.Context, client kubernetes.Interface) string {
 	if _, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx); err != nil {
 		return "not ready: " + err.Error()
 	}
-	return "ready"
+	return apiReady
 }
 
 func printNode(out io.Writer, node *corev1.Node, pods []corev1.Pod) {

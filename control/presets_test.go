@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	extensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/balsahq/balsa/control"
 	"github.com/balsahq/balsa/control/presets"
@@ -173,14 +175,20 @@ func TestADefinitionOfAnotherVersionIsBroughtUpToDate(t *testing.T) {
 		t.Fatal(err)
 	}
 	crds := extensionsclient.NewForConfigOrDie(r.admin()).ApiextensionsV1().CustomResourceDefinitions()
-	d, err := crds.Get(ctx, presets.DefinitionName, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
+	volumes := func(d *apiextensionsv1.CustomResourceDefinition) map[string]apiextensionsv1.JSONSchemaProps {
+		return d.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties["volumes"].Items.Schema.Properties
 	}
-	volumes := d.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties["volumes"].Items.Schema.Properties
-	delete(volumes, "csi")
-	d.Annotations["balsa.dev/kubernetes-version"] = "v1.0.0"
-	if _, err := crds.Update(ctx, d, metav1.UpdateOptions{}); err != nil {
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error { // controllers write its conditions meanwhile
+		d, err := crds.Get(ctx, presets.DefinitionName, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		delete(volumes(d), "csi")
+		d.Annotations["balsa.dev/kubernetes-version"] = "v1.0.0"
+		_, err = crds.Update(ctx, d, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := r.stop(); err != nil {
@@ -191,11 +199,11 @@ func TestADefinitionOfAnotherVersionIsBroughtUpToDate(t *testing.T) {
 	}
 	defer func() { _ = r.stop() }()
 	crds = extensionsclient.NewForConfigOrDie(r.admin()).ApiextensionsV1().CustomResourceDefinitions()
-	if d, err = crds.Get(ctx, presets.DefinitionName, metav1.GetOptions{}); err != nil {
+	d, err := crds.Get(ctx, presets.DefinitionName, metav1.GetOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
-	volumes = d.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties["volumes"].Items.Schema.Properties
-	if _, ok := volumes["csi"]; !ok {
+	if _, ok := volumes(d)["csi"]; !ok {
 		t.Error("the schema is still the old one")
 	}
 }

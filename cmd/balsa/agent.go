@@ -126,7 +126,7 @@ func (a *agent) becomeMember(ctx context.Context) error {
 		}
 		a.log.Info("joining the cluster", "at", a.cfg.Join)
 		r, err = join.Join(ctx, join.Options{
-			Addrs: a.cfg.Join, Token: token, Dir: dir, Name: a.cfg.NodeName, Addresses: []string{a.nodeIP.String()},
+			Addrs: a.cfg.Join, Token: token, Dir: dir, Name: a.cfg.NodeName, Addresses: a.addresses(),
 			Version: version, Replace: a.cfg.Replace, Logger: a.log,
 		})
 	}
@@ -183,7 +183,7 @@ func (a *agent) knowServers() error {
 	}
 	a.parts.start("certificates", func(ctx context.Context) error {
 		defer a.client.Close()
-		return a.creds.Run(ctx, a.client, func() []string { return []string{a.nodeIP.String()} }, func(list []*clusterpb.ServerAddress) { a.learn(addressBook(list)) })
+		return a.creds.Run(ctx, a.client, a.addresses, func(list []*clusterpb.ServerAddress) { a.learn(addressBook(list)) })
 	})
 	if a.cfg.LocalAPIPort == 0 {
 		return nil
@@ -265,6 +265,14 @@ func (a *agent) learn(book map[string]string) {
 	if err := a.member.learn(book); err != nil {
 		a.log.Warn("addresses of the servers are not kept", "error", err)
 	}
+}
+
+// addresses are those that this machine's certificate is for.
+func (a *agent) addresses() (list []string) {
+	for _, ip := range a.cfg.nodeIPs(a.nodeIP) {
+		list = append(list, ip.String())
+	}
+	return list
 }
 
 // clientFor is a client of the API on any server, with the certificate in a file

@@ -103,7 +103,7 @@ func (c *config) bindPaths(f *pflag.FlagSet) {
 
 func (c *config) bindNode(f *pflag.FlagSet) {
 	f.StringVar(&c.NodeName, "node-name", c.NodeName, "name of this machine's Node object")
-	f.StringVar(&c.NodeIP, "node-ip", c.NodeIP, "address other nodes reach this one at (default: the one towards the default route)")
+	f.StringVar(&c.NodeIP, "node-ip", c.NodeIP, "address other nodes reach this one at; with one of the other family after a comma the Node has both (default: the one towards the default route and, in a cluster of both families, the one of the other family beside it)")
 	f.StringToStringVar(&c.NodeLabels, "node-label", c.NodeLabels, "labels for this machine's Node object, as key=value")
 	f.IntVar(&c.KubeletPort, "kubelet-port", c.KubeletPort, "port of the node's own API (logs, exec, metrics)")
 	f.IntVar(&c.MaxPods, "max-pods", c.MaxPods, "how many pods this node takes at most")
@@ -116,7 +116,7 @@ func (c *config) bindNode(f *pflag.FlagSet) {
 	f.StringVar(&c.ProfileAddress, "profile-address", c.ProfileAddress, "serve Go's profiles (net/http/pprof) on this loopback address, such as 127.0.0.1:6060")
 	f.StringVar(&c.ClusterDNS, "cluster-dns", c.ClusterDNS, "address of the cluster's DNS; inside the service CIDR")
 	f.StringVar(&c.ClusterDomain, "cluster-domain", c.ClusterDomain, "DNS domain of the cluster")
-	f.StringVar(&c.ServiceCIDR, "service-cidr", c.ServiceCIDR, "addresses of Services")
+	f.StringVar(&c.ServiceCIDR, "service-cidr", c.ServiceCIDR, "addresses of Services. For Services of both families give a prefix of each, as 10.96.0.0/16,fd00:96::/108; the first is that of Services that ask for none")
 	f.StringVar(&c.ClusterCIDR, "cluster-cidr", c.ClusterCIDR, "addresses of pods; each node gets a part. For pods of both families give a prefix of each, as 10.244.0.0/16,fd00:244::/48")
 	f.StringVar(&c.OverlayMode, "overlay-mode", c.OverlayMode, "how pods of other nodes are reached: host-gw (by a route; the nodes share a subnet), vxlan (in UDP packets), auto (host-gw where possible, else vxlan), or udp (in UDP packets by this process, where neither works); on all nodes the same")
 	f.IntVar(&c.VXLANPort, "vxlan-port", c.VXLANPort, "UDP port of VXLAN between nodes; on all nodes the same")
@@ -235,7 +235,7 @@ func (c *config) Validate() error {
 	if e := c.RuntimeEndpoint; e != "" && !strings.HasPrefix(e, "unix:///") {
 		fault("--container-runtime-endpoint %q: give a socket as unix:///path", e)
 	}
-	for flag, addr := range map[string]string{"bind-address": c.BindAddress, "node-ip": c.NodeIP, "advertise-address": c.AdvertiseAddress} {
+	for flag, addr := range map[string]string{"bind-address": c.BindAddress, "advertise-address": c.AdvertiseAddress} {
 		if addr == "" {
 			continue
 		}

@@ -61,8 +61,8 @@ func (c *config) networkFaults() (faults []error) {
 		fault("--network-plugin %q: give %s or %s", c.NetworkPlugin, pluginBalsa, pluginCNI)
 	}
 	services, err := prefixes(c.ServiceCIDR)
-	if err != nil || len(services) != 1 {
-		fault("--service-cidr %q: give a prefix such as 10.96.0.0/16", c.ServiceCIDR)
+	if err != nil {
+		fault("--service-cidr %q: give a prefix such as 10.96.0.0/16, or one of each family, such as 10.96.0.0/16,fd00:96::/108", c.ServiceCIDR)
 	}
 	pods, err := prefixes(c.ClusterCIDR)
 	if err != nil {
@@ -71,13 +71,20 @@ func (c *config) networkFaults() (faults []error) {
 	if x, y, found := overlapping(services, pods); found {
 		fault("--service-cidr %s and --cluster-cidr %s overlap: choose two prefixes that do not", x, y)
 	}
+	if len(services) == 2 && len(pods) == 1 && c.NetworkPlugin != pluginCNI {
+		fault("--service-cidr %s has both families, and --cluster-cidr %s one: give pods both, or Services one", c.ServiceCIDR, c.ClusterCIDR)
+	}
 	inside := func(dns netip.Addr) bool {
 		return slices.ContainsFunc(services, func(p netip.Prefix) bool { return p.Contains(dns) })
 	}
 	if dns, err := netip.ParseAddr(c.ClusterDNS); err != nil || len(services) > 0 && !inside(dns) {
 		fault("--cluster-dns %q: give an address inside the service CIDR %s", c.ClusterDNS, c.ServiceCIDR)
 	}
-	if ip, err := netip.ParseAddr(c.NodeIP); err == nil {
+	ips, err := parseNodeIPs(c.NodeIP)
+	if err != nil {
+		fault("--node-ip %q: %w", c.NodeIP, err)
+	}
+	for _, ip := range ips {
 		for _, p := range slices.Concat(pods, services) {
 			if p.Contains(ip) {
 				fault("--node-ip %s is inside %s, whose addresses are pods' or Services': choose other prefixes for those, or another address", ip, p)

@@ -10,9 +10,20 @@ func TestNetworkFlags(t *testing.T) {
 		change func(c *config)
 		fault  string // "": none
 	}{
-		"as they are":            {func(*config) {}, ""},
-		"both families":          {func(c *config) { c.ClusterCIDR = "10.244.0.0/16,fd00:244::/48" }, ""},
-		"IPv6 first":             {func(c *config) { c.ClusterCIDR = "fd00:244::/48, 10.244.0.0/16" }, ""},
+		"as they are":   {func(*config) {}, ""},
+		"both families": {func(c *config) { c.ClusterCIDR = "10.244.0.0/16,fd00:244::/48" }, ""},
+		"IPv6 first":    {func(c *config) { c.ClusterCIDR = "fd00:244::/48, 10.244.0.0/16" }, ""},
+		"Services of both": {func(c *config) {
+			c.ClusterCIDR, c.ServiceCIDR = "10.244.0.0/16,fd00:244::/48", "10.96.0.0/16,fd00:96::/108"
+		}, ""},
+		"Services of both alone": {func(c *config) { c.ServiceCIDR = "10.96.0.0/16,fd00:96::/108" }, "--cluster-cidr 10.244.0.0/16 one: give pods both"},
+		"Services' family twice": {func(c *config) { c.ServiceCIDR = "10.96.0.0/16,10.97.0.0/16" }, "--service-cidr"},
+		"node of both":           {func(c *config) { c.NodeIP = "10.0.0.1, 2001:db8::1" }, ""},
+		"node's family twice":    {func(c *config) { c.NodeIP = "10.0.0.1,10.0.0.2" }, "--node-ip \"10.0.0.1,10.0.0.2\": give one address, or one of each family"},
+		"node by name":           {func(c *config) { c.NodeIP = "n1" }, "--node-ip \"n1\": give an IP address"},
+		"node's second in pods": {func(c *config) {
+			c.ClusterCIDR, c.NodeIP = "10.244.0.0/16,fd00:244::/48", "10.0.0.1,fd00:244::1"
+		}, "--node-ip fd00:244::1 is inside"},
 		"another plugin":         {func(c *config) { c.NetworkPlugin = "cni" }, ""},
 		"by UDP":                 {func(c *config) { c.OverlayMode = "udp" }, ""},
 		"one family twice":       {func(c *config) { c.ClusterCIDR = "10.244.0.0/16,10.245.0.0/16" }, "--cluster-cidr"},
@@ -37,5 +48,29 @@ func TestNetworkFlags(t *testing.T) {
 				t.Errorf("%v, want %q", err, tt.fault)
 			}
 		})
+	}
+}
+
+func TestNodesAddressesAreInTheOrderOfThePodsFamilies(t *testing.T) {
+	for _, tt := range []struct{ given, pods, want string }{
+		{"10.0.0.1", "10.244.0.0/16", "10.0.0.1"},
+		{"10.0.0.1", "10.244.0.0/16,fd00:244::/48", "10.0.0.1"}, // who gives one means one
+		{"10.0.0.1,2001:db8::1", "10.244.0.0/16,fd00:244::/48", "10.0.0.1 2001:db8::1"},
+		{"10.0.0.1,2001:db8::1", "fd00:244::/48,10.244.0.0/16", "2001:db8::1 10.0.0.1"},
+		{"2001:db8::1,10.0.0.1", "10.244.0.0/16", "2001:db8::1 10.0.0.1"},
+	} {
+		c := defaultConfig()
+		c.NodeIP, c.ClusterCIDR = tt.given, tt.pods
+		first, err := nodeAddress(&c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, ip := range c.nodeIPs(first) {
+			got = append(got, ip.String())
+		}
+		if strings.Join(got, " ") != tt.want {
+			t.Errorf("%s of pods in %s: %v, want %s", tt.given, tt.pods, got, tt.want)
+		}
 	}
 }

@@ -93,7 +93,7 @@ func (s *server) startNode(rt *nodeRuntime) error {
 	if err != nil {
 		return err
 	}
-	serving, err := s.pki.NodeServing(s.cfg.NodeName, []string{s.cfg.NodeName}, []net.IP{s.nodeIP.AsSlice(), net.IPv4(127, 0, 0, 1)})
+	serving, err := s.pki.NodeServing(s.cfg.NodeName, []string{s.cfg.NodeName}, append(s.cfg.nodeIPs(s.nodeIP), net.IPv4(127, 0, 0, 1)))
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (a agentParts) start() error {
 		SandboxConfinesItself: a.runtime.ready != nil,
 		Network:               state, NetworkReady: policies.Admit,
 		RootDir: a.cfg.agentDir(), LogDir: a.cfg.LogDir, CgroupParent: a.cfg.CgroupRoot,
-		NodeIPs: []net.IP{a.nodeIP.AsSlice()}, Labels: a.cfg.Ingress.labels(a.cfg.NodeLabels), KubeletPort: int32(a.cfg.KubeletPort),
+		NodeIPs: a.cfg.nodeIPs(a.nodeIP), Labels: a.cfg.Ingress.labels(a.cfg.NodeLabels), KubeletPort: int32(a.cfg.KubeletPort),
 		Version: kubernetesVersion + "+balsa", ClusterDNS: []string{a.cfg.ClusterDNS}, ClusterDomain: a.cfg.ClusterDomain,
 		MaxPods: a.cfg.MaxPods, Taints: a.cfg.Cloud.taints(), Logger: a.log,
 	})

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -12,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -210,14 +208,14 @@ func (s *server) start(ctx context.Context) error {
 }
 
 func (s *server) startCertificates() error {
-	services, err := netip.ParsePrefix(s.cfg.ServiceCIDR)
+	services, err := prefixes(s.cfg.ServiceCIDR)
 	if err != nil {
 		return err
 	}
 	names, ips := s.subjects(s.advertise)
 	s.pki, err = pki.Open(pki.Config{
 		Dir: filepath.Join(s.cfg.serverDir(), "tls"), Names: names, IPs: ips,
-		ServiceIP: services.Addr().Next().AsSlice(), ClusterDomain: s.cfg.ClusterDomain, Logger: s.log,
+		ServiceIP: services[0].Addr().Next().AsSlice(), ClusterDomain: s.cfg.ClusterDomain, Logger: s.log,
 	})
 	if err != nil {
 		return err
@@ -235,10 +233,11 @@ func (s *server) startStore() error {
 }
 
 func (s *server) startAPI() error {
-	services, err := netip.ParsePrefix(s.cfg.ServiceCIDR)
+	services, err := prefixes(s.cfg.ServiceCIDR)
 	if err != nil {
 		return err
 	}
+	services = append(services, netip.Prefix{}) // of the other family; commonly none
 	dns, err := netip.ParseAddr(s.cfg.ClusterDNS)
 	if err != nil {
 		return err
@@ -246,7 +245,7 @@ func (s *server) startAPI() error {
 	patience := s.cfg.UnreachableTolerationSeconds
 	s.api, err = control.New(control.Config{
 		Store: s.store, PKI: s.pki, Secure: s.port.REST(), GRPC: s.services, AdvertiseAddress: s.advertise, AdvertisePort: s.cfg.Port,
-		ServiceCIDR: services, ClusterDomain: s.cfg.ClusterDomain, ClusterDNS: dns, IngressClass: s.cfg.Ingress.class(), TolerationSeconds: &patience, Logger: s.log,
+		ServiceCIDR: services[0], SecondServiceCIDR: services[1], ClusterDomain: s.cfg.ClusterDomain, ClusterDNS: dns, IngressClass: s.cfg.Ingress.class(), TolerationSeconds: &patience, Logger: s.log,
 		Authentication: s.cfg.API.Authentication, Authorization: s.cfg.API.Authorization, Audit: s.cfg.API.Audit, Encryption: s.cfg.API.Encryption,
 		MaxReads: s.cfg.API.MaxReads, MaxWrites: s.cfg.API.MaxWrites, MaxStreams: s.cfg.API.MaxStreams, RequestTimeout: s.cfg.API.RequestTimeout,
 		PodPresets: s.cfg.API.PodPresets,
@@ -274,7 +273,7 @@ func (s *server) startAPI() error {
 // those that every cluster has.
 func (s *server) subjects(advertise netip.Addr) (names []string, ips []net.IP) {
 	names = []string{s.cfg.NodeName}
-	ips = []net.IP{advertise.AsSlice(), s.nodeIP.AsSlice()}
+	ips = append([]net.IP{advertise.AsSlice(), s.nodeIP.AsSlice()}, s.cfg.nodeIPs(s.nodeIP)...)
 	for _, san := range s.cfg.TLSSANs {
 		if ip := net.ParseIP(san); ip != nil {
 			ips = append(ips, ip)
@@ -358,33 +357,6 @@ func (e elector) Campaign(ctx context.Context) (leader.Term, error) {
 		Epoch: won.Epoch(), Lost: won.Lost(), Resign: won.Resign,
 		Config: configFor(e.api, &fence),
 	}, nil
-}
-
-// nodeAddress is the configured address of this machine or, without one, the
-// one it would use to reach the world. Nothing is sent to find out.
-func nodeAddress(cfg *config) (netip.Addr, error) {
-	if cfg.NodeIP != "" {
-		return netip.ParseAddr(cfg.NodeIP)
-	}
-	conn, err := net.Dial("udp", "192.0.2.1:9")
-	if err == nil {
-		defer conn.Close()
-		return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
-	}
-	if !errors.Is(err, syscall.ENETUNREACH) {
-		return netip.Addr{}, fmt.Errorf("find this machine's address: %w; give it with --node-ip", err)
-	}
-	addrs, err := net.InterfaceAddrs()
-	if err != nil {
-		return netip.Addr{}, err
-	}
-	for _, a := range addrs {
-		prefix, err := netip.ParsePrefix(a.String())
-		if err == nil && prefix.Addr().IsGlobalUnicast() {
-			return prefix.Addr(), nil
-		}
-	}
-	return netip.Addr{}, errors.New("this machine has no address but its loopback: give one with --node-ip")
 }
 
 const serviceAccountPrefix = "system:serviceaccount:"

@@ -45,7 +45,7 @@ func (c *consensus) succeed(dead term, wait time.Duration) {
 	defer timer.Stop()
 	for waiting := true; waiting; {
 		changed := c.lead.next()
-		if now := c.who(); now.leader != dead.leader && now.leader != "" {
+		if now := c.who(); now != dead && now.leader != "" { // the same one too, if it is back
 			return
 		}
 		select {

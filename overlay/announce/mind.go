@@ -330,7 +330,7 @@ func (m *mind) settleDoubts(ctx context.Context, n news, now time.Time) {
 		switch {
 		case err != nil:
 			if h != nil {
-				m.a.cfg.Logger.Warn("somebody else claims this address and the API cannot be asked who has it: silent for now", "address", a, "by", h.by, "err", err)
+				m.a.cfg.Logger.Warn("somebody else claims this address and the API cannot be asked who has it: silent until it can", "address", a, "by", h.by, "err", err)
 			}
 			m.yielded[a] = now.Add(defence)
 		case h == nil:

@@ -71,7 +71,7 @@ func NewAgent(cfg AgentConfig) (*Agent, error) {
 // Run removes probes that a killed process left, and when ctx ends those of this one.
 func (a *Agent) Run(ctx context.Context) error {
 	if err := a.removeStale(ctx); err != nil { // the network may not be there yet: the next run tries again
-		a.cfg.Logger.Debug("probes left by a network check stay for now", "err", err)
+		a.cfg.Logger.Debug("probes left by a network check stay until the next one", "err", err)
 	}
 	<-ctx.Done()
 	a.mu.Lock()

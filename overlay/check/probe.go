@@ -67,7 +67,7 @@ func (a *Agent) attach(ctx context.Context, run string) (*probe, error) {
 	}
 	if err != nil {
 		if err := p.end(); err != nil {
-			a.cfg.Logger.Debug("what was attached of a network check's probe stays for now", "err", err)
+			a.cfg.Logger.Debug("what was attached of a network check's probe stays until the next check", "err", err)
 		}
 		return nil, fmt.Errorf("pods cannot be attached to the network: %w", err)
 	}

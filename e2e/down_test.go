@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/balsahq/balsa/e2e/host"
+	"github.com/balsahq/balsa/e2e/lan"
 )
 
 // TestDownLeavesTheHostAsItWas compares processes, mounts, links, routes,
@@ -73,15 +74,30 @@ func inventory(t *testing.T, h *host.Host) []string {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(mounts)) {
-		add("mount", strings.Fields(line)[4])
+		if point := strings.Fields(line)[4]; !ofAnotherTest(h, point) {
+			add("mount", point)
+		}
 	}
 	groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + h.Name)
 	unified, _ := filepath.Glob("/sys/fs/cgroup/" + h.Name)
 	add("cgroup", strings.Join(append(groups, unified...), "\n"))
 	namespaces, _ := filepath.Glob("/run/netns/*")
+	namespaces = slices.DeleteFunc(namespaces, func(path string) bool { return ofAnotherTest(h, path) })
 	add("netns", strings.Join(namespaces, "\n"))
 	add("process", processesNaming(h))
 	return lines
+}
+
+// ofAnotherTest says whether a path belongs to a test of another package, which
+// runs at the same time: its network of namespaces, or its temporary directory.
+func ofAnotherTest(h *host.Host, path string) bool {
+	switch {
+	case strings.HasPrefix(path, h.DataDir), strings.HasPrefix(path, h.RunDir):
+		return false
+	case strings.HasPrefix(path, os.TempDir()+"/"):
+		return true
+	}
+	return lan.Made(path)
 }
 
 // processesNaming lists processes whose command line names this host's

@@ -52,6 +52,10 @@ const (
 
 var count atomic.Int32
 
+// Made says whether a path is of some network of this package, of this process's or
+// another's: they show on the whole machine.
+func Made(path string) bool { return strings.HasPrefix(filepath.Base(path), namePrefix) }
+
 // New makes the switch and the machines; nothing runs on them yet.
 func New(cfg Config) (*Network, error) {
 	sweep()

@@ -1,0 +1,162 @@
+package corpus
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Difference is one place where two documents are not alike.
+type Difference struct {
+	Document string // its name
+	Place    string // where in it: names joined by " > "
+	Text     string // missing, extra, or what is wanted and what is there
+}
+
+// String is one line.
+func (d Difference) String() string { return d.Document + ": " + d.Place + ": " + d.Text }
+
+// Compare lists what got lacks of want, has beside it, or has otherwise.
+func Compare(want, got []Document) []Difference {
+	have := map[string]string{}
+	for _, d := range got {
+		have[d.Name()] = d.Text
+	}
+	var out []Difference
+	for _, d := range want {
+		text, ok := have[d.Name()]
+		delete(have, d.Name())
+		switch {
+		case !ok:
+			out = append(out, Difference{Document: d.Name(), Text: "missing"})
+		case text != d.Text:
+			out = append(out, compareJSON(d.Name(), d.Text, text)...)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(have)) {
+		out = append(out, Difference{Document: name, Text: "extra"})
+	}
+	return out
+}
+
+func compareJSON(name, want, got string) []Difference {
+	var w, g any
+	for text, v := range map[string]*any{want: &w, got: &g} {
+		if err := json.Unmarshal([]byte(text), v); err != nil {
+			return []Difference{{Document: name, Text: "no JSON: " + err.Error()}}
+		}
+	}
+	c := comparison{document: name}
+	c.value(nil, w, g)
+	return c.out
+}
+
+type comparison struct {
+	document string
+	out      []Difference
+}
+
+func (c *comparison) found(at []string, format string, args ...any) {
+	c.out = append(c.out, Difference{Document: c.document, Place: strings.Join(at, " > "), Text: fmt.Sprintf(format, args...)})
+}
+
+func (c *comparison) value(at []string, want, got any) {
+	switch w := want.(type) {
+	case map[string]any:
+		if g, ok := got.(map[string]any); ok {
+			c.object(at, w, g)
+			return
+		}
+	case []any:
+		if g, ok := got.([]any); ok {
+			c.list(at, w, g)
+			return
+		}
+	default:
+		if want == got {
+			return
+		}
+	}
+	c.found(at, "want %s, have %s", short(want), short(got))
+}
+
+func (c *comparison) object(at []string, want, got map[string]any) {
+	for _, k := range slices.Sorted(maps.Keys(want)) {
+		if g, ok := got[k]; ok {
+			c.value(inside(at, k), want[k], g)
+		} else {
+			c.found(inside(at, k), "missing: %s", short(want[k]))
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(got)) {
+		if _, ok := want[k]; !ok {
+			c.found(inside(at, k), "extra: %s", short(got[k]))
+		}
+	}
+}
+
+// list compares by the names of the elements where each has one, and else by their places.
+func (c *comparison) list(at []string, want, got []any) {
+	w, wOrder := named(want)
+	g, gOrder := named(got)
+	if w == nil || g == nil {
+		if a, b := short(want), short(got); len(want) != len(got) {
+			c.found(at, "want %d elements, have %d: want %s, have %s", len(want), len(got), a, b)
+			return
+		}
+		for i := range want {
+			c.value(inside(at, fmt.Sprint(i)), want[i], got[i])
+		}
+		return
+	}
+	before := len(c.out)
+	c.object(at, w, g)
+	if len(c.out) == before && !slices.Equal(wOrder, gOrder) {
+		c.found(at, "want the order %s, have %s", wOrder, gOrder)
+	}
+}
+
+// naming are the fields that together name an element of a list.
+var naming = []string{"name", "in", "resource", "subresource", "groupVersion", "group", "version", "kind"}
+
+func named(elements []any) (map[string]any, []string) {
+	out, order := map[string]any{}, []string{}
+	for _, e := range elements {
+		name, ok := e.(string)
+		if o, is := e.(map[string]any); is {
+			if meta, is := o["metadata"].(map[string]any); is {
+				name = fmt.Sprint(meta["name"])
+			}
+			for _, field := range naming {
+				if v, is := o[field].(string); is {
+					name += " " + v
+				}
+			}
+			ok = name != ""
+		}
+		name = strings.TrimSpace(name)
+		if _, twice := out[name]; !ok || twice {
+			return nil, nil
+		}
+		out[name] = e
+		order = append(order, name)
+	}
+	return out, order
+}
+
+func inside(at []string, name string) []string { return append(slices.Clone(at), name) }
+
+// short is a value in one line that can be read.
+func short(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	const most = 160
+	if len(text) > most {
+		return string(text[:most]) + "…"
+	}
+	return string(text)
+}

@@ -13,6 +13,9 @@
 // made where it is used. A machine without the CA holds Credentials: its key never leaves it, a server signs.
 // Who joins knows only the Pin of the CA; servers therefore send the CA along with their certificate.
 //
-// Goroutines: none but the callers of Run. Locks: Authority.mu guards the table of leaves and this server's names,
+// Issuer signs what somebody approved at the API, with the CA or with one of the administrator's, and never what would let
+// its holder pass for a server. Trust is a file of authorities that the API believes in beside the CA.
+//
+// Goroutines: none but the callers of Run. Locks: Issuer.mu guards the CA it read last; Authority.mu guards the table of leaves and this server's names,
 // Leaf.mu the making of one leaf, under which Authority.mu may not be taken; Credentials.mu guards its files. Readers of a certificate take neither (each Leaf swaps a pointer).
 package pki

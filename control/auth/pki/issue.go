@@ -1,0 +1,178 @@
+package pki
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// IssuerConfig says with what an Issuer signs, and for whom it never does.
+type IssuerConfig struct {
+	// CertFile and KeyFile hold a certificate authority, PEM, that signs clients' certificates instead of the cluster's.
+	// They are looked at for each signature: put new ones there at any time.
+	CertFile, KeyFile string
+	// Hosts and Networks are addresses and names of the API and of Services, beside those of this server: nobody gets a
+	// certificate to serve under them. Hosts may be nil.
+	Hosts    func() []string
+	Networks []netip.Prefix
+}
+
+// Validate reports every fault at once; those of the files, too.
+func (c IssuerConfig) Validate() error {
+	if (c.CertFile == "") != (c.KeyFile == "") {
+		return errors.New("pki: a certificate authority needs both files, of its certificate and of its key")
+	}
+	if c.CertFile == "" {
+		return nil
+	}
+	_, err := (&Issuer{cfg: c}).fromFiles()
+	return err
+}
+
+// Issuer signs certificates for others than the members of the cluster: what somebody approved at the API. Safe for
+// concurrent use.
+type Issuer struct {
+	cfg       IssuerConfig
+	authority *Authority
+
+	mu   sync.Mutex // guards last and read
+	last *caPair
+	read []byte // what last was made of
+}
+
+// Issuer returns one; it reads files for the first time.
+func (a *Authority) Issuer(cfg IssuerConfig) (*Issuer, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	return &Issuer{cfg: cfg, authority: a}, nil
+}
+
+// Sign returns a certificate, PEM, with the template's subject, public key, alternative names, usages and times. It is
+// never valid beyond the one that signs, and never an authority itself. What would let its holder pass for a server of
+// this cluster, or for its administrator, is ErrBadRequest.
+//
+// Certificates to serve with are always signed by the cluster's CA, by which servers know kubelets.
+func (i *Issuer) Sign(template *x509.Certificate) (certPEM []byte, err error) {
+	if err := i.reserved(template); err != nil {
+		return nil, err
+	}
+	ca := i.authority.ca
+	if i.cfg.CertFile != "" && !serves(template) {
+		if ca, err = i.fromFiles(); err != nil {
+			return nil, err
+		}
+	}
+	now := i.authority.cfg.Now()
+	if now.Before(ca.cert.NotBefore) || !now.Before(ca.cert.NotAfter) {
+		return nil, fmt.Errorf("pki: the certificate authority %q is valid from %s to %s, not now", ca.cert.Subject.CommonName, ca.cert.NotBefore, ca.cert.NotAfter)
+	}
+	_, certPEM, err = sign(&x509.Certificate{
+		SerialNumber: serial(), Subject: template.Subject,
+		DNSNames: template.DNSNames, IPAddresses: template.IPAddresses, EmailAddresses: template.EmailAddresses, URIs: template.URIs,
+		NotBefore: later(template.NotBefore, ca.cert.NotBefore).UTC(), NotAfter: earlier(template.NotAfter, ca.cert.NotAfter).UTC(),
+		KeyUsage: template.KeyUsage, ExtKeyUsage: template.ExtKeyUsage, BasicConstraintsValid: true,
+	}, ca.cert, template.PublicKey, ca.key)
+	if err != nil {
+		return nil, fmt.Errorf("pki: sign for %q: %w", template.Subject.CommonName, err)
+	}
+	return certPEM, nil
+}
+
+// serves: a server could show it. A certificate without extended usages is good for all.
+func serves(c *x509.Certificate) bool {
+	return len(c.ExtKeyUsage) == 0 || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageServerAuth) || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny)
+}
+
+// reserved says why nobody gets such a certificate, whoever approved it: the cluster's CA vouches for its own servers,
+// too, and with what they are called.
+func (i *Issuer) reserved(t *x509.Certificate) error {
+	no := func(format string, args ...any) error {
+		return fmt.Errorf("pki: "+format+": %w", append(args, ErrBadRequest)...)
+	}
+	if t.IsCA || t.KeyUsage&(x509.KeyUsageCertSign|x509.KeyUsageCRLSign) != 0 {
+		return no("certificates that sign others are not given away")
+	}
+	for _, group := range t.Subject.Organization {
+		if group == MastersOrganization || group == ServersOrganization {
+			return no("the organization %s is reserved", group)
+		}
+	}
+	if name := t.Subject.CommonName; name == servingName || strings.HasPrefix(name, ServerPrefix) {
+		return no("the common name %q is reserved for servers", name)
+	}
+	for _, name := range t.DNSNames {
+		if strings.HasSuffix(strings.ToLower(strings.TrimSuffix(name, ".")), serverDomain) {
+			return no("the name %q is reserved for servers", name)
+		}
+	}
+	if !serves(t) {
+		return nil
+	}
+	for _, host := range i.hosts() {
+		if t.VerifyHostname(host) == nil {
+			return no("%q is a name or address of the API", host)
+		}
+	}
+	for _, ip := range t.IPAddresses {
+		a, _ := netip.AddrFromSlice(ip)
+		if slices.ContainsFunc(i.cfg.Networks, func(p netip.Prefix) bool { return p.Contains(a.Unmap()) }) {
+			return no("%s is an address of a Service", a)
+		}
+	}
+	return nil
+}
+
+// hosts are what clients know the API by, but those that mean another machine everywhere.
+func (i *Issuer) hosts() (list []string) {
+	own := i.authority.servingRequest()
+	list = slices.Clone(own.Names)
+	for _, ip := range own.IPs {
+		list = append(list, ip.String())
+	}
+	if i.cfg.Hosts != nil {
+		list = append(list, i.cfg.Hosts()...)
+	}
+	return slices.DeleteFunc(list, func(host string) bool {
+		ip := net.ParseIP(host)
+		return host == "" || host == "localhost" || ip != nil && ip.IsLoopback()
+	})
+}
+
+// fromFiles is the certificate authority that the files hold now. While they are exchanged they may not fit each other:
+// then it is an error, and whoever asked asks again.
+func (i *Issuer) fromFiles() (*caPair, error) {
+	cert, err := os.ReadFile(i.cfg.CertFile)
+	if err != nil {
+		return nil, fmt.Errorf("pki: certificate authority: %w", err)
+	}
+	key, err := os.ReadFile(i.cfg.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("pki: key of the certificate authority: %w", err)
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	now := slices.Concat(cert, []byte{0}, key)
+	if i.last != nil && bytes.Equal(now, i.read) {
+		return i.last, nil
+	}
+	t, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("pki: %s and %s: %v: %w", i.cfg.CertFile, i.cfg.KeyFile, err, ErrDamaged)
+	}
+	signer, ok := t.PrivateKey.(crypto.Signer)
+	if !ok || !t.Leaf.IsCA {
+		return nil, fmt.Errorf("pki: %s: the certificate is not a CA: %w", i.cfg.CertFile, ErrDamaged)
+	}
+	i.last, i.read = &caPair{cert: t.Leaf, key: signer, pool: poolOf(t.Leaf)}, now
+	return i.last, nil
+}

@@ -23,6 +23,8 @@ var oddPrefixes = map[schema.GroupResource]string{
 	{Resource: "nodes"}:                                 "minions",
 	{Resource: "services"}:                              "services/specs",
 	{Group: "networking.k8s.io", Resource: "ingresses"}: "ingress",
+
+	{Group: "apiregistration.k8s.io", Resource: "apiservices"}: "apiregistration.k8s.io/apiservices",
 }
 
 // everything is an APIResourceConfigSource that serves what is in the table.

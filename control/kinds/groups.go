@@ -13,6 +13,7 @@ type Group struct {
 // Groups are the API groups, in discovery order. The core group is the empty name.
 var Groups = []Group{
 	{"", []string{"v1"}, 18000},
+	{"apiregistration.k8s.io", []string{"v1"}, 20001},
 	{"apps", []string{"v1"}, 17800},
 	{"events.k8s.io", []string{"v1"}, 17750},
 	{"authentication.k8s.io", []string{"v1"}, 17700},
@@ -29,8 +30,8 @@ var Groups = []Group{
 	{"coordination.k8s.io", []string{"v1"}, 16500},
 	{"node.k8s.io", []string{"v1"}, 16300},
 	{"discovery.k8s.io", []string{"v1"}, 16200},
+	{"resource.k8s.io", []string{"v1"}, 16200},
 	{"flowcontrol.apiserver.k8s.io", []string{"v1"}, 16100},
-	{"resource.k8s.io", []string{"v1"}, 16000},
 }
 
 func ttlFunc(seconds uint64) func(runtime.Object, uint64, bool) (uint64, error) {

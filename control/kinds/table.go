@@ -5,7 +5,7 @@ func (s *Set) table() []Row {
 	var rows []Row
 	for _, part := range [][]Row{
 		coreRows(), appsRows(), batchRows(), policyRows(), rbacRows(), networkRows(), storageRows(),
-		clusterRows(), s.admissionRows(), s.deviceRows(),
+		clusterRows(), aggregationRows(), s.admissionRows(), s.deviceRows(),
 	} {
 		rows = append(rows, part...)
 	}

@@ -95,6 +95,8 @@ var upstreamPrefixes = map[schema.GroupResource]string{
 	{Group: "extensions", Resource: "networkpolicies"}:    "networkpolicies",
 	{Group: "networking.k8s.io", Resource: "ipaddresses"}: "ipaddresses",
 
+	{Group: "apiregistration.k8s.io", Resource: "apiservices"}: "apiregistration.k8s.io/apiservices",
+
 	// Custom resources lie below their group.
 	{Group: "gateway.networking.k8s.io", Resource: "gatewayclasses"}:  "gateway.networking.k8s.io/gatewayclasses",
 	{Group: "gateway.networking.k8s.io", Resource: "gateways"}:        "gateway.networking.k8s.io/gateways",

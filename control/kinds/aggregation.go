@@ -1,0 +1,24 @@
+package kinds
+
+import (
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/kube-aggregator/pkg/apis/apiregistration"
+	"k8s.io/kube-aggregator/pkg/apis/apiregistration/install"
+	"k8s.io/kube-aggregator/pkg/registry/apiservice"
+	apiservicestorage "k8s.io/kube-aggregator/pkg/registry/apiservice/etcd"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+)
+
+// Upstream has a server and a scheme of its own for this group; here it is one more row.
+func init() { install.Install(legacyscheme.Scheme) }
+
+func aggregationRows() []Row {
+	return []Row{{
+		Group: apiregistration.GroupName, Resource: "apiservices", Singular: "apiservice", Category: "api-extensions",
+		Types:    typesOf[apiregistration.APIService, apiregistration.APIServiceList](),
+		Strategy: apiservice.NewStrategy(legacyscheme.Scheme), Attrs: apiservice.GetAttrs,
+		Views: status(apiservice.NewStatusStrategy(legacyscheme.Scheme)),
+		// Its columns are upstream's; its store is not used.
+		Hook: func(store *genericregistry.Store) { store.TableConvertor = &apiservicestorage.REST{} },
+	}}
+}

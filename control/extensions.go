@@ -30,7 +30,7 @@ func (s *Server) newExtensions() (*extensions.CustomResourceDefinitions, error) 
 	c.Serializer = extensions.Codecs
 	c.RESTOptionsGetter = storage.RESTOptions(storage.RESTConfig{
 		Store: s.cfg.Store, Prefix: keyPrefix, Codec: extensions.Codecs.LegacyCodec(apiextensionsv1.SchemeGroupVersion),
-		Transformer: s.encryption.For,
+		Stored: apiextensionsv1.SchemeGroupVersion, Transformer: s.encryption.For,
 	})
 	// The schema of CustomResourceDefinitions alone; small, and wanted by the handler from the start.
 	namer := apiopenapi.NewDefinitionNamer(extensions.Scheme)

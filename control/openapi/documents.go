@@ -136,6 +136,7 @@ func (d *Documents) config3() *common.OpenAPIV3Config {
 	if d.v3 == nil {
 		d.v3 = genericapiserver.DefaultOpenAPIV3Config(d.definitions(), d.names())
 		d.v3.Info.Title, d.v3.Info.Version = d.cfg.Title, d.cfg.Version
+		secure3(d.v3)
 	}
 	return d.v3
 }
@@ -154,6 +155,7 @@ func (d *Documents) handler2() (http.Handler, error) {
 	}
 	config := genericapiserver.DefaultOpenAPIConfig(d.definitions(), d.names())
 	config.Info.Title, config.Info.Version = d.cfg.Title, d.cfg.Version
+	secure2(config)
 	swagger, err := builder.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices(d.cfg.WebServices()), config)
 	if err != nil {
 		return nil, fmt.Errorf("build OpenAPI v2: %w", err)

@@ -29,6 +29,9 @@ type RESTConfig struct {
 	// what custom resources need (their handler puts in a codec of its own).
 	Factory serverstorage.StorageFactory
 	Codec   runtime.Codec
+	// Stored says in which version Codec writes, for the hash of it in discovery;
+	// nil leaves that out. The factory knows it by itself.
+	Stored runtime.GroupVersioner
 	// Prefix starts every key; empty means the factory's, or else "/registry".
 	Prefix string
 	// Transformer returns what is applied to a resource's bytes, nil for
@@ -106,6 +109,7 @@ func (o restOptions) GetRESTOptions(resource schema.GroupResource, example runti
 func (o restOptions) backend(resource schema.GroupResource, example runtime.Object) (*storagebackend.ConfigForResource, string, error) {
 	if o.Factory == nil {
 		config := storagebackend.NewDefaultConfig(o.Prefix, o.Codec)
+		config.EncodeVersioner = o.Stored
 		return config.ForResource(resource), path.Join(resource.Group, resource.Resource), nil
 	}
 	config, err := o.Factory.NewConfig(resource, example)

@@ -1,0 +1,51 @@
+package corpus_test
+
+import (
+	"testing"
+
+	"github.com/balsahq/balsa/control"
+	"github.com/balsahq/balsa/control/auth/authn"
+	"github.com/balsahq/balsa/control/controltest"
+	"github.com/balsahq/balsa/control/corpus"
+)
+
+// here is a server of ours that knows the user of the recording.
+func here(t *testing.T) corpus.Server {
+	t.Helper()
+	tokens := controltest.File(t, "tokens.csv", corpus.Tokens)
+	s := controltest.Start(t, func(c *control.Config) { c.Authentication = authn.Settings{TokenFile: tokens} })
+	client := s.HTTP(nil)
+	t.Cleanup(client.CloseIdleConnections)
+	return corpus.Server{URL: "https://" + s.Address, Client: client}
+}
+
+// differs are the differences of the surface that are meant.
+var differs = []corpus.Allowed{
+	{
+		`/apis/apiextensions.k8s.io/v1: .* > storageVersionHash: .*`,
+		"upstream stores CustomResourceDefinitions as v1beta1 still; here they are v1 in the store, and the hash says so",
+	},
+	{`.*apiregistration.*`, "aggregation is not served yet"},
+	{`/apis: (apiVersion: missing.*|.* > serverAddressByClientCIDRs: extra.*)`, "this form of /apis is the aggregator's"},
+}
+
+func TestSurfaceIsUpstreams(t *testing.T) {
+	var want []corpus.Document
+	if err := corpus.Load("testdata/surface.zst", &want); err != nil {
+		t.Fatal(err)
+	}
+	if len(want) < 90 {
+		t.Fatalf("the recording has %d documents", len(want))
+	}
+	got, err := corpus.Surface(t.Context(), here(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, idle := corpus.Sift(corpus.Compare(want, got), differs)
+	for _, d := range left {
+		t.Error(d)
+	}
+	for _, a := range idle {
+		t.Errorf("allowed and not found any more: %s (%s)", a.Line, a.Reason)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/balsahq/balsa/leader/apiservers"
+	"github.com/balsahq/balsa/leader/certificates"
 	"github.com/balsahq/balsa/leader/cloud"
 	"github.com/balsahq/balsa/leader/loadbalancer"
 	"github.com/balsahq/balsa/leader/nodes"
@@ -60,12 +61,13 @@ type Config struct {
 	// IngressStatus makes what writes the status of Ingresses and Gateways, of an environment of its own; nil leaves them alone.
 	IngressStatus func(work.Env) (work.Runner, error)
 
-	NodeGrace     time.Duration         // how long a node may be silent; 50 s by default
-	NodeLiveness  nodes.Liveness        // knows sooner than Leases do; optional
-	MaxEndedPods  int                   // how many ended pods are kept; 12500 by default
-	RootCA        []byte                // PEM; published in every namespace; empty leaves kube-root-ca.crt alone
-	SignToken     serviceaccount.Signer // of token Secrets; nil leaves them alone
-	OnTermStarted func(epoch int64)     // called when everything of a term is running; optional
+	NodeGrace     time.Duration          // how long a node may be silent; 50 s by default
+	NodeLiveness  nodes.Liveness         // knows sooner than Leases do; optional
+	MaxEndedPods  int                    // how many ended pods are kept; 12500 by default
+	RootCA        []byte                 // PEM; published in every namespace; empty leaves kube-root-ca.crt alone
+	SignToken     serviceaccount.Signer  // of token Secrets; nil leaves them alone
+	Certificates  certificates.Authority // signs approved requests for certificates; without Sign nobody here does
+	OnTermStarted func(epoch int64)      // called when everything of a term is running; optional
 }
 
 // Validate reports every fault of the configuration at once and fills in the defaults.

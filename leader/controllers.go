@@ -2,6 +2,7 @@ package leader
 
 import (
 	"github.com/balsahq/balsa/leader/apiservers"
+	"github.com/balsahq/balsa/leader/certificates"
 	"github.com/balsahq/balsa/leader/cloud"
 	"github.com/balsahq/balsa/leader/clusterrole"
 	"github.com/balsahq/balsa/leader/cronjob"
@@ -25,7 +26,10 @@ import (
 	"github.com/balsahq/balsa/leader/work"
 )
 
-const userScheduler = "system:kube-scheduler"
+const (
+	userScheduler    = "system:kube-scheduler"
+	userCertificates = "system:serviceaccount:kube-system:certificate-controller"
+)
 
 // row is one thing that runs in a term.
 type row struct {
@@ -286,6 +290,27 @@ var controllers = []row{
 		build: func(s *scope, env work.Env, workers int) (work.Runner, error) {
 			return serviceaccount.NewTokens(env, workers, s.cfg.SignToken, s.cfg.RootCA)
 		},
+	},
+	{
+		name: "csrapproving", user: userCertificates, workers: 2,
+		watches: []string{"certificatesigningrequests"},
+		writes:  []part{{"certificatesigningrequests/approval", "of nodes' client certificates"}},
+		build:   plain(certificates.NewApprover),
+	},
+	{
+		name: "csrsigning", user: userCertificates, workers: 2,
+		watches: []string{"certificatesigningrequests"},
+		writes:  []part{{"certificatesigningrequests/status", "certificates of the signers kubernetes.io/…, and the condition Failed"}},
+		off:     func(c Config) bool { return c.Certificates.Sign == nil },
+		build: func(s *scope, env work.Env, workers int) (work.Runner, error) {
+			return certificates.NewSigner(env, workers, s.cfg.Certificates)
+		},
+	},
+	{
+		name: "csrcleaner", user: userCertificates, workers: 1,
+		watches: []string{"certificatesigningrequests"},
+		writes:  []part{{"certificatesigningrequests", "deletes of old ones"}},
+		build:   plain(certificates.NewCleaner),
 	},
 	{
 		name: "clusterrole-aggregation-controller", workers: 2,

@@ -68,15 +68,11 @@ func New(env work.Env, workers int) (work.Runner, error) {
 
 func (c *controller) podChanged(old, now *v1.Pod) {
 	c.pending.Observe(work.Newest(old, now))
-	owners := 0
-	for _, p := range work.Either(old, now) {
-		if k, ok := work.ControllerKey(p, apps.SchemeGroupVersion.String(), controllerKind.Kind); ok {
-			c.loop.Add(k)
-			owners++
-		}
+	owners, orphan := work.Owners(controllerKind, old, now)
+	for _, k := range owners {
+		c.loop.Add(k)
 	}
-	orphan := now != nil && metav1.GetControllerOfNoCopy(now) == nil
-	if orphan && (old == nil || owners > 0 || !reflect.DeepEqual(old.Labels, now.Labels)) {
+	if orphan {
 		c.offer(now)
 	}
 }
@@ -86,12 +82,7 @@ func (c *controller) offer(p *v1.Pod) {
 	if err != nil {
 		return // a lister over a cache does not fail
 	}
-	for _, ds := range all {
-		selector, err := metav1.LabelSelectorAsSelector(ds.Spec.Selector)
-		if err == nil && !selector.Empty() && selector.Matches(labels.Set(p.Labels)) {
-			c.loop.Add(work.KeyOf(ds))
-		}
-	}
+	work.Adopters(all, func(o *apps.DaemonSet) *metav1.LabelSelector { return o.Spec.Selector }, p, func(o *apps.DaemonSet) { c.loop.Add(work.KeyOf(o)) })
 }
 
 // nodeChanged queues every DaemonSet that wants something else of the node than before.

@@ -3,7 +3,6 @@ package deployment
 import (
 	"context"
 	"errors"
-	"reflect"
 	"time"
 
 	apps "k8s.io/api/apps/v1"
@@ -59,15 +58,11 @@ func (c *controller) deploymentChanged(old, now *apps.Deployment) {
 
 func (c *controller) setChanged(old, now *apps.ReplicaSet) {
 	c.pending.Observe(work.Newest(old, now))
-	owners := 0
-	for _, s := range work.Either(old, now) {
-		if k, ok := work.ControllerKey(s, controllerKind.GroupVersion().String(), controllerKind.Kind); ok {
-			c.loop.Add(k)
-			owners++
-		}
+	owners, orphan := work.Owners(controllerKind, old, now)
+	for _, k := range owners {
+		c.loop.Add(k)
 	}
-	orphan := now != nil && metav1.GetControllerOfNoCopy(now) == nil
-	if orphan && (old == nil || owners > 0 || !reflect.DeepEqual(old.Labels, now.Labels)) {
+	if orphan {
 		c.offer(now)
 	}
 }
@@ -78,12 +73,7 @@ func (c *controller) offer(s *apps.ReplicaSet) {
 	if err != nil {
 		return // a lister over a cache does not fail
 	}
-	for _, d := range all {
-		selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
-		if err == nil && !selector.Empty() && selector.Matches(labels.Set(s.Labels)) {
-			c.loop.Add(work.KeyOf(d))
-		}
-	}
+	work.Adopters(all, func(o *apps.Deployment) *metav1.LabelSelector { return o.Spec.Selector }, s, func(o *apps.Deployment) { c.loop.Add(work.KeyOf(o)) })
 }
 
 // podChanged matters to Recreate only, which waits for the last old pod to end.

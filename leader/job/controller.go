@@ -72,21 +72,14 @@ func (c *controller) jobChanged(old, now *batch.Job) {
 
 func (c *controller) podChanged(old, now *v1.Pod) {
 	c.pending.Observe(work.Newest(old, now))
-	owners := 0
-	for _, p := range work.Either(old, now) {
-		if k, ok := work.ControllerKey(p, batch.SchemeGroupVersion.String(), controllerKind.Kind); ok {
-			c.loop.Add(task{job: k})
-			owners++
-		}
+	owners, orphan := work.Owners(controllerKind, old, now)
+	for _, k := range owners {
+		c.loop.Add(task{job: k})
 	}
-	if now == nil {
-		return
-	}
-	if tracked(now) && c.ownerOf(now) == nil {
+	if now != nil && tracked(now) && c.ownerOf(now) == nil {
 		c.loop.Add(task{orphan: work.KeyOf(now)})
 	}
-	free := metav1.GetControllerOfNoCopy(now) == nil
-	if free && (old == nil || owners > 0 || !reflect.DeepEqual(old.Labels, now.Labels)) {
+	if orphan {
 		c.offer(now)
 	}
 }
@@ -109,12 +102,7 @@ func (c *controller) offer(p *v1.Pod) {
 	if err != nil {
 		return // a lister over a cache does not fail
 	}
-	for _, j := range all {
-		selector, err := metav1.LabelSelectorAsSelector(j.Spec.Selector)
-		if err == nil && !selector.Empty() && selector.Matches(labels.Set(p.Labels)) {
-			c.loop.Add(task{job: work.KeyOf(j)})
-		}
-	}
+	work.Adopters(all, func(o *batch.Job) *metav1.LabelSelector { return o.Spec.Selector }, p, func(o *batch.Job) { c.loop.Add(task{job: work.KeyOf(o)}) })
 }
 
 func (c *controller) streak(uid types.UID) streak {

@@ -64,35 +64,23 @@ func (c *controller) podChanged(old, now *v1.Pod) {
 	if old != nil && now != nil && old.ResourceVersion == now.ResourceVersion {
 		return
 	}
-	latest := work.Newest(old, now)
-	c.pending.Observe(latest)
-	owners := map[work.Key]struct{}{}
-	for _, p := range work.Either(old, now) {
-		if k, ok := work.ControllerKey(p, c.kind.gvk.GroupVersion().String(), c.kind.gvk.Kind); ok {
-			owners[k] = struct{}{}
-		}
-	}
-	for k := range owners {
+	c.pending.Observe(work.Newest(old, now))
+	owners, orphan := work.Owners(c.kind.gvk, old, now)
+	for _, k := range owners {
 		c.loop.Add(k)
 	}
-	adoptable := now != nil && metav1.GetControllerOfNoCopy(now) == nil && now.DeletionTimestamp == nil
-	if adoptable && (old == nil || len(owners) > 0 || !reflect.DeepEqual(old.Labels, now.Labels)) {
+	if orphan {
 		c.offer(now)
 	}
 }
 
 // offer queues every set that would adopt the pod.
 func (c *controller) offer(p *v1.Pod) {
-	sets, err := c.kind.list(p.Namespace)
+	all, err := c.kind.list(p.Namespace)
 	if err != nil {
 		return // a lister over a cache does not fail
 	}
-	for _, set := range sets {
-		selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
-		if err == nil && !selector.Empty() && selector.Matches(labels.Set(p.Labels)) {
-			c.loop.Add(work.KeyOf(set))
-		}
-	}
+	work.Adopters(all, func(o *apps.ReplicaSet) *metav1.LabelSelector { return o.Spec.Selector }, p, func(o *apps.ReplicaSet) { c.loop.Add(work.KeyOf(o)) })
 }
 
 func (c *controller) reconcile(ctx context.Context, key work.Key) error {

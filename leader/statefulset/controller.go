@@ -57,15 +57,11 @@ func New(env work.Env, workers int) (work.Runner, error) {
 
 func (c *controller) podChanged(old, now *v1.Pod) {
 	c.pending.Observe(work.Newest(old, now))
-	owners := 0
-	for _, p := range work.Either(old, now) {
-		if k, ok := work.ControllerKey(p, apps.SchemeGroupVersion.String(), controllerKind.Kind); ok {
-			c.loop.Add(k)
-			owners++
-		}
+	owners, orphan := work.Owners(controllerKind, old, now)
+	for _, k := range owners {
+		c.loop.Add(k)
 	}
-	orphan := now != nil && metav1.GetControllerOfNoCopy(now) == nil
-	if orphan && (old == nil || owners > 0 || !reflect.DeepEqual(old.Labels, now.Labels)) {
+	if orphan {
 		c.offer(now)
 	}
 }
@@ -75,12 +71,11 @@ func (c *controller) offer(p *v1.Pod) {
 	if err != nil {
 		return // a lister over a cache does not fail
 	}
-	for _, s := range all {
-		selector, err := metav1.LabelSelectorAsSelector(s.Spec.Selector)
-		if err == nil && !selector.Empty() && selector.Matches(labels.Set(p.Labels)) && ordinalOf(s, p) >= 0 {
-			c.loop.Add(work.KeyOf(s))
+	work.Adopters(all, func(o *apps.StatefulSet) *metav1.LabelSelector { return o.Spec.Selector }, p, func(o *apps.StatefulSet) {
+		if ordinalOf(o, p) >= 0 {
+			c.loop.Add(work.KeyOf(o))
 		}
-	}
+	})
 }
 
 func (c *controller) reconcile(ctx context.Context, key work.Key) error {

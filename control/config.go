@@ -3,6 +3,7 @@ package control
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -55,6 +56,10 @@ type Config struct {
 	// IngressClass, when set, is the name of an IngressClass of Balsa's own that is made where there is none of that name,
 	// as the one for Ingresses that name no class.
 	IngressClass string
+	// ClientCAs are authorities beside the cluster's whose clients are believed. The caller runs it. Nil: there are none.
+	ClientCAs *pki.Trust
+	// RefuseClient says why a valid certificate of the cluster's CA does not count; nil refuses nobody.
+	RefuseClient func(*x509.Certificate) error
 	// Authentication and Authorization are what an administrator adds to, or puts in place of, what every cluster has.
 	Authentication authn.Settings
 	Authorization  authz.Settings
@@ -78,6 +83,11 @@ type Config struct {
 	// PodPresets serves settings.k8s.io/v1alpha1 PodPresets and merges them into new pods. All servers of a cluster should
 	// agree: each does so for the pods that are created through it.
 	PodPresets bool
+	// Initializers serves admissionregistration.k8s.io/v1alpha1 InitializerConfigurations and lets the programs they name
+	// finish new objects before others see them. All servers of a cluster should agree: one without it shows everything.
+	Initializers bool
+	// InitializerPatience is how long a creation waits for them. Default 30 seconds.
+	InitializerPatience time.Duration
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
 }
@@ -115,6 +125,7 @@ func (c Config) Validate() error {
 		"ClusterDNS %s is outside ServiceCIDR %s", c.ClusterDNS, c.ServiceCIDR)
 	fault(c.MaxReads < 0 || c.MaxWrites < 0 || c.MaxStreams < 0, "MaxReads, MaxWrites and MaxStreams must not be negative")
 	fault(c.TolerationSeconds != nil && *c.TolerationSeconds < 0, "TolerationSeconds must not be negative")
+	fault(c.InitializerPatience < 0, "InitializerPatience must not be negative")
 	fault(c.RequestTimeout < 0, "RequestTimeout must not be negative")
 	return errors.Join(append(errs, c.Authentication.Validate(), c.Authorization.Validate(), c.Encryption.Validate(), audit.Check(c.Audit))...)
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/balsahq/balsa/control/kinds"
 	"github.com/balsahq/balsa/control/storage"
 )
 
@@ -40,9 +41,9 @@ func (s *Server) newExtensions() (*extensions.CustomResourceDefinitions, error) 
 	config := extensions.Config{
 		GenericConfig: &genericapiserver.RecommendedConfig{Config: *c},
 		ExtraConfig: extensions.ExtraConfig{
-			CRDRESTOptionsGetter: storage.RESTOptions(storage.RESTConfig{
+			CRDRESTOptionsGetter: s.hiding(storage.RESTOptions(storage.RESTConfig{
 				Store: s.cfg.Store, Prefix: keyPrefix, Codec: unstructured.UnstructuredJSONScheme, Transformer: s.encryption.For,
-			}),
+			})),
 			MasterCount:         1,
 			ServiceResolver:     s.guard.services,
 			AuthResolverWrapper: webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, c.LoopbackClientConfig, nil),
@@ -88,6 +89,9 @@ func (s *Server) followGroups() error {
 }
 
 func (s *Server) showGroup(name string) {
+	if slices.ContainsFunc(kinds.Groups, func(g kinds.Group) bool { return g.Name == name }) {
+		return // built in; see servedBeside
+	}
 	var versions []string
 	for _, crd := range s.definitions() {
 		if crd.Spec.Group != name {

@@ -47,7 +47,7 @@ func newGuard(s *Server) (*guard, error) {
 	var err error
 	g.live, err = live.New(live.Config{
 		Snapshot:    func() live.Snapshot { return snapshot{s.cfg.Store.View()} },
-		Transformer: s.encryption.For,
+		Transformer: s.encryption.For, Hidden: s.hidden(),
 		Confirm: func(ctx context.Context) error {
 			_, err := s.cfg.Store.Barrier(ctx)
 			return err
@@ -57,12 +57,15 @@ func newGuard(s *Server) (*guard, error) {
 		return nil, err
 	}
 	issuer := "https://kubernetes.default.svc." + s.cfg.ClusterDomain
-	g.authn, err = authn.New(authn.Config{
+	ways := authn.Config{
 		Live: g.live, ClientVerify: s.cfg.PKI.ClientVerifyOptions, FrontProxyVerify: s.cfg.PKI.FrontProxyVerifyOptions,
 		ServiceAccountKey: s.cfg.PKI.ServiceAccountKey(), Issuer: issuer, Settings: s.cfg.Authentication,
-		SecretsWriter: s.client.CoreV1(), ExternalAddress: s.address(), Logger: s.log,
-	})
-	if err != nil {
+		SecretsWriter: s.client.CoreV1(), ExternalAddress: s.address(), Refuse: s.cfg.RefuseClient, Logger: s.log,
+	}
+	if s.cfg.ClientCAs != nil {
+		ways.OtherClientVerify = s.cfg.ClientCAs.VerifyOptions
+	}
+	if g.authn, err = authn.New(ways); err != nil {
 		return nil, err
 	}
 	if g.authz, err = authz.New(authz.Config{Live: g.live, Settings: s.cfg.Authorization, Logger: s.log}); err != nil {
@@ -76,7 +79,7 @@ func newGuard(s *Server) (*guard, error) {
 	}
 	g.admission, err = admission.New(admission.Config{
 		Live: g.live, Client: s.client, Dynamic: dynamicClient, Authorizer: g.authz.Authorizer, RESTMapper: s.mapper(),
-		TolerationSeconds: s.cfg.TolerationSeconds, PodPresets: s.cfg.PodPresets,
+		TolerationSeconds: s.cfg.TolerationSeconds, PodPresets: s.cfg.PodPresets, Initializers: s.cfg.Initializers,
 	})
 	return g, err
 }
@@ -93,12 +96,13 @@ func (s *Server) kinds() (*kinds.Set, error) {
 		return nil, err
 	}
 	set, err := kinds.Build(kinds.Deps{
-		RESTOptions: registryOptions(s.cfg.Store, s.encryption.For), Authorizer: s.guard.authz.Authorizer, Rules: s.guard.authz.Rules,
+		RESTOptions: s.hiding(registryOptions(s.cfg.Store, s.encryption.For)), Authorizer: s.guard.authz.Authorizer, Rules: s.guard.authz.Rules,
 		Resources: resources, Namespaces: s.client.CoreV1().Namespaces(),
 	})
 	if err != nil {
 		return nil, err
 	}
+	s.initializable(set)
 	pki := s.cfg.PKI
 	err = rest.Install(rest.Config{
 		Table: set, Store: s.cfg.Store, ServiceCIDRs: s.cfg.serviceNets(), NodePorts: s.cfg.NodePorts, Transformer: s.encryption.For,

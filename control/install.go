@@ -38,6 +38,7 @@ type installer struct {
 	docs      *openapi.Documents
 	admission admission.Interface
 	addresses discovery.Addresses
+	beside    []schema.GroupVersion // what others serve in groups of the table
 }
 
 // install enters every group that has endpoints. It stands for genericapiserver's InstallAPIGroups, which would build
@@ -66,10 +67,15 @@ func (i *installer) install() error {
 		case group.Name == "":
 			i.legacyRoot()
 		default:
-			i.groupRoot(versions)
+			i.groupRoot(slices.Concat(versions, i.besideOf(group)))
 		}
 	}
 	return nil
+}
+
+// besideOf are the versions of a group that others serve.
+func (i *installer) besideOf(group kinds.Group) []schema.GroupVersion {
+	return slices.DeleteFunc(slices.Clone(i.beside), func(gv schema.GroupVersion) bool { return gv.Group != group.Name })
 }
 
 // types is the schema of a group, made when the first object of the group is written.

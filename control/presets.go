@@ -20,25 +20,29 @@ const definedFor = "balsa.dev/kubernetes-version"
 // servedWithin is how long a new definition is waited for before the server is ready without it.
 const servedWithin = 5 * time.Second
 
-// definePresets writes the definition of PodPresets where they are asked for and it is missing or of another version, and
-// waits until they are served.
+// definePresets writes the definition of PodPresets where they are asked for.
 func (s *Server) definePresets(ctx context.Context) error {
 	if !s.cfg.PodPresets {
 		return nil
 	}
+	return s.define(ctx, presets.DefinitionName, presets.Definition)
+}
+
+// define writes a definition where it is missing or of another version, and waits until its kind is served.
+func (s *Server) define(ctx context.Context, name string, definition func() (*apiextensionsv1.CustomResourceDefinition, error)) error {
 	client, err := extensionsclient.NewForConfig(s.Client(Identity{User: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}}))
 	if err != nil {
 		return err
 	}
 	crds := client.ApiextensionsV1().CustomResourceDefinitions()
-	have, err := crds.Get(ctx, presets.DefinitionName, metav1.GetOptions{})
+	have, err := crds.Get(ctx, name, metav1.GetOptions{})
 	if err == nil && have.Annotations[definedFor] == KubernetesVersion {
 		return nil
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	want, failed := presets.Definition()
+	want, failed := definition()
 	if failed != nil {
 		return failed
 	}
@@ -54,7 +58,7 @@ func (s *Server) definePresets(ctx context.Context) error {
 	patient, cancel := context.WithTimeout(ctx, servedWithin)
 	defer cancel()
 	await(patient, func() bool {
-		return slices.ContainsFunc(s.definitions(), func(d *apiextensionsv1.CustomResourceDefinition) bool { return d.Name == presets.DefinitionName })
+		return slices.ContainsFunc(s.definitions(), func(d *apiextensionsv1.CustomResourceDefinition) bool { return d.Name == name })
 	})
 	return nil
 }

@@ -32,6 +32,7 @@ import (
 	"github.com/balsahq/balsa/control/direct"
 	"github.com/balsahq/balsa/control/encryption"
 	"github.com/balsahq/balsa/control/flow"
+	"github.com/balsahq/balsa/control/initializers"
 	"github.com/balsahq/balsa/control/kinds"
 	"github.com/balsahq/balsa/control/openapi"
 	"github.com/balsahq/balsa/raftstore"
@@ -114,6 +115,9 @@ func (s *Server) assemble() error {
 	if s.direct, err = newDirect(s.set); err != nil {
 		return err
 	}
+	if s.cfg.Initializers {
+		s.direct.LeaveListsWith(initializers.Annotation)
+	}
 	if s.extensions, err = s.newExtensions(); err != nil {
 		return fmt.Errorf("custom resources: %w", err)
 	}
@@ -133,11 +137,12 @@ func (s *Server) assemble() error {
 	}
 	i := &installer{
 		server: s.generic, set: s.set, docs: s.docs, admission: s.guard.admission.Interface, // the chain itself: handlers look for what more it implements
-		addresses: discovery.DefaultAddresses{DefaultAddress: s.address()},
+		addresses: discovery.DefaultAddresses{DefaultAddress: s.address()}, beside: s.servedBeside(),
 	}
 	if err := i.install(); err != nil {
 		return err
 	}
+	s.showInitializers()
 	mux := s.generic.Handler.NonGoRestfulMux
 	mux.HandleFunc("/openapi/v2", s.docs.ServeV2)
 	mux.HandleFunc("/openapi/v3", s.docs.ServeV3)

@@ -26,6 +26,7 @@ func (s *Server) settle(ctx context.Context) {
 		{"a quorum of the cluster's servers", s.awaitQuorum},
 		{"definitions of custom resources", s.startExtensions},
 		{"the definition of PodPresets", s.definePresets},
+		{"the definition of InitializerConfigurations", s.defineInitializers},
 		{"default objects", func(ctx context.Context) error { return s.seed(ctx, s.seeds()) }},
 		{"readiness", s.awaitOthers},
 	}

@@ -1,6 +1,7 @@
 package direct
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -25,6 +26,7 @@ type Handler struct {
 	kinds      map[schema.GroupVersionResource]*kind
 	renderings *renderings
 	serializer runtime.NegotiatedSerializer
+	hidden     []byte // see LeaveListsWith
 }
 
 // New makes a handler for kinds; those that cannot be answered from their bytes are
@@ -38,6 +40,11 @@ func New(kinds []Kind, budget int, serializer runtime.NegotiatedSerializer) *Han
 	}
 	return h
 }
+
+// LeaveListsWith makes h leave a list to others when the stored bytes of one of its
+// items have mark in them: some of those are not for everybody. It is called before
+// the first request; an empty mark, as at the start, is in none.
+func (h *Handler) LeaveListsWith(mark string) { h.hidden = []byte(mark) }
 
 // Answers reports whether reads of a resource may be answered here.
 func (h *Handler) Answers(r schema.GroupVersionResource) bool { return h.kinds[r] != nil }
@@ -184,7 +191,7 @@ func (a *answer) list(ctx context.Context, r *http.Request) bool {
 	}
 	page, err := a.k.bytes.List(ctx, key, opts, func(o storage.Stored) bool {
 		object, ok := a.k.object(o.Data)
-		if !ok || !sound {
+		if !ok || !sound || len(a.h.hidden) > 0 && bytes.Contains(object, a.h.hidden) {
 			sound = false
 			return true
 		}

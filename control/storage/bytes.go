@@ -12,8 +12,12 @@ import (
 // them. What it gives is read-only.
 type Bytes struct{ s *store }
 
-// BytesOf is the Bytes of a storage this package made; ok is false for others.
+// BytesOf is the Bytes of a storage this package made, or of one that has such a
+// storage to Unwrap; ok is false for others.
 func BytesOf(i storage.Interface) (b Bytes, ok bool) {
+	if w, wraps := i.(interface{ Unwrap() storage.Interface }); wraps {
+		i = w.Unwrap()
+	}
 	s, ok := i.(*store)
 	return Bytes{s}, ok
 }

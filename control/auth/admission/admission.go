@@ -67,6 +67,8 @@ type Config struct {
 	TolerationSeconds *int64
 	// PodPresets has the PodPreset plug-in asked; the kind is served by control/presets' definition.
 	PodPresets bool
+	// Initializers has the Initializers plug-in asked; the kind is served by control/initializers' definition.
+	Initializers bool
 }
 
 // Validate reports every fault at once.
@@ -124,7 +126,7 @@ func (b *builder) build() (admission.Interface, error) {
 	plugins := admission.NewPlugins()
 	for _, register := range []func(*admission.Plugins){
 		lifecycle.Register, limitranger.Register, serviceaccount.Register, noderestriction.Register, nodetaint.Register, podsecurity.Register,
-		priority.Register, b.registerTolerate, registerDefaultClass, registerProtect, b.registerPodPreset, resize.Register,
+		priority.Register, b.registerTolerate, registerDefaultClass, registerProtect, b.registerPodPreset, b.registerInitializers, resize.Register,
 		runtimeclass.Register, approval.Register, signing.Register, ctbattest.Register, subjectrestriction.Register,
 		defaultingressclass.Register, podtopologylabels.Register, podresize.Register, resourcequota.Register,
 	} {
@@ -135,7 +137,7 @@ func (b *builder) build() (admission.Interface, error) {
 		return nil, err
 	}
 	b.registerLazy(plugins, init)
-	return plugins.NewFromPlugins(b.withPresets(), noConfig{}, init, admission.Decorators{
+	return plugins.NewFromPlugins(b.withInitializers(b.withPresets()), noConfig{}, init, admission.Decorators{
 		admission.DecoratorFunc(b.confirm), admission.DecoratorFunc(admissionmetrics.WithControllerMetrics),
 	})
 }

@@ -9,7 +9,7 @@
 //	  ──▶ ValidatingAdmissionPolicy ──▶ ValidatingAdmissionWebhook      kind appears, and asked only while one exists
 //	  ──▶ ResourceQuota
 //
-// PodPreset comes after NamespaceLifecycle where it is asked for.
+// PodPreset comes after NamespaceLifecycle, Initializers after MutatingAdmissionWebhook, where they are asked for.
 //
 // Plugins read through package live: no informer runs, nothing has to sync before the API is ready. The exception is
 // admission policies, whose plugins need informers of their own; those start with the first policy.

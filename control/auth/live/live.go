@@ -42,6 +42,8 @@ type Config struct {
 	// Decode turns a value into an object of its external version. Default: the recognizing decoder of
 	// legacyscheme. It must not keep or change the bytes.
 	Decode func([]byte) (runtime.Object, error)
+	// Hidden says for a resource which of its objects are as if they were not there; nil, as what it returns, hides none.
+	Hidden func(schema.GroupResource) func(metav1.Object) bool
 	// MaxCached bounds the decoded objects kept per kind. Default 2048; beyond it, objects are decoded each time.
 	MaxCached int
 }
@@ -102,6 +104,8 @@ var upstreamPrefixes = map[schema.GroupResource]string{
 	{Group: "gateway.networking.k8s.io", Resource: "gateways"}:        "gateway.networking.k8s.io/gateways",
 	{Group: "gateway.networking.k8s.io", Resource: "referencegrants"}: "gateway.networking.k8s.io/referencegrants",
 	{Group: "settings.k8s.io", Resource: "podpresets"}:                "settings.k8s.io/podpresets",
+
+	{Group: "admissionregistration.k8s.io", Resource: "initializerconfigurations"}: "admissionregistration.k8s.io/initializerconfigurations",
 }
 
 // DefaultPrefix is "/registry/" and upstream's prefix for the resource.
@@ -146,6 +150,9 @@ func (s *Store) indexer(gr schema.GroupResource, keep int) *Indexer {
 		if s.cfg.Transformer != nil {
 			i.transformer = s.cfg.Transformer(gr)
 		}
+		if s.cfg.Hidden != nil {
+			i.hidden = s.cfg.Hidden(gr)
+		}
 		s.indexers[gr] = i
 	}
 	return i
@@ -164,6 +171,7 @@ type Indexer struct {
 	keep   int
 
 	transformer value.Transformer // nil: values are stored as they are
+	hidden      func(metav1.Object) bool
 
 	mu      sync.Mutex
 	decoded map[string]entry
@@ -200,6 +208,15 @@ func (i *Indexer) object(key string, stored []byte, modRevision int64) (runtime.
 	acc.SetResourceVersion(strconv.FormatInt(modRevision, 10))
 	i.remember(key, entry{modRevision, obj})
 	return obj, nil
+}
+
+// hides reports whether an object is as if it were not there.
+func (i *Indexer) hides(obj runtime.Object) bool {
+	if i.hidden == nil {
+		return false
+	}
+	m, err := meta.Accessor(obj)
+	return err == nil && i.hidden(m)
 }
 
 // plain is a stored value without encryption.
@@ -250,7 +267,7 @@ func (i *Indexer) Each(namespace string, fn func(obj runtime.Object) bool) error
 			failed = err
 			return false
 		}
-		return fn(obj)
+		return i.hides(obj) || fn(obj)
 	})
 	return failed
 }
@@ -285,7 +302,10 @@ func (i *Indexer) All() (*Listing, error) {
 			failed = err
 			return false
 		}
-		l.Objects, l.versions = append(l.Objects, obj), append(l.versions, version{key, mod})
+		if !i.hides(obj) {
+			l.Objects = append(l.Objects, obj)
+		}
+		l.versions = append(l.versions, version{key, mod})
 		return true
 	})
 	if failed != nil {
@@ -345,6 +365,9 @@ func (i *Indexer) GetByKey(key string) (any, bool, error) {
 		return nil, false, nil
 	}
 	obj, err := i.object(full, value, mod)
+	if err == nil && i.hides(obj) {
+		return nil, false, nil
+	}
 	return obj, err == nil, err
 }
 
@@ -361,7 +384,7 @@ func (i *Indexer) Get(obj any) (any, bool, error) {
 func (i *Indexer) List() []any {
 	var out []any
 	i.store.cfg.Snapshot().Scan(i.prefix, func(key string, value []byte, mod int64) bool {
-		if obj, err := i.object(key, value, mod); err == nil {
+		if obj, err := i.object(key, value, mod); err == nil && !i.hides(obj) {
 			out = append(out, obj)
 		}
 		return true

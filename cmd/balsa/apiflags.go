@@ -24,7 +24,8 @@ type apiConfig struct {
 	MaxReads, MaxWrites, MaxStreams int
 	RequestTimeout                  time.Duration
 
-	PodPresets bool
+	PodPresets   bool
+	Initializers bool
 }
 
 func defaultAPIConfig() apiConfig {
@@ -56,6 +57,7 @@ func (c *apiConfig) bind(f *pflag.FlagSet) {
 	f.IntVar(&c.MaxStreams, "max-watches-per-client", c.MaxStreams, "how many watches and streams one user may hold from one address")
 	f.DurationVar(&c.RequestTimeout, "request-timeout", c.RequestTimeout, "how long a request may take that is no watch and no stream")
 	f.BoolVar(&c.PodPresets, "enable-pod-presets", c.PodPresets, "serve PodPresets (settings.k8s.io/v1alpha1, of Kubernetes until v1.19) and merge them into new pods; give it to all servers")
+	f.BoolVar(&c.Initializers, "enable-initializers", c.Initializers, "serve InitializerConfigurations (admissionregistration.k8s.io/v1alpha1, of Kubernetes until v1.13): programs that finish new objects before others see them; give it to all servers")
 }
 
 func (c *apiConfig) bindAuthentication(f *pflag.FlagSet) {

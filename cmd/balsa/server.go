@@ -248,7 +248,7 @@ func (s *server) startAPI() error {
 		ServiceCIDR: services[0], SecondServiceCIDR: services[1], ClusterDomain: s.cfg.ClusterDomain, ClusterDNS: dns, IngressClass: s.cfg.Ingress.class(), TolerationSeconds: &patience, Logger: s.log,
 		Authentication: s.cfg.API.Authentication, Authorization: s.cfg.API.Authorization, Audit: s.cfg.API.Audit, Encryption: s.cfg.API.Encryption,
 		MaxReads: s.cfg.API.MaxReads, MaxWrites: s.cfg.API.MaxWrites, MaxStreams: s.cfg.API.MaxStreams, RequestTimeout: s.cfg.API.RequestTimeout,
-		PodPresets: s.cfg.API.PodPresets,
+		PodPresets: s.cfg.API.PodPresets, Initializers: s.cfg.API.Initializers,
 	})
 	if err != nil {
 		return err

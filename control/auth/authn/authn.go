@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto"
+	stdx509 "crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -53,6 +54,11 @@ type Config struct {
 	// ClientVerify and FrontProxyVerify give the CAs of client certificates (pki.Authority has both). FrontProxyVerify
 	// may be nil: then no front proxy is believed.
 	ClientVerify, FrontProxyVerify x509.VerifyOptionFunc
+	// OtherClientVerify gives authorities beside the cluster's whose clients are believed; nil when there are none.
+	OtherClientVerify x509.VerifyOptionFunc
+	// Refuse says why a valid certificate of the cluster's CA does not count: its holder was removed. It is asked for each
+	// request; nil refuses nobody.
+	Refuse func(*stdx509.Certificate) error
 	// ServiceAccountKey signs tokens; its public part verifies them.
 	ServiceAccountKey crypto.Signer
 	// Issuer defaults to DefaultIssuer.
@@ -230,7 +236,7 @@ func (a *Authenticators) requests(cfg Config) (authenticator.Request, error) {
 		// What another proxy's certificate does not prove, the request may still prove otherwise.
 		all = append(all, lenient{a.proxy(ca.VerifyOptions, other)})
 	}
-	all = append(all, remember(x509.NewDynamic(cfg.ClientVerify, x509.CommonNameUserConversion), time.Now),
+	all = append(all, cfg.certificates(),
 		bearertoken.New(a.Token), websocket.NewProtocolAuthenticator(a.Token))
 	if file := cfg.Settings.PasswordFile; file != "" {
 		users, err := readPasswords(file)

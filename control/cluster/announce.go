@@ -14,7 +14,7 @@ const MembersPrefix = membersPrefix
 // who the members are, which tokens admit others, by which keys members talk and
 // who leads is a fact of today.
 func KeptOverRestore() []string {
-	return []string{membersPrefix, nodesPrefix, removedPrefix, tokensPrefix, gossipKey, leaderPrefix}
+	return []string{membersPrefix, nodesPrefix, removedPrefix, revokedPrefix, tokensPrefix, gossipKey, leaderPrefix}
 }
 
 // Announce keeps the record of this server true: its name, addresses and

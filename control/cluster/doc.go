@@ -5,7 +5,7 @@
 //	joiner ── token ──▶ any server ──────── as a server ───────▶ leader
 //	   ▲                   │ pki signs                             │ AddLearner
 //	   └── certificates ───┤                                       ▼
-//	                       └─▶ store: /balsa/{members,nodes,tokens,removed,gossip}/ ◀── Raft's configuration
+//	                       └─▶ store: /balsa/{members,nodes,tokens,removed,revoked,gossip}/ ◀── Raft's configuration
 //	                                                                       ▲
 //	gossip ── who is alive ──▶ Members, Status, Events ◀── who votes, who leads ┘
 //
@@ -14,7 +14,8 @@
 //
 // A name belongs to one machine. A server's name may be taken by another server only when gossip has seen the first
 // one go. An agent's name is bound to its key: while it lives nobody else gets it; when it is gone, whoever holds a
-// token and asks to replace it does; when its certificate has expired, whoever holds a token does.
+// token and asks to replace it does; when its certificate has expired, whoever holds a token does. The certificates of an
+// agent that was removed or replaced are refused by their keys until they have expired (revoke.go).
 //
 // Decisions are values to values (admit.go, change.go, events.go, version.go); the rest asks, signs and writes.
 //

@@ -170,13 +170,19 @@ func (s *Service) joinAgent(ctx context.Context, j joining) (*clusterpb.JoinResp
 		if err := admitAgent(facts); err != nil {
 			return nil, err
 		}
-		next := nodeRecord{Key: signed.key, Expires: signed.expires, Addresses: j.Addresses, Version: j.Version, Joined: s.cfg.Now().UTC()}
+		next := nodeRecord{Key: signed.key, Services: signed.servicesKey, Expires: signed.expires, Addresses: j.Addresses, Version: j.Version,
+			Joined: s.cfg.Now().UTC()}
 		op, err := put(nodesPrefix+j.Name, next)
 		txn := &raftstore.Txn{Success: []raftstore.Op{op},
 			Compares: []raftstore.Compare{raftstore.ModRevisionIs(nodesPrefix+j.Name, rev), unchanged(membersPrefix, v.Revision())}}
-		if again := rec != nil && rec.has(signed.key); err == nil && !again {
+		again := rec != nil && rec.has(signed.key)
+		if err == nil && rec != nil && !again { // another machine takes the name
+			err = revoke(v, txn, j.Name, *rec, s.cfg.Now())
+		}
+		if err == nil && !again {
 			err = consume(v, *j.token, txn)
 		}
+		restore(v, txn, next)
 		return txn, err
 	})
 	if err != nil {
@@ -235,7 +241,7 @@ func (s *Service) addresses(v *raftstore.View) []*clusterpb.ServerAddress {
 // signed are a node's certificates.
 type signed struct {
 	client, serving, services []byte
-	key                       string
+	key, servicesKey          string
 	expires                   time.Time
 }
 
@@ -262,13 +268,23 @@ func (s *Service) signNode(ctx context.Context, name string, client, serving, se
 			return out, err
 		}
 	}
-	block, _ := pem.Decode(out.client)
-	cert, err := x509.ParseCertificate(block.Bytes)
+	cert, err := certificateOf(out.client)
 	if err != nil {
 		return out, err
 	}
 	out.key, out.expires = keyOf(cert), cert.NotAfter
+	if len(services) > 0 {
+		if cert, err = certificateOf(out.services); err != nil {
+			return out, err
+		}
+		out.servicesKey = keyOf(cert)
+	}
 	return out, nil
+}
+
+func certificateOf(certPEM []byte) (*x509.Certificate, error) {
+	block, _ := pem.Decode(certPEM)
+	return x509.ParseCertificate(block.Bytes)
 }
 
 func nodeAddresses(addresses []string) ([]net.IP, error) {
@@ -326,6 +342,9 @@ func (s *Service) Renew(ctx context.Context, r *clusterpb.RenewRequest) (*cluste
 		}
 		if out.key != rec.Key { // else the answer was lost, and this is the same request again
 			rec.Key, rec.Previous = out.key, asking
+		}
+		if out.servicesKey != "" && out.servicesKey != rec.Services {
+			rec.Services, rec.WasServices = out.servicesKey, rec.Services
 		}
 		rec.Expires, rec.Addresses = out.expires, r.Addresses
 		op, err := put(nodesPrefix+who.id, rec)

@@ -142,11 +142,23 @@ func (s *Service) removeAgent(ctx context.Context, r *clusterpb.RemoveRequest) e
 			return fmt.Errorf("agent %q is alive: stop it first, or remove it with --force: %w", r.Member, ErrHarm)
 		}
 	}
-	_, err := s.cfg.Store.Txn(ctx, raftstore.Txn{Success: []raftstore.Op{del(nodesPrefix + r.Member)}})
+	err := s.forgetAgent(ctx, r.Member)
 	if err == nil {
 		s.cfg.Logger.Info("an agent was removed", "name", r.Member)
 	}
 	return err
+}
+
+// forgetAgent removes an agent's record; from then on its certificates do not count.
+func (s *Service) forgetAgent(ctx context.Context, name string) error {
+	return s.attempt(ctx, func(v *raftstore.View) (*raftstore.Txn, error) {
+		rec, rev, err := read[nodeRecord](v, nodesPrefix+name)
+		if err != nil || rec == nil {
+			return nil, err
+		}
+		txn := &raftstore.Txn{Compares: []raftstore.Compare{raftstore.ModRevisionIs(nodesPrefix+name, rev)}, Success: []raftstore.Op{del(nodesPrefix + name)}}
+		return txn, revoke(v, txn, name, *rec, s.cfg.Now())
+	})
 }
 
 // Transfer implements clusterpb.ClusterServer.
@@ -191,8 +203,7 @@ func (s *Service) Leave(ctx context.Context, r *clusterpb.LeaveRequest) (*cluste
 		return nil, err
 	}
 	if who.kind == aNode {
-		_, err := s.cfg.Store.Txn(ctx, raftstore.Txn{Success: []raftstore.Op{del(nodesPrefix + who.id)}})
-		return &clusterpb.LeaveResponse{}, wire(err)
+		return &clusterpb.LeaveResponse{}, wire(s.forgetAgent(ctx, who.id))
 	}
 	own := s.cfg.Store.ServerID()
 	if r.ServerId != own {

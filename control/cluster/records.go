@@ -17,6 +17,7 @@ const (
 	membersPrefix  = "/balsa/members/" // by server ID
 	nodesPrefix    = "/balsa/nodes/"   // by node name
 	removedPrefix  = "/balsa/removed/" // by server ID: removed for good
+	revokedPrefix  = "/balsa/revoked/" // by public key, of agents that were removed
 	tokensPrefix   = "/balsa/tokens/"  // by token ID
 	gossipKey      = "/balsa/gossip/keys"
 	leaderPrefix   = "/balsa/leadership/" // of raftstore's leaderships
@@ -33,14 +34,17 @@ type MemberRecord struct {
 }
 
 // nodeRecord is what the store keeps of an agent. Its keys are SHA-256 sums of public keys; previous is the one that
-// renewed to key, and counts until its certificate expires: the answer to a renewal may have been lost.
+// renewed to key, and counts until its certificate expires: the answer to a renewal may have been lost. Services and
+// WasServices are the same of the certificate with which the node reads Services; older records have none.
 type nodeRecord struct {
-	Key       string    `json:"key"`
-	Previous  string    `json:"previous,omitempty"`
-	Expires   time.Time `json:"expires"` // of the certificate
-	Addresses []string  `json:"addresses,omitempty"`
-	Version   string    `json:"version"`
-	Joined    time.Time `json:"joined"`
+	Key         string    `json:"key"`
+	Previous    string    `json:"previous,omitempty"`
+	Services    string    `json:"services,omitempty"`
+	WasServices string    `json:"wasServices,omitempty"`
+	Expires     time.Time `json:"expires"` // of the certificate
+	Addresses   []string  `json:"addresses,omitempty"`
+	Version     string    `json:"version"`
+	Joined      time.Time `json:"joined"`
 }
 
 func (n *nodeRecord) has(key string) bool { return key != "" && (n.Key == key || n.Previous == key) }

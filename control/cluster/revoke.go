@@ -1,0 +1,81 @@
+package cluster
+
+import (
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/balsahq/balsa/control/auth/pki"
+	"github.com/balsahq/balsa/raftstore"
+)
+
+// ErrRevoked: the certificate is an agent's that was removed or replaced.
+var ErrRevoked = errors.New("the certificate is of a node that was removed")
+
+// maxForgotten bounds how many revocations one transaction forgets.
+const maxForgotten = 64
+
+// revocation refuses the certificates of one key until they have expired anyhow.
+type revocation struct {
+	Name  string    `json:"name"` // of the node
+	Until time.Time `json:"until"`
+}
+
+// Revoked says why a certificate that the cluster's CA signed does not count although its time is not over: ErrRevoked.
+// It costs one look into the view, for nodes' certificates alone.
+func Revoked(v *raftstore.View, c *x509.Certificate) error {
+	name := c.Subject.CommonName
+	if name != pki.ServicesUser && !strings.HasPrefix(name, pki.NodePrefix) {
+		return nil
+	}
+	if v.Get(revokedPrefix+keyOf(c)) == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: join again with a token", ErrRevoked)
+}
+
+func (n *nodeRecord) keys() (list []string) {
+	for _, key := range []string{n.Key, n.Previous, n.Services, n.WasServices} {
+		if key != "" {
+			list = append(list, key)
+		}
+	}
+	return list
+}
+
+// revoke adds to txn that the certificates of an agent are refused from now on. What has expired is forgotten.
+func revoke(v *raftstore.View, txn *raftstore.Txn, name string, rec nodeRecord, now time.Time) error {
+	forgotten := 0
+	v.Ascend(revokedPrefix, raftstore.PrefixEnd(revokedPrefix), func(kv *raftstore.KeyValue) bool {
+		var old revocation
+		if json.Unmarshal(kv.Value, &old) == nil && now.After(old.Until) {
+			txn.Success = append(txn.Success, del(kv.Key))
+			forgotten++
+		}
+		return forgotten < maxForgotten
+	})
+	if now.After(rec.Expires) {
+		return nil
+	}
+	for _, key := range rec.keys() {
+		// Of the certificates of one renewal the newest ends last; the hour is for the one for Services, signed after it.
+		op, err := put(revokedPrefix+key, revocation{Name: name, Until: rec.Expires.Add(time.Hour).UTC()})
+		if err != nil {
+			return err
+		}
+		txn.Success = append(txn.Success, op)
+	}
+	return nil
+}
+
+// restore adds to txn that the keys of an agent count: it was removed, and joins again with the same.
+func restore(v *raftstore.View, txn *raftstore.Txn, rec nodeRecord) {
+	for _, key := range rec.keys() {
+		if v.Get(revokedPrefix+key) != nil {
+			txn.Success = append(txn.Success, del(revokedPrefix+key))
+		}
+	}
+}

@@ -18,7 +18,7 @@ export GOFLAGS := -buildvcs=false
 PKGS       ?= ./...
 RUN        ?= .
 
-.PHONY: help build up down status test unit e2e crash linear sim net conformance vm bench bench-ha bench-net policy fuzz vet fmt deps clean
+.PHONY: help build up down status test unit e2e crash linear sim net conformance vm bench bench-ha bench-net bench-api policy fuzz vet fmt deps clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -115,6 +115,9 @@ bench-net: build bin/alone ## figures of the network beside what is made by hand
 bin/alone: $(GO_SRC) go.mod go.sum # the network by itself, for its figures
 	@mkdir -p bin
 	@go build -tags $(TAGS) -ldflags "$(LDFLAGS)" -o bin/alone ./overlay/alone
+
+bench-api: build ## figures of the API; UPSTREAM=DIR with kube-apiserver and etcd measures them beside; BENCH=flags (root)
+	@go run -tags $(TAGS) ./e2e/apibench -balsa bin/balsa $(addprefix -upstream ,$(UPSTREAM)) $(BENCH)
 
 bench: build ## figures of this build: start-up, idle cost, throughput, pod start
 	@go run -tags $(TAGS) ./e2e/bench -balsa bin/balsa

@@ -1,0 +1,270 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/balsahq/balsa/e2e/figures"
+	"github.com/balsahq/balsa/e2e/host"
+	"github.com/balsahq/balsa/e2e/load"
+)
+
+const (
+	startPatience = time.Minute
+	stopPatience  = 20 * time.Second
+	tick          = 10 * time.Millisecond // how often what cannot be watched is asked for
+)
+
+// program is one process of a system.
+type program struct {
+	path string
+	args []string
+	cmd  *exec.Cmd
+	over chan struct{} // closed when it has ended
+}
+
+// system is one cluster without nodes, on a machine of its own.
+type system struct {
+	side     figures.Side
+	name     string
+	machine  *host.Host
+	programs []*program
+	config   func() (*rest.Config, error) // as the administrator; fails until it can be known
+	conns    []*load.Conn
+	pprof    string // where profiles are served; "" if nowhere
+	ready    map[string]bool
+}
+
+func newSystem(side figures.Side, name, binary string) (*system, error) {
+	machine, err := host.New(host.Config{Balsa: binary})
+	if err != nil {
+		return nil, err
+	}
+	return &system{side: side, name: name, machine: machine, ready: map[string]bool{}}, nil
+}
+
+// newBalsa is a server without its agent.
+func newBalsa(binary string, profiled bool) (*system, error) {
+	path, err := filepath.Abs(binary)
+	if err != nil {
+		return nil, err
+	}
+	s, err := newSystem(figures.Ours, "balsa", path)
+	if err != nil {
+		return nil, err
+	}
+	args := append([]string{"server", "--disable-agent"}, s.machine.Flags()...)
+	if profiled {
+		s.pprof = "127.0.0.1:6060"
+		args = append(args, "--profile-address="+s.pprof)
+	}
+	s.programs = []*program{{path: path, args: args}}
+	s.config = s.machine.RESTConfig
+	return s, nil
+}
+
+// start starts the programs and waits until the API is ready.
+func (s *system) start(ctx context.Context) error {
+	for _, p := range s.programs {
+		if err := s.exec(p); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	var last error
+	for ; ctx.Err() == nil; pause(ctx, 5*tick) {
+		if err := s.alive(); err != nil {
+			return err
+		}
+		cfg, err := s.config()
+		if err == nil {
+			err = askReady(ctx, cfg)
+		}
+		if err == nil {
+			return nil
+		}
+		last = err
+	}
+	return fmt.Errorf("is not ready after %v: %w", startPatience, last)
+}
+
+func askReady(ctx context.Context, cfg *rest.Config) error {
+	c, err := load.Dial(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return c.Do(load.Request{Method: http.MethodGet, Path: "/readyz"}, nil)
+}
+
+func (s *system) exec(p *program) error {
+	log, err := os.OpenFile(s.log(p), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	p.cmd = s.machine.Command(context.Background(), p.path, p.args...) // ends with close
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	if err := p.cmd.Start(); err != nil {
+		return err
+	}
+	p.over = make(chan struct{})
+	go func() { _ = p.cmd.Wait(); close(p.over) }()
+	return nil
+}
+
+func (s *system) log(p *program) string {
+	return filepath.Join(s.machine.DataDir, filepath.Base(p.path)+".log")
+}
+
+// alive is an error with the end of its log when a program has ended.
+func (s *system) alive() error {
+	for _, p := range s.programs {
+		select {
+		case <-p.over:
+			raw, _ := os.ReadFile(s.log(p))
+			return fmt.Errorf("%s has ended: %s", filepath.Base(p.path), raw[max(0, len(raw)-2000):])
+		default:
+		}
+	}
+	return nil
+}
+
+func (s *system) pids() []int {
+	var out []int
+	for _, p := range s.programs {
+		out = append(out, p.cmd.Process.Pid)
+	}
+	return out
+}
+
+// cpu is what the servers have used so far.
+func (s *system) cpu() time.Duration { return figures.CPUTime(s.pids()) }
+
+// connect returns at least n connections.
+func (s *system) connect(ctx context.Context, n int) ([]*load.Conn, error) {
+	if missing := n - len(s.conns); missing > 0 {
+		more, err := s.dial(ctx, missing)
+		if err != nil {
+			return nil, err
+		}
+		s.conns = append(s.conns, more...)
+	}
+	return s.conns[:n], nil
+}
+
+func (s *system) dial(ctx context.Context, n int) ([]*load.Conn, error) {
+	cfg, err := s.config()
+	if err != nil {
+		return nil, err
+	}
+	return load.DialMany(ctx, cfg, n)
+}
+
+// once does what a family needs to be there, once for a cluster.
+func (s *system) once(what string, do func() error) error {
+	if s.ready[what] {
+		return nil
+	}
+	if err := do(); err != nil {
+		return fmt.Errorf("%s, %s: %w", s.name, what, err)
+	}
+	s.ready[what] = true
+	return nil
+}
+
+// namespace makes a namespace.
+func (s *system) namespace(ctx context.Context, name string) error {
+	return s.once("namespace "+name, func() error {
+		return s.make(ctx, "/api/v1/namespaces", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}})
+	})
+}
+
+// make creates an object that may be there already.
+func (s *system) make(ctx context.Context, path string, object map[string]any) error {
+	conns, err := s.connect(ctx, 1)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	err = conns[0].Do(load.Request{Method: http.MethodPost, Path: path, Type: load.JSON.MediaType, Accept: load.JSON.MediaType, Body: body}, nil)
+	var refused *load.StatusError
+	if errors.As(err, &refused) && refused.Code == http.StatusConflict {
+		return nil
+	}
+	return err
+}
+
+// unsafe are characters that names of files do not have.
+var unsafe = regexp.MustCompile(`[^a-zA-Z0-9]+`)
+
+// profile takes a CPU profile for as long as a window; the function returned
+// waits for it.
+func (b *bench) profile(s *system, name string, window time.Duration) func() error {
+	if s.pprof == "" || b.profiles == "" {
+		return func() error { return nil }
+	}
+	var joined sync.WaitGroup
+	var failed error
+	joined.Go(func() { failed = b.fetchProfile(s, strings.Trim(unsafe.ReplaceAllString(name, "-"), "-"), window) })
+	return func() error {
+		joined.Wait()
+		return failed
+	}
+}
+
+func (b *bench) fetchProfile(s *system, name string, window time.Duration) error {
+	client := &http.Client{Transport: &http.Transport{DialContext: s.machine.Dial, DisableKeepAlives: true}}
+	resp, err := client.Get(fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", s.pprof, max(1, int(window.Seconds()))))
+	if err != nil {
+		return fmt.Errorf("profile: %w", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("profile: %s", resp.Status)
+	}
+	out, err := os.Create(filepath.Join(b.profiles, name+".pb.gz"))
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, resp.Body)
+	return errors.Join(err, out.Close())
+}
+
+// close ends the programs, the newest first, and removes the machine.
+func (s *system) close() error {
+	load.CloseAll(s.conns)
+	for i := len(s.programs) - 1; i >= 0; i-- {
+		p := s.programs[i]
+		if p.over == nil {
+			continue
+		}
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-p.over:
+		case <-time.After(stopPatience):
+			_ = p.cmd.Process.Kill()
+			<-p.over
+		}
+	}
+	return s.machine.Close()
+}

@@ -93,7 +93,10 @@ func isGRPC(contentType string) bool {
 
 // web is the HTTPS server.
 func (s *Server) web() (*http.Server, error) {
-	leaf := s.cfg.PKI.Serving()
+	leaf, hint := s.cfg.PKI.Serving(), s.cfg.PKI.Pool()
+	if s.cfg.ClientCAs != nil {
+		hint = nil // others may come: clients choose by themselves which certificate they show
+	}
 	web := &http.Server{
 		Handler: s.front(),
 		TLSConfig: &tls.Config{
@@ -102,7 +105,7 @@ func (s *Server) web() (*http.Server, error) {
 			GetCertificate: leaf.GetCertificate,
 			// Certificates are verified by the authenticator: a client without a valid one may still have a token.
 			ClientAuth: tls.RequestClientCert,
-			ClientCAs:  s.cfg.PKI.Pool(),
+			ClientCAs:  hint,
 		},
 		ReadHeaderTimeout: 32 * time.Second,
 		IdleTimeout:       90 * time.Second,

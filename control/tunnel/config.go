@@ -1,0 +1,107 @@
+package tunnel
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/balsahq/balsa/control/tunnel/mux"
+)
+
+// ALPN is what a node asks for in its TLS handshake with a server's port.
+const ALPN = mux.ALPN
+
+// Mode says when a node's own connection is used.
+type Mode string
+
+// The modes.
+const (
+	Auto   Mode = "auto"   // when the direct way fails or is slow
+	Always Mode = "always" // the direct way is not tried
+	Never  Mode = "never"  // connections of nodes are refused
+)
+
+// Modes are all of them.
+var Modes = []Mode{Auto, Always, Never}
+
+// DialFunc connects to an address.
+type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// Config says who this server is and what only nodes reach.
+type Config struct {
+	// Mode defaults to Auto.
+	Mode Mode
+	// Self is the node that this machine is, reached directly always; "" when it is none.
+	Self string
+	// Networks are those of pods and Services.
+	Networks []netip.Prefix
+	// Inside says that this machine takes part in the pods' network, and so may reach pods and Services by itself.
+	Inside bool
+	// Identify names the node that a verified client certificate is of, or says why it is none, or none any more. It is
+	// asked when a node connects and each time its connection is used.
+	Identify func(*x509.Certificate) (node string, err error)
+	// Dial is the direct way. Default: a net.Dialer with a timeout of 30 s.
+	Dial DialFunc
+	// HeadStart is how long the direct way is waited for before the other is tried beside it. Default 300 ms.
+	HeadStart time.Duration
+	// Patience bounds connecting by a node. Default 15 s.
+	Patience time.Duration
+	// Memory is how long at least it is remembered that the direct way was no way; each time it turns out so again,
+	// twice as long, up to ten times this. Default 1 min.
+	Memory time.Duration
+	// MaxStreams bounds the connections carried at once by one node. Default 512.
+	MaxStreams int
+	// Logger defaults to slog.Default().
+	Logger *slog.Logger
+}
+
+// Validate reports every fault at once.
+func (c Config) Validate() error {
+	var errs []error
+	if c.Mode != "" && !slices.Contains(Modes, c.Mode) {
+		errs = append(errs, fmt.Errorf("tunnel: mode %q: want one of %v", c.Mode, Modes))
+	}
+	if c.Identify == nil {
+		errs = append(errs, errors.New("tunnel: Config.Identify must be set"))
+	}
+	if c.HeadStart < 0 || c.Patience < 0 || c.Memory < 0 || c.MaxStreams < 0 {
+		errs = append(errs, errors.New("tunnel: Config has a negative bound"))
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) withDefaults() Config {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	def(&c.HeadStart, 300*time.Millisecond)
+	def(&c.Patience, 15*time.Second)
+	def(&c.Memory, time.Minute)
+	if c.Mode == "" {
+		c.Mode = Auto
+	}
+	if c.MaxStreams == 0 {
+		c.MaxStreams = 512
+	}
+	if c.Dial == nil {
+		c.Dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+// only says whether an address is one that nodes reach and other machines do not.
+func (c *Config) only(a netip.Addr) bool {
+	a = a.Unmap()
+	return slices.ContainsFunc(c.Networks, func(p netip.Prefix) bool { return p.Contains(a) })
+}

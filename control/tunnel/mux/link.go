@@ -1,0 +1,199 @@
+package mux
+
+import (
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// stall is how long the other end may not take what is written before the connection is given up.
+const stall = 15 * time.Second
+
+var buffers = sync.Pool{New: func() any { return new([headerSize + maxPayload]byte) }}
+
+// link is what both ends have: a connection and the streams in it.
+type link struct {
+	conn    net.Conn
+	writing chan struct{} // has one token
+	done    chan struct{} // closed when the connection is over
+	heard   atomic.Int64  // frames read so far
+	head    [headerSize]byte
+
+	mu      sync.Mutex
+	err     error // why it is over
+	streams map[uint32]*stream
+	last    uint32 // the highest number that a stream had
+}
+
+func newLink(conn net.Conn) *link {
+	return &link{conn: conn, writing: make(chan struct{}, 1), done: make(chan struct{})}
+}
+
+// send writes one frame. It waits for its turn until cancel is closed, and says os.ErrDeadlineExceeded then. Any other
+// error is the end of the link.
+func (l *link) send(cancel <-chan struct{}, k kind, id uint32, payload []byte) error {
+	select {
+	case l.writing <- struct{}{}:
+	case <-cancel:
+		return os.ErrDeadlineExceeded
+	case <-l.done:
+		return l.reason()
+	}
+	defer func() { <-l.writing }()
+	return l.write(k, id, payload)
+}
+
+// write is for who holds the token.
+func (l *link) write(k kind, id uint32, payload []byte) error {
+	buf := buffers.Get().(*[headerSize + maxPayload]byte)
+	defer buffers.Put(buf)
+	err := l.conn.SetWriteDeadline(time.Now().Add(stall))
+	if err == nil {
+		_, err = l.conn.Write(appendFrame(buf[:0], k, id, payload))
+	}
+	if err != nil {
+		l.fail(err)
+		return l.reason()
+	}
+	return nil
+}
+
+// fail ends the link and every stream in it. The first reason stays.
+func (l *link) fail(err error) {
+	l.mu.Lock()
+	if l.err != nil {
+		l.mu.Unlock()
+		return
+	}
+	l.err = err
+	streams := l.streams
+	l.streams = nil
+	close(l.done)
+	l.mu.Unlock()
+	if t, ok := l.conn.(interface{ NetConn() net.Conn }); ok {
+		_ = t.NetConn().Close() // a goodbye of TLS could block
+	} else {
+		_ = l.conn.Close()
+	}
+	for _, s := range streams {
+		s.lost(errLost{err})
+	}
+}
+
+// errLost is what streams say whose link is over.
+type errLost struct{ err error }
+
+func (e errLost) Error() string {
+	return "the node's connection to this server is lost: " + e.err.Error()
+}
+func (e errLost) Unwrap() error { return e.err }
+
+func (l *link) reason() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return errLost{l.err}
+}
+
+// add enters a stream; false when the link is over.
+func (l *link) add(s *stream) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return false
+	}
+	if l.streams == nil {
+		l.streams = map[uint32]*stream{}
+	}
+	l.streams[s.id] = s
+	return true
+}
+
+// number notes that a stream's number was given, whatever became of it. They need not come in order.
+func (l *link) number(id uint32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last = max(l.last, id)
+}
+
+func (l *link) remove(id uint32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.streams, id)
+	if len(l.streams) == 0 {
+		l.streams = nil // a map never shrinks, and most links idle
+	}
+}
+
+// find returns a stream; nil for one that was closed here meanwhile. A number that was never given is a violation.
+func (l *link) find(id uint32) (*stream, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s := l.streams[id]; s != nil {
+		return s, nil
+	}
+	if id > l.last {
+		return nil, violation("stream %d was never opened", id)
+	}
+	return nil, nil
+}
+
+func (l *link) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.streams)
+}
+
+// read hands frames to handle until the link is over, and returns why.
+func (l *link) read(handle func(frame) error) error {
+	var buf *[headerSize + maxPayload]byte
+	buffer := func() []byte {
+		if buf == nil {
+			buf = buffers.Get().(*[headerSize + maxPayload]byte)
+		}
+		return buf[:]
+	}
+	for {
+		f, err := readFrame(l.conn, l.head[:], buffer)
+		if err == nil {
+			l.heard.Add(1)
+			err = handle(f)
+		}
+		if buf != nil {
+			buffers.Put(buf)
+			buf = nil
+		}
+		if err != nil {
+			l.fail(err)
+			lost := l.reason()
+			return errors.Unwrap(lost)
+		}
+	}
+}
+
+// common handles the frames that either end may send.
+func (l *link) common(f frame) error {
+	switch f.kind {
+	case kindData, kindCredit, kindEnd, kindReset:
+	default:
+		return violation("frame of kind %d from that end", f.kind)
+	}
+	s, err := l.find(f.stream)
+	if s == nil || err != nil {
+		return err
+	}
+	switch f.kind {
+	case kindData:
+		return s.data(f.payload)
+	case kindCredit:
+		return s.credited(f.payload)
+	case kindEnd:
+		return s.ended()
+	case kindReset:
+		l.remove(f.stream)
+		s.reset(string(f.payload))
+	}
+	return nil
+}

@@ -1,0 +1,195 @@
+package mux
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+)
+
+// What an Opener says instead of a connection.
+var (
+	// ErrBusy: as many streams as are allowed are open.
+	ErrBusy = errors.New("too many connections are carried at once")
+	// ErrSilent: the node's process does not answer although its host does.
+	ErrSilent = errors.New("the node does not answer")
+)
+
+// Refusal is what a node says that did not make the connection, in its own words.
+type Refusal string
+
+// Error implements error.
+func (r Refusal) Error() string { return string(r) }
+
+// defaultPatience is how long nothing at all is heard before the node is asked for a sign of life, and how long that may
+// take.
+const defaultPatience = 3 * time.Second
+
+// OpenerConfig is the server's end of a connection.
+type OpenerConfig struct {
+	// Conn is the connection; its handshake is done.
+	Conn net.Conn
+	// MaxStreams bounds those open at once. Default 512.
+	MaxStreams int
+	// Patience is how long a node may say nothing at all while a stream is being opened, before it is asked for a sign of
+	// life, and how long that may take. Default 3 s.
+	Patience time.Duration
+}
+
+// Opener opens streams, which the other end carries on. Safe for concurrent use.
+type Opener struct {
+	link     *link
+	most     int
+	patience time.Duration
+}
+
+// NewOpener starts nothing. What is asked before Run waits for it.
+func NewOpener(cfg OpenerConfig) *Opener {
+	o := &Opener{link: newLink(cfg.Conn), most: cfg.MaxStreams, patience: cfg.Patience}
+	o.link.writing <- struct{}{} // until Run has said hello
+	if o.most <= 0 {
+		o.most = 512
+	}
+	if o.patience <= 0 {
+		o.patience = defaultPatience
+	}
+	return o
+}
+
+// Run says hello and reads until the connection is over; it returns why. It runs once.
+func (o *Opener) Run() error {
+	err := o.link.write(kindHello, 0, nil)
+	<-o.link.writing
+	if err != nil {
+		return err
+	}
+	return o.link.read(o.handle)
+}
+
+func (o *Opener) handle(f frame) error {
+	switch f.kind {
+	case kindPong:
+		return nil
+	case kindOpened, kindRefused:
+		return o.answered(f)
+	}
+	return o.link.common(f)
+}
+
+func (o *Opener) answered(f frame) error {
+	s, err := o.link.find(f.stream)
+	if s == nil || err != nil {
+		return err
+	}
+	s.mu.Lock()
+	again := s.opened
+	s.opened = true
+	s.mu.Unlock()
+	if again {
+		return violation("stream %d is opened twice", f.stream)
+	}
+	if f.kind == kindOpened {
+		s.answer <- nil
+		return nil
+	}
+	o.link.remove(f.stream)
+	s.lost(Refusal(f.payload))
+	s.answer <- Refusal(f.payload)
+	return nil
+}
+
+// Bye tells the node why its connection is not wanted any more, and ends it. Run must be under way.
+func (o *Opener) Bye(why string) {
+	_ = o.link.send(nil, kindBye, 0, clip(why)) // who does not hear it sees the connection end
+	o.link.fail(errors.New(why))
+}
+
+// Close ends the connection and every stream in it, which say err.
+func (o *Opener) Close(err error) { o.link.fail(err) }
+
+// Refuse tells a node that has just connected why it is not wanted. The connection stays the caller's.
+func Refuse(conn net.Conn, why string) error { return newLink(conn).send(nil, kindBye, 0, clip(why)) }
+
+// Streams is how many are open.
+func (o *Opener) Streams() int { return o.link.count() }
+
+// Done is closed when the connection is over.
+func (o *Opener) Done() <-chan struct{} { return o.link.done }
+
+// Open has the node connect to target, whose meaning is the node's, and returns the connection. Errors are ErrBusy, a
+// Refusal, ctx's, or that the node is gone.
+func (o *Opener) Open(ctx context.Context, target string) (net.Conn, error) {
+	if len(target) == 0 || len(target) > maxTarget {
+		return nil, fmt.Errorf("mux: target of %d bytes", len(target))
+	}
+	s, err := o.begin(target)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.link.send(ctx.Done(), kindOpen, s.id, []byte(target)); err != nil {
+		s.forget()
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, err
+	}
+	if err := o.await(ctx, s); err != nil {
+		_ = s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// begin numbers a stream. Streams may be opened in another order than they were numbered.
+func (o *Opener) begin(target string) (*stream, error) {
+	l := o.link
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.err != nil:
+		return nil, errLost{l.err}
+	case len(l.streams) >= o.most:
+		return nil, ErrBusy
+	case l.last == 1<<32-1:
+		return nil, errors.New("mux: all numbers of streams are used")
+	}
+	l.last++
+	s := newStream(l, l.last, target)
+	s.answer = make(chan error, 1)
+	if l.streams == nil {
+		l.streams = map[uint32]*stream{}
+	}
+	l.streams[s.id] = s
+	return s, nil
+}
+
+// await waits for the node's answer. Who is heard of in no way at all is asked for a sign of life.
+func (o *Opener) await(ctx context.Context, s *stream) error {
+	timer := time.NewTimer(o.patience)
+	defer timer.Stop()
+	heard, asked := o.link.heard.Load(), false
+	for {
+		select {
+		case err := <-s.answer:
+			return err
+		case <-o.link.done:
+			return o.link.reason()
+		case <-ctx.Done():
+			return fmt.Errorf("the node did not connect to %s in time: %w", s.target, ctx.Err())
+		case <-timer.C:
+		}
+		now := o.link.heard.Load()
+		if now == heard && asked {
+			o.link.fail(ErrSilent)
+			return ErrSilent
+		}
+		if asked = now == heard; asked {
+			if err := o.link.send(ctx.Done(), kindPing, 0, nil); err != nil {
+				return err
+			}
+		}
+		heard = now
+		timer.Reset(o.patience)
+	}
+}

@@ -1,0 +1,162 @@
+package tunnel
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/balsahq/balsa/control/tunnel/mux"
+)
+
+// ErrNotConnected: the node keeps no connection to this server.
+var ErrNotConnected = errors.New("is not connected to this server")
+
+var errRejoined = errors.New("it is no member any more")
+
+// Tunnel knows the nodes that are connected. Safe for concurrent use.
+type Tunnel struct {
+	cfg Config
+
+	mu       sync.Mutex
+	nodes    map[string]*node
+	verdicts map[string]verdict // by what was to be reached
+}
+
+// node is one that is connected.
+type node struct {
+	*mux.Opener
+	name string
+	cert *x509.Certificate
+}
+
+// New starts nothing; connections come by Serve.
+func New(cfg Config) (*Tunnel, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	return &Tunnel{cfg: cfg.withDefaults(), nodes: map[string]*node{}, verdicts: map[string]verdict{}}, nil
+}
+
+// Serve takes the connection of a node, whose certificate TLS has verified, and returns when it is over. It is for the
+// port's handling of ALPN.
+func (t *Tunnel) Serve(c *tls.Conn) {
+	defer c.Close()
+	chains := c.ConnectionState().VerifiedChains
+	if len(chains) == 0 {
+		return
+	}
+	leaf := chains[0][0]
+	name, err := t.cfg.Identify(leaf)
+	if err == nil && t.cfg.Mode == Never {
+		err = errors.New("this server is told not to take any (--node-tunnel=never)")
+	}
+	if err != nil {
+		_ = mux.Refuse(c, err.Error()) // who does not hear it sees the connection end
+		return
+	}
+	n := &node{mux.NewOpener(mux.OpenerConfig{Conn: c, MaxStreams: t.cfg.MaxStreams}), name, leaf}
+	expiry := time.AfterFunc(time.Until(leaf.NotAfter), func() { n.Close(errors.New("the node's certificate has expired")) })
+	defer expiry.Stop()
+	var farewell sync.WaitGroup
+	defer farewell.Wait()
+	if old := t.enter(n); old != nil {
+		farewell.Go(func() { old.Bye("this node has connected again") })
+	}
+	defer t.leave(n)
+	t.cfg.Logger.Debug("a node has connected", "node", name, "from", c.RemoteAddr())
+	err = n.Run()
+	level := t.cfg.Logger.Debug
+	if errors.Is(err, mux.ErrProtocol) {
+		level = t.cfg.Logger.Warn
+	}
+	level("a node's connection has ended", "node", name, "from", c.RemoteAddr(), "reason", err)
+}
+
+// enter makes n its node's connection and returns the one before.
+func (t *Tunnel) enter(n *node) (old *node) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	old = t.nodes[n.name]
+	t.nodes[n.name] = n
+	return old
+}
+
+func (t *Tunnel) leave(n *node) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.nodes[n.name] == n {
+		delete(t.nodes, n.name)
+	}
+}
+
+// Connected are the names of the nodes that are, sorted.
+func (t *Tunnel) Connected() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var out []string
+	for name := range t.nodes {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// node returns a connected one; nil when it is not.
+func (t *Tunnel) node(name string) *node {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.nodes[name]
+}
+
+// most is how many nodes are asked for one connection.
+const most = 3
+
+// choose returns the connected ones of preferred, then any others.
+func (t *Tunnel) choose(preferred []string) (list []*node) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, name := range preferred {
+		if n := t.nodes[name]; n != nil && !slices.Contains(list, n) && len(list) < most {
+			list = append(list, n)
+		}
+	}
+	for _, n := range t.nodes { // in an order that differs each time
+		if len(list) >= most {
+			break
+		}
+		if !slices.Contains(list, n) {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// open has a node connect to target. What the node itself says is a *Refused.
+func (t *Tunnel) open(ctx context.Context, n *node, target string) (net.Conn, error) {
+	if name, err := t.cfg.Identify(n.cert); err != nil || name != n.name {
+		n.Close(errors.Join(errRejoined, err))
+	}
+	ctx, cancel := context.WithTimeout(ctx, t.cfg.Patience)
+	defer cancel()
+	c, err := n.Open(ctx, target)
+	var refusal mux.Refusal
+	if errors.As(err, &refusal) {
+		return nil, &Refused{Node: n.name, Text: string(refusal)}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("node %s: %w", n.name, err)
+	}
+	return c, nil
+}
+
+// Refused is the word of a node that could not or would not connect.
+type Refused struct{ Node, Text string }
+
+// Error implements error.
+func (r *Refused) Error() string { return "node " + r.Node + ": " + r.Text }

@@ -1,0 +1,225 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// TargetKubelet is what a node understands as its own API.
+const TargetKubelet = "kubelet"
+
+// Prover shakes hands over a connection to say whether the node is at its other end. The connection is not used
+// afterwards.
+type Prover func(ctx context.Context, c net.Conn) error
+
+// Near names nodes from which an address is reached best, such as those with an endpoint of a Service.
+type Near func(ctx context.Context, a netip.Addr) []string
+
+var errSlow = errors.New("no answer within the head start")
+
+// journey is what is to be reached, and how.
+type journey struct {
+	key     string // of the verdict
+	address string
+	direct  bool // may be tried
+	last    bool // and only when nodes could not be asked
+	prove   Prover
+	nodes   []*node
+	target  string // for nodes
+}
+
+// Kubelet connects to a node's own API, which has that address as far as the node knows. prove may be nil, for who does
+// not care whose it is.
+func (t *Tunnel) Kubelet(ctx context.Context, name, address string, prove Prover) (net.Conn, error) {
+	j := journey{key: name + "'s API", address: address, direct: t.cfg.Mode != Always || name == t.cfg.Self, target: TargetKubelet, prove: prove}
+	return t.toNode(ctx, name, j)
+}
+
+// Node connects to an address of a node or of a pod on it.
+func (t *Tunnel) Node(ctx context.Context, name, address string) (net.Conn, error) {
+	ap, err := netip.ParseAddrPort(address)
+	if err == nil && t.cfg.only(ap.Addr()) && name != t.cfg.Self {
+		return t.within(ctx, "pods of "+name, address, []string{name})
+	}
+	return t.toNode(ctx, name, journey{key: name, address: address, direct: t.cfg.Mode != Always || name == t.cfg.Self, target: address})
+}
+
+// toNode is for what only that one node can connect to.
+func (t *Tunnel) toNode(ctx context.Context, name string, j journey) (net.Conn, error) {
+	if n := t.node(name); n != nil && name != t.cfg.Self {
+		j.nodes = []*node{n}
+	}
+	c, err := t.travel(ctx, j)
+	if err != nil && len(j.nodes) == 0 && name != t.cfg.Self && t.cfg.Mode != Never {
+		err = fmt.Errorf("%w; and node %s %w", err, name, ErrNotConnected)
+	}
+	return c, err
+}
+
+// Cluster connects to any address: that of a pod or a Service as this server can, all others directly. near may be nil.
+func (t *Tunnel) Cluster(ctx context.Context, network, address string, near Near) (net.Conn, error) {
+	ap, err := netip.ParseAddrPort(address)
+	if err != nil || !t.cfg.only(ap.Addr()) || t.cfg.Mode == Never {
+		return t.cfg.Dial(ctx, network, address)
+	}
+	var preferred []string
+	if near != nil {
+		preferred = near(ctx, ap.Addr().Unmap())
+	}
+	return t.within(ctx, ap.Addr().String(), address, preferred)
+}
+
+// within connects to an address of the pods' or the Services' networks.
+func (t *Tunnel) within(ctx context.Context, key, address string, preferred []string) (net.Conn, error) {
+	j := journey{key: key, address: address, target: address, direct: true, last: !t.cfg.Inside}
+	if t.cfg.Inside && slices.Contains(preferred, t.cfg.Self) {
+		return t.cfg.Dial(ctx, "tcp", address)
+	}
+	if t.cfg.Mode != Never {
+		j.nodes = t.choose(preferred)
+	}
+	if t.cfg.Mode == Always {
+		j.direct = len(j.nodes) == 0 && t.cfg.Inside
+	}
+	c, err := t.travel(ctx, j)
+	if err != nil && len(j.nodes) == 0 && !t.cfg.Inside && t.cfg.Mode != Never {
+		err = fmt.Errorf("%w; this server takes no pods, and no node %w to reach them", err, ErrNotConnected)
+	}
+	return c, err
+}
+
+// travel takes one of the ways of a journey.
+func (t *Tunnel) travel(ctx context.Context, j journey) (net.Conn, error) {
+	switch {
+	case len(j.nodes) == 0 && !j.direct:
+		return nil, errors.New("the direct way is not to be tried (--node-tunnel=always)")
+	case len(j.nodes) == 0:
+		return t.cfg.Dial(ctx, "tcp", j.address)
+	case !j.direct:
+		return t.byNode(ctx, j)
+	case j.last || t.verdict(j.key).barred(time.Now()):
+		c, err := t.byNode(ctx, j)
+		if err == nil || final(ctx, err) {
+			return c, err
+		}
+		direct, second := t.directly(ctx, j)
+		if second != nil {
+			return nil, both(err, second)
+		}
+		return direct, nil
+	}
+	return t.race(ctx, j)
+}
+
+// both is one line of two errors; either may be nil.
+func both(a, b error) error {
+	if a == nil || b == nil {
+		return errors.Join(a, b)
+	}
+	return fmt.Errorf("%w; %w", a, b)
+}
+
+// final says that no other way would help: a node has answered, or nobody waits.
+func final(ctx context.Context, err error) bool {
+	var refused *Refused
+	return errors.As(err, &refused) || ctx.Err() != nil
+}
+
+// byNode asks the nodes one after the other, until one has an answer.
+func (t *Tunnel) byNode(ctx context.Context, j journey) (net.Conn, error) {
+	var failed error
+	for _, n := range j.nodes {
+		c, err := t.open(ctx, n, j.target)
+		if err == nil || final(ctx, err) {
+			return c, err
+		}
+		failed = both(failed, err)
+	}
+	return nil, failed
+}
+
+// directly connects, and looks once who is there when that matters.
+func (t *Tunnel) directly(ctx context.Context, j journey) (net.Conn, error) {
+	c, err := t.cfg.Dial(ctx, "tcp", j.address)
+	if err != nil || j.prove == nil || t.verdict(j.key).proven {
+		return c, err
+	}
+	err = j.prove(ctx, c)
+	_ = c.Close()
+	if err != nil {
+		return nil, fmt.Errorf("who answers at %s is somebody else: %w", j.address, err)
+	}
+	return t.cfg.Dial(ctx, "tcp", j.address)
+}
+
+type outcome struct {
+	conn   net.Conn
+	err    error
+	direct bool
+}
+
+// race tries the direct way, and after its head start or failure the other beside it.
+func (t *Tunnel) race(ctx context.Context, j journey) (net.Conn, error) {
+	racing, cancel := context.WithCancel(ctx)
+	results := make(chan outcome, 2)
+	running := 0
+	defer func() {
+		cancel()
+		for range running {
+			if late := <-results; late.err == nil {
+				_ = late.conn.Close()
+			}
+		}
+	}()
+	run := func(direct bool, way func(context.Context, journey) (net.Conn, error)) {
+		running++
+		go func() {
+			c, err := way(racing, j)
+			results <- outcome{c, err, direct}
+		}()
+	}
+	run(true, t.directly)
+	head := time.NewTimer(t.cfg.HeadStart)
+	defer head.Stop()
+	reason, asked := errSlow, false
+	var failed error
+	for running > 0 {
+		select {
+		case <-head.C:
+			if !asked {
+				asked = true
+				run(false, t.byNode)
+			}
+			continue
+		case r := <-results:
+			running--
+			if r.err == nil {
+				t.judge(j, r.direct, reason)
+				return r.conn, nil
+			}
+			failed = both(failed, r.err)
+			if !r.direct && final(ctx, r.err) {
+				return nil, failed
+			}
+			if r.direct {
+				reason = r.err
+				head.Reset(0)
+			}
+		}
+	}
+	return nil, failed
+}
+
+// judge remembers which way it was.
+func (t *Tunnel) judge(j journey, direct bool, reason error) {
+	if direct {
+		t.good(j.key, j.prove != nil)
+		return
+	}
+	t.bad(j.key, reason)
+}

@@ -60,8 +60,8 @@ func TestConfigurationWorksWithThePlugins(t *testing.T) {
 	w := newWorld(t)
 	bin := plugins(t)
 	run := func(op, id string, s space) string {
-		cmd := exec.Command("nsenter", "--net="+w.host.path, os.Args[0])
-		cmd.Env = append(os.Environ(), "OVERLAY_TEST_ATTACH="+op, "CONF="+w.cfg.CNIConfDir, "BIN="+bin, "ID="+id, "NS="+s.path)
+		cmd := exec.Command("nsenter", "--net="+w.host.Path, os.Args[0])
+		cmd.Env = append(os.Environ(), "OVERLAY_TEST_ATTACH="+op, "CONF="+w.cfg.CNIConfDir, "BIN="+bin, "ID="+id, "NS="+s.Path)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s %s: %v\n%s", op, id, err, out)

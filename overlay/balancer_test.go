@@ -21,7 +21,7 @@ func (l *lan) speak(m *member) {
 	l.t.Helper()
 	factory := informers.NewSharedInformerFactory(l.client, 0)
 	a, err := announce.New(announce.Config{
-		NodeName: m.name, Informers: factory, NetNS: m.host.path, Inside: append(m.cfg.PodCIDRs, m.cfg.ServiceCIDRs...),
+		NodeName: m.name, Informers: factory, NetNS: m.host.Path, Inside: append(m.cfg.PodCIDRs, m.cfg.ServiceCIDRs...),
 		Logger: slog.New(slog.NewTextHandler(l.t.Output(), nil)).With("on", m.name),
 		Publish: func(ctx context.Context, key, value string) error {
 			patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, key, value)
@@ -59,7 +59,7 @@ func (l *lan) wellness(m *member, state v1.ConditionStatus) {
 
 // through is the node whose link-layer address the router has for the address.
 func (l *lan) through(address string) *member {
-	table := l.router.run("ip", "neigh", "show", address)
+	table := l.router.Run("ip", "neigh", "show", address)
 	for _, m := range l.nodes {
 		if link, err := linkByName(m.host, "eth0"); err == nil && strings.Contains(table, link.Attrs().HardwareAddr.String()) {
 			return m
@@ -96,13 +96,13 @@ func TestALoadBalancerIsReachedThroughWhoeverAnnouncesIt(t *testing.T) {
 	if holder == nil || !netip.MustParsePrefix("192.0.2.0/25").Contains(netip.MustParseAddr(holder.address)) {
 		t.Fatalf("192.0.2.50 is at %v", holder)
 	}
-	l.router.run("ip", "link", "set", holder.name, "down") // its cable
+	l.router.Run("ip", "link", "set", holder.name, "down") // its cable
 	l.wellness(holder, v1.ConditionUnknown)
 	l.reached(l.router, "192.0.2.50:80", "pod-n3")
 	if now := l.through("192.0.2.50"); now == nil || now == holder {
 		t.Fatalf("192.0.2.50 is still at %v", now)
 	}
-	l.router.run("ip", "link", "set", holder.name, "up")
+	l.router.Run("ip", "link", "set", holder.name, "up")
 	l.wellness(holder, v1.ConditionTrue)
 	l.eventually("it is back", func() bool {
 		_, _, err := l.router.ask("tcp", "192.0.2.50:80")

@@ -44,7 +44,7 @@ func benchEvent(b *testing.B, size int) {
 	factory := informers.NewSharedInformerFactory(client, 0)
 	dir := b.TempDir()
 	n, err := New(Config{
-		NodeName: "node", NetNS: ns.path, CNIConfDir: filepath.Join(dir, "net.d"), StateDir: filepath.Join(dir, "state"), Informers: factory,
+		NodeName: "node", NetNS: ns.Path, CNIConfDir: filepath.Join(dir, "net.d"), StateDir: filepath.Join(dir, "state"), Informers: factory,
 		PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")},
 		ResolvConf: "/dev/null", Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})

@@ -16,7 +16,7 @@ import (
 // no more; a fault in it leaves what was.
 func TestDNSSettingsAreFollowed(t *testing.T) {
 	w := newWorld(t)
-	w.outside.run("ip", "route", "add", "10.0.0.0/8", "via", nodeAddress)
+	w.outside.Run("ip", "route", "add", "10.0.0.0/8", "via", nodeAddress)
 	conn := w.outside.names(outsideAddress + ":53")
 	defer conn.Close()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -54,13 +54,13 @@ func TestDNSSettingsAreFollowed(t *testing.T) {
 
 // names serves a resolver that knows every name.
 func (s space) names(address string) net.PacketConn {
-	s.t.Helper()
+	s.T.Helper()
 	var conn net.PacketConn
 	if err := s.Do(func() (err error) {
 		conn, err = net.ListenPacket("udp", address)
 		return err
 	}); err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	server := &miekg.Server{PacketConn: conn, Handler: miekg.HandlerFunc(func(w miekg.ResponseWriter, r *miekg.Msg) {
 		m := new(miekg.Msg)
@@ -73,7 +73,7 @@ func (s space) names(address string) net.PacketConn {
 		defer close(done)
 		_ = server.ActivateAndServe()
 	}()
-	s.t.Cleanup(func() {
+	s.T.Cleanup(func() {
 		_ = conn.Close()
 		<-done
 	})

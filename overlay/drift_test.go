@@ -75,7 +75,7 @@ func TestDriftBetweenNodesIsRepaired(t *testing.T) {
 	try := func(name, command string, on *member) {
 		t.Run(name, func(t *testing.T) {
 			before := on.ways()
-			on.host.run("sh", "-c", command)
+			on.host.Run("sh", "-c", command)
 			l.eventually("repaired: "+name, func() bool { return sorted(on.ways()) == sorted(before) })
 			l.reached(n3.pod, n1.podAddress+":8080", "pod-n1", n3.podAddress)
 		})
@@ -98,7 +98,7 @@ func TestDriftBetweenNodesIsRepaired(t *testing.T) {
 	try("smaller packets", "ip link set balsa-vxlan mtu 1200", n3)
 	try("another link-layer address", "ip link set balsa-vxlan address 0a:58:01:02:03:04", n3)
 	t.Run("link deleted", func(t *testing.T) {
-		n3.host.run("ip", "link", "del", DefaultTunnel)
+		n3.host.Run("ip", "link", "del", DefaultTunnel)
 		l.reached(n3.pod, n1.podAddress+":8080", "pod-n1", n3.podAddress)
 		l.all()
 	})
@@ -118,7 +118,7 @@ func TestDriftOnTheNodeIsRepaired(t *testing.T) {
 	const settings = "cd /proc/sys/net/ipv4; cat ip_forward conf/balsa0/forwarding conf/balsa0/route_localnet conf/balsa0/proxy_arp_pvlan " +
 		"conf/balsa0/rp_filter conf/balsa0/send_redirects neigh/balsa0/proxy_delay conf/balsa-vxlan/rp_filter conf/balsa-vxlan/forwarding"
 	state := func() string {
-		return n3.host.run("sh", "-c", "ip -o addr show balsa0; ip -o addr show balsa-dns; ip -o link show balsa0; bridge -d link show dev veth-pod; ip route; "+settings)
+		return n3.host.Run("sh", "-c", "ip -o addr show balsa0; ip -o addr show balsa-dns; ip -o link show balsa0; bridge -d link show dev veth-pod; ip route; "+settings)
 	}
 	want := state()
 	for _, drift := range []string{
@@ -136,7 +136,7 @@ func TestDriftOnTheNodeIsRepaired(t *testing.T) {
 		// The kernel tells nobody of these.
 		"cd /proc/sys/net/ipv4; echo 0 > conf/balsa0/route_localnet; echo 0 > conf/balsa0/proxy_arp_pvlan; echo 80 > neigh/balsa0/proxy_delay; echo 1 > conf/balsa0/send_redirects",
 	} {
-		n3.host.run("sh", "-c", drift)
+		n3.host.Run("sh", "-c", drift)
 		var now string
 		l.eventually("repaired: "+drift, func() bool {
 			now = state()
@@ -144,10 +144,10 @@ func TestDriftOnTheNodeIsRepaired(t *testing.T) {
 		})
 		l.reached(l.nodes[0].pod, n3.podAddress+":8080", "pod-n3", l.nodes[0].podAddress)
 	}
-	n3.host.run("ip", "link", "del", "balsa0")
+	n3.host.Run("ip", "link", "del", "balsa0")
 	l.reached(l.nodes[0].pod, n3.podAddress+":8080", "pod-n3", l.nodes[0].podAddress)
 	l.eventually("the port is kept apart on the new bridge", func() bool {
-		return strings.Contains(n3.host.run("bridge", "-d", "link", "show", "dev", "veth-pod"), "isolated on")
+		return strings.Contains(n3.host.Run("bridge", "-d", "link", "show", "dev", "veth-pod"), "isolated on")
 	})
 }
 
@@ -161,7 +161,7 @@ func TestStartCompletesWhatIsHalfDone(t *testing.T) {
 	before := sorted(n3.ways())
 	n3.stop()
 	stream := l.stream(l.nodes[3], n3) // directly, which is right already
-	n3.host.run("sh", "-ec", `
+	n3.host.Run("sh", "-ec", `
 		ip route del 10.244.1.0/24
 		ip route replace 10.244.2.0/24 via 192.0.2.129 proto 98
 		ip route add 10.244.66.0/24 via 192.0.2.129 proto 98
@@ -182,14 +182,14 @@ func TestStartCompletesWhatIsHalfDone(t *testing.T) {
 // TestKilledProcessLeavesNothingHalfDone: one is killed again and again while it makes ways to many nodes.
 func TestKilledProcessLeavesNothingHalfDone(t *testing.T) {
 	s := newSpace(t)
-	s.run("sh", "-c", "for f in /proc/sys/net/ipv6/conf/*/disable_ipv6; do if [ -e $f ]; then echo 1 > $f; fi; done")
-	s.run("ip", "link", "add", "eth0", "type", "veth", "peer", "name", "far")
-	s.run("sh", "-c", "ip addr add 192.0.2.1/25 dev eth0; ip link set eth0 up; ip link set far up; ip route add default via 192.0.2.2")
+	s.Run("sh", "-c", "for f in /proc/sys/net/ipv6/conf/*/disable_ipv6; do if [ -e $f ]; then echo 1 > $f; fi; done")
+	s.Run("ip", "link", "add", "eth0", "type", "veth", "peer", "name", "far")
+	s.Run("sh", "-c", "ip addr add 192.0.2.1/25 dev eth0; ip link set eth0 up; ip link set far up; ip route add default via 192.0.2.2")
 	dir := t.TempDir()
-	routes := func() int { return strings.Count(s.run("ip", "route", "show", "proto", "98"), "\n") }
+	routes := func() int { return strings.Count(s.Run("ip", "route", "show", "proto", "98"), "\n") }
 	for _, enough := range []int{1, manyNodes / 4, manyNodes / 2, manyNodes - 20} {
 		child := exec.Command(os.Args[0])
-		child.Env = append(os.Environ(), "OVERLAY_TEST_MANY="+s.path, "OVERLAY_TEST_DIR="+dir)
+		child.Env = append(os.Environ(), "OVERLAY_TEST_MANY="+s.Path, "OVERLAY_TEST_DIR="+dir)
 		if err := child.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -208,12 +208,12 @@ func TestKilledProcessLeavesNothingHalfDone(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		runMany(ctx, s.path, dir)
+		runMany(ctx, s.Path, dir)
 	}()
 	l := &lan{t: t}
 	l.eventually("all ways are made, and each once", func() bool {
-		stations := strings.Count(s.run("bridge", "fdb", "show", "dev", DefaultTunnel), "permanent")
-		neighbours := strings.Count(s.run("ip", "neigh", "show", "dev", DefaultTunnel), "PERMANENT")
+		stations := strings.Count(s.Run("bridge", "fdb", "show", "dev", DefaultTunnel), "permanent")
+		neighbours := strings.Count(s.Run("ip", "neigh", "show", "dev", DefaultTunnel), "PERMANENT")
 		return routes() == manyNodes && stations == manyNodes && neighbours == manyNodes
 	})
 	cancel()

@@ -20,6 +20,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/balsahq/balsa/overlay/mesh"
+
+	"github.com/balsahq/balsa/overlay/nettest"
 )
 
 // lan is several nodes on two subnets with a router between them, that lets no packet with a pod's address pass:
@@ -91,11 +93,11 @@ func newDualLAN(t *testing.T, mode mesh.Mode) *lan {
 	t.Helper()
 	l := newSubnets(t, mode)
 	l.dual = true
-	l.router.run("sh", "-c", "for i in 1 2; do ip addr add 2001:db8:$i::1/64 dev s$i nodad; done; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding")
-	l.router.run("nft", "add table ip6 guard")
-	l.router.run("nft", "add chain ip6 guard pass { type filter hook forward priority 0 ; }")
-	l.router.run("nft", "add rule ip6 guard pass ip6 saddr fd00:244::/48 drop")
-	l.router.run("nft", "add rule ip6 guard pass ip6 daddr fd00:244::/48 drop")
+	l.router.Run("sh", "-c", "for i in 1 2; do ip addr add 2001:db8:$i::1/64 dev s$i nodad; done; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding")
+	l.router.Run("nft", "add table ip6 guard")
+	l.router.Run("nft", "add chain ip6 guard pass { type filter hook forward priority 0 ; }")
+	l.router.Run("nft", "add rule ip6 guard pass ip6 saddr fd00:244::/48 drop")
+	l.router.Run("nft", "add rule ip6 guard pass ip6 daddr fd00:244::/48 drop")
 	l.populate()
 	return l
 }
@@ -106,17 +108,17 @@ func newSubnets(t *testing.T, mode mesh.Mode) *lan {
 	l := &lan{t: t, router: newSpace(t), client: fake.NewClientset(), mode: mode, log: &journal{to: t.Output()}}
 	for bridge, address := range map[string]string{"s1": "192.0.2.1/25", "s2": "192.0.2.129/25"} {
 		// With an address of its own a bridge does not take that of its next port, which nobody would know.
-		l.router.run("ip", "link", "add", bridge, "address", "02:00:00:00:00:0"+bridge[1:], "type", "bridge")
-		l.router.run("ip", "addr", "add", address, "dev", bridge)
-		l.router.run("ip", "link", "set", bridge, "up")
+		l.router.Run("ip", "link", "add", bridge, "address", "02:00:00:00:00:0"+bridge[1:], "type", "bridge")
+		l.router.Run("ip", "addr", "add", address, "dev", bridge)
+		l.router.Run("ip", "link", "set", bridge, "up")
 	}
-	l.router.run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
+	l.router.Run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
 	// What stays on a subnet is none of the guard's business, even where br_netfilter is loaded.
-	l.router.run("sh", "-c", "for f in /proc/sys/net/bridge/bridge-nf-call-ip*tables; do if [ -e $f ]; then echo 0 > $f; fi; done")
-	l.router.run("nft", "add table ip guard")
-	l.router.run("nft", "add chain ip guard pass { type filter hook forward priority 0 ; }")
-	l.router.run("nft", "add rule ip guard pass ip saddr 10.244.0.0/16 drop")
-	l.router.run("nft", "add rule ip guard pass ip daddr 10.244.0.0/16 drop")
+	l.router.Run("sh", "-c", "for f in /proc/sys/net/bridge/bridge-nf-call-ip*tables; do if [ -e $f ]; then echo 0 > $f; fi; done")
+	l.router.Run("nft", "add table ip guard")
+	l.router.Run("nft", "add chain ip guard pass { type filter hook forward priority 0 ; }")
+	l.router.Run("nft", "add rule ip guard pass ip saddr 10.244.0.0/16 drop")
+	l.router.Run("nft", "add rule ip guard pass ip daddr 10.244.0.0/16 drop")
 	l.router.serve("outside", "192.0.2.1:9000")
 	return l
 }
@@ -146,17 +148,17 @@ func (l *lan) plugNode(number int, address string) *member {
 		subnet, gateway = "s2", "192.0.2.129"
 	}
 	if l.dual {
-		m.host.run("sh", "-c", "echo 0 > /proc/sys/net/ipv6/conf/all/forwarding; echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad")
+		m.host.Run("sh", "-c", "echo 0 > /proc/sys/net/ipv6/conf/all/forwarding; echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad")
 	} else {
 		// Links announce IPv6 addresses of their own a while after they came up, which a test would take for somebody's doing.
-		m.host.run("sh", "-c", "for f in /proc/sys/net/ipv6/conf/*/disable_ipv6; do if [ -e $f ]; then echo 1 > $f; fi; done")
+		m.host.Run("sh", "-c", "for f in /proc/sys/net/ipv6/conf/*/disable_ipv6; do if [ -e $f ]; then echo 1 > $f; fi; done")
 	}
 	cable(t, l.router, m.host, m.name, "eth0", "", address+"/25")
-	l.router.run("ip", "link", "set", m.name, "master", subnet)
-	m.host.run("ip", "route", "add", "default", "via", gateway)
-	m.host.run("sh", "-c", "echo 0 > /proc/sys/net/ipv4/ip_forward")
+	l.router.Run("ip", "link", "set", m.name, "master", subnet)
+	m.host.Run("ip", "route", "add", "default", "via", gateway)
+	m.host.Run("sh", "-c", "echo 0 > /proc/sys/net/ipv4/ip_forward")
 	m.host.serve(m.name, "0.0.0.0:7070")
-	m.cfg = m.config(m.host.path, t.TempDir())
+	m.cfg = m.config(m.host.Path, t.TempDir())
 	m.cfg.Logger = slog.New(slog.NewTextHandler(l.log, nil)).With("on", m.name)
 	m.cfg.Mode = l.mode
 	if l.dual {
@@ -178,8 +180,8 @@ func (m *member) addSecondFamily(number int, subnet string) {
 	m.address6 = fmt.Sprintf("2001:db8:%s::1%d", subnet, number)
 	m.pods6 = netip.MustParsePrefix(fmt.Sprintf("fd00:244:0:%d::/64", number))
 	m.podAddress6 = m.pods6.Addr().Next().Next().String()
-	m.host.run("ip", "addr", "add", m.address6+"/64", "dev", "eth0", "nodad")
-	m.host.run("ip", "route", "add", "default", "via", "2001:db8:"+subnet+"::1")
+	m.host.Run("ip", "addr", "add", m.address6+"/64", "dev", "eth0", "nodad")
+	m.host.Run("ip", "route", "add", "default", "via", "2001:db8:"+subnet+"::1")
 	m.cfg.PodCIDRs = append(m.cfg.PodCIDRs, netip.MustParsePrefix("fd00:244::/48"))
 	m.cfg.ServiceCIDRs = append(m.cfg.ServiceCIDRs, netip.MustParsePrefix("fd00:96::/112"))
 }
@@ -253,30 +255,23 @@ func (m *member) plugPod(t *testing.T) {
 func (m *member) plugInto(t *testing.T, pod space, link, address, address6 string) {
 	t.Helper()
 	cable(t, m.host, pod, link, "eth0", "", address+"/24")
-	m.host.run("ip", "link", "set", link, "master", DefaultBridge)
-	m.host.run("ip", "link", "set", link, "type", "bridge_slave", "hairpin", "on", "isolated", "on")
-	pod.run("ip", "route", "add", "default", "via", m.pods.Addr().Next().String())
+	m.host.Run("ip", "link", "set", link, "master", DefaultBridge)
+	m.host.Run("ip", "link", "set", link, "type", "bridge_slave", "hairpin", "on", "isolated", "on")
+	pod.Run("ip", "route", "add", "default", "via", m.pods.Addr().Next().String())
 	if !m.pods6.IsValid() {
 		return
 	}
 	gateway := m.pods6.Addr().Next().String()
-	pod.run("ip", "addr", "add", address6+"/64", "dev", "eth0", "nodad")
-	pod.run("ip", "route", "add", "default", "via", gateway)
+	pod.Run("ip", "addr", "add", address6+"/64", "dev", "eth0", "nodad")
+	pod.Run("ip", "route", "add", "default", "via", gateway)
 	for _, half := range halves(m.pods6) {
-		pod.run("ip", "route", "add", half.String(), "via", gateway)
+		pod.Run("ip", "route", "add", half.String(), "via", gateway)
 	}
 }
 
 func (l *lan) eventually(what string, ok func() bool) {
 	l.t.Helper()
-	deadline := time.After(30 * time.Second)
-	for !ok() {
-		select {
-		case <-deadline:
-			l.t.Fatalf("waited in vain: %s\n%s", what, l.state())
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	nettest.Eventually(l.t, what, ok, l.state)
 }
 
 // ways is what the kernel of a node holds about the others.
@@ -287,12 +282,12 @@ func (m *member) ways() string {
 		tunnel = DefaultRelay
 	}
 	for _, args := range []string{"-d -o link show " + tunnel, "-o addr show " + tunnel, "route", "-6 route", "neigh show dev " + tunnel} {
-		text, _ := exec.Command("nsenter", append([]string{"--net=" + m.host.path, "ip"}, strings.Fields(args)...)...).CombinedOutput()
+		text, _ := exec.Command("nsenter", append([]string{"--net=" + m.host.Path, "ip"}, strings.Fields(args)...)...).CombinedOutput()
 		out.Write(text)
 	}
-	text, _ := exec.Command("nsenter", "--net="+m.host.path, "bridge", "fdb", "show", "dev", DefaultTunnel).CombinedOutput()
+	text, _ := exec.Command("nsenter", "--net="+m.host.Path, "bridge", "fdb", "show", "dev", DefaultTunnel).CombinedOutput()
 	out.Write(text)
-	text, _ = exec.Command("nsenter", "--net="+m.host.path, "nft", "list", "set", "ip", "balsa", "members").CombinedOutput()
+	text, _ = exec.Command("nsenter", "--net="+m.host.Path, "nft", "list", "set", "ip", "balsa", "members").CombinedOutput()
 	out.Write(text)
 	return out.String()
 }

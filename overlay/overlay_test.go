@@ -70,7 +70,7 @@ func TestNodePort(t *testing.T) {
 func TestExternalTrafficPolicyLocalKeepsTheSource(t *testing.T) {
 	w := newWorld(t)
 	local := func(s *v1.Service) { s.Spec.ExternalTrafficPolicy = v1.ServiceExternalTrafficPolicyLocal }
-	w.outside.run("ip", "route", "add", "10.244.0.0/24", "via", nodeAddress)
+	w.outside.Run("ip", "route", "add", "10.244.0.0/24", "via", nodeAddress)
 	w.service("web", "10.96.0.20", []string{"b", "10.244.7.7"}, nodePort(30080), local)
 	w.answers(w.outside, "tcp", nodeAddress+":30080", "b")
 	if _, seen, err := w.outside.ask("tcp", nodeAddress+":30080"); err != nil || seen != outsideAddress {
@@ -95,7 +95,7 @@ func TestInternalTrafficPolicyLocal(t *testing.T) {
 
 func TestExternalAndLoadBalancerAddresses(t *testing.T) {
 	w := newWorld(t)
-	w.outside.run("ip", "route", "add", "198.51.100.0/24", "via", nodeAddress)
+	w.outside.Run("ip", "route", "add", "198.51.100.0/24", "via", nodeAddress)
 	w.service("web", "10.96.0.20", []string{"b"}, func(s *v1.Service) {
 		s.Spec.ExternalIPs = []string{"198.51.100.1"}
 		s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "198.51.100.2"}}
@@ -203,10 +203,10 @@ func TestHostPort(t *testing.T) {
 func TestPodsCannotReachTheNodesLoopback(t *testing.T) {
 	w := newWorld(t)
 	w.host.serve("secret", "127.0.0.1:9999")
-	w.pods["a"].run("ip", "link", "set", "lo", "down")
-	w.pods["a"].run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/conf/all/route_localnet")
-	w.pods["a"].run("ip", "route", "del", "local", "127.0.0.0/8", "dev", "lo", "table", "local")
-	w.pods["a"].run("ip", "route", "add", "127.0.0.0/8", "via", "10.244.0.1", "src", podAddresses["a"])
+	w.pods["a"].Run("ip", "link", "set", "lo", "down")
+	w.pods["a"].Run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/conf/all/route_localnet")
+	w.pods["a"].Run("ip", "route", "del", "local", "127.0.0.0/8", "dev", "lo", "table", "local")
+	w.pods["a"].Run("ip", "route", "add", "127.0.0.0/8", "via", "10.244.0.1", "src", podAddresses["a"])
 	if name, _, err := w.pods["a"].ask("tcp", "127.0.0.1:9999"); err == nil {
 		t.Errorf("reached %s", name)
 	}
@@ -218,15 +218,15 @@ func TestDriftIsRepaired(t *testing.T) {
 	w.answers(w.pods["a"], "tcp", "10.96.0.20:80", "b")
 
 	t.Run("table deleted", func(t *testing.T) {
-		w.host.run("nft", "delete", "table", "ip", "balsa")
+		w.host.Run("nft", "delete", "table", "ip", "balsa")
 		w.answers(w.pods["a"], "tcp", "10.96.0.20:80", "b")
 	})
 	t.Run("chains flushed", func(t *testing.T) {
-		w.host.run("nft", "flush", "chain", "ip", "balsa", "services")
+		w.host.Run("nft", "flush", "chain", "ip", "balsa", "services")
 		w.answers(w.pods["a"], "tcp", "10.96.0.20:80", "b")
 	})
 	t.Run("elements deleted", func(t *testing.T) {
-		w.host.run("nft", "flush", "map", "ip", "balsa", "services")
+		w.host.Run("nft", "flush", "map", "ip", "balsa", "services")
 		w.answers(w.pods["a"], "tcp", "10.96.0.20:80", "b")
 	})
 	t.Run("bridge deleted", func(t *testing.T) {
@@ -234,7 +234,7 @@ func TestDriftIsRepaired(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.host.run("ip", "link", "del", DefaultBridge)
+		w.host.Run("ip", "link", "del", DefaultBridge)
 		w.eventually("bridge back", func() bool {
 			after, err := linkByName(w.host, DefaultBridge)
 			return err == nil && after.Attrs().Index != before.Attrs().Index
@@ -242,11 +242,11 @@ func TestDriftIsRepaired(t *testing.T) {
 		w.answers(w.pods["a"], "tcp", "10.96.0.20:80", "b")
 	})
 	t.Run("address removed", func(t *testing.T) {
-		w.host.run("ip", "addr", "flush", "dev", DefaultBridge)
+		w.host.Run("ip", "addr", "flush", "dev", DefaultBridge)
 		w.answers(w.pods["a"], "tcp", "10.96.0.20:80", "b")
 	})
 	t.Run("DNS link deleted", func(t *testing.T) {
-		w.host.run("ip", "link", "del", DefaultDNSLink)
+		w.host.Run("ip", "link", "del", DefaultDNSLink)
 		w.eventually("DNS answers again", func() bool {
 			m, err := w.query(w.pods["a"], "udp", "web.default.svc.cluster.local.", dns.TypeA)
 			return err == nil && len(m.Answer) == 1
@@ -290,12 +290,12 @@ func TestAnAddressGivenAgainIsReachedAtOnce(t *testing.T) {
 	if name, _, err := w.host.ask("tcp", address+":8080"); name != "a" {
 		t.Fatalf("before: %q (%v)", name, err)
 	}
-	if known := w.host.run("ip", "neigh", "show", address); !strings.Contains(known, "lladdr") {
+	if known := w.host.Run("ip", "neigh", "show", address); !strings.Contains(known, "lladdr") {
 		t.Fatalf("the node does not know the pod's link-layer address: %q", known)
 	}
-	w.host.run("ip", "link", "del", "veth-a")
+	w.host.Run("ip", "link", "del", "veth-a")
 	w.eventually("the dead link-layer address forgotten", func() bool {
-		return !strings.Contains(w.host.run("ip", "neigh", "show", address), "lladdr")
+		return !strings.Contains(w.host.Run("ip", "neigh", "show", address), "lladdr")
 	})
 	w.plug("a", address)
 	if name, _, err := w.host.ask("tcp", address+":8080"); name != "a" {
@@ -309,11 +309,11 @@ func TestCleanupLeavesNothing(t *testing.T) {
 	w.answers(w.pods["a"], "tcp", "10.96.0.20:80", "b")
 	w.stop()
 	for range 2 {
-		if err := Cleanup(Config{NetNS: w.host.path, CNIConfDir: w.cfg.CNIConfDir, StateDir: w.cfg.StateDir}); err != nil {
+		if err := Cleanup(Config{NetNS: w.host.Path, CNIConfDir: w.cfg.CNIConfDir, StateDir: w.cfg.StateDir}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if tables := strings.TrimSpace(w.host.run("nft", "list", "tables")); tables != "" {
+	if tables := strings.TrimSpace(w.host.Run("nft", "list", "tables")); tables != "" {
 		t.Errorf("tables left: %s", tables)
 	}
 	for _, link := range []string{DefaultBridge, DefaultDNSLink} {
@@ -321,10 +321,10 @@ func TestCleanupLeavesNothing(t *testing.T) {
 			t.Errorf("link %s is left", link)
 		}
 	}
-	if routes := w.host.run("ip", "route"); strings.Contains(routes, "10.96.") || strings.Contains(routes, "10.244.") {
+	if routes := w.host.Run("ip", "route"); strings.Contains(routes, "10.96.") || strings.Contains(routes, "10.244.") {
 		t.Errorf("routes left: %s", routes)
 	}
-	if forward := strings.TrimSpace(w.host.run("cat", "/proc/sys/net/ipv4/ip_forward")); forward != "0" {
+	if forward := strings.TrimSpace(w.host.Run("cat", "/proc/sys/net/ipv4/ip_forward")); forward != "0" {
 		t.Errorf("ip_forward is %s, was 0", forward)
 	}
 	for _, dir := range []string{w.cfg.CNIConfDir, w.cfg.StateDir} {

@@ -31,13 +31,13 @@ func newDualWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, host: newSpace(t), outside: newSpace(t), pods: map[string]space{}}
 	cable(t, w.host, w.outside, "eth0", "eth0", nodeAddress+"/24", outsideAddress+"/24")
-	w.host.run("ip", "addr", "add", nodeAddress6+"/64", "dev", "eth0", "nodad")
-	w.outside.run("ip", "addr", "add", outsideAddress6+"/64", "dev", "eth0", "nodad")
+	w.host.Run("ip", "addr", "add", nodeAddress6+"/64", "dev", "eth0", "nodad")
+	w.outside.Run("ip", "addr", "add", outsideAddress6+"/64", "dev", "eth0", "nodad")
 	w.client = fake.NewClientset(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"},
 		Spec: v1.NodeSpec{PodCIDR: "10.244.0.0/24", PodCIDRs: []string{"10.244.0.0/24", "fd00:10::/64"}}})
 	dir := t.TempDir()
 	w.cfg = Config{
-		NodeName: "node", NetNS: w.host.path, CNIConfDir: filepath.Join(dir, "net.d"), StateDir: filepath.Join(dir, "state"),
+		NodeName: "node", NetNS: w.host.Path, CNIConfDir: filepath.Join(dir, "net.d"), StateDir: filepath.Join(dir, "state"),
 		PodCIDRs:     []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10::/48")},
 		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/112")},
 		DNS:          []netip.Addr{netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("fd00:96::a")}, ResolvConf: "/dev/null",
@@ -49,9 +49,9 @@ func newDualWorld(t *testing.T) *world {
 		w.pods[name] = newSpace(t)
 		w.plug(name, address)
 		// As CNI would: the way to neighbours is through the node, too.
-		w.pods[name].run("ip", "addr", "add", podAddresses6[name]+"/128", "dev", "eth0", "nodad")
-		w.pods[name].run("ip", "route", "add", "fd00:10::1", "dev", "eth0")
-		w.pods[name].run("ip", "route", "add", "default", "via", "fd00:10::1")
+		w.pods[name].Run("ip", "addr", "add", podAddresses6[name]+"/128", "dev", "eth0", "nodad")
+		w.pods[name].Run("ip", "route", "add", "fd00:10::1", "dev", "eth0")
+		w.pods[name].Run("ip", "route", "add", "default", "via", "fd00:10::1")
 		w.pods[name].serve(name, address+":8080")
 		w.pods[name].serve(name, "["+podAddresses6[name]+"]:8080")
 	}
@@ -175,8 +175,8 @@ func TestMalformedServicesHarmNoOther(t *testing.T) {
 
 func TestTheLoadBalancersClientIsSeenUnderPolicyLocal(t *testing.T) {
 	w := newWorld(t)
-	w.outside.run("ip", "route", "add", "10.244.0.0/24", "via", nodeAddress)
-	w.outside.run("ip", "route", "add", "198.51.100.0/24", "via", nodeAddress)
+	w.outside.Run("ip", "route", "add", "10.244.0.0/24", "via", nodeAddress)
+	w.outside.Run("ip", "route", "add", "198.51.100.0/24", "via", nodeAddress)
 	w.service("web", "10.96.0.20", []string{"b", "10.244.7.7"}, func(s *v1.Service) {
 		s.Spec.Type, s.Spec.ExternalTrafficPolicy = v1.ServiceTypeLoadBalancer, v1.ServiceExternalTrafficPolicyLocal
 		s.Spec.LoadBalancerSourceRanges = []string{outsideAddress + "/32"}
@@ -285,8 +285,8 @@ func TestClientStaysWhenOthersComeAndGo(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.eventually("the change in the kernel", func() bool {
-				return strings.Count(w.host.run("nft", "list", "map", "ip", "balsa", "stay"), " . 8080") == len(rest) &&
-					strings.Count(w.host.run("nft", "list", "map", "ip6", "balsa", "stay"), " . 8080") == len(rest)
+				return strings.Count(w.host.Run("nft", "list", "map", "ip", "balsa", "stay"), " . 8080") == len(rest) &&
+					strings.Count(w.host.Run("nft", "list", "map", "ip6", "balsa", "stay"), " . 8080") == len(rest)
 			})
 			for range 5 {
 				if name, _, err := from.ask("tcp", address); err != nil || name != first {

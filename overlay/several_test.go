@@ -23,7 +23,7 @@ func TestAllPairs(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			l := newLAN(t, mode)
 			l.all()
-			routes := l.nodes[0].host.run("ip", "route")
+			routes := l.nodes[0].host.Run("ip", "route")
 			if direct := strings.Contains(routes, "10.244.2.0/24 via 192.0.2.12 dev eth0"); direct != (mode == mesh.Auto) {
 				t.Errorf("the neighbour is reached directly: %v\n%s", direct, routes)
 			}
@@ -56,9 +56,9 @@ func TestAllPairsOfBothFamilies(t *testing.T) {
 			m.plugInto(t, second, "veth-two", "10.244.1.3", "fd00:244:0:1::3")
 			l.reached(second, "["+m.podAddress6+"]:8080", "pod-n1", "fd00:244:0:1::3")
 			// The host could drop what it leads: nothing goes past it.
-			m.host.run("nft", "add table ip6 probe")
-			m.host.run("nft", "add chain ip6 probe pass { type filter hook forward priority 0 ; }")
-			m.host.run("nft", "add rule ip6 probe pass ip6 saddr fd00:244:0:1::3 drop")
+			m.host.Run("nft", "add table ip6 probe")
+			m.host.Run("nft", "add chain ip6 probe pass { type filter hook forward priority 0 ; }")
+			m.host.Run("nft", "add rule ip6 probe pass ip6 saddr fd00:244:0:1::3 drop")
 			if who, _, err := second.ask("tcp", "["+m.podAddress6+"]:8080"); err == nil {
 				t.Errorf("%s was reached past the host's rules", who)
 			}
@@ -68,13 +68,13 @@ func TestAllPairsOfBothFamilies(t *testing.T) {
 
 // sink counts what a connection brings and tells it.
 func (s space) sink(address string) {
-	s.t.Helper()
+	s.T.Helper()
 	var tcp net.Listener
 	if err := s.Do(func() (err error) {
 		tcp, err = net.Listen("tcp", address)
 		return err
 	}); err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	done := make(chan struct{})
 	go func() {
@@ -90,7 +90,7 @@ func (s space) sink(address string) {
 			c.Close()
 		}
 	}()
-	s.t.Cleanup(func() {
+	s.T.Cleanup(func() {
 		tcp.Close()
 		<-done
 	})
@@ -142,7 +142,7 @@ func TestTunnelDevice(t *testing.T) {
 	t.Parallel()
 	l := newLAN(t, mesh.Auto)
 	m := l.nodes[2]
-	details := m.host.run("ip", "-d", "-o", "link", "show", DefaultTunnel)
+	details := m.host.Run("ip", "-d", "-o", "link", "show", DefaultTunnel)
 	for _, want := range []string{"mtu 1450", "id 98 ", "dstport 8472", "nolearning", "local " + m.address, "0a:58:0a:f4:03:00"} {
 		if !strings.Contains(details, want) {
 			t.Errorf("no %q in %s", want, details)
@@ -155,7 +155,7 @@ func TestTunnelDevice(t *testing.T) {
 	}); err != nil || on != 0 {
 		t.Errorf("checksum offload is %d (%v)", on, err)
 	}
-	conflist := m.host.run("cat", filepath.Join(m.cfg.CNIConfDir, ConflistName))
+	conflist := m.host.Run("cat", filepath.Join(m.cfg.CNIConfDir, ConflistName))
 	if !strings.Contains(conflist, `"mtu": 1450`) {
 		t.Errorf("pods' MTU: %s", conflist)
 	}
@@ -167,12 +167,12 @@ func TestTunnelPortIsClosed(t *testing.T) {
 	l := newLAN(t, mesh.Auto)
 	n1, n3 := l.nodes[0], l.nodes[2]
 	seen := atomic.Int64{}
-	n3.host.run("nft", "add table ip probe")
-	n3.host.run("nft", "add chain ip probe late { type filter hook input priority 100 ; }")
-	n3.host.run("nft", "add rule ip probe late udp dport 8472 counter")
+	n3.host.Run("nft", "add table ip probe")
+	n3.host.Run("nft", "add chain ip probe late { type filter hook input priority 100 ; }")
+	n3.host.Run("nft", "add rule ip probe late udp dport 8472 counter")
 	passed := func() int64 {
 		var packets int64
-		text := n3.host.run("nft", "list chain ip probe late")
+		text := n3.host.Run("nft", "list chain ip probe late")
 		if _, rest, ok := strings.Cut(text, "counter packets "); ok {
 			fmt.Sscan(rest, &packets)
 		}
@@ -180,7 +180,7 @@ func TestTunnelPortIsClosed(t *testing.T) {
 	}
 	send := func(from space) {
 		t.Helper()
-		from.run("bash", "-c", "for i in 1 2 3; do echo x > /dev/udp/"+n3.address+"/8472; done")
+		from.Run("bash", "-c", "for i in 1 2 3; do echo x > /dev/udp/"+n3.address+"/8472; done")
 	}
 	seen.Store(passed())
 	send(l.router)
@@ -212,13 +212,13 @@ func TestNodesComeGoAndMove(t *testing.T) {
 
 	// A node changes its pod network.
 	n2.pods, n2.podAddress = netip.MustParsePrefix("10.244.42.0/24"), "10.244.42.2"
-	n2.pod.run("ip", "addr", "flush", "dev", "eth0")
+	n2.pod.Run("ip", "addr", "flush", "dev", "eth0")
 	l.announce(n2)
-	n2.pod.run("ip", "addr", "add", n2.podAddress+"/24", "dev", "eth0")
+	n2.pod.Run("ip", "addr", "add", n2.podAddress+"/24", "dev", "eth0")
 	l.eventually("the bridge has moved", func() bool {
-		return strings.Contains(n2.host.run("ip", "addr", "show", DefaultBridge), "10.244.42.1/24")
+		return strings.Contains(n2.host.Run("ip", "addr", "show", DefaultBridge), "10.244.42.1/24")
 	})
-	n2.pod.run("ip", "route", "add", "default", "via", "10.244.42.1")
+	n2.pod.Run("ip", "route", "add", "default", "via", "10.244.42.1")
 	n2.pod.serve("pod-n2", n2.podAddress+":8080")
 	l.all()
 	for _, m := range []*member{n1, n3} {
@@ -228,9 +228,9 @@ func TestNodesComeGoAndMove(t *testing.T) {
 	}
 
 	// A node changes its address within its subnet.
-	n3.host.run("ip", "addr", "del", n3.address+"/25", "dev", "eth0")
-	n3.host.run("ip", "addr", "add", "192.0.2.150/25", "dev", "eth0")
-	n3.host.run("ip", "route", "add", "default", "via", "192.0.2.129")
+	n3.host.Run("ip", "addr", "del", n3.address+"/25", "dev", "eth0")
+	n3.host.Run("ip", "addr", "add", "192.0.2.150/25", "dev", "eth0")
+	n3.host.Run("ip", "route", "add", "default", "via", "192.0.2.129")
 	n3.address = "192.0.2.150"
 	l.announce(n3)
 	l.all()
@@ -300,17 +300,17 @@ func TestCleanupLeavesNoWay(t *testing.T) {
 	for _, m := range l.nodes {
 		m.stop()
 		for range 2 {
-			if err := Cleanup(Config{NetNS: m.host.path, CNIConfDir: m.cfg.CNIConfDir, StateDir: m.cfg.StateDir}); err != nil {
+			if err := Cleanup(Config{NetNS: m.host.Path, CNIConfDir: m.cfg.CNIConfDir, StateDir: m.cfg.StateDir}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if _, err := linkByName(m.host, DefaultTunnel); err == nil {
 			t.Errorf("%s: the tunnel is left", m.name)
 		}
-		if routes := m.host.run("ip", "route"); strings.Contains(routes, "10.") {
+		if routes := m.host.Run("ip", "route"); strings.Contains(routes, "10.") {
 			t.Errorf("%s: routes left: %s", m.name, routes)
 		}
-		if tables := strings.TrimSpace(m.host.run("nft", "list", "tables")); tables != "" {
+		if tables := strings.TrimSpace(m.host.Run("nft", "list", "tables")); tables != "" {
 			t.Errorf("%s: tables left: %s", m.name, tables)
 		}
 	}

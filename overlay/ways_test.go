@@ -29,10 +29,10 @@ func TestNarrowWay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := newSubnets(t, tt.mode)
-			l.router.run("sh", "-c", tt.narrow)
+			l.router.Run("sh", "-c", tt.narrow)
 			l.populate()
 			n1 := l.nodes[0]
-			route := func(pods string) string { return n1.host.run("ip", "route", "show", pods) }
+			route := func(pods string) string { return n1.host.Run("ip", "route", "show", pods) }
 			l.eventually("packets to n3 are smaller", func() bool {
 				return strings.Contains(route("10.244.3.0/24"), "mtu "+tt.mtu+" ") && strings.Contains(route("10.244.4.0/24"), "mtu "+tt.mtu+" ")
 			})
@@ -46,24 +46,24 @@ func TestNarrowWay(t *testing.T) {
 func TestTooNarrowWay(t *testing.T) {
 	t.Parallel()
 	l := newSubnets(t, mesh.Auto)
-	l.router.run("nft", "insert", "rule", "ip", "guard", "pass", "meta length gt 1300 ip daddr 192.0.2.140 drop")
+	l.router.Run("nft", "insert", "rule", "ip", "guard", "pass", "meta length gt 1300 ip daddr 192.0.2.140 drop")
 	l.populate()
 	n1 := l.nodes[0]
 	l.eventually("the error names the node", func() bool {
 		return l.log.contains("level=ERROR", "on=n1", "the way to node n3 at 192.0.2.140 takes packets of 1300 bytes")
 	})
 	l.eventually("its packets are smaller", func() bool {
-		return strings.Contains(n1.host.run("ip", "route", "show", "10.244.3.0/24"), "mtu 1250")
+		return strings.Contains(n1.host.Run("ip", "route", "show", "10.244.3.0/24"), "mtu 1250")
 	})
 	l.eventually("those to n4 are not", func() bool {
-		return !strings.Contains(n1.host.run("ip", "route", "show", "10.244.4.0/24"), "mtu")
+		return !strings.Contains(n1.host.Run("ip", "route", "show", "10.244.4.0/24"), "mtu")
 	})
 	l.all()
-	l.router.run("nft", "flush", "chain", "ip", "guard", "pass")
+	l.router.Run("nft", "flush", "chain", "ip", "guard", "pass")
 	n1.stop() // or it would look at this way again after twenty seconds
 	n1.start(l)
 	l.eventually("packets are as large as before", func() bool {
-		return !strings.Contains(n1.host.run("ip", "route", "show", "10.244.3.0/24"), "mtu")
+		return !strings.Contains(n1.host.Run("ip", "route", "show", "10.244.3.0/24"), "mtu")
 	})
 }
 
@@ -73,12 +73,12 @@ func TestRelayBelievesNobody(t *testing.T) {
 	l := newLAN(t, mesh.UDP)
 	l.all()
 	n1, n2, n3 := l.nodes[0], l.nodes[1], l.nodes[2]
-	if ways := n1.host.run("ip", "route", "show", "10.244.2.0/24"); !strings.Contains(ways, DefaultRelay) {
+	if ways := n1.host.Run("ip", "route", "show", "10.244.2.0/24"); !strings.Contains(ways, DefaultRelay) {
 		t.Fatalf("not by the relay: %s", ways)
 	}
-	n3.pod.run("nft", "add table ip probe")
-	n3.pod.run("nft", "add chain ip probe in { type filter hook input priority 0 ; }")
-	n3.pod.run("nft", "add rule ip probe in udp dport 5353 counter")
+	n3.pod.Run("nft", "add table ip probe")
+	n3.pod.Run("nft", "add chain ip probe in { type filter hook input priority 0 ; }")
+	n3.pod.Run("nft", "add rule ip probe in udp dport 5353 counter")
 	send := func(from space, to, source, target string) {
 		t.Helper()
 		err := from.Do(func() error {
@@ -96,7 +96,7 @@ func TestRelayBelievesNobody(t *testing.T) {
 	}
 	arrived := func() int {
 		var packets int
-		_, rest, _ := strings.Cut(n3.pod.run("nft", "list", "chain", "ip", "probe", "in"), "counter packets ")
+		_, rest, _ := strings.Cut(n3.pod.Run("nft", "list", "chain", "ip", "probe", "in"), "counter packets ")
 		fmt.Sscan(rest, &packets)
 		return packets
 	}
@@ -115,7 +115,7 @@ func TestRelayBelievesNobody(t *testing.T) {
 	if n := arrived(); n != 1 {
 		t.Errorf("%d packets arrived, one should have", n)
 	}
-	n3.host.run("ip", "link", "del", DefaultRelay)
+	n3.host.Run("ip", "link", "del", DefaultRelay)
 	l.all()
 }
 
@@ -152,7 +152,7 @@ func TestAnotherPluginAttachesPods(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(m.cfg.CNIConfDir, "10-other.conflist"), []byte("{}"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	m.host.run("ip", "link", "del", DefaultBridge)
+	m.host.Run("ip", "link", "del", DefaultBridge)
 	m.cfg.ForeignPods = true
 	m.start(l)
 	if _, err := os.Stat(own); !os.IsNotExist(err) {
@@ -161,22 +161,22 @@ func TestAnotherPluginAttachesPods(t *testing.T) {
 	if _, err := linkByName(m.host, DefaultBridge); err == nil {
 		t.Error("there is a bridge of ours")
 	}
-	if routes := m.host.run("ip", "route", "show", "proto", "98"); routes != "" {
+	if routes := m.host.Run("ip", "route", "show", "proto", "98"); routes != "" {
 		t.Errorf("there are ways of ours: %s", routes)
 	}
-	m.host.run("sh", "-c", "ip link add cni0 type bridge; ip addr add 10.244.1.1/24 dev cni0; ip link set cni0 up")
+	m.host.Run("sh", "-c", "ip link add cni0 type bridge; ip addr add 10.244.1.1/24 dev cni0; ip link set cni0 up")
 	cable(t, m.host, m.pod, "veth-pod", "eth0", "", m.podAddress+"/24")
-	m.host.run("ip", "link", "set", "veth-pod", "master", "cni0")
-	m.pod.run("ip", "route", "add", "default", "via", "10.244.1.1")
+	m.host.Run("ip", "link", "set", "veth-pod", "master", "cni0")
+	m.pod.Run("ip", "route", "add", "default", "via", "10.244.1.1")
 	m.pod.serve("pod-n1", m.podAddress+":8080")
 	l.service("web", "10.96.0.20", 30080, m)
 	second := newSpace(t)
 	cable(t, m.host, second, "veth-two", "eth0", "", "10.244.1.3/24")
-	m.host.run("ip", "link", "set", "veth-two", "master", "cni0")
-	second.run("ip", "route", "add", "default", "via", "10.244.1.1")
+	m.host.Run("ip", "link", "set", "veth-two", "master", "cni0")
+	second.Run("ip", "route", "add", "default", "via", "10.244.1.1")
 	l.reached(m.host, "10.96.0.20:80", "pod-n1")
 	l.reached(l.router, "192.0.2.11:30080", "pod-n1")
-	if text := m.host.run("nft", "list", "table", "ip", "balsa"); strings.Contains(text, "8472") {
+	if text := m.host.Run("nft", "list", "table", "ip", "balsa"); strings.Contains(text, "8472") {
 		t.Errorf("a tunnel's port is guarded that is another's:\n%s", text)
 	}
 }
@@ -191,8 +191,8 @@ func TestBothFamiliesWithThePlugins(t *testing.T) {
 	m.start(l)
 	bin := plugins(t)
 	attach := func(id string, pod space) {
-		cmd := exec.Command("nsenter", "--net="+m.host.path, os.Args[0])
-		cmd.Env = append(os.Environ(), "OVERLAY_TEST_ATTACH=attach", "CONF="+m.cfg.CNIConfDir, "BIN="+bin, "ID="+id, "NS="+pod.path)
+		cmd := exec.Command("nsenter", "--net="+m.host.Path, os.Args[0])
+		cmd.Env = append(os.Environ(), "OVERLAY_TEST_ATTACH=attach", "CONF="+m.cfg.CNIConfDir, "BIN="+bin, "ID="+id, "NS="+pod.Path)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
@@ -200,19 +200,19 @@ func TestBothFamiliesWithThePlugins(t *testing.T) {
 	one, two := newSpace(t), newSpace(t)
 	attach("both-one", one)
 	attach("both-two", two)
-	routes := one.run("ip", "-6", "route")
+	routes := one.Run("ip", "-6", "route")
 	for _, want := range []string{"default via fd00:244:0:1::1", "fd00:244:0:1:8000::/65 via fd00:244:0:1::1", "fd00:244:0:1::/65 via fd00:244:0:1::1"} {
 		if !strings.Contains(routes, want) {
 			t.Errorf("no route %s in\n%s", want, routes)
 		}
 	}
-	for _, address := range strings.Fields(two.run("sh", "-c", "ip -o addr show dev eth0 scope global | awk '{print $4}'")) {
+	for _, address := range strings.Fields(two.Run("sh", "-c", "ip -o addr show dev eth0 scope global | awk '{print $4}'")) {
 		ip := netip.MustParsePrefix(address).Addr().String()
 		two.serve("two", net.JoinHostPort(ip, "8080"))
 		l.reached(one, net.JoinHostPort(ip, "8080"), "two")
 		l.reached(m.host, net.JoinHostPort(ip, "8080"), "two")
 	}
-	if ports := m.host.run("bridge", "-d", "link"); strings.Count(ports, "isolated on") != 2 {
+	if ports := m.host.Run("bridge", "-d", "link"); strings.Count(ports, "isolated on") != 2 {
 		t.Errorf("ports are not kept apart:\n%s", ports)
 	}
 }

@@ -8,10 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -23,76 +20,24 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 
-	"github.com/balsahq/balsa/overlay/host"
+	"github.com/balsahq/balsa/overlay/nettest"
 )
 
 // space is a network namespace made by a test.
-type space struct {
-	host.Namespace
-	t    testing.TB
-	path string
-}
+type space struct{ nettest.Space }
 
-// newSpace makes a namespace that lives as long as the test holds it open; nothing of it is in the file system.
-func newSpace(t testing.TB) space {
-	t.Helper()
-	type result struct {
-		h   netns.NsHandle
-		err error
-	}
-	made := make(chan result)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread, left in the namespace, ends with the goroutine
-		h, err := netns.New()
-		made <- result{h, err}
-	}()
-	r := <-made
-	if r.err != nil {
-		t.Fatalf("network namespace (tests of this package run as root): %v", r.err)
-	}
-	s := space{t: t, path: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(r.h))}
-	var err error
-	if s.Namespace, err = host.OpenNamespace(s.path); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		s.Namespace.Close()
-		r.h.Close()
-	})
-	s.run("ip", "link", "set", "lo", "up")
-	return s
-}
-
-// run runs a program in the namespace and returns what it printed.
-func (s space) run(name string, args ...string) string {
-	s.t.Helper()
-	out, err := exec.Command("nsenter", append([]string{"--net=" + s.path, name}, args...)...).CombinedOutput()
-	if err != nil {
-		s.t.Fatalf("%s %v: %v\n%s", name, args, err, out)
-	}
-	return string(out)
-}
+func newSpace(t testing.TB) space { return space{nettest.New(t)} }
 
 // cable joins two namespaces by a pair of links with addresses.
 func cable(t *testing.T, a, b space, linkA, linkB, addrA, addrB string) {
 	t.Helper()
-	a.run("ip", "link", "add", linkA, "type", "veth", "peer", "name", linkB, "netns", b.path)
-	for _, end := range []struct {
-		s          space
-		link, addr string
-	}{{a, linkA, addrA}, {b, linkB, addrB}} {
-		if end.addr != "" {
-			end.s.run("ip", "addr", "add", end.addr, "dev", end.link)
-		}
-		end.s.run("ip", "link", "set", end.link, "up")
-	}
+	a.Cable(linkA, addrA, b.Space, linkB, addrB)
 }
 
 // serve answers every TCP connection to the address with the name and the client's address, and every datagram likewise.
 func (s space) serve(name, address string) {
-	s.t.Helper()
+	s.T.Helper()
 	var tcp net.Listener
 	var udp net.PacketConn
 	err := s.Do(func() (err error) {
@@ -103,7 +48,7 @@ func (s space) serve(name, address string) {
 		return err
 	})
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	done := make(chan struct{}, 2)
 	go func() {
@@ -128,7 +73,7 @@ func (s space) serve(name, address string) {
 			_, _ = udp.WriteTo(fmt.Appendf(nil, "%s %s", name, from.(*net.UDPAddr).IP), from)
 		}
 	}()
-	s.t.Cleanup(func() {
+	s.T.Cleanup(func() {
 		tcp.Close()
 		udp.Close()
 		<-done
@@ -193,11 +138,11 @@ func newWorld(t *testing.T) *world {
 	w.client = fake.NewClientset(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}, Spec: v1.NodeSpec{PodCIDR: "10.244.0.0/24"}})
 	dir := t.TempDir()
 	w.cfg = Config{
-		NodeName: "node", NetNS: w.host.path, CNIConfDir: filepath.Join(dir, "net.d"), StateDir: filepath.Join(dir, "state"),
+		NodeName: "node", NetNS: w.host.Path, CNIConfDir: filepath.Join(dir, "net.d"), StateDir: filepath.Join(dir, "state"),
 		PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
 		DNS: []netip.Addr{netip.MustParseAddr("10.96.0.10")}, ResolvConf: "/dev/null", Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
-	w.host.run("sh", "-c", "echo 0 > /proc/sys/net/ipv4/ip_forward") // a new namespace takes it over from the first
+	w.host.Run("sh", "-c", "echo 0 > /proc/sys/net/ipv4/ip_forward") // a new namespace takes it over from the first
 	w.start()
 	t.Cleanup(func() { w.stop() })
 	for name, address := range podAddresses {
@@ -252,22 +197,15 @@ func (w *world) plug(name, address string) {
 	w.t.Helper()
 	link := "veth-" + name
 	cable(w.t, w.host, w.pods[name], link, "eth0", "", address+"/24")
-	w.host.run("ip", "link", "set", link, "master", DefaultBridge)
-	w.host.run("ip", "link", "set", link, "type", "bridge_slave", "hairpin", "on", "isolated", "on")
-	w.pods[name].run("ip", "route", "add", "default", "via", "10.244.0.1")
+	w.host.Run("ip", "link", "set", link, "master", DefaultBridge)
+	w.host.Run("ip", "link", "set", link, "type", "bridge_slave", "hairpin", "on", "isolated", "on")
+	w.pods[name].Run("ip", "route", "add", "default", "via", "10.244.0.1")
 }
 
 // eventually polls until ok, or fails.
 func (w *world) eventually(what string, ok func() bool) {
 	w.t.Helper()
-	deadline := time.After(20 * time.Second)
-	for !ok() {
-		select {
-		case <-deadline:
-			w.t.Fatalf("waited in vain: %s\n%s", what, w.rules())
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	nettest.Eventually(w.t, what, ok, w.rules)
 }
 
 // service makes a service on port 80 with the pods as its endpoints at port 8080.
@@ -352,7 +290,7 @@ func (w *world) answers(from space, network, address string, want ...string) {
 // rules is the whole table with handles: equal texts mean that nothing was touched.
 func (w *world) rules() string {
 	w.t.Helper()
-	return w.host.run("nft", "-a", "list", "table", "ip", "balsa")
+	return w.host.Run("nft", "-a", "list", "table", "ip", "balsa")
 }
 
 func linkByName(s space, name string) (link netlink.Link, err error) {

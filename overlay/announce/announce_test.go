@@ -28,12 +28,12 @@ func TestAddressesAreReachedThroughOneNodeEachAndMoveWhenItGoes(t *testing.T) {
 		before[b] = l.reached(b, "n1", "n2", "n3")
 	}
 	gone := before[vip]
-	l.client.run("ip", "link", "set", gone, "down") // its cable
+	l.client.Run("ip", "link", "set", gone, "down") // its cable
 	l.setNode(l.api, gone, false)
 	// Who has spoken with an address hears where it went, without asking.
 	for a, was := range before {
 		l.eventually(a+" is known elsewhere", func() bool {
-			entry := l.client.run("ip", "neigh", "show", a)
+			entry := l.client.Run("ip", "neigh", "show", a)
 			return was != gone || slices.ContainsFunc(l.others(gone), func(n string) bool { return strings.Contains(entry, l.nodes[n].mac) })
 		})
 	}
@@ -47,7 +47,7 @@ func TestAddressesAreReachedThroughOneNodeEachAndMoveWhenItGoes(t *testing.T) {
 		l.reached(a, l.others(gone)...)
 	}
 	// It comes back, and has what it had.
-	l.client.run("ip", "link", "set", gone, "up")
+	l.client.Run("ip", "link", "set", gone, "up")
 	l.setNode(l.api, gone, true)
 	for a, was := range before {
 		l.reached(a, was)
@@ -117,12 +117,12 @@ func TestALinkThatComesBackAndANewAddressOfIt(t *testing.T) {
 	l.create(service("web", vip, vip6))
 	l.reached(vip, "n1")
 	n := l.nodes["n1"]
-	n.run("ip", "link", "set", "eth0", "down")
+	n.Run("ip", "link", "set", "eth0", "down")
 	l.eventually("silent", func() bool { return n.sockets() == 0 })
 	n.mac = "02:00:00:00:02:02"
-	n.run("ip", "link", "set", "eth0", "address", n.mac)
-	n.run("ip", "link", "set", "eth0", "up")
-	n.run("ip", "addr", "replace", "2001:db8::11/64", "dev", "eth0", "nodad")
+	n.Run("ip", "link", "set", "eth0", "address", n.mac)
+	n.Run("ip", "link", "set", "eth0", "up")
+	n.Run("ip", "addr", "replace", "2001:db8::11/64", "dev", "eth0", "nodad")
 	l.reached(vip, "n1")
 	l.reached(vip6, "n1")
 	l.only(vip)

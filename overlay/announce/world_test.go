@@ -7,16 +7,12 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
-	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/mdlayher/packet"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
@@ -24,58 +20,20 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/balsahq/balsa/overlay/host"
+	"github.com/balsahq/balsa/overlay/nettest"
 )
 
 // space is a network namespace made by a test.
-type space struct {
-	host.Namespace
-	t    *testing.T
-	path string
-}
+type space struct{ nettest.Space }
 
-func newSpace(t *testing.T) space {
-	t.Helper()
-	made := make(chan netns.NsHandle, 1)
-	failed := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread, left in the namespace, ends with the goroutine
-		h, err := netns.New()
-		made <- h
-		failed <- err
-	}()
-	h := <-made
-	if err := <-failed; err != nil {
-		t.Fatalf("network namespace (tests of this package run as root): %v", err)
-	}
-	s := space{t: t, path: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(h))}
-	var err error
-	if s.Namespace, err = host.OpenNamespace(s.path); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		s.Namespace.Close()
-		h.Close()
-	})
-	s.run("ip", "link", "set", "lo", "up")
-	return s
-}
-
-func (s space) run(name string, args ...string) string {
-	s.t.Helper()
-	out, err := exec.Command("nsenter", append([]string{"--net=" + s.path, name}, args...)...).CombinedOutput()
-	if err != nil {
-		s.t.Fatalf("%s %v: %v\n%s", name, args, err, out)
-	}
-	return string(out)
-}
+func newSpace(t testing.TB) space { return space{nettest.New(t)} }
 
 // serve answers connections to the port with the name.
 func (s space) serve(name, address string) {
-	s.t.Helper()
+	s.T.Helper()
 	var l net.Listener
 	if err := s.Do(func() (err error) { l, err = net.Listen("tcp", address); return err }); err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	done := make(chan struct{})
 	go func() {
@@ -89,7 +47,7 @@ func (s space) serve(name, address string) {
 			c.Close()
 		}
 	}()
-	s.t.Cleanup(func() {
+	s.T.Cleanup(func() {
 		l.Close()
 		<-done
 	})
@@ -131,21 +89,21 @@ const vip, vip6 = "192.0.2.200", "2001:db8::200"
 func newLAN(t *testing.T, names ...string) *site {
 	t.Helper()
 	l := &site{t: t, client: newSpace(t), api: fake.NewClientset(), nodes: map[string]*machine{}}
-	l.client.run("ip", "link", "add", "lan", "address", "02:00:00:00:00:01", "type", "bridge")
-	l.client.run("ip", "link", "set", "lan", "up")
-	l.client.run("ip", "addr", "add", "192.0.2.1/24", "dev", "lan")
-	l.client.run("ip", "addr", "add", "2001:db8::1/64", "dev", "lan", "nodad")
+	l.client.Run("ip", "link", "add", "lan", "address", "02:00:00:00:00:01", "type", "bridge")
+	l.client.Run("ip", "link", "set", "lan", "up")
+	l.client.Run("ip", "addr", "add", "192.0.2.1/24", "dev", "lan")
+	l.client.Run("ip", "addr", "add", "2001:db8::1/64", "dev", "lan", "nodad")
 	for i, name := range names {
 		m := &machine{space: newSpace(t), name: name, mac: fmt.Sprintf("02:00:00:00:01:%02x", i), api: l.api, stop: func() {}}
-		l.client.run("ip", "link", "add", name, "type", "veth", "peer", "name", "eth0", "address", m.mac, "netns", m.path)
-		l.client.run("ip", "link", "set", name, "master", "lan", "up")
-		m.run("ip", "link", "set", "eth0", "up")
-		m.run("ip", "addr", "add", fmt.Sprintf("192.0.2.%d/24", 11+i), "dev", "eth0")
-		m.run("ip", "addr", "add", fmt.Sprintf("2001:db8::%d/64", 11+i), "dev", "eth0", "nodad")
-		m.run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore")
+		l.client.Run("ip", "link", "add", name, "type", "veth", "peer", "name", "eth0", "address", m.mac, "netns", m.Path)
+		l.client.Run("ip", "link", "set", name, "master", "lan", "up")
+		m.Run("ip", "link", "set", "eth0", "up")
+		m.Run("ip", "addr", "add", fmt.Sprintf("192.0.2.%d/24", 11+i), "dev", "eth0")
+		m.Run("ip", "addr", "add", fmt.Sprintf("2001:db8::%d/64", 11+i), "dev", "eth0", "nodad")
+		m.Run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore")
 		for n := range 10 {
-			m.run("ip", "addr", "add", fmt.Sprintf("192.0.2.%d/32", 200+n), "dev", "lo")
-			m.run("ip", "addr", "add", fmt.Sprintf("2001:db8::%d/128", 200+n), "dev", "lo")
+			m.Run("ip", "addr", "add", fmt.Sprintf("192.0.2.%d/32", 200+n), "dev", "lo")
+			m.Run("ip", "addr", "add", fmt.Sprintf("2001:db8::%d/128", 200+n), "dev", "lo")
 		}
 		m.serve(name, ":80")
 		l.nodes[name] = m
@@ -180,11 +138,11 @@ func (l *site) setNode(api *fake.Clientset, name string, ready bool, with ...fun
 }
 
 func (m *machine) start() {
-	m.t.Helper()
+	m.T.Helper()
 	factory := informers.NewSharedInformerFactory(m.api, 0)
 	cfg := Config{
-		NodeName: m.name, Informers: factory, NetNS: m.path, Inside: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
-		Logger: slog.New(slog.NewTextHandler(m.t.Output(), nil)).With("on", m.name),
+		NodeName: m.name, Informers: factory, NetNS: m.Path, Inside: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+		Logger: slog.New(slog.NewTextHandler(m.T.Output(), nil)).With("on", m.name),
 		Publish: func(ctx context.Context, key, value string) error {
 			patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, key, value)
 			_, err := m.api.CoreV1().Nodes().Patch(ctx, m.name, "application/merge-patch+json", patch, metav1.PatchOptions{})
@@ -199,7 +157,7 @@ func (m *machine) start() {
 	}
 	a, err := New(cfg)
 	if err != nil {
-		m.t.Fatal(err)
+		m.T.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -212,11 +170,11 @@ func (m *machine) start() {
 		stopped = true
 		cancel()
 		if err := <-ended; err != nil {
-			m.t.Errorf("Run returned %v", err)
+			m.T.Errorf("Run returned %v", err)
 		}
 		factory.Shutdown()
 	}
-	m.t.Cleanup(func() { m.stop() })
+	m.T.Cleanup(func() { m.stop() })
 }
 
 func service(name string, addresses ...string) *v1.Service {
@@ -245,14 +203,7 @@ func endpoints(service string, nodes ...string) *discovery.EndpointSlice {
 
 func (l *site) eventually(what string, ok func() bool) {
 	l.t.Helper()
-	deadline := time.After(20 * time.Second)
-	for !ok() {
-		select {
-		case <-deadline:
-			l.t.Fatalf("waited in vain: %s\n%s", what, l.client.run("ip", "neigh"))
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	nettest.Eventually(l.t, what, ok, func() string { return l.client.Run("ip", "neigh") })
 }
 
 // reached waits until the client reaches the address at one of the nodes, and returns which.
@@ -327,5 +278,5 @@ func (l *site) others(name string) (out []string) {
 
 // sockets counts the packet sockets of the node.
 func (m *machine) sockets() int {
-	return strings.Count(m.run("cat", "/proc/self/net/packet"), "\n") - 1
+	return strings.Count(m.Run("cat", "/proc/self/net/packet"), "\n") - 1
 }

@@ -30,7 +30,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/balsahq/balsa/overlay"
-	"github.com/balsahq/balsa/overlay/host"
+	"github.com/balsahq/balsa/overlay/nettest"
 )
 
 // TestMain lets the test program be started again on a host as its agent: plugins work in the namespace of the process that
@@ -64,40 +64,14 @@ func serveAgent(at string) error {
 }
 
 // space is a network namespace made by a test.
-type space struct {
-	host.Namespace
-	t    *testing.T
-	path string
-}
+type space struct{ nettest.Space }
 
-func newSpace(t *testing.T) space {
-	t.Helper()
-	handle, err := newNamespace()
-	if err != nil {
-		t.Fatalf("network namespace (tests of this package run as root): %v", err)
-	}
-	s := space{t: t, path: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(handle))}
-	if s.Namespace, err = host.OpenNamespace(s.path); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Namespace.Close(); handle.Close() })
-	s.run("ip", "link", "set", "lo", "up")
-	return s
-}
-
-func (s space) run(name string, args ...string) string {
-	s.t.Helper()
-	out, err := exec.Command("nsenter", append([]string{"--net=" + s.path, name}, args...)...).CombinedOutput()
-	if err != nil {
-		s.t.Fatalf("%s %v: %v\n%s", name, args, err, out)
-	}
-	return string(out)
-}
+func newSpace(t testing.TB) space { return space{nettest.New(t)} }
 
 // sh runs several commands.
 func (s space) sh(script string) {
-	s.t.Helper()
-	s.run("sh", "-e", "-c", script)
+	s.T.Helper()
+	s.Sh("%s", script)
 }
 
 // hosts are three nodes on two subnets with a router between them, which lets no packet with a pod's address pass: n1 and n2
@@ -178,7 +152,7 @@ func (h *hosts) plug(number int, address string) {
 	if strings.HasSuffix(address, "140") {
 		subnet, gateway = "s2", "192.0.2.129"
 	}
-	h.router.run("ip", "link", "add", n.name, "type", "veth", "peer", "name", "eth0", "netns", n.path)
+	h.router.Run("ip", "link", "add", n.name, "type", "veth", "peer", "name", "eth0", "netns", n.Path)
 	h.router.sh("ip link set " + n.name + " master " + subnet + " up")
 	n.sh("ip addr add " + address + "/25 dev eth0; ip link set eth0 up; ip route add default via " + gateway)
 	cidr := fmt.Sprintf("10.244.%d.0/24", number)
@@ -201,7 +175,7 @@ func (h *hosts) startNetwork(n *node) (stop func()) {
 	}
 	factory := informers.NewSharedInformerFactory(h.client, 0)
 	network, err := overlay.New(overlay.Config{
-		NodeName: n.name, Informers: factory, NetNS: n.path, CNIConfDir: filepath.Join(n.dir, "net.d"), StateDir: filepath.Join(n.dir, "state"),
+		NodeName: n.name, Informers: factory, NetNS: n.Path, CNIConfDir: filepath.Join(n.dir, "net.d"), StateDir: filepath.Join(n.dir, "state"),
 		PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
 		DNS: []netip.Addr{netip.MustParseAddr("10.96.0.10")}, ResolvConf: resolv, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)).With("on", n.name),
 	})
@@ -230,7 +204,7 @@ func (h *hosts) startNetwork(n *node) (stop func()) {
 
 func (h *hosts) startAgent(n *node) {
 	h.t.Helper()
-	cmd := exec.Command("nsenter", "--net="+n.path, os.Args[0])
+	cmd := exec.Command("nsenter", "--net="+n.Path, os.Args[0])
 	cmd.Env = append(os.Environ(), "CHECK_TEST_LISTEN="+n.address+":10250", "NODE="+n.name, "CONF="+filepath.Join(n.dir, "net.d"), "BIN="+h.bin, "STATE="+filepath.Join(n.dir, "check"))
 	cmd.Stderr = h.t.Output()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -253,14 +227,7 @@ func (h *hosts) startAgent(n *node) {
 
 func (h *hosts) eventually(what string, ok func() bool) {
 	h.t.Helper()
-	deadline := time.After(20 * time.Second)
-	for !ok() {
-		select {
-		case <-deadline:
-			h.t.Fatalf("waited in vain: %s", what)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+	nettest.Eventually(h.t, what, ok, func() string { return "" })
 }
 
 // call asks a node's agent from the router, as the API server would.

@@ -8,59 +8,31 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
-	"os/exec"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netns"
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/balsahq/balsa/overlay/host"
+	"github.com/balsahq/balsa/overlay/nettest"
 )
 
 // node is a Server in a network namespace of its own.
 type node struct {
 	t       *testing.T
-	ns      host.Namespace
-	path    string
+	space   nettest.Space
 	api     *fake.Clientset
 	healthy atomic.Bool
 }
 
 func newNode(t *testing.T) *node {
 	t.Helper()
-	made := make(chan netns.NsHandle, 1)
-	failed := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread, left in the namespace, ends with the goroutine
-		h, err := netns.New()
-		made <- h
-		failed <- err
-	}()
-	h := <-made
-	if err := <-failed; err != nil {
-		t.Fatalf("network namespace (tests of this package run as root): %v", err)
-	}
-	n := &node{t: t, path: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(h))}
-	var err error
-	if n.ns, err = host.OpenNamespace(n.path); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		n.ns.Close()
-		h.Close()
-	})
-	if out, err := exec.Command("nsenter", "--net="+n.path, "ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
-		t.Fatalf("%v %s", err, out)
-	}
+	n := &node{t: t, space: nettest.New(t)}
 	n.api = fake.NewClientset(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "here"}})
 	n.healthy.Store(true)
 	n.start()
@@ -70,7 +42,7 @@ func newNode(t *testing.T) *node {
 func (n *node) start() {
 	n.t.Helper()
 	factory := informers.NewSharedInformerFactory(n.api, 0)
-	s, err := New(Config{NodeName: "here", Informers: factory, Healthy: n.healthy.Load, NetNS: n.path, Logger: slog.New(slog.NewTextHandler(n.t.Output(), nil))})
+	s, err := New(Config{NodeName: "here", Informers: factory, Healthy: n.healthy.Load, NetNS: n.space.Path, Logger: slog.New(slog.NewTextHandler(n.t.Output(), nil))})
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -90,7 +62,7 @@ func (n *node) start() {
 func (n *node) get(port int, path string) (code int, header http.Header, body string) {
 	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, network, address string) (c net.Conn, err error) {
-			err = n.ns.Do(func() (err error) { c, err = (&net.Dialer{}).DialContext(ctx, network, address); return err })
+			err = n.space.Do(func() (err error) { c, err = (&net.Dialer{}).DialContext(ctx, network, address); return err })
 			return c, err
 		}}}
 	r, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d%s", port, path))
@@ -104,14 +76,7 @@ func (n *node) get(port int, path string) (code int, header http.Header, body st
 
 func (n *node) eventually(what string, ok func() bool) {
 	n.t.Helper()
-	deadline := time.After(20 * time.Second)
-	for !ok() {
-		select {
-		case <-deadline:
-			n.t.Fatalf("waited in vain: %s", what)
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
+	nettest.Eventually(n.t, what, ok, func() string { return "" })
 }
 
 func (n *node) says(port int, path string, want int) {
@@ -202,7 +167,7 @@ func TestTheNodesOwnPort(t *testing.T) {
 func TestAPortThatSomebodyElseHasIsTakenWhenItIsFree(t *testing.T) {
 	n := newNode(t)
 	var l net.Listener
-	if err := n.ns.Do(func() (err error) { l, err = net.Listen("tcp", ":31000"); return err }); err != nil {
+	if err := n.space.Do(func() (err error) { l, err = net.Listen("tcp", ":31000"); return err }); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := n.api.CoreV1().Services("d").Create(t.Context(), service(31000), metav1.CreateOptions{}); err != nil {

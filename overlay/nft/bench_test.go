@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/balsahq/balsa/overlay/routing"
+
+	"github.com/balsahq/balsa/overlay/nettest"
 )
 
 const endpointsEach = 5
@@ -46,7 +48,7 @@ var sizes = []int{100, 1000, 10000}
 func BenchmarkChange(b *testing.B) {
 	for _, size := range sizes {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			table, plan := open(b, newSpace(b), true), many(size)
+			table, plan := open(b, nettest.Open(b), true), many(size)
 			apply(b, table, plan)
 			defer cpu(b)()
 			for turn := 1; b.Loop(); turn++ {
@@ -61,7 +63,7 @@ func BenchmarkChange(b *testing.B) {
 func BenchmarkCount(b *testing.B) {
 	for _, size := range sizes {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			table, plan := open(b, newSpace(b), true), many(size)
+			table, plan := open(b, nettest.Open(b), true), many(size)
 			apply(b, table, plan)
 			defer cpu(b)()
 			for turn := 1; b.Loop(); turn++ {
@@ -78,7 +80,7 @@ func BenchmarkCount(b *testing.B) {
 func BenchmarkFromNothing(b *testing.B) {
 	for _, size := range sizes {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			ns := newSpace(b)
+			ns := nettest.Open(b)
 			table, plan := open(b, ns, true), many(size)
 			defer cpu(b)()
 			for b.Loop() {
@@ -98,7 +100,7 @@ func BenchmarkFromNothing(b *testing.B) {
 func BenchmarkRestart(b *testing.B) {
 	for _, size := range sizes {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			table, plan := open(b, newSpace(b), true), many(size)
+			table, plan := open(b, nettest.Open(b), true), many(size)
 			apply(b, table, plan)
 			for settled := false; !settled; { // the kernel enlarges its hash tables for a while
 				table.Forget()

@@ -4,45 +4,23 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"os"
 	"os/exec"
 	"reflect"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netns"
 	"pgregory.net/rapid"
 
 	"github.com/balsahq/balsa/overlay/routing"
-)
 
-// newSpace makes a network namespace that lives as long as the test.
-func newSpace(t testing.TB) int {
-	t.Helper()
-	type result struct {
-		h   netns.NsHandle
-		err error
-	}
-	made := make(chan result)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread, left in the namespace, ends with the goroutine
-		h, err := netns.New()
-		made <- result{h, err}
-	}()
-	r := <-made
-	if r.err != nil {
-		t.Fatalf("network namespace (tests of this package run as root): %v", r.err)
-	}
-	t.Cleanup(func() { r.h.Close() })
-	return int(r.h)
-}
+	"github.com/balsahq/balsa/overlay/nettest"
+)
 
 // nft runs the command of that name in the namespace.
 func nft(t testing.TB, ns int, args ...string) string {
 	t.Helper()
-	out, err := exec.Command("nsenter", append([]string{fmt.Sprintf("--net=/proc/%d/fd/%d", os.Getpid(), ns), "nft"}, args...)...).CombinedOutput()
+	out, err := exec.Command("nsenter", append([]string{"--net=" + nettest.Path(ns), "nft"}, args...)...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("nft %v: %v\n%s", args, err, out)
 	}
@@ -140,7 +118,7 @@ func same(t interface{ Fatalf(string, ...any) }, what string, got, want *routing
 func TestChangesLeadWhereBuildingAnewDoes(t *testing.T) {
 	for _, v4 := range []bool{true, false} {
 		t.Run(fmt.Sprintf("v4=%t", v4), func(t *testing.T) {
-			ns := newSpace(t)
+			ns := nettest.Open(t)
 			rapid.Check(t, func(r *rapid.T) {
 				if err := Remove(ns); err != nil {
 					r.Fatalf("%v", err)

@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/balsahq/balsa/overlay/routing"
+
+	"github.com/balsahq/balsa/overlay/nettest"
 )
 
 // applied opens a table with one service in it.
@@ -26,7 +28,7 @@ func applied(t *testing.T, ns int) (*Table, *routing.Plan) {
 
 func TestTableOfAnotherProgramIsAClearError(t *testing.T) {
 	const flags, owned = 2, 2 // NFTA_TABLE_FLAGS, NFT_TABLE_F_OWNER
-	ns := newSpace(t)
+	ns := nettest.Open(t)
 	other := open(t, ns, true)
 	w := other.begin()
 	w.message(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE)
@@ -55,7 +57,7 @@ func TestTableOfAnotherProgramIsAClearError(t *testing.T) {
 }
 
 func TestWhatOthersChangeIsPutRight(t *testing.T) {
-	ns := newSpace(t)
+	ns := nettest.Open(t)
 	table, plan := applied(t, ns)
 	for _, change := range []string{
 		"add rule ip balsa services counter drop", "insert rule ip balsa way-services-hide-outside-5 drop", "flush chain ip balsa nat-output",
@@ -83,7 +85,7 @@ func TestWhatOthersChangeIsPutRight(t *testing.T) {
 }
 
 func TestOnlyForeignChangesOfOurTablesAreTold(t *testing.T) {
-	ns := newSpace(t)
+	ns := nettest.Open(t)
 	table, plan := applied(t, ns)
 	ctx, cancel := context.WithCancel(t.Context())
 	told, ended := make(chan Foreign, 100), make(chan error, 1)
@@ -122,7 +124,7 @@ func TestOnlyForeignChangesOfOurTablesAreTold(t *testing.T) {
 
 // TestLargeChangesTakeSeveralTransactions has the kernel take only little at once.
 func TestLargeChangesTakeSeveralTransactions(t *testing.T) {
-	ns := newSpace(t)
+	ns := nettest.Open(t)
 	table, plan := open(t, ns, true), many(4000)
 	table.socket.limit = 3 * elementsLimit
 	for turn := range 2 {

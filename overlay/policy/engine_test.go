@@ -51,7 +51,7 @@ func TestNothingIsThereWithoutPolicies(t *testing.T) {
 	if err := w.engine.Admit(t.Context(), w.pod("default", "outside", nil), nil); err != nil {
 		t.Error(err)
 	}
-	none := func() bool { return !strings.Contains(w.node.run("nft list tables"), "balsa-policy") }
+	none := func() bool { return !strings.Contains(w.node.Sh("nft list tables"), "balsa-policy") }
 	if !none() {
 		t.Error("there is a table:", w.rules())
 	}
@@ -136,7 +136,7 @@ func TestPortsAndBlocks(t *testing.T) {
 func TestNodeAndItselfAreAlwaysAllowed(t *testing.T) {
 	w := threePods(t)
 	w.start()
-	w.node.run(`nft add table ip services
+	w.node.Sh(`nft add table ip services
 		nft add chain ip services pre '{ type nat hook prerouting priority dstnat; }'
 		nft add chain ip services post '{ type nat hook postrouting priority srcnat; }'
 		nft add rule ip services pre ip daddr 10.96.0.1 tcp dport 80 dnat to %[1]s:80
@@ -301,7 +301,7 @@ func TestRestartLeavesTheRules(t *testing.T) {
 	w.stop()
 	w.noPolicy("default", "p")
 	w.start()
-	w.eventually("table gone", func() bool { return !strings.Contains(w.node.run("nft list tables"), "balsa-policy") })
+	w.eventually("table gone", func() bool { return !strings.Contains(w.node.Sh("nft list tables"), "balsa-policy") })
 }
 
 // withoutHandles is the table, in some order.
@@ -340,13 +340,13 @@ func TestDriftIsRepaired(t *testing.T) {
 		"delete element ip balsa-policy ingress { " + w.places["a"].ip() + " }",
 		"add element ip balsa-policy self { 10.1.1.1 . 10.1.1.1 }",
 	} {
-		w.node.run("nft '%s'", drift)
+		w.node.Sh("nft '%s'", drift)
 		w.eventually("repaired: "+drift, func() bool { return withoutHandles(w.rules()) == want })
 		w.can("c", "a", 80, false)
 		w.can("b", "a", 80, true)
 	}
 	before := w.rules()
-	w.node.run("nft add table ip others; nft add chain ip others c; nft delete table ip others")
+	w.node.Sh("nft add table ip others; nft add chain ip others c; nft delete table ip others")
 	w.policy("default", "marker", "nobody", spec{})
 	w.settled()
 	if after := w.rules(); after != before {
@@ -406,7 +406,7 @@ func TestFirstPacketIsJudged(t *testing.T) {
 // TestNobodyIsAdmittedBlindly: without the API there is an error and no pod.
 func TestNobodyIsAdmittedBlindly(t *testing.T) {
 	w := newWorld(t, 1, 0)
-	e, err := New(Config{NodeName: policytest.Node, Client: w.client, Bridge: bridge, NetNS: w.node.path})
+	e, err := New(Config{NodeName: policytest.Node, Client: w.client, Bridge: bridge, NetNS: w.node.Path})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -485,7 +485,7 @@ func TestCleanupRemovesTheTables(t *testing.T) {
 	w.can("b", "a", 80, false)
 	w.stop()
 	for range 2 {
-		if err := Cleanup(w.node.path); err != nil {
+		if err := Cleanup(w.node.Path); err != nil {
 			t.Fatal(err)
 		}
 	}

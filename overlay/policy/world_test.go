@@ -8,9 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
-	"os/exec"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -20,58 +17,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/vishvananda/netns"
-
-	"github.com/balsahq/balsa/overlay/host"
+	"github.com/balsahq/balsa/overlay/nettest"
 	"github.com/balsahq/balsa/overlay/policy/policytest"
 )
 
 // space is a network namespace made by a test.
-type space struct {
-	host.Namespace
-	t    *testing.T
-	path string
-}
+type space struct{ nettest.Space }
 
-// newSpace makes a namespace that lives as long as the test holds it open; nothing of it is in the file system.
-func newSpace(t *testing.T) space {
-	t.Helper()
-	type result struct {
-		h   netns.NsHandle
-		err error
-	}
-	made := make(chan result)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread, left in the namespace, ends with the goroutine
-		h, err := netns.New()
-		made <- result{h, err}
-	}()
-	r := <-made
-	if r.err != nil {
-		t.Fatalf("network namespace (tests of this package run as root): %v", r.err)
-	}
-	s := space{t: t, path: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(r.h))}
-	var err error
-	if s.Namespace, err = host.OpenNamespace(s.path); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		s.Namespace.Close()
-		r.h.Close()
-	})
-	return s
-}
-
-// run runs shell commands in the namespace and returns what they printed.
-func (s space) run(format string, args ...any) string {
-	s.t.Helper()
-	script := fmt.Sprintf(format, args...)
-	out, err := exec.Command("nsenter", "--net="+s.path, "sh", "-ec", script).CombinedOutput()
-	if err != nil {
-		s.t.Fatalf("%s: %v\n%s", script, err, out)
-	}
-	return string(out)
-}
+func newSpace(t testing.TB) space { return space{nettest.New(t)} }
 
 // place is somewhere packets come from and go to: a pod, or an address outside.
 type place struct {
@@ -103,15 +56,15 @@ func addressesOfPod(n int) [2]string {
 func newWorld(t *testing.T, here, elsewhere int) *world {
 	t.Helper()
 	w := &world{t: t, node: newSpace(t), outside: newSpace(t), places: map[string]*place{}, client: fake.NewClientset(), stop: func() {}}
-	w.node.run(`ip link set lo up
+	w.node.Sh(`ip link set lo up
 		for f in /proc/sys/net/ipv4/conf/all /proc/sys/net/ipv4/conf/default; do echo 0 > $f/send_redirects; echo 0 > $f/rp_filter; done
 		ip link add %[1]s type bridge; ip link set %[1]s up; ip addr add 10.244.0.1/24 dev %[1]s; ip addr add fd00:244::1/64 dev %[1]s nodad
 		echo 0 > /proc/sys/net/ipv4/conf/%[1]s/send_redirects
 		ip link add eth0 type veth peer name eth0 netns %[2]s
 		ip link set eth0 up; ip addr add 192.0.2.254/24 dev eth0; ip addr add fd00:1::fe/64 dev eth0 nodad
 		for f in /proc/sys/net/bridge/bridge-nf-call-ip*tables; do test ! -e $f || echo 0 > $f; done
-		echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding`, bridge, w.outside.path)
-	w.outside.run(`ip link set lo up; ip link set eth0 up; ip addr add 192.0.2.1/24 dev eth0; ip addr add fd00:1::1/64 dev eth0 nodad
+		echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding`, bridge, w.outside.Path)
+	w.outside.Sh(`ip link set lo up; ip link set eth0 up; ip addr add 192.0.2.1/24 dev eth0; ip addr add fd00:1::1/64 dev eth0 nodad
 		ip route add 10.244.0.0/16 via 192.0.2.254; ip route add fd00:244::/64 via fd00:1::fe`)
 	w.places["outside"] = &place{w.outside, [2]string{"192.0.2.1", "fd00:1::1"}, true}
 	for i := range here + elsewhere {
@@ -122,8 +75,8 @@ func newWorld(t *testing.T, here, elsewhere int) *world {
 			continue
 		}
 		w.places[name] = &place{w.outside, address, true}
-		w.outside.run("ip addr add %s/32 dev lo; ip addr add %s/128 dev lo nodad", address[0], address[1])
-		w.node.run("ip route add %s/32 via 192.0.2.1; ip route add %s/128 via fd00:1::1", address[0], address[1])
+		w.outside.Sh("ip addr add %s/32 dev lo; ip addr add %s/128 dev lo nodad", address[0], address[1])
+		w.node.Sh("ip route add %s/32 via 192.0.2.1; ip route add %s/128 via fd00:1::1", address[0], address[1])
 	}
 	t.Cleanup(func() { w.stop() })
 	return w
@@ -132,10 +85,10 @@ func newWorld(t *testing.T, here, elsewhere int) *world {
 // plug puts a pod on the bridge.
 func (w *world) plug(name string) {
 	p := w.places[name]
-	w.node.run(`ip link add veth-%[1]s type veth peer name eth0 netns %[2]s
+	w.node.Sh(`ip link add veth-%[1]s type veth peer name eth0 netns %[2]s
 		ip link set veth-%[1]s master %[3]s; ip link set veth-%[1]s up
-		ip link set veth-%[1]s type bridge_slave hairpin on isolated on`, name, p.path, bridge)
-	p.run(`ip link set lo up; ip link set eth0 up; echo 0 > /proc/sys/net/ipv6/conf/eth0/accept_redirects; ip addr add %[1]s/32 dev eth0; ip addr add %[2]s/128 dev eth0 nodad
+		ip link set veth-%[1]s type bridge_slave hairpin on isolated on`, name, p.Path, bridge)
+	p.Sh(`ip link set lo up; ip link set eth0 up; echo 0 > /proc/sys/net/ipv6/conf/eth0/accept_redirects; ip addr add %[1]s/32 dev eth0; ip addr add %[2]s/128 dev eth0 nodad
 		ip route add 10.244.0.1 dev eth0; ip route add default via 10.244.0.1
 		ip route add fd00:244::1 dev eth0; ip route add default via fd00:244::1`, p.address[0], p.address[1])
 }
@@ -143,7 +96,7 @@ func (w *world) plug(name string) {
 // start runs an engine over whatever is in the kernel.
 func (w *world) start() {
 	w.t.Helper()
-	e, err := New(Config{NodeName: policytest.Node, Client: w.client, Bridge: bridge, IPv6: true, NetNS: w.node.path,
+	e, err := New(Config{NodeName: policytest.Node, Client: w.client, Bridge: bridge, IPv6: true, NetNS: w.node.Path,
 		Logger: slog.New(slog.NewTextHandler(w.t.Output(), nil))})
 	if err != nil {
 		w.t.Fatal(err)
@@ -169,24 +122,17 @@ func (w *world) start() {
 // eventually polls until ok, or fails.
 func (w *world) eventually(what string, ok func() bool) {
 	w.t.Helper()
-	deadline := time.After(20 * time.Second)
-	for !ok() {
-		select {
-		case <-deadline:
-			w.t.Fatalf("waited in vain: %s\n%s", what, w.rules())
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
+	nettest.Eventually(w.t, what, ok, w.rules)
 }
 
 // rules is what is in the kernel, with handles: equal texts mean that nothing was touched.
 func (w *world) rules() string {
-	return w.node.run("nft -a list table ip balsa-policy 2>&1 || true")
+	return w.node.Sh("nft -a list table ip balsa-policy 2>&1 || true")
 }
 
 // serve answers every connection and every datagram to a place's port with whom it saw.
 func (p *place) serve(port int) {
-	p.t.Helper()
+	p.T.Helper()
 	var tcp net.Listener
 	var udp net.PacketConn
 	at := net.JoinHostPort(p.ip(), fmt.Sprint(port))
@@ -198,7 +144,7 @@ func (p *place) serve(port int) {
 		return err
 	})
 	if err != nil {
-		p.t.Fatal(err)
+		p.T.Fatal(err)
 	}
 	done := make(chan struct{}, 2)
 	go func() {
@@ -226,7 +172,7 @@ func (p *place) serve(port int) {
 			_, _ = udp.WriteTo([]byte("here"), from)
 		}
 	}()
-	p.t.Cleanup(func() {
+	p.T.Cleanup(func() {
 		tcp.Close()
 		udp.Close()
 		<-done

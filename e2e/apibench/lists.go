@@ -108,6 +108,9 @@ func (b *bench) list(ctx context.Context, l listing, do func(c *load.Conn) error
 	}
 	for round := range l.rounds {
 		for _, s := range b.turns(round) {
+			if _, err := s.connect(ctx, l.level); err != nil {
+				return err
+			}
 			profiled := b.profile(s, l.name, b.window)
 			o, err := load.Window(ctx, l.level, b.window, s.cpu, func(_ context.Context, client int) error { return do(s.conns[client]) })
 			if err != nil {

@@ -125,9 +125,6 @@ func clients(n int) string {
 // makeObjects connects the clients and makes the objects they read and write.
 func (b *bench) makeObjects(ctx context.Context, s *system) error {
 	most := levels[len(levels)-1]
-	if _, err := s.connect(ctx, most); err != nil {
-		return err
-	}
 	if err := s.namespace(ctx, namespaceObjects); err != nil {
 		return err
 	}
@@ -157,6 +154,9 @@ func (b *bench) cell(ctx context.Context, name string, level int, do func(ctx co
 	b.progress("%s", name)
 	for round := range b.rounds {
 		for _, s := range b.turns(round) {
+			if _, err := s.connect(ctx, level); err != nil {
+				return err
+			}
 			each := func(ctx context.Context, client int) error { return do(ctx, s, client) }
 			// Connections open, caches fill.
 			if _, err := load.Window(ctx, level, b.window/5, s.cpu, each); err != nil {

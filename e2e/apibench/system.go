@@ -157,16 +157,29 @@ func (s *system) pids() []int {
 // cpu is what the servers have used so far.
 func (s *system) cpu() time.Duration { return figures.CPUTime(s.pids()) }
 
-// connect returns at least n connections.
+// maxIdle is how long a connection may be unused: less than servers wait.
+const maxIdle = 15 * time.Second
+
+// connect returns n connections that work.
 func (s *system) connect(ctx context.Context, n int) ([]*load.Conn, error) {
-	if missing := n - len(s.conns); missing > 0 {
-		more, err := s.dial(ctx, missing)
-		if err != nil {
-			return nil, err
-		}
-		s.conns = append(s.conns, more...)
+	for len(s.conns) < n {
+		s.conns = append(s.conns, nil)
 	}
-	return s.conns[:n], nil
+	cfg, err := s.config()
+	if err != nil {
+		return nil, err
+	}
+	err = load.Times(ctx, min(n, 8), n, func(ctx context.Context, _, i int) (err error) {
+		if c := s.conns[i]; c != nil {
+			if c.Idle() < maxIdle {
+				return nil
+			}
+			_ = c.Close()
+		}
+		s.conns[i], err = load.Dial(ctx, cfg)
+		return err
+	})
+	return s.conns[:n], err
 }
 
 func (s *system) dial(ctx context.Context, n int) ([]*load.Conn, error) {

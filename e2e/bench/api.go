@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/balsahq/balsa/e2e/figures"
+	"github.com/balsahq/balsa/e2e/load"
 )
 
 // levels are how many clients ask at the same time.
@@ -22,7 +23,7 @@ const (
 // operation is one kind of request; next is called by every client for each.
 type operation struct {
 	name string
-	next func(e *encoding, client int) request
+	next func(e *load.Encoding, client int) request
 }
 
 // serial makes every name and every content new.
@@ -30,19 +31,23 @@ var serial atomic.Int64
 
 func fixedName(client int) string { return "fixed-" + strconv.Itoa(client) }
 
-func objectPath(client int) string { return configMapsPath(namespaceMany) + "/" + fixedName(client) }
+func objectPath(client int) string {
+	return load.ConfigMapsPath(namespaceMany) + "/" + fixedName(client)
+}
 
 var operations = []operation{
-	{"create", func(e *encoding, _ int) request {
+	{"create", func(e *load.Encoding, _ int) request {
 		n := strconv.FormatInt(serial.Add(1), 10)
-		return request{http.MethodPost, configMapsPath(namespaceMany), e.configMap("new-"+n, n)}
+		return request{http.MethodPost, load.ConfigMapsPath(namespaceMany), e.ConfigMap("new-"+n, n, nil)}
 	}},
-	{"get", func(_ *encoding, client int) request { return request{http.MethodGet, objectPath(client), nil} }},
-	{"update", func(e *encoding, client int) request {
+	{"get", func(_ *load.Encoding, client int) request { return request{http.MethodGet, objectPath(client), nil} }},
+	{"update", func(e *load.Encoding, client int) request {
 		n := strconv.FormatInt(serial.Add(1), 10)
-		return request{http.MethodPut, objectPath(client), e.configMap(fixedName(client), n)}
+		return request{http.MethodPut, objectPath(client), e.ConfigMap(fixedName(client), n, nil)}
 	}},
-	{"list", func(*encoding, int) request { return request{http.MethodGet, configMapsPath(namespaceShort), nil} }},
+	{"list", func(*load.Encoding, int) request {
+		return request{http.MethodGet, load.ConfigMapsPath(namespaceShort), nil}
+	}},
 }
 
 // measureOperation is the family of one operation: every encoding, every level,
@@ -54,9 +59,9 @@ func measureOperation(op operation) func(context.Context, *bench) error {
 		}
 		for _, e := range encodings {
 			for _, level := range levels {
-				b.progress("%s, %s, %d clients", op.name, e.name, level)
+				b.progress("%s, %s, %d clients", op.name, e.Name, level)
 				if err := measureCell(ctx, b, op, e, level); err != nil {
-					return fmt.Errorf("%s, %s, %d clients: %w", op.name, e.name, level, err)
+					return fmt.Errorf("%s, %s, %d clients: %w", op.name, e.Name, level, err)
 				}
 			}
 		}
@@ -64,27 +69,27 @@ func measureOperation(op operation) func(context.Context, *bench) error {
 	}
 }
 
-func measureCell(ctx context.Context, b *bench, op operation, e *encoding, level int) error {
+func measureCell(ctx context.Context, b *bench, op operation, e *load.Encoding, level int) error {
 	what := op.name
 	if op.name == "list" {
 		what = fmt.Sprintf("list of %d", shortList)
 	}
-	prefix := fmt.Sprintf("%s, %s, %d clients: ", what, e.name, level)
+	prefix := fmt.Sprintf("%s, %s, %d clients: ", what, e.Name, level)
 	next := func(client int) request { return op.next(e, client) }
 	for range b.rounds {
 		for _, s := range b.systems {
 			clients := b.clients[s][:level]
-			if _, err := load(ctx, s, clients, e, b.window/5, next); err != nil { // connections open, caches fill
+			if _, err := window(ctx, s, clients, e, b.window/5, next); err != nil { // connections open, caches fill
 				return err
 			}
-			o, err := load(ctx, s, clients, e, b.window, next)
+			o, err := window(ctx, s, clients, e, b.window, next)
 			if err != nil {
 				return err
 			}
-			b.table.Add(s.side(), figures.Of(prefix+"rate", "/s", ""), float64(o.operations)/o.passed.Seconds())
-			b.table.Add(s.side(), figures.Of(prefix+"p50", "ms", ""), figures.Quantile(o.latencies, 0.5))
-			b.table.Add(s.side(), figures.Of(prefix+"p99", "ms", ""), figures.Quantile(o.latencies, 0.99))
-			b.table.Add(s.side(), figures.Of(prefix+"server CPU", "µs each", "ratio 0.333"), float64(o.cpu.Microseconds())/float64(o.operations))
+			b.table.Add(s.side(), figures.Of(prefix+"rate", "/s", ""), o.Rate())
+			b.table.Add(s.side(), figures.Of(prefix+"p50", "ms", ""), figures.Quantile(o.Latencies, 0.5))
+			b.table.Add(s.side(), figures.Of(prefix+"p99", "ms", ""), figures.Quantile(o.Latencies, 0.99))
+			b.table.Add(s.side(), figures.Of(prefix+"server CPU", "µs each", "ratio 0.333"), o.CPUEach())
 		}
 	}
 	return nil
@@ -114,7 +119,7 @@ func (b *bench) openClients(ctx context.Context) error {
 		e := encodings[1]
 		create := func(namespace string) func(int) request {
 			return func(i int) request {
-				return request{http.MethodPost, configMapsPath(namespace), e.configMap(fixedName(i), "0")}
+				return request{http.MethodPost, load.ConfigMapsPath(namespace), e.ConfigMap(fixedName(i), "0", nil)}
 			}
 		}
 		if err := times(ctx, clients, e, len(clients), create(namespaceMany)); err != nil {

@@ -2,10 +2,8 @@ package main
 
 import (
 	"math"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/balsahq/balsa/e2e/figures"
 )
@@ -32,21 +30,6 @@ func TestSummary(t *testing.T) {
 	}
 	if p99 := figures.Quantile(hundred, 0.99); p99 != 99 {
 		t.Errorf("p99 of 1 to 100 is %v", p99)
-	}
-}
-
-// TestStampIsFound: the stamp of a written object is where a watcher looks, in
-// every encoding.
-func TestStampIsFound(t *testing.T) {
-	now := time.Now().UnixNano()
-	for _, e := range encodings {
-		got, err := stampOf(e.configMap("name", strconv.FormatInt(now, 10)))
-		if err != nil || got != now {
-			t.Errorf("%s: stamp %d, %v; want %d", e.name, got, err, now)
-		}
-	}
-	if _, err := stampOf([]byte("nothing")); err == nil {
-		t.Error("a stamp was found where there is none")
 	}
 }
 

@@ -8,13 +8,9 @@ import (
 	"net/http"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer/json"
-	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+
+	"github.com/balsahq/balsa/e2e/load"
 )
 
 // client is one user of the API: an HTTP/2 connection of its own and no more
@@ -53,14 +49,14 @@ type request struct {
 }
 
 // open sends a request and returns the answer's body, which the caller closes.
-func (c *client) open(ctx context.Context, e *encoding, r request) (io.ReadCloser, error) {
+func (c *client) open(ctx context.Context, e *load.Encoding, r request) (io.ReadCloser, error) {
 	req, err := http.NewRequestWithContext(ctx, r.method, c.base+r.path, bytes.NewReader(r.body))
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Accept", e.mediaType)
+	req.Header.Set("Accept", e.MediaType)
 	if len(r.body) > 0 {
-		req.Header.Set("Content-Type", e.mediaType)
+		req.Header.Set("Content-Type", e.MediaType)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
@@ -75,7 +71,7 @@ func (c *client) open(ctx context.Context, e *encoding, r request) (io.ReadClose
 }
 
 // do sends a request and reads the answer to its end.
-func (c *client) do(ctx context.Context, e *encoding, r request) error {
+func (c *client) do(ctx context.Context, e *load.Encoding, r request) error {
 	body, err := c.open(ctx, e, r)
 	if err != nil {
 		return err
@@ -85,36 +81,5 @@ func (c *client) do(ctx context.Context, e *encoding, r request) error {
 	return err
 }
 
-// encoding is a form in which objects travel.
-type encoding struct {
-	name, mediaType string
-	serializer      runtime.Encoder
-}
-
-var encodings = []*encoding{
-	{"JSON", runtime.ContentTypeJSON, json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme.Scheme, scheme.Scheme, json.SerializerOptions{})},
-	{"protobuf", runtime.ContentTypeProtobuf, protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)},
-}
-
-var filling = strings.Repeat("0123456789abcdef", 64) // 1 KiB
-
-// stampKey is a ConfigMap's key that changes with every write.
-const stampKey = "at"
-
-// configMap is an object of 1 KiB and its metadata, encoded.
-func (e *encoding) configMap(name, stamp string) []byte {
-	var out bytes.Buffer
-	err := e.serializer.Encode(&corev1.ConfigMap{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Data:       map[string]string{stampKey: stamp, "filling": filling},
-	}, &out)
-	if err != nil {
-		panic(err) // a buffer takes everything, and the kind is known
-	}
-	return out.Bytes()
-}
-
-func configMapsPath(namespace string) string {
-	return "/api/v1/namespaces/" + namespace + "/configmaps"
-}
+// encodings are the forms in which objects travel.
+var encodings = []*load.Encoding{load.JSON, load.Protobuf}

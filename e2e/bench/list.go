@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/balsahq/balsa/e2e/figures"
+	"github.com/balsahq/balsa/e2e/load"
 )
 
 const (
@@ -25,18 +26,18 @@ func measureLongList(ctx context.Context, b *bench) error {
 	fill := encodings[1]
 	for _, s := range b.systems {
 		err := times(ctx, b.clients[s][:64], fill, longList, func(i int) request {
-			return request{http.MethodPost, configMapsPath(namespaceLong), fill.configMap(fixedName(i), "0")}
+			return request{http.MethodPost, load.ConfigMapsPath(namespaceLong), fill.ConfigMap(fixedName(i), "0", nil)}
 		})
 		if err != nil {
 			return err
 		}
 	}
 	for _, e := range encodings {
-		prefix := fmt.Sprintf("list of %d, %s, 1 client: ", longList, e.name)
+		prefix := fmt.Sprintf("list of %d, %s, 1 client: ", longList, e.Name)
 		for round := range listRounds + 1 {
 			for _, s := range b.systems {
 				began, cpu := time.Now(), figures.CPUTime(s.controlPlane())
-				if err := b.clients[s][0].do(ctx, e, request{http.MethodGet, configMapsPath(namespaceLong), nil}); err != nil {
+				if err := b.clients[s][0].do(ctx, e, request{http.MethodGet, load.ConfigMapsPath(namespaceLong), nil}); err != nil {
 					return err
 				}
 				passed, used := time.Since(began), figures.CPUTime(s.controlPlane())-cpu

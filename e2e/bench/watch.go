@@ -1,21 +1,17 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/balsahq/balsa/e2e/figures"
+	"github.com/balsahq/balsa/e2e/load"
 )
 
 const (
@@ -35,9 +31,9 @@ func measureWatch(ctx context.Context, b *bench) error {
 	for _, e := range encodings {
 		for range b.rounds {
 			for _, s := range b.systems {
-				b.progress("watch, %s%s", e.name, suffix(s))
+				b.progress("watch, %s%s", e.Name, suffix(s))
 				if err := fanOut(ctx, b, s, e); err != nil {
-					return fmt.Errorf("watch, %s: %w", e.name, err)
+					return fmt.Errorf("watch, %s: %w", e.Name, err)
 				}
 			}
 		}
@@ -56,9 +52,9 @@ type audience struct {
 	failed    error
 }
 
-func fanOut(ctx context.Context, b *bench, s system, e *encoding) error {
+func fanOut(ctx context.Context, b *bench, s system, e *load.Encoding) error {
 	name := "watched-" + strconv.FormatInt(serial.Add(1), 10)
-	if err := b.clients[s][0].do(ctx, e, request{http.MethodPost, configMapsPath(namespaceWatched), e.configMap(name, "0")}); err != nil {
+	if err := b.clients[s][0].do(ctx, e, request{http.MethodPost, load.ConfigMapsPath(namespaceWatched), e.ConfigMap(name, "0", nil)}); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -82,7 +78,7 @@ func fanOut(ctx context.Context, b *bench, s system, e *encoding) error {
 	if err := errors.Join(err, a.failed); err != nil {
 		return err
 	}
-	prefix := fmt.Sprintf("watch, %s, %d watchers × %d events/s: ", e.name, watchers, eventsPerSecond)
+	prefix := fmt.Sprintf("watch, %s, %d watchers × %d events/s: ", e.Name, watchers, eventsPerSecond)
 	b.table.Add(s.side(), figures.Of(prefix+"written", "/s", strconv.Itoa(eventsPerSecond)), float64(sent)/passed.Seconds())
 	b.table.Add(s.side(), figures.Of(prefix+"delivered", "/s", strconv.Itoa(watchers*eventsPerSecond)), float64(a.onTime.Load())/window.Seconds())
 	b.table.Add(s.side(), figures.Of(prefix+"p50", "ms", ""), figures.Quantile(a.latencies, 0.5))
@@ -93,7 +89,7 @@ func fanOut(ctx context.Context, b *bench, s system, e *encoding) error {
 
 // write updates the object at an even pace until the deadline, as long as one
 // of the clients is free.
-func write(ctx context.Context, clients []*client, e *encoding, name string, deadline time.Time) (int64, error) {
+func write(ctx context.Context, clients []*client, e *load.Encoding, name string, deadline time.Time) (int64, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	pace := time.NewTicker(time.Second / eventsPerSecond)
@@ -106,8 +102,8 @@ func write(ctx context.Context, clients []*client, e *encoding, name string, dea
 	for _, c := range clients {
 		joined.Go(func() {
 			for range due {
-				body := e.configMap(name, strconv.FormatInt(time.Now().UnixNano(), 10))
-				if err := c.do(ctx, e, request{http.MethodPut, configMapsPath(namespaceWatched) + "/" + name, body}); err != nil {
+				body := e.ConfigMap(name, strconv.FormatInt(time.Now().UnixNano(), 10), nil)
+				if err := c.do(ctx, e, request{http.MethodPut, load.ConfigMapsPath(namespaceWatched) + "/" + name, body}); err != nil {
 					cancel(err)
 					return
 				}
@@ -139,36 +135,38 @@ func write(ctx context.Context, clients []*client, e *encoding, name string, dea
 }
 
 // watch reads events until ctx ends. The first one is the object as it was.
-func (a *audience) watch(ctx context.Context, c *client, e *encoding, name string) {
+func (a *audience) watch(ctx context.Context, c *client, e *load.Encoding, name string) {
 	opened := sync.OnceFunc(a.opened.Done)
 	defer opened()
 	var mine []float64
-	path := configMapsPath(namespaceWatched) + "?watch=true&fieldSelector=metadata.name%3D" + name
+	path := load.ConfigMapsPath(namespaceWatched) + "?watch=true&fieldSelector=metadata.name%3D" + name
 	err := func() error {
 		body, err := c.open(ctx, e, request{http.MethodGet, path, nil})
 		if err != nil {
 			return err
 		}
 		defer body.Close()
-		frames := bufio.NewReaderSize(body, 4096)
-		for first := true; ; first = false {
-			frame, err := e.frame(frames)
-			if err != nil {
-				return err
-			}
+		first := true
+		events := &load.Events{Encoding: e, Each: func(event []byte) error {
 			if first {
+				first = false
 				opened()
-				continue
+				return nil
 			}
 			now := time.Now().UnixNano()
-			sent, err := stampOf(frame)
-			if err != nil {
-				return err
-			}
+			sent, err := load.StampOf(event)
 			if now <= a.until.Load() {
 				a.onTime.Add(1)
 			}
 			mine = append(mine, float64(now-sent)/1e6)
+			return err
+		}}
+		piece := make([]byte, 4096)
+		for {
+			n, err := body.Read(piece)
+			if err := errors.Join(events.Write(piece[:n]), err); err != nil {
+				return err
+			}
 		}
 	}()
 	a.mu.Lock()
@@ -177,50 +175,4 @@ func (a *audience) watch(ctx context.Context, c *client, e *encoding, name strin
 	if ctx.Err() == nil && a.failed == nil {
 		a.failed = fmt.Errorf("a watch ended: %w", err)
 	}
-}
-
-// frame reads one event: a line of JSON, or protobuf after four bytes of length.
-func (e *encoding) frame(r *bufio.Reader) ([]byte, error) {
-	if e == encodings[0] {
-		var line []byte
-		for {
-			piece, err := r.ReadSlice('\n')
-			if err == nil && line == nil {
-				return piece, nil
-			}
-			line = append(line, piece...)
-			if !errors.Is(err, bufio.ErrBufferFull) {
-				return line, err
-			}
-		}
-	}
-	var size [4]byte
-	if _, err := io.ReadFull(r, size[:]); err != nil {
-		return nil, err
-	}
-	frame := make([]byte, binary.BigEndian.Uint32(size[:]))
-	_, err := io.ReadFull(r, frame)
-	return frame, err
-}
-
-// stampDigits is the length of a Unix time in nanoseconds, until 2286.
-const stampDigits = 19
-
-// stampMarks stand before the stamp: in JSON, and in protobuf (a map entry with
-// the key as field 1 and the value as field 2).
-var stampMarks = [][]byte{
-	[]byte(`"` + stampKey + `":"`),
-	append([]byte{0x0a, byte(len(stampKey))}, stampKey+"\x12"+string(rune(stampDigits))...),
-}
-
-// stampOf finds when the object was written without decoding it: a thousand
-// watchers share the machine with the server.
-func stampOf(frame []byte) (int64, error) {
-	for _, mark := range stampMarks {
-		if i := bytes.Index(frame, mark); i >= 0 && len(frame) >= i+len(mark)+stampDigits {
-			text := frame[i+len(mark):][:stampDigits]
-			return strconv.ParseInt(string(text), 10, 64)
-		}
-	}
-	return 0, fmt.Errorf("an event without a stamp: %q", slices.Clip(frame[:min(len(frame), 200)]))
 }

@@ -43,6 +43,7 @@ type Conn struct {
 	may      int64  // bytes of bodies the server takes now
 	initial  int64  // and of one stream at first
 	received int    // since the connection's window was refilled
+	used     time.Time
 }
 
 // Stream is one request under way.
@@ -87,7 +88,7 @@ func Dial(ctx context.Context, cfg *rest.Config) (*Conn, error) {
 		_ = plain.Close()
 		return nil, err
 	}
-	c := &Conn{raw: raw, authority: host.Host, out: bufio.NewWriterSize(raw, 32<<10), streams: map[uint32]*Stream{}, next: 1, may: 65535, initial: 65535}
+	c := &Conn{raw: raw, authority: host.Host, out: bufio.NewWriterSize(raw, 32<<10), streams: map[uint32]*Stream{}, next: 1, may: 65535, initial: 65535, used: time.Now()}
 	c.frames = http2.NewFramer(c.out, bufio.NewReaderSize(raw, 32<<10))
 	c.frames.SetReuseFrames()
 	c.encoder = hpack.NewEncoder(&c.headers)
@@ -148,6 +149,10 @@ func (c *Conn) greet() error {
 	return err
 }
 
+// Idle is how long ago a request was sent. Nobody reads meanwhile, so servers close
+// connections that are idle for long.
+func (c *Conn) Idle() time.Duration { return time.Since(c.used) }
+
 // Start sends a request. What the answer holds goes to sink, which may be nil
 // and must not keep it; an error ends the connection's use.
 func (c *Conn) Start(r Request, sink func(data []byte) error) (*Stream, error) {
@@ -174,6 +179,7 @@ func (c *Conn) Start(r Request, sink func(data []byte) error) (*Stream, error) {
 			return nil, err
 		}
 	}
+	c.used = time.Now()
 	s := &Stream{id: c.next, sink: sink}
 	c.next += 2
 	c.streams[s.id] = s

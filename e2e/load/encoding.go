@@ -52,7 +52,9 @@ func (e *Encoding) ConfigMap(name, stamp string, labels map[string]string) []byt
 }
 
 // ConfigMapsPath is where a namespace's ConfigMaps are.
-func ConfigMapsPath(namespace string) string { return "/api/v1/namespaces/" + namespace + "/configmaps" }
+func ConfigMapsPath(namespace string) string {
+	return "/api/v1/namespaces/" + namespace + "/configmaps"
+}
 
 // Template is an encoded object with places to fill in, all of fixed length, so
 // that no client encodes anything while it is measured.

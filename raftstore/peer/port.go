@@ -23,6 +23,10 @@ type PortConfig struct {
 	// Roots are what clients' certificates are verified against, asked per
 	// handshake.
 	Roots func() *x509.CertPool
+	// Hints are the authorities named to REST's clients, which show a certificate
+	// of one of them; whom it stands for is for REST's server to say. It decides
+	// nothing here but which limit a connection counts for. Default: Roots.
+	Hints func() *x509.CertPool
 	// Logger takes refusals, each kind at most once a minute per address.
 	// Default: slog.Default().
 	Logger *slog.Logger
@@ -70,6 +74,9 @@ func (c PortConfig) withDefaults() PortConfig {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
+	}
+	if c.Hints == nil {
+		c.Hints = c.Roots
 	}
 	return c
 }
@@ -280,11 +287,12 @@ func (p *Port) choose(h *tls.ClientHelloInfo) (*tls.Config, error) {
 	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, GetCertificate: p.cfg.Certificate,
-		ClientAuth: tls.RequestClientCert, ClientCAs: roots,
+		ClientAuth: tls.RequestClientCert, ClientCAs: p.cfg.Hints(),
 	}, nil
 }
 
-// verified tells whether the client's certificate is one of the cluster's.
+// verified tells whether the client's certificate is one of the cluster's, or of
+// an authority that REST knows.
 func (p *Port) verified(s tls.ConnectionState) bool {
 	if len(s.VerifiedChains) > 0 || len(s.PeerCertificates) == 0 {
 		return len(s.VerifiedChains) > 0
@@ -294,7 +302,7 @@ func (p *Port) verified(s tls.ConnectionState) bool {
 		between.AddCert(c)
 	}
 	_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{
-		Roots: p.cfg.Roots(), Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		Roots: p.cfg.Hints(), Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	return err == nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -395,5 +396,36 @@ func TestLogLimitForgetsAndIsBounded(t *testing.T) {
 	}
 	if _, ok := l.admit(logKey{"new", "y"}, now.Add(2*logEvery)); !ok {
 		t.Error("old ones were not forgotten")
+	}
+}
+
+// An authority that REST believes opens no other door, whatever its certificates say.
+func TestOtherAuthoritiesAreForRESTAlone(t *testing.T) {
+	w := newWorld(t)
+	m, other := w.join(), newAuthority(t)
+	both := x509.NewCertPool()
+	both.AddCert(w.ca.cert)
+	both.AddCert(other.cert)
+	m.stopPort()
+	m.listen("127.0.0.1:0", func(c *PortConfig) {
+		c.Hints, c.MaxAnonymousPerIP = func() *x509.CertPool { return both }, 1
+	})
+	serveBoth(t, m)
+	m.Serve(handler{})
+	serveVotes(t, m)
+	jane := other.issue("jane", "devs")
+	for range 3 { // more than may be nobody
+		if got := get(t, m, clientTLS(m, jane), true); got != "HTTP/2.0 jane" {
+			t.Errorf("REST sees %q", got)
+		}
+	}
+	if err := ping(t, m, clientTLS(m, other.issue("admin", "system:masters"))); status.Code(err) != codes.Unavailable {
+		t.Errorf("gRPC: %v", err)
+	}
+	stranger := w.join()
+	stranger.setCert(other.server(stranger.id))
+	raftErr, peerErr := ask(t, stranger, m)
+	if !errors.Is(raftErr, ErrRefused) || !errors.Is(peerErr, ErrRefused) {
+		t.Errorf("a peer of another authority: %v\n%v", raftErr, peerErr)
 	}
 }

@@ -17,8 +17,9 @@ export CGO_ENABLED := 0
 export GOFLAGS := -buildvcs=false
 PKGS       ?= ./...
 RUN        ?= .
+USED       := bin/kubectl bin/helm bin/operator# programs that tests use clusters with
 
-.PHONY: help build up down status test unit e2e crash linear sim net conformance vm bench bench-ha bench-net bench-api policy fuzz vet fmt deps clean
+.PHONY: help build up down status test unit e2e ecosystem crash linear sim net conformance vm bench bench-ha bench-net bench-api policy fuzz vet fmt deps clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -44,6 +45,17 @@ bin/kubectl: $(wildcard e2e/kubectl/*.go) go.mod go.sum # upstream's client, for
 	@mkdir -p bin
 	@go build -ldflags "$(LDFLAGS)" -o bin/kubectl ./e2e/kubectl
 
+# What other people wrote, in modules of its own; go.mod of each keeps to the
+# versions that balsa is built with, so that little is compiled twice.
+bin/helm: e2e/helm/go.mod e2e/helm/go.sum # Helm, for the tests
+	@mkdir -p bin
+	@cd e2e/helm && go build -ldflags "-s -w $(HELM_STAMP)" -o ../../bin/helm helm.sh/helm/v3/cmd/helm
+HELM_STAMP := $(foreach p,pkg/chartutil pkg/lint/rules,-X helm.sh/helm/v3/$(p).k8sVersionMajor=1 -X helm.sh/helm/v3/$(p).k8sVersionMinor=36)
+
+bin/operator: $(shell find e2e/operator -name '*.go') e2e/operator/go.mod e2e/operator/go.sum # an operator, for the tests
+	@mkdir -p bin
+	@cd e2e/operator && go build -ldflags "-s -w" -o ../../bin/operator ./cmd
+
 # The programs that run once per pod, and the carried images. runc is the one
 # that needs the C compiler, and libseccomp for seccomp profiles.
 $(ASSETS)/MANIFEST: $(ASSET_SRC)
@@ -63,15 +75,21 @@ deps: # the one build dependency beside Go and a C compiler, where apt-get can b
 	@pkg-config --exists libseccomp 2>/dev/null || { ! command -v apt-get >/dev/null || { echo "installing libseccomp-dev and pkg-config"; \
 		{ apt-get install -yqq libseccomp-dev pkg-config || { apt-get update -qq && apt-get install -yqq libseccomp-dev pkg-config; }; } >/dev/null 2>&1; } || true; }
 
-test: build bin/kubectl ## every test: units, then whole clusters with real containers (root)
+test: build $(USED) ## every test: units, then whole clusters with real containers (root)
 	@go vet -tags $(TAGS) ./...
+	@cd e2e/operator && go vet ./... && go test ./...
 	@go test -tags $(TAGS) -timeout 20m -count=1 ./...
 
 unit: ## the tests that start no cluster; PKGS and RUN narrow them
 	@go test -tags $(TAGS) -run '$(RUN)' $$(go list $(PKGS) | grep -v /e2e)
 
-e2e: build bin/kubectl ## whole clusters with real containers (root); RUN narrows them
+e2e: build $(USED) ## whole clusters with real containers (root); RUN narrows them
 	@go test -tags $(TAGS) -timeout 30m -count=1 -v -run '$(RUN)' ./e2e/...
+
+OTHER ?=
+NETNS ?=
+ecosystem: $(if $(OTHER),$(ASSETS)/MANIFEST,build) $(USED) ## Helm and an operator; OTHER=KUBECONFIG NETNS=NAME: on that cluster instead of Balsa (root)
+	@go test -tags $(TAGS) -timeout 30m -count=1 -v -run TestEcosystem ./e2e $(if $(OTHER),-other-kubeconfig $(abspath $(OTHER)) -other-netns $(NETNS))
 
 crash: build bin/kubectl ## kill -9 of the server at random moments under a write load, ROUNDS times (root)
 	@go test -tags $(TAGS) -timeout 60m -count=1 -v -run TestCrashUnderLoad ./e2e -crash-rounds $(ROUNDS)

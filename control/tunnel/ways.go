@@ -187,15 +187,17 @@ func (t *Tunnel) race(ctx context.Context, j journey) (net.Conn, error) {
 	head := time.NewTimer(t.cfg.HeadStart)
 	defer head.Stop()
 	reason, asked := errSlow, false
+	ask := func() {
+		if !asked {
+			asked = true
+			run(false, t.byNode)
+		}
+	}
 	var failed error
 	for running > 0 {
 		select {
 		case <-head.C:
-			if !asked {
-				asked = true
-				run(false, t.byNode)
-			}
-			continue
+			ask()
 		case r := <-results:
 			running--
 			if r.err == nil {
@@ -208,7 +210,7 @@ func (t *Tunnel) race(ctx context.Context, j journey) (net.Conn, error) {
 			}
 			if r.direct {
 				reason = r.err
-				head.Reset(0)
+				ask()
 			}
 		}
 	}

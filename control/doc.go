@@ -17,6 +17,9 @@
 // Custom resources are upstream's apiextensions server behind the main one, in the same process and on the same store;
 // both enter their groups into one discovery document.
 //
+// Groups that other servers serve are theirs to answer for: behind authorization, control/aggregation passes their requests
+// on.
+//
 // Goroutines, joined by Run: the HTTP server's, one per in-process request, the writer of default objects, the informer
 // of CustomResourceDefinitions. Upstream's controllers of those definitions end with Run's context too, but offer no way
 // to wait for them.

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"net/http"
 	"slices"
 	"strings"
 
@@ -46,20 +47,27 @@ func (s *Server) newExtensions() (*extensions.CustomResourceDefinitions, error) 
 			})),
 			MasterCount:         1,
 			ServiceResolver:     s.guard.services,
-			AuthResolverWrapper: webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, c.LoopbackClientConfig, nil),
+			AuthResolverWrapper: webhook.NewDefaultAuthenticationInfoResolverWrapper(&http.Transport{DialContext: s.cfg.Dial}, nil, c.LoopbackClientConfig, nil),
 		},
 	}
 	return config.Complete().New(genericapiserver.NewEmptyDelegate())
 }
 
-// definitions are the established CustomResourceDefinitions.
-func (s *Server) definitions() []*apiextensionsv1.CustomResourceDefinition {
-	var out []*apiextensionsv1.CustomResourceDefinition
+// allDefinitions are the CustomResourceDefinitions, in no order.
+func (s *Server) allDefinitions() (out []*apiextensionsv1.CustomResourceDefinition) {
 	for _, o := range s.extensions.Informers.Apiextensions().V1().CustomResourceDefinitions().Informer().GetStore().List() {
-		if crd, ok := o.(*apiextensionsv1.CustomResourceDefinition); ok && apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) {
+		if crd, ok := o.(*apiextensionsv1.CustomResourceDefinition); ok {
 			out = append(out, crd)
 		}
 	}
+	return out
+}
+
+// definitions are the established CustomResourceDefinitions.
+func (s *Server) definitions() []*apiextensionsv1.CustomResourceDefinition {
+	out := slices.DeleteFunc(s.allDefinitions(), func(crd *apiextensionsv1.CustomResourceDefinition) bool {
+		return !apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established)
+	})
 	slices.SortFunc(out, func(a, b *apiextensionsv1.CustomResourceDefinition) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
@@ -80,6 +88,7 @@ func (s *Server) followGroups() error {
 		}
 		if crd, ok := o.(*apiextensionsv1.CustomResourceDefinition); ok {
 			s.showGroup(crd.Spec.Group)
+			s.others.Look()
 		}
 	}
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{

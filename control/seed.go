@@ -14,9 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	scheduling "k8s.io/kubernetes/pkg/apis/scheduling/v1"
 
+	"github.com/balsahq/balsa/control/aggregation"
 	"github.com/balsahq/balsa/control/auth/bootstrap"
 	"github.com/balsahq/balsa/control/flow"
 )
@@ -50,6 +52,9 @@ func (s *Server) seeds() []seed {
 	}
 	for _, pc := range scheduling.SystemPriorityClasses() {
 		add("scheduling.k8s.io", "priorityclasses", pc)
+	}
+	for _, a := range aggregation.Builtin(s.builtin()) {
+		add(apiregistrationv1.GroupName, "apiservices", a)
 	}
 	levels, schemas := flow.Defaults()
 	for _, l := range levels {

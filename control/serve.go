@@ -36,7 +36,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if err := s.encryption.Start(ctx); err != nil {
 		return fmt.Errorf("control: %w", err)
 	}
-	for _, part := range []func(context.Context) error{s.guard.authn.Run, s.guard.authz.Run, s.share, s.encryption.Run} {
+	for _, part := range []func(context.Context) error{s.guard.authn.Run, s.guard.authz.Run, s.share, s.encryption.Run, s.others.Run, s.trust} {
 		group.Go(func() error { return part(ctx) })
 	}
 	if listener := cmp.Or(s.cfg.Listener, s.cfg.Secure); listener != nil {

@@ -28,6 +28,7 @@ import (
 	"k8s.io/kubernetes/pkg/capabilities"
 	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
 
+	"github.com/balsahq/balsa/control/aggregation"
 	"github.com/balsahq/balsa/control/audit"
 	"github.com/balsahq/balsa/control/direct"
 	"github.com/balsahq/balsa/control/encryption"
@@ -50,6 +51,7 @@ type Server struct {
 	handler http.Handler // the generic server's chain and what it guards
 	set     *kinds.Set
 	direct  *direct.Handler
+	others  *aggregation.Aggregation
 	docs    *openapi.Documents
 	guard   *guard
 	auditor *audit.Auditor // nil when nothing is recorded
@@ -118,6 +120,9 @@ func (s *Server) assemble() error {
 	if s.cfg.Initializers {
 		s.direct.LeaveListsWith(initializers.Annotation)
 	}
+	if s.others, err = s.newAggregation(); err != nil {
+		return err
+	}
 	if s.extensions, err = s.newExtensions(); err != nil {
 		return fmt.Errorf("custom resources: %w", err)
 	}
@@ -130,7 +135,7 @@ func (s *Server) assemble() error {
 	s.docs, err = openapi.New(openapi.Config{
 		Title: "Kubernetes", Version: KubernetesVersion, Definitions: generatedopenapi.GetOpenAPIDefinitions,
 		Schemes:     []*runtime.Scheme{legacyscheme.Scheme, extensions.Scheme},
-		WebServices: s.webServices, Custom: s.definitions,
+		WebServices: s.webServices, Custom: s.definitions, Aggregated: s.others.Documented,
 	})
 	if err != nil {
 		return err

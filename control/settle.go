@@ -28,6 +28,7 @@ func (s *Server) settle(ctx context.Context) {
 		{"the definition of PodPresets", s.definePresets},
 		{"the definition of InitializerConfigurations", s.defineInitializers},
 		{"default objects", func(ctx context.Context) error { return s.seed(ctx, s.seeds()) }},
+		{"the ways to other API servers", s.others.Await},
 		{"readiness", s.awaitOthers},
 	}
 	for _, step := range steps {

@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,6 +38,9 @@ type Config struct {
 	WebServices func() []*restful.WebService
 	// Custom returns the established CustomResourceDefinitions; nil when there never are any.
 	Custom func() []*apiextensionsv1.CustomResourceDefinition
+	// Aggregated returns what other servers serve and document, those of one server next to each other or not; nil when there
+	// never is anything.
+	Aggregated func() []Aggregated
 	// Idle is how long after the last request built documents are kept. Default 2 minutes.
 	Idle time.Duration
 }
@@ -68,6 +72,8 @@ type Documents struct {
 	v2Of  string // the definitions that v2 shows
 	v3    *common.OpenAPIV3Config
 	group map[string]*document
+
+	answers answers // of other servers
 }
 
 // document is one group and version of v3 in both encodings.
@@ -96,8 +102,16 @@ func (d *Documents) touch() {
 	d.timer.Reset(d.cfg.Idle)
 }
 
+// hold starts the idle time again.
+func (d *Documents) hold() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.touch()
+}
+
 // Drop forgets every built document; the next request builds again.
 func (d *Documents) Drop() {
+	d.answers.drop()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.timer != nil {
@@ -142,12 +156,13 @@ func (d *Documents) config3() *common.OpenAPIV3Config {
 }
 
 // handler2 returns the handler of the whole v2 document, building it when it is not there.
-func (d *Documents) handler2() (http.Handler, error) {
+func (d *Documents) handler2(ctx context.Context) (http.Handler, error) {
+	others := d.others(ctx)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.touch()
 	custom := d.custom()
-	if of := custom.hash(""); d.v2 == nil || d.v2Of != of {
+	if of := custom.hash("") + others.hash(); d.v2 == nil || d.v2Of != of {
 		d.v2, d.v2Of = nil, of
 	}
 	if d.v2 != nil {
@@ -163,6 +178,9 @@ func (d *Documents) handler2() (http.Handler, error) {
 	swagger.Definitions = handler.PruneDefaults(swagger.Definitions)
 	if swagger, err = custom.mergeV2(swagger); err != nil {
 		return nil, fmt.Errorf("merge custom resources into OpenAPI v2: %w", err)
+	}
+	if swagger, err = others.merge(swagger); err != nil {
+		return nil, fmt.Errorf("merge aggregated servers into OpenAPI v2: %w", err)
 	}
 	var c capture
 	handler.NewOpenAPIService(swagger).RegisterOpenAPIVersionedService("/openapi/v2", &c)

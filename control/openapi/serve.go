@@ -17,7 +17,10 @@ import (
 	"k8s.io/kube-openapi/pkg/spec3"
 )
 
-const prefix3 = "/openapi/v3"
+const (
+	prefix2 = "/openapi/v2"
+	prefix3 = "/openapi/v3"
+)
 
 // Index is what GET /openapi/v3 answers.
 type Index struct {
@@ -56,7 +59,7 @@ func (d *Documents) Index() Index {
 
 // ServeV2 answers /openapi/v2.
 func (d *Documents) ServeV2(w http.ResponseWriter, r *http.Request) {
-	h, err := d.handler2()
+	h, err := d.handler2(r.Context())
 	if err != nil {
 		fail(w, err)
 		return
@@ -68,21 +71,31 @@ func (d *Documents) ServeV2(w http.ResponseWriter, r *http.Request) {
 func (d *Documents) ServeV3(w http.ResponseWriter, r *http.Request) {
 	path := strings.Trim(strings.TrimPrefix(r.URL.Path, prefix3), "/")
 	if path == "" {
-		WriteIndex(w, r, d.Index())
+		index := d.Index()
+		d.elsewhere(r.Context(), index.Paths)
+		WriteIndex(w, r, index)
 		return
 	}
+	if a := d.source(path); a != nil {
+		d.serveElsewhere(w, r, a)
+		return
+	}
+	d.serve3(w, r, path, d.hash(path), func(proto bool) ([]byte, error) { return d.document3(path, proto) })
+}
+
+// serve3 answers with the document of a path, in the encoding that the client asks for.
+func (d *Documents) serve3(w http.ResponseWriter, r *http.Request, path, etag string, document func(proto bool) ([]byte, error)) {
 	kind, ok := accepted(r.Header.Get("Accept"))
 	w.Header().Add("Vary", "Accept")
 	if !ok {
 		w.WriteHeader(http.StatusNotAcceptable)
 		return
 	}
-	data, err := d.document3(path, kind.proto)
+	data, err := document(kind.proto)
 	if err != nil {
 		fail(w, err)
 		return
 	}
-	etag := d.hash(path)
 	w.Header().Set("Content-Type", kind.contentType)
 	w.Header().Set("Etag", strconv.Quote(etag))
 	if asked := r.URL.Query().Get("hash"); asked != "" {

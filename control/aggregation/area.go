@@ -1,0 +1,177 @@
+package aggregation
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apiserver/pkg/util/proxy"
+	kubeinformers "k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/transport"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	apiregistrationinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions/apiregistration/v1"
+	"k8s.io/kube-aggregator/pkg/controllers/status/remote"
+)
+
+// area is a namespace with Services of targets: its Services and EndpointSlices, and upstream's controller that writes
+// whether the targets are available. Upstream has one for all namespaces, which holds all of those objects.
+type area struct {
+	a         *Aggregation
+	namespace string
+	factory   kubeinformers.SharedInformerFactory
+	slices    proxy.EndpointSliceGetter
+	handlers  []handler
+
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+}
+
+// handler is one of upstream's, which wants to be reminded of everything every so often.
+type handler struct {
+	cache.ResourceEventHandler
+	registration cache.ResourceEventHandlerRegistration
+	every        time.Duration
+}
+
+// errNotFollowed: upstream's controller could not be made, which the log tells.
+var errNotFollowed = errors.New("the endpoints of its namespace are not followed")
+
+// newArea begins to follow a namespace.
+func newArea(a *Aggregation, namespace string) (*area, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &area{
+		a: a, namespace: namespace, cancel: cancel,
+		factory: kubeinformers.NewSharedInformerFactoryWithOptions(a.core, 0, kubeinformers.WithNamespace(namespace), kubeinformers.WithTransform(bare)),
+	}
+	slices := r.factory.Discovery().V1().EndpointSlices()
+	var err error
+	if r.slices, err = proxy.NewEndpointSliceIndexerGetter(slices); err != nil {
+		cancel()
+		return nil, err
+	}
+	controller, err := remote.New(ofArea{a.services, r}, r.factory.Core().V1().Services(), slices, a.client.ApiregistrationV1(),
+		&transport.DialHolder{Dial: a.cfg.Dial}, func() ([]byte, []byte) { return a.cfg.Certificate.CertPEM(), a.cfg.Certificate.KeyPEM() },
+		serviceResolver(r.resolve), a.metrics)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	r.factory.Start(ctx.Done())
+	r.done.Go(func() { controller.Run(workers, ctx.Done()) })
+	for _, h := range r.handlers {
+		if h.every > 0 {
+			r.done.Go(func() { r.remind(ctx, h) })
+		}
+	}
+	return r, nil
+}
+
+// bare drops what is not needed to find an endpoint.
+func bare(o any) (any, error) {
+	if m, err := meta.Accessor(o); err == nil {
+		m.SetManagedFields(nil)
+		m.SetAnnotations(nil)
+	}
+	return o, nil
+}
+
+// stop ends what was begun; of checks in progress, each takes seconds at most, nobody waits for.
+func (r *area) stop() {
+	r.cancel()
+	r.factory.Shutdown()
+	r.done.Wait()
+	for _, h := range r.handlers {
+		_ = r.a.services.Informer().RemoveEventHandler(h.registration) // it may have stopped
+	}
+}
+
+// wanted tells whether a target's Service is in the namespace.
+func (r *area) wanted(targets map[string]*apiregistrationv1.APIService) bool {
+	for _, s := range targets {
+		if r.holds(s) {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *area) holds(o any) bool {
+	if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+		o = gone.Obj
+	}
+	s, ok := o.(*apiregistrationv1.APIService)
+	return ok && s.Spec.Service != nil && s.Spec.Service.Namespace == r.namespace
+}
+
+// remind shows upstream's controller all targets again, so that it looks whether they still answer: no event tells of
+// that. Upstream's informer does the same, for local APIServices too.
+func (r *area) remind(ctx context.Context, h handler) {
+	tick := time.NewTicker(h.every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for _, s := range r.a.all() {
+			if r.holds(s) {
+				h.OnUpdate(s, s)
+			}
+		}
+	}
+}
+
+// synced: Services and their endpoints are known.
+func (r *area) synced() bool {
+	return r.factory.Core().V1().Services().Informer().HasSynced() && r.factory.Discovery().V1().EndpointSlices().Informer().HasSynced()
+}
+
+// resolve finds an endpoint that is ready, or the name that an ExternalName Service stands for.
+func (r *area) resolve(namespace, name string, port int32) (*url.URL, error) {
+	if r == nil {
+		return nil, errNotFollowed
+	}
+	services := r.factory.Core().V1().Services().Lister()
+	if s, err := services.Services(namespace).Get(name); err == nil && s.Spec.Type == corev1.ServiceTypeExternalName {
+		return proxy.ResolveCluster(services, namespace, name, port)
+	}
+	return proxy.ResolveEndpoint(services, r.slices, namespace, name, port)
+}
+
+type serviceResolver func(namespace, name string, port int32) (*url.URL, error)
+
+// ResolveEndpoint implements upstream's ServiceResolver.
+func (s serviceResolver) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
+	return s(namespace, name, port)
+}
+
+// ofArea shows upstream's controller the targets of one namespace.
+type ofArea struct {
+	apiregistrationinformers.APIServiceInformer
+	area *area
+}
+
+// Informer implements APIServiceInformer.
+func (o ofArea) Informer() cache.SharedIndexInformer {
+	return some{o.APIServiceInformer.Informer(), o.area}
+}
+
+type some struct {
+	cache.SharedIndexInformer
+	area *area
+}
+
+// AddEventHandlerWithResyncPeriod implements cache.SharedInformer.
+func (s some) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, every time.Duration) (cache.ResourceEventHandlerRegistration, error) {
+	registration, err := s.AddEventHandler(cache.FilteringResourceEventHandler{FilterFunc: s.area.holds, Handler: h})
+	if err == nil {
+		s.area.handlers = append(s.area.handlers, handler{h, registration, every})
+	}
+	return registration, err
+}

@@ -1,0 +1,181 @@
+package aggregation
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	"k8s.io/client-go/tools/cache"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
+	upstream "k8s.io/kube-aggregator/pkg/apiserver"
+)
+
+// firstSight bounds how long the endpoints of targets are waited for when the first of a namespace appears.
+const firstSight = 10 * time.Second
+
+// follower turns APIServices into the table. One goroutine uses it.
+type follower struct {
+	a       *Aggregation
+	seen    map[string]*apiregistrationv1.APIService // targets, by name
+	targets map[place]*target
+	areas   map[string]*area // by namespace
+	manager *manager         // nil while there is no target
+}
+
+func newFollower(a *Aggregation) *follower {
+	return &follower{a: a, seen: map[string]*apiregistrationv1.APIService{}, targets: map[place]*target{}, areas: map[string]*area{}}
+}
+
+// look compares what there is with what was seen last.
+func (f *follower) look(ctx context.Context) {
+	now := map[string]*apiregistrationv1.APIService{}
+	for _, s := range f.a.all() {
+		if s.Spec.Service != nil && s.Spec.Group != "" && s.Spec.Group != apiregistrationv1.GroupName {
+			now[s.Name] = s
+		}
+	}
+	if len(now) == 0 && len(f.seen) == 0 {
+		return
+	}
+	f.follow(ctx, now)
+	targets, next := map[place]*target{}, &table{routes: map[schema.GroupVersion]route{}}
+	for _, s := range now {
+		t := f.target(s)
+		targets[t.place] = t
+		next.routes[schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}] = route{
+			target: t, name: s.Name, available: helper.GetAPIServiceConditionByType(s, apiregistrationv1.Available),
+		}
+	}
+	next.groups = groupsOf(f.a.all(), now)
+	if len(now) == 0 {
+		next = nil
+	}
+	f.a.table.Store(next)
+	for p, t := range f.targets {
+		if targets[p] == nil {
+			t.close()
+		}
+	}
+	f.discover(now, targets)
+	f.seen, f.targets = now, targets
+	for namespace, area := range f.areas {
+		if !area.wanted(now) {
+			area.stop()
+			delete(f.areas, namespace)
+		}
+	}
+}
+
+// follow begins to look at the namespaces of new targets.
+func (f *follower) follow(ctx context.Context, now map[string]*apiregistrationv1.APIService) {
+	var begun []cache.InformerSynced
+	for _, s := range now {
+		namespace := s.Spec.Service.Namespace
+		if f.areas[namespace] != nil {
+			continue
+		}
+		area, err := newArea(f.a, namespace)
+		if err != nil {
+			f.a.log.Error("the servers that APIServices name cannot be followed", "namespace", namespace, "error", err)
+			continue
+		}
+		f.areas[namespace] = area
+		begun = append(begun, area.synced)
+	}
+	patient, cancel := context.WithTimeout(ctx, firstSight)
+	defer cancel()
+	cache.WaitForCacheSync(patient.Done(), begun...)
+}
+
+// target is the server of an APIService, with its connections when it has any.
+func (f *follower) target(s *apiregistrationv1.APIService) *target {
+	p := placeOf(s)
+	if t := f.targets[p]; t != nil {
+		return t
+	}
+	t := newTarget(p, f.a.cfg, f.areas[p.namespace].resolve)
+	if t.fault != nil {
+		f.a.log.Warn("the server of an APIService cannot be reached", "apiservice", s.Name, "error", t.fault)
+	}
+	f.targets[p] = t
+	return t
+}
+
+// discover hands changed targets to upstream's discovery manager, and takes those that are gone from it.
+func (f *follower) discover(now map[string]*apiregistrationv1.APIService, targets map[place]*target) {
+	for name, s := range f.seen {
+		if now[name] == nil && f.manager != nil {
+			f.manager.remove(s)
+		}
+	}
+	if len(now) == 0 {
+		if f.manager != nil {
+			f.manager.stop()
+			f.manager = nil
+		}
+		return
+	}
+	if f.manager == nil {
+		f.manager = newManager(f.a.cfg.Discovery)
+	}
+	for name, s := range now {
+		if f.seen[name] != s {
+			f.manager.add(s, f.seen[name] == nil, targets[placeOf(s)])
+		}
+	}
+}
+
+// stop ends what was begun for targets. Requests are refused from now on by those that cannot reach their servers.
+func (f *follower) stop() {
+	for _, t := range f.targets {
+		t.close()
+	}
+	for _, area := range f.areas {
+		area.stop()
+	}
+	if f.manager != nil {
+		f.manager.stop()
+	}
+}
+
+// manager is upstream's discovery manager, which reads the discovery documents of targets when they change and every
+// minute, and enters them into the one of /apis.
+type manager struct {
+	upstream.DiscoveryAggregationController
+	document aggregated.ResourceManager
+	done     chan struct{}
+	running  sync.WaitGroup
+}
+
+func newManager(document aggregated.ResourceManager) *manager {
+	document = document.WithSource(aggregated.AggregatorSource)
+	m := &manager{DiscoveryAggregationController: upstream.NewDiscoveryManager(document), document: document, done: make(chan struct{})}
+	m.running.Go(func() { m.Run(m.done, nil) })
+	return m
+}
+
+// add enters a target. One that is new is stale until it has said what it serves: missing is something else.
+func (m *manager) add(s *apiregistrationv1.APIService, unseen bool, handler http.Handler) {
+	if unseen {
+		m.document.AddGroupVersion(s.Spec.Group, apidiscoveryv2.APIVersionDiscovery{Version: s.Spec.Version, Freshness: apidiscoveryv2.DiscoveryFreshnessStale})
+		m.document.SetGroupVersionPriority(metav1.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}, int(s.Spec.GroupPriorityMinimum), int(s.Spec.VersionPriority))
+	}
+	m.AddAPIService(s, documents{handler})
+}
+
+func (m *manager) remove(s *apiregistrationv1.APIService) {
+	m.RemoveAPIService(s.Name)
+	m.document.RemoveGroupVersion(metav1.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version})
+}
+
+// stop lets the manager end. What is to be removed it removes all the same.
+func (m *manager) stop() {
+	close(m.done)
+	m.running.Wait()
+}

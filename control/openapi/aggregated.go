@@ -1,0 +1,290 @@
+package openapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/klog/v2"
+	"k8s.io/kube-openapi/pkg/aggregator"
+	"k8s.io/kube-openapi/pkg/handler3"
+	"k8s.io/kube-openapi/pkg/openapiconv"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+)
+
+// Aggregated is a group and version that another server serves and documents.
+type Aggregated struct {
+	Group, Version string
+	Source         Source
+}
+
+// Source is a server that documents what it serves. The same server is the same Source.
+type Source interface {
+	// ServeHTTP passes a request on.
+	http.Handler
+	// Fetch returns the answer to GET path. How much of it, and how long that may take, is bounded.
+	Fetch(ctx context.Context, path string, header http.Header) (status int, answered http.Header, body []byte, err error)
+	fmt.Stringer
+}
+
+// path is where v3 has the document.
+func (a Aggregated) path() string { return "apis/" + a.Group + "/" + a.Version }
+
+const (
+	// askAgain is how long what a source has said, or that it said nothing, counts; upstream's figure.
+	askAgain = time.Minute
+	// sourcesAtOnce bounds the sources asked at once, and with it what their documents need in memory while they are read.
+	sourcesAtOnce = 4
+	// maxHeld bounds the documents of all sources together, in bytes.
+	maxHeld = 32 << 20
+)
+
+// said is a document of a source.
+type said struct {
+	status int
+	body   []byte
+	etag   string
+	sum    [sha256.Size]byte
+	asked  time.Time
+}
+
+type question struct {
+	source Source
+	path   string
+}
+
+// answers holds what sources have said, until the documents are dropped.
+type answers struct {
+	mu   sync.Mutex // held while sources are asked: one request asks, the others wait
+	held map[question]*said
+}
+
+func (s *answers) drop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held = nil
+}
+
+// ask returns what each source says at path now or has said within the last minute. Those that say nothing are not there.
+func (s *answers) ask(ctx context.Context, sources []Source, path string) map[Source]*said {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var g errgroup.Group
+	g.SetLimit(sourcesAtOnce)
+	fresh := make([]*said, len(sources))
+	for i, source := range sources {
+		last := s.held[question{source, path}]
+		if last != nil && time.Since(last.asked) < askAgain {
+			fresh[i] = last
+			continue
+		}
+		g.Go(func() error {
+			fresh[i] = fetch(ctx, source, path, last)
+			return nil
+		})
+	}
+	_ = g.Wait() // the functions return nil
+	now := map[question]*said{}
+	for q, old := range s.held { // of sources that are still there
+		if q.path != path && slices.Contains(sources, q.source) {
+			now[q] = old
+		}
+	}
+	out, size := map[Source]*said{}, 0
+	for i, source := range sources {
+		if size += len(fresh[i].body); size > maxHeld {
+			klog.InfoS("OpenAPI documents of aggregated servers are left out: all together they are too large", "server", source.String())
+			fresh[i] = &said{asked: time.Now()}
+		}
+		now[question{source, path}] = fresh[i]
+		if fresh[i].status != 0 {
+			out[source] = fresh[i]
+		}
+	}
+	s.held = now
+	return out
+}
+
+// fetch asks one source. When it does not answer, what it said last stays.
+func fetch(ctx context.Context, source Source, path string, last *said) *said {
+	header := http.Header{"Accept": {"application/json"}}
+	if last != nil && last.etag != "" {
+		header.Set("If-None-Match", last.etag)
+	}
+	began := time.Now()
+	status, answered, body, err := source.Fetch(context.WithoutCancel(ctx), path, header)
+	switch {
+	case err == nil && (status == http.StatusOK || status == http.StatusNotFound):
+		return &said{status: status, body: body, etag: answered.Get("Etag"), sum: sha256.Sum256(body), asked: began}
+	case err == nil && status == http.StatusNotModified && last != nil:
+	case err == nil:
+		err = fmt.Errorf("%s%s answers with %d", source, path, status)
+		fallthrough
+	default:
+		klog.InfoS("An aggregated server's OpenAPI document could not be read", "error", err)
+	}
+	if last == nil {
+		last = &said{}
+	}
+	again := *last
+	again.asked = began
+	return &again
+}
+
+// aggregated are the groups and versions of others, and the servers.
+func (d *Documents) aggregated() (all []Aggregated, sources []Source) {
+	if d.cfg.Aggregated == nil {
+		return nil, nil
+	}
+	all = d.cfg.Aggregated()
+	for _, a := range all {
+		if !slices.Contains(sources, a.Source) {
+			sources = append(sources, a.Source)
+		}
+	}
+	return all, sources
+}
+
+// elsewhere adds the documents of other servers to the index of v3.
+func (d *Documents) elsewhere(ctx context.Context, paths map[string]IndexEntry) {
+	all, sources := d.aggregated()
+	if len(all) == 0 {
+		return
+	}
+	d.hold()
+	roots := d.answers.ask(ctx, sources, prefix3)
+	var old []Source // those that know v2 alone
+	indexes := map[Source]Index{}
+	for source, root := range roots {
+		var index Index
+		if root.status == http.StatusNotFound {
+			old = append(old, source)
+		} else if err := json.Unmarshal(root.body, &index); err != nil {
+			klog.InfoS("An aggregated server's index of OpenAPI documents makes no sense", "server", source.String(), "error", err)
+		}
+		indexes[source] = index
+	}
+	var v2 map[Source]*said
+	if len(old) > 0 {
+		v2 = d.answers.ask(ctx, sources, prefix2)
+	}
+	for _, a := range all {
+		if entry, ok := indexes[a.Source].Paths[a.path()]; ok && strings.HasPrefix(entry.ServerRelativeURL, prefix3+"/"+a.path()) {
+			paths[a.path()] = entry
+		} else if doc := v2[a.Source]; slices.Contains(old, a.Source) && doc != nil && doc.status == http.StatusOK {
+			paths[a.path()] = IndexEntry{ServerRelativeURL: prefix3 + "/" + a.path() + "?hash=" + fmt.Sprintf("%X", doc.sum)}
+		}
+	}
+}
+
+// source is who documents a path of v3, nil when it is this server.
+func (d *Documents) source(path string) (found *Aggregated) {
+	all, _ := d.aggregated()
+	for _, a := range all {
+		if a.path() == path {
+			return &a
+		}
+	}
+	return nil
+}
+
+// serveElsewhere answers for another server: it passes the request on, or turns the v2 document of one that knows no v3
+// into the other form.
+func (d *Documents) serveElsewhere(w http.ResponseWriter, r *http.Request, a *Aggregated) {
+	d.hold()
+	_, sources := d.aggregated()
+	if root := d.answers.ask(r.Context(), sources, prefix3)[a.Source]; root == nil || root.status != http.StatusNotFound {
+		a.Source.ServeHTTP(w, r)
+		return
+	}
+	doc := d.answers.ask(r.Context(), sources, prefix2)[a.Source]
+	if doc == nil || doc.status != http.StatusOK {
+		fail(w, fmt.Errorf("%w: %s", ErrNoDocument, a.path()))
+		return
+	}
+	d.serve3(w, r, a.path(), fmt.Sprintf("%X", doc.sum), func(proto bool) ([]byte, error) {
+		swagger, err := only(doc, []Aggregated{*a})
+		if err != nil {
+			return nil, err
+		}
+		data, err := json.Marshal(openapiconv.ConvertV2ToV3(swagger))
+		if err != nil || !proto {
+			return data, err
+		}
+		return handler3.ToV3ProtoBinary(data)
+	})
+}
+
+// only is the part of a document about some groups and versions.
+func only(doc *said, about []Aggregated) (*spec.Swagger, error) {
+	swagger := &spec.Swagger{}
+	if err := swagger.UnmarshalJSON(doc.body); err != nil {
+		return nil, err
+	}
+	var keep []string
+	for _, a := range about {
+		keep = append(keep, "/"+a.path()+"/")
+	}
+	return aggregator.FilterSpecByPathsWithoutSideEffects(swagger, keep), nil
+}
+
+// others is what other servers say in v2.
+type others struct {
+	all     []Aggregated
+	sources []Source
+	said    map[Source]*said
+}
+
+func (d *Documents) others(ctx context.Context) others {
+	all, sources := d.aggregated()
+	if len(all) == 0 {
+		return others{}
+	}
+	d.hold()
+	return others{all, sources, d.answers.ask(ctx, sources, prefix2)}
+}
+
+// hash names what they say.
+func (o others) hash() string {
+	var b strings.Builder
+	for _, a := range o.all {
+		if doc := o.said[a.Source]; doc != nil {
+			fmt.Fprintf(&b, "%s %X\n", a.path(), doc.sum)
+		}
+	}
+	return b.String()
+}
+
+// merge adds it to the document of what is served here. A document that makes no sense is left out.
+func (o others) merge(into *spec.Swagger) (*spec.Swagger, error) {
+	for _, source := range o.sources {
+		doc := o.said[source]
+		if doc == nil || doc.status != http.StatusOK {
+			continue
+		}
+		about := slices.DeleteFunc(slices.Clone(o.all), func(a Aggregated) bool { return a.Source != source })
+		part, err := only(doc, about)
+		if err == nil {
+			whole := *into // merged into a copy, so that half a merge is not left
+			whole.Definitions, whole.Parameters = maps.Clone(into.Definitions), maps.Clone(into.Parameters)
+			paths := *into.Paths
+			paths.Paths = maps.Clone(paths.Paths)
+			whole.Paths = &paths
+			if err = aggregator.MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters(&whole, part); err == nil {
+				into = &whole
+			}
+		}
+		if err != nil {
+			klog.InfoS("An aggregated server's OpenAPI document makes no sense", "server", source.String(), "error", err)
+		}
+	}
+	return into, nil
+}

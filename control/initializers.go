@@ -101,7 +101,7 @@ func (s *Server) removeFailed(ctx context.Context, o metav1.Object) error {
 	if info.Namespace != "" && info.Resource != "namespaces" {
 		parts = append(parts, "namespaces", info.Namespace)
 	}
-	err := s.client.Discovery().RESTClient().Delete().AbsPath(path.Join(append(parts, info.Resource, o.GetName())...)).Body(&metav1.DeleteOptions{
+	err := s.client.CoreV1().RESTClient().Delete().AbsPath(path.Join(append(parts, info.Resource, o.GetName())...)).Body(&metav1.DeleteOptions{
 		GracePeriodSeconds: ptr.To[int64](0), PropagationPolicy: ptr.To(metav1.DeletePropagationBackground),
 		Preconditions: metav1.NewUIDPreconditions(string(o.GetUID())),
 	}).Do(ctx).Error()

@@ -25,7 +25,7 @@ type podStrategy struct {
 func (s podStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
 	s.RESTUpdateStrategy.PrepareForUpdate(ctx, obj, old)
 	if pod, before, ok := pods(obj, old); ok && Uninitialized(before) {
-		pod.Status.QOSClass = qos.GetPodQOS(pod)
+		pod.Status.QOSClass = qos.ComputePodQOS(pod)
 	}
 }
 

@@ -245,6 +245,7 @@ func (c *controller) execute(ctx context.Context, v view, p plan) error {
 func (c *controller) createPod(ctx context.Context, v view, node string) error {
 	made, err := c.env.Client.CoreV1().Pods(v.ds.Namespace).Create(ctx, newPod(v.ds, node, v.hash), metav1.CreateOptions{})
 	if err != nil {
+		c.pending.Unfinished(v.ds.UID, err)
 		if !owned.NamespaceEnding(err) {
 			c.env.Events.Eventf(reference(v.ds), v1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
 		}

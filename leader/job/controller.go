@@ -244,6 +244,7 @@ func (c *controller) release(ctx context.Context, k work.Key) error {
 func (c *controller) createPod(ctx context.Context, j *batch.Job, index int, counts map[int]int) error {
 	made, err := c.env.Client.CoreV1().Pods(j.Namespace).Create(ctx, newPod(j, index, counts[index]), metav1.CreateOptions{})
 	if err != nil {
+		c.pending.Unfinished(j.UID, err)
 		if !owned.NamespaceEnding(err) {
 			c.env.Events.Eventf(reference(j), v1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
 		}

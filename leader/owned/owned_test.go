@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -114,6 +115,25 @@ func TestPendingHoldsBackUntilTheCacheShowsOurWrites(t *testing.T) {
 	}
 	if !p.Settled("owner", Objects([]*v1.Pod{pod("b", "13", ending)})) {
 		t.Fatal("not settled although the pod is on its way out")
+	}
+}
+
+func TestPendingHoldsBackWhileInitializersAreAtWork(t *testing.T) {
+	p := NewPending()
+	p.Unfinished("owner", errors.New("refused"))
+	p.Unfinished("owner", apierrors.NewTimeoutError("nobody knows", 0))
+	if !p.Settled("owner", nil) {
+		t.Fatal("held back by creations that made nothing")
+	}
+	late := apierrors.NewTimeoutError("still being initialized", 0)
+	late.ErrStatus.Details.UID = "a"
+	p.Unfinished("owner", late)
+	p.Observe(pod("z", "9"))
+	if p.Settled("owner", nil) {
+		t.Fatal("settled before the object is seen")
+	}
+	if !p.Settled("owner", Objects([]*v1.Pod{pod("a", "10")})) {
+		t.Fatal("not settled although the object is seen")
 	}
 }
 

@@ -1,10 +1,12 @@
 package owned
 
 import (
+	"errors"
 	"strconv"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -45,6 +47,18 @@ func (p *Pending) Wrote(owner types.UID, obj metav1.Object) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.of(owner).written[obj.GetUID()] = version(obj)
+}
+
+// Unfinished records what a creation made that failed with err only because the object was not seen in time: it waits for
+// initializers. Its owner makes no second one meanwhile.
+func (p *Pending) Unfinished(owner types.UID, err error) {
+	var told apierrors.APIStatus
+	if !apierrors.IsTimeout(err) || !errors.As(err, &told) {
+		return
+	}
+	if d := told.Status().Details; d != nil && d.UID != "" {
+		p.Wrote(owner, &metav1.ObjectMeta{UID: d.UID})
+	}
 }
 
 // Deleted records that the owner deleted the object with this uid.

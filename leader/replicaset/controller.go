@@ -190,6 +190,7 @@ func (c *controller) createPod(ctx context.Context, set *apps.ReplicaSet) error 
 	pod := owned.FromTemplate(&set.Spec.Template, set, c.kind.gvk)
 	made, err := c.env.Client.CoreV1().Pods(set.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 	if err != nil {
+		c.pending.Unfinished(set.UID, err)
 		if !owned.NamespaceEnding(err) {
 			c.env.Events.Eventf(c.reference(set), v1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
 		}

@@ -64,6 +64,9 @@ type Config struct {
 	// are the defaults. All of the cluster's nodes should have the same.
 	Mode                    mesh.Mode
 	VXLANPort, VNI, UDPPort int
+	// Offload leaves the checksums of packets in the VXLAN tunnel, and their segmentation, to the link below it: several
+	// times the throughput where kernel and network card do it right, packets lost where not.
+	Offload bool
 	// Bridge, DNSLink, Tunnel and Relay are the names of the links; "" are the defaults. MTU is that of the pods; 0: what
 	// the link with the node's address lets pass, less what the tunnel adds when there is one.
 	Bridge, DNSLink, Tunnel, Relay string
@@ -155,7 +158,7 @@ func (c *Config) ipamDir() string { return filepath.Join(c.StateDir, "ipam") }
 func (c *Config) hostConfig(ns host.Namespace) host.Config {
 	cfg := host.Config{
 		Namespace: ns, Bridge: c.Bridge, MTU: c.MTU, DNSLink: c.DNSLink, DNS: c.DNS, Services: c.ServiceCIDRs,
-		Tunnel: c.Tunnel, Relay: c.Relay, StateDir: c.StateDir, Logger: c.Logger,
+		Tunnel: c.Tunnel, Relay: c.Relay, Offload: c.Offload, StateDir: c.StateDir, Logger: c.Logger,
 	}
 	if c.ForeignPods {
 		cfg.Bridge = ""

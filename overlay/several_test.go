@@ -14,6 +14,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
 	"github.com/balsahq/balsa/overlay/host"
 	"github.com/balsahq/balsa/overlay/mesh"
 )
@@ -148,16 +151,64 @@ func TestTunnelDevice(t *testing.T) {
 			t.Errorf("no %q in %s", want, details)
 		}
 	}
-	var on uint32
-	if err := m.host.Do(func() (err error) {
-		on, err = host.TxChecksum(DefaultTunnel)
-		return err
-	}); err != nil || on != 0 {
-		t.Errorf("checksum offload is %d (%v)", on, err)
+	offload := func() bool {
+		var on uint32
+		if err := m.host.Do(func() (err error) {
+			on, err = host.TxChecksum(DefaultTunnel)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return on != 0
+	}
+	if offload() {
+		t.Error("checksums are left to the link below")
 	}
 	conflist := m.host.Run("cat", filepath.Join(m.cfg.CNIConfDir, ConflistName))
 	if !strings.Contains(conflist, `"mtu": 1450`) {
 		t.Errorf("pods' MTU: %s", conflist)
+	}
+	for _, wanted := range []bool{true, false} {
+		m.stop()
+		m.cfg.Offload = wanted
+		m.start(l)
+		l.eventually(fmt.Sprintf("offload is %t", wanted), func() bool { return offload() == wanted })
+		l.all()
+	}
+}
+
+// TestTunnelsPacketsAreNoConnections: what carries pods' packets between nodes takes no room among connections, and no time
+// for looking it up.
+func TestTunnelsPacketsAreNoConnections(t *testing.T) {
+	t.Parallel()
+	l := newLAN(t, mesh.VXLAN)
+	l.all()
+	for _, m := range l.nodes { // before they knew each other, packets of the tunnel were as all others
+		if err := m.host.Do(func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.all()
+	for _, m := range l.nodes {
+		var flows []*netlink.ConntrackFlow
+		if err := m.host.Do(func() (err error) {
+			flows, err = netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		inside := 0
+		for _, f := range flows {
+			if f.Forward.DstPort == 8080 {
+				inside++
+			}
+			if f.Forward.Protocol == unix.IPPROTO_UDP && f.Forward.DstPort == DefaultVXLANPort {
+				t.Errorf("%s: %s", m.name, f)
+			}
+		}
+		if inside == 0 {
+			t.Errorf("%s: pods' connections are not listed, so this test cannot fail", m.name)
+		}
 	}
 }
 

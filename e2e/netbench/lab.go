@@ -139,10 +139,10 @@ func (n *node) register(ctx context.Context) error {
 func (n *node) dir(name string) string { return filepath.Join(n.Dir, name) }
 
 // overlay starts the overlay by itself on the host.
-func (n *node) overlay(mode string) (*lan.Process, error) {
-	return n.Start(lan.Program{Path: n.lab.b.alone, Log: n.dir("alone.log"), Args: []string{
+func (n *node) overlay(mode string, more ...string) (*lan.Process, error) {
+	return n.Start(lan.Program{Path: n.lab.b.alone, Log: n.dir("alone.log"), Args: append([]string{
 		"-kubeconfig", n.lab.kubeconfig, "-node", n.name, "-mode", mode, "-pods", podNetwork, "-services", serviceNetwork, "-dir", n.dir("alone"),
-	}})
+	}, more...)})
 }
 
 // ready waits for the overlay that was just started.

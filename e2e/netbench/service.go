@@ -27,7 +27,7 @@ func measureService(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.close()) }()
-	r, err := l.overlayRoad(ctx, "vxlan", l.hosts[0], l.hosts[1])
+	r, err := l.overlayRoad(ctx, way{mode: "vxlan"}, l.hosts[0], l.hosts[1])
 	if err != nil {
 		return err
 	}

@@ -43,6 +43,7 @@ func run(ctx context.Context) error {
 	kubeconfig := flag.String("kubeconfig", "", "how to reach the API")
 	node := flag.String("node", "", "the name of the Node object that this is")
 	mode := flag.String("mode", string(mesh.Auto), "how other nodes' pods are reached")
+	offload := flag.Bool("offload", false, "leave checksums of packets in the VXLAN tunnel to the link below")
 	pods := flag.String("pods", "10.244.0.0/16", "the cluster's pod network")
 	services := flag.String("services", "10.96.0.0/16", "the cluster's network of Services")
 	dir := flag.String("dir", "", "where to keep what must survive a restart")
@@ -66,7 +67,7 @@ func run(ctx context.Context) error {
 		return errors.New("-dir is missing")
 	}
 	network, err := overlay.New(overlay.Config{
-		NodeName: *node, Informers: informers.NewSharedInformerFactory(client, 0), Mode: mesh.Mode(*mode),
+		NodeName: *node, Informers: informers.NewSharedInformerFactory(client, 0), Mode: mesh.Mode(*mode), Offload: *offload,
 		PodCIDRs: []netip.Prefix{podNet}, ServiceCIDRs: []netip.Prefix{serviceNet},
 		CNIConfDir: filepath.Join(*dir, "net.d"), StateDir: filepath.Join(*dir, "state"),
 	})

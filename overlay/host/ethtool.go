@@ -14,14 +14,18 @@ const (
 	setTxChecksum = 0x17 // ETHTOOL_STXCSUM
 )
 
-// checksumsInSoftware has the checksums of packets computed before they enter the tunnel. Left to the link below, packets
-// whose addresses were translated go out with wrong ones on some kernels and network cards.
-func checksumsInSoftware(link string) error {
+// offloadChecksums leaves the checksums of packets in the tunnel to the link below it, or has them computed before they
+// enter. On some kernels and network cards packets whose addresses were translated go out with wrong ones when left.
+func offloadChecksums(link string, offload bool) error {
 	on, err := TxChecksum(link)
-	if err != nil || on == 0 {
+	if err != nil || (on != 0) == offload {
 		return err
 	}
-	_, err = ethtoolValue(link, setTxChecksum, 0)
+	var value uint32
+	if offload {
+		value = 1
+	}
+	_, err = ethtoolValue(link, setTxChecksum, value)
 	return err
 }
 

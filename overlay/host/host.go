@@ -26,6 +26,8 @@ type Config struct {
 	// Tunnel is the name of the link to nodes that are on no subnet of this host; Relay that of its like whose packets a
 	// process carries.
 	Tunnel, Relay string
+	// Offload leaves checksums of packets in the tunnel to the link below it.
+	Offload bool
 	// StateDir is where former values of kernel settings are kept.
 	StateDir string
 	Logger   *slog.Logger

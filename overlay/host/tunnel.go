@@ -106,7 +106,7 @@ func (h *Host) applyTunnelLink(link netlink.Link, want *mesh.Tunnel) error {
 			return fmt.Errorf("link-layer address of %s: %w", name, err)
 		}
 	}
-	if err := checksumsInSoftware(name); err != nil {
+	if err := offloadChecksums(name, h.cfg.Offload); err != nil {
 		return fmt.Errorf("checksum offload of %s: %w", name, err)
 	}
 	return nil

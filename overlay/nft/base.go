@@ -71,6 +71,7 @@ func (t *Table) base() []baseChain {
 	nat, filter := nftables.ChainTypeNAT, nftables.ChainTypeFilter
 	jump := [][]expr.Any{{verdict(expr.VerdictJump, servicesChain)}}
 	check := [][]expr.Any{append(newConnection(), verdict(expr.VerdictJump, nobodyChain))}
+	from, to := t.tunnelsOwn()
 	return []baseChain{
 		{name: t.fingerprint()},
 		{name: rejectChain, rules: [][]expr.Any{{t.reject()}}},
@@ -84,6 +85,8 @@ func (t *Table) base() []baseChain {
 			append(local(false), t.follow(routing.AtPort)...),
 		}},
 		{name: nobodyChain, rules: t.nobody()},
+		{"raw-prerouting", from, filter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw},
+		{"raw-output", to, filter, nftables.ChainHookOutput, nftables.ChainPriorityRaw},
 		{"nat-prerouting", jump, nat, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest},
 		{"nat-output", jump, nat, nftables.ChainHookOutput, nftables.ChainPriorityNATDest},
 		{"nat-postrouting", t.masqueradeRules(), nat, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource},
@@ -150,6 +153,19 @@ func (t *Table) tunnelDoor() [][]expr.Any {
 		slices.Concat(toPort(unix.IPPROTO_UDP, t.cfg.Tunnel), link(expr.MetaKeyIIFNAME, t.cfg.Bridge, true), drop),
 		slices.Concat(toPort(unix.IPPROTO_UDP, t.cfg.Tunnel), []expr.Any{t.loadSource(word(0)), member(membersSet, 0, false)}, drop),
 	}
+}
+
+// tunnelsOwn has the tunnel's own packets pass without a look at connections: none of them is translated or judged by
+// its state, and what they carry is looked at when it is inside.
+func (t *Table) tunnelsOwn() (from, to [][]expr.Any) {
+	if t.cfg.Tunnel == 0 {
+		return nil, nil
+	}
+	port := toPort(unix.IPPROTO_UDP, t.cfg.Tunnel)
+	from = [][]expr.Any{slices.Concat(port, link(expr.MetaKeyIIFNAME, t.cfg.Bridge, false),
+		[]expr.Any{t.loadSource(word(0)), member(membersSet, 0, true), &expr.Notrack{}})}
+	to = [][]expr.Any{slices.Concat(port, []expr.Any{t.loadDestination(word(0)), member(membersSet, 0, true), &expr.Notrack{}})}
+	return from, to
 }
 
 // tunnelGuard keeps pods from the tunnel's port on other nodes, where they would be taken for this node once their

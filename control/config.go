@@ -18,6 +18,7 @@ import (
 	"github.com/balsahq/balsa/control/auth/pki"
 	"github.com/balsahq/balsa/control/encryption"
 	"github.com/balsahq/balsa/control/rest"
+	"github.com/balsahq/balsa/control/tunnel"
 	"github.com/balsahq/balsa/raftstore"
 )
 
@@ -68,8 +69,11 @@ type Config struct {
 	Encryption encryption.Settings
 	// Audit says what is recorded of requests, and where. Nil records nothing.
 	Audit *audit.Settings
-	// Dial reaches kubelets and pods; nil dials directly.
+	// Dial reaches pods and Services, for webhooks, aggregated APIs and whoever else asks from here. Nil takes Tunnel's way
+	// or, without one, dials directly.
 	Dial DialFunc
+	// Tunnel reaches nodes, and what is on them, also by connections that they have opened. Nil dials them by Dial.
+	Tunnel *tunnel.Tunnel
 	// MaxReads and MaxWrites together are the seats for requests of network clients that are handled at once, which
 	// priority and fairness shares out; a watch counts while it begins. Defaults 400 and 200, as kube-apiserver's.
 	MaxReads, MaxWrites int

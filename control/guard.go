@@ -44,6 +44,9 @@ func (s services) ResolveEndpoint(namespace, name string, port int32) (*url.URL,
 
 func newGuard(s *Server) (*guard, error) {
 	g := &guard{}
+	if s.cfg.Dial == nil && s.cfg.Tunnel != nil {
+		s.cfg.Dial = s.dial
+	}
 	var err error
 	g.live, err = live.New(live.Config{
 		Snapshot:    func() live.Snapshot { return snapshot{s.cfg.Store.View()} },
@@ -79,7 +82,7 @@ func newGuard(s *Server) (*guard, error) {
 	}
 	g.admission, err = admission.New(admission.Config{
 		Live: g.live, Client: s.client, Dynamic: dynamicClient, Authorizer: g.authz.Authorizer, RESTMapper: s.mapper(),
-		TolerationSeconds: s.cfg.TolerationSeconds, PodPresets: s.cfg.PodPresets, Initializers: s.cfg.Initializers,
+		TolerationSeconds: s.cfg.TolerationSeconds, PodPresets: s.cfg.PodPresets, Dial: s.cfg.Dial, Initializers: s.cfg.Initializers,
 	})
 	return g, err
 }
@@ -108,7 +111,7 @@ func (s *Server) kinds() (*kinds.Set, error) {
 		Table: set, Store: s.cfg.Store, ServiceCIDRs: s.cfg.serviceNets(), NodePorts: s.cfg.NodePorts, Transformer: s.encryption.For,
 		Authorizer: s.guard.authz.Authorizer, RuleResolver: s.guard.authz.RuleResolver,
 		Tokens: s.guard.authn.Token, Issue: s.guard.authn.Issue, Audiences: s.guard.authn.Audiences,
-		ClusterCA: pki.Pool(), Dial: s.cfg.Dial,
+		ClusterCA: pki.Pool(), Dial: s.cfg.Dial, Nodes: s.nodes(),
 		KubeletClient: func(r *tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			return pki.KubeletClient().GetClientCertificate(r)
 		},

@@ -20,6 +20,7 @@ import (
 	"github.com/balsahq/balsa/control/cluster/clusterpb"
 	"github.com/balsahq/balsa/control/cluster/join"
 	"github.com/balsahq/balsa/node/servers"
+	nodetunnel "github.com/balsahq/balsa/node/tunnel"
 	"github.com/balsahq/balsa/raftstore/member"
 )
 
@@ -57,6 +58,7 @@ type agent struct {
 	creds  *join.Agent
 	client *join.Client
 	set    *servers.Set
+	back   *nodetunnel.Agent
 	gossip *member.Gossip
 	parts  *parts
 }
@@ -168,6 +170,9 @@ func (a *agent) knowServers() error {
 	if err != nil {
 		return err
 	}
+	if err := a.startWayBack(poolOf(ca)); err != nil {
+		return err
+	}
 	a.client, err = join.NewClient(join.ClientConfig{
 		Roots: poolOf(ca), Certificate: a.creds.Client.GetClientCertificate, Logger: a.log,
 		Servers: func() []string {
@@ -250,6 +255,7 @@ func (a *agent) followServers(ctx context.Context) error {
 			if err := a.set.Update(list); err != nil {
 				a.log.Warn("the list of servers is not taken", "error", err)
 			}
+			a.back.Update(connectTo(list))
 			a.learn(book)
 		}
 		select {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
+	"github.com/balsahq/balsa/control/tunnel"
 	"github.com/balsahq/balsa/overlay"
 	"github.com/balsahq/balsa/overlay/mesh"
 	"github.com/balsahq/balsa/raftstore/member"
@@ -56,6 +58,7 @@ type config struct {
 	GossipPort       int
 	Cloud            cloudConfig
 	Ingress          ingressConfig
+	NodeTunnel       string
 
 	UnreachableTolerationSeconds int64
 	ProfileAddress               string
@@ -73,7 +76,7 @@ func defaultConfig() config {
 		BindAddress: "0.0.0.0", Port: 6443, KubeletPort: 10250,
 		ServiceCIDR: "10.96.0.0/16", ClusterCIDR: "10.244.0.0/16", ClusterDNS: "10.96.0.10", ClusterDomain: "cluster.local",
 		OverlayMode: string(mesh.Auto), VXLANPort: overlay.DefaultVXLANPort, UDPPort: overlay.DefaultUDPPort, NetworkPlugin: pluginBalsa,
-		MaxPods: 110, LogLevel: "info", GossipPort: member.DefaultPort, UnreachableTolerationSeconds: 300, LocalAPIPort: 6444, Snapshots: defaultSnapshotSettings(), Ingress: defaultIngressConfig(), API: defaultAPIConfig(),
+		MaxPods: 110, LogLevel: "info", GossipPort: member.DefaultPort, UnreachableTolerationSeconds: 300, LocalAPIPort: 6444, Snapshots: defaultSnapshotSettings(), Ingress: defaultIngressConfig(), NodeTunnel: string(tunnel.Auto), API: defaultAPIConfig(),
 	}
 }
 
@@ -136,6 +139,7 @@ func (c *config) bindServer(f *pflag.FlagSet) {
 	c.bindJoin(f)
 	c.Snapshots.bind(f)
 	c.Ingress.bindServer(f)
+	f.StringVar(&c.NodeTunnel, "node-tunnel", c.NodeTunnel, "when this server reaches nodes, pods and Services by the connections that nodes keep to it: auto (when the direct way fails or is slow), always, never")
 	c.Cloud.bindServer(f)
 	c.API.bind(f)
 	f.Int64Var(&c.UnreachableTolerationSeconds, "unreachable-toleration-seconds", c.UnreachableTolerationSeconds,
@@ -228,6 +232,9 @@ func (c *config) Validate() error {
 	}
 	if err := c.API.validate(); err != nil {
 		faults = append(faults, err)
+	}
+	if !slices.Contains(tunnel.Modes, tunnel.Mode(c.NodeTunnel)) {
+		fault("--node-tunnel %q: give one of %v", c.NodeTunnel, tunnel.Modes)
 	}
 	if c.UnreachableTolerationSeconds < 0 {
 		fault("--unreachable-toleration-seconds %d: give 0 or more", c.UnreachableTolerationSeconds)

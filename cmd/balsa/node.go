@@ -105,6 +105,9 @@ func (s *server) startNode(rt *nodeRuntime) error {
 	if err != nil {
 		return err
 	}
+	if err := s.startWayBack(); err != nil {
+		return err
+	}
 	return agentParts{
 		registrar: registrar, services: services,
 		cfg: s.cfg, log: s.log, parts: s.parts, progress: s.progress, client: client, rest: identity, nodeIP: s.nodeIP,

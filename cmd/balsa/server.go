@@ -19,6 +19,7 @@ import (
 	"github.com/balsahq/balsa/control"
 	"github.com/balsahq/balsa/control/auth/pki"
 	"github.com/balsahq/balsa/control/cluster"
+	"github.com/balsahq/balsa/control/tunnel"
 	"github.com/balsahq/balsa/leader"
 	"github.com/balsahq/balsa/raftstore"
 	"github.com/balsahq/balsa/raftstore/member"
@@ -114,6 +115,7 @@ type server struct {
 	store    *raftstore.Store
 	gossip   atomic.Pointer[member.Gossip]
 	services *services
+	tunnel   *tunnel.Tunnel
 	api      *control.Server
 
 	over chan error // why this run has to end although nothing failed
@@ -195,7 +197,7 @@ func (s *server) start(ctx context.Context) error {
 	s.begins = len(s.member.get().Servers) == 0
 	for _, step := range []func() error{
 		s.startCertificates, s.startPort, s.openStore, func() error { return s.startGossip(ctx) }, s.startStore, s.newServices, s.startMembers,
-		s.startAPI, s.startServices, s.startLeader,
+		s.takeNodes, s.startAPI, s.startServices, s.startLeader,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -244,7 +246,7 @@ func (s *server) startAPI() error {
 	}
 	patience := s.cfg.UnreachableTolerationSeconds
 	s.api, err = control.New(control.Config{
-		Store: s.store, PKI: s.pki, Secure: s.port.REST(), GRPC: s.services, AdvertiseAddress: s.advertise, AdvertisePort: s.cfg.Port,
+		Store: s.store, PKI: s.pki, Secure: s.port.REST(), GRPC: s.services, Tunnel: s.tunnel, AdvertiseAddress: s.advertise, AdvertisePort: s.cfg.Port,
 		ServiceCIDR: services[0], SecondServiceCIDR: services[1], ClusterDomain: s.cfg.ClusterDomain, ClusterDNS: dns, IngressClass: s.cfg.Ingress.class(), TolerationSeconds: &patience, Logger: s.log,
 		Authentication: s.cfg.API.Authentication, Authorization: s.cfg.API.Authorization, Audit: s.cfg.API.Audit, Encryption: s.cfg.API.Encryption,
 		MaxReads: s.cfg.API.MaxReads, MaxWrites: s.cfg.API.MaxWrites, MaxStreams: s.cfg.API.MaxStreams, RequestTimeout: s.cfg.API.RequestTimeout,

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,6 +54,15 @@ func claimsOf(s *api.Service) []string {
 	}
 	slices.Sort(keys)
 	return slices.Compact(keys)
+}
+
+// ServiceAt is the Service that has a cluster IP.
+func ServiceAt(v *raftstore.View, a netip.Addr) (namespace, name string, ok bool) {
+	kv := v.Get(ipClaims + canonical(a.Unmap().String()))
+	if kv == nil {
+		return "", "", false
+	}
+	return strings.Cut(string(kv.Value), "/")
 }
 
 func canonical(ip string) string {

@@ -165,12 +165,29 @@ func podProxy(pods *genericregistry.Store, r *reach) *connecter {
 			if !ok {
 				return nil, fmt.Errorf("invalid options object: %#v", o)
 			}
-			location, transport, err := pod.ResourceLocation(ctx, pods, r.pods, name)
+			host, err := hostOf(ctx, pods, name)
+			if err != nil {
+				return nil, err
+			}
+			location, transport, err := pod.ResourceLocation(ctx, pods, r.to(host).plain, name)
 			if err != nil {
 				return nil, err
 			}
 			return proxyTo(location, opts.Path, transport, responder), nil
 		}}
+}
+
+// hostOf is the node of the pod in "name", "name:port" or "scheme:name:port".
+func hostOf(ctx context.Context, pods *genericregistry.Store, id string) (string, error) {
+	_, name, _, valid := utilnet.SplitSchemeNamePort(id)
+	if !valid {
+		return "", apierrors.NewBadRequest(fmt.Sprintf("invalid pod request %q", id))
+	}
+	p, err := read[*api.Pod](ctx, pods, name)
+	if err != nil {
+		return "", err
+	}
+	return p.Spec.NodeName, nil
 }
 
 func nodeProxy(nodes *genericregistry.Store, r *reach) *connecter {
@@ -180,7 +197,14 @@ func nodeProxy(nodes *genericregistry.Store, r *reach) *connecter {
 			if !ok {
 				return nil, fmt.Errorf("invalid options object: %#v", o)
 			}
-			location, transport, err := node.ResourceLocation(nodes, r, r.pods, ctx, name)
+			_, host, _, valid := utilnet.SplitSchemeNamePort(name)
+			if !valid {
+				return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid node request %q", name))
+			}
+			if _, err := read[*api.Node](ctx, nodes, host); err != nil {
+				return nil, err
+			}
+			location, transport, err := node.ResourceLocation(nodes, r, r.to(host).plain, ctx, name)
 			if err != nil {
 				return nil, err
 			}

@@ -59,8 +59,10 @@ type Config struct {
 	// ClusterCA verifies kubelets; KubeletClient is the certificate shown to them.
 	ClusterCA     *x509.CertPool
 	KubeletClient func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
-	// Dial reaches nodes and pods; default net.Dialer. It lets servers of other hosts tunnel.
+	// Dial reaches nodes and pods where Nodes is nil; default net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Nodes reaches them where there is more than one way.
+	Nodes Nodes
 	// Health lists the components of this process for componentstatuses; may be nil.
 	Health map[string]func(context.Context) error
 }
@@ -142,8 +144,8 @@ func installServices(cfg Config, reach *reach) {
 	s := newServices(cfg, services)
 	cfg.Table.Add(coreV1, "services", s)
 	cfg.Table.Add(coreV1, "services/proxy", &coreservice.ProxyREST{
-		Redirector:     &redirector{services: services, endpoints: cfg.Table.Store("", "endpoints"), pods: cfg.Table.Store("", "pods"), transport: reach.pods},
-		ProxyTransport: reach.pods,
+		Redirector:     &redirector{services: services, endpoints: cfg.Table.Store("", "endpoints"), pods: cfg.Table.Store("", "pods"), reach: reach},
+		ProxyTransport: reach.to("").plain,
 	})
 }
 

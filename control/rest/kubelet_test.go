@@ -139,6 +139,32 @@ func TestLogsComeFromTheNodeAndOnlyFromATrustedOne(t *testing.T) {
 	}
 }
 
+// TestANodeDoesNotPassForAnother: a Node that gives the address of another is not believed, although the certificate
+// there is of the cluster and for the address.
+func TestANodeDoesNotPassForAnother(t *testing.T) {
+	kubelet(t, "genuine", true)
+	genuine, err := admin.CoreV1().Nodes().Get(t.Context(), "genuine", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims, err := admin.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "claims"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims.Status = genuine.Status
+	if _, err := admin.CoreV1().Nodes().UpdateStatus(t.Context(), claims, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ns := podOn(t, "claims")
+	out, err := admin.CoreV1().Pods(ns).GetLogs("p", &corev1.PodLogOptions{}).DoRaw(t.Context())
+	if err == nil || !strings.Contains(string(out), `of "system:node:genuine", not of "system:node:claims"`) {
+		t.Fatalf("%q, %v", out, err)
+	}
+	if out, err := admin.CoreV1().Pods(ns).GetLogs("p", &corev1.PodLogOptions{InsecureSkipTLSVerifyBackend: true}).DoRaw(t.Context()); err != nil {
+		t.Fatalf("asked not to verify: %q, %v", out, err)
+	}
+}
+
 // outside is a client that comes over TLS with the administrator's certificate.
 func outside() *restclient.Config {
 	return &restclient.Config{Host: "https://" + address, TLSClientConfig: restclient.TLSClientConfig{

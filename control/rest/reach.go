@@ -3,10 +3,12 @@ package rest
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,14 +17,48 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	api "k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/kubelet/client"
+
+	"github.com/balsahq/balsa/control/tunnel"
 )
+
+// Nodes reaches nodes and what is on them. *tunnel.Tunnel is one.
+type Nodes interface {
+	// Kubelet connects to a node's own API; prove, which may be nil, says whether a connection ends at that node.
+	Kubelet(ctx context.Context, node, address string, prove tunnel.Prover) (net.Conn, error)
+	// Node connects to an address of the node or of a pod on it.
+	Node(ctx context.Context, node, address string) (net.Conn, error)
+}
+
+// directly is Nodes where there is one way.
+type directly func(ctx context.Context, network, address string) (net.Conn, error)
+
+// Kubelet implements Nodes.
+func (d directly) Kubelet(ctx context.Context, _, address string, _ tunnel.Prover) (net.Conn, error) {
+	return d(ctx, "tcp", address)
+}
+
+// Node implements Nodes.
+func (d directly) Node(ctx context.Context, _, address string) (net.Conn, error) {
+	return d(ctx, "tcp", address)
+}
 
 // reach knows how to talk to nodes and pods.
 type reach struct {
-	nodes    rest.Getter
-	kubelets *http.Transport // verifies the kubelet against the cluster CA and shows the API server's certificate
+	nodes  rest.Getter
+	ways   Nodes
+	ca     *x509.CertPool
+	client func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
+
+	mu    sync.Mutex
+	links map[string]*links // by node
+}
+
+// links are the connections to one node.
+type links struct {
+	kubelet  *http.Transport // verifies that it is this node's, by the cluster CA, and shows the API server's certificate
 	careless *http.Transport // the same without verifying, for logs whose reader asked for that
-	pods     *http.Transport // plain proxying to pods and services; their certificates are nobody's to judge
+	plain    *http.Transport // proxying to pods, Services and other ports; their certificates are nobody's to judge
+	used     time.Time
 }
 
 var _ client.ConnectionInfoGetter = (*reach)(nil)
@@ -30,22 +66,90 @@ var _ client.ConnectionInfoGetter = (*reach)(nil)
 // addressOrder: which of a Node's addresses is dialled.
 var addressOrder = []api.NodeAddressType{api.NodeInternalIP, api.NodeExternalIP, api.NodeInternalDNS, api.NodeExternalDNS, api.NodeHostName}
 
-const defaultKubeletPort = 10250
+const (
+	defaultKubeletPort = 10250
+	// linksKept is how long what is ready for a node stays so without being asked for, when another is made. Longer than
+	// a connection idles.
+	linksKept = 5 * time.Minute
+)
 
 func newReach(nodes rest.Getter, cfg Config) *reach {
-	dial := cfg.Dial
-	if dial == nil {
-		dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	r := &reach{nodes: nodes, ways: cfg.Nodes, ca: cfg.ClusterCA, client: cfg.KubeletClient, links: map[string]*links{}}
+	if r.ways == nil {
+		dial := cfg.Dial
+		if dial == nil {
+			dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+		}
+		r.ways = directly(dial)
 	}
-	transport := func(c *tls.Config) *http.Transport {
-		return &http.Transport{DialContext: dial, TLSClientConfig: c, TLSHandshakeTimeout: 10 * time.Second,
-			MaxIdleConnsPerHost: 4, IdleConnTimeout: 90 * time.Second}
+	return r
+}
+
+// to is what there is for a node, made when it is first asked for; "" is none in particular.
+func (r *reach) to(node string) *links {
+	now := time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if l := r.links[node]; l != nil {
+		l.used = now
+		return l
 	}
-	return &reach{
-		nodes:    nodes,
-		kubelets: transport(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: cfg.ClusterCA, GetClientCertificate: cfg.KubeletClient}),
-		careless: transport(&tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, GetClientCertificate: cfg.KubeletClient}),
-		pods:     transport(&tls.Config{InsecureSkipVerify: true}),
+	for name, l := range r.links {
+		if now.Sub(l.used) > linksKept {
+			delete(r.links, name) // what runs on it goes on, and idle connections end by themselves
+		}
+	}
+	l := r.connect(node)
+	l.used = now
+	r.links[node] = l
+	return l
+}
+
+func (r *reach) connect(node string) *links {
+	transport := func(c *tls.Config, dial func(ctx context.Context, address string) (net.Conn, error)) *http.Transport {
+		return &http.Transport{
+			DialContext:     func(ctx context.Context, _, address string) (net.Conn, error) { return dial(ctx, address) },
+			TLSClientConfig: c, TLSHandshakeTimeout: 10 * time.Second, MaxIdleConnsPerHost: 4, IdleConnTimeout: 90 * time.Second,
+		}
+	}
+	verified := r.verified(node)
+	careless := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, GetClientCertificate: r.client}
+	return &links{
+		kubelet: transport(verified, func(ctx context.Context, address string) (net.Conn, error) {
+			return r.ways.Kubelet(ctx, node, address, proof(verified, address))
+		}),
+		careless: transport(careless, func(ctx context.Context, address string) (net.Conn, error) {
+			return r.ways.Kubelet(ctx, node, address, nil)
+		}),
+		plain: transport(&tls.Config{InsecureSkipVerify: true}, func(ctx context.Context, address string) (net.Conn, error) {
+			return r.ways.Node(ctx, node, address)
+		}),
+	}
+}
+
+// verified believes a node's own certificate: of the cluster's CA, for the address, and for no other node's name.
+func (r *reach) verified(node string) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, RootCAs: r.ca, GetClientCertificate: r.client,
+		VerifyConnection: func(s tls.ConnectionState) error {
+			if got, want := s.PeerCertificates[0].Subject.CommonName, "system:node:"+node; got != want {
+				return fmt.Errorf("x509: the certificate is of %q, not of %q", got, want)
+			}
+			return nil
+		},
+	}
+}
+
+// proof shakes hands as requests will.
+func proof(verified *tls.Config, address string) tunnel.Prover {
+	return func(ctx context.Context, c net.Conn) error {
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			return err
+		}
+		config := verified.Clone()
+		config.ServerName = host
+		return tls.Client(c, config).HandshakeContext(ctx)
 	}
 }
 
@@ -70,8 +174,9 @@ func (r *reach) GetConnectionInfo(ctx context.Context, name types.NodeName) (*cl
 	if port == 0 {
 		port = defaultKubeletPort
 	}
+	l := r.to(node.Name)
 	return &client.ConnectionInfo{Scheme: "https", Hostname: host, Port: strconv.Itoa(port),
-		Transport: r.kubelets, InsecureSkipTLSVerifyTransport: r.careless, NodeFeatures: node.Status.DeclaredFeatures}, nil
+		Transport: l.kubelet, InsecureSkipTLSVerifyTransport: l.careless, NodeFeatures: node.Status.DeclaredFeatures}, nil
 }
 
 func nodeHost(node *api.Node) (string, error) {

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+
 	"net/url"
 	"strconv"
 
@@ -21,7 +22,7 @@ import (
 // redirector finds one ready pod behind a Service, for services/proxy.
 type redirector struct {
 	services, endpoints, pods *genericregistry.Store
-	transport                 http.RoundTripper
+	reach                     *reach
 }
 
 var _ rest.Redirector = (*redirector)(nil)
@@ -48,8 +49,8 @@ func (r *redirector) ResourceLocation(ctx context.Context, id string) (*url.URL,
 	if err != nil {
 		return nil, nil, err
 	}
-	if host := r.pick(ctx, eps, port); host != "" {
-		return &url.URL{Scheme: scheme, Host: host}, r.transport, nil
+	if host, node := r.pick(ctx, eps, port); host != "" {
+		return &url.URL{Scheme: scheme, Host: host}, r.reach.to(node).plain, nil
 	}
 	return nil, nil, apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", id))
 }
@@ -63,9 +64,9 @@ func portName(svc *api.Service, number int) (string, error) {
 	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", number, svc.Name))
 }
 
-// pick goes through subsets and addresses from a random place on and returns the first that is truly a pod's: Endpoints
-// are written by users too, and must not open the way to any address the API server reaches.
-func (r *redirector) pick(ctx context.Context, eps *api.Endpoints, port string) string {
+// pick goes through subsets and addresses from a random place on and returns the first that is truly a pod's, and that
+// one's node: Endpoints are written by users too, and must not open the way to any address the API server reaches.
+func (r *redirector) pick(ctx context.Context, eps *api.Endpoints, port string) (host, node string) {
 	for i := range rotated(len(eps.Subsets)) {
 		s := &eps.Subsets[i]
 		for _, p := range s.Ports {
@@ -73,13 +74,14 @@ func (r *redirector) pick(ctx context.Context, eps *api.Endpoints, port string) 
 				continue
 			}
 			for j := range rotated(len(s.Addresses)) {
-				if a := &s.Addresses[j]; r.isPod(ctx, a) {
-					return net.JoinHostPort(a.IP, strconv.Itoa(int(p.Port)))
+				a := &s.Addresses[j]
+				if node, ok := r.podAt(ctx, a); ok {
+					return net.JoinHostPort(a.IP, strconv.Itoa(int(p.Port))), node
 				}
 			}
 		}
 	}
-	return ""
+	return "", ""
 }
 
 func rotated(n int) func(yield func(int) bool) {
@@ -96,22 +98,23 @@ func rotated(n int) func(yield func(int) bool) {
 	}
 }
 
-func (r *redirector) isPod(ctx context.Context, a *api.EndpointAddress) bool {
+// podAt is the node of the pod that has an address, when there is such a pod.
+func (r *redirector) podAt(ctx context.Context, a *api.EndpointAddress) (node string, ok bool) {
 	if a.TargetRef == nil || a.TargetRef.Namespace != request.NamespaceValue(ctx) {
-		return false
+		return "", false
 	}
 	obj, err := r.pods.Get(ctx, a.TargetRef.Name, &metav1.GetOptions{})
 	if err != nil {
-		return false
+		return "", false
 	}
 	pod, ok := obj.(*api.Pod)
 	if !ok {
-		return false
+		return "", false
 	}
 	for _, ip := range pod.Status.PodIPs {
 		if ip.IP == a.IP {
-			return true
+			return pod.Spec.NodeName, true
 		}
 	}
-	return false
+	return "", false
 }

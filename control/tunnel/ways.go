@@ -20,6 +20,9 @@ type Prover func(ctx context.Context, c net.Conn) error
 // Near names nodes from which an address is reached best, such as those with an endpoint of a Service.
 type Near func(ctx context.Context, a netip.Addr) []string
 
+// shortly is how long the direct way is tried when it is the only one left and was none before.
+const shortly = 3 * time.Second
+
 var errSlow = errors.New("no answer within the head start")
 
 // journey is what is to be reached, and how.
@@ -99,6 +102,11 @@ func (t *Tunnel) travel(ctx context.Context, j journey) (net.Conn, error) {
 	case len(j.nodes) == 0 && !j.direct:
 		return nil, errors.New("the direct way is not to be tried (--node-tunnel=always)")
 	case len(j.nodes) == 0:
+		if t.verdict(j.key).barred(time.Now()) { // nobody is to wait long for what did not work a while ago
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, shortly)
+			defer cancel()
+		}
 		return t.cfg.Dial(ctx, "tcp", j.address)
 	case !j.direct:
 		return t.byNode(ctx, j)

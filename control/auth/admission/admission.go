@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"net/url"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -60,6 +62,8 @@ type Config struct {
 	Authorizer authorizer.Authorizer
 	// Loopback is how a webhook that names the kubernetes Service is called; nil leaves such webhooks without credentials.
 	Loopback *rest.Config
+	// Dial reaches the Services of webhooks; nil dials directly.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Enabled tells which resources are served, so that quota does not ask for others; nil means all.
 	Enabled func(schema.GroupVersionResource) bool
 	// TolerationSeconds is how long a new pod stays on a node that is not ready or unreachable, unless the pod says
@@ -147,7 +151,7 @@ func (b *builder) initializers() (admission.PluginInitializers, error) {
 	if err != nil {
 		return nil, fmt.Errorf("quota evaluators: %w", err)
 	}
-	resolver := webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, b.cfg.Loopback, nil)
+	resolver := webhook.NewDefaultAuthenticationInfoResolverWrapper(&http.Transport{DialContext: b.cfg.Dial}, nil, b.cfg.Loopback, nil)
 	return admission.PluginInitializers{
 		webhookinit.NewPluginInitializer(resolver, b.services()),
 		initializer.New(b.cfg.Client, b.cfg.Dynamic, b.factory, b.cfg.Authorizer, utilfeature.DefaultFeatureGate,

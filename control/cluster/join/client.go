@@ -70,11 +70,20 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 // tlsConfig verifies the chain and that it is a server's certificate. The address is not compared: a server's may have
 // changed a moment ago, and none but servers have such certificates.
 func (c *Client) tlsConfig() *tls.Config {
+	return ServerTLS(c.cfg, "h2")
+}
+
+// ServerTLS is how a member dials any server of the cluster at its one port, for a protocol that is told apart there. Of
+// cfg it takes Roots, Certificate and Now.
+func ServerTLS(cfg ClientConfig, protocol string) *tls.Config {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, NextProtos: []string{"h2"}, GetClientCertificate: c.cfg.Certificate,
+		MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, NextProtos: []string{protocol}, GetClientCertificate: cfg.Certificate,
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			leaf := cs.PeerCertificates[0]
-			if _, err := leaf.Verify(x509.VerifyOptions{Roots: c.cfg.Roots, CurrentTime: c.cfg.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}); err != nil {
+			if _, err := leaf.Verify(x509.VerifyOptions{Roots: cfg.Roots, CurrentTime: cfg.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}); err != nil {
 				return err
 			}
 			if !pki.IsServers(leaf) {

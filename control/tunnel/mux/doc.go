@@ -15,7 +15,8 @@
 // # Bounds
 //
 // A stream may have Window bytes under way in each direction; more is given as they are read, so that a slow reader
-// slows its own writer and nobody else. What is kept for a stream is what came and was not read. An Opener has at most
+// slows its own writer and nobody else. The window of a reader that keeps up grows to 4 MiB, and those of a connection
+// by 16 MiB together. What is kept for a stream is what came and was not read. An Opener has at most
 // MaxStreams, and Carry refuses more than its own. A write that the other end does not take for stall ends the
 // connection, as does an Opener's question that nothing at all is answered to for twice its patience. Nobody asks
 // anything while nothing is carried: that a path is gone is TCP's to find out.

@@ -5,13 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 )
 
 // ALPN is the protocol's name and version in the TLS handshake.
 const ALPN = "balsa-node/1"
 
-// Window is how many bytes of a stream may be under way in one direction.
+// Window is how many bytes of a stream may be under way in one direction at first.
 const Window = 256 << 10
+
+const (
+	maxWindow = 4 << 20 // of a stream whose reader keeps up: 80 MB/s over a path of 50 ms
+	// maxLent is how many bytes the windows of all streams of a connection may be larger than at first, together.
+	maxLent = 16 << 20
+	// brisk is the time in which half a window must be read for the window to grow.
+	brisk = 250 * time.Millisecond
+)
 
 const (
 	headerSize = 7

@@ -20,6 +20,7 @@ type link struct {
 	writing chan struct{} // has one token
 	done    chan struct{} // closed when the connection is over
 	heard   atomic.Int64  // frames read so far
+	lent    atomic.Int64  // bytes by which windows have grown
 	head    [headerSize]byte
 
 	mu      sync.Mutex
@@ -138,6 +139,15 @@ func (l *link) find(id uint32) (*stream, error) {
 		return nil, violation("stream %d was never opened", id)
 	}
 	return nil, nil
+}
+
+// lend lets a window grow by n bytes, if there is room.
+func (l *link) lend(n int) bool {
+	if l.lent.Add(int64(n)) <= maxLent {
+		return true
+	}
+	l.lent.Add(-int64(n))
+	return false
 }
 
 func (l *link) count() int {

@@ -208,6 +208,40 @@ func TestManyStreamsAtOnceAndASlowReaderHoldsUpNobody(t *testing.T) {
 	slow.mu.Unlock()
 }
 
+// TestWindowsGrowForReadersThatKeepUpWithinABudget: what windows grew by is given back with their streams.
+func TestWindowsGrowForReadersThatKeepUpWithinABudget(t *testing.T) {
+	target := serve(t, func(c *net.TCPConn) {
+		for {
+			if _, err := c.Write(make([]byte, 64<<10)); err != nil {
+				return
+			}
+		}
+	})
+	p := start(t, plainDial)
+	c := open(t, p.opener, target)
+	window := func() int { c.mu.Lock(); defer c.mu.Unlock(); return c.window }
+	buf := make([]byte, 64<<10)
+	for window() == Window {
+		c.mu.Lock()
+		c.granted = time.Now().Add(time.Hour) // however slow this machine is
+		c.mu.Unlock()
+		if _, err := c.Read(buf); err != nil {
+			t.Fatalf("the window is still %d: %v", window(), err)
+		}
+	}
+	if grown := window(); grown > maxWindow || p.opener.link.lent.Load() != int64(grown-Window) {
+		t.Errorf("%d, of which %d are lent", grown, p.opener.link.lent.Load())
+	}
+	c.Close()
+	if n := p.opener.link.lent.Load(); n != 0 {
+		t.Errorf("%d are still lent", n)
+	}
+	if !p.opener.link.lend(maxLent) || p.opener.link.lend(1) {
+		t.Error("the budget is not what it is said to be")
+	}
+	p.opener.link.lent.Store(0)
+}
+
 func TestWhatTheNodeSaysIsTheError(t *testing.T) {
 	p := start(t, func(_ context.Context, target string) (net.Conn, error) {
 		if target == "closed" {

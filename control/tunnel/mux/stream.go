@@ -36,7 +36,9 @@ type stream struct {
 	at         int    // how much of it was read
 	mayCome    int    // bytes
 	unreported int    // bytes read, for which no credit was given yet
-	credit     int    // bytes that may be sent
+	window     int    // how many may be under way to here
+	granted    time.Time
+	credit     int // bytes that may be sent
 	gotEnd     bool
 	sentEnd    bool
 	err        error // of reading, once what came was read, and of writing
@@ -44,7 +46,7 @@ type stream struct {
 
 func newStream(l *link, id uint32, target string) *stream {
 	return &stream{
-		link: l, id: id, target: target, gone: make(chan struct{}), turn: make(chan struct{}, 1), mayCome: Window, credit: Window,
+		link: l, id: id, target: target, gone: make(chan struct{}), turn: make(chan struct{}, 1), mayCome: Window, window: Window, credit: Window,
 		readable: make(chan struct{}, 1), writable: make(chan struct{}, 1), readUntil: newDeadline(), writeUntil: newDeadline(),
 	}
 }
@@ -97,11 +99,7 @@ func (s *stream) take(p []byte) (n, grant int, err error) {
 		} else {
 			wake(s.readable) // for another reader
 		}
-		if s.unreported >= Window/2 && !s.gotEnd && s.err == nil {
-			grant, s.unreported = s.unreported, 0
-			s.mayCome += grant
-		}
-		return n, grant, nil
+		return n, s.grant(), nil
 	case s.err != nil:
 		wake(s.readable)
 		return 0, 0, s.fault("read", s.err)
@@ -110,6 +108,22 @@ func (s *stream) take(p []byte) (n, grant int, err error) {
 		return 0, 0, io.EOF
 	}
 	return 0, 0, nil
+}
+
+// grant is the credit to give for what was read. The window of a reader that keeps up with a brisk writer grows: then
+// it is the path that is long. s.mu is held.
+func (s *stream) grant() int {
+	if s.unreported < s.window/2 || s.gotEnd || s.err != nil {
+		return 0
+	}
+	more, now := s.unreported, time.Now()
+	if len(s.buf) == 0 && s.window < maxWindow && now.Sub(s.granted) < brisk && s.link.lend(s.window) {
+		more += s.window
+		s.window *= 2
+	}
+	s.unreported, s.granted = 0, now
+	s.mayCome += more
+	return more
 }
 
 // Write implements net.Conn.
@@ -207,6 +221,7 @@ func (s *stream) close(why string) error {
 	}
 	quiet := s.isGone || s.sentEnd && s.gotEnd
 	s.closed, s.buf = true, nil
+	s.link.lent.Add(-int64(s.window - Window))
 	s.leave()
 	s.mu.Unlock()
 	s.link.remove(s.id)
@@ -276,7 +291,7 @@ func (s *stream) credited(p []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	more := int(binary.BigEndian.Uint32(p))
-	if more > Window || s.credit+more > Window {
+	if more > maxWindow || s.credit+more > maxWindow {
 		return violation("stream %d: more credit than a window", s.id)
 	}
 	s.credit += more

@@ -40,6 +40,7 @@ type config struct {
 	ClusterDNS       string
 	ClusterDomain    string
 	OverlayMode      string
+	VXLANOffload     bool
 	VXLANPort        int
 	UDPPort          int
 	NetworkPlugin    string
@@ -123,6 +124,7 @@ func (c *config) bindNode(f *pflag.FlagSet) {
 	f.StringVar(&c.ClusterCIDR, "cluster-cidr", c.ClusterCIDR, "addresses of pods; each node gets a part. For pods of both families give a prefix of each, as 10.244.0.0/16,fd00:244::/48")
 	f.StringVar(&c.OverlayMode, "overlay-mode", c.OverlayMode, "how pods of other nodes are reached: host-gw (by a route; the nodes share a subnet), vxlan (in UDP packets), auto (host-gw where possible, else vxlan), or udp (in UDP packets by this process, where neither works); on all nodes the same")
 	f.IntVar(&c.VXLANPort, "vxlan-port", c.VXLANPort, "UDP port of VXLAN between nodes; on all nodes the same")
+	f.BoolVar(&c.VXLANOffload, "vxlan-offload", c.VXLANOffload, "leave the checksums and the segmentation of packets in VXLAN to this machine's network card: several times the throughput, but some cards and kernels get it wrong, and packets are lost (see `balsa net check`)")
 	f.IntVar(&c.UDPPort, "udp-port", c.UDPPort, "UDP port between nodes of --overlay-mode udp; on all nodes the same")
 	f.StringVar(&c.NetworkPlugin, "network-plugin", c.NetworkPlugin, "who attaches pods and carries their packets: balsa, or cni for a plugin of yours, which puts its configuration into agent/cni/net.d of the data directory and its programs into bin; Services and DNS stay Balsa's")
 }

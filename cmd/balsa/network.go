@@ -125,7 +125,7 @@ func overlayConfig(cfg *config, log *slog.Logger) (overlay.Config, error) {
 		NodeName: cfg.NodeName, PodCIDRs: pods, ServiceCIDRs: services, ForeignPods: cfg.NetworkPlugin == pluginCNI,
 		DNS: []netip.Addr{dns}, Domain: cfg.ClusterDomain, CNIConfDir: cfg.cniConfDir(),
 		StateDir: filepath.Join(cfg.agentDir(), "network"), Logger: log,
-		Mode: mesh.Mode(cfg.OverlayMode), VXLANPort: cfg.VXLANPort, UDPPort: cfg.UDPPort,
+		Mode: mesh.Mode(cfg.OverlayMode), VXLANPort: cfg.VXLANPort, Offload: cfg.VXLANOffload, UDPPort: cfg.UDPPort,
 	}, nil
 }
 

@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"syscall"
 
 	"github.com/balsahq/balsa/control/corpus"
@@ -19,19 +21,23 @@ func main() {
 	defer stop()
 	upstream := flag.String("upstream", "", "directory of upstream's etcd and kube-apiserver")
 	out := flag.String("out", "control/corpus/testdata", "directory that is written to")
+	grow := flag.String("grow", ".", "the kinds whose objects are made anew, a regular expression; the others keep those they have")
+	server := flag.String("server", "", "a server that runs already, instead of one that is started; to try things out")
 	flag.Parse()
-	if *upstream == "" {
+	if *upstream == "" && *server == "" {
 		fmt.Fprintln(os.Stderr, "record: -upstream names the directory of etcd and kube-apiserver")
 		os.Exit(2)
 	}
-	if err := record(ctx, *upstream, *out); err != nil {
+	if err := record(ctx, options{upstream: *upstream, out: *out, grow: *grow, server: *server}); err != nil {
 		fmt.Fprintln(os.Stderr, "record:", err)
 		os.Exit(1)
 	}
 }
 
-func record(ctx context.Context, programs, out string) error {
-	server, stop, err := start(ctx, programs)
+type options struct{ upstream, out, grow, server string }
+
+func record(ctx context.Context, o options) error {
+	server, stop, err := open(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -41,5 +47,73 @@ func record(ctx context.Context, programs, out string) error {
 		return err
 	}
 	fmt.Printf("%d documents\n", len(surface))
-	return corpus.Save(filepath.Join(out, "surface.zst"), surface)
+	if err := corpus.Save(filepath.Join(o.out, "surface.zst"), surface); err != nil {
+		return err
+	}
+	if err := corpus.Setup(ctx, server); err != nil {
+		return err
+	}
+	kinds, err := served(ctx, server)
+	if err != nil {
+		return err
+	}
+	again, err := regexp.Compile(o.grow)
+	if err != nil {
+		return err
+	}
+	if err := keep(kinds, again, o.out); err != nil {
+		return err
+	}
+	if err := fill(ctx, server, kinds, again); err != nil {
+		return err
+	}
+	if err := corpus.Save(filepath.Join(o.out, "objects.zst"), kinds); err != nil {
+		return err
+	}
+	return stories(ctx, server, kinds, o.out)
+}
+
+// keep gives the kinds that are not made anew the objects they have.
+func keep(kinds []corpus.Kind, again *regexp.Regexp, out string) error {
+	if again.String() == "." {
+		return nil
+	}
+	var old []corpus.Kind
+	if err := corpus.Load(filepath.Join(out, "objects.zst"), &old); err != nil {
+		return err
+	}
+	for i, k := range kinds {
+		n := slices.IndexFunc(old, func(o corpus.Kind) bool { return o.String() == k.String() })
+		switch {
+		case again.MatchString(k.String()):
+		case n < 0:
+			return fmt.Errorf("%s is new and -grow leaves it out", k)
+		default:
+			kinds[i] = old[n]
+		}
+	}
+	return nil
+}
+
+func open(ctx context.Context, o options) (corpus.Server, func(), error) {
+	if o.server != "" {
+		return corpus.Server{URL: o.server, Client: insecure()}, func() {}, nil
+	}
+	return start(ctx, o.upstream)
+}
+
+// stories records what is answered when each object is led through its life.
+func stories(ctx context.Context, server corpus.Server, kinds []corpus.Kind, out string) error {
+	var all []corpus.Story
+	exchanges := 0
+	for _, k := range kinds {
+		story, err := corpus.Script(ctx, server, k)
+		if err != nil {
+			return err
+		}
+		exchanges += len(story.Exchanges)
+		all = append(all, story)
+	}
+	fmt.Printf("%d kinds, %d exchanges\n", len(kinds), exchanges)
+	return corpus.Save(filepath.Join(out, "stories.zst"), all)
 }

@@ -66,10 +66,7 @@ func start(ctx context.Context, programs string) (server corpus.Server, stop fun
 		}
 		running = append(running, c)
 	}
-	//nolint:gosec // a certificate it made for itself, on loopback
-	server = corpus.Server{URL: "https://127.0.0.1:" + ports[2], Client: &http.Client{
-		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true},
-	}}
+	server = corpus.Server{URL: "https://127.0.0.1:" + ports[2], Client: insecure()}
 	return server, stop, ready(ctx, server)
 }
 
@@ -127,4 +124,10 @@ func ready(ctx context.Context, s corpus.Server) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// insecure is a client for a server whose certificate it made for itself, on loopback.
+func insecure() *http.Client {
+	//nolint:gosec // see above
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}}
 }

@@ -1,0 +1,103 @@
+package corpus
+
+import (
+	"bytes"
+	"reflect"
+	"regexp"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// What two servers never have in common, in text.
+var (
+	uids     = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+	versions = regexp.MustCompile(`(resourceVersion"?: ?\\?"?)[0-9]+`)
+	resumes  = regexp.MustCompile(`(continue"?: ?"?)[A-Za-z0-9_-]{20,}`)
+	moments  = regexp.MustCompile(`[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?Z`)
+	ages     = regexp.MustCompile(`"(<invalid>|[0-9]+(ms|s|m[0-9]*s?))"`)
+	currents = regexp.MustCompile(`(current: )[0-9]+`)
+	jwts     = regexp.MustCompile(`eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+`)
+)
+
+// near is how far from now a time may be for it to be one that the server has set. The corpus has older ones only.
+const near = 48 * time.Hour
+
+func isNow(t time.Time) bool { return time.Since(t).Abs() < near }
+
+// Blot takes out of the text of an answer what only this server could say: UIDs, versions of objects, times close to
+// now, tokens, and in tables the age of what was just made.
+func Blot(text []byte) []byte {
+	text = uids.ReplaceAll(text, []byte("UID"))
+	text = versions.ReplaceAll(text, []byte("${1}RV"))
+	text = resumes.ReplaceAll(text, []byte("${1}CONTINUE"))
+	text = currents.ReplaceAll(text, []byte("${1}RV"))
+	text = jwts.ReplaceAll(text, []byte("TOKEN"))
+	text = moments.ReplaceAllFunc(text, func(m []byte) []byte {
+		if t, err := time.Parse(time.RFC3339Nano, string(m)); err == nil && isNow(t) {
+			return []byte("NOW")
+		}
+		return m
+	})
+	if bytes.Contains(text, []byte(`"columnDefinitions"`)) {
+		text = ages.ReplaceAll(text, []byte(`"AGE"`))
+	}
+	return text
+}
+
+var (
+	momentType = reflect.TypeFor[metav1.Time]()
+	microType  = reflect.TypeFor[metav1.MicroTime]()
+	then       = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+)
+
+// blotObject does to a decoded object, a pointer, what Blot does to text.
+func blotObject(obj any) { blotValue(reflect.ValueOf(obj).Elem(), "") }
+
+func blotValue(v reflect.Value, field string) {
+	switch v.Type() {
+	case momentType:
+		if t := v.Interface().(metav1.Time); isNow(t.Time) {
+			v.Set(reflect.ValueOf(metav1.NewTime(then)))
+		}
+		return
+	case microType:
+		if t := v.Interface().(metav1.MicroTime); isNow(t.Time) {
+			v.Set(reflect.ValueOf(metav1.NewMicroTime(then)))
+		}
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		if v.Kind() == reflect.Pointer && !v.IsNil() {
+			blotValue(v.Elem(), field)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				blotValue(v.Field(i), v.Type().Field(i).Name)
+			}
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			return
+		}
+		for i := range v.Len() {
+			blotValue(v.Index(i), field)
+		}
+	case reflect.String:
+		blotString(v, field)
+	}
+}
+
+func blotString(v reflect.Value, field string) {
+	s := uids.ReplaceAllString(v.String(), "UID")
+	if field == "ResourceVersion" && s != "" && strings.Trim(s, "0123456789") == "" {
+		s = "RV"
+	}
+	if field == "Continue" && s != "" {
+		s = "CONTINUE"
+	}
+	v.SetString(s)
+}

@@ -1,0 +1,131 @@
+package corpus
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+// Protobuf is the binary form of the API; protobufType its media type.
+const protobufType = "application/vnd.kubernetes.protobuf"
+
+var kinds = func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, metav1.AddMetaToScheme} {
+		if err := add(s); err != nil {
+			panic(err) // two libraries of one version disagree
+		}
+	}
+	return s
+}()
+
+var wire = protobuf.NewSerializer(kinds, kinds)
+
+// blotProtobuf is Blot for a message in its envelope. The message is decoded, blotted and encoded; that this gives the
+// bytes themselves where nothing is blotted is part of the answer.
+func blotProtobuf(data []byte) ([]byte, error) {
+	obj, _, err := wire.Decode(data, nil, nil)
+	if err != nil {
+		return nil, fmt.Errorf("protobuf: %w", err)
+	}
+	again, err := runtime.Encode(wire, obj)
+	if err != nil {
+		return nil, fmt.Errorf("protobuf: %w", err)
+	}
+	if !bytes.Equal(again, data) {
+		return nil, fmt.Errorf("protobuf: not the bytes that %T has", obj)
+	}
+	if err := blotInside(obj); err != nil {
+		return nil, err
+	}
+	return runtime.Encode(wire, obj)
+}
+
+// blotInside blots an object and those it carries as bytes.
+func blotInside(obj any) error {
+	blotObject(obj)
+	if table, ok := obj.(*metav1.Table); ok {
+		for i := range table.Rows {
+			table.Rows[i].Object.Raw = Blot(table.Rows[i].Object.Raw)
+		}
+	}
+	return nil
+}
+
+// blotFrames is blotProtobuf for the events of a watch: messages without envelope, each after its length, whose objects
+// have one.
+func blotFrames(data []byte) ([]byte, error) {
+	var out []byte
+	for len(data) > 0 {
+		if len(data) < 4 {
+			return nil, fmt.Errorf("watch: %d bytes after the last event", len(data))
+		}
+		n := int(binary.BigEndian.Uint32(data))
+		if len(data) < 4+n {
+			return nil, fmt.Errorf("watch: an event of %d bytes is cut off", n)
+		}
+		var event metav1.WatchEvent
+		if err := event.Unmarshal(data[4 : 4+n]); err != nil {
+			return nil, fmt.Errorf("watch: %w", err)
+		}
+		object, err := blotProtobuf(event.Object.Raw)
+		if err != nil {
+			return nil, fmt.Errorf("watch: %s: %w", event.Type, err)
+		}
+		event.Object.Raw = object
+		frame, err := event.Marshal()
+		if err != nil {
+			return nil, err
+		}
+		out = append(binary.BigEndian.AppendUint32(out, uint32(len(frame))), frame...)
+		data = data[4+n:]
+	}
+	return out, nil
+}
+
+// toProtobuf encodes a JSON object of a built-in kind.
+func toProtobuf(text []byte) ([]byte, error) {
+	obj, err := runtime.Decode(scheme.Codecs.UniversalDeserializer(), text)
+	if err != nil {
+		return nil, err
+	}
+	return runtime.Encode(wire, obj)
+}
+
+// readable turns a blotted answer into JSON, so that it can be compared field by field; nil when it has no such form.
+func readable(contentType string, body []byte) []byte {
+	if !bytes.HasPrefix([]byte(contentType), []byte(protobufType)) {
+		return body
+	}
+	var objects []byte
+	for len(body) > 4 && !bytes.HasPrefix(body, []byte("k8s\x00")) {
+		n := int(binary.BigEndian.Uint32(body))
+		var event metav1.WatchEvent
+		if len(body) < 4+n || event.Unmarshal(body[4:4+n]) != nil {
+			return nil
+		}
+		objects = append(append(objects, fmt.Sprintf("%q ", event.Type)...), toJSON(event.Object.Raw)...)
+		body = body[4+n:]
+	}
+	return append(objects, toJSON(body)...)
+}
+
+func toJSON(data []byte) []byte {
+	if len(data) == 0 {
+		return nil
+	}
+	obj, _, err := wire.Decode(data, nil, nil)
+	if err != nil {
+		return []byte(err.Error())
+	}
+	text, err := runtime.Encode(jsonForm, obj)
+	if err != nil {
+		return []byte(err.Error())
+	}
+	return text
+}

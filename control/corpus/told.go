@@ -1,0 +1,99 @@
+package corpus
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// CompareStories lists where what was said differs, byte for byte; what can be read is compared field by field then, so
+// that the difference is shown and not the two answers.
+func CompareStories(want, got Story) []Difference {
+	var out []Difference
+	at := func(e Exchange) string { return want.Kind + ": " + e.Name }
+	for i, w := range want.Exchanges {
+		if i >= len(got.Exchanges) {
+			out = append(out, Difference{Document: at(w), Text: "missing: the story ends before"})
+			break
+		}
+		g := got.Exchanges[i]
+		if g.Name != w.Name || g.Asked != w.Asked {
+			out = append(out, Difference{Document: at(w), Place: w.Asked, Text: "the story goes on otherwise: " + g.Name + ", " + g.Asked})
+			break
+		}
+		out = append(out, compareAnswers(at(w), w.Answer, g.Answer)...)
+	}
+	if n := len(want.Exchanges); len(got.Exchanges) > n {
+		out = append(out, Difference{Document: at(got.Exchanges[n]), Text: "extra: the story goes on"})
+	}
+	return out
+}
+
+func compareAnswers(name string, want, got Answer) []Difference {
+	var out []Difference
+	if want.Status != got.Status {
+		out = append(out, Difference{Document: name, Place: "status", Text: fmt.Sprintf("want %d, have %d", want.Status, got.Status)})
+	}
+	if !slices.Equal(want.Header, got.Header) {
+		out = append(out, Difference{Document: name, Place: "header", Text: fmt.Sprintf("want %q, have %q", want.Header, got.Header)})
+	}
+	if bytes.Equal(want.Body, got.Body) {
+		return out
+	}
+	fields := compareBodies(name, values(want), values(got))
+	if len(fields) == 0 {
+		w, g := around(want.Body, got.Body)
+		fields = []Difference{{Document: name, Place: "bytes", Text: fmt.Sprintf("want %q, have %q", w, g)}}
+	}
+	return append(out, fields...)
+}
+
+func compareBodies(name string, want, got []any) []Difference {
+	c := comparison{document: name}
+	if len(want) != len(got) {
+		c.found(nil, "want %d objects, have %d: want %s, have %s", len(want), len(got), short(want), short(got))
+		return c.out
+	}
+	for i := range want {
+		var at []string
+		if len(want) > 1 {
+			at = []string{fmt.Sprint(i)}
+		}
+		c.value(at, want[i], got[i])
+	}
+	return c.out
+}
+
+// values are the objects of an answer: one, or the events of a watch, each with its object.
+func values(a Answer) []any {
+	text := readable(contentType(a), a.Body)
+	if strings.HasPrefix(contentType(a), yamlType) {
+		if again, err := yaml.YAMLToJSON(text); err == nil {
+			text = again
+		}
+	}
+	var out []any
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	for decoder.More() {
+		var v any
+		if decoder.Decode(&v) != nil {
+			return append(out, string(text))
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// around is the part of two texts where they begin to differ.
+func around(want, got []byte) (w, g string) {
+	n := 0
+	for n < len(want) && n < len(got) && want[n] == got[n] {
+		n++
+	}
+	from := max(0, n-40)
+	return string(want[from:min(len(want), n+80)]), string(got[from:min(len(got), n+80)])
+}

@@ -1,8 +1,8 @@
 // Package direct owns the reads that are answered from stored bytes, without
-// decoding an object: GET of one object or of a list, of a kind that is stored in
-// the version that is asked for.
+// decoding an object: GET of one object or of a list, and watches, of a kind that is
+// stored in the version that is asked for.
 //
-//	authentication, authorization, fairness ──▶ Handler ─┬─ can it ──▶ storage.Bytes ──▶ answer
+//	authentication, authorization, fairness ──▶ Handler ─┬─ can it ──▶ storage.Bytes ──▶ answer, events
 //	                                                     └─ cannot ──▶ k8s.io/apiserver
 //
 // A protobuf answer is the stored messages with the resourceVersion put into their
@@ -14,5 +14,15 @@
 // parameter of later versions), or is wrong in, goes to k8s.io/apiserver before a byte
 // is written: this package says no only when the store did.
 //
-// Goroutines: those of the requests. A timer drops renderings nobody asked for.
+// A watch is the goroutine of its request: it pulls from the store's history and
+// writes to the client. An event is made once, by the first watcher that comes to it,
+// and written by all of them (frames); what is there at the beginning is made of
+// stored messages and renderings, as a list is. A client that does not read makes its
+// own watch wait, and when history has gone round without it the watch ends with 410.
+// Objects that were stored in another version, bookmarks and errors are encoded as
+// k8s.io/apiserver encodes them.
+//
+// Goroutines: those of the requests. A timer drops renderings nobody asked for; the
+// last watcher to leave drops the events. Locks: renderings.mu and frames.mu, neither
+// of which is held while another is taken or while anything is encoded.
 package direct

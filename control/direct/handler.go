@@ -25,8 +25,9 @@ import (
 type Handler struct {
 	kinds      map[schema.GroupVersionResource]*kind
 	renderings *renderings
+	frames     frames
 	serializer runtime.NegotiatedSerializer
-	hidden     []byte // see LeaveListsWith
+	hidden     []byte // see Leave
 }
 
 // New makes a handler for kinds; those that cannot be answered from their bytes are
@@ -35,16 +36,18 @@ func New(kinds []Kind, budget int, serializer runtime.NegotiatedSerializer) *Han
 	h := &Handler{kinds: map[schema.GroupVersionResource]*kind{}, renderings: newRenderings(budget), serializer: serializer}
 	for _, k := range kinds {
 		if in, ok := admit(k); ok {
+			in.serializer = serializer
 			h.kinds[k.Resource] = in
 		}
 	}
 	return h
 }
 
-// LeaveListsWith makes h leave a list to others when the stored bytes of one of its
-// items have mark in them: some of those are not for everybody. It is called before
-// the first request; an empty mark, as at the start, is in none.
-func (h *Handler) LeaveListsWith(mark string) { h.hidden = []byte(mark) }
+// Leave makes h leave an object, or a list with one, to others when its stored bytes
+// have mark in them: such objects are not for everybody, or shown otherwise. Watches it leaves all,
+// for what they will meet is not known. It is called before the first request; an
+// empty mark, as at the start, is in none.
+func (h *Handler) Leave(mark string) { h.hidden = []byte(mark) }
 
 // Answers reports whether reads of a resource may be answered here.
 func (h *Handler) Answers(r schema.GroupVersionResource) bool { return h.kinds[r] != nil }
@@ -69,8 +72,11 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	k := h.kinds[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}]
-	if k == nil || info.Verb != "get" && info.Verb != "list" {
+	if k == nil || info.Verb != "get" && info.Verb != "list" && info.Verb != "watch" {
 		return false
+	}
+	if info.Verb == "watch" && len(h.hidden) > 0 {
+		return false // a watch cannot be left once it has begun
 	}
 	if a := apiaudit.AuditContextFrom(ctx); a != nil && a.Enabled() && a.GetEventLevel() == audit.LevelRequestResponse {
 		return false // it wants the object
@@ -80,21 +86,14 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	began := time.Now()
-	a := &answer{h: h, k: k, protobuf: protobuf}
-	ctx = request.WithNamespace(ctx, info.Namespace)
-	if info.Verb == "get" {
-		ok = a.get(ctx, r, info.Name)
+	size, code := 0, http.StatusOK
+	if info.Verb == "watch" {
+		size, ok = h.watch(w, r, info, k, protobuf)
 	} else {
-		ok = a.list(ctx, r)
+		size, code, ok = h.read(w, r, info, &answer{h: h, k: k, protobuf: protobuf})
 	}
 	if !ok {
 		return false
-	}
-	size, code := 0, http.StatusOK
-	if a.failed != nil {
-		code = responsewriters.ErrorNegotiated(a.failed, h.serializer, k.Resource.GroupVersion(), w, r)
-	} else {
-		size = a.write(w, r)
 	}
 	scope := "cluster"
 	switch {
@@ -103,9 +102,26 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) bool {
 	case info.Namespace != "":
 		scope = "namespace"
 	}
-	metrics.MonitorRequest(r, map[string]string{"get": "GET", "list": "LIST"}[info.Verb], info.APIGroup, info.APIVersion, info.Resource, "", scope,
+	metrics.MonitorRequest(r, map[string]string{"get": "GET", "list": "LIST", "watch": "LIST"}[info.Verb], info.APIGroup, info.APIVersion, info.Resource, "", scope,
 		metrics.APIServerComponent, false, "", code, size, time.Since(began))
 	return true
+}
+
+// read answers a GET or a list.
+func (h *Handler) read(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, a *answer) (size, code int, ok bool) {
+	ctx := request.WithNamespace(r.Context(), info.Namespace)
+	if info.Verb == "get" {
+		ok = a.get(ctx, r, info.Name)
+	} else {
+		ok = a.list(ctx, r)
+	}
+	switch {
+	case !ok:
+		return 0, 0, false
+	case a.failed != nil:
+		return 0, responsewriters.ErrorNegotiated(a.failed, h.serializer, a.k.Resource.GroupVersion(), w, r), true
+	}
+	return a.write(w, r), http.StatusOK, true
 }
 
 // answer is one answer while it is made.
@@ -151,7 +167,7 @@ func (a *answer) get(ctx context.Context, r *http.Request, name string) bool {
 		return false
 	}
 	object, ok := a.k.object(o.Data)
-	if !ok {
+	if !ok || len(a.h.hidden) > 0 && bytes.Contains(object, a.h.hidden) {
 		return false
 	}
 	a.single = true

@@ -33,6 +33,8 @@ type kind struct {
 	jsonList string
 	elem     reflect.Type
 	json     bool // JSON can be made from the stored message
+
+	serializer runtime.NegotiatedSerializer // for what is not made of stored bytes
 }
 
 // latest is a release after every deprecation there may be.

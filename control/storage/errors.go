@@ -63,6 +63,12 @@ func newFencedError(fence raftstore.Compare, current []*raftstore.KeyValue) erro
 	return fencedError{conflict(message, "LeadershipEnded")}
 }
 
+// versionedError is storage.ErrResourceVersionSetOnCreate as the API shows it: 400, because it is the client's fault.
+type versionedError struct{ *apierrors.StatusError }
+
+// Is makes errors.Is(err, storage.ErrResourceVersionSetOnCreate) true.
+func (versionedError) Is(target error) bool { return target == storage.ErrResourceVersionSetOnCreate }
+
 func conflict(message string, cause metav1.CauseType) *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status:  metav1.StatusFailure,
@@ -172,8 +178,8 @@ func getError(err error) error {
 	return readError(err)
 }
 
-// watchError is the event that ends a watch.
-func watchError(err error) *metav1.Status {
+// WatchStatus is what the event says that ends a watch.
+func WatchStatus(err error) *metav1.Status {
 	var known apierrors.APIStatus
 	if !errors.As(storeError(err), &known) {
 		known = apierrors.NewInternalError(err)

@@ -11,33 +11,36 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
 
 	"github.com/balsahq/balsa/raftstore"
 )
 
-const (
-	// watchBuffer is how many events wait for a slow client before its watch
-	// stops reading the ring. When the ring has gone round once without it, the
-	// watch ends with 410 Gone.
-	watchBuffer = 100
-	// lastBookmark is how long before its deadline a watch sends a bookmark, so
-	// that the client resumes from a fresh version.
-	lastBookmark = 2 * time.Second
-)
+// lastBookmark is how long before its deadline a watch sends a bookmark, so that
+// the client resumes from a fresh version.
+const lastBookmark = 2 * time.Second
+
+// teller passes on what a watch sees, in order, from one goroutine. Its errors
+// end the watch.
+type teller interface {
+	existing(kv *raftstore.KeyValue) error
+	change(e raftstore.Event) error
+	// bookmark: everything up to rev has been told; initial: of what was there
+	// at the beginning.
+	bookmark(rev int64, initial bool) error
+	// caughtUp: there is nothing more to tell for now.
+	caughtUp() error
+}
 
 // watcher is one watch.
 type watcher struct {
-	s       *store
-	reader  *reader
-	key     string // a prefix when recursive
-	opts    storage.ListOptions
-	all     bool // the predicate selects everything
-	results chan watch.Event
-	ctx     context.Context // ends the watch; belongs to the watcher
-	cancel  context.CancelFunc
+	s      *store
+	key    string // a prefix when recursive
+	opts   storage.ListOptions
+	to     teller
+	ctx    context.Context // ends the watch; belongs to the watcher
+	cancel context.CancelFunc
 
 	// rev is the revision everything up to which has been sent or is not for
 	// this watch. Only the watch's goroutine uses it.
@@ -50,19 +53,15 @@ type watcher struct {
 	wake  atomic.Pointer[context.CancelFunc]
 }
 
-// Watch implements storage.Interface. With resourceVersion "" or "0", or with
-// SendInitialEvents, the objects there are come first, as ADDED; where
-// bookmarks are allowed too, SendInitialEvents marks their end with one.
-// Clients that allow bookmarks get one from time to time and shortly before the
-// context's deadline.
-func (s *store) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+// newWatcher makes the watch of a key; nothing runs yet.
+func (s *store) newWatcher(ctx context.Context, key string, opts storage.ListOptions) (*watcher, error) {
 	key, err := s.key(key, opts.Recursive)
 	if err != nil {
 		return nil, err
 	}
 	rev, err := s.versioner.ParseResourceVersion(opts.ResourceVersion)
 	if err != nil {
-		return nil, err
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
 	}
 	if opts.Recursive && !strings.HasSuffix(key, "/") {
 		return nil, errors.New(`recursive key needs to end with "/"`)
@@ -70,12 +69,7 @@ func (s *store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 	if opts.ProgressNotify && s.NewFunc == nil {
 		return nil, apierrors.NewInternalError(errors.New("progressNotify for watch is unsupported because no newFunc was provided"))
 	}
-	w := &watcher{
-		s: s, reader: s.reader, key: key, opts: opts,
-		all:     opts.Predicate.Empty() && !sharded(opts.Predicate),
-		results: make(chan watch.Event, watchBuffer),
-		rev:     int64(rev),
-	}
+	w := &watcher{s: s, key: key, opts: opts, rev: int64(rev)}
 	if rev == 0 && !w.initialEvents() {
 		// Only what comes from now on: "now" is before this call returns.
 		view, err := s.view(ctx, opts.ResourceVersion)
@@ -85,12 +79,6 @@ func (s *store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 		w.rev = view.Revision()
 	}
 	w.ctx, w.cancel = context.WithCancel(ctx)
-	if opts.ProgressNotify {
-		s.mu.Lock()
-		s.progress[w] = struct{}{}
-		s.mu.Unlock()
-	}
-	go w.run()
 	return w, nil
 }
 
@@ -102,36 +90,12 @@ func (w *watcher) initialEvents() bool {
 	return w.opts.ResourceVersion == "" || w.opts.ResourceVersion == "0"
 }
 
-// Stop implements watch.Interface. Events already waiting can still be read.
-func (w *watcher) Stop() { w.cancel() }
-
-// ResultChan implements watch.Interface.
-func (w *watcher) ResultChan() <-chan watch.Event { return w.results }
-
 // interrupt makes the watch send a bookmark now.
 func (w *watcher) interrupt() {
 	w.poked.Store(true)
 	if wake := w.wake.Load(); wake != nil {
 		(*wake)()
 	}
-}
-
-// run is the watch's goroutine.
-func (w *watcher) run() {
-	defer close(w.results)
-	defer w.cancel()
-	if w.opts.ProgressNotify {
-		defer func() {
-			w.s.mu.Lock()
-			delete(w.s.progress, w)
-			w.s.mu.Unlock()
-		}()
-	}
-	err := w.stream()
-	if err == nil || w.ctx.Err() != nil {
-		return // the client has left; it is owed nothing
-	}
-	w.send(watch.Event{Type: watch.Error, Object: watchError(err)})
 }
 
 // stream sends everything until the client leaves or an error ends the watch.
@@ -186,9 +150,8 @@ func (w *watcher) cursor() (*raftstore.Watcher, error) {
 // asked for.
 func (w *watcher) sendInitial(view *raftstore.View) error {
 	var err error
-	keep := w.s.Memos.listShare()
 	one := func(kv *raftstore.KeyValue) bool {
-		err = w.sendExisting(kv, &keep)
+		err = w.to.existing(kv)
 		return err == nil && w.ctx.Err() == nil
 	}
 	if w.opts.Recursive {
@@ -196,30 +159,13 @@ func (w *watcher) sendInitial(view *raftstore.View) error {
 	} else if kv := view.Get(w.key); kv != nil {
 		one(kv)
 	}
-	if err != nil || w.opts.SendInitialEvents == nil || !w.opts.Predicate.AllowWatchBookmarks {
+	if err == nil && w.opts.SendInitialEvents != nil && w.opts.Predicate.AllowWatchBookmarks {
+		err = w.bookmark(true)
+	}
+	if err != nil {
 		return err
 	}
-	return w.bookmark(true)
-}
-
-// sendExisting sends an object there is, if it is selected; keep is how many
-// encoded bytes this watch may still add to what is kept decoded.
-func (w *watcher) sendExisting(kv *raftstore.KeyValue, keep *int) error {
-	d := w.reader.recall(kv)
-	if d == nil {
-		var err error
-		if d, err = w.reader.fresh(w.ctx, kv, kv.ModRevision); err != nil {
-			return err
-		}
-		if *keep >= d.size {
-			*keep -= d.size
-			w.reader.remember(kv, d)
-		}
-	}
-	if w.selects(d.obj) {
-		w.send(watch.Event{Type: watch.Added, Object: d.share()})
-	}
-	return nil
+	return w.to.caughtUp()
 }
 
 // follow sends changes and bookmarks until there is an error.
@@ -257,7 +203,12 @@ func (w *watcher) followUntil(due time.Time, cursor *raftstore.Watcher) error {
 			if e.KV.ModRevision <= w.rev {
 				continue // the start asked for was in the future
 			}
-			if err := w.change(e); err != nil {
+			if err := w.to.change(e); err != nil {
+				return err
+			}
+		}
+		if len(batch.Events) > 0 {
+			if err := w.to.caughtUp(); err != nil {
 				return err
 			}
 		}
@@ -314,88 +265,23 @@ func (w *watcher) bookmark(initial bool) error {
 	if w.s.NewFunc == nil || (!initial && w.rev <= w.bookmarked) {
 		return nil
 	}
-	obj := w.s.NewFunc()
-	if err := w.reader.versioner.UpdateObject(obj, uint64(w.rev)); err != nil {
-		return fmt.Errorf("failed to propagate object resource version: %w", err)
+	w.bookmarked = w.rev
+	if err := w.to.bookmark(w.rev, initial); err != nil || initial {
+		return err
+	}
+	return w.to.caughtUp()
+}
+
+// bookmark is the object of a bookmark.
+func (s *store) bookmark(rev int64, initial bool) (runtime.Object, error) {
+	obj := s.NewFunc()
+	if err := s.versioner.UpdateObject(obj, uint64(rev)); err != nil {
+		return nil, fmt.Errorf("failed to propagate object resource version: %w", err)
 	}
 	if initial {
 		if err := storage.AnnotateInitialEventsEndBookmark(obj); err != nil {
-			return fmt.Errorf("error while accessing object's metadata of %s: %w", w.s.GroupResource, err)
+			return nil, fmt.Errorf("error while accessing object's metadata of %s: %w", s.GroupResource, err)
 		}
 	}
-	w.bookmarked = w.rev
-	w.send(watch.Event{Type: watch.Bookmark, Object: obj})
-	return nil
-}
-
-// change sends what a change of the store means to this watch.
-func (w *watcher) change(e raftstore.Event) error {
-	if e.Type == raftstore.EventDelete {
-		return w.deleted(e)
-	}
-	current, err := w.reader.shared(w.ctx, e.KV)
-	if err != nil {
-		return err
-	}
-	is := w.selects(current.obj)
-	was := false
-	created := e.KV.CreateRevision == e.KV.ModRevision
-	if !created && w.all {
-		was = true
-	} else if !created && e.Prev != nil {
-		previous, err := w.reader.shared(w.ctx, e.Prev)
-		if err != nil {
-			return err
-		}
-		if was = w.selects(previous.obj); was && !is {
-			w.send(watch.Event{Type: watch.Deleted, Object: w.reader.withVersion(previous, e.KV.ModRevision).share()})
-			return nil
-		}
-	}
-	switch {
-	case is && was:
-		w.send(watch.Event{Type: watch.Modified, Object: current.share()})
-	case is:
-		w.send(watch.Event{Type: watch.Added, Object: current.share()})
-	}
-	return nil
-}
-
-// deleted sends the last state of a deleted object under the revision of the
-// deletion. That form of it is kept beside the event.
-func (w *watcher) deleted(e raftstore.Event) error {
-	if e.Prev == nil {
-		return fmt.Errorf("deletion of %q at revision %d has no previous state", e.KV.Key, e.KV.ModRevision)
-	}
-	last := w.reader.recall(e.KV)
-	if last == nil {
-		previous, err := w.reader.shared(w.ctx, e.Prev)
-		if err != nil {
-			return corruptDeletedError(err)
-		}
-		last = w.reader.withVersion(previous, e.KV.ModRevision)
-		w.reader.remember(e.KV, last)
-	}
-	if w.selects(last.obj) {
-		w.send(watch.Event{Type: watch.Deleted, Object: last.share()})
-	}
-	return nil
-}
-
-// selects applies the predicate. An object whose attributes cannot be had is
-// not selected.
-func (w *watcher) selects(obj runtime.Object) bool {
-	if w.all {
-		return true
-	}
-	ok, err := w.opts.Predicate.Matches(obj)
-	return err == nil && ok
-}
-
-// send hands over an event, waiting for a slow client.
-func (w *watcher) send(e watch.Event) {
-	select {
-	case w.results <- e:
-	case <-w.ctx.Done():
-	}
+	return obj, nil
 }

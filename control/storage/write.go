@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
@@ -21,7 +22,7 @@ func (s *store) Create(ctx context.Context, key string, obj, out runtime.Object,
 		return err
 	}
 	if version, err := s.versioner.ObjectResourceVersion(obj); err == nil && version != 0 {
-		return storage.ErrResourceVersionSetOnCreate
+		return versionedError{apierrors.NewBadRequest(storage.ErrResourceVersionSetOnCreate.Error())}
 	}
 	if err := s.versioner.PrepareObjectForStorage(obj); err != nil {
 		return fmt.Errorf("PrepareObjectForStorage failed: %w", err)

@@ -1,0 +1,180 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/balsahq/balsa/raftstore"
+)
+
+// watchBuffer is how many events wait for a slow client before its watch stops
+// reading the ring. When the ring has gone round once without it, the watch ends
+// with 410 Gone.
+const watchBuffer = 100
+
+// objects is a watch that tells of decoded objects.
+type objects struct {
+	*watcher
+	reader  *reader
+	all     bool // the predicate selects everything
+	keep    int  // encoded bytes this watch may still add to what is kept decoded
+	results chan watch.Event
+}
+
+var _ teller = (*objects)(nil)
+
+// Watch implements storage.Interface. With resourceVersion "" or "0", or with
+// SendInitialEvents, the objects there are come first, as ADDED; where
+// bookmarks are allowed too, SendInitialEvents marks their end with one.
+// Clients that allow bookmarks get one from time to time and shortly before the
+// context's deadline.
+func (s *store) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	core, err := s.newWatcher(ctx, key, opts)
+	if err != nil {
+		return nil, err
+	}
+	w := &objects{
+		watcher: core, reader: s.reader, keep: s.Memos.listShare(),
+		all:     opts.Predicate.Empty() && !sharded(opts.Predicate),
+		results: make(chan watch.Event, watchBuffer),
+	}
+	core.to = w
+	if opts.ProgressNotify {
+		s.mu.Lock()
+		s.progress[core] = struct{}{}
+		s.mu.Unlock()
+	}
+	go w.run()
+	return w, nil
+}
+
+// Stop implements watch.Interface. Events already waiting can still be read.
+func (w *objects) Stop() { w.cancel() }
+
+// ResultChan implements watch.Interface.
+func (w *objects) ResultChan() <-chan watch.Event { return w.results }
+
+// run is the watch's goroutine.
+func (w *objects) run() {
+	defer close(w.results)
+	defer w.cancel()
+	if w.opts.ProgressNotify {
+		defer func() {
+			w.s.mu.Lock()
+			delete(w.s.progress, w.watcher)
+			w.s.mu.Unlock()
+		}()
+	}
+	err := w.stream()
+	if err == nil || w.ctx.Err() != nil {
+		return // the client has left; it is owed nothing
+	}
+	w.send(watch.Event{Type: watch.Error, Object: WatchStatus(err)})
+}
+
+// existing sends an object there is, if it is selected.
+func (w *objects) existing(kv *raftstore.KeyValue) error {
+	d := w.reader.recall(kv)
+	if d == nil {
+		var err error
+		if d, err = w.reader.fresh(w.ctx, kv, kv.ModRevision); err != nil {
+			return err
+		}
+		if w.keep >= d.size {
+			w.keep -= d.size
+			w.reader.remember(kv, d)
+		}
+	}
+	if w.selects(d.obj) {
+		w.send(watch.Event{Type: watch.Added, Object: d.share()})
+	}
+	return nil
+}
+
+// bookmark implements teller.
+func (w *objects) bookmark(rev int64, initial bool) error {
+	obj, err := w.s.bookmark(rev, initial)
+	if err == nil {
+		w.send(watch.Event{Type: watch.Bookmark, Object: obj})
+	}
+	return err
+}
+
+// caughtUp implements teller: who reads the channel sees that it is empty.
+func (w *objects) caughtUp() error { return nil }
+
+// change sends what a change of the store means to this watch.
+func (w *objects) change(e raftstore.Event) error {
+	if e.Type == raftstore.EventDelete {
+		return w.deleted(e)
+	}
+	current, err := w.reader.shared(w.ctx, e.KV)
+	if err != nil {
+		return err
+	}
+	is := w.selects(current.obj)
+	was := false
+	created := e.KV.CreateRevision == e.KV.ModRevision
+	if !created && w.all {
+		was = true
+	} else if !created && e.Prev != nil {
+		previous, err := w.reader.shared(w.ctx, e.Prev)
+		if err != nil {
+			return err
+		}
+		if was = w.selects(previous.obj); was && !is {
+			w.send(watch.Event{Type: watch.Deleted, Object: w.reader.withVersion(previous, e.KV.ModRevision).share()})
+			return nil
+		}
+	}
+	switch {
+	case is && was:
+		w.send(watch.Event{Type: watch.Modified, Object: current.share()})
+	case is:
+		w.send(watch.Event{Type: watch.Added, Object: current.share()})
+	}
+	return nil
+}
+
+// deleted sends the last state of a deleted object under the revision of the
+// deletion. That form of it is kept beside the event.
+func (w *objects) deleted(e raftstore.Event) error {
+	if e.Prev == nil {
+		return fmt.Errorf("deletion of %q at revision %d has no previous state", e.KV.Key, e.KV.ModRevision)
+	}
+	last := w.reader.recall(e.KV)
+	if last == nil {
+		previous, err := w.reader.shared(w.ctx, e.Prev)
+		if err != nil {
+			return corruptDeletedError(err)
+		}
+		last = w.reader.withVersion(previous, e.KV.ModRevision)
+		w.reader.remember(e.KV, last)
+	}
+	if w.selects(last.obj) {
+		w.send(watch.Event{Type: watch.Deleted, Object: last.share()})
+	}
+	return nil
+}
+
+// selects applies the predicate. An object whose attributes cannot be had is
+// not selected.
+func (w *objects) selects(obj runtime.Object) bool {
+	if w.all {
+		return true
+	}
+	ok, err := w.opts.Predicate.Matches(obj)
+	return err == nil && ok
+}
+
+// send hands over an event, waiting for a slow client.
+func (w *objects) send(e watch.Event) {
+	select {
+	case w.results <- e:
+	case <-w.ctx.Done():
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/balsahq/balsa/control/auth/authn"
 	"github.com/balsahq/balsa/control/auth/authz"
 	"github.com/balsahq/balsa/control/encryption"
+	"github.com/balsahq/balsa/leader/certificates"
 )
 
 // apiConfig is what a server can be told about who may use the API, what is
@@ -20,6 +21,7 @@ type apiConfig struct {
 	Authorization  authz.Settings
 	Audit          *audit.Settings
 	Encryption     encryption.Settings
+	Certificates   certificateConfig
 
 	MaxReads, MaxWrites, MaxStreams int
 	RequestTimeout                  time.Duration
@@ -33,6 +35,7 @@ func defaultAPIConfig() apiConfig {
 		Authentication: authn.Settings{WebhookVersion: "v1beta1", WebhookTTL: 2 * time.Minute, OIDC: authn.OIDC{UsernameClaim: "sub", SigningAlgs: []string{"RS256"}}},
 		Authorization:  authz.Settings{WebhookVersion: "v1beta1", AuthorizedTTL: 5 * time.Minute, UnauthorizedTTL: 30 * time.Second},
 		Audit:          audit.DefaultSettings(),
+		Certificates:   certificateConfig{SigningLife: certificates.DefaultLife},
 		MaxReads:       400, MaxWrites: 200, MaxStreams: 4000, RequestTimeout: time.Minute,
 	}
 }
@@ -40,6 +43,7 @@ func defaultAPIConfig() apiConfig {
 func (c *apiConfig) bind(f *pflag.FlagSet) {
 	c.bindAuthentication(f)
 	c.bindProxy(f)
+	c.Certificates.bind(f)
 	z := &c.Authorization
 	f.StringSliceVar(&z.Modes, "authorization-mode", z.Modes, "who decides what users may do, asked in this order: Node, RBAC, ABAC, Webhook, AlwaysAllow, AlwaysDeny (default Node,RBAC)")
 	f.StringVar(&z.ConfigFile, "authorization-config", z.ConfigFile, "file with an AuthorizationConfiguration, instead of --authorization-mode; followed when it changes")
@@ -94,7 +98,7 @@ func (c *apiConfig) bindProxy(f *pflag.FlagSet) {
 }
 
 func (c *apiConfig) validate() error {
-	errs := []error{c.Authentication.Validate(), c.Authorization.Validate(), c.Encryption.Validate(), audit.Check(c.Audit)}
+	errs := []error{c.Authentication.Validate(), c.Authorization.Validate(), c.Encryption.Validate(), c.Certificates.validate(), audit.Check(c.Audit)}
 	for name, bad := range map[string]bool{
 		"max-requests-inflight and --max-mutating-requests-inflight": c.MaxReads+c.MaxWrites < 1 || c.MaxReads < 0 || c.MaxWrites < 0,
 		"max-watches-per-client":                                     c.MaxStreams < 1, "request-timeout": c.RequestTimeout <= 0,

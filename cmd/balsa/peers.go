@@ -63,7 +63,7 @@ func (s *server) startPort() error {
 		return fmt.Errorf("listen for the API: %w", err)
 	}
 	s.port, err = peer.NewPort(peer.PortConfig{
-		Listener: listener, Certificate: show, Roots: func() *x509.CertPool { return s.pki.Pool() }, Logger: s.log,
+		Listener: listener, Certificate: show, Roots: func() *x509.CertPool { return s.pki.Pool() }, Hints: s.clientHints, Logger: s.log,
 	})
 	if err != nil {
 		listener.Close()

@@ -109,6 +109,7 @@ type server struct {
 
 	member   *membership
 	pki      *pki.Authority
+	clients  *pki.Trust // whose clients the API believes beside the cluster's; nil: nobody's
 	network  *peer.Network
 	port     *peer.Port
 	dialer   *cluster.Dialer
@@ -223,7 +224,7 @@ func (s *server) startCertificates() error {
 		return err
 	}
 	s.parts.start("certificates", s.pki.Run)
-	return nil
+	return s.openClientCAs()
 }
 
 // startStore lets peers reach this server, and Raft reach them.
@@ -249,6 +250,7 @@ func (s *server) startAPI() error {
 		Store: s.store, PKI: s.pki, Secure: s.port.REST(), GRPC: s.services, Tunnel: s.tunnel, AdvertiseAddress: s.advertise, AdvertisePort: s.cfg.Port,
 		ServiceCIDR: services[0], SecondServiceCIDR: services[1], ClusterDomain: s.cfg.ClusterDomain, ClusterDNS: dns, IngressClass: s.cfg.Ingress.class(), TolerationSeconds: &patience, Logger: s.log,
 		Authentication: s.cfg.API.Authentication, Authorization: s.cfg.API.Authorization, Audit: s.cfg.API.Audit, Encryption: s.cfg.API.Encryption,
+		ClientCAs: s.clients, RefuseClient: s.refuse,
 		MaxReads: s.cfg.API.MaxReads, MaxWrites: s.cfg.API.MaxWrites, MaxStreams: s.cfg.API.MaxStreams, RequestTimeout: s.cfg.API.RequestTimeout,
 		PodPresets: s.cfg.API.PodPresets, Initializers: s.cfg.API.Initializers,
 	})
@@ -301,11 +303,15 @@ func (s *server) startLeader() error {
 		return err
 	}
 	pods = append(pods, netip.Prefix{}) // of the other family; commonly none
+	signer, err := s.signer()
+	if err != nil {
+		return err
+	}
 	cfg := leader.Config{
 		Elector: elector{store: s.store, api: s.api}, Identity: s.cfg.NodeName, Logger: s.log,
 		APIServers: s.apiServers(), NodeLiveness: s.gossip.Load(),
 		DisableCloud: s.cfg.Cloud.Disable, LoadBalancer: s.cfg.Cloud.pools(s.cfg.ClusterCIDR, s.cfg.ServiceCIDR),
-		ClusterCIDR: pods[0], SecondCIDR: pods[1], RootCA: s.pki.CA(), SignToken: s.api.SignToken,
+		ClusterCIDR: pods[0], SecondCIDR: pods[1], RootCA: s.pki.CA(), SignToken: s.api.SignToken, Certificates: signer,
 		IngressStatus: s.ingressStatus,
 		OnTermStarted: func(int64) { s.progress.reached(milestoneLeader) },
 	}

@@ -99,6 +99,9 @@ func TestANodeThatServersCannotReach(t *testing.T) {
 	server.apply(behindPods)
 	server.kubectl("wait", "--for=condition=Ready", "--timeout=90s", "pod/web")
 	s.must(usable(server, agent))
+	if !strings.Contains(server.Log(), agent.NodeName()+"'s API") {
+		t.Errorf("the server does not say that it reaches the node by the node's connection:\n%s", tail(server.Log(), 20))
+	}
 	hook := validate(server, agent)
 
 	t.Run("an agent restarts", func(t *testing.T) {

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"path"
@@ -63,7 +64,7 @@ func (s *Server) initializing(api http.Handler) http.Handler {
 		return api
 	}
 	root := "/apis/" + initializers.Resource.GroupVersion().String()
-	return initializers.Filter(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return initializers.Filter(s.waitingFor, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if below, ok := strings.CutPrefix(r.URL.Path, root); ok && (below == "" || below[0] == '/') {
 			s.extensions.GenericAPIServer.UnprotectedHandler().ServeHTTP(w, r)
 			return
@@ -88,6 +89,35 @@ func (s *Server) showInitializers() {
 	}
 }
 
+// objectPath is that of an object of the resource that a request is about.
+func objectPath(info *apirequest.RequestInfo, name string) string {
+	parts := []string{"/", info.APIPrefix, info.APIGroup, info.APIVersion}
+	if info.Namespace != "" && info.Resource != "namespaces" {
+		parts = append(parts, "namespaces", info.Namespace)
+	}
+	return path.Join(append(parts, info.Resource, name)...)
+}
+
+// waitingFor is what the object that a request names waits for.
+func (s *Server) waitingFor(r *http.Request) *initializers.State {
+	info, ok := apirequest.RequestInfoFrom(r.Context())
+	if !ok || info.Name == "" {
+		return nil
+	}
+	text, err := s.client.CoreV1().RESTClient().Get().AbsPath(objectPath(info, info.Name)).SetHeader("Accept", "application/json").Do(r.Context()).Raw()
+	o := struct {
+		Metadata metav1.ObjectMeta `json:"metadata"`
+	}{}
+	if err != nil || json.Unmarshal(text, &o) != nil {
+		return nil
+	}
+	state, err := initializers.Of(&o.Metadata)
+	if err != nil {
+		return nil
+	}
+	return state
+}
+
 var errNoRequest = errors.New("an object was failed by no request")
 
 // removeFailed deletes the object that the request of ctx wrote an initializer's failure into, as anybody would: so that
@@ -97,11 +127,7 @@ func (s *Server) removeFailed(ctx context.Context, o metav1.Object) error {
 	if !ok {
 		return apierrors.NewInternalError(errNoRequest)
 	}
-	parts := []string{"/", info.APIPrefix, info.APIGroup, info.APIVersion}
-	if info.Namespace != "" && info.Resource != "namespaces" {
-		parts = append(parts, "namespaces", info.Namespace)
-	}
-	err := s.client.CoreV1().RESTClient().Delete().AbsPath(path.Join(append(parts, info.Resource, o.GetName())...)).Body(&metav1.DeleteOptions{
+	err := s.client.CoreV1().RESTClient().Delete().AbsPath(objectPath(info, o.GetName())).Body(&metav1.DeleteOptions{
 		GracePeriodSeconds: ptr.To[int64](0), PropagationPolicy: ptr.To(metav1.DeletePropagationBackground),
 		Preconditions: metav1.NewUIDPreconditions(string(o.GetUID())),
 	}).Do(ctx).Error()

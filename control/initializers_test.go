@@ -206,6 +206,8 @@ func TestInitializers(t *testing.T) {
 	t.Run("custom resources", w.custom)
 	t.Run("mirror pods, leases and the API's own kinds are left alone", w.exempt)
 	t.Run("rights that wait give nothing", w.waitingRights)
+	t.Run("programs of Kubernetes v1.9 find what they know", w.field)
+	t.Run("those who clean up see all", w.cleaners)
 }
 
 func (w *initWorld) inOrder(t *testing.T) {

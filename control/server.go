@@ -118,7 +118,7 @@ func (s *Server) assemble() error {
 		return err
 	}
 	if s.cfg.Initializers {
-		s.direct.LeaveListsWith(initializers.Annotation)
+		s.direct.Leave(initializers.Annotation)
 	}
 	if s.others, err = s.newAggregation(); err != nil {
 		return err

@@ -14,8 +14,10 @@
 //	Filter         says of each request whether it sees them
 //	PodStrategy    what an initializer may change in a pod
 //
-// The list of pending names was metadata.initializers, a field that objects of today have no more. It is an annotation
-// here, with the field's JSON as its value, and written by the same rules: whoever may "initialize" the resource.
+// The list of pending names was metadata.initializers, a field that objects of today have no more. It is kept in an
+// annotation, with the field's JSON as its value, and written by the same rules: whoever may "initialize" the resource.
+// Clients that speak JSON find it as metadata.initializers too, and may write it there (take.go, show.go); those that
+// speak protobuf, YAML or server-side apply use the annotation.
 //
 // Everything but Hide and Filter is a function of values. control/auth/admission has the plug-in that decides about
 // writes; control puts the parts together when control.Config.Initializers is set. Without it nothing of this is in any

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
@@ -26,16 +27,30 @@ func include(ctx context.Context) context.Context { return context.WithValue(ctx
 // included reports whether a context sees objects that are not initialized.
 func included(ctx context.Context) bool { return ctx.Value(key{}) != nil }
 
+// Current reads the state of the object that a request names; nil when it waits for nothing, or is not there.
+type Current func(r *http.Request) *State
+
 // Filter says of each request whether it sees objects that are not initialized: it asks for them with
-// ?includeUninitialized=true, deletes a collection, which means all of it, or is of those who clean up. It belongs behind
+// ?includeUninitialized=true, deletes a collection, which means all of it, or is of those who clean up. In JSON it takes
+// and shows the state as metadata.initializers too, as programs of Kubernetes v1.9 have it. It belongs behind
 // authentication.
-func Filter(next http.Handler) http.Handler {
+func Filter(current Current, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		if asks(r) || deletes(ctx) || cleans(ctx) {
 			r = r.WithContext(include(ctx))
 		}
-		next.ServeHTTP(w, r)
+		info, ok := request.RequestInfoFrom(ctx)
+		if !ok || !info.IsResourceRequest || Exempt(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if r.Body != nil && info.Subresource == "" {
+			r = take(r, current)
+		}
+		shown, r, done := show(w, r, info)
+		next.ServeHTTP(shown, r)
+		done()
 	})
 }
 

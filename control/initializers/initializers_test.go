@@ -1,11 +1,16 @@
 package initializers_test
 
 import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/balsahq/balsa/control/initializers"
 )
@@ -84,6 +89,70 @@ func FuzzState(f *testing.F) {
 		again, err := initializers.Of(o)
 		if err != nil || again.Empty() != s.Empty() || initializers.Uninitialized(o) == s.Empty() {
 			t.Errorf("%q became %q: %v", text, o.Annotations[initializers.Annotation], err)
+		}
+	})
+}
+
+// pass gives a body to Filter and returns what the handler behind it reads.
+func pass(t *testing.T, method, kind, body string, current *initializers.State) string {
+	t.Helper()
+	verb := map[string]string{http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch"}[method]
+	r := httptest.NewRequest(method, "/api/v1/namespaces/default/pods/p", strings.NewReader(body))
+	r.Header.Set("Content-Type", kind)
+	r = r.WithContext(request.WithRequestInfo(r.Context(), &request.RequestInfo{IsResourceRequest: true, Verb: verb, APIVersion: "v1", Resource: "pods", Name: "p"}))
+	var have []byte
+	w := httptest.NewRecorder()
+	initializers.Filter(func(*http.Request) *initializers.State { return current }, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var err error
+		if have, err = io.ReadAll(r.Body); err != nil {
+			t.Error(err)
+		}
+		if r.ContentLength != int64(len(have)) {
+			t.Errorf("length %d of %d", r.ContentLength, len(have))
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(have)
+	})).ServeHTTP(w, r)
+	return string(have)
+}
+
+func TestBodiesThatSayNothingOfInitializersStayAsTheyAre(t *testing.T) {
+	for _, c := range [][3]string{
+		{http.MethodPost, "application/json", `{"metadata": {"name": "initializers", "n": 1.0}}`},
+		{http.MethodPost, "application/json", `{"initializers": [{"name": "a.example.com"}]}`},
+		{http.MethodPost, "application/yaml", `metadata: {"initializers": {}}`},
+		{http.MethodPatch, "application/json-patch+json", `[{"op": "move", "from": "/metadata/initializers", "path": "/data"}]`},
+		{http.MethodPatch, "application/json-patch+json", `{"path": "/metadata/initializers"}`},
+		{http.MethodPatch, "application/merge-patch+json", `{"metadata": {"initializers"`},
+		{http.MethodPost, "application/json", `{"metadata": {"initializers": {}}, "data": "` + strings.Repeat("x", 4<<20) + `"}`},
+	} {
+		if have := pass(t, c[0], c[1], c[2], nil); have != c[2] {
+			t.Errorf("%.80s became %.80s", c[2], have)
+		}
+	}
+}
+
+func FuzzBody(f *testing.F) {
+	kinds := [][2]string{
+		{http.MethodPost, "application/json"}, {http.MethodPut, "application/json"}, {http.MethodPatch, "application/merge-patch+json"},
+		{http.MethodPatch, "application/strategic-merge-patch+json"}, {http.MethodPatch, "application/json-patch+json"},
+	}
+	for _, seed := range []string{
+		`{"metadata":{"initializers":{"pending":[{"name":"a.example.com"}]},"annotations":{"balsa.dev/initializers":"{}"}}}`,
+		`{"metadata":{"initializers":null}}`, `{"metadata":{"initializers":{"pending":[{"$patch":"delete","name":"a.example.com"}],"$setElementOrder/pending":[]}}}`,
+		`{"metadata":{"initializers":{"$patch":"replace"},"annotations":1}}`, `{"metadata":{"initializers":{"pending":[1,{"$patch":"merge"}],"$retainKeys":["x"]}}}`,
+		`[{"op":"remove","path":"/metadata/initializers/pending/0"},{"op":"add","path":"/metadata/initializers/pending/-","value":1}]`,
+		`[{"op":"replace","path":"/metadata/initializers","value":{"pending":[]}}]`, `[{"op":"add","path":"/metadata/initializers/pending/99999999"}]`, `[null,{"path":"/metadata/initializers"}]`,
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, body string) {
+		for _, k := range kinds {
+			for _, current := range []*initializers.State{nil, initializers.Waiting([]string{"a.example.com", "b.example.com"})} {
+				if have := pass(t, k[0], k[1], body, current); json.Valid([]byte(body)) && !json.Valid([]byte(have)) {
+					t.Errorf("%s %q became %q", k[1], body, have)
+				}
+			}
 		}
 	})
 }

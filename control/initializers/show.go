@@ -1,0 +1,154 @@
+package initializers
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+)
+
+// most is the largest answer that is held to show metadata.initializers in it, in bytes; larger ones show the annotation
+// alone.
+const most = 32 << 20
+
+// show wraps the answer to a request that may give objects that are not initialized, so that they have
+// metadata.initializers in JSON, beside the annotation. done is called when the handler has returned.
+func show(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) (shown http.ResponseWriter, as *http.Request, done func()) {
+	one := slices.Contains([]string{"get", "create", "update", "patch", "delete"}, info.Verb)
+	many := (info.Verb == "list" || info.Verb == "watch") && included(r.Context())
+	if !one && !many || info.Subresource != "" && info.Subresource != "status" || r.Header.Get("Upgrade") != "" {
+		return w, r, func() {}
+	}
+	as = r.WithContext(r.Context())
+	as.Header = r.Header.Clone()
+	as.Header.Del("Accept-Encoding") // what is compressed cannot be added to
+	s := &showing{ResponseWriter: w, watch: info.Verb == "watch"}
+	return responsewriter.WrapForHTTP1Or2(s), as, s.done
+}
+
+// manner is how an answer is passed on.
+type manner int
+
+const (
+	unknown manner = iota
+	through        // as it is
+	whole          // at the end
+	lines          // document by document, each of which is a line
+)
+
+// showing is an answer on its way. One goroutine uses it.
+type showing struct {
+	http.ResponseWriter
+	watch  bool
+	manner manner
+	code   int
+	held   []byte
+}
+
+// Unwrap implements responsewriter.UserProvidedDecorator.
+func (s *showing) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (s *showing) WriteHeader(code int) {
+	if s.manner != unknown {
+		return
+	}
+	h := s.Header()
+	switch {
+	case !strings.HasPrefix(h.Get("Content-Type"), "application/json") || h.Get("Content-Encoding") != "":
+		s.manner = through
+	case s.watch && code == http.StatusOK:
+		s.manner = lines
+	default:
+		s.manner = whole
+	}
+	s.code = code
+	if s.manner != whole {
+		s.ResponseWriter.WriteHeader(code)
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (s *showing) Write(p []byte) (int, error) {
+	s.WriteHeader(http.StatusOK)
+	if s.manner == whole && len(s.held)+len(p) > most {
+		s.ResponseWriter.WriteHeader(s.code)
+		s.manner = through
+		if _, err := s.ResponseWriter.Write(s.held); err != nil {
+			return 0, err
+		}
+		s.held = nil
+	}
+	if s.manner == through {
+		return s.ResponseWriter.Write(p)
+	}
+	s.held = append(s.held, p...)
+	for s.manner == lines {
+		end := bytes.IndexByte(s.held, '\n') + 1
+		if end == 0 {
+			break
+		}
+		if _, err := s.ResponseWriter.Write(completed(s.held[:end])); err != nil {
+			return 0, err
+		}
+		if s.held = s.held[end:]; len(s.held) == 0 {
+			s.held = nil
+		}
+	}
+	return len(p), nil
+}
+
+func (s *showing) done() {
+	if s.manner == whole {
+		s.Header().Del("Content-Length")
+		s.ResponseWriter.WriteHeader(s.code)
+	}
+	if len(s.held) > 0 {
+		_, _ = s.ResponseWriter.Write(completed(s.held)) // whoever is gone does not read it
+	}
+}
+
+// completed is a document, of an object, a list, a table or an event, with the field beside the annotation.
+func completed(text []byte) []byte {
+	var doc map[string]any
+	if !bytes.Contains(text, []byte(Annotation)) || decode(text, &doc) != nil || !complete(doc) {
+		return text
+	}
+	out, err := json.Marshal(doc)
+	if bytes.HasPrefix(text, []byte("{\n")) { // for people
+		out, err = json.MarshalIndent(doc, "", "  ")
+	}
+	if err != nil {
+		return text
+	}
+	return append(out, '\n')
+}
+
+// complete adds the field wherever it belongs in a document; false when nowhere.
+func complete(doc map[string]any) (added bool) {
+	for _, name := range []string{"items", "rows"} {
+		list, _ := doc[name].([]any)
+		for _, e := range list {
+			if o, ok := e.(map[string]any); ok && complete(o) {
+				added = true
+			}
+		}
+	}
+	if o, ok := doc["object"].(map[string]any); ok && complete(o) { // of an event, or a table's row
+		added = true
+	}
+	metadata, _ := doc["metadata"].(map[string]any)
+	annotations, _ := metadata["annotations"].(map[string]any)
+	if text, ok := annotations[Annotation].(string); ok {
+		s, err := Of(&metav1.ObjectMeta{Annotations: map[string]string{Annotation: text}})
+		if err == nil && !s.Empty() {
+			metadata[fieldName], added = s, true
+		}
+	}
+	return added
+}

@@ -50,6 +50,10 @@ func newCluster(t *testing.T) *cluster {
 			return dialer.DialContext(ctx, network, strings.Replace(address, podAddress, "127.0.0.1", 1))
 		}
 	})
+	return clusterOf(t, s)
+}
+
+func clusterOf(t *testing.T, s *controltest.Server) *cluster {
 	return &cluster{Server: s, t: t, core: s.Admin(), registry: clientset.NewForConfigOrDie(s.AdminConfig())}
 }
 

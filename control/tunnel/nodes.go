@@ -114,6 +114,13 @@ func (t *Tunnel) node(name string) *node {
 	return t.nodes[name]
 }
 
+// any says whether some node is connected.
+func (t *Tunnel) any() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.nodes) > 0
+}
+
 // most is how many nodes are asked for one connection.
 const most = 3
 

@@ -71,7 +71,7 @@ func (t *Tunnel) Cluster(ctx context.Context, network, address string, near Near
 		return t.cfg.Dial(ctx, network, address)
 	}
 	var preferred []string
-	if near != nil {
+	if near != nil && t.any() {
 		preferred = near(ctx, ap.Addr().Unmap())
 	}
 	return t.within(ctx, ap.Addr().String(), address, preferred)

@@ -421,4 +421,12 @@ func (w *initWorld) parts(t *testing.T, ns string) {
 	if err := w.client.CoreV1().Pods(ns).Bind(ctx, bind, metav1.CreateOptions{}); !apierrors.IsBadRequest(err) {
 		t.Errorf("hiding by a binding, by one who may: %v", err)
 	}
+	w.configure(t, "bindings", "", "*", "a.example.com")
+	bind.Annotations = nil
+	if err := w.client.CoreV1().RESTClient().Post().Namespace(ns).Resource("bindings").Body(bind).Do(ctx).Error(); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := pods.Get(ctx, "seen", metav1.GetOptions{}); err != nil || p.Spec.NodeName != "n" || initializers.Uninitialized(p) {
+		t.Errorf("a pod that is bound: %v %v", err, p)
+	}
 }

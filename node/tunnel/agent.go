@@ -26,7 +26,8 @@ type Config struct {
 	// Connect shakes hands on a connection to a server, so that each knows who the other is. It ends with ctx.
 	Connect func(ctx context.Context, c net.Conn) (net.Conn, error)
 	// Carry does what the server asks until the connection is over, which it closes, or ctx ends, and returns why. An error
-	// with a method Unwanted() bool that says true is asked about again much later. welcome is to be called when the server
+	// with a method Unwanted() bool that says true has the pauses grow although the
+	// connection was one. welcome is to be called when the server
 	// has taken the connection.
 	Carry func(ctx context.Context, c net.Conn, dial func(ctx context.Context, target string) (net.Conn, error), welcome func()) error
 	Rules Rules
@@ -36,8 +37,8 @@ type Config struct {
 	// Shake bounds connecting, handshake included. Default 10 s.
 	Shake time.Duration
 	// First and Last are the pauses between attempts, of which each is twice as long as the one before; every pause is up
-	// to twice what it is said to be, by chance. Defaults 100 ms and 15 s. Unwanted is the pause after a server has said
-	// that it does not want this node's connection; default 1 min.
+	// to twice what it is said to be, by chance. Defaults 100 ms and 15 s. Unwanted is Last for a server that says that it
+	// does not want this node's connection; default 1 min.
 	First, Last, Unwanted time.Duration
 	Logger                *slog.Logger
 }
@@ -181,7 +182,7 @@ func (a *Agent) keep(ctx context.Context, addr string, back <-chan struct{}) {
 		var unwanted interface{ Unwanted() bool }
 		switch {
 		case errors.As(err, &unwanted) && unwanted.Unwanted():
-			pause = a.cfg.Unwanted
+			pause = min(2*pause, a.cfg.Unwanted) // it may just not have heard of this node yet
 		case welcome:
 			told, pause = "", a.cfg.First
 		default:

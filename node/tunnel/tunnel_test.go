@@ -185,13 +185,16 @@ func TestAServerThatDoesNotWantItIsAskedSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var n net2
 		n.up.Store(true)
-		a := agent(t, &n, func(context.Context, net.Conn, func()) error { return unwanted{errors.New("no")} })
+		a := agent(t, &n, func(_ context.Context, _ net.Conn, welcome func()) error {
+			welcome()
+			return unwanted{errors.New("no")}
+		})
 		stop := run(a)
 		defer stop()
 		a.Update([]Server{{"1", "a:1", true}})
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if got := n.dials.Load(); got < 25 || got > 61 {
+		if got := n.dials.Load(); got < 25 || got > 75 {
 			t.Errorf("%d times in an hour", got)
 		}
 	})

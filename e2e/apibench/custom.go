@@ -195,8 +195,10 @@ func measureDefinitions(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		b.add(s, name+"memory after, PSS", "MiB", aimMemory, after)
 		b.add(s, name+"memory added by them", "MiB", "", after-before)
+		if err := b.memory(s, name+"memory after, PSS"); err != nil {
+			return err
+		}
 	}
 	return nil
 }

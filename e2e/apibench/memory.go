@@ -17,7 +17,10 @@ func (b *bench) memory(s *system, name string) error {
 		return err
 	}
 	b.add(s, name, "MiB", aimMemory, mib)
-	return nil
+	if s.pprof == "" {
+		return nil
+	}
+	return b.fetchProfile(s, name, "heap")
 }
 
 // measureIdle leaves both clusters alone, at the same time.

@@ -238,16 +238,19 @@ func (b *bench) profile(s *system, name string, window time.Duration) func() err
 	}
 	var joined sync.WaitGroup
 	var failed error
-	joined.Go(func() { failed = b.fetchProfile(s, strings.Trim(unsafe.ReplaceAllString(name, "-"), "-"), window) })
+	joined.Go(func() {
+		failed = b.fetchProfile(s, name, fmt.Sprintf("profile?seconds=%d", max(1, int(window.Seconds()))))
+	})
 	return func() error {
 		joined.Wait()
 		return failed
 	}
 }
 
-func (b *bench) fetchProfile(s *system, name string, window time.Duration) error {
+// fetchProfile keeps one of the profiles that a server has.
+func (b *bench) fetchProfile(s *system, name, which string) error {
 	client := &http.Client{Transport: &http.Transport{DialContext: s.machine.Dial, DisableKeepAlives: true}}
-	resp, err := client.Get(fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", s.pprof, max(1, int(window.Seconds()))))
+	resp, err := client.Get("http://" + s.pprof + "/debug/pprof/" + which)
 	if err != nil {
 		return fmt.Errorf("profile: %w", err)
 	}
@@ -255,7 +258,7 @@ func (b *bench) fetchProfile(s *system, name string, window time.Duration) error
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("profile: %s", resp.Status)
 	}
-	out, err := os.Create(filepath.Join(b.profiles, name+".pb.gz"))
+	out, err := os.Create(filepath.Join(b.profiles, strings.Trim(unsafe.ReplaceAllString(name, "-"), "-")+".pb.gz"))
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
 	"strings"
@@ -187,8 +188,8 @@ func (p *page) add(kv *raftstore.KeyValue) bool {
 	}
 	// An object whose attributes cannot be had matches nothing.
 	if ok, err := p.opts.Predicate.Matches(obj); err == nil && ok {
-		if _, ok := obj.(runtime.Unstructured); ok && shared {
-			obj = obj.DeepCopyObject() // its top level is a map, which a copy would share
+		if shared {
+			obj = apart(obj)
 		}
 		n := p.items.Len()
 		if n == p.items.Cap() {
@@ -198,6 +199,24 @@ func (p *page) add(kv *raftstore.KeyValue) bool {
 		p.items.Index(n).Set(reflect.ValueOf(obj).Elem())
 	}
 	return true
+}
+
+// apart returns a shared object with a top level of its own. That of an
+// unstructured one is a map, and its metadata another; what lies below stays
+// shared, as it does in other objects.
+func apart(obj runtime.Object) runtime.Object {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		if _, ok := obj.(runtime.Unstructured); ok {
+			return obj.DeepCopyObject()
+		}
+		return obj // is copied into the list
+	}
+	top := maps.Clone(u.Object)
+	if metadata, ok := top["metadata"].(map[string]any); ok {
+		top["metadata"] = maps.Clone(metadata)
+	}
+	return &unstructured.Unstructured{Object: top}
 }
 
 // object returns kv as an object of the list's element type, and whether others

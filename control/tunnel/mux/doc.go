@@ -8,8 +8,8 @@
 //
 // # Frames
 //
-// A byte of kind, two of length, four of the stream's number, and so many bytes of payload, at most what makes one TLS
-// record. The opener's first frame is a hello or, with the reason, a bye; a node opens nothing, so that it cannot
+// A byte of kind, two of length, four of the stream's number, and so many bytes of payload, at most what makes two TLS
+// records. The opener's first frame is a hello or, with the reason, a bye; a node opens nothing, so that it cannot
 // flood a server with streams. A frame that cannot be is the end of the connection.
 //
 // # Bounds

@@ -24,7 +24,7 @@ const (
 
 const (
 	headerSize = 7
-	maxPayload = 16<<10 - headerSize // with the header, one TLS record
+	maxPayload = 32<<10 - headerSize // with the header, two full TLS records; a record of TLS inside fits
 	maxTarget  = 128
 	maxText    = 512
 )

@@ -13,7 +13,7 @@ import (
 )
 
 // keep is how large an empty stream's buffer may be and stay.
-const keep = 32 << 10
+const keep = 64 << 10
 
 // stream is one carried connection, a net.Conn with two halves that end apart.
 type stream struct {

@@ -22,7 +22,9 @@ var longRunning = genericfilters.BasicLongRunningRequestCheck(
 // chain puts the filters around the API. The first line is the innermost filter.
 func (s *Server) chain(api http.Handler, c *genericapiserver.Config) http.Handler {
 	api = s.initializing(api)
-	h := filters.WithAuthorization(s.others.Before(s.direct.Before(network(flow.Named(flow.Nested(s.textual(api), maxBody, c.Serializer), c.Serializer), api))), c.Authorization.Authorizer, c.Serializer)
+	h := network(flow.Broad(flow.Nested(s.textual(api), maxBody, c.Serializer), maxBody, c.Serializer), api)
+	h = s.others.Before(flow.Named(s.direct.Before(h), c.Serializer))
+	h = filters.WithAuthorization(h, c.Authorization.Authorizer, c.Serializer)
 	// A small body is read before its request takes a seat.
 	h = network(flow.ReadFirst(s.flow.Fair(h, c.LongRunningFunc), c.Serializer), h)
 	h = impersonation.WithConstrainedImpersonation(h, c.Authorization.Authorizer, c.Serializer)

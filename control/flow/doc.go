@@ -4,7 +4,7 @@
 //	network client ─▶ Short: length of the URL and its selectors ─▶ Paced: how fast the body must come
 //	                    ─▶ authenticate ─▶ Watches: streams of one user from one address
 //	                         ─▶ Fair: flow schema ─▶ priority level ─▶ queue of the flow ─▶ seat
-//	                              ─▶ authorize ─▶ Nested: schemas in schemas ─▶ handler
+//	                              ─▶ authorize ─▶ Named: namespaces ─▶ Broad: lists and maps ─▶ Nested: schemas in schemas ─▶ handler
 //	client in this process ──────────────────────────────────────────────────────────────────────▶ handler
 //
 // Fair is upstream's API priority and fairness (KEP-1040) with its FlowSchemas and PriorityLevelConfigurations. What is

@@ -43,11 +43,15 @@ const latest = 1 << 20
 // message is what the types of k8s.io/api implement.
 type message interface{ Unmarshal([]byte) error }
 
+// late are kinds that are given more defaults whenever they are decoded than when they were created: a Job takes its
+// labels from its template, which is labelled only then. What is stored is not what is read.
+var late = map[schema.GroupResource]bool{{Group: "batch", Resource: "jobs"}: true}
+
 // admit says whether k can be answered here. That what is stored is of k's version
 // is seen object by object.
 func admit(k Kind) (*kind, bool) {
 	bytes, ok := storage.BytesOf(k.Store.Storage.Storage)
-	if !ok || k.Store.Decorator != nil {
+	if !ok || k.Store.Decorator != nil || late[k.Resource.GroupResource()] {
 		return nil, false // what is read is not what is stored
 	}
 	obj, err := k.Scheme.New(k.Kind)

@@ -50,7 +50,7 @@ func (b *Binding) Create(ctx context.Context, name string, obj runtime.Object, v
 		return nil, apierrors.NewBadRequest("name in URL does not match name in Binding object")
 	}
 	if errs := validation.ValidatePodBinding(binding); len(errs) != 0 {
-		return nil, errs.ToAggregate()
+		return nil, apierrors.NewInvalid(api.Kind("Binding"), binding.Name, errs)
 	}
 	if validate != nil {
 		if err := validate(ctx, binding.DeepCopyObject()); err != nil {

@@ -92,7 +92,7 @@ func newStore(c Config) *store {
 		Config:    c,
 		kv:        c.Store,
 		prefix:    prefix,
-		versioner: storage.APIObjectVersioner{},
+		versioner: versioner{},
 		leases:    newLeases(c.Store),
 		progress:  map[*watcher]struct{}{},
 	}

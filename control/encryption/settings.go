@@ -54,6 +54,11 @@ func (s Settings) check() error {
 	if err != nil {
 		return err
 	}
+	return s.judge(data)
+}
+
+// judge looks at what the file says.
+func (s Settings) judge(data []byte) error {
 	obj, _, err := codecs.UniversalDecoder().Decode(data, nil, nil)
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.File, err)

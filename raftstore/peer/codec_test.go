@@ -203,6 +203,33 @@ func FuzzHello(f *testing.F) {
 	})
 }
 
+// What a connection brings is taken apart with no more memory than has come.
+func FuzzFrames(f *testing.F) {
+	one, err := endFrame(append(newFrame(nil), "message"...), kindDone)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(append(one, one...))
+	f.Add([]byte{1, 0, 0, 0, 0, 2, 1, 0, 0, 0, 'x'})
+	f.Add([]byte{1, 0xff, 0xff, 0xff, 0xff})
+	c := quiet(f)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		fr, left := &frames{r: bufio.NewReader(bytes.NewReader(b)), conn: c}, len(b)
+		for {
+			_, message, err := fr.next()
+			if cap(fr.buf) > len(b)+2*framePiece {
+				t.Fatalf("%d bytes held for %d that came", cap(fr.buf), len(b))
+			}
+			if err != nil {
+				return
+			}
+			if left -= frameHead + len(message); left < 0 {
+				t.Fatal("more came out than went in")
+			}
+		}
+	})
+}
+
 func FuzzRequest(f *testing.F) {
 	for _, zero := range requests {
 		req := reflect.New(reflect.TypeOf(zero).Elem())

@@ -1,0 +1,35 @@
+package badapi
+
+import "regexp"
+
+// upstreamToo are answers beyond 4xx that upstream gives as well, with why they are right.
+var upstreamToo = []struct {
+	code    int
+	message *regexp.Regexp
+	why     string
+}{
+	{501, regexp.MustCompile(`.`), "not implemented"},
+	{503, regexp.MustCompile(`.`), "who is asked further does not answer"},
+	{504, regexp.MustCompile(`.`), "the request's own time has run out"},
+	{500, regexp.MustCompile(`failed to create typed patch object`), "an apply of what the schema does not know; the field manager's errors have no code"},
+	{500, regexp.MustCompile(`unknown patch type: `), "a strategic merge patch with a $patch that is none; the patch library's errors have no code"},
+	{500, regexp.MustCompile(`content is not a list`), "one custom resource asked for as a list's metadata"},
+	{500, regexp.MustCompile(`failed calling webhook|conversion webhook for|error dialing backend`), "who is asked further does not answer"},
+}
+
+// Verdict says what is wrong with an answer; "" is nothing.
+func Verdict(code int, body []byte) string {
+	if code < 500 {
+		return ""
+	}
+	text := string(body[:min(len(body), 4000)])
+	if s := status(body); s.Message != "" {
+		text = s.Message
+	}
+	for _, u := range upstreamToo {
+		if u.code == code && u.message.MatchString(text) {
+			return ""
+		}
+	}
+	return text
+}

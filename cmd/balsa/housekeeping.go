@@ -30,6 +30,10 @@ var settle = []time.Duration{5 * time.Second, 2 * time.Minute}
 func (p *parts) startHousekeeping(cfg *config, started <-chan struct{}) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
+		p.start("collector", func(ctx context.Context) error {
+			followCollector(ctx)
+			return nil
+		})
 	}
 	if cfg.ProfileAddress != "" {
 		p.start("profiles", func(ctx context.Context) error { return serveProfiles(ctx, cfg.ProfileAddress) })

@@ -186,6 +186,7 @@ func (a *agent) knowServers() error {
 	if err != nil {
 		return err
 	}
+	a.creds.Client.Notify(a.set.Renew) // the others are renewed before it
 	a.parts.start("certificates", func(ctx context.Context) error {
 		defer a.client.Close()
 		return a.creds.Run(ctx, a.client, a.addresses, func(list []*clusterpb.ServerAddress) { a.learn(addressBook(list)) })

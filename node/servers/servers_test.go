@@ -476,6 +476,48 @@ func TestClientGoAndCertificateFiles(t *testing.T) {
 	}
 }
 
+// A connection that lives for months shows the certificate it was made with, which ends before it.
+func TestARenewedCertificateIsShownWithoutANewStart(t *testing.T) {
+	w := newWorld(t)
+	dir := t.TempDir()
+	write := func(name string, age time.Duration) {
+		certPEM, keyPEM, _ := w.ca.leaf(t, name)
+		if err := errors.Join(os.WriteFile(dir+"/c", append(certPEM, keyPEM...), 0o600), os.Chtimes(dir+"/c", time.Now().Add(age), time.Now().Add(age))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("first", 0)
+	config, err := w.set.Config(&rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: w.ca.pem, CertFile: dir + "/c", KeyFile: dir + "/c"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: config.Transport}
+	who := func() string {
+		resp, err := client.Get("https://" + serverName + "/who")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		data, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	first := w.apis[0].id
+	for step, want := range []string{" first 2", " first 2", " second 2"} {
+		if step == 1 {
+			write("second", time.Minute) // on the disk, and the connection stands
+		}
+		if step == 2 {
+			w.set.Renew()
+		}
+		if got := who(); got != first+want {
+			t.Errorf("step %d: %q, want %q", step, got, first+want)
+		}
+	}
+}
+
 func FuzzHello(f *testing.F) {
 	client, server := net.Pipe()
 	go func() {

@@ -293,6 +293,17 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
+// Renew lets every transport show its certificate anew: new requests go over new connections, and those under way end
+// where they are. A connection counts no longer than the certificate it was made with.
+func (s *Set) Renew() {
+	s.mu.Lock()
+	all := slices.Clone(s.transports)
+	s.mu.Unlock()
+	for _, t := range all {
+		t.renew(func(*generation) bool { return true })
+	}
+}
+
 // Run moves connections back to where they belong, a random while after that server came back, until ctx ends.
 func (s *Set) Run(ctx context.Context) error {
 	for {

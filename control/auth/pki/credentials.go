@@ -44,7 +44,12 @@ type Credentials struct {
 	cfg     CredentialsConfig
 	current atomic.Pointer[pair]
 	mu      sync.Mutex // held while files are read or written
+	changed func()
 }
+
+// Notify has fn called after each Install that changed the certificate: connections that stand were made with the one
+// before, and count as long as that one does. It is called before Run.
+func (c *Credentials) Notify(fn func()) { c.changed = fn }
 
 // OpenCredentials reads the file, if it is there. Its damage is ErrDamaged.
 func OpenCredentials(cfg CredentialsConfig) (*Credentials, error) {
@@ -164,11 +169,21 @@ func (c *Credentials) pendingKey(create bool) (crypto.Signer, []byte, error) {
 // Install keeps the certificate that was signed for the last Request, or for the key in use, and makes it the newest.
 // Installing the same certificate twice is no error.
 func (c *Credentials) Install(certPEM []byte) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if p := c.current.Load(); p != nil && bytes.Equal(bytes.TrimSpace(p.certPEM), bytes.TrimSpace(certPEM)) {
 		return nil
 	}
+	if err := c.install(certPEM); err != nil {
+		return err
+	}
+	if c.changed != nil {
+		c.changed()
+	}
+	return nil
+}
+
+func (c *Credentials) install(certPEM []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	keyPEM, err := c.keyFor(certPEM)
 	if err != nil {
 		return err

@@ -22,7 +22,7 @@ func (s *Server) newAggregation() (*aggregation.Aggregation, error) {
 		return nil, err
 	}
 	return aggregation.New(aggregation.Config{
-		Client: client, Builtin: s.builtin(), Definitions: s.allDefinitions, Discovery: s.discovery,
+		Client: client, Core: s.client, Builtin: s.builtin(), Definitions: s.allDefinitions, Discovery: s.discovery,
 		Newest: func(ctx context.Context) ([]*apiextensionsv1.CustomResourceDefinition, error) {
 			list, err := definitions.ApiextensionsV1().CustomResourceDefinitions().List(ctx, metav1.ListOptions{})
 			if err != nil {

@@ -46,8 +46,9 @@ type Certificate interface {
 
 // Config says what is served here and how other servers are reached.
 type Config struct {
-	// Client acts as the API server itself, inside the process.
+	// Client and Core act as the API server itself, inside the process.
 	Client *restclient.Config
+	Core   kubernetes.Interface
 	// Builtin are the groups and versions of the program; those of custom resources come from Definitions, which returns
 	// every definition that is known here. Newest asks the store for them.
 	Builtin     []schema.GroupVersion
@@ -69,7 +70,7 @@ type Config struct {
 func (c Config) Validate() error {
 	var errs []error
 	for name, missing := range map[string]bool{
-		"Client": c.Client == nil, "Definitions": c.Definitions == nil, "Newest": c.Newest == nil, "Discovery": c.Discovery == nil,
+		"Client": c.Client == nil, "Core": c.Core == nil, "Definitions": c.Definitions == nil, "Newest": c.Newest == nil, "Discovery": c.Discovery == nil,
 		"Groups": c.Groups == nil, "Certificate": c.Certificate == nil, "Verify": c.Verify == nil,
 	} {
 		if missing {
@@ -84,7 +85,6 @@ type Aggregation struct {
 	cfg      Config
 	log      *slog.Logger
 	client   *clientset.Clientset
-	core     *kubernetes.Clientset
 	factory  informers.SharedInformerFactory
 	services apiregistrationinformers.APIServiceInformer
 	metrics  *availabilitymetrics.Metrics
@@ -112,9 +112,6 @@ func New(cfg Config) (*Aggregation, error) {
 	}
 	var err error
 	if a.client, err = clientset.NewForConfig(cfg.Client); err != nil {
-		return nil, fmt.Errorf("aggregation: client: %w", err)
-	}
-	if a.core, err = kubernetes.NewForConfig(cfg.Client); err != nil {
 		return nil, fmt.Errorf("aggregation: client: %w", err)
 	}
 	a.factory = informers.NewSharedInformerFactoryWithOptions(a.client, 0, informers.WithTransform(lighter))

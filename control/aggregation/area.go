@@ -46,7 +46,7 @@ func newArea(a *Aggregation, namespace string) (*area, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &area{
 		a: a, namespace: namespace, cancel: cancel,
-		factory: kubeinformers.NewSharedInformerFactoryWithOptions(a.core, 0, kubeinformers.WithNamespace(namespace), kubeinformers.WithTransform(bare)),
+		factory: kubeinformers.NewSharedInformerFactoryWithOptions(a.cfg.Core, 0, kubeinformers.WithNamespace(namespace), kubeinformers.WithTransform(bare)),
 	}
 	slices := r.factory.Discovery().V1().EndpointSlices()
 	var err error

@@ -21,6 +21,5 @@
 //
 // Goroutines, joined by Run: the one that follows APIServices and definitions, the informers, one per area that makes
 // upstream look again. Workers of upstream's controllers end with Run's context too, but offer no way to wait for them.
-// Locks: none is held while a target is asked. Aggregation.table and watched.scope are atomic pointers; everything else
-// belongs to Run's goroutine.
+// Locks: none; Aggregation.table is an atomic pointer, everything else belongs to Run's goroutine or never changes.
 package aggregation

@@ -19,7 +19,7 @@ PKGS       ?= ./...
 RUN        ?= .
 USED       := bin/kubectl bin/helm bin/operator# programs that tests use clusters with
 
-.PHONY: help build up down status test unit e2e ecosystem crash linear sim net conformance vm bench bench-ha bench-net bench-api policy fuzz vet fmt deps clean
+.PHONY: help build up down status test unit e2e ecosystem crash linear sim net conformance badapi vm bench bench-ha bench-net bench-api policy fuzz vet fmt deps clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -109,6 +109,11 @@ NETROUNDS ?= 20
 conformance: build ## upstream's cases on two nodes: UPSTREAM=DIR of e2e.test, ginkgo, kubectl; CONFORMANCE="-images DIR -cases FILE -only REGEXP" (root)
 	@go run -tags $(TAGS) ./e2e/conformance -balsa bin/balsa $(addprefix -upstream ,$(UPSTREAM)) $(CONFORMANCE)
 CONFORMANCE ?=
+
+badapi: build ## REQUESTS random requests of everything served; then bombs, and what another client notices of them (root)
+	@go test -tags $(TAGS) -timeout 240m -count=1 -v -run TestRandomRequests ./control/badapi -badapi.requests $(REQUESTS)
+	@go run -tags $(TAGS) ./e2e/badapi -balsa bin/balsa
+REQUESTS ?= 200000
 
 vm: build ## whole machines (QEMU): install.sh under systemd, upgrade, a clock that jumps, uninstall; VM=flags (root)
 	@go run ./e2e/vm -balsa bin/balsa $(VM)

@@ -69,6 +69,14 @@ func (w *initWorld) field(t *testing.T) {
 			break
 		}
 	}
+	w.fieldWritten(t, all, five)
+	w.fieldRefused(t, ns, body)
+}
+
+// fieldWritten takes names off an object's list in every way.
+func (w *initWorld) fieldWritten(t *testing.T, all dynamic.ResourceInterface, five string) {
+	var o *unstructured.Unstructured
+	var err error
 	for _, p := range []struct {
 		kind types.PatchType
 		text string
@@ -99,7 +107,6 @@ func (w *initWorld) field(t *testing.T) {
 	if err != nil || o.GetAnnotations() != nil || pendingField(o) != "" || o.Object["data"] == nil {
 		t.Errorf("the last one: %v %v", err, o)
 	}
-	w.fieldRefused(t, ns, body)
 }
 
 func (w *initWorld) fieldRefused(t *testing.T, ns string, body func(name, more string) *unstructured.Unstructured) {

@@ -17,7 +17,7 @@ const (
 	// that there is much to do; none in quietAfter means that it is done.
 	busyPace   = 2 * time.Second
 	busyTimes  = 3
-	quietAfter = 10 * time.Second
+	quietAfter = 5 * time.Second
 )
 
 // pace decides how large the heap may grow. A collection looks at everything that

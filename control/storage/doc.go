@@ -43,7 +43,7 @@
 // # Goroutines and locks
 //
 // A watch has one goroutine, which ends with its context, Stop or an error; that of
-// Bytes is its caller's. Nothing else runs. Locks: store.mu (progress watchers), leases.mu, Memos.mu,
+// Bytes is its caller's. A timer has Memos let go of what nobody used; nothing else runs. Locks: store.mu (progress watchers), leases.mu, Memos.mu,
 // decoded.mu and the decode locks of a reader. Only a decode lock is held while
 // another lock is taken, and no lock is held while a store call is made, except
 // leases.mu while a lease is granted.

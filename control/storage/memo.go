@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"sync"
 	"sync/atomic"
+	"time"
 	"weak"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,6 +20,8 @@ type decoded struct {
 	obj  runtime.Object
 	size int         // of the encoding, bytes
 	used atomic.Bool // since Memos last looked
+	// rested: Memos has looked before; guarded by its mu.
+	rested bool
 
 	mu     sync.Mutex
 	shared weak.Pointer[sharedObject] // guarded by mu
@@ -49,14 +52,19 @@ type memo struct {
 // Memos keeps recently used decoded objects alive, up to a budget of encoded
 // bytes. When it is full the oldest goes, unless it was used since it was last
 // looked at (the clock, or second chance, rule): one large scan does not push
-// out what is in use. Methods are safe for concurrent use.
+// out what is in use. What nobody used for a while goes too: after a load nothing
+// of it stays. Methods are safe for concurrent use.
 type Memos struct {
 	budget int
 
-	mu    sync.Mutex
-	bytes int        // guarded by mu
-	queue *list.List // of *decoded, oldest first; guarded by mu
+	mu      sync.Mutex
+	bytes   int        // guarded by mu
+	queue   *list.List // of *decoded, oldest first; guarded by mu
+	resting bool       // a call of rest is due; guarded by mu
 }
+
+// restAfter is how often the unused are let go of, while there are any.
+const restAfter = 20 * time.Second
 
 // NewMemos returns a Memos with a budget in encoded bytes; 0 keeps nothing.
 func NewMemos(budget int) *Memos { return &Memos{budget: budget, queue: list.New()} }
@@ -72,8 +80,13 @@ func (m *Memos) keep(d *decoded) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	d.rested = false
 	m.queue.PushBack(d)
 	m.bytes += d.size
+	if !m.resting {
+		m.resting = true
+		time.AfterFunc(restAfter, m.rest)
+	}
 	for m.bytes > m.budget {
 		oldest := m.queue.Front()
 		o := oldest.Value.(*decoded)
@@ -83,5 +96,27 @@ func (m *Memos) keep(d *decoded) {
 		}
 		m.queue.Remove(oldest)
 		m.bytes -= o.size
+	}
+}
+
+// rest lets go of what was not used since the last time, or since it came if that
+// is longer ago.
+func (m *Memos) rest() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for e := m.queue.Front(); e != nil; {
+		next := e.Next()
+		switch o := e.Value.(*decoded); {
+		case o.used.Swap(false):
+		case o.rested:
+			m.queue.Remove(e)
+			m.bytes -= o.size
+		default:
+			o.rested = true
+		}
+		e = next
+	}
+	if m.resting = m.queue.Len() > 0; m.resting {
+		time.AfterFunc(restAfter, m.rest)
 	}
 }

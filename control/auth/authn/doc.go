@@ -10,6 +10,9 @@
 //	  ├ token of another issuer    (OpenID Connect; flags, or a file that is followed)
 //	  └ webhook                    (TokenReview; last, because somebody has to be asked)
 //
+// Client certificates are those of the cluster's CA, unless their holder was removed (asked for each request), and those of
+// authorities that an administrator added, which only this package believes.
+//
 // Settings are what an administrator adds; without them nothing but memory of this process and the store is asked. It also
 // issues service-account tokens' verification documents (OpenID discovery).
 //

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/utils/ptr"
 
@@ -94,7 +95,22 @@ func TestWebhooksAreAskedByANodeWithAnEndpoint(t *testing.T) {
 	}
 	controltest.Await(t, "the nodes are connected", func() bool { return len(ways.Connected()) == 3 })
 
-	client, ctx := s.Admin(), t.Context()
+	client := s.Admin()
+	address := judged(t, client, certPEM)
+	_, err = client.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{})
+	if err == nil || !strings.Contains(err.Error(), "judged") {
+		t.Fatalf("want the webhook's refusal: %v", err)
+	}
+	if got, want := <-asked, fmt.Sprintf("near %s:443", address); got != want {
+		t.Errorf("asked: %s, want %s", got, want)
+	}
+}
+
+// judged makes the Service "judge" with one endpoint that is ready, on the node "near", and a webhook behind it that is
+// asked about ConfigMaps. It returns the Service's address.
+func judged(t *testing.T, client kubernetes.Interface, authorities []byte) string {
+	t.Helper()
+	ctx := t.Context()
 	service, err := client.CoreV1().Services("default").Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "judge"},
 		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 443}}}}, metav1.CreateOptions{})
 	if err != nil {
@@ -113,18 +129,12 @@ func TestWebhooksAreAskedByANodeWithAnEndpoint(t *testing.T) {
 	_, err = client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(ctx, &admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "judge"}, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
 			Name: "judge.example.com", SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
-			ClientConfig: admissionregistrationv1.WebhookClientConfig{CABundle: certPEM, Service: &admissionregistrationv1.ServiceReference{Namespace: "default", Name: "judge"}},
+			ClientConfig: admissionregistrationv1.WebhookClientConfig{CABundle: authorities, Service: &admissionregistrationv1.ServiceReference{Namespace: "default", Name: "judge"}},
 			Rules: []admissionregistrationv1.RuleWithOperations{{Operations: []admissionregistrationv1.OperationType{"CREATE"},
 				Rule: admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}}}},
 		}}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = client.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{})
-	if err == nil || !strings.Contains(err.Error(), "judged") {
-		t.Fatalf("want the webhook's refusal: %v", err)
-	}
-	if got, want := <-asked, fmt.Sprintf("near %s:443", service.Spec.ClusterIP); got != want {
-		t.Errorf("asked: %s, want %s", got, want)
-	}
+	return service.Spec.ClusterIP
 }

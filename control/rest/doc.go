@@ -3,7 +3,7 @@
 //
 //	             ┌─ writes another view ──▶ binding, eviction, scale          ──▶ registry ──▶ store
 //	request ─────┼─ reaches a node ───────▶ log, exec, attach, portforward,
-//	             │                          proxy (pods, services, nodes)     ──▶ kubelet API, over TLS of the cluster's CA
+//	             │                          proxy (pods, services, nodes)     ──▶ kubelet API, over TLS of the cluster's CA, by Nodes
 //	             ├─ answers and forgets ──▶ token, the five reviews, componentstatuses
 //	             └─ Services ─────────────▶ registry ──▶ claims ──▶ store: addresses and ports in the Service's own Txn
 //

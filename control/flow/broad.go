@@ -2,6 +2,7 @@ package flow
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"mime"
@@ -60,6 +61,9 @@ func breadth(data []byte, contentType string, s runtime.NegotiatedSerializer) in
 	}
 	switch kind {
 	case runtime.ContentTypeYAML, "application/apply-patch+yaml":
+		if json.Valid(data) { // as kubectl sends it, and much cheaper to look at
+			break
+		}
 		if data, err = yaml.YAMLToJSON(data); err != nil {
 			return 0
 		}

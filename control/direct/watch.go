@@ -49,8 +49,9 @@ func (h *Handler) watch(w http.ResponseWriter, r *http.Request, info *request.Re
 	gvr := k.Resource
 	a := &audience{
 		ctx: ctx, h: h, k: k, w: w, flusher: flusher, protobuf: protobuf, encode: events, selector: q.options.Predicate.Label,
-		count: metrics.WatchEvents.WithContext(ctx).WithLabelValues(gvr.Group, gvr.Version, gvr.Resource),
-		sizes: metrics.WatchEventsSizes.WithContext(ctx).WithLabelValues(gvr.Group, gvr.Version, gvr.Resource),
+		// No requests are traced, and the metrics would look for a trace in the request's context at each event.
+		count: metrics.WatchEvents.WithContext(context.Background()).WithLabelValues(gvr.Group, gvr.Version, gvr.Resource),
+		sizes: metrics.WatchEventsSizes.WithContext(context.Background()).WithLabelValues(gvr.Group, gvr.Version, gvr.Resource),
 		scope: metrics.CleanListScope(ctx, &q.asked),
 	}
 	if a.selector.Empty() {

@@ -19,7 +19,7 @@ PKGS       ?= ./...
 RUN        ?= .
 USED       := bin/kubectl bin/helm bin/operator# programs that tests use clusters with
 
-.PHONY: help build up down status test unit e2e ecosystem crash linear sim net conformance badapi vm bench bench-ha bench-net bench-api policy fuzz vet fmt deps clean
+.PHONY: help build up down status test unit e2e ecosystem crash linear sim net conformance badapi vm bench bench-ha bench-net bench-api policy record-corpus fuzz vet fmt deps clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -144,6 +144,10 @@ bench-api: build ## figures of the API; UPSTREAM=DIR with kube-apiserver and etc
 
 bench: build ## figures of this build: start-up, idle cost, throughput, pod start
 	@go run -tags $(TAGS) ./e2e/bench -balsa bin/balsa
+
+record-corpus: ## upstream's answers that control/corpus compares with, recorded anew: UPSTREAM=DIR with etcd and kube-apiserver; CORPUS="-parts stories"
+	@go run -tags $(TAGS) ./control/corpus/record $(addprefix -upstream ,$(UPSTREAM)) $(CORPUS)
+CORPUS ?=
 
 fuzz: ## every fuzz target for FUZZTIME each
 	@for pkg in $$(go list ./... ); do for f in $$(go test -tags $(TAGS) -list '^Fuzz' $$pkg 2>/dev/null | grep ^Fuzz || true); do \

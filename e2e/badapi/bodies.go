@@ -52,8 +52,8 @@ func bodyBombs() []bomb {
 		patch("strategic patch, deep", strategicPatch, nested, 400),
 		patch("apply, 9^10 by aliases", applyKind, []byte(head("victim")+laughs()), 400),
 		patch("apply with 20,000 managers", applyKind, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"victim","managedFields":[`+series(20_000, `{"manager":"m%d","operation":"Update","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{"f:data":{}}}`)+`]}}`), 413),
-		sending("an object with 2,000 managers", shot{method: http.MethodPut, path: victim, kind: jsonKind, body: []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"victim","managedFields":[` + series(2_000, `{"manager":"m%d","operation":"Update","apiVersion":"v1","time":"2020-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:data":{"f:k":{}}}}`) + `]}}`)}, 200, 409, 504),
-		sending("strategic patch of 2,000 list items", shot{method: http.MethodPatch, path: deployments + "/large", kind: strategicPatch, body: []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"c","env":[` + series(2_000, `{"name":"N%d","value":"x"}`) + `]}]}}}}`)}, 200, 409, 504),
+		sending("an object with 2,000 managers", shot{method: http.MethodPut, path: victim, kind: jsonKind, body: []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"victim","managedFields":[` + series(2_000, `{"manager":"m%d","operation":"Update","apiVersion":"v1","time":"2020-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:data":{"f:k":{}}}}`) + `]}}`)}, 413),
+		sending("strategic patch of 1,000 list items", shot{method: http.MethodPatch, path: deployments + "/large", kind: strategicPatch, body: []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"c","env":[` + series(1_000, `{"name":"N%d","value":"x"}`) + `]}]}}}}`)}, 200, 409, 504),
 	}
 }
 

@@ -100,7 +100,7 @@ func (t *target) fill(ctx context.Context, n int) error {
 	if err := create(maps1, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"victim"},"data":{"k":"v"}}`); err != nil {
 		return err
 	}
-	env := series(2_000, `{"name":"O%d","value":"x"}`)
+	env := series(1_000, `{"name":"O%d","value":"x"}`)
 	if err := create(deployments, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"large"},"spec":{"replicas":0,"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"x","env":[`+env+`]}]}}}}`); err != nil {
 		return err
 	}

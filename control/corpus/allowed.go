@@ -11,6 +11,8 @@ type Allowed struct {
 	Line string
 	// Reason is why it is so.
 	Reason string
+	// Sometimes: it need not be found.
+	Sometimes bool
 }
 
 // Sift returns the differences that are not allowed, and the permissions that nothing needed.
@@ -29,7 +31,7 @@ func Sift(found []Difference, allowed []Allowed) (left []Difference, idle []Allo
 		used[i] = true
 	}
 	for i, a := range allowed {
-		if !used[i] {
+		if !used[i] && !a.Sometimes {
 			idle = append(idle, a)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,10 +14,12 @@ import (
 // What two servers never have in common, in text.
 var (
 	uids     = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
-	versions = regexp.MustCompile(`(resourceVersion"?: ?\\?"?)[0-9]+`)
+	versions = regexp.MustCompile(`(resourceVersion[\\"]*[:=] ?[\\"]*|in record \(|in object meta: )[0-9]+`)
 	resumes  = regexp.MustCompile(`(continue"?: ?"?)[A-Za-z0-9_-]{20,}`)
 	moments  = regexp.MustCompile(`[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?Z`)
 	ages     = regexp.MustCompile(`"(<invalid>|[0-9]+(ms|s|m[0-9]*s?))"`)
+	yamlAges = regexp.MustCompile(`(?m)^( +- )[0-9]+(ms|s|m[0-9]*s?)$`)
+	managers = regexp.MustCompile(`(manager[\\"]*: ?[\\"]*)(kube-apiserver|balsa)\b`)
 	currents = regexp.MustCompile(`(current: )[0-9]+`)
 	jwts     = regexp.MustCompile(`eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+`)
 )
@@ -27,11 +30,12 @@ const near = 48 * time.Hour
 func isNow(t time.Time) bool { return time.Since(t).Abs() < near }
 
 // Blot takes out of the text of an answer what only this server could say: UIDs, versions of objects, times close to
-// now, tokens, and in tables the age of what was just made.
+// now, tokens, what the server calls itself where it owns a field, and in tables the age of what was just made.
 func Blot(text []byte) []byte {
 	text = uids.ReplaceAll(text, []byte("UID"))
 	text = versions.ReplaceAll(text, []byte("${1}RV"))
 	text = resumes.ReplaceAll(text, []byte("${1}CONTINUE"))
+	text = managers.ReplaceAll(text, []byte("${1}SERVER"))
 	text = currents.ReplaceAll(text, []byte("${1}RV"))
 	text = jwts.ReplaceAll(text, []byte("TOKEN"))
 	text = moments.ReplaceAllFunc(text, func(m []byte) []byte {
@@ -43,7 +47,10 @@ func Blot(text []byte) []byte {
 	if bytes.Contains(text, []byte(`"columnDefinitions"`)) {
 		text = ages.ReplaceAll(text, []byte(`"AGE"`))
 	}
-	return text
+	if bytes.Contains(text, []byte("\ncolumnDefinitions:")) || bytes.HasPrefix(text, []byte("apiVersion: meta.k8s.io")) {
+		text = yamlAges.ReplaceAll(text, []byte("${1}AGE"))
+	}
+	return sortManagers(text)
 }
 
 var (
@@ -86,6 +93,9 @@ func blotValue(v reflect.Value, field string) {
 		for i := range v.Len() {
 			blotValue(v.Index(i), field)
 		}
+		if managers, ok := v.Interface().([]metav1.ManagedFieldsEntry); ok {
+			slices.SortFunc(managers, func(a, b metav1.ManagedFieldsEntry) int { return strings.Compare(a.String(), b.String()) })
+		}
 	case reflect.String:
 		blotString(v, field)
 	}
@@ -95,6 +105,9 @@ func blotString(v reflect.Value, field string) {
 	s := uids.ReplaceAllString(v.String(), "UID")
 	if field == "ResourceVersion" && s != "" && strings.Trim(s, "0123456789") == "" {
 		s = "RV"
+	}
+	if field == "Manager" && (s == "kube-apiserver" || s == "balsa") {
+		s = "SERVER"
 	}
 	if field == "Continue" && s != "" {
 		s = "CONTINUE"

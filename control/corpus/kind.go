@@ -50,5 +50,14 @@ func (k Kind) Can(verb string) bool { return slices.Contains(k.Verbs, verb) }
 // Has tells whether the kind has a subresource.
 func (k Kind) Has(subresource string) bool { return slices.Contains(k.Subresources, subresource) }
 
+// stirred tells whether the server itself writes to objects of this kind, at its own time.
+func (k Kind) stirred() bool {
+	switch k.Group {
+	case "apiextensions.k8s.io", "apiregistration.k8s.io", "flowcontrol.apiserver.k8s.io":
+		return true
+	}
+	return false
+}
+
 // String names the kind.
 func (k Kind) String() string { return k.APIVersion() + " " + k.Resource }

@@ -5,10 +5,13 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/client-go/kubernetes/scheme"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
 // Protobuf is the binary form of the API; protobufType its media type.
@@ -16,7 +19,9 @@ const protobufType = "application/vnd.kubernetes.protobuf"
 
 var kinds = func() *runtime.Scheme {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, metav1.AddMetaToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{
+		scheme.AddToScheme, metav1.AddMetaToScheme, apiextensionsv1.AddToScheme, apiregistrationv1.AddToScheme,
+	} {
 		if err := add(s); err != nil {
 			panic(err) // two libraries of one version disagree
 		}
@@ -90,7 +95,7 @@ func blotFrames(data []byte) ([]byte, error) {
 
 // toProtobuf encodes a JSON object of a built-in kind.
 func toProtobuf(text []byte) ([]byte, error) {
-	obj, err := runtime.Decode(scheme.Codecs.UniversalDeserializer(), text)
+	obj, err := runtime.Decode(serializer.NewCodecFactory(kinds).UniversalDeserializer(), text)
 	if err != nil {
 		return nil, err
 	}

@@ -29,6 +29,7 @@ type Request struct {
 	Method, Path        string // the path with its query
 	Accept, ContentType string // empty: the header is not sent
 	Body                []byte
+	As                  string // the user that is impersonated; empty: nobody
 }
 
 // Answer is what came back. Header holds the headers that are the API's, as "Name: value", sorted.
@@ -51,6 +52,9 @@ func (s Server) open(ctx context.Context, r Request) (*http.Response, error) {
 	req.Header.Set("Accept-Encoding", "identity")
 	if r.Accept != "" {
 		req.Header.Set("Accept", r.Accept)
+	}
+	if r.As != "" {
+		req.Header.Set("Impersonate-User", r.As)
 	}
 	if r.ContentType != "" {
 		req.Header.Set("Content-Type", r.ContentType)

@@ -1,10 +1,12 @@
 package corpus
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/url"
 	"strings"
+	"time"
 )
 
 const (
@@ -95,6 +97,7 @@ func (t *teller) post(name, query, contentType, accept string) Answer {
 func (t *teller) create() {
 	t.post("create, dry run", "&dryRun=All&fieldValidation=Strict", jsonType, jsonType)
 	t.post("create", "&fieldValidation=Strict", jsonType, jsonType)
+	t.current()
 	t.post("create what is there", "", jsonType, jsonType)
 	t.post("create what is there, answer in YAML", "", jsonType, yamlType)
 	odd := t.change([]byte(t.Object), "odd", 1)
@@ -141,9 +144,27 @@ func (t *teller) read() {
 	t.ask("a method that is not there", Request{Method: "POST", Path: t.item(), Accept: jsonType, ContentType: jsonType, Body: []byte(t.Object)})
 }
 
+// calm is how long an object that the server writes to has to stay as it is for the story to go on.
+const calm = 150 * time.Millisecond
+
 // current is the object as it is now, in JSON.
 func (t *teller) current() []byte {
-	return t.quiet(Request{Method: "GET", Path: t.item(), Accept: jsonType}).Body
+	get := Request{Method: "GET", Path: t.item(), Accept: jsonType}
+	now := t.quiet(get).Body
+	for range 20 {
+		if !t.stirred() {
+			break
+		}
+		select {
+		case <-time.After(calm):
+		case <-t.ctx.Done():
+		}
+		before := now
+		if now = t.quiet(get).Body; bytes.Equal(before, now) {
+			break
+		}
+	}
+	return now
 }
 
 func (t *teller) put(name, query, contentType, accept string, object []byte) {
@@ -203,6 +224,7 @@ func (t *teller) apply() {
 	send("an unknown field", "fieldManager=one&fieldValidation=Strict", body("odd: 1\n"))
 	send("managed fields", "fieldManager=one", body("  managedFields: [{manager: x}]\n"))
 	send("the whole object", "fieldManager=whole&force=true", string(t.as(yamlType, []byte(t.Object))))
+	t.current()
 	t.ask("get what is managed, in protobuf", Request{Method: "GET", Path: t.item(), Accept: protobufType + "," + jsonType})
 }
 
@@ -222,6 +244,7 @@ func (t *teller) subresources() {
 				Body: t.change([]byte(fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q}}`, t.APIVersion(), t.Kind.Kind, t.Name)), "status", raw(t.Status)),
 			})
 		}
+		t.current()
 		for _, name := range []string{"JSON", "YAML", "protobuf", "table", "metadata"} {
 			t.ask("get with status as "+name, Request{Method: "GET", Path: t.item(), Accept: t.encodings(partialOf)[name]})
 		}

@@ -20,6 +20,8 @@ import (
 const (
 	// MaxSiblings is how many values may lie side by side in one list or map of an object that is written.
 	MaxSiblings = 10_000
+	// weightOfManagers is what each entry of managedFields counts for: it is a set of fields, to be compared with others'.
+	weightOfManagers = 20
 	// A body that is shorter, in bytes, cannot hold so many: each takes at least a value and a comma.
 	broadFrom = 2 * MaxSiblings
 )
@@ -90,7 +92,8 @@ func breadth(data []byte, contentType string, s runtime.NegotiatedSerializer) in
 // siblings counts the commas of JSON between the brackets they are in. What is deeper than any decoder goes is not looked at.
 func siblings(data []byte) int {
 	const deepest = 10_000
-	commas, most, quoted := []int32{0}, int32(0), false
+	type level struct{ entries, weight int32 }
+	levels, most, quoted := []level{{weight: 1}}, int32(0), false
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; {
 		case c == '"':
@@ -99,15 +102,20 @@ func siblings(data []byte) int {
 			i++
 		case quoted:
 		case c == '{' || c == '[':
-			if len(commas) > deepest {
+			if len(levels) > deepest {
 				return int(most) + 1
 			}
-			commas = append(commas, 0)
+			inside := level{weight: 1}
+			if bytes.HasSuffix(data[:i], []byte(`"managedFields":`)) {
+				inside.weight = weightOfManagers
+			}
+			levels = append(levels, inside)
 		case c == '}' || c == ']':
-			commas = commas[:max(1, len(commas)-1)]
+			levels = levels[:max(1, len(levels)-1)]
 		case c == ',':
-			commas[len(commas)-1]++
-			most = max(most, commas[len(commas)-1])
+			here := &levels[len(levels)-1]
+			here.entries += here.weight
+			most = max(most, here.entries)
 		}
 	}
 	return int(most) + 1

@@ -49,6 +49,10 @@ func TestBreadthInEveryEncoding(t *testing.T) {
 			t.Errorf("%s: %d, want %d", kind, got, n)
 		}
 	}
+	managers := `{"metadata":{"managedFields":[` + strings.Repeat(`{"manager":"0123456789012345678901234567890"},`, 600) + `{}]}}`
+	if got := breadth([]byte(managers), "application/json", scheme.Codecs); got != 600*weightOfManagers+1 {
+		t.Errorf("600 managers count for %d", got)
+	}
 	long := "data:\n  a: |\n" + strings.Repeat("    a line, and another\n", n)
 	for kind, body := range map[string]string{"application/yaml": long, "application/json": `{"data":{"a":"` + strings.Repeat(",", 3*n) + `"}}`} {
 		if got := breadth([]byte(body), kind, scheme.Codecs); got != 1 {

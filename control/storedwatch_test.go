@@ -146,6 +146,20 @@ func (s *Server) write(t *testing.T, op raftstore.Op) {
 	}
 }
 
+// disturb does to three objects whatever a watch may have to tell of, and returns a revision before it: they change, come
+// into a selection, leave it, go and come back.
+func (s *Server) disturb(t *testing.T, codec runtime.Codec, keys []string) (since int64) {
+	t.Helper()
+	since = s.cfg.Store.View().Get(keys[0]).ModRevision - 1
+	s.relabel(t, codec, keys[0], map[string]string{"odd": "1", "app": "changed"})
+	s.relabel(t, codec, keys[1], map[string]string{"app": "<&>"})
+	gone := s.cfg.Store.View().Get(keys[2]).Value
+	s.write(t, raftstore.Op{Type: raftstore.OpDelete, Key: keys[2]})
+	s.write(t, raftstore.Op{Type: raftstore.OpPut, Key: keys[2], Value: gone})
+	s.relabel(t, codec, keys[2], map[string]string{"odd": "0", "app": "the-last"})
+	return since
+}
+
 // TestWatchesOfStoredBytesAreAsUpstreams: whatever happens to objects of every kind, a watch from stored bytes says the
 // same, byte for byte, as one by way of k8s.io/apiserver: from the past, from the beginning, and of a selection.
 func TestWatchesOfStoredBytesAreAsUpstreams(t *testing.T) {
@@ -164,22 +178,15 @@ func TestWatchesOfStoredBytesAreAsUpstreams(t *testing.T) {
 		if namespaced {
 			base, ctx = base+"/namespaces/ns", apirequest.WithNamespace(ctx, "ns")
 		}
-		key := func(i int) string {
-			k, err := store.KeyFunc(ctx, names[i])
+		var keys []string
+		for _, name := range names {
+			key, err := store.KeyFunc(ctx, name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return keyPrefix + k
+			keys = append(keys, keyPrefix+key)
 		}
-		// The three are there since a moment ago; now they change, come into a selection, leave it, go and come back.
-		since := s.cfg.Store.View().Get(key(0)).ModRevision - 1
-		codec := store.Storage.Codec
-		s.relabel(t, codec, key(0), map[string]string{"odd": "1", "app": "changed"})
-		s.relabel(t, codec, key(1), map[string]string{"app": "<&>"})
-		gone := s.cfg.Store.View().Get(key(2)).Value
-		s.write(t, raftstore.Op{Type: raftstore.OpDelete, Key: key(2)})
-		s.write(t, raftstore.Op{Type: raftstore.OpPut, Key: key(2), Value: gone})
-		s.relabel(t, codec, key(2), map[string]string{"odd": "0", "app": "the-last"})
+		since := s.disturb(t, store.Storage.Codec, keys)
 		path := base + "/" + gvr.Resource + "?watch=true&timeoutSeconds=60&"
 		for _, c := range []struct {
 			query, last string

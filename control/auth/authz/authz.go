@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/apis/apiserver"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/authorization/cel"
@@ -91,20 +90,6 @@ func (a *Authorizers) Run(ctx context.Context) error { return a.chain.run(ctx) }
 
 func rbacResource(name string) schema.GroupResource {
 	return schema.GroupResource{Group: rbacv1.GroupName, Resource: name}
-}
-
-// masterRules lists everything for members of system:masters.
-type masterRules struct{}
-
-func (masterRules) RulesFor(_ context.Context, u user.Info, _ string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
-	for _, g := range u.GetGroups() {
-		if g == user.SystemPrivilegedGroup {
-			all := []string{"*"}
-			return []authorizer.ResourceRuleInfo{&authorizer.DefaultResourceRuleInfo{Verbs: all, APIGroups: all, Resources: all}},
-				[]authorizer.NonResourceRuleInfo{&authorizer.DefaultNonResourceRuleInfo{Verbs: all, NonResourceURLs: all}}, false, nil
-		}
-	}
-	return nil, nil, false, nil
 }
 
 // rbacSource reads the four RBAC kinds. What it returns is shared and read-only.

@@ -15,7 +15,7 @@ import (
 var (
 	uids     = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 	versions = regexp.MustCompile(`(resourceVersion[\\"]*[:=] ?[\\"]*|in record \(|in object meta: )[0-9]+`)
-	resumes  = regexp.MustCompile(`(continue"?: ?"?)[A-Za-z0-9_-]{20,}`)
+	resumes  = regexp.MustCompile(`(continue(?:=|"?: ?"?))[A-Za-z0-9_-]{20,}`)
 	moments  = regexp.MustCompile(`[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?Z`)
 	ages     = regexp.MustCompile(`"(<invalid>|[0-9]+(ms|s|m[0-9]*s?))"`)
 	yamlAges = regexp.MustCompile(`(?m)^( +- )[0-9]+(ms|s|m[0-9]*s?)$`)

@@ -36,7 +36,12 @@ var saysOtherwise = []corpus.Allowed{
 }
 
 // answersOtherwise are those of the questions that are about no one kind.
-var answersOtherwise = []corpus.Allowed{}
+var answersOtherwise = []corpus.Allowed{
+	{
+		Line:   `questions: review SelfSubjectRulesReview .*[rR]ules.*`,
+		Reason: "the order of rules is that of a map, there and here", Sometimes: true,
+	},
+}
 
 func TestObjectsLiveAsUpstreams(t *testing.T) {
 	var kinds []corpus.Kind

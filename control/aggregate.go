@@ -2,6 +2,8 @@ package control
 
 import (
 	"context"
+	"encoding/pem"
+	"slices"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	extensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
@@ -57,7 +59,18 @@ func (s *Server) trust(ctx context.Context) error {
 	}
 	proxy := s.guard.authn.FrontProxy
 	return aggregation.Trust{
-		ClientCA: s.cfg.PKI.CA, ProxyCA: s.cfg.PKI.FrontProxyCA(), ProxyNames: proxy.ClientNames, UserHeaders: proxy.UserHeaders,
+		ClientCA: s.clientCAs, ProxyCA: s.cfg.PKI.FrontProxyCA(), ProxyNames: proxy.ClientNames, UserHeaders: proxy.UserHeaders,
 		UIDHeaders: proxy.UIDHeaders, GroupHeaders: proxy.GroupHeaders, ExtraPrefixes: proxy.ExtraPrefixes,
 	}.Keep(ctx, s.client, s.log)
+}
+
+// clientCAs are the authorities, PEM, whose clients this server believes now.
+func (s *Server) clientCAs() []byte {
+	out := slices.Clone(s.cfg.PKI.CA())
+	if s.cfg.ClientCAs != nil {
+		for _, c := range s.cfg.ClientCAs.Certificates() {
+			out = append(out, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
+		}
+	}
+	return out
 }

@@ -8,6 +8,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"os"
 	"path/filepath"
@@ -87,6 +88,13 @@ func TestCertificates(t *testing.T) {
 		t.Errorf("a client of the other authority is %q", who)
 	}
 	first.refused(whoamiWith(issued(t, issued(t, nil, "nobody's"), "jane").file)...)
+	first.eventually("aggregated servers are told of both authorities", func() error {
+		told := first.kubectl("get", "configmap", "extension-apiserver-authentication", "-n", "kube-system", "-o", "jsonpath={.data.client-ca-file}")
+		if n := strings.Count(told, "BEGIN CERTIFICATE"); n != 2 {
+			return fmt.Errorf("%d authorities", n)
+		}
+		return nil
+	})
 
 	mine := issued(t, nil, "mine")
 	for _, name := range []string{"good", "bad"} {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -48,7 +49,7 @@ func Short(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 		if len(r.URL.RawQuery) > MaxTerms { // a shorter one cannot have too many
 			q := r.URL.Query()
 			for _, name := range []string{"labelSelector", "fieldSelector"} {
-				if n := terms(q.Get(name)); n > MaxTerms {
+				if n := terms(q.Get(name), name == "labelSelector"); n > MaxTerms {
 					refuse(w, r, s, apierrors.NewBadRequest(fmt.Sprintf("%s has %d conditions; at most %d are looked at", name, n, MaxTerms)))
 					return
 				}
@@ -83,17 +84,18 @@ func Paced(next http.Handler, longRunning apirequest.LongRunningRequestCheck, pa
 	})
 }
 
-// terms counts the conditions of a selector: what commas part outside of parentheses.
-func terms(selector string) int {
-	n, depth := 1, 0
+// terms counts the conditions of a selector: what commas part. Those of labels have sets of values, in parentheses after
+// their operators "in" and "notin", whose commas part no conditions; any other parenthesis hides none.
+func terms(selector string, sets bool) int {
+	n, inside := 1, false
 	for i := range len(selector) {
 		switch selector[i] {
 		case '(':
-			depth++
+			inside = inside || sets && strings.HasSuffix(strings.TrimRight(selector[:i], " \t\r\n"), "in")
 		case ')':
-			depth--
+			inside = false
 		case ',':
-			if depth <= 0 {
+			if !inside {
 				n++
 			}
 		}

@@ -173,11 +173,11 @@ func (t *Tokens) bound(ctx context.Context, account *api.ServiceAccount, to *aut
 			uid = b.pod.UID
 		}
 	case schema.GroupKind{Kind: "Node"}:
-		if b.node, err = read[*api.Node](ctx, t.nodes, to.Name); err == nil {
+		if b.node, err = read[*api.Node](about(ctx, "nodes", to.Name), t.nodes, to.Name); err == nil {
 			uid = b.node.UID
 		}
 	case schema.GroupKind{Kind: "Secret"}:
-		if b.secret, err = read[*api.Secret](ctx, t.secrets, to.Name); err == nil {
+		if b.secret, err = read[*api.Secret](about(ctx, "secrets", to.Name), t.secrets, to.Name); err == nil {
 			uid = b.secret.UID
 		}
 	default:
@@ -195,19 +195,30 @@ func (t *Tokens) bound(ctx context.Context, account *api.ServiceAccount, to *aut
 
 // boundPod reads the pod and, for information in the token, its node.
 func (t *Tokens) boundPod(ctx context.Context, account, name string) (b bound, err error) {
-	if b.pod, err = read[*api.Pod](ctx, t.pods, name); err != nil {
+	if b.pod, err = read[*api.Pod](about(ctx, "pods", name), t.pods, name); err != nil {
 		return b, err
 	}
 	if b.pod.Spec.ServiceAccountName != account {
 		return b, apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", account))
 	}
 	if node := b.pod.Spec.NodeName; node != "" {
-		b.node, err = read[*api.Node](ctx, t.nodes, node)
+		b.node, err = read[*api.Node](about(ctx, "nodes", node), t.nodes, node)
 		if apierrors.IsNotFound(err) {
 			b.node, err = &api.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, nil
 		}
 	}
 	return b, err
+}
+
+// about makes errors name the object that is read, and not the account of the request.
+func about(ctx context.Context, resource, name string) context.Context {
+	info, ok := request.RequestInfoFrom(ctx)
+	if !ok {
+		return ctx
+	}
+	of := *info
+	of.APIGroup, of.APIVersion, of.Resource, of.Subresource, of.Name = "", "v1", resource, "", name
+	return request.WithRequestInfo(ctx, &of)
 }
 
 func read[T runtime.Object](ctx context.Context, from rest.Getter, name string) (T, error) {

@@ -50,7 +50,7 @@ func (s *Server) newExtensions() (*extensions.CustomResourceDefinitions, error) 
 			AuthResolverWrapper: webhook.NewDefaultAuthenticationInfoResolverWrapper(&http.Transport{DialContext: s.cfg.Dial}, nil, c.LoopbackClientConfig, nil),
 		},
 	}
-	return config.Complete().New(genericapiserver.NewEmptyDelegate())
+	return config.Complete().New(genericapiserver.NewEmptyDelegateWithCustomHandler(http.NotFoundHandler()))
 }
 
 // allDefinitions are the CustomResourceDefinitions, in no order.

@@ -62,7 +62,7 @@ func (s *session) ask(name string, r Request) Answer {
 func (s *session) keep(name string, r Request, a Answer) {
 	kept := a
 	kept.Body = blotBody(contentType(a), a.Body)
-	s.said = append(s.said, Exchange{Name: name, Asked: string(Blot([]byte(r.Method + " " + r.Path))), Answer: kept})
+	s.said = append(s.said, Exchange{Name: string(Blot([]byte(name))), Asked: string(Blot([]byte(r.Method + " " + r.Path))), Answer: kept})
 }
 
 func contentType(a Answer) string {

@@ -1,6 +1,8 @@
 package corpus_test
 
 import (
+	"crypto/tls"
+	"net/http"
 	"testing"
 
 	"github.com/balsahq/balsa/control"
@@ -14,7 +16,8 @@ func here(t *testing.T) corpus.Server {
 	t.Helper()
 	tokens := controltest.File(t, "tokens.csv", corpus.Tokens)
 	s := controltest.Start(t, func(c *control.Config) { c.Authentication = authn.Settings{TokenFile: tokens} })
-	client := s.HTTP(nil)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: s.PKI.Pool()}, ForceAttemptHTTP2: true}
+	client := &http.Client{Transport: transport}
 	t.Cleanup(client.CloseIdleConnections)
 	return corpus.Server{URL: "https://" + s.Address, Client: client}
 }

@@ -71,7 +71,7 @@ func (t *target) open(ctx context.Context, balsa string) (err error) {
 	}
 	defer log.Close()
 	t.cmd = t.host.Command(context.Background(), balsa, append([]string{"server", "--disable-agent", "--token-auth-file=" + tokens}, t.host.Flags()...)...)
-	t.cmd.SysProcAttr, t.cmd.Stdout, t.cmd.Stderr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}, log, log
+	t.cmd.SysProcAttr, t.cmd.Stdout, t.cmd.Stderr = &syscall.SysProcAttr{Setsid: true}, log, log
 	if err := t.cmd.Start(); err != nil {
 		t.cmd = nil
 		return err
@@ -93,6 +93,8 @@ func (t *target) open(ctx context.Context, balsa string) (err error) {
 
 // prepare lets both clients do everything.
 func (t *target) prepare(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
 	cfg, err := t.host.RESTConfig()
 	if err != nil {
 		return err

@@ -50,7 +50,7 @@ func run() (err error) {
 	}
 	fmt.Printf("%-40s | %-52s | %s\n", "", "the other client", "memory of the server, MiB: before, most, after; what the one was answered")
 	for _, b := range append(append(bodyBombs(), costBombs()...), wireBombs()...) {
-		if !o.only.MatchString(b.name) {
+		if ctx.Err() != nil || !o.only.MatchString(b.name) {
 			continue
 		}
 		if err := measure(ctx, t, &b, o.span); err != nil {

@@ -10,8 +10,8 @@ func FuzzConfiguration(f *testing.F) {
 		f.Add([]byte(head + s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if config, err := (Settings{ConfigFile: "f"}).parse(data, []string{"https://own.example.com"}); (config == nil) == (err == nil) {
-			t.Errorf("%v, %v", config, err)
+		if config, err := (Settings{ConfigFile: "f"}).parse(data, []string{"https://own.example.com"}); config == nil && err == nil {
+			t.Error("neither a configuration nor a reason")
 		}
 	})
 }

@@ -232,7 +232,7 @@ users: [{name: u, user: {}}]
 contexts: [{name: c, context: {cluster: w, user: u}}]
 current-context: c
 `, hook.URL, ca))
-	s, _ := recording(t, "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata, resources: [{resources: [configmaps]}], verbs: [create]}]\n",
+	s, _ := recording(t, "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata, resources: [{resources: [configmaps]}], namespaces: [default], verbs: [create]}]\n",
 		func(s *audit.Settings) {
 			s.LogOptions.Path = ""
 			s.WebhookOptions.ConfigFile = kubeconfig

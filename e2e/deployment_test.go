@@ -136,7 +136,12 @@ func streams(c *cluster) {
 	c.eventually("get -w follows", watch.says("4/4"))
 	watch.end()
 	c.kubectl("scale", "deployment", "hello", "--replicas=3")
-	c.kubectl("rollout", "status", "deployment/hello", "--timeout=60s")
+	c.eventually("the fourth pod is gone", func() error { // which may be the first by name
+		if pods := strings.Fields(c.kubectl("get", "pods", "-l", "app=hello", "-o", "name")); len(pods) != 3 {
+			return fmt.Errorf("%v", pods)
+		}
+		return nil
+	})
 }
 
 // terminal runs exec -it under script(1), which gives kubectl a terminal.

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// NodeOf is the node that a client certificate, verified against the cluster's CA, stands for now: the agent's that has
+// NodeOf is the node that a client certificate, verified against the cluster's CA, stands for at present: the agent's that has
 // the name, or that of a server which takes pods. Of who was removed or replaced it is none.
 func (s *Service) NodeOf(cert *x509.Certificate) (name string, err error) {
 	who := caller{cert: cert}

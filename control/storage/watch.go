@@ -29,7 +29,7 @@ type teller interface {
 	// bookmark: everything up to rev has been told; initial: of what was there
 	// at the beginning.
 	bookmark(rev int64, initial bool) error
-	// caughtUp: there is nothing more to tell for now.
+	// caughtUp: there is nothing more to tell yet.
 	caughtUp() error
 }
 

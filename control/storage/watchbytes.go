@@ -21,7 +21,7 @@ type Listener interface {
 	// which everything has been told; initial marks the end of what is there at
 	// the beginning.
 	Bookmark(obj runtime.Object, initial bool) error
-	// CaughtUp: there is nothing more to tell for now.
+	// CaughtUp: there is nothing more to tell yet.
 	CaughtUp() error
 }
 

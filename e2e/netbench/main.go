@@ -10,7 +10,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -138,17 +137,12 @@ func (b *bench) complete() error {
 
 // header says what was measured, where and beside how much else.
 func (b *bench) header() string {
-	version := "unknown version"
-	if out, err := exec.Command(b.balsa, "version").Output(); err == nil {
-		version = strings.Join(strings.Fields(string(out)), " ")
-	}
-	return fmt.Sprintf("%s\n%s; %d CPUs, shared by everything measured; load average when it began: %s",
-		version, b.began.Format(time.RFC3339), runtime.NumCPU(), figures.LoadAverage())
+	return figures.Header(b.balsa, "unknown version", "everything measured", b.began)
 }
 
 // progress tells whoever waits.
 func (b *bench) progress(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, "%5.0fs  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
+	figures.Progress(b.began, format, args...)
 }
 
 // add adds samples of one side to a figure's row.

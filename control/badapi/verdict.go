@@ -8,9 +8,8 @@ var upstreamToo = []struct {
 	message *regexp.Regexp
 	why     string
 }{
-	{501, regexp.MustCompile(`.`), "not implemented"},
-	{503, regexp.MustCompile(`.`), "who is asked further does not answer"},
-	{504, regexp.MustCompile(`.`), "the request's own time has run out"},
+	{503, regexp.MustCompile(`error trying to reach service|no endpoints available for service|has no address yet`), "who is asked further does not answer"},
+	{504, regexp.MustCompile(`did not complete within|context deadline exceeded|Too large resource version`), "the request's own time has run out"},
 	{500, regexp.MustCompile(`failed to create typed patch object`), "an apply of what the schema does not know; the field manager's errors have no code"},
 	{500, regexp.MustCompile(`unknown patch type: `), "a strategic merge patch with a $patch that is none; the patch library's errors have no code"},
 	{500, regexp.MustCompile(`content is not a list`), "one custom resource asked for as a list's metadata"},

@@ -207,8 +207,9 @@ func TestBatchesUnderWayAreBounded(t *testing.T) {
 	var now, most atomic.Int64
 	free := make(chan struct{})
 	b.Serve(handler{forward: func(ctx context.Context, _ raftstore.Batch) error {
-		for n := now.Add(1); n > most.Load(); {
-			most.Store(n)
+		n := now.Add(1)
+		for seen := most.Load(); n > seen && !most.CompareAndSwap(seen, n); {
+			seen = most.Load()
 		}
 		defer now.Add(-1)
 		<-free

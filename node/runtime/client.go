@@ -16,10 +16,15 @@ import (
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/fsnotify/fsnotify"
+	"google.golang.org/grpc"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // namespace is where CRI keeps its images and containers.
 const namespace = "k8s.io"
+
+// listedTimeout bounds how long CRI may take to learn of an imported image.
+const listedTimeout = 30 * time.Second
 
 // awaitSocket waits until containerd accepts connections, or has ended.
 func (c *Containerd) awaitSocket(ctx context.Context, pid int) error {
@@ -109,7 +114,39 @@ func importImages(ctx context.Context, client *containerd.Client, r io.Reader) (
 			return nil, fmt.Errorf("unpack %s: %w", img.Name, err)
 		}
 	}
+	if err := awaitListed(ctx, client, imported); err != nil {
+		return nil, err
+	}
 	return imported, nil
+}
+
+// awaitListed returns when CRI lists the images. It learns of them by
+// containerd's events: a pod that starts before would have them pulled.
+func awaitListed(ctx context.Context, client *containerd.Client, imported []images.Image) error {
+	ctx, cancel := context.WithTimeout(ctx, listedTimeout)
+	defer cancel()
+	cri := criImages(client)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for _, img := range imported {
+		for {
+			got, err := cri.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: img.Name}})
+			if err == nil && got.Image != nil {
+				break
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return fmt.Errorf("image %s is imported, but the runtime does not list it; import it again: %w", img.Name, errors.Join(err, ctx.Err()))
+			}
+		}
+	}
+	return nil
+}
+
+// criImages is CRI's image service at the other end of client's connection.
+func criImages(client *containerd.Client) runtimeapi.ImageServiceClient {
+	return runtimeapi.NewImageServiceClient(client.Conn().(grpc.ClientConnInterface))
 }
 
 // Import reads a docker or OCI archive, plain or gzipped, and returns the names

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,9 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/v2/cmd/containerd/command"
+	ctrarchive "github.com/containerd/containerd/v2/core/images/archive"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	_ "github.com/containerd/containerd/v2/cmd/containerd/builtins" // the child is this test binary
 )
@@ -135,6 +139,37 @@ func TestCarriedImagesAreThere(t *testing.T) {
 	}
 	if got := strings.Join(names, " "); !strings.Contains(got, PauseImage) || !strings.Contains(got, HelloImage) {
 		t.Fatalf("images: %s", got)
+	}
+}
+
+// A pod may start as soon as an import has returned.
+func TestImportedImagesAreKnownToCRI(t *testing.T) {
+	cfg := testConfig(t)
+	stop := running(t, cfg)
+	defer stop()
+	client, err := connect(cfg.Socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	var archive bytes.Buffer
+	ctx := namespaces.WithNamespace(t.Context(), namespace)
+	if err := client.Export(ctx, &archive, ctrarchive.WithImage(client.ImageService(), HelloImage)); err != nil {
+		t.Fatal(err)
+	}
+	cri := criImages(client)
+	spec := &runtimeapi.ImageSpec{Image: HelloImage}
+	for range 10 {
+		if _, err := cri.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: spec}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Import(ctx, cfg.Socket(), bytes.NewReader(archive.Bytes())); err != nil {
+			t.Fatal(err)
+		}
+		got, err := cri.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: spec})
+		if err != nil || got.Image == nil {
+			t.Fatalf("after the import: %v, %v", got, err)
+		}
 	}
 }
 

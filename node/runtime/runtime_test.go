@@ -152,23 +152,28 @@ func TestImportedImagesAreKnownToCRI(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	var archive bytes.Buffer
 	ctx := namespaces.WithNamespace(t.Context(), namespace)
-	if err := client.Export(ctx, &archive, ctrarchive.WithImage(client.ImageService(), HelloImage)); err != nil {
+	hello, err := client.ImageService().Get(ctx, HelloImage)
+	if err != nil {
 		t.Fatal(err)
 	}
-	cri := criImages(client)
-	spec := &runtimeapi.ImageSpec{Image: HelloImage}
-	for range 10 {
-		if _, err := cri.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: spec}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := Import(ctx, cfg.Socket(), bytes.NewReader(archive.Bytes())); err != nil {
-			t.Fatal(err)
-		}
-		got, err := cri.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: spec})
+	const names = 10 // of one image: CRI learns of them one by one
+	var options []ctrarchive.ExportOpt
+	for i := range names {
+		options = append(options, ctrarchive.WithManifest(hello.Target, fmt.Sprintf("example.test/hello:%d", i)))
+	}
+	var archive bytes.Buffer
+	if err := client.Export(ctx, &archive, options...); err != nil {
+		t.Fatal(err)
+	}
+	imported, err := Import(ctx, cfg.Socket(), &archive)
+	if err != nil || len(imported) != names {
+		t.Fatalf("%d imported: %v", len(imported), err)
+	}
+	for _, name := range imported {
+		got, err := criImages(client).ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: name}})
 		if err != nil || got.Image == nil {
-			t.Fatalf("after the import: %v, %v", got, err)
+			t.Fatalf("%s after the import: %v, %v", name, got, err)
 		}
 	}
 }

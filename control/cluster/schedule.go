@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/balsahq/balsa/control/cluster/archive"
+	"github.com/balsahq/balsa/control/durable"
 )
 
 // Archiver makes archives and judges them. *Service implements it.
@@ -165,7 +166,7 @@ func SaveArchive(ctx context.Context, a Archiver, dir string) (path string, trai
 	if err = os.Rename(file.Name(), path); err != nil {
 		return "", trailer, err
 	}
-	return path, trailer, syncDir(dir)
+	return path, trailer, durable.SyncDir(dir)
 }
 
 func archiveName(at time.Time, revision int64) string {
@@ -234,15 +235,6 @@ func sweep(dir string) error {
 		}
 	}
 	return nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }
 
 // ArchiveFile is one file of a listing.

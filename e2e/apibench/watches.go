@@ -160,50 +160,15 @@ func (a *audience) follow(ctx context.Context, c *load.Conn, f *form) {
 	}
 }
 
-// write updates the object at an even pace until the deadline, as long as one of
-// the clients is free.
+// write updates the object at an even pace until the deadline.
 func write(ctx context.Context, conns []*load.Conn, f *form, path, name string, deadline time.Time) (int64, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	pace := time.NewTicker(time.Second / eventsPerSecond)
-	defer pace.Stop()
-	end := time.NewTimer(time.Until(deadline))
-	defer end.Stop()
-	due := make(chan struct{})
-	var sent atomic.Int64
-	var joined sync.WaitGroup
-	for _, c := range conns {
-		joined.Go(func() {
-			for range due {
-				if err := c.Do(f.request(http.MethodPut, path, f.template.Fill(name, stampNow())), nil); err != nil {
-					cancel(err)
-					return
-				}
-				sent.Add(1)
-			}
-		})
-	}
-	func() {
-		defer close(due)
-		for {
-			select {
-			case <-pace.C:
-			case <-end.C:
-				return
-			case <-ctx.Done():
-				return
-			}
-			select {
-			case due <- struct{}{}:
-			case <-end.C:
-				return
-			case <-ctx.Done():
-				return
-			}
+	writers := make([]func(context.Context) error, len(conns))
+	for i, c := range conns {
+		writers[i] = func(context.Context) error {
+			return c.Do(f.request(http.MethodPut, path, f.template.Fill(name, stampNow())), nil)
 		}
-	}()
-	joined.Wait()
-	return sent.Load(), context.Cause(ctx)
+	}
+	return load.Paced(ctx, eventsPerSecond, deadline, writers)
 }
 
 // initialEnd is the annotation of the bookmark that ends the initial events.

@@ -87,51 +87,17 @@ func fanOut(ctx context.Context, b *bench, s system, e *load.Encoding) error {
 	return nil
 }
 
-// write updates the object at an even pace until the deadline, as long as one
-// of the clients is free.
+// write updates the object at an even pace until the deadline.
 func write(ctx context.Context, clients []*client, e *load.Encoding, name string, deadline time.Time) (int64, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	pace := time.NewTicker(time.Second / eventsPerSecond)
-	defer pace.Stop()
-	end := time.NewTimer(time.Until(deadline))
-	defer end.Stop()
-	due := make(chan struct{})
-	var sent atomic.Int64
-	var joined sync.WaitGroup
-	for _, c := range clients {
-		joined.Go(func() {
-			for range due {
-				body := e.ConfigMap(name, strconv.FormatInt(time.Now().UnixNano(), 10), nil)
-				if err := c.do(ctx, e, request{http.MethodPut, load.ConfigMapsPath(namespaceWatched) + "/" + name, body}); err != nil {
-					cancel(err)
-					return
-				}
-				sent.Add(1)
-			}
-		})
-	}
-	func() {
-		defer close(due)
-		for {
-			select {
-			case <-pace.C:
-			case <-end.C:
-				return
-			case <-ctx.Done():
-				return
-			}
-			select {
-			case due <- struct{}{}:
-			case <-end.C:
-				return
-			case <-ctx.Done():
-				return
-			}
+	path := load.ConfigMapsPath(namespaceWatched) + "/" + name
+	writers := make([]func(context.Context) error, len(clients))
+	for i, c := range clients {
+		writers[i] = func(ctx context.Context) error {
+			body := e.ConfigMap(name, strconv.FormatInt(time.Now().UnixNano(), 10), nil)
+			return c.do(ctx, e, request{http.MethodPut, path, body})
 		}
-	}()
-	joined.Wait()
-	return sent.Load(), context.Cause(ctx)
+	}
+	return load.Paced(ctx, eventsPerSecond, deadline, writers)
 }
 
 // watch reads events until ctx ends. The first one is the object as it was.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
 	mutatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -169,19 +170,30 @@ func (p *initialize) may(ctx context.Context, a admission.Attributes, denied str
 
 // Validate implements admission.ValidationInterface: configurations are looked at before they are kept.
 func (p *initialize) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if a.GetResource().GroupResource() != initializers.Resource.GroupResource() || a.GetSubresource() != "" {
+	return looked(a, initializers.Kind, initializers.Resource, func(text []byte) (field.ErrorList, error) {
+		c, err := initializers.Decode(text)
+		if err != nil {
+			return nil, err
+		}
+		return initializers.Validate(c), nil
+	})
+}
+
+// looked has faults look at the text of a new object of the kind, which a definition serves that cannot say all its rules.
+func looked(a admission.Attributes, kind schema.GroupVersionKind, resource schema.GroupVersionResource, faults func([]byte) (field.ErrorList, error)) error {
+	if a.GetResource().GroupResource() != resource.GroupResource() || a.GetSubresource() != "" {
 		return nil
 	}
 	text, err := json.Marshal(a.GetObject())
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	c, err := initializers.Decode(text)
+	found, err := faults(text)
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
-	if faults := initializers.Validate(c); len(faults) > 0 {
-		return apierrors.NewInvalid(initializers.Kind.GroupKind(), c.Name, faults)
+	if len(found) > 0 {
+		return apierrors.NewInvalid(kind.GroupKind(), a.GetName(), found)
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package admission
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"path"
@@ -11,7 +10,7 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/warning"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -112,19 +111,11 @@ func (p *podPreset) chosen(namespace string, labels map[string]string) (out []*p
 
 // Validate implements admission.ValidationInterface.
 func (p *podPreset) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if a.GetResource().GroupResource() != presets.Resource.GroupResource() || a.GetSubresource() != "" {
-		return nil
-	}
-	text, err := json.Marshal(a.GetObject())
-	if err != nil {
-		return apierrors.NewInternalError(err)
-	}
-	preset, err := presets.Decode(text)
-	if err != nil {
-		return apierrors.NewBadRequest(err.Error())
-	}
-	if faults := presets.Validate(preset); len(faults) > 0 {
-		return apierrors.NewInvalid(presets.Kind.GroupKind(), preset.Name, faults)
-	}
-	return nil
+	return looked(a, presets.Kind, presets.Resource, func(text []byte) (field.ErrorList, error) {
+		preset, err := presets.Decode(text)
+		if err != nil {
+			return nil, err
+		}
+		return presets.Validate(preset), nil
+	})
 }

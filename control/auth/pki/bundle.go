@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/balsahq/balsa/control/durable"
 )
 
 // ErrOtherIdentity: the directory holds keys of another cluster. Nothing was changed.
@@ -146,10 +148,10 @@ func WriteBundle(dir string, bundle []byte) error {
 			return fmt.Errorf("pki: %w", err)
 		}
 	}
-	if err := writeFile(filepath.Join(dir, pendingBundle), bundle); err != nil {
+	if err := durable.WriteContent(filepath.Join(dir, pendingBundle), bundle); err != nil {
 		return fmt.Errorf("pki: bundle: %w", err)
 	}
-	if err := syncDir(dir); err != nil {
+	if err := durable.SyncDir(dir); err != nil {
 		return fmt.Errorf("pki: bundle: %w", err)
 	}
 	return finishBundle(dir)
@@ -176,11 +178,11 @@ func finishBundle(dir string) error {
 		} else if err == nil {
 			return fmt.Errorf("pki: %s: %w", path, ErrOtherIdentity)
 		}
-		if err := writeFile(path, data); err != nil {
+		if err := durable.WriteContent(path, data); err != nil {
 			return fmt.Errorf("pki: bundle: %w", err)
 		}
 	}
-	if err := syncDir(dir); err != nil {
+	if err := durable.SyncDir(dir); err != nil {
 		return fmt.Errorf("pki: bundle: %w", err)
 	}
 	if err := os.Remove(pending); err != nil {

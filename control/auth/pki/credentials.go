@@ -17,6 +17,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/balsahq/balsa/control/durable"
 )
 
 const (
@@ -146,10 +148,10 @@ func (c *Credentials) pendingKey(create bool) (crypto.Signer, []byte, error) {
 		}
 		key, data, err := newKeyPEM()
 		if err == nil {
-			err = writeFile(c.pendingPath(), data)
+			err = durable.WriteContent(c.pendingPath(), data)
 		}
 		if err == nil {
-			err = syncDir(filepath.Dir(c.cfg.Path))
+			err = durable.SyncDir(filepath.Dir(c.cfg.Path))
 		}
 		if err != nil {
 			return nil, nil, fmt.Errorf("pki: make a key: %w", err)
@@ -193,10 +195,10 @@ func (c *Credentials) install(certPEM []byte) error {
 	if err != nil {
 		return fmt.Errorf("pki: %w", err)
 	}
-	if err := writeFile(c.cfg.Path, data); err != nil {
+	if err := durable.WriteContent(c.cfg.Path, data); err != nil {
 		return fmt.Errorf("pki: %w", err)
 	}
-	if err := syncDir(filepath.Dir(c.cfg.Path)); err != nil {
+	if err := durable.SyncDir(filepath.Dir(c.cfg.Path)); err != nil {
 		return fmt.Errorf("pki: %w", err)
 	}
 	c.current.Store(p)

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/balsahq/balsa/control/durable"
 )
 
 func parsed(t *testing.T, certPEM []byte) *x509.Certificate {
@@ -192,7 +194,7 @@ func TestClientsAuthoritiesAreFollowed(t *testing.T) {
 	}
 	write := func(data []byte) {
 		t.Helper()
-		if err := writeFile(path, data); err != nil { // by another file's name, as a mounted Secret changes
+		if err := durable.WriteContent(path, data); err != nil { // by another file's name, as a mounted Secret changes
 			t.Fatal(err)
 		}
 	}

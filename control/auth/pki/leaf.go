@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/balsahq/balsa/control/durable"
 )
 
 // Usage says what a leaf is for.
@@ -155,7 +157,7 @@ func (a *Authority) issueInto(l *Leaf, r Request) error {
 	if err != nil {
 		return fmt.Errorf("pki: make %s: %w", r.File, err)
 	}
-	if err := writeFile(l.path, bytes.Join([][]byte{p.certPEM, p.keyPEM}, nil)); err != nil {
+	if err := durable.WriteContent(l.path, bytes.Join([][]byte{p.certPEM, p.keyPEM}, nil)); err != nil {
 		return fmt.Errorf("pki: %w", err)
 	}
 	a.wrote.Store(true)

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"math/big"
 	"os"
-	"path/filepath"
 	"time"
 )
 
@@ -215,39 +214,4 @@ func parseKey(path string, data []byte) (crypto.Signer, error) {
 		return nil, fmt.Errorf("%s: the key cannot sign: %w", path, ErrDamaged)
 	}
 	return signer, nil
-}
-
-// writeFile replaces path atomically, mode 0600, with its content on disk before its name. syncDir makes the name last.
-func writeFile(path string, data []byte) error { return replaceFile(path, data, true) }
-
-// writeCopy is writeFile for what can be made again from another file.
-func writeCopy(path string, data []byte) error { return replaceFile(path, data, false) }
-
-func replaceFile(path string, data []byte, durable bool) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) // fails when the rename below succeeded
-	_, err = f.Write(data)
-	if err == nil && durable {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
-}
-
-// syncDir makes renames in dir durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/balsahq/balsa/control/durable"
 )
 
 // Lifetimes. A certificate is valid from Backdate before it was made, so that neither a peer whose clock is behind
@@ -150,7 +152,7 @@ func (a *Authority) settle() error {
 	if !a.wrote.Swap(false) {
 		return nil
 	}
-	if err := syncDir(a.cfg.Dir); err != nil {
+	if err := durable.SyncDir(a.cfg.Dir); err != nil {
 		return fmt.Errorf("pki: %w", err)
 	}
 	return nil
@@ -168,7 +170,7 @@ func (a *Authority) openCA(name, cn string) (*caPair, error) {
 		if pair, err = newCA(cn, a.cfg.Now()); err != nil {
 			return nil, fmt.Errorf("pki: make %s: %w", name, err)
 		}
-		if err = writeFile(path, pair.pem()); err != nil {
+		if err = durable.WriteContent(path, pair.pem()); err != nil {
 			return nil, fmt.Errorf("pki: %w", err)
 		}
 		a.wrote.Store(true)
@@ -180,7 +182,7 @@ func (a *Authority) openCA(name, cn string) (*caPair, error) {
 	if have, err := os.ReadFile(crt); err == nil && bytes.Equal(have, pair.certPEM) {
 		return pair, nil
 	}
-	if err := writeCopy(crt, pair.certPEM); err != nil {
+	if err := durable.WriteCopy(crt, pair.certPEM); err != nil {
 		return nil, fmt.Errorf("pki: %w", err)
 	}
 	return pair, nil
@@ -193,7 +195,7 @@ func (a *Authority) openKey(name string) (crypto.Signer, error) {
 		if key, data, err = newKeyPEM(); err != nil {
 			return nil, fmt.Errorf("pki: make %s: %w", name, err)
 		}
-		err = writeFile(a.path(name), data)
+		err = durable.WriteContent(a.path(name), data)
 		a.wrote.Store(true)
 	}
 	if err != nil {

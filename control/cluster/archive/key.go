@@ -10,8 +10,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
+
+	"github.com/balsahq/balsa/control/durable"
 )
 
 // Errors of keys.
@@ -98,33 +99,7 @@ func OpenKeyFile(path string, create bool) (Key, error) {
 }
 
 // WriteKeyFile writes the key to path, atomically and durably, mode 0600.
-func WriteKeyFile(path string, k Key) error {
-	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, ".recovery.*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) // fails when the rename below succeeded
-	_, err = f.WriteString(k.Text() + "\n")
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
-}
+func WriteKeyFile(path string, k Key) error { return durable.Write(path, []byte(k.Text()+"\n")) }
 
 func (k Key) aead() (cipher.AEAD, error) {
 	block, err := aes.NewCipher(k.raw[:])

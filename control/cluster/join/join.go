@@ -23,6 +23,7 @@ import (
 	"github.com/balsahq/balsa/control/cluster/archive"
 	"github.com/balsahq/balsa/control/cluster/clusterpb"
 	"github.com/balsahq/balsa/control/cluster/token"
+	"github.com/balsahq/balsa/control/durable"
 )
 
 // DefaultPort is a server's port when an address names none.
@@ -119,7 +120,7 @@ func (r *Result) Save(dir string) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(dir, stateFile), append(raw, '\n'))
+	return durable.Write(filepath.Join(dir, stateFile), append(raw, '\n'))
 }
 
 // Join makes this machine a member. Everything it returns is on disk; run again after any failure it goes on. A server
@@ -222,7 +223,7 @@ func ServerID(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	return id, writeFile(path, []byte(id+"\n"))
+	return id, durable.Write(path, []byte(id+"\n"))
 }
 
 // ask tries one server after the other until one admits, or refuses for a reason that would be every server's.
@@ -292,7 +293,7 @@ func keep(o Options, t token.Token, k keys, req *clusterpb.JoinRequest, a *clust
 	if err := k.main.Install(a.Certificate); err != nil {
 		return nil, err
 	}
-	if err := writeFile(CAFile(o.Dir), a.Ca); err != nil {
+	if err := durable.Write(CAFile(o.Dir), a.Ca); err != nil {
 		return nil, err
 	}
 	return r, r.Save(o.Dir)
@@ -318,32 +319,3 @@ func keepServer(o Options, t token.Token, a *clusterpb.JoinResponse) error {
 
 // RecoveryKeyFile is where a server keeps the cluster's recovery key.
 func RecoveryKeyFile(dir string) string { return filepath.Join(dir, "recovery.key") }
-
-// writeFile replaces path atomically and durably, mode 0600.
-func writeFile(path string, data []byte) error {
-	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) // fails when the rename below succeeded
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
-}

@@ -14,6 +14,7 @@ import (
 	"github.com/balsahq/balsa/control/auth/pki"
 	"github.com/balsahq/balsa/control/cluster"
 	"github.com/balsahq/balsa/control/cluster/archive"
+	"github.com/balsahq/balsa/control/durable"
 	"github.com/balsahq/balsa/raftstore"
 )
 
@@ -125,7 +126,7 @@ func (cfg *RebuildConfig) claim() error {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return err
 	}
-	return writeFile(mark, nil)
+	return durable.Write(mark, nil)
 }
 
 // fill makes the store of a cluster of one, puts the state into it, and takes out who was a member before.

@@ -95,7 +95,7 @@ func newID() string {
 // eventually waits for a condition.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(15 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for !cond() {
@@ -174,6 +174,8 @@ func (w *world) join(edit ...func(*Config)) *member {
 		ServerID: m.id, ClusterID: w.cluster, Certificate: m.certificate,
 		Roots: func() *x509.CertPool { return w.ca.pool }, Resolve: w.resolve,
 		Logger: slog.New(slog.NewTextHandler(m.log, nil)),
+		// A busy machine takes its time: what a peer answers is the point of most tests, and not when.
+		DialTimeout: 20 * time.Second, HeartbeatTimeout: 20 * time.Second,
 	}
 	for _, e := range edit {
 		e(&cfg)
@@ -199,11 +201,16 @@ func (m *member) setCert(c *tls.Certificate) {
 	m.cert = c
 }
 
-// listen opens a port for the member, and makes it known.
+// listen opens a port for the member, and makes it known. Where it opens one again that it had, a connection of another
+// process may have it for a moment.
 func (m *member) listen(addr string, edit ...func(*PortConfig)) {
 	m.w.t.Helper()
-	l, err := net.Listen("tcp", addr)
-	must(m.w.t, err)
+	var l net.Listener
+	var err error
+	eventually(m.w.t, "listening at "+addr, func() bool {
+		l, err = net.Listen("tcp", addr)
+		return err == nil
+	})
 	cfg := PortConfig{
 		Listener:    l,
 		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return m.certificate() },

@@ -77,7 +77,7 @@ type voter struct {
 func raftConfig(id string) *raft.Config {
 	c := raft.DefaultConfig()
 	c.LocalID = raft.ServerID(id)
-	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = 300*time.Millisecond, 300*time.Millisecond, 300*time.Millisecond
+	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = 600*time.Millisecond, 600*time.Millisecond, 600*time.Millisecond
 	c.CommitTimeout = 10 * time.Millisecond
 	c.Logger = hclog.NewNullLogger()
 	return c
@@ -150,8 +150,12 @@ func TestClusterElectsReplicatesTransfers(t *testing.T) {
 	if a, id := all[0].raft.LeaderWithID(); string(a) != string(id) || string(id) != old.id {
 		t.Errorf("leader is %q at %q, want %q", id, a, old.id)
 	}
-	must(t, old.raft.LeadershipTransfer().Error())
-	eventually(t, "another leader", func() bool { return leader(t, all) != old })
+	eventually(t, "another leader", func() bool { // an attempt may come to nothing where the machine is busy
+		if l := leader(t, all); l == old {
+			_ = l.raft.LeadershipTransfer().Error()
+		}
+		return leader(t, all) != old
+	})
 	apply(t, all, "after")
 	agree(t, all, 51)
 }
@@ -215,7 +219,7 @@ func TestSnapshotReachesNewMember(t *testing.T) {
 	apply(t, all, "after")
 	must(t, l.raft.Snapshot().Error())
 	v := startRaft(t, l.w.join())
-	must(t, l.raft.AddVoter(raft.ServerID(v.id), raft.ServerAddress(v.id), 0, time.Second).Error())
+	addVoter(t, all, v)
 	agree(t, append(all, v), 10)
 }
 
@@ -227,7 +231,7 @@ func TestLongLogCatchesUpInPieces(t *testing.T) {
 		apply(t, all, big)
 	}
 	v := startRaft(t, l.w.join())
-	must(t, l.raft.AddVoter(raft.ServerID(v.id), raft.ServerAddress(v.id), 0, time.Second).Error())
+	addVoter(t, all, v)
 	agree(t, append(all, v), 5)
 }
 
@@ -263,6 +267,15 @@ func TestRestartedPeerIsReachedAtOnce(t *testing.T) {
 	addr, _ := w.resolve(b.id)
 	b.listen(addr)
 	must(t, ask())
+}
+
+// addVoter has a member vote with the others. Until it has caught up, the one that leads may lose that and win it again.
+func addVoter(t testing.TB, all []*voter, v *voter) {
+	t.Helper()
+	eventually(t, "another voter", func() bool {
+		l := leader(t, append(slices.Clone(all), v))
+		return l.raft.AddVoter(raft.ServerID(v.id), raft.ServerAddress(v.id), 0, time.Second).Error() == nil
+	})
 }
 
 // serveVotes answers vote requests to m.

@@ -18,7 +18,7 @@ import (
 func ask(t testing.TB, a, b *member) (raftErr, peerErr error) {
 	t.Helper()
 	raftErr = a.Transport().AppendEntries(raftID(b), "", &raftAppend{Term: 1}, &raftAppended{})
-	_, peerErr = a.Peers().ReadIndex(within(t, 5*time.Second), b.id)
+	_, peerErr = a.Peers().ReadIndex(within(t, time.Minute), b.id)
 	return raftErr, peerErr
 }
 
@@ -173,7 +173,7 @@ func tlsTo(t testing.TB, a, b *member, alpn string) *tls.Conn {
 
 func closedSoon(t testing.TB, c net.Conn) {
 	t.Helper()
-	_ = c.SetReadDeadline(time.Now().Add(8 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
 	if _, err := io.Copy(io.Discard, c); errors.Is(err, errTimeout) {
 		t.Error("still open")
 	}
@@ -190,6 +190,7 @@ func TestGarbageInsteadOfHello(t *testing.T) {
 			closedSoon(t, c)
 		}
 	}
+	eventually(t, "logged", func() bool { return b.log.count("refused: peer") > 0 })
 	if n := b.log.count("refused: peer"); n != 1 {
 		t.Errorf("logged %d times", n)
 	}

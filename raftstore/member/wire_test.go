@@ -82,30 +82,30 @@ func TestFiveMembersOnLoopback(t *testing.T) {
 			return !slices.ContainsFunc(gs, func(g *real) bool { return states(g) != want })
 		}
 	}
-	eventually(t, 10*time.Second, "all see all", every(all, whole))
+	eventually(t, time.Minute, "all see all", every(all, whole))
 
 	addr := all[4].Addr()
 	if err := all[4].stop(); err != nil { // its sockets close, without a word
 		t.Error(err)
 	}
-	t.Logf("failed everywhere after %v", eventually(t, 6*time.Second, "s5 failed", every(all[:4], "s1=alive s2=alive s3=alive s4=alive s5=failed")))
+	t.Logf("failed everywhere after %v", eventually(t, time.Minute, "s5 failed", every(all[:4], "s1=alive s2=alive s3=alive s4=alive s5=failed")))
 
 	moved := startReal(t, Config{Name: "s5", Meta: serverMeta(5)}, all[2].Addr())
 	if moved.Addr() == addr {
 		t.Log("the same port was free again")
 	}
-	eventually(t, 10*time.Second, "s5 back at another address", every(append(all[:4:4], moved), whole))
+	eventually(t, time.Minute, "s5 back at another address", every(append(all[:4:4], moved), whole))
 
 	if err := all[3].Leave(2 * time.Second); err != nil {
 		t.Error(err)
 	}
-	eventually(t, 3*time.Second, "s4 left", every(append(all[:3:3], moved), "s1=alive s2=alive s3=alive s4=left s5=alive"))
+	eventually(t, time.Minute, "s4 left", every(append(all[:3:3], moved), "s1=alive s2=alive s3=alive s4=left s5=alive"))
 }
 
 func TestTheSecondOfOneNameOnLoopback(t *testing.T) {
 	first := startReal(t, Config{Name: "a", Meta: serverMeta(1)})
 	other := startReal(t, Config{Name: "b", Meta: serverMeta(2)}, first.Addr())
-	eventually(t, 5*time.Second, "two", func() bool { return states(first) == "a=alive b=alive" })
+	eventually(t, time.Minute, "two", func() bool { return states(first) == "a=alive b=alive" })
 	timing := DefaultTiming()
 	timing.SuspicionMax = 1 // a shorter dispute
 	twin, err := New(Config{Name: "a", Meta: serverMeta(3), BindAddr: "127.0.0.1", BindPort: -1, Keys: [][]byte{testKey(1)}, Timing: timing,
@@ -113,7 +113,7 @@ func TestTheSecondOfOneNameOnLoopback(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	if err := twin.Run(ctx); !errors.Is(err, ErrNameTaken) {
 		t.Errorf("ended with %v", err)
@@ -134,7 +134,7 @@ func TestStrangersStayOutside(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			out := startReal(t, cfg, in.Addr())
-			eventually(t, 5*time.Second, "a word about it", func() bool { return strings.Contains(in.logs.String(), "127.0.0.1") })
+			eventually(t, time.Minute, "a word about it", func() bool { return strings.Contains(in.logs.String(), "127.0.0.1") })
 			time2 := time.NewTimer(2 * time.Second) // several attempts more
 			defer time2.Stop()
 			<-time2.C
@@ -226,7 +226,7 @@ func floodStreams(addr string) {
 func TestAFloodFromOutsideIsBounded(t *testing.T) {
 	in := startReal(t, Config{Name: "in", Meta: serverMeta(1)})
 	friend := startReal(t, Config{Name: "friend", Meta: serverMeta(2)}, in.Addr())
-	eventually(t, 5*time.Second, "two", func() bool { return states(in) == "friend=alive in=alive" })
+	eventually(t, time.Minute, "two", func() bool { return states(in) == "friend=alive in=alive" })
 	before := heap()
 	peak := peakHeap(func() {
 		floodPackets(t, in.Addr())
@@ -236,7 +236,7 @@ func TestAFloodFromOutsideIsBounded(t *testing.T) {
 	if peak > before+64<<20 {
 		t.Errorf("heap grew by %d MiB", (peak-before)>>20)
 	}
-	eventually(t, 10*time.Second, "the two still know each other", func() bool {
+	eventually(t, time.Minute, "the two still know each other", func() bool {
 		return states(in) == "friend=alive in=alive" && states(friend) == "friend=alive in=alive"
 	})
 	if n := strings.Count(in.logs.String(), "level=WARN"); n > 12 {
@@ -265,7 +265,7 @@ func TestStreamsAreCountedAndCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer extra.Close()
-	_ = extra.SetReadDeadline(time.Now().Add(5 * time.Second))
+	_ = extra.SetReadDeadline(time.Now().Add(30 * time.Second))
 	if _, err := extra.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !strings.Contains(err.Error(), "reset") {
 		t.Errorf("one stream more from one address: %v", err)
 	}

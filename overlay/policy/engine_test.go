@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -152,14 +154,14 @@ func TestNodeAndItselfAreAlwaysAllowed(t *testing.T) {
 	}
 	service("a", "10.96.0.1:80", true)
 	service("b", "10.96.0.1:80", false)
-	c, err := w.node.dial("tcp", "", w.places["a"].ip()+":80", time.Second)
+	c, err := w.node.dial("tcp", "", w.places["a"].ip()+":80", inTheEnd)
 	if err != nil {
 		t.Fatal("the node does not reach its pod:", err)
 	}
 	c.Close()
 	node := &place{w.node, [2]string{"10.244.0.1"}, false}
 	node.serve(8080)
-	if !w.places["a"].reaches("tcp", "10.244.0.1:8080") {
+	if !w.places["a"].reachesWithin(inTheEnd, "tcp", "10.244.0.1:8080") {
 		t.Error("a pod does not reach its node")
 	}
 	eighty := intstr.FromInt32(80)
@@ -178,27 +180,37 @@ type talk struct {
 
 func (w *world) talk(from, to string) talk {
 	w.t.Helper()
-	c, err := w.places[from].dial("tcp", w.places[from].ip(), w.places[to].ip()+":80", 5*time.Second)
+	c, err := w.places[from].dial("tcp", w.places[from].ip(), w.places[to].ip()+":80", inTheEnd)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { c.Close() })
 	t := talk{c, bufio.NewReader(c)}
-	_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(inTheEnd))
 	if _, err := t.in.ReadString('\n'); err != nil { // the greeting
 		w.t.Fatal(err)
 	}
 	return t
 }
 
-func (t talk) goesOn() bool {
-	_ = t.SetDeadline(time.Now().Add(patienceOfProbe))
-	if _, err := fmt.Fprintln(t, "more"); err != nil {
+// goesOn tells whether what is said now is answered soon.
+func (t talk) goesOn() bool { return t.goesOnWithin(patienceOfProbe) }
+
+func (t talk) goesOnWithin(limit time.Duration) bool {
+	more := fmt.Sprint("more ", talked.Add(1), "\n")
+	_ = t.SetDeadline(time.Now().Add(limit))
+	if _, err := io.WriteString(t, more); err != nil {
 		return false
 	}
-	_, err := t.in.ReadString('\n')
-	return err == nil
+	for { // answers to what was said before may be late
+		answer, err := t.in.ReadString('\n')
+		if err != nil || answer == more {
+			return err == nil
+		}
+	}
 }
+
+var talked atomic.Int64
 
 func TestConnectionsThatAreNoLongerAllowedAreCut(t *testing.T) {
 	w := threePods(t)
@@ -206,12 +218,12 @@ func TestConnectionsThatAreNoLongerAllowedAreCut(t *testing.T) {
 	w.policy("default", "p", "a", fromApp("b"))
 	w.can("c", "a", 80, false)
 	in, out, far := w.talk("b", "a"), w.talk("a", "b"), w.talk("b", "d")
-	datagrams, err := w.places["b"].dial("udp", w.places["b"].ip(), w.places["a"].ip()+":80", time.Second)
+	datagrams, err := w.places["b"].dial("udp", w.places["b"].ip(), w.places["a"].ip()+":80", inTheEnd)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer datagrams.Close()
-	if !answered(datagrams, "udp") {
+	if !answeredWithin(inTheEnd, datagrams, "udp") {
 		t.Fatal("no answer")
 	}
 	pushed, pushes := w.pushed("b", "a")
@@ -224,13 +236,13 @@ func TestConnectionsThatAreNoLongerAllowedAreCut(t *testing.T) {
 		t.Error("the other end brought the connection back")
 	}
 	w.eventually("datagrams cut", func() bool { return !answered(datagrams, "udp") })
-	if !out.goesOn() || !far.goesOn() {
+	if !out.goesOnWithin(inTheEnd) || !far.goesOnWithin(inTheEnd) {
 		t.Error("a connection that is allowed was cut")
 	}
 	w.policy("default", "p", "a", fromApp("b"))
 	w.eventually("datagrams again", func() bool { return answered(datagrams, "udp") })
 	w.eventually("connection again", func() bool { return in.goesOn() })
-	if !out.goesOn() || !far.goesOn() {
+	if !out.goesOnWithin(inTheEnd) || !far.goesOnWithin(inTheEnd) {
 		t.Error("a connection that is allowed was cut")
 	}
 }
@@ -247,7 +259,7 @@ func (w *world) pushed(from, to string) (client net.Conn, pushes func() bool) {
 		w.t.Fatal(err)
 	}
 	defer l.Close()
-	client, err = w.places[from].dial("tcp", w.places[from].ip(), l.Addr().String(), 5*time.Second)
+	client, err = w.places[from].dial("tcp", w.places[from].ip(), l.Addr().String(), inTheEnd)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -288,7 +300,7 @@ func TestRestartLeavesTheRules(t *testing.T) {
 	if after := w.rules(); after != before {
 		t.Errorf("a restart changed\n%s\nto\n%s", before, after)
 	}
-	if !in.goesOn() {
+	if !in.goesOnWithin(inTheEnd) {
 		t.Error("a restart cut a connection")
 	}
 	w.stop()
@@ -378,7 +390,7 @@ func TestFirstPacketIsJudged(t *testing.T) {
 	if w.places["c"].reaches("tcp", at("a")) {
 		t.Error("somebody reached the pod before its rules did")
 	}
-	if !w.places["b"].reaches("tcp", at("a")) || !w.places["a"].reaches("tcp", at("c")) {
+	if !w.places["b"].reachesWithin(inTheEnd, "tcp", at("a")) || !w.places["a"].reachesWithin(inTheEnd, "tcp", at("c")) {
 		t.Error("what is allowed of the pod is not", w.rules())
 	}
 	t.Log("the API shows it, first without its address, then gone")
@@ -387,7 +399,7 @@ func TestFirstPacketIsJudged(t *testing.T) {
 	}
 	w.policy("default", "q", "c", spec{Ingress: []ingress{{From: []peer{{PodSelector: &metav1.LabelSelector{MatchLabels: app("a")}}, {PodSelector: &metav1.LabelSelector{MatchLabels: app("b")}}}}}})
 	w.can("b", "c", 80, true)
-	if w.places["c"].reaches("tcp", at("a")) || !w.places["a"].reaches("tcp", at("c")) {
+	if w.places["c"].reaches("tcp", at("a")) || !w.places["a"].reachesWithin(inTheEnd, "tcp", at("c")) {
 		t.Error("the pod lost its address")
 	}
 	t.Log("a sandbox made anew has another address")
@@ -435,7 +447,7 @@ func TestPodsThatWereThereBeforeAreNotOpen(t *testing.T) {
 	if err := w.engine.Admit(t.Context(), lost, addrs(w.places["a"].address)); err != nil {
 		t.Fatal(err)
 	}
-	if !w.places["c"].reaches("tcp", w.places["b"].ip()+":80") {
+	if !w.places["c"].reachesWithin(inTheEnd, "tcp", w.places["b"].ip()+":80") {
 		t.Error("all are found, and a guest may not talk")
 	}
 	if w.places["b"].reaches("tcp", w.places["a"].ip()+":80") {

@@ -63,7 +63,7 @@ func TestMatrix(t *testing.T) {
 			count = 400 // many at once
 		}
 		cluster := m.throw(s, count)
-		tried := m.try(cluster)
+		tried := m.try(cluster, inTheEnd)
 		for _, p := range tried {
 			if !p.passed {
 				denied++
@@ -224,12 +224,12 @@ func (m *matrix) warmUp() {
 	m.t.Helper()
 	m.eventually("everything passes without policies", func() bool {
 		lost := func(p *probe) bool { return !p.passed }
-		return !slices.ContainsFunc(m.try(&policytest.World{}), lost)
+		return !slices.ContainsFunc(m.try(&policytest.World{}, 3*time.Second), lost)
 	})
 }
 
-// try sends everything from everywhere to everywhere through the node.
-func (m *matrix) try(cluster *policytest.World) []*probe {
+// try sends everything from everywhere to everywhere through the node, and waits for what is allowed, but not beyond the limit.
+func (m *matrix) try(cluster *policytest.World, limit time.Duration) []*probe {
 	m.t.Helper()
 	var list []*probe
 	for _, from := range m.places {
@@ -246,7 +246,7 @@ func (m *matrix) try(cluster *policytest.World) []*probe {
 		}
 	}()
 	waiting := slices.DeleteFunc(slices.Clone(list), func(p *probe) bool { return !cluster.Allows(p.Flow) })
-	deadline := time.Now().Add(3 * time.Second)
+	deadline := time.Now().Add(limit)
 	for len(waiting) > 0 && time.Now().Before(deadline) {
 		m.collect(list, 10)
 		waiting = slices.DeleteFunc(waiting, func(p *probe) bool { return p.passed })

@@ -180,8 +180,9 @@ func (p *place) serve(port int) {
 	})
 }
 
-// patienceOfProbe is how long an answer may take; on a loaded machine an allowed one may take some.
-const patienceOfProbe = 150 * time.Millisecond
+// patienceOfProbe is how long an answer may take where it is asked for again when there is none; inTheEnd is how long it may
+// take where there must be one, on whatever machine.
+const patienceOfProbe, inTheEnd = 150 * time.Millisecond, 20 * time.Second
 
 // dial connects from a namespace with a source address.
 func (s space) dial(network, source, to string, patience time.Duration) (c net.Conn, err error) {
@@ -199,18 +200,24 @@ func (s space) dial(network, source, to string, patience time.Duration) (c net.C
 	return c, err
 }
 
-// reaches tells whether a place gets an answer from an address.
+// reaches tells whether a place gets an answer from an address soon; what it may, it does sooner or later.
 func (p *place) reaches(network, to string) bool {
-	c, err := p.dial(network, p.ip(), to, patienceOfProbe)
+	return p.reachesWithin(patienceOfProbe, network, to)
+}
+
+func (p *place) reachesWithin(limit time.Duration, network, to string) bool {
+	c, err := p.dial(network, p.ip(), to, limit)
 	if err != nil {
 		return false
 	}
 	defer c.Close()
-	return answered(c, network)
+	return answeredWithin(limit, c, network)
 }
 
-func answered(c net.Conn, network string) bool {
-	_ = c.SetDeadline(time.Now().Add(patienceOfProbe))
+func answered(c net.Conn, network string) bool { return answeredWithin(patienceOfProbe, c, network) }
+
+func answeredWithin(limit time.Duration, c net.Conn, network string) bool {
+	_ = c.SetDeadline(time.Now().Add(limit))
 	if network == "udp" {
 		if _, err := c.Write([]byte("?")); err != nil {
 			return false

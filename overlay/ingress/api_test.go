@@ -124,7 +124,7 @@ func (a *api) note(l logged) {
 func (a *api) remove(resource, key string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	u := a.objects[resource][key]
+	u := a.objects[resource][key].DeepCopy() // somebody may be reading it
 	delete(a.objects[resource], key)
 	a.rv++
 	u.SetResourceVersion(strconv.FormatInt(a.rv, 10))
@@ -329,7 +329,7 @@ func (a *api) look(fn func()) {
 // eventually waits for a condition.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(15 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !is() {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain: %s", what)

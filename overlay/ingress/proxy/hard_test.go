@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -40,10 +41,10 @@ func TestEndpointsComeAndGoUnderLoad(t *testing.T) {
 	w.apply()
 	key := plan.Backend{Namespace: "default", Service: "a", Protocol: plan.HTTP}
 	var by [3]atomic.Int64
-	var done atomic.Int64
+	var done [6]atomic.Int64 // by client
 	ctx, stop := context.WithCancel(t.Context())
 	var load sync.WaitGroup
-	for range 6 {
+	for i := range done {
 		client := w.client(nil, false)
 		load.Go(func() {
 			for ctx.Err() == nil {
@@ -59,28 +60,30 @@ func TestEndpointsComeAndGoUnderLoad(t *testing.T) {
 					return
 				}
 				by[body[0]-'0'].Add(1)
-				done.Add(1)
+				done[i].Add(1)
 			}
 		})
 	}
-	more := func(n int64) {
-		from := done.Load()
-		eventually(t, "requests", func() bool { return done.Load() >= from+n || t.Failed() })
+	more := func(n int64) { // of each client, so that none is still about what it began before
+		for i := range done {
+			from := done[i].Load()
+			eventually(t, "requests", func() bool { return done[i].Load() >= from+n || t.Failed() })
+		}
 	}
-	more(300)
+	more(50)
 	servers[0].Config.SetKeepAlivesEnabled(false)
 	servers[0].Listener.Close() // refuses from now on
 	servers[0].CloseClientConnections()
-	more(300)
+	more(50)
 	w.proxy.SetEndpoints(key, addrs[1:2])
-	more(100)
+	more(2)
 	two := by[2].Load()
-	more(300)
+	more(50)
 	if got := by[2].Load(); got != two {
 		t.Errorf("an endpoint that is gone got %d requests", got-two)
 	}
 	w.proxy.SetEndpoints(key, addrs[1:])
-	more(300)
+	more(50)
 	stop()
 	load.Wait()
 	if by[0].Load() == 0 || by[1].Load() == 0 || by[2].Load() == two {
@@ -90,12 +93,7 @@ func TestEndpointsComeAndGoUnderLoad(t *testing.T) {
 
 func TestARefusedConnectionIsNoRefusedRequest(t *testing.T) {
 	w := newWorld(t, nil)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead := listener.Addr().String()
-	listener.Close()
+	const dead = "127.0.0.1:1" // no port that the kernel would give to somebody meanwhile
 	w.service("a", "", dead, backend(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })))
 	w.ingress("one", "a.example.com", "/", "a", nil)
 	w.apply()
@@ -241,7 +239,9 @@ func TestSmugglingIsRefused(t *testing.T) {
 	_, _ = io.ReadAll(reader)
 	mu.Lock()
 	defer mu.Unlock()
-	if last := seen[len(seen)-1]; !strings.HasPrefix(last, `POST /last "" []`) {
+	// The ends of the malformed bodies before may be seen late.
+	seen = slices.DeleteFunc(seen, func(s string) bool { return strings.HasPrefix(s, "POST / ") })
+	if len(seen) != 1 || !strings.HasPrefix(seen[0], `POST /last "" []`) {
 		t.Errorf("length and coding: the backend saw %v", seen)
 	}
 }
@@ -271,7 +271,7 @@ func TestTheRestOfABodyIsNoRequest(t *testing.T) {
 }
 
 func TestSlowClientsAreCutOff(t *testing.T) {
-	const short = 300 * time.Millisecond
+	const short = time.Second
 	w := newWorld(t, func(c *proxy.Config) { c.HeaderTimeout, c.StallTimeout = short, short })
 	silent := make(chan struct{})
 	w.service("a", "", backend(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -317,7 +317,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	})
 	// A stream that is silent for longer than that goes on.
 	go func() {
-		<-time.After(3 * short)
+		<-time.After(2 * short)
 		close(silent)
 	}()
 	if _, body := w.get("http://a/silent", nil); body != "late" {

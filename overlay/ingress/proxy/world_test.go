@@ -135,7 +135,7 @@ func (w *world) client(roots *x509.CertPool, h2 bool) *http.Client {
 	t.Protocols.SetHTTP2(h2)
 	t.Protocols.SetUnencryptedHTTP2(h2)
 	w.t.Cleanup(t.CloseIdleConnections)
-	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, Timeout: 20 * time.Second}
+	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, Timeout: time.Minute}
 }
 
 // get asks and returns the status and the body.
@@ -220,7 +220,7 @@ func (a *authority) sign(serial int64, names ...string) *tls.Certificate {
 // eventually waits for a condition.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !is() {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain: %s", what)

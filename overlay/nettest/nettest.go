@@ -91,10 +91,10 @@ func (s Space) Cable(link, address string, to Space, toLink, toAddress string) {
 	}
 }
 
-// Eventually polls until ok, or fails the test after 20 s with what was waited for and the detail.
+// Eventually polls until ok, or fails the test after a minute with what was waited for and the detail.
 func Eventually(t testing.TB, what string, ok func() bool, detail func() string) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	for !ok() {
 		select {
 		case <-deadline:

@@ -118,23 +118,16 @@ func customResourceIsDocumented(t *testing.T) {
 		}
 		return true
 	})
-	client := discovery.NewDiscoveryClientForConfigOrDie(shared.admin())
-	paths, err := client.OpenAPIV3().Paths()
-	if err != nil {
-		t.Fatal(err)
-	}
-	doc := paths["apis/stable.example.com/v1"]
-	if doc == nil {
-		t.Fatal("v3 lacks the custom resource")
-	}
-	if text, err := doc.Schema("application/json"); err != nil || !strings.Contains(string(text), "how many to run") {
-		t.Errorf("v3 does not explain the custom resource: %v", err)
-	}
-	v2, err := client.OpenAPISchema()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !definesModel(v2, "com.example.stable.v1.CronTab") {
-		t.Error("v2 does not define the custom resource")
-	}
+	settles(t, "v3 explains the custom resource", func() bool {
+		paths, err := discovery.NewDiscoveryClientForConfigOrDie(shared.admin()).OpenAPIV3().Paths()
+		if err != nil || paths["apis/stable.example.com/v1"] == nil {
+			return false
+		}
+		text, err := paths["apis/stable.example.com/v1"].Schema("application/json")
+		return err == nil && strings.Contains(string(text), "how many to run")
+	})
+	settles(t, "v2 defines the custom resource", func() bool {
+		v2, err := discovery.NewDiscoveryClientForConfigOrDie(shared.admin()).OpenAPISchema()
+		return err == nil && definesModel(v2, "com.example.stable.v1.CronTab")
+	})
 }

@@ -313,7 +313,7 @@ func (w *initWorld) late(t *testing.T) {
 	ns := w.space()
 	w.configure(t, "maps", "", "configmaps", "never.example.com")
 	began := time.Now()
-	answer := w.client.CoreV1().RESTClient().Post().Namespace(ns).Resource("configmaps").Param("timeout", "1s").Body(configMap("m", nil)).Do(testContext(t))
+	answer := w.client.CoreV1().RESTClient().Post().Namespace(ns).Resource("configmaps").Param("timeout", "4s").Body(configMap("m", nil)).Do(testContext(t))
 	err := answer.Error()
 	var told apierrors.APIStatus
 	if !apierrors.IsTimeout(err) || !strings.Contains(err.Error(), `configmaps "m" is created and still being initialized by never.example.com`) {

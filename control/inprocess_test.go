@@ -23,7 +23,7 @@ var masters = control.Identity{User: "system:test", Groups: []string{"system:mas
 // settles waits until fn holds.
 func settles(t *testing.T, what string, fn func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !fn(); {
+	for end := time.Now().Add(time.Minute); !fn(); {
 		if time.Now().After(end) {
 			t.Fatal("never: " + what)
 		}
@@ -57,6 +57,11 @@ func TestInProcessClientReadsWritesAndWatches(t *testing.T) {
 
 func TestInProcessWatchEndsWithItsContext(t *testing.T) {
 	client := clientset(t, shared.Client(masters))
+	if first, err := client.CoreV1().Pods("").Watch(testContext(t), metav1.ListOptions{}); err != nil { // what begins with it and stays is not counted
+		t.Fatal(err)
+	} else {
+		first.Stop()
+	}
 	before := runtime.NumGoroutine()
 	ctx, cancel := context.WithCancel(testContext(t))
 	var watches []watch.Interface
@@ -76,7 +81,8 @@ func TestInProcessWatchEndsWithItsContext(t *testing.T) {
 		for range w.ResultChan() {
 		}
 	}
-	settles(t, "goroutines of ended watches are gone", func() bool { return runtime.NumGoroutine() <= before+2 })
+	// One of each would be fifty; the server does other things beside.
+	settles(t, "goroutines of ended watches are gone", func() bool { return runtime.NumGoroutine() <= before+10 })
 }
 
 func TestInProcessRequestHonoursItsDeadline(t *testing.T) {
@@ -142,7 +148,7 @@ func TestServerStopsCleanlyAndStartsAgainOnItsData(t *testing.T) {
 	if err := first.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(began); took > 30*time.Second { // requests that go on would have it wait for a minute
 		t.Errorf("stopping took %v", took)
 	}
 	for range w.ResultChan() {
@@ -152,7 +158,7 @@ func TestServerStopsCleanlyAndStartsAgainOnItsData(t *testing.T) {
 	if _, err := client.CoreV1().Pods("").List(ctx, metav1.ListOptions{}); !errors.Is(err, control.ErrStopped) {
 		t.Errorf("request to a stopped server: %v", err)
 	}
-	settles(t, "all goroutines of the server are gone", func() bool { return runtime.NumGoroutine() <= before+3 })
+	settles(t, "all goroutines of the server are gone", func() bool { return runtime.NumGoroutine() <= before+10 })
 
 	second, err := start(dir)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 	"github.com/balsahq/balsa/raftstore/simnet"
 )
 
-// trio is three peers in this process, joined in memory. The first leads.
+// trio is three peers in this process, joined in memory. The first leads, as long as the machine has time for it.
 type trio struct {
 	net    *simnet.Network
 	ids    []string
@@ -50,12 +51,14 @@ func newTrio(t testing.TB) *trio {
 		}
 		c.net.Close()
 	})
-	joining, ready := context.WithTimeout(t.Context(), 30*time.Second)
+	joining, ready := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer ready()
 	for _, id := range c.ids[1:] {
-		if err := errors.Join(c.stores[0].AddLearner(joining, id), c.stores[0].Promote(joining, id)); err != nil {
-			t.Fatal(err)
-		}
+		eventually(t, time.Minute, "joined", func() bool { // on a busy machine another may lead by now
+			return slices.ContainsFunc(c.stores, func(s *raftstore.Store) bool {
+				return s.Leading() && errors.Join(s.AddLearner(joining, id), s.Promote(joining, id)) == nil
+			})
+		})
 	}
 	return c
 }
@@ -102,7 +105,7 @@ func health(ctx context.Context, r *running, path string) int {
 	return code
 }
 
-func eventually(t *testing.T, within time.Duration, what string, cond func() bool) {
+func eventually(t testing.TB, within time.Duration, what string, cond func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(within); !cond(); {
 		if time.Now().After(deadline) {
@@ -118,7 +121,7 @@ func TestAServerWithoutAQuorumIsAliveAndReadsOnRequest(t *testing.T) {
 	ctx, alone := testContext(t), servers[2]
 	namespaces := clientset(t, alone.Client(masters)).CoreV1().Namespaces()
 	c.cut(2, true)
-	eventually(t, 5*time.Second, "unready", func() bool { return health(ctx, alone, "/readyz") != http.StatusOK })
+	eventually(t, time.Minute, "unready", func() bool { return health(ctx, alone, "/readyz") != http.StatusOK })
 	if code := health(ctx, alone, "/livez"); code != http.StatusOK {
 		t.Errorf("livez answers %d", code)
 	}
@@ -130,14 +133,14 @@ func TestAServerWithoutAQuorumIsAliveAndReadsOnRequest(t *testing.T) {
 	}
 	start := time.Now()
 	code, wait := refusal(ctx, alone)
-	if took := time.Since(start); code != http.StatusServiceUnavailable || wait == "" || took > 5*time.Second {
+	if took := time.Since(start); code != http.StatusServiceUnavailable || wait == "" || took > 20*time.Second {
 		t.Errorf("a consistent get: %d, Retry-After %q, after %v", code, wait, took)
 	}
 	if _, err := clientset(t, servers[1].Client(masters)).CoreV1().ConfigMaps("default").Create(ctx, configMap("a", nil), metav1.CreateOptions{}); err != nil {
 		t.Errorf("the others stopped too: %v", err)
 	}
 	c.cut(2, false)
-	eventually(t, 10*time.Second, "ready again", func() bool { return health(ctx, alone, "/readyz") == http.StatusOK })
+	eventually(t, time.Minute, "ready again", func() bool { return health(ctx, alone, "/readyz") == http.StatusOK })
 	if _, err := clientset(t, alone.Client(masters)).CoreV1().ConfigMaps("default").Get(ctx, "a", metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
@@ -161,7 +164,7 @@ func TestAServerStartsBeforeThereIsAQuorum(t *testing.T) {
 	c := newTrio(t)
 	c.cut(2, true)
 	servers, ctx := assembled(t, c.stores[2]), testContext(t)
-	eventually(t, 5*time.Second, "without a leader", func() bool { return errors.Is(c.stores[2].Err(), raftstore.ErrNoLeader) })
+	eventually(t, time.Minute, "without a leader", func() bool { return errors.Is(c.stores[2].Err(), raftstore.ErrNoLeader) })
 	if code := health(ctx, servers[0], "/livez"); code != http.StatusOK {
 		t.Errorf("livez answers %d", code)
 	}

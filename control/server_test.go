@@ -76,8 +76,8 @@ func start(dir string, change ...func(*control.Config)) (*running, error) {
 		return r, nil
 	case err := <-done:
 		return nil, fmt.Errorf("stopped before it was ready: %w", err)
-	case <-time.After(30 * time.Second):
-		return nil, fmt.Errorf("not ready after 30 s")
+	case <-time.After(2 * time.Minute):
+		return nil, fmt.Errorf("not ready after two minutes")
 	}
 }
 
@@ -137,7 +137,7 @@ func clientsetB(b *testing.B, r *running) *kubernetes.Clientset {
 }
 
 func testContext(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

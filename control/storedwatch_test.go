@@ -62,7 +62,7 @@ func (s *stream) Flush() {
 // until returns what was sent and flushed up to the n-th event with a mark in it.
 func (s *stream) until(t *testing.T, mark string, n int) []byte {
 	t.Helper()
-	late := time.AfterFunc(20*time.Second, func() { s.mu.Lock(); s.flushed = -1; s.mu.Unlock(); s.changed.Broadcast() })
+	late := time.AfterFunc(time.Minute, func() { s.mu.Lock(); s.flushed = -1; s.mu.Unlock(); s.changed.Broadcast() })
 	defer late.Stop()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,6 +73,21 @@ func (s *stream) until(t *testing.T, mark string, n int) []byte {
 		s.changed.Wait()
 	}
 	return bytes.Clone(s.body[:s.flushed])
+}
+
+// agreed is what two streams have sent and flushed, when that is the same; after a while, also when it is not. An event may
+// come in pieces.
+func agreed(here, there *stream) (got, want []byte) {
+	sent := func(s *stream) []byte {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return bytes.Clone(s.body[:max(s.flushed, 0)])
+	}
+	for end := time.Now().Add(10 * time.Second); ; <-time.After(time.Millisecond) {
+		if got, want = sent(here), sent(there); bytes.Equal(got, want) || time.Now().After(end) {
+			return got, want
+		}
+	}
 }
 
 // bothWatches watches path from stored bytes and by way of k8s.io/apiserver, until the context ends. The first is nil if
@@ -210,7 +225,9 @@ func TestWatchesOfStoredBytesAreAsUpstreams(t *testing.T) {
 					cancel()
 					continue
 				}
-				want, got := there.until(t, c.last, c.times), here.until(t, c.last, c.times)
+				there.until(t, c.last, c.times)
+				here.until(t, c.last, c.times)
+				got, want := agreed(here, there)
 				cancel()
 				if !bytes.Equal(got, want) {
 					t.Errorf("%s as %s differs:\n%s", path+c.query, accept, apart(got, want))

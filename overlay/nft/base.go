@@ -17,6 +17,8 @@ const (
 	egressChain   = "egress"
 	nobodyChain   = "nobody"
 	rejectChain   = "reject"
+	tunnelChain   = "tunnel"
+	astrayChain   = "astray"
 )
 
 // makeTable adds messages that replace the table by one with empty sets and the base chains without rules.
@@ -57,7 +59,7 @@ func (c *baseChain) make(w *wire) {
 	w.text(unix.NFTA_CHAIN_TYPE, string(c.kind))
 }
 
-// baseChain is a chain that is always there.
+// baseChain is a chain that does not depend on services.
 type baseChain struct {
 	name     string
 	rules    [][]expr.Any
@@ -66,14 +68,14 @@ type baseChain struct {
 	priority *nftables.ChainPriority
 }
 
-// base are the chains that do not depend on services; none comes before one it leads to.
+// base are the chains that do not depend on services; none comes before one it leads to. The kernel asks those of type nat
+// for the first packet of a connection only, so whatever can wait for that is there; each of the others costs something for
+// every packet, and is there only if it has rules.
 func (t *Table) base() []baseChain {
 	nat, filter := nftables.ChainTypeNAT, nftables.ChainTypeFilter
-	jump := [][]expr.Any{{verdict(expr.VerdictJump, servicesChain)}}
-	check := [][]expr.Any{append(newConnection(), verdict(expr.VerdictJump, nobodyChain))}
-	from, to := t.tunnelsOwn()
-	return []baseChain{
-		{name: t.fingerprint()},
+	lead := [][]expr.Any{{verdict(expr.VerdictJump, servicesChain)}, {verdict(expr.VerdictJump, nobodyChain)}}
+	early, late := t.earlyAndLate()
+	list := []baseChain{
 		{name: rejectChain, rules: [][]expr.Any{{t.reject()}}},
 		{name: outsideChain, rules: t.unless(t.from, t.setMark(true))},
 		{name: egressChain, rules: t.unless(t.to, []expr.Any{&expr.Masq{FullyRandom: true}})},
@@ -85,15 +87,18 @@ func (t *Table) base() []baseChain {
 			append(local(false), t.follow(routing.AtPort)...),
 		}},
 		{name: nobodyChain, rules: t.nobody()},
-		{"raw-prerouting", from, filter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw},
-		{"raw-output", to, filter, nftables.ChainHookOutput, nftables.ChainPriorityRaw},
-		{"nat-prerouting", jump, nat, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest},
-		{"nat-output", jump, nat, nftables.ChainHookOutput, nftables.ChainPriorityNATDest},
-		{"nat-postrouting", t.masqueradeRules(), nat, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource},
-		{"filter-forward", append(slices.Clone(check), t.tunnelGuard()...), filter, nftables.ChainHookForward, nftables.ChainPriorityFilter},
-		{"filter-output", check, filter, nftables.ChainHookOutput, nftables.ChainPriorityFilter},
-		{"filter-input", slices.Concat(check, t.loopbackGuard(), t.tunnelDoor()), filter, nftables.ChainHookInput, nftables.ChainPriorityFilter},
+		{name: tunnelChain, rules: t.tunnelsOwn()},
+		{name: astrayChain, rules: t.astray()},
+		{"raw-prerouting", early, filter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw},
+		{"raw-output", t.toMembers(), filter, nftables.ChainHookOutput, nftables.ChainPriorityRaw},
+		{"nat-prerouting", lead, nat, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest},
+		{"nat-output", lead, nat, nftables.ChainHookOutput, nftables.ChainPriorityNATDest},
+		{"nat-input", t.tunnelDoor(), nat, nftables.ChainHookInput, nftables.ChainPriorityNATSource},
+		{"nat-postrouting", append(t.tunnelGuard(), t.masqueradeRules()...), nat, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource},
+		{"filter-input", late, filter, nftables.ChainHookInput, nftables.ChainPriorityFilter},
 	}
+	used := slices.DeleteFunc(list, func(c baseChain) bool { return len(c.rules) == 0 })
+	return append([]baseChain{{name: t.fingerprint()}}, used...)
 }
 
 // unless returns for addresses (matched by in) of the pod network, and does something for all others.
@@ -122,7 +127,7 @@ func (t *Table) nobody() [][]expr.Any {
 func (t *Table) masqueradeRules() [][]expr.Any {
 	rules := [][]expr.Any{
 		slices.Concat(t.marked(), t.setMark(false), []expr.Any{&expr.Masq{FullyRandom: true}}),
-		slices.Concat(redirected(true), []expr.Any{
+		slices.Concat(redirected(), []expr.Any{
 			t.loadSource(word(0)), t.loadDestination(word(t.addressWords())), member(hairpinSet, 0, true), &expr.Masq{FullyRandom: true},
 		}),
 	}
@@ -133,49 +138,77 @@ func (t *Table) masqueradeRules() [][]expr.Any {
 	return rules
 }
 
-// loopbackGuard keeps pods from the node's loopback, which route_localnet on the bridge would open to them: only answers
-// of connections that were led from there to a pod may come back.
+// earlyAndLate are rules for every packet: before connections are looked up, and when it is delivered here. What keeps pods
+// from the node's loopback is where the fewest packets pass: without a tunnel those between pods are never delivered here,
+// and with one there is a look at all of them before.
+func (t *Table) earlyAndLate() (early, late [][]expr.Any) {
+	if t.cfg.Tunnel == 0 {
+		return nil, t.loopbackGuard()
+	}
+	ours := append(toPort(unix.IPPROTO_UDP, t.cfg.Tunnel), verdict(expr.VerdictJump, tunnelChain))
+	return append([][]expr.Any{ours}, t.loopbackGuard()...), nil
+}
+
+// loopbackGuard keeps pods from the node's loopback, which route_localnet on the bridge would open to them. Connections that
+// were led from there to a pod have the node's address on the bridge in its place.
 func (t *Table) loopbackGuard() [][]expr.Any {
 	if !t.cfg.V4 {
 		return nil
 	}
-	return [][]expr.Any{slices.Concat(link(expr.MetaKeyIIFNAME, t.cfg.Bridge, true), t.to(loopback4), redirected(false),
+	return [][]expr.Any{slices.Concat(t.to(loopback4), link(expr.MetaKeyIIFNAME, t.cfg.Bridge, true),
 		[]expr.Any{verdict(expr.VerdictDrop, "")})}
 }
 
-// tunnelDoor keeps everybody but the other nodes from the tunnel's port. Pods could send in their name.
+// tunnelsOwn is for packets to the tunnel's port. Those of other nodes pass without a look at connections: none of them is
+// translated or judged by its state, and what they carry is looked at when it is inside. Nobody else may send there: pods
+// could in the name of their node, here and to other nodes, where they would be taken for this one once their address is
+// hidden behind its own.
+func (t *Table) tunnelsOwn() [][]expr.Any {
+	if t.cfg.Tunnel == 0 {
+		return nil
+	}
+	drop := verdict(expr.VerdictDrop, "")
+	return [][]expr.Any{
+		slices.Concat(link(expr.MetaKeyIIFNAME, t.cfg.Bridge, false),
+			[]expr.Any{t.loadSource(word(0)), member(membersSet, 0, true), &expr.Notrack{}, verdict(expr.VerdictAccept, "")}),
+		slices.Concat(link(expr.MetaKeyIIFNAME, t.cfg.Bridge, true), []expr.Any{t.loadDestination(word(0)), member(membersSet, 0, true), drop}),
+		append(here(), drop),
+	}
+}
+
+// toMembers has what this node sends through the tunnel pass in the same way.
+func (t *Table) toMembers() [][]expr.Any {
+	if t.cfg.Tunnel == 0 {
+		return nil
+	}
+	return [][]expr.Any{slices.Concat(toPort(unix.IPPROTO_UDP, t.cfg.Tunnel),
+		[]expr.Any{t.loadDestination(word(0)), member(membersSet, 0, true), &expr.Notrack{}})}
+}
+
+// tunnelDoor keeps out what a Service led to the tunnel's port here: it was sent to another port.
 func (t *Table) tunnelDoor() [][]expr.Any {
 	if t.cfg.Tunnel == 0 {
 		return nil
 	}
-	drop := []expr.Any{verdict(expr.VerdictDrop, "")}
-	return [][]expr.Any{
-		slices.Concat(toPort(unix.IPPROTO_UDP, t.cfg.Tunnel), link(expr.MetaKeyIIFNAME, t.cfg.Bridge, true), drop),
-		slices.Concat(toPort(unix.IPPROTO_UDP, t.cfg.Tunnel), []expr.Any{t.loadSource(word(0)), member(membersSet, 0, false)}, drop),
-	}
+	return [][]expr.Any{append(toPort(unix.IPPROTO_UDP, t.cfg.Tunnel), verdict(expr.VerdictDrop, ""))}
 }
 
-// tunnelsOwn has the tunnel's own packets pass without a look at connections: none of them is translated or judged by
-// its state, and what they carry is looked at when it is inside.
-func (t *Table) tunnelsOwn() (from, to [][]expr.Any) {
-	if t.cfg.Tunnel == 0 {
-		return nil, nil
-	}
-	port := toPort(unix.IPPROTO_UDP, t.cfg.Tunnel)
-	from = [][]expr.Any{slices.Concat(port, link(expr.MetaKeyIIFNAME, t.cfg.Bridge, false),
-		[]expr.Any{t.loadSource(word(0)), member(membersSet, 0, true), &expr.Notrack{}})}
-	to = [][]expr.Any{slices.Concat(port, []expr.Any{t.loadDestination(word(0)), member(membersSet, 0, true), &expr.Notrack{}})}
-	return from, to
-}
-
-// tunnelGuard keeps pods from the tunnel's port on other nodes, where they would be taken for this node once their
-// address is hidden behind its own.
+// tunnelGuard keeps pods from that port elsewhere when a Service leads there. It may be that of a node that is no member
+// yet, and nobody asks again for the packets that follow.
 func (t *Table) tunnelGuard() [][]expr.Any {
 	if t.cfg.Tunnel == 0 {
 		return nil
 	}
-	return [][]expr.Any{slices.Concat(toPort(unix.IPPROTO_UDP, t.cfg.Tunnel), link(expr.MetaKeyIIFNAME, t.cfg.Bridge, true),
-		[]expr.Any{t.loadDestination(word(0)), member(membersSet, 0, true), verdict(expr.VerdictDrop, "")})}
+	return [][]expr.Any{slices.Concat(redirected(), toPort(unix.IPPROTO_UDP, t.cfg.Tunnel), link(expr.MetaKeyIIFNAME, t.cfg.Bridge, true),
+		[]expr.Any{verdict(expr.VerdictJump, astrayChain)})}
+}
+
+// astray drops what leaves the pod network.
+func (t *Table) astray() [][]expr.Any {
+	if t.cfg.Tunnel == 0 {
+		return nil
+	}
+	return t.unless(t.to, []expr.Any{verdict(expr.VerdictDrop, "")})
 }
 
 func (t *Table) reject() expr.Any {

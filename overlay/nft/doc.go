@@ -1,11 +1,18 @@
 // Package nft owns the nftables tables "balsa", one of each address family: it writes what package routing decided into
 // the kernel, through netlink, and reads back what is there.
 //
+//	every packet:
+//	prerouting, output ─► the tunnel's port ─► set of members ─► not tracked; others: drop
+//
+//	the first packet of a connection:
 //	prerouting, output ─► services ─► map by address ─┬─► way ─► its chain: group, number ─► backend ─► DNAT
-//	                          └─────► map by port ────┘
-//	forward, input, output ─► nobody ─► sets of destinations without backends ─► reject or drop
-//	input, forward ─► the tunnel's port ─► set of members, or drop
+//	           │              └─────► map by port ────┘
+//	           └────────► nobody ─► sets of destinations without backends ─► reject or drop
+//	input, postrouting ─► led to the tunnel's port? drop
 //	postrouting ─► marked, hairpin, leaving the pod network ─► masquerade
+//
+// Between pods, packets of a connection that is known pass no rule but the first of the tunnel, and without a tunnel none: a
+// hook that has rules costs every packet that passes it as much as a look at the connections does.
 //
 // What a packet costs does not grow with the number of services: each map is a hash. Nor does what a change costs: services
 // and backends are data in maps, and there are only as many chains as there are ways (routing.Way). The kernel looks at

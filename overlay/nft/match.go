@@ -68,6 +68,14 @@ func local(source bool) []expr.Any {
 	}
 }
 
+// here continues the rule if the destination is this host, or many: no single other host.
+func here() []expr.Any {
+	return []expr.Any{
+		&expr.Fib{Register: regMain, ResultADDRTYPE: true, FlagDADDR: true},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: regMain, Data: u32(unix.RTN_UNICAST)},
+	}
+}
+
 // destination loads protocol and port, and the address before them or not.
 func (t *Table) destination(port bool) []expr.Any {
 	var load []expr.Any
@@ -104,24 +112,15 @@ func toPort(protocol byte, port uint16) []expr.Any {
 	}
 }
 
-// newConnection continues the rule for the first packet of a connection.
-func newConnection() []expr.Any { return connBits(expr.CtKeySTATE, expr.CtStateBitNEW, true) }
-
 // ipsDstNAT is the bit of a connection's status that says its destination was rewritten (IPS_DST_NAT).
 const ipsDstNAT = 1 << 5
 
-// redirected continues the rule for connections whose destination was (or was not) rewritten.
-func redirected(yes bool) []expr.Any { return connBits(expr.CtKeySTATUS, ipsDstNAT, yes) }
-
-func connBits(key expr.CtKey, bit uint32, set bool) []expr.Any {
-	op := expr.CmpOpEq
-	if set {
-		op = expr.CmpOpNeq
-	}
+// redirected continues the rule for connections whose destination was rewritten.
+func redirected() []expr.Any {
 	return []expr.Any{
-		&expr.Ct{Key: key, Register: regMain},
-		&expr.Bitwise{SourceRegister: regMain, DestRegister: regMain, Len: 4, Mask: u32(bit), Xor: u32(0)},
-		&expr.Cmp{Op: op, Register: regMain, Data: u32(0)},
+		&expr.Ct{Key: expr.CtKeySTATUS, Register: regMain},
+		&expr.Bitwise{SourceRegister: regMain, DestRegister: regMain, Len: 4, Mask: u32(ipsDstNAT), Xor: u32(0)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: regMain, Data: u32(0)},
 	}
 }
 

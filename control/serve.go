@@ -17,6 +17,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/balsahq/balsa/raftstore/peer"
 )
 
 // drain is how long requests in progress may take to finish when the server stops.
@@ -73,11 +75,9 @@ func (s *Server) Run(ctx context.Context) error {
 
 // front is what a connection's requests meet first.
 func (s *Server) front() http.Handler {
-	if s.cfg.GRPC == nil {
-		return s.handler
-	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ProtoMajor == 2 && isGRPC(r.Header.Get("Content-Type")) {
+		peer.Heard(r.Context())
+		if s.cfg.GRPC != nil && r.ProtoMajor == 2 && isGRPC(r.Header.Get("Content-Type")) {
 			s.cfg.GRPC.ServeHTTP(w, r)
 			return
 		}
@@ -112,6 +112,7 @@ func (s *Server) web() (*http.Server, error) {
 		MaxHeaderBytes:    1 << 20,
 		ErrorLog:          log.New(lines{s.log}, "", 0),
 		BaseContext:       func(net.Listener) context.Context { return s.stopping },
+		ConnContext:       peer.ConnContext,
 	}
 	return web, http2.ConfigureServer(web, &http2.Server{
 		MaxConcurrentStreams: 250, IdleTimeout: 90 * time.Second, ReadIdleTimeout: 30 * time.Second,

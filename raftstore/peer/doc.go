@@ -38,7 +38,7 @@
 //
 // Before the handshake: connections overall and per address, the oldest of the
 // most crowded address giving way, and 5 s. After it: connections without a
-// verified certificate. From a peer: 16 connections per protocol; a Raft message
+// verified certificate, those giving way that have not asked anything. From a peer: 16 connections per protocol; a Raft message
 // 32 MiB, whose memory grows with the bytes that come and not with the length
 // that was said, and 128 MiB of large messages from all peers; snapshots stream
 // through 256 KiB; 24 batches of 16 MiB, refused before they are read. A refusal

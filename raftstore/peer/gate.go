@@ -2,6 +2,7 @@ package peer
 
 import (
 	"container/list"
+	"context"
 	"crypto/tls"
 	"net"
 	"net/netip"
@@ -15,7 +16,7 @@ type role int
 
 const (
 	roleHandshake role = iota
-	roleAnonymous      // no verified certificate
+	roleAnonymous      // no verified certificate; silent until its first request has come
 	roleKnown          // a verified certificate
 	roleHandled        // of a function given to Handle
 	roleGone
@@ -32,9 +33,10 @@ type portConn struct {
 	route *route // nil: REST or gRPC
 	grpc  bool
 
+	heard atomic.Bool // a request's head has come
 	// Guarded by gate.mu.
 	role    role
-	at      *list.Element // in the address's queue of handshakes
+	at      *list.Element // in its address's queue of the gate's handshakes or silent
 	expires *time.Timer
 }
 
@@ -70,14 +72,81 @@ func remoteIP(c net.Conn) netip.Addr {
 	return ip
 }
 
+// crowd is connections by address, those of one the oldest first.
+type crowd struct {
+	by map[netip.Addr]*list.List // of *portConn
+	n  int
+}
+
+func (w *crowd) add(c *portConn) {
+	if w.by[c.ip] == nil {
+		w.by[c.ip] = list.New()
+	}
+	c.at = w.by[c.ip].PushBack(c)
+	w.n++
+}
+
+func (w *crowd) remove(c *portConn) {
+	if c.at == nil {
+		return
+	}
+	q := w.by[c.ip]
+	q.Remove(c.at)
+	c.at = nil
+	w.n--
+	if q.Len() == 0 {
+		delete(w.by, c.ip)
+	}
+}
+
+// of is how many there are of an address.
+func (w *crowd) of(ip netip.Addr) int {
+	if q := w.by[ip]; q != nil {
+		return q.Len()
+	}
+	return 0
+}
+
+// oldest is that of an address; nil when there is none.
+func (w *crowd) oldest(ip netip.Addr) *portConn {
+	if q := w.by[ip]; q != nil {
+		return q.Front().Value.(*portConn)
+	}
+	return nil
+}
+
+// oldestOfMost is that of the address which has the most; nil when there is none.
+func (w *crowd) oldestOfMost() *portConn {
+	var longest *list.List
+	for _, q := range w.by {
+		if longest == nil || q.Len() > longest.Len() {
+			longest = q
+		}
+	}
+	if longest == nil {
+		return nil
+	}
+	return longest.Front().Value.(*portConn)
+}
+
+func (w *crowd) all() []*portConn {
+	out := make([]*portConn, 0, w.n)
+	for _, q := range w.by {
+		for e := q.Front(); e != nil; e = e.Next() {
+			out = append(out, e.Value.(*portConn))
+		}
+	}
+	return out
+}
+
 // gate counts connections and says which have to go.
 type gate struct {
 	cfg PortConfig
 
 	mu         sync.Mutex
 	closed     bool
-	handshakes map[netip.Addr]*list.List // of *portConn, oldest first
-	waiting    int
+	handshakes crowd
+	silent     crowd // the anonymous that have not asked anything
 	anonymous  map[netip.Addr]int
 	unknown    int // sum of anonymous
 	handled    map[*portConn]struct{}
@@ -85,7 +154,8 @@ type gate struct {
 
 func newGate(cfg PortConfig) *gate {
 	return &gate{
-		cfg: cfg, handshakes: map[netip.Addr]*list.List{}, anonymous: map[netip.Addr]int{}, handled: map[*portConn]struct{}{},
+		cfg: cfg, anonymous: map[netip.Addr]int{}, handled: map[*portConn]struct{}{},
+		handshakes: crowd{by: map[netip.Addr]*list.List{}}, silent: crowd{by: map[netip.Addr]*list.List{}},
 	}
 }
 
@@ -98,44 +168,60 @@ func (g *gate) admit(c *portConn) (evicted *portConn, ok bool) {
 	if g.closed {
 		return nil, false
 	}
-	queue := g.handshakes[c.ip]
 	switch {
-	case queue != nil && queue.Len() >= g.cfg.MaxHandshakesPerIP:
-		evicted = queue.Front().Value.(*portConn)
-	case g.waiting >= g.cfg.MaxHandshakes:
-		var longest *list.List
-		for _, q := range g.handshakes {
-			if longest == nil || q.Len() > longest.Len() {
-				longest = q
-			}
-		}
-		evicted = longest.Front().Value.(*portConn)
+	case g.handshakes.of(c.ip) >= g.cfg.MaxHandshakesPerIP:
+		evicted = g.handshakes.oldest(c.ip)
+	case g.handshakes.n >= g.cfg.MaxHandshakes:
+		evicted = g.handshakes.oldestOfMost()
 	}
 	if evicted != nil {
 		evicted.evicted.Store(true)
 		g.settle(evicted, roleGone)
 	}
-	if g.handshakes[c.ip] == nil {
-		g.handshakes[c.ip] = list.New()
-	}
-	c.at = g.handshakes[c.ip].PushBack(c)
-	g.waiting++
+	g.handshakes.add(c)
 	return evicted, true
 }
 
 // pass counts c, whose handshake is done, as to; false when there are too many
-// of those, or c is closed.
-func (g *gate) pass(c *portConn, to role) bool {
+// of those, or c is closed. A stranger's place is taken from one that has asked
+// nothing since its handshake, which is named to be closed.
+func (g *gate) pass(c *portConn, to role) (evicted *portConn, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed || c.role == roleGone {
-		return false
+		return nil, false
 	}
-	if to == roleAnonymous && (g.unknown >= g.cfg.MaxAnonymous || g.anonymous[c.ip] >= g.cfg.MaxAnonymousPerIP) {
-		return false
+	if to == roleAnonymous {
+		full := true
+		switch {
+		case g.anonymous[c.ip] >= g.cfg.MaxAnonymousPerIP:
+			evicted = g.silent.oldest(c.ip)
+		case g.unknown >= g.cfg.MaxAnonymous:
+			evicted = g.silent.oldestOfMost()
+		default:
+			full = false
+		}
+		if full && evicted == nil {
+			return nil, false
+		}
+		if full {
+			g.settle(evicted, roleGone)
+		}
 	}
 	g.settle(c, to)
-	return true
+	return evicted, true
+}
+
+// hear notes that a request's head has come over c.
+func (g *gate) hear(c *portConn) {
+	if c.heard.Swap(true) {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if c.role == roleAnonymous {
+		g.silent.remove(c)
+	}
 }
 
 // leave counts c no longer.
@@ -152,16 +238,9 @@ func (g *gate) leave(c *portConn) {
 func (g *gate) settle(c *portConn, to role) {
 	switch c.role {
 	case roleHandshake:
-		if c.at != nil {
-			q := g.handshakes[c.ip]
-			q.Remove(c.at)
-			c.at = nil
-			g.waiting--
-			if q.Len() == 0 {
-				delete(g.handshakes, c.ip)
-			}
-		}
+		g.handshakes.remove(c)
 	case roleAnonymous:
+		g.silent.remove(c)
 		g.unknown--
 		if g.anonymous[c.ip]--; g.anonymous[c.ip] == 0 {
 			delete(g.anonymous, c.ip)
@@ -176,6 +255,9 @@ func (g *gate) settle(c *portConn, to role) {
 	case roleAnonymous:
 		g.unknown++
 		g.anonymous[c.ip]++
+		if !c.grpc {
+			g.silent.add(c)
+		}
 	case roleHandled:
 		g.handled[c] = struct{}{}
 	}
@@ -185,17 +267,35 @@ func (g *gate) settle(c *portConn, to role) {
 func (g *gate) close() {
 	g.mu.Lock()
 	g.closed = true
-	var out []*portConn
-	for _, q := range g.handshakes {
-		for e := q.Front(); e != nil; e = e.Next() {
-			out = append(out, e.Value.(*portConn))
-		}
-	}
+	out := g.handshakes.all()
 	for c := range g.handled {
 		out = append(out, c)
 	}
 	g.mu.Unlock()
 	for _, c := range out {
 		_ = c.Close()
+	}
+}
+
+type connKey struct{}
+
+// ConnContext is for the http.Server of Port.REST, so that Heard finds the
+// connection of a request.
+func ConnContext(ctx context.Context, c net.Conn) context.Context {
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	if p, ok := c.(*portConn); ok {
+		return context.WithValue(ctx, connKey{}, p)
+	}
+	return ctx
+}
+
+// Heard tells the port that a request has come whose context is ctx: its
+// connection is not closed for others of its address. It does nothing for
+// connections of other listeners.
+func Heard(ctx context.Context) {
+	if c, ok := ctx.Value(connKey{}).(*portConn); ok && !c.heard.Load() {
+		c.gate.hear(c)
 	}
 }

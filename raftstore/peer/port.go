@@ -36,7 +36,9 @@ type PortConfig struct {
 	// the most is closed. Default 512 and 128.
 	MaxHandshakes, MaxHandshakesPerIP int
 	// MaxAnonymous and MaxAnonymousPerIP bound the connections without a
-	// verified certificate. One more is refused. Default 8192 and 1024.
+	// verified certificate. With one more, the oldest that has not asked anything
+	// yet is closed (see Heard), of the address that has too many or the most;
+	// where there is none, the new one is refused. Default 8192 and 1024.
 	MaxAnonymous, MaxAnonymousPerIP int
 	// HandshakeTimeout bounds a handshake, handing over included. Default 5 s.
 	HandshakeTimeout time.Duration
@@ -219,7 +221,7 @@ func (p *Port) greet(c *portConn) {
 	state := t.ConnectionState()
 	if c.route != nil {
 		tuneConn(c.Conn)
-		if !p.gate.pass(c, roleHandled) {
+		if _, ok := p.gate.pass(c, roleHandled); !ok {
 			_ = c.Close()
 			return
 		}
@@ -235,9 +237,15 @@ func (p *Port) greet(c *portConn) {
 		listener = p.grpc
 		c.expire(state)
 	}
-	if !p.gate.pass(c, role) {
-		_ = c.Close()
-		p.refuse.refused(c.ip.String(), "anonymous connection", errAnonymous)
+	evicted, ok := p.gate.pass(c, role)
+	if !ok {
+		evicted = c
+	}
+	if evicted != nil {
+		_ = evicted.Close()
+		p.refuse.refused(evicted.ip.String(), "anonymous connection", errAnonymous)
+	}
+	if !ok {
 		return
 	}
 	_ = c.SetDeadline(time.Time{})

@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -45,11 +46,12 @@ func (whoami) Ping(ctx context.Context, _ *peerpb.PingRequest) (*peerpb.PingRepl
 func serveBoth(t testing.TB, m *member) {
 	t.Helper()
 	web := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		Heard(r.Context())
 		_, _ = io.WriteString(rw, r.Proto)
 		if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 			_, _ = io.WriteString(rw, " "+r.TLS.PeerCertificates[0].Subject.CommonName)
 		}
-	}), ReadHeaderTimeout: time.Second}
+	}), ReadHeaderTimeout: time.Second, ConnContext: ConnContext}
 	must(t, http2.ConfigureServer(web, &http2.Server{}))
 	g := grpc.NewServer(grpc.Creds(ServerCredentials()), grpc.ConnectionTimeout(time.Second))
 	peerpb.RegisterPeersServer(g, whoami{})
@@ -238,7 +240,7 @@ func TestIdleConnectionsDoNotDelayOthers(t *testing.T) {
 func (m *member) waitingConns() (out []string) {
 	m.port.gate.mu.Lock()
 	defer m.port.gate.mu.Unlock()
-	for _, q := range m.port.gate.handshakes {
+	for _, q := range m.port.gate.handshakes.by {
 		for e := q.Front(); e != nil; e = e.Next() {
 			out = append(out, e.Value.(*portConn).RemoteAddr().String())
 		}
@@ -265,20 +267,25 @@ func TestOverallBoundEvictsFromTheMostCrowdedAddress(t *testing.T) {
 	enter(b1, nil)
 	enter(c1, nil)
 	enter(d1, a1)
-	if g.pass(a1, roleKnown) {
-		t.Error("an evicted connection passed")
+	pass := func(c *portConn, to role, want *portConn, wantOK bool) {
+		t.Helper()
+		if evicted, ok := g.pass(c, to); ok != wantOK || evicted != want {
+			t.Errorf("evicted %v, passed %v", evicted, ok)
+		}
 	}
-	if !g.pass(a2, roleAnonymous) || !g.pass(b1, roleAnonymous) || g.pass(c1, roleAnonymous) {
-		t.Error("two anonymous connections are allowed")
-	}
+	pass(a1, roleKnown, nil, false) // evicted
+	pass(a2, roleAnonymous, nil, true)
+	pass(b1, roleAnonymous, nil, true)
+	g.hear(a2)
+	g.hear(b1)
+	pass(c1, roleAnonymous, nil, false) // two are allowed, and both have asked
 	_ = a2.Close()
-	if !g.pass(c1, roleAnonymous) {
-		t.Error("place of a closed connection was not given")
-	}
+	pass(c1, roleAnonymous, nil, true)
+	pass(d1, roleAnonymous, c1, true) // c1 has not asked
 	for _, c := range []*portConn{a1, a2, b1, c1, d1, d1} {
 		_ = c.Close()
 	}
-	if g.waiting != 0 || g.unknown != 0 || len(g.handshakes)+len(g.anonymous)+len(g.handled) != 0 {
+	if g.handshakes.n+g.silent.n+g.unknown != 0 || len(g.handshakes.by)+len(g.silent.by)+len(g.anonymous)+len(g.handled) != 0 {
 		t.Errorf("left over: %+v", g)
 	}
 	if v6 := remoteIP(addressed{nil, "[2001:db8::1:2:3:4]:5"}); v6.String() != "2001:db8::" {
@@ -333,6 +340,45 @@ func TestConnectionsWithoutCertificateAreBounded(t *testing.T) {
 	if n := m.log.count("without a verified certificate"); n != 1 {
 		t.Errorf("logged %d times", n)
 	}
+}
+
+// Heads that do not come take nobody's place who asks something.
+func TestSilentStrangersGiveWay(t *testing.T) {
+	m := newWorld(t).join()
+	m.stopPort()
+	m.listen("127.0.0.1:0", func(c *PortConfig) { c.MaxAnonymousPerIP = 4 })
+	serveBoth(t, m)
+	addr, _ := m.w.resolve(m.id)
+	dial := func(begin string) *tls.Conn {
+		c, err := tls.Dial("tcp", addr, clientTLS(m))
+		must(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		_, _ = c.Write([]byte(begin)) // who is refused learns it by reading, too
+		must(t, c.SetReadDeadline(time.Now().Add(10*time.Second)))
+		return c
+	}
+	const head = "GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+	answered := func(c *tls.Conn) error {
+		r, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err == nil {
+			_, err = io.Copy(io.Discard, r.Body)
+		}
+		return err
+	}
+	first := dial(head)
+	must(t, answered(first))
+	for range 10 {
+		dial("GET / HT")
+	}
+	for range 3 {
+		must(t, answered(dial(head)))
+	}
+	if err := answered(dial(head)); err == nil {
+		t.Error("admitted over the bound of those who have asked")
+	}
+	_, err := first.Write([]byte(head))
+	must(t, err)
+	must(t, answered(first))
 }
 
 func TestGarbageOnThePort(t *testing.T) {

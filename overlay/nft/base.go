@@ -127,7 +127,7 @@ func (t *Table) nobody() [][]expr.Any {
 func (t *Table) masqueradeRules() [][]expr.Any {
 	rules := [][]expr.Any{
 		slices.Concat(t.marked(), t.setMark(false), []expr.Any{&expr.Masq{FullyRandom: true}}),
-		slices.Concat(redirected(), []expr.Any{
+		slices.Concat(redirected(true), []expr.Any{
 			t.loadSource(word(0)), t.loadDestination(word(t.addressWords())), member(hairpinSet, 0, true), &expr.Masq{FullyRandom: true},
 		}),
 	}
@@ -143,19 +143,19 @@ func (t *Table) masqueradeRules() [][]expr.Any {
 // and with one there is a look at all of them before.
 func (t *Table) earlyAndLate() (early, late [][]expr.Any) {
 	if t.cfg.Tunnel == 0 {
-		return nil, t.loopbackGuard()
+		return nil, t.loopbackGuard(redirected(false)) // what comes back has the client's address again
 	}
 	ours := append(toPort(unix.IPPROTO_UDP, t.cfg.Tunnel), verdict(expr.VerdictJump, tunnelChain))
-	return append([][]expr.Any{ours}, t.loopbackGuard()...), nil
+	return append([][]expr.Any{ours}, t.loopbackGuard(nil)...), nil
 }
 
-// loopbackGuard keeps pods from the node's loopback, which route_localnet on the bridge would open to them. Connections that
-// were led from there to a pod have the node's address on the bridge in its place.
-func (t *Table) loopbackGuard() [][]expr.Any {
+// loopbackGuard keeps pods from the node's loopback, which route_localnet on the bridge would open to them: only answers of
+// connections that were led from there to a pod may come back. On their way they have the node's address on the bridge.
+func (t *Table) loopbackGuard(only []expr.Any) [][]expr.Any {
 	if !t.cfg.V4 {
 		return nil
 	}
-	return [][]expr.Any{slices.Concat(t.to(loopback4), link(expr.MetaKeyIIFNAME, t.cfg.Bridge, true),
+	return [][]expr.Any{slices.Concat(t.to(loopback4), link(expr.MetaKeyIIFNAME, t.cfg.Bridge, true), only,
 		[]expr.Any{verdict(expr.VerdictDrop, "")})}
 }
 
@@ -199,7 +199,7 @@ func (t *Table) tunnelGuard() [][]expr.Any {
 	if t.cfg.Tunnel == 0 {
 		return nil
 	}
-	return [][]expr.Any{slices.Concat(redirected(), toPort(unix.IPPROTO_UDP, t.cfg.Tunnel), link(expr.MetaKeyIIFNAME, t.cfg.Bridge, true),
+	return [][]expr.Any{slices.Concat(redirected(true), toPort(unix.IPPROTO_UDP, t.cfg.Tunnel), link(expr.MetaKeyIIFNAME, t.cfg.Bridge, true),
 		[]expr.Any{verdict(expr.VerdictJump, astrayChain)})}
 }
 

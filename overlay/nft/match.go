@@ -115,12 +115,16 @@ func toPort(protocol byte, port uint16) []expr.Any {
 // ipsDstNAT is the bit of a connection's status that says its destination was rewritten (IPS_DST_NAT).
 const ipsDstNAT = 1 << 5
 
-// redirected continues the rule for connections whose destination was rewritten.
-func redirected() []expr.Any {
+// redirected continues the rule for connections whose destination was (or was not) rewritten.
+func redirected(yes bool) []expr.Any {
+	op := expr.CmpOpEq
+	if yes {
+		op = expr.CmpOpNeq
+	}
 	return []expr.Any{
 		&expr.Ct{Key: expr.CtKeySTATUS, Register: regMain},
 		&expr.Bitwise{SourceRegister: regMain, DestRegister: regMain, Len: 4, Mask: u32(ipsDstNAT), Xor: u32(0)},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: regMain, Data: u32(0)},
+		&expr.Cmp{Op: op, Register: regMain, Data: u32(0)},
 	}
 }
 

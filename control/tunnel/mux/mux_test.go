@@ -92,14 +92,14 @@ func serve(t testing.TB, handle func(*net.TCPConn)) string {
 
 func open(t testing.TB, o *Opener, target string) *stream {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c, err := o.Open(ctx, target)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(2 * time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	return c.(*stream)
@@ -321,7 +321,7 @@ func TestCloseReachesATargetThatIgnoresHalves(t *testing.T) {
 	c.Close()
 	select {
 	case <-gone:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the target's connection is still open")
 	}
 }
@@ -360,15 +360,15 @@ func TestASilentNodeIsLeft(t *testing.T) {
 	}
 	select {
 	case <-p.opener.Done():
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the connection is kept")
 	}
-	// One that is slow to connect and lives is waited for.
+	// One that is slow to connect and lives is waited for, much longer than one that says nothing.
 	p = start(t, func(ctx context.Context, _ string) (net.Conn, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
-	}, func(o *OpenerConfig, _ *CarryConfig) { o.Patience = 20 * time.Millisecond })
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	}, func(o *OpenerConfig, _ *CarryConfig) { o.Patience = time.Second })
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	if _, err := p.opener.Open(ctx, "x"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a slow one: %v", err)
@@ -429,7 +429,7 @@ func TestWhatNobodySaysEndsTheConnection(t *testing.T) {
 				if !errors.Is(err, ErrProtocol) {
 					t.Errorf("%v", err)
 				}
-			case <-time.After(5 * time.Second):
+			case <-time.After(time.Minute):
 				t.Error("the connection is kept")
 			}
 		})

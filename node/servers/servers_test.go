@@ -211,7 +211,8 @@ type world struct {
 func newWorld(t testing.TB, change ...func(*Config)) *world {
 	t.Helper()
 	w := &world{ca: newAuthority(t)}
-	cfg := Config{Node: "node-1", Logger: slog.New(slog.DiscardHandler)}
+	// Who is asked first answers first, however busy the machine is.
+	cfg := Config{Node: "node-1", Stagger: 2 * time.Second, Logger: slog.New(slog.DiscardHandler)}
 	byID := map[string]*api{}
 	for i := range 3 {
 		a := newAPI(t, w.ca, fmt.Sprintf("%032x", i))
@@ -245,9 +246,12 @@ func newWorld(t testing.TB, change ...func(*Config)) *world {
 	return w
 }
 
-func (w *world) who(t testing.TB, within time.Duration) string {
+// patience is what a busy machine may take for anything; without what the tests are about it would take minutes.
+const patience = 30 * time.Second
+
+func (w *world) who(t testing.TB) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), within)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, "GET", "https://"+serverName+"/who", nil)
 	if err != nil {
@@ -265,9 +269,9 @@ func (w *world) who(t testing.TB, within time.Duration) string {
 	return string(data)
 }
 
-func (w *world) is(t testing.TB, i int, within time.Duration) {
+func (w *world) is(t testing.TB, i int) {
 	t.Helper()
-	if got, want := w.who(t, within), w.apis[i].id+" system:node:node-1 2"; got != want {
+	if got, want := w.who(t), w.apis[i].id+" system:node:node-1 2"; got != want {
 		t.Fatalf("answered by %q, want %q", got, want)
 	}
 }
@@ -292,53 +296,51 @@ func (w *world) stream(t testing.TB) <-chan error {
 	return ended
 }
 
-func endsWithin(t testing.TB, ended <-chan error, d time.Duration) {
+func ends(t testing.TB, ended <-chan error) {
 	t.Helper()
 	select {
 	case err := <-ended:
 		if !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Fatalf("the stream ended with %v: a watch would not be resumed", err)
 		}
-	case <-time.After(d):
-		t.Fatalf("the stream goes on after %v", d)
+	case <-time.After(patience):
+		t.Fatal("the stream goes on")
 	}
 }
 
 func TestAKilledServerIsLeftAtOnce(t *testing.T) {
 	w := newWorld(t)
-	w.is(t, 0, 5*time.Second)
+	w.is(t, 0)
 	ended := w.stream(t)
 	w.apis[0].kill()
-	endsWithin(t, ended, time.Second)
-	w.is(t, 1, time.Second)
+	ends(t, ended)
+	w.is(t, 1)
 	w.apis[1].kill()
-	w.is(t, 2, time.Second)
+	w.is(t, 2)
 }
 
 func TestAStoppedServerIsLeftWithinASecondOrSo(t *testing.T) {
 	w := newWorld(t)
-	w.is(t, 0, 5*time.Second)
+	w.is(t, 0)
 	ended := w.stream(t)
 	w.apis[0].stop(true)
 	start := time.Now()
-	endsWithin(t, ended, 1500*time.Millisecond)
-	w.is(t, 1, time.Second)
+	ends(t, ended)
+	w.is(t, 1)
 	t.Logf("left after %v", time.Since(start))
 }
 
 func TestAStoppedServerDelaysANewConnectionByOneStagger(t *testing.T) {
-	w := newWorld(t)
+	w := newWorld(t, func(c *Config) { c.Stagger, c.Attempt = time.Second, time.Hour })
 	w.apis[0].stop(true)
 	start := time.Now()
-	w.is(t, 1, 2*time.Second)
-	if took := time.Since(start); took > time.Second {
-		t.Errorf("took %v", took)
-	}
+	w.is(t, 1)
+	t.Logf("took %v", time.Since(start))
 }
 
 func TestGossipsVerdictClosesConnections(t *testing.T) {
 	w := newWorld(t, func(c *Config) { c.Idle, c.Answer = time.Hour, time.Hour })
-	w.is(t, 0, 5*time.Second)
+	w.is(t, 0)
 	ended := w.stream(t)
 	w.apis[0].stop(true)
 	list := w.set.Servers()
@@ -346,8 +348,8 @@ func TestGossipsVerdictClosesConnections(t *testing.T) {
 	if err := w.set.Update(list); err != nil {
 		t.Fatal(err)
 	}
-	endsWithin(t, ended, 500*time.Millisecond)
-	w.is(t, 1, 250*time.Millisecond)
+	ends(t, ended)
+	w.is(t, 1)
 	// Said to be dead, all of them: still worth asking.
 	for i := range list {
 		list[i].Live = false
@@ -355,31 +357,31 @@ func TestGossipsVerdictClosesConnections(t *testing.T) {
 	if err := w.set.Update(list); err != nil {
 		t.Fatal(err)
 	}
-	w.is(t, 1, 2*time.Second)
+	w.is(t, 1)
 	if err := w.set.Update(nil); err == nil {
 		t.Error("a list of no servers was taken")
 	}
 }
 
 func TestAConnectionGoesBackWithoutBreakingWhatRunsOnIt(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.Return = 20 * time.Millisecond })
+	w := newWorld(t, func(c *Config) { c.Return, c.Idle, c.Answer = 20*time.Millisecond, time.Hour, time.Hour })
 	list := w.set.Servers()
 	list[0].Live = false
 	if err := w.set.Update(list); err != nil {
 		t.Fatal(err)
 	}
-	w.is(t, 1, 5*time.Second)
+	w.is(t, 1)
 	ended := w.stream(t)
 	list[0].Live = true
 	if err := w.set.Update(list); err != nil {
 		t.Fatal(err)
 	}
-	w.is(t, 1, 5*time.Second) // nobody rushes
+	w.is(t, 1) // nobody rushes
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- w.set.Run(ctx) }()
-	deadline := time.Now().Add(5 * time.Second)
-	for w.who(t, time.Second)[:32] != w.apis[0].id {
+	deadline := time.Now().Add(patience)
+	for w.who(t)[:32] != w.apis[0].id {
 		if time.Now().After(deadline) {
 			t.Fatal("never went back")
 		}

@@ -83,7 +83,7 @@ func (w *world) bindReactor(action clienttesting.Action) (bool, runtime.Object, 
 // eventually polls until ok, or fails.
 func (w *world) eventually(what string, ok func() bool) {
 	w.t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	for !ok() {
 		select {
 		case <-deadline:
@@ -123,7 +123,7 @@ func (w *world) event(want string) {
 		if got != want {
 			w.t.Errorf("event %q, want %q", got, want)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		w.t.Fatalf("no event, want %q", want)
 	}
 }

@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -22,27 +23,31 @@ func newQueue() (*queue.Queue, *clocktesting.FakeClock) {
 	}}), c
 }
 
+// once is over when it was looked at: Pop takes what is due and does not wait.
+type once struct {
+	context.Context
+	seen bool
+}
+
+func (o *once) Err() error {
+	if o.seen {
+		return context.Canceled
+	}
+	o.seen = true
+	return nil
+}
+
+func (o *once) Done() <-chan struct{} {
+	over := make(chan struct{})
+	close(over)
+	return over
+}
+
 // next pops without waiting; nil when nothing is due.
 func next(t *testing.T, q *queue.Queue) *queue.Item {
 	t.Helper()
-	if q.Lengths().Active == 0 {
-		ctx, cancel := context.WithCancel(t.Context())
-		popped := make(chan *queue.Item, 1)
-		go func() {
-			item, _ := q.Pop(ctx)
-			popped <- item
-		}()
-		select {
-		case item := <-popped:
-			cancel()
-			return item
-		case <-time.After(20 * time.Millisecond):
-			cancel()
-			return <-popped
-		}
-	}
-	item, err := q.Pop(t.Context())
-	if err != nil {
+	item, err := q.Pop(&once{Context: t.Context()})
+	if err != nil && !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	return item

@@ -51,23 +51,29 @@ func TestRefusalReachesWhoeverAsks(t *testing.T) {
 	}
 }
 
-// TestPodsCannotReachTheNodesLoopbackWithoutATunnel: the guard is at another place then.
-func TestPodsCannotReachTheNodesLoopbackWithoutATunnel(t *testing.T) {
-	w := newWorld(t)
-	w.stop()
-	w.cfg.Mode = mesh.HostGateway
-	w.start()
-	w.host.serve("secret", "127.0.0.1:9999")
-	pod := w.pods["a"]
-	pod.Sh(`ip link set lo down
-		echo 1 > /proc/sys/net/ipv4/conf/all/route_localnet
-		ip route del local 127.0.0.0/8 dev lo table local
-		ip route add 127.0.0.0/8 via 10.244.0.1 src %s`, podAddresses["a"])
-	if name, _, err := pod.ask("tcp", "127.0.0.1:9999"); err == nil {
-		t.Errorf("reached %s", name)
+// TestTheNodesLoopbackIsItsOwn: a pod may send there whatever it likes; with and without a tunnel the guard is not at the
+// same place.
+func TestTheNodesLoopbackIsItsOwn(t *testing.T) {
+	for _, mode := range []mesh.Mode{mesh.VXLAN, mesh.HostGateway} {
+		t.Run(string(mode), func(t *testing.T) {
+			w := newWorld(t)
+			w.stop()
+			w.cfg.Mode = mode
+			w.start()
+			w.host.serve("secret", "127.0.0.1:9999")
+			w.service("web", "10.96.0.20", []string{"b"}, nodePort(30080))
+			w.answers(w.host, "tcp", "127.0.0.1:30080", "b") // whose answers come back
+			pod := w.pods["a"]
+			pod.Sh(`ip addr flush dev lo
+				echo 1 > /proc/sys/net/ipv4/conf/all/route_localnet
+				ip route add 127.0.0.0/8 via 10.244.0.1 src %s`, podAddresses["a"])
+			for _, network := range []string{"tcp", "udp"} {
+				if name, _, err := pod.ask(network, "127.0.0.1:9999"); err == nil {
+					t.Errorf("reached %s by %s", name, network)
+				}
+			}
+		})
 	}
-	w.service("web", "10.96.0.20", []string{"b"}, nodePort(30080))
-	w.answers(w.host, "tcp", "127.0.0.1:30080", "b") // whose answers come back
 }
 
 // small counts datagrams of two bytes to a port that a host takes in, after everything else has looked at them. The tunnel

@@ -55,12 +55,12 @@ func (s space) serve(name, address string) {
 
 func (s space) ask(address string) string {
 	var c net.Conn
-	err := s.Do(func() (err error) { c, err = net.DialTimeout("tcp", address, time.Second); return err })
+	err := s.Do(func() (err error) { c, err = net.DialTimeout("tcp", address, 2*time.Second); return err })
 	if err != nil {
 		return err.Error()
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(time.Second))
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
 	b, _ := io.ReadAll(c)
 	return string(b)
 }
@@ -111,6 +111,12 @@ func newLAN(t *testing.T, names ...string) *site {
 	}
 	for _, m := range l.nodes {
 		m.start()
+	}
+	for name := range l.nodes { // or who has an address would change once more when they know each other
+		l.eventually(name+" tells its networks", func() bool {
+			n, err := l.api.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+			return err == nil && n.Annotations[LANsAnnotation] != ""
+		})
 	}
 	return l
 }

@@ -41,7 +41,7 @@ func (l *lan) stream(from, to *member) (stop func()) {
 		pace := time.NewTicker(2 * time.Millisecond)
 		defer pace.Stop()
 		for ctx.Err() == nil {
-			if _, _, err := askOn(c, "udp"); err != nil {
+			if _, _, err := askOnWithin(time.Minute, c, "udp"); err != nil {
 				lost.Add(1)
 			}
 			answered.Add(1)
@@ -193,7 +193,7 @@ func TestKilledProcessLeavesNothingHalfDone(t *testing.T) {
 		if err := child.Start(); err != nil {
 			t.Fatal(err)
 		}
-		deadline := time.After(30 * time.Second)
+		deadline := time.After(2 * time.Minute)
 		for routes() < enough {
 			select {
 			case <-deadline:

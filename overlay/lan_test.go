@@ -237,7 +237,7 @@ func (m *member) start(l *lan) {
 	}
 	select {
 	case <-n.Ready():
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		l.t.Fatal("the network did not become ready")
 	}
 }

@@ -46,10 +46,12 @@ func TestPodReachesItselfThroughItsService(t *testing.T) {
 
 func TestPodsReachEachOtherAndTheOutside(t *testing.T) {
 	w := newWorld(t)
+	w.answers(w.pods["a"], "tcp", podAddresses["b"]+":8080", "b")
 	if name, seen, err := w.pods["a"].ask("tcp", podAddresses["b"]+":8080"); name != "b" || seen != podAddresses["a"] {
 		t.Errorf("pod to pod: %q saw %q (%v)", name, seen, err)
 	}
 	w.outside.serve("out", outsideAddress+":9000")
+	w.answers(w.pods["a"], "tcp", outsideAddress+":9000", "out")
 	if name, seen, err := w.pods["a"].ask("tcp", outsideAddress+":9000"); name != "out" || seen != nodeAddress {
 		t.Errorf("pod to outside: %q saw %q (%v), want the node's address", name, seen, err)
 	}

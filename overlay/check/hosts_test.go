@@ -196,7 +196,7 @@ func (h *hosts) startNetwork(n *node) (stop func()) {
 	t.Cleanup(stop)
 	select {
 	case <-network.Ready():
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the network did not become ready")
 	}
 	return stop

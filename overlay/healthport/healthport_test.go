@@ -60,7 +60,7 @@ func (n *node) start() {
 
 // get asks in the namespace; code is 0 when nobody listens.
 func (n *node) get(port int, path string) (code int, header http.Header, body string) {
-	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true,
+	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, network, address string) (c net.Conn, err error) {
 			err = n.space.Do(func() (err error) { c, err = (&net.Dialer{}).DialContext(ctx, network, address); return err })
 			return c, err

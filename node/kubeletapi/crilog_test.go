@@ -120,7 +120,7 @@ func following(t *testing.T, path string, opts logOptions, done <-chan struct{})
 		select {
 		case err := <-ended:
 			return err
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("following did not end")
 			return nil
 		}
@@ -129,7 +129,7 @@ func following(t *testing.T, path string, opts logOptions, done <-chan struct{})
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for !ok() {

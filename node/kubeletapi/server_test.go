@@ -166,7 +166,7 @@ func serve(t *testing.T, s *Server) (base string, client *http.Client) {
 			if err != nil {
 				t.Error(err)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Error("the server does not stop")
 		}
 	})

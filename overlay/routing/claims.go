@@ -16,6 +16,7 @@ type claims[K interface {
 	owner  map[K]string
 	rivals map[K]map[string]Target
 	was    map[K]Target // before changes not taken yet
+	noting bool
 	ways   *counts[Way]
 	turns  int // how often rivals came or went
 }
@@ -75,7 +76,7 @@ func (c *claims[K]) drop(at K, owner string) {
 func (c *claims[K]) put(at K, owner string, t Target) {
 	old := c.now[at]
 	if old != t {
-		if _, noted := c.was[at]; !noted {
+		if _, noted := c.was[at]; c.noting && !noted {
 			c.was[at] = old
 		}
 		c.count(t, c.ways.add)
@@ -109,8 +110,9 @@ func (c *claims[K]) disputes() []string {
 
 // counts are keys that several may want.
 type counts[K comparable] struct {
-	now Counted[K]
-	was map[K]bool // whether it was there before changes not taken yet
+	now    Counted[K]
+	was    map[K]bool // whether it was there before changes not taken yet
+	noting bool
 	// spare is how many keys may stay that nobody wants any more, and idle how many do.
 	spare, idle int
 }
@@ -155,7 +157,7 @@ func (c *counts[K]) keep(k K) {
 }
 
 func (c *counts[K]) note(k K) {
-	if _, noted := c.was[k]; !noted {
+	if _, noted := c.was[k]; c.noting && !noted {
 		_, c.was[k] = c.now[k]
 	}
 }

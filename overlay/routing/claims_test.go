@@ -5,6 +5,7 @@ import "testing"
 // What a restart finds in the kernel must not be made there a second time.
 func TestWhatIsKeptDoesNotCome(t *testing.T) {
 	c := newCounts(make(Counted[string]), 2)
+	c.follow()
 	c.keep("found")
 	if got := c.take(); len(got) != 0 {
 		t.Errorf("taken after it was found: %v", got)

@@ -28,8 +28,13 @@ func (d *Delta) Empty() bool {
 	return len(d.Services)+len(d.Ports)+len(d.Groups)+len(d.Ways)+len(d.Guards)+len(d.Hairpin)+len(d.Members) == 0
 }
 
-// Take returns what changed since it was called last.
+// Take returns what changed since it was called last, or Pass was.
 func (p *Plan) Take() *Delta {
+	if !p.noting {
+		d := Diff(NewTable(), p.table)
+		d.Stale = p.Pass()
+		return d
+	}
 	d := &Delta{
 		Services: changed(p.services.was, p.table.Services), Ports: changed(p.ports.was, p.table.Ports),
 		Ways: p.ways.take(), Guards: p.guards.take(), Hairpin: p.hairpin.take(), Members: p.members.take(), Stale: p.stale,
@@ -42,6 +47,31 @@ func (p *Plan) Take() *Delta {
 	clear(p.groups)
 	p.stale = nil
 	return d
+}
+
+// Pass is Take for who compares the table with another as a whole: it returns only the flows to forget. As long as neither was
+// called nothing is noted, so the first plan of many services costs little.
+func (p *Plan) Pass() []Stale {
+	stale := p.stale
+	p.stale, p.noting = nil, true
+	clear(p.groups)
+	p.services.follow()
+	p.ports.follow()
+	p.ways.follow()
+	p.guards.follow()
+	p.hairpin.follow()
+	p.members.follow()
+	return stale
+}
+
+func (c *claims[K]) follow() {
+	c.noting = true
+	clear(c.was)
+}
+
+func (c *counts[K]) follow() {
+	c.noting = true
+	clear(c.was)
 }
 
 func changed[K comparable](was, now map[K]Target) map[K]Change[Target] {
@@ -76,6 +106,9 @@ func Diff(have, want *Table) *Delta {
 			put(&d.Groups, id, Change[Group]{old, now})
 		}
 	}
+	if len(have.Groups) == 0 {
+		d.Groups = make(map[GroupID]Change[Group], len(want.Groups))
+	}
 	for id, now := range want.Groups {
 		if _, ok := have.Groups[id]; !ok {
 			put(&d.Groups, id, Change[Group]{New: now})
@@ -87,6 +120,9 @@ func Diff(have, want *Table) *Delta {
 
 func differ[K comparable](have, want map[K]Target) map[K]Change[Target] {
 	var out map[K]Change[Target]
+	if len(have) == 0 {
+		out = make(map[K]Change[Target], len(want))
+	}
 	for k, old := range have {
 		if now := want[k]; now != old {
 			put(&out, k, Change[Target]{old, now})

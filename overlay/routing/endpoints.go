@@ -83,7 +83,16 @@ func nearness(all []endpoint, view View) func(endpoint) bool {
 }
 
 func pick(all []endpoint, good func(endpoint) bool) []netip.AddrPort {
-	var out []netip.AddrPort
+	n := 0
+	for i := range all {
+		if good(all[i]) {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	out := make([]netip.AddrPort, 0, n)
 	for _, e := range all {
 		if good(e) {
 			out = append(out, e.backend)
@@ -112,6 +121,7 @@ func (s *Service) endpoints(list []*discovery.EndpointSlice, portName string, vi
 			note.add("endpoint slice %s: %d is no port", slice.Name, port)
 			continue
 		}
+		out = slices.Grow(out, len(slice.Endpoints))
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
 			if len(e.Addresses) == 0 {

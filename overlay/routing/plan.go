@@ -22,6 +22,7 @@ type Plan struct {
 	guards   counts[string]
 	groups   map[GroupID]Group // as they were before changes not taken yet
 	stale    []Stale
+	noting   bool // something was taken: what changes is noted from then on
 }
 
 // A new way costs the kernel a walk through all the maps it uses, which is little at the beginning, but much later. So
@@ -154,7 +155,10 @@ func (p *Plan) drop(owner string, old, now *kept) {
 
 // keep lists where the share is.
 func (s *share) keep() *kept {
-	k := &kept{hairpin: s.hairpin, guards: slices.Sorted(maps.Keys(s.guards))}
+	k := &kept{hairpin: s.hairpin, services: grown[Address](len(s.services)), ports: grown[NodePort](len(s.ports)), groups: grown[GroupID](len(s.groups))}
+	if len(s.guards) > 0 {
+		k.guards = slices.Sorted(maps.Keys(s.guards))
+	}
 	for _, t := range s.services {
 		k.services = append(k.services, t.at)
 	}
@@ -167,6 +171,13 @@ func (s *share) keep() *kept {
 	return k
 }
 
+func grown[T any](n int) []T {
+	if n == 0 {
+		return nil
+	}
+	return make([]T, 0, n)
+}
+
 // setGroup replaces a group, leaving backends their numbers where that is possible.
 func (p *Plan) setGroup(id GroupID, g Group) {
 	old := p.table.Groups[id]
@@ -174,7 +185,7 @@ func (p *Plan) setGroup(id GroupID, g Group) {
 	if old.Sticky == g.Sticky && slices.Equal(old.Backends, g.Backends) {
 		return
 	}
-	if _, noted := p.groups[id]; !noted {
+	if _, noted := p.groups[id]; p.noting && !noted {
 		p.groups[id] = old
 	}
 	if g.exists() {

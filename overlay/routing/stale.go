@@ -16,23 +16,23 @@ type Stale struct {
 }
 
 // flows are where datagrams go: by address, invalid for a port of the node, and port.
-type flows map[netip.AddrPort][]netip.AddrPort
+type flows = map[netip.AddrPort][]netip.AddrPort
 
 // Only protocols without connections need this: a TCP connection to a backend that is gone ends by itself.
 const connectionless = UDP
 
 // datagrams lists where the table leads the datagrams of what an owner had and has.
 func (p *Plan) datagrams(of ...*kept) flows {
-	out := make(flows)
+	var out flows
 	for _, k := range of {
 		for _, at := range k.services {
 			if at.Protocol == connectionless {
-				out[netip.AddrPortFrom(at.IP, at.Port)] = p.table.reach(p.table.Services[at])
+				put(&out, netip.AddrPortFrom(at.IP, at.Port), p.table.reach(p.table.Services[at]))
 			}
 		}
 		for _, at := range k.ports {
 			if at.Protocol == connectionless {
-				out[netip.AddrPortFrom(netip.Addr{}, at.Port)] = p.table.reach(p.table.Ports[at])
+				put(&out, netip.AddrPortFrom(netip.Addr{}, at.Port), p.table.reach(p.table.Ports[at]))
 			}
 		}
 	}

@@ -60,7 +60,7 @@ func (t *Table) change(want *routing.Table, d *routing.Delta, anew bool) error {
 	w.write(stayMap, changes{del: groups.stay.del})
 	w.write(backendsMap, groups.gone)
 	w.write(hairpinSet, presence(d.Hairpin, hairpinKey))
-	w.write(membersSet, presence(d.Members, netip.Addr.AsSlice))
+	w.write(membersSet, presence(d.Members, appendAddr))
 	w.removeChains(d)
 	if w.err != nil {
 		return w.err
@@ -127,7 +127,7 @@ func (w *writer) addWays(ways map[routing.Way]bool) {
 		if comes {
 			w.chain(wayChain(way), w.t.way(way))
 			c := entry(list, waysOf(way.Where))
-			c.add = append(c.add, element{key: wayKey(way), chain: wayChain(way), verdict: unix.NFT_GOTO})
+			c.add = append(c.add, element{key: wayKey(nil, way), chain: wayChain(way), verdict: unix.NFT_GOTO})
 		}
 	}
 	for name, c := range list {
@@ -157,7 +157,7 @@ func (w *writer) removeChains(d *routing.Delta) {
 		if !comes {
 			names = append(names, wayChain(way))
 			c := entry(list, waysOf(way.Where))
-			c.del = append(c.del, element{key: wayKey(way), chain: wayChain(way), verdict: unix.NFT_GOTO})
+			c.del = append(c.del, element{key: wayKey(nil, way), chain: wayChain(way), verdict: unix.NFT_GOTO})
 		}
 	}
 	for name, c := range list {
@@ -204,14 +204,14 @@ func (w *writer) leads(name string, l ofLeads) {
 
 type ofLeads struct{ way, group, gone changes }
 
-func (l *ofLeads) change(key []byte, old, now routing.Lead) {
+func (l *ofLeads) change(mem *slab, key []byte, old, now routing.Lead) {
 	if old == now {
 		return
 	}
 	var way, group [2][]byte
 	for i, side := range []routing.Lead{old, now} {
 		if side.Somewhere() {
-			way[i], group[i] = unused(wayKey(side.Way)), unused(groupKey(side.Group))
+			way[i], group[i] = wayKey(unused(mem.room(12)), side.Way), groupKey(unused(mem.room(12)), side.Group)
 		}
 	}
 	l.way.valued(key, way[0], way[1])
@@ -223,11 +223,13 @@ type ofTargets struct {
 	guard, refused, dropped changes
 }
 
-func elementsOfTargets[K comparable](targets map[K]routing.Change[routing.Target], key func(K) []byte) (out ofTargets) {
+func elementsOfTargets[K comparable](targets map[K]routing.Change[routing.Target], key func([]byte, K) []byte) (out ofTargets) {
+	var mem slab
+	out.lead.expect(len(targets))
 	for at, c := range targets {
-		k := key(at)
-		out.lead.change(k, c.Old.Lead, c.New.Lead)
-		out.outside.change(k, c.Old.Outside, c.New.Outside)
+		k := key(mem.room(longestAddress+8), at)
+		out.lead.change(&mem, k, c.Old.Lead, c.New.Lead)
+		out.outside.change(&mem, k, c.Old.Outside, c.New.Outside)
 		out.guard.guarded(k, c.Old.Guard, c.New.Guard)
 		out.refused.present(k, c.Old.Lost == routing.Reject, c.New.Lost == routing.Reject)
 		out.dropped.present(k, c.Old.Lost == routing.Drop, c.New.Lost == routing.Drop)
@@ -235,19 +237,38 @@ func elementsOfTargets[K comparable](targets map[K]routing.Change[routing.Target
 	return out
 }
 
+// expect makes room for leads that come.
+func (l *ofLeads) expect(n int) {
+	l.way.add, l.group.add = make([]element, 0, n), make([]element, 0, n)
+}
+
+// longestAddress is how many bytes an address has at most.
+const longestAddress = 16
+
 type ofGroups struct{ backends, gone, ids, idsGone, stay changes }
 
 func elementsOfGroups(groups map[routing.GroupID]routing.Change[routing.Group]) (out ofGroups) {
+	var mem slab
+	most := 0
+	for _, c := range groups {
+		most += len(c.New.Backends)
+	}
+	out.backends.add = make([]element, 0, most)
 	for id, c := range groups {
 		old, now := c.Old.Backends, c.New.Backends
+		sticky := c.Old.Sticky || c.New.Sticky
 		for i := range max(len(old), len(now)) {
-			key, was, is := numberedKey(id, i), at(old, i), at(now, i)
-			staged(&out.backends, &out.gone, key, value(was, backendValue), value(is, backendValue))
-			if c.Old.Sticky || c.New.Sticky {
-				staged(&out.ids, &out.idsGone, key, value(only(was, c.Old.Sticky), backendID), value(only(is, c.New.Sticky), backendID))
+			was, is := at(old, i), at(now, i)
+			if was == is && !sticky {
+				continue
+			}
+			key := numberedKey(mem.room(12), id, i)
+			staged(&out.backends, &out.gone, key, mem.value(was, backendValue), mem.value(is, backendValue))
+			if sticky {
+				staged(&out.ids, &out.idsGone, key, mem.value(only(was, c.Old.Sticky), backendID), mem.value(only(is, c.New.Sticky), backendID))
 			}
 		}
-		if c.Old.Sticky || c.New.Sticky {
+		if sticky {
 			out.addStay(id, c)
 		}
 	}
@@ -269,11 +290,11 @@ func only(b netip.AddrPort, yes bool) netip.AddrPort {
 	return b
 }
 
-func value(b netip.AddrPort, of func(netip.AddrPort) []byte) []byte {
+func (s *slab) value(b netip.AddrPort, of func([]byte, netip.AddrPort) []byte) []byte {
 	if !b.IsValid() {
 		return nil
 	}
-	return of(b)
+	return of(s.room(longestAddress+4), b)
 }
 
 // staged notes a change among those that come or change, or among those that go.
@@ -288,12 +309,12 @@ func (out *ofGroups) addStay(id routing.GroupID, c routing.Change[routing.Group]
 	before, after := distinct(c.Old), distinct(c.New)
 	for b := range before {
 		if _, ok := after[b]; !ok {
-			out.stay.del = append(out.stay.del, element{key: stayKey(id, b)})
+			out.stay.del = append(out.stay.del, element{key: stayKey(nil, id, b)})
 		}
 	}
 	for b := range after {
 		if _, ok := before[b]; !ok {
-			out.stay.add = append(out.stay.add, element{key: stayKey(id, b), value: backendValue(b)})
+			out.stay.add = append(out.stay.add, element{key: stayKey(nil, id, b), value: backendValue(nil, b)})
 		}
 	}
 }
@@ -309,9 +330,9 @@ func distinct(g routing.Group) map[netip.AddrPort]struct{} {
 	return out
 }
 
-func presence[K comparable](keys map[K]bool, key func(K) []byte) (c changes) {
+func presence[K comparable](keys map[K]bool, key func([]byte, K) []byte) (c changes) {
 	for k, comes := range keys {
-		c.present(key(k), !comes, comes)
+		c.present(key(nil, k), !comes, comes)
 	}
 	return c
 }

@@ -2,6 +2,7 @@ package nft
 
 import (
 	"bytes"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -11,6 +12,29 @@ type element struct {
 	key, value []byte
 	chain      string
 	verdict    int32 // NFT_GOTO or NFT_JUMP to chain
+}
+
+// slab hands out short slices of bytes from large ones: a table has some 100,000 of them.
+type slab struct{ free []byte }
+
+const slabSize = 64 << 10
+
+// room returns an empty slice that n bytes can be appended to.
+func (s *slab) room(n int) []byte {
+	if len(s.free) < n {
+		s.free = make([]byte, max(slabSize, n))
+	}
+	out := s.free[:0:n]
+	s.free = s.free[n:]
+	return out
+}
+
+// keep copies b; nil stays nil.
+func (s *slab) keep(b []byte) []byte {
+	if b == nil {
+		return nil
+	}
+	return append(s.room(len(b)), b...)
 }
 
 // changes are elements of one set to delete and then to add; a key in both has its value replaced.
@@ -84,12 +108,16 @@ func (w *writer) write(set string, c changes) {
 	w.cut()
 }
 
+// elementGuess is how many bytes most elements come to.
+const elementGuess = 48
+
 // elements adds messages of one kind, as many as it takes.
 func (w *writer) elements(set string, kind uint16, list []element) {
 	var flags uint16
 	if kind == unix.NFT_MSG_NEWSETELEM {
 		flags = unix.NLM_F_CREATE
 	}
+	w.buf = slices.Grow(w.buf, len(list)*elementGuess)
 	for len(list) > 0 {
 		w.message(kind, flags)
 		w.text(unix.NFTA_SET_ELEM_LIST_TABLE, Name)
@@ -123,15 +151,15 @@ func (w *wire) element(e *element) {
 	w.unnest(at)
 }
 
-// parseElement reads what the kernel lists; the slices are its own.
-func parseElement(data []byte) element {
+// parseElement reads what the kernel lists into memory of its own.
+func parseElement(data []byte, mem *slab) element {
 	var e element
 	attributes(data, func(kind uint16, value []byte) bool {
 		switch kind {
 		case unix.NFTA_SET_ELEM_KEY:
-			e.key = bytes.Clone(find(value, unix.NFTA_DATA_VALUE))
+			e.key = mem.keep(find(value, unix.NFTA_DATA_VALUE))
 		case unix.NFTA_SET_ELEM_DATA:
-			e.value = bytes.Clone(find(value, unix.NFTA_DATA_VALUE))
+			e.value = mem.keep(find(value, unix.NFTA_DATA_VALUE))
 			if v := find(value, unix.NFTA_DATA_VERDICT); v != nil {
 				e.verdict, e.chain = int32(findU32(v, unix.NFTA_VERDICT_CODE)), findText(v, unix.NFTA_VERDICT_CHAIN)
 			}

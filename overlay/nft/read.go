@@ -58,7 +58,7 @@ func (t *Table) readAll(want *routing.Table) (*routing.Table, error) {
 	if err != nil || !t.baseIsRight(f) {
 		return nil, err
 	}
-	have, err := t.readElements()
+	have, err := t.readElements(want)
 	if err != nil || !t.chainsAreRight(f, have, want) {
 		return nil, err
 	}
@@ -205,28 +205,30 @@ func (t *Table) chainsAreRight(f *found, have, want *routing.Table) bool {
 // errStrange says that an element is none we make.
 var errStrange = errors.New("strange element")
 
-// readElements returns errStrange if there are elements we do not make.
-func (t *Table) readElements() (*routing.Table, error) {
+// readElements returns errStrange if there are elements we do not make. There is room for as much as is wanted.
+func (t *Table) readElements(want *routing.Table) (*routing.Table, error) {
 	have := routing.NewTable()
-	seen := sticky{make(map[routing.GroupID]int), make(map[routing.GroupID]int)}
+	have.Services, have.Groups = make(map[routing.Address]routing.Target, len(want.Services)), make(map[routing.GroupID]routing.Group, len(want.Groups))
+	r := reading{have, want, make(map[routing.GroupID]int), make(map[routing.GroupID]int)}
+	var list []element
 	for i := range t.sets {
 		s := &t.sets[i]
 		if s.name == clientsMap { // clients come and go by themselves
 			continue
 		}
-		var list []element
+		var mem slab
 		err := t.socket.dump(unix.NFT_MSG_GETSETELEM, t.family(), func(w *wire) {
 			w.text(unix.NFTA_SET_ELEM_LIST_TABLE, Name)
 			w.text(unix.NFTA_SET_ELEM_LIST_SET, s.name)
 		}, func() { list = list[:0] }, func(_ byte, body []byte) error {
 			attributes(find(body, unix.NFTA_SET_ELEM_LIST_ELEMENTS), func(_ uint16, value []byte) bool {
-				list = append(list, parseElement(value))
+				list = append(list, parseElement(value, &mem))
 				return true
 			})
 			return nil
 		})
 		for j := 0; err == nil && j < len(list); j++ {
-			err = t.take(have, seen, s, &list[j])
+			err = r.take(s, &list[j])
 		}
 		if err != nil {
 			return nil, err
@@ -236,7 +238,7 @@ func (t *Table) readElements() (*routing.Table, error) {
 		return nil, errStrange
 	}
 	for id, g := range have.Groups {
-		if n := len(distinct(g)); g.Sticky && (seen.ids[id] != len(g.Backends) || seen.stay[id] != n) { // not all of them
+		if n := len(distinct(g)); g.Sticky && (r.ids[id] != len(g.Backends) || r.stay[id] != n) { // not all of them
 			return nil, errStrange
 		}
 	}
@@ -253,11 +255,15 @@ func halves[K comparable](targets map[K]routing.Target) bool {
 	return false
 }
 
-// sticky counts elements of groups whose clients stay.
-type sticky struct{ ids, stay map[routing.GroupID]int }
+// reading is what elements come to.
+type reading struct {
+	have, want *routing.Table
+	ids, stay  map[routing.GroupID]int // how many elements there are of groups whose clients stay
+}
 
 // take puts an element into the table it stands for.
-func (t *Table) take(have *routing.Table, seen sticky, s *set, e *element) error {
+func (r *reading) take(s *set, e *element) error {
+	have := r.have
 	isMap, verdicts := s.flags&setMap != 0, s.data.Name == "verdict"
 	if len(e.key) != int(s.keyLen()) || isMap && !verdicts && len(e.value) != int(s.dataLen()) || verdicts && e.chain == "" {
 		return errStrange
@@ -280,7 +286,7 @@ func (t *Table) take(have *routing.Table, seen sticky, s *set, e *element) error
 		}
 		have.Ways[way] = 1
 	case backendsMap, idsMap, stayMap: // in this order
-		return takeBackend(have, seen, s.name, e)
+		return r.takeBackend(s.name, e)
 	case hairpinSet:
 		a, _ := netip.AddrFromSlice(e.key[:len(e.key)/2])
 		have.Hairpin[a] = 1
@@ -310,15 +316,15 @@ func takeTarget(target *routing.Target, set string, e *element) {
 	}
 }
 
-func takeBackend(have *routing.Table, seen sticky, set string, e *element) error {
+func (r *reading) takeBackend(set string, e *element) error {
 	id := parseGroup(e.key)
-	g := have.Groups[id]
+	g := r.have.Groups[id]
 	if set == stayMap {
 		b := parseBackend(e.value)
-		if !g.Sticky || !slices.Contains(g.Backends, b) || !bytes.Equal(e.key[8:], backendID(b)) {
+		if !g.Sticky || !slices.Contains(g.Backends, b) || !bytes.Equal(e.key[8:], backendID(nil, b)) {
 			return errStrange
 		}
-		seen.stay[id]++
+		r.stay[id]++
 		return nil
 	}
 	number := int(binary.NativeEndian.Uint32(e.key[8:]))
@@ -326,18 +332,21 @@ func takeBackend(have *routing.Table, seen sticky, set string, e *element) error
 		return errStrange
 	}
 	if set == idsMap {
-		if !bytes.Equal(e.value, backendID(at(g.Backends, number))) {
+		if !bytes.Equal(e.value, backendID(nil, at(g.Backends, number))) {
 			return errStrange
 		}
 		g.Sticky = true
-		seen.ids[id]++
-		have.Groups[id] = g
+		r.ids[id]++
+		r.have.Groups[id] = g
 		return nil
+	}
+	if g.Backends == nil {
+		g.Backends = make([]netip.AddrPort, 0, len(r.want.Groups[id].Backends))
 	}
 	for len(g.Backends) <= number {
 		g.Backends = append(g.Backends, netip.AddrPort{})
 	}
 	g.Backends[number] = parseBackend(e.value)
-	have.Groups[id] = g
+	r.have.Groups[id] = g
 	return nil
 }

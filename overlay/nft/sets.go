@@ -118,45 +118,58 @@ const verdictType = 0xffffff00
 
 // The keys below are laid out as the kernel does concatenations: every part padded to four bytes.
 
-func portKey(p routing.NodePort) []byte {
-	return binary.BigEndian.AppendUint32([]byte{byte(p.Protocol), 0, 0, 0}, uint32(p.Port)<<16)
+// Each is appended to what is there already.
+
+func portKey(to []byte, p routing.NodePort) []byte {
+	return binary.BigEndian.AppendUint32(append(to, byte(p.Protocol), 0, 0, 0), uint32(p.Port)<<16)
 }
 
-func addressKey(a routing.Address) []byte {
-	return append(a.IP.AsSlice(), portKey(routing.NodePort{Protocol: a.Protocol, Port: a.Port})...)
+func addressKey(to []byte, a routing.Address) []byte {
+	return portKey(appendAddr(to, a.IP), routing.NodePort{Protocol: a.Protocol, Port: a.Port})
+}
+
+func appendAddr(to []byte, a netip.Addr) []byte {
+	if a.Is4() {
+		b := a.As4()
+		return append(to, b[:]...)
+	}
+	b := a.As16()
+	return append(to, b[:]...)
 }
 
 // A group, a way and a backend's id are two words. As the value of a map they have one in front that nobody uses.
 
-func unused(pair []byte) []byte { return append(make([]byte, 4), pair...) }
+func unused(to []byte) []byte { return append(to, 0, 0, 0, 0) }
 
-func groupKey(id routing.GroupID) []byte { return binary.BigEndian.AppendUint64(nil, uint64(id)) }
+func groupKey(to []byte, id routing.GroupID) []byte {
+	return binary.BigEndian.AppendUint64(to, uint64(id))
+}
 
-func numberedKey(id routing.GroupID, number int) []byte {
-	return binary.NativeEndian.AppendUint32(groupKey(id), uint32(number))
+func numberedKey(to []byte, id routing.GroupID, number int) []byte {
+	return binary.NativeEndian.AppendUint32(groupKey(to, id), uint32(number))
 }
 
 // backendID tells a backend from the others of its group.
-func backendID(b netip.AddrPort) []byte {
-	sum := sha256.Sum256(backendValue(b))
-	return sum[:8]
+func backendID(to []byte, b netip.AddrPort) []byte {
+	sum := sha256.Sum256(backendValue(nil, b))
+	return append(to, sum[:8]...)
 }
 
-func stayKey(id routing.GroupID, b netip.AddrPort) []byte {
-	return append(groupKey(id), backendID(b)...)
+func stayKey(to []byte, id routing.GroupID, b netip.AddrPort) []byte {
+	return backendID(groupKey(to, id), b)
 }
 
-func backendValue(b netip.AddrPort) []byte {
-	return binary.BigEndian.AppendUint32(b.Addr().AsSlice(), uint32(b.Port())<<16)
+func backendValue(to []byte, b netip.AddrPort) []byte {
+	return binary.BigEndian.AppendUint32(appendAddr(to, b.Addr()), uint32(b.Port())<<16)
 }
 
 // wayKey is how many backends there are, and everything else about the way.
-func wayKey(w routing.Way) []byte {
+func wayKey(to []byte, w routing.Way) []byte {
 	how := uint32(w.Where) | uint32(w.Source)<<4 | w.Sticky<<8
-	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, w.Backends), how)
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(to, w.Backends), how)
 }
 
-func hairpinKey(a netip.Addr) []byte { return append(a.AsSlice(), a.AsSlice()...) }
+func hairpinKey(to []byte, a netip.Addr) []byte { return appendAddr(appendAddr(to, a), a) }
 
 func parsePort(key []byte) routing.NodePort {
 	return routing.NodePort{Protocol: routing.Protocol(key[0]), Port: binary.BigEndian.Uint16(key[4:])}

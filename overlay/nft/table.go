@@ -92,8 +92,8 @@ func (t *Table) Strangers() []string { return t.others }
 // what the kernel holds, it costs what has changed since the last time. An error leaves that unknown, and what changed is
 // made up for by the next Apply.
 func (t *Table) Apply(p *routing.Plan) (*routing.Delta, error) {
-	delta := p.Take()
 	if t.known {
+		delta := p.Take()
 		if delta.Empty() {
 			return delta, nil
 		}
@@ -104,6 +104,7 @@ func (t *Table) Apply(p *routing.Plan) (*routing.Delta, error) {
 		t.known = true
 		return delta, nil
 	}
+	stale := p.Pass()
 	have, err := t.read(p.Table())
 	if err != nil {
 		return nil, fmt.Errorf("nftables: look at table %s: %w", t, err)
@@ -119,7 +120,7 @@ func (t *Table) Apply(p *routing.Plan) (*routing.Delta, error) {
 			return nil, fmt.Errorf("nftables: table %s: %w", t, err)
 		}
 	}
-	all.Stale = append(all.Stale, delta.Stale...)
+	all.Stale = append(all.Stale, stale...)
 	t.known = true
 	return all, nil
 }

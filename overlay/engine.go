@@ -11,6 +11,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/balsahq/balsa/overlay/host"
 	"github.com/balsahq/balsa/overlay/mesh"
@@ -29,6 +31,8 @@ const (
 	servicesTouched // host ports, or who may send to the tunnel
 	allTouched      // every service
 	mtuTouched      // what pods may send at once changed
+
+	everything = nodeTouched | peersTouched | linksTouched | rulesTouched | servicesTouched | allTouched
 )
 
 // todo is what to look at.
@@ -42,6 +46,10 @@ func (t *todo) add(other todo) {
 	t.what |= other.what
 	if other.by != "" {
 		t.by = other.by
+	}
+	if t.what&allTouched != 0 {
+		t.services = nil // they are among all
+		return
 	}
 	if t.services == nil {
 		t.services = other.services
@@ -59,6 +67,9 @@ type engine struct {
 	ready chan struct{}
 	// naming orders the handlers that fill the DNS zone.
 	naming sync.Mutex
+
+	services corelisters.ServiceLister
+	slices   cache.Indexer // of EndpointSlices, with the index byService
 
 	mu    sync.Mutex
 	dirty todo
@@ -87,7 +98,8 @@ type engine struct {
 func newEngine(cfg Config, ns host.Namespace) *engine {
 	e := &engine{
 		cfg: cfg, ns: ns, ways: &mesh.Plan{}, ready: make(chan struct{}), wake: make(chan struct{}, 1),
-		ports: make(map[uint32]struct{}), flows: newFlows(ns, cfg.Logger),
+		ports: make(map[uint32]struct{}), flows: newFlows(ns, cfg.Logger), dirty: todo{what: everything},
+		services: cfg.Informers.Core().V1().Services().Lister(), slices: cfg.Informers.Discovery().V1().EndpointSlices().Informer().GetIndexer(),
 	}
 	e.prober, e.relay = e.newProber(), e.newRelay()
 	return e
@@ -98,13 +110,25 @@ func (e *engine) note(t touched) { e.owe(todo{what: t}) }
 
 // noteService tells the engine that a service or its endpoints changed; it never blocks.
 func (e *engine) noteService(namespace, name string) {
-	e.owe(todo{services: map[string]struct{}{namespace + "/" + name: {}}})
+	e.mu.Lock()
+	if e.dirty.what&allTouched == 0 {
+		if e.dirty.services == nil {
+			e.dirty.services = make(map[string]struct{})
+		}
+		e.dirty.services[namespace+"/"+name] = struct{}{}
+	}
+	e.mu.Unlock()
+	e.rouse()
 }
 
 func (e *engine) owe(t todo) {
 	e.mu.Lock()
 	e.dirty.add(t)
 	e.mu.Unlock()
+	e.rouse()
+}
+
+func (e *engine) rouse() {
 	select {
 	case e.wake <- struct{}{}:
 	default:
@@ -143,7 +167,7 @@ func (e *engine) run(ctx context.Context) error {
 	defer h.Close()
 	defer e.closeProxies()
 	ready := sync.OnceFunc(func() { close(e.ready) })
-	e.note(nodeTouched | peersTouched | linksTouched | rulesTouched | servicesTouched | allTouched)
+	e.note(everything)
 	wait, again := time.NewTimer(0), time.NewTimer(0)
 	defer wait.Stop()
 	defer again.Stop()

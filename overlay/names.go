@@ -66,16 +66,21 @@ func (n *Network) sliceChanged(obj any) {
 	if slice, ok := obj.(*discovery.EndpointSlice); ok {
 		name := slice.Labels[discovery.LabelServiceName]
 		n.engine.noteService(slice.Namespace, name)
-		n.rename(slice.Namespace, name)
+		if svc, err := n.engine.services.Services(slice.Namespace).Get(name); err == nil && svc.Spec.ClusterIP == v1.ClusterIPNone {
+			n.rename(slice.Namespace, name) // only headless services show their endpoints
+		}
 	}
 }
 
 // rename brings the names of one service up to date. Handlers of two informers may do so at once; each reads the listers
-// after its own change is in them, so whichever writes last has seen both.
+// after its own change is in them, so whichever writes last has seen both. Without a server nobody asks for names.
 func (n *Network) rename(namespace, name string) {
+	if n.server == nil {
+		return
+	}
 	n.engine.naming.Lock()
 	defer n.engine.naming.Unlock()
-	svc, err := n.cfg.Informers.Core().V1().Services().Lister().Services(namespace).Get(name)
+	svc, err := n.engine.services.Services(namespace).Get(name)
 	if errors.IsNotFound(err) {
 		n.zone.Set(namespace, name, nil, nil)
 		return
@@ -84,8 +89,8 @@ func (n *Network) rename(namespace, name string) {
 		return
 	}
 	var slices []*discovery.EndpointSlice
-	if svc.Spec.ClusterIP == v1.ClusterIPNone { // only headless services show their endpoints
-		slices = slicesOf(n.cfg.Informers.Discovery().V1().EndpointSlices().Informer(), namespace+"/"+name)
+	if svc.Spec.ClusterIP == v1.ClusterIPNone {
+		slices = slicesOf(n.engine.slices, namespace+"/"+name)
 	}
 	n.zone.Set(namespace, name, svc, slices)
 }

@@ -92,7 +92,7 @@ func (n *Network) Run(ctx context.Context) error {
 		return fmt.Errorf("overlay: %w", err)
 	}
 	n.cfg.Informers.Start(ctx.Done())
-	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+	if !cache.WaitFor(ctx, "", synced...) {
 		return ctx.Err()
 	}
 	parts := []func(context.Context) error{n.engine.run, n.engine.flows.run, n.watchKernel, n.watchRules, n.watchSettings, n.engine.prober.Run, n.engine.relay.Run}
@@ -139,7 +139,7 @@ func (n *Network) watchRules(ctx context.Context) error {
 }
 
 // watch hooks the network up to the informers. remove undoes it and may be called after an error too.
-func (n *Network) watch() (remove func(), synced []cache.InformerSynced, err error) {
+func (n *Network) watch() (remove func(), synced []cache.DoneChecker, err error) {
 	core := n.cfg.Informers.Core().V1()
 	services, endpoints := core.Services().Informer(), n.cfg.Informers.Discovery().V1().EndpointSlices().Informer()
 	type row struct {
@@ -164,7 +164,7 @@ func (n *Network) watch() (remove func(), synced []cache.InformerSynced, err err
 			return remove, nil, err
 		}
 		undo = append(undo, func() { _ = row.informer.RemoveEventHandler(registration) })
-		synced = append(synced, registration.HasSynced)
+		synced = append(synced, registration.HasSyncedChecker())
 	}
 	return remove, synced, nil
 }

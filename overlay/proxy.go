@@ -84,12 +84,12 @@ func (e *engine) closeProxies() {
 func (e *engine) applyServices(t todo) error {
 	var errs []error
 	for _, p := range e.proxies {
-		names := t.services
 		if t.what&allTouched != 0 {
-			names = e.allServices(p)
-		}
-		for name := range names {
-			e.plan(p, name)
+			e.planAll(p)
+		} else {
+			for name := range t.services {
+				e.planNamed(p, name)
+			}
 		}
 		if t.what&(allTouched|servicesTouched) != 0 {
 			p.plan.SetHostPorts(routing.HostPorts(e.podsHere(), p.view.V4))
@@ -109,32 +109,38 @@ func (e *engine) applyServices(t todo) error {
 	return errors.Join(errs...)
 }
 
-// allServices are those there are, and those the plan still has.
-func (e *engine) allServices(p *proxy) map[string]struct{} {
-	names := make(map[string]struct{})
-	services, _ := e.cfg.Informers.Core().V1().Services().Lister().List(labels.Everything()) // a cache's list does not fail
+// planAll works out all services there are, and those the plan still has.
+func (e *engine) planAll(p *proxy) {
+	services, _ := e.services.List(labels.Everything()) // a cache's list does not fail
+	there := make(map[string]struct{}, len(services))
 	for _, svc := range services {
-		names[svc.Namespace+"/"+svc.Name] = struct{}{}
+		name := svc.Namespace + "/" + svc.Name
+		there[name] = struct{}{}
+		e.plan(p, name, svc)
 	}
 	for _, name := range p.plan.Owners() {
-		names[name] = struct{}{}
+		if _, ok := there[name]; !ok {
+			e.plan(p, name, nil)
+		}
 	}
-	return names
 }
 
-// plan works out one service.
-func (e *engine) plan(p *proxy, name string) {
+func (e *engine) planNamed(p *proxy, name string) {
 	namespace, short, _ := strings.Cut(name, "/")
-	svc, err := e.cfg.Informers.Core().V1().Services().Lister().Services(namespace).Get(short)
-	if apierrors.IsNotFound(err) {
+	svc, err := e.services.Services(namespace).Get(short)
+	if err == nil || apierrors.IsNotFound(err) { // a cache's lister has no other error
+		e.plan(p, name, svc)
+	}
+}
+
+// plan works out one service; nil is none.
+func (e *engine) plan(p *proxy, name string, svc *v1.Service) {
+	if svc == nil {
 		p.plan.SetService(name, nil)
 		delete(p.faults, name)
 		return
 	}
-	if err != nil {
-		return // a cache's lister has no other error
-	}
-	ports, faults := routing.Ports(svc, slicesOf(e.cfg.Informers.Discovery().V1().EndpointSlices().Informer(), name), p.view)
+	ports, faults := routing.Ports(svc, slicesOf(e.slices, name), p.view)
 	p.plan.SetService(name, ports)
 	text := strings.Join(faults, "; ")
 	if text == "" {
@@ -145,8 +151,8 @@ func (e *engine) plan(p *proxy, name string) {
 	}
 }
 
-func slicesOf(informer cache.SharedIndexInformer, service string) []*discovery.EndpointSlice {
-	objects, _ := informer.GetIndexer().ByIndex(byService, service) // the index is there: New added it
+func slicesOf(indexer cache.Indexer, service string) []*discovery.EndpointSlice {
+	objects, _ := indexer.ByIndex(byService, service) // the index is there: New added it
 	list := make([]*discovery.EndpointSlice, 0, len(objects))
 	for _, obj := range objects {
 		if slice, ok := obj.(*discovery.EndpointSlice); ok {

@@ -16,7 +16,6 @@ import (
 	"syscall"
 	"time"
 
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -67,7 +66,7 @@ func run(ctx context.Context) error {
 		return errors.New("-dir is missing")
 	}
 	network, err := overlay.New(overlay.Config{
-		NodeName: *node, Informers: informers.NewSharedInformerFactory(client, 0), Mode: mesh.Mode(*mode), Offload: *offload,
+		NodeName: *node, Informers: overlay.NewInformers(client), Mode: mesh.Mode(*mode), Offload: *offload,
 		PodCIDRs: []netip.Prefix{podNet}, ServiceCIDRs: []netip.Prefix{serviceNet},
 		CNIConfDir: filepath.Join(*dir, "net.d"), StateDir: filepath.Join(*dir, "state"),
 	})
@@ -98,6 +97,6 @@ func connect(kubeconfig string) (kubernetes.Interface, error) {
 	}
 	cfg.ContentType = "application/vnd.kubernetes.protobuf"
 	cfg.AcceptContentTypes = cfg.ContentType + ",application/json"
-	cfg.QPS, cfg.Burst = -1, -1
+	cfg.QPS, cfg.Burst, cfg.DisableCompression = -1, -1, true
 	return kubernetes.NewForConfig(cfg)
 }

@@ -16,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -117,7 +116,7 @@ func (s *server) startNode(rt *nodeRuntime) error {
 
 // start runs the network, the agent and the node's own API.
 func (a agentParts) start() error {
-	shared := informers.NewSharedInformerFactory(a.services, 0)
+	shared := overlay.NewInformers(a.services)
 	state := &networkState{}
 	var roles []string
 	if a.registrar != nil {

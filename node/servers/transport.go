@@ -116,6 +116,7 @@ func (t *transport) generation() *generation {
 			return found.Conn, nil
 		},
 		ForceAttemptHTTP2: true, IdleConnTimeout: idleTimeout, MaxIdleConnsPerHost: 4,
+		DisableCompression: true, // nodes are near their servers: packing costs both more than it saves
 	}
 	if h2, err := http2.ConfigureTransports(g.Transport); err == nil { // it fails for a transport that was configured before
 		h2.ReadIdleTimeout, h2.PingTimeout = t.set.cfg.Idle, t.set.cfg.Answer

@@ -141,9 +141,19 @@ func (b *builder) build() (admission.Interface, error) {
 		return nil, err
 	}
 	b.registerLazy(plugins, init)
-	return plugins.NewFromPlugins(b.withInitializers(b.withPresets()), noConfig{}, init, admission.Decorators{
-		admission.DecoratorFunc(b.confirm), admission.DecoratorFunc(admissionmetrics.WithControllerMetrics),
+	chain := newSequence(b.cfg.Live)
+	_, err = plugins.NewFromPlugins(b.withInitializers(b.withPresets()), noConfig{}, init, admission.Decorators{
+		admission.DecoratorFunc(b.unlimited), admission.DecoratorFunc(chain.take),
 	})
+	return chain, err
+}
+
+// unlimited lets writes pass the ResourceQuota plugin where there is no quota.
+func (b *builder) unlimited(plugin admission.Interface, name string) admission.Interface {
+	if p, ok := plugin.(admission.ValidationInterface); ok && name == resourcequota.PluginName {
+		return unlimited{p, b.cfg.Live.Kept(schema.GroupResource{Resource: "resourcequotas"})}
+	}
+	return plugin
 }
 
 func (b *builder) initializers() (admission.PluginInitializers, error) {

@@ -11,6 +11,8 @@
 //
 // PodPreset comes after NamespaceLifecycle, Initializers after MutatingAdmissionWebhook, where they are asked for.
 //
+// ResourceQuota is asked about namespaces that have a quota.
+//
 // Plugins read through package live: no informer runs, nothing has to sync before the API is ready. The exception is
 // admission policies, whose plugins need informers of their own; those start with the first policy.
 //

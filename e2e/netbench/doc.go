@@ -3,7 +3,8 @@
 // to have what the API has when there are many Services. It prints one table.
 //
 //	main ── families ─┬─ paths ──── pods over the overlay, and over a VXLAN device
-//	                  │             and routes made by hand on two more hosts
+//	                  │             and routes made by hand on two more hosts, and on
+//	                  │             two that track connections beside
 //	                  ├─ service ── pods through a Service, and the same without
 //	                  └─ scale ──── many Services: the overlay alone, and
 //	                                upstream's kube-proxy in nftables mode

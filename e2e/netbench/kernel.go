@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 )
 
@@ -239,6 +240,24 @@ func (p place) entries() (int, error) {
 func (p place) dropRules() error {
 	return p.withRules(func(conn *nftables.Conn) error {
 		conn.FlushRuleset()
+		return conn.Flush()
+	})
+}
+
+// track has the kernel look up the connection of every packet that is forwarded, by the least there can be: one rule.
+func (p place) track() error {
+	return p.withRules(func(conn *nftables.Conn) error {
+		table := conn.AddTable(&nftables.Table{Name: "tracked", Family: nftables.TableFamilyIPv4})
+		chain := conn.AddChain(&nftables.Chain{
+			Name: "forward", Table: table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter,
+		})
+		established := binary.NativeEndian.AppendUint32(nil, expr.CtStateBitESTABLISHED)
+		conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
+			&expr.Ct{Key: expr.CtKeySTATE, Register: 1},
+			&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: established, Xor: make([]byte, 4)},
+			&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
+			&expr.Verdict{Kind: expr.VerdictAccept},
+		}})
 		return conn.Flush()
 	})
 }

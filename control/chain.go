@@ -2,22 +2,35 @@ package control
 
 import (
 	"net/http"
+	"strings"
 
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericfilters "k8s.io/apiserver/pkg/server/filters"
 
 	"github.com/balsahq/balsa/control/auth/authn"
 	"github.com/balsahq/balsa/control/flow"
+	"github.com/balsahq/balsa/control/stack"
 )
 
-// longRunning are the requests no deadline and no limit in flight applies to.
-var longRunning = genericfilters.BasicLongRunningRequestCheck(
-	sets.NewString("watch", "proxy"),
-	sets.NewString("attach", "exec", "proxy", "log", "portforward"),
-)
+// longRunning are the requests no deadline and no limit in flight applies to: what upstream's
+// BasicLongRunningRequestCheck says of kube-apiserver's verbs and subresources. Seven filters ask.
+func longRunning(_ *http.Request, info *apirequest.RequestInfo) bool {
+	switch info.Verb {
+	case "watch", "proxy":
+		return true
+	}
+	if !info.IsResourceRequest {
+		return strings.HasPrefix(info.Path, "/debug/pprof/")
+	}
+	switch info.Subresource {
+	case "attach", "exec", "proxy", "log", "portforward":
+		return true
+	}
+	return false
+}
 
 // chain puts the filters around the API. The first line is the innermost filter.
 func (s *Server) chain(api http.Handler, c *genericapiserver.Config) http.Handler {
@@ -35,7 +48,8 @@ func (s *Server) chain(api http.Handler, c *genericapiserver.Config) http.Handle
 	h = genericfilters.WithCORS(h, c.CorsAllowedOriginList, nil, nil, nil, "true")
 	// Warnings are collected inside the timeout filter, which makes writing headers safe.
 	h = filters.WithWarningRecorder(h)
-	h = network(genericfilters.WithTimeoutForNonLongRunningRequests(h, c.LongRunningFunc), h)
+	// The timeout filter has a goroutine of its own do the rest.
+	h = network(genericfilters.WithTimeoutForNonLongRunningRequests(grown(h), c.LongRunningFunc), h)
 	h = filters.WithRequestDeadline(h, c.AuditBackend, c.AuditPolicyRuleEvaluator, c.LongRunningFunc, c.Serializer, c.RequestTimeout)
 	h = filters.WithCacheControl(h)
 	h = genericfilters.WithHSTS(h, c.HSTSDirectives)
@@ -58,5 +72,13 @@ func network(outside, inside http.Handler) http.Handler {
 			return
 		}
 		outside.ServeHTTP(w, r)
+	})
+}
+
+// grown has requests handled on a stack that is large enough from the beginning.
+func grown(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		stack.Grow()
+		next.ServeHTTP(w, r)
 	})
 }

@@ -14,6 +14,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/balsahq/balsa/control/auth/authn"
+	"github.com/balsahq/balsa/control/stack"
 	"github.com/balsahq/balsa/control/storage"
 	"github.com/balsahq/balsa/raftstore"
 )
@@ -65,6 +66,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	go func() {
 		defer s.inflight.Done()
 		defer detach()
+		stack.Grow()
 		t.serve(ctx, req, body)
 	}()
 	select {

@@ -109,7 +109,7 @@ func (c *cluster) apply(manifest string, args ...string) string {
 // eventually repeats check until it returns nil.
 func (c *cluster) eventually(what string, check func() error) {
 	c.t.Helper()
-	deadline := time.After(90 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -120,7 +120,7 @@ func (c *cluster) eventually(what string, check func() error) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			c.t.Fatalf("%s: still not so after 90 s: %v", what, err)
+			c.t.Fatalf("%s: still not so after two minutes: %v", what, err)
 		}
 	}
 }

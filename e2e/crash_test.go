@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -86,14 +87,19 @@ func writeUntilKilled(c *cluster, round int) map[string]string {
 			}
 		})
 	}
-	<-time.After(time.Duration(200+rand.IntN(1500)) * time.Millisecond) // the moment is the point
+	c.eventually("the first write is acknowledged", func() error {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(acknowledged) == 0 {
+			return errors.New("none is")
+		}
+		return nil
+	})
+	<-time.After(time.Duration(rand.IntN(1500)) * time.Millisecond) // the moment is the point
 	if err := c.Kill9(); err != nil {
 		c.t.Fatal(err)
 	}
 	writers.Wait()
-	if len(acknowledged) == 0 {
-		c.t.Fatal("no write was acknowledged: this round shows nothing")
-	}
 	return acknowledged
 }
 

@@ -66,21 +66,24 @@ func answers(c *cluster) {
 		_, err := get(c.HTTP(), url)
 		return err
 	})
-	pods := map[string]bool{}
-	for range 60 {
-		body, err := get(c.HTTP(), url)
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		for line := range strings.Lines(body) {
-			if strings.HasPrefix(line, "pod: ") {
-				pods[line] = true
+	c.eventually("all pods answer", func() error { // the node hears of them one by one
+		pods := map[string]bool{}
+		for range 60 {
+			body, err := get(c.HTTP(), url)
+			if err != nil {
+				return err
+			}
+			for line := range strings.Lines(body) {
+				if strings.HasPrefix(line, "pod: ") {
+					pods[line] = true
+				}
 			}
 		}
-	}
-	if len(pods) != 3 {
-		c.t.Errorf("60 requests were answered by %d pods, want all 3: %v", len(pods), pods)
-	}
+		if len(pods) != 3 {
+			return fmt.Errorf("60 requests were answered by %d pods, want all 3: %v", len(pods), pods)
+		}
+		return nil
+	})
 	c.kubectl("run", "visitor", "--image=balsahq/hello:1")
 	c.kubectl("wait", "--for=condition=Ready", "pod/visitor", "--timeout=60s")
 	for _, name := range []string{"hello", "hello.default", "hello.default.svc.cluster.local"} {
@@ -177,14 +180,12 @@ func copies(c *cluster) {
 
 // describes: what people read when they look for a reason.
 func describes(c *cluster) {
-	out := c.kubectl("describe", "pod", c.firstPod())
+	pod := c.firstPod()
 	for _, want := range []string{"Scheduled", "Pulled", "Created", "Started", "Successfully assigned default/", "QoS Class:", "BestEffort"} {
-		if !strings.Contains(out, want) {
-			c.t.Errorf("describe pod has no %q:\n%s", want, out)
-		}
+		c.eventually("describe pod has "+want, c.wants(want, "describe", "pod", pod)) // Events come a moment later
 	}
-	if out := c.kubectl("describe", "deployment", "hello"); !strings.Contains(out, "ScalingReplicaSet") || !strings.Contains(out, "NewReplicaSetAvailable") {
-		c.t.Errorf("describe deployment:\n%s", out)
+	for _, want := range []string{"ScalingReplicaSet", "NewReplicaSetAvailable"} {
+		c.eventually("describe deployment has "+want, c.wants(want, "describe", "deployment", "hello"))
 	}
 	if out := c.kubectl("describe", "node"); !strings.Contains(out, "KubeletReady") && !strings.Contains(out, "Ready ") {
 		c.t.Errorf("describe node:\n%s", out)
@@ -205,9 +206,13 @@ func rolls(c *cluster) {
 		c.t.Errorf("%d of %d requests failed during the update; the first: %v", failed, sent, first)
 	}
 	c.t.Logf("%d requests during the update, none failed", sent)
-	if body, err := get(c.HTTP(), url); err != nil || !strings.Contains(body, "version: 2") {
-		c.t.Errorf("after the update: %q, %v", body, err)
-	}
+	c.eventually("version 2 is there", func() error { // pods that end may answer for a moment
+		body, err := get(c.HTTP(), url)
+		if err == nil && !strings.Contains(body, "version: 2") {
+			err = errors.New(body)
+		}
+		return err
+	})
 	if out := c.kubectl("rollout", "history", "deployment/hello"); !strings.Contains(out, "\n3 ") {
 		c.t.Errorf("history:\n%s", out)
 	}

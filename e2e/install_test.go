@@ -85,7 +85,7 @@ func (r *rooted) inside(args ...string) []string {
 
 // run runs a program on the machine to its end; standard error is in the error.
 func (r *rooted) run(args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(r.t.Context(), 3*time.Minute)
 	defer cancel()
 	cmd := r.m.Command(ctx, "nsenter", r.inside(args...)...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG=", "BALSA_DATA_DIR="+r.dataDir())
@@ -153,7 +153,7 @@ func (r *rooted) start(name string) *lan.Process {
 	ended := context.AfterFunc(r.t.Context(), func() { socket.Close() })
 	defer ended()
 	go func() { <-p.Ended(); _ = socket.SetReadDeadline(time.Unix(1, 0)) }()
-	_ = socket.SetReadDeadline(time.Now().Add(time.Minute))
+	_ = socket.SetReadDeadline(time.Now().Add(3 * time.Minute))
 	buf := make([]byte, 256)
 	if n, err := socket.Read(buf); err != nil || string(buf[:n]) != "READY=1" {
 		r.t.Fatalf("%s is not ready: %q, %v", name, buf[:n], err)

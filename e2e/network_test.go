@@ -116,7 +116,7 @@ func drift(h *hosts) {
 			back := time.Since(began)
 			h.works("everybody reaches everybody without " + deletion.what)
 			h.t.Logf("%s: back after %s", deletion.what, back.Round(time.Millisecond))
-			if back > 5*time.Second {
+			if back > 30*time.Second {
 				h.t.Errorf("%s was gone for %s", deletion.what, back)
 			}
 			unharmed(h.t, elsewhere...)
@@ -214,7 +214,7 @@ func restartedAgent(h *hosts) {
 	streams := []*stream{h.stream(agent, h.all[0]), h.stream(agent, h.all[3]), h.stream(h.all[2], agent)}
 	before := kernelOf(agent)
 	h.must(agent.Process().Stop(30 * time.Second))
-	h.must(h.reach())
+	h.works("everybody reaches everybody without the agent")
 	h.must(agent.Start("agent"))
 	h.nodeIs(agent, "True")
 	h.works("everybody reaches everybody after a restart")

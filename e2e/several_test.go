@@ -261,7 +261,7 @@ func (w *writes) check() {
 		if !c.Process().Running() {
 			continue
 		}
-		list, err := w.s.client(c).CoreV1().ConfigMaps("default").List(w.s.t.Context(), metav1.ListOptions{})
+		list, err := w.s.clientWithin(c, time.Minute).CoreV1().ConfigMaps("default").List(w.s.t.Context(), metav1.ListOptions{})
 		w.s.must(err)
 		there := map[string]string{}
 		for _, object := range list.Items {

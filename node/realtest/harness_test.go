@@ -195,7 +195,7 @@ func sh(name, script string) v1.Container {
 func (m *machine) await(name, what string, cond func(*v1.Pod) bool) *v1.Pod {
 	m.t.Helper()
 	var last *v1.Pod
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for time.Now().Before(deadline) {
 		p, err := m.client.CoreV1().Pods("default").Get(context.Background(), name, metav1.GetOptions{})
 		if err != nil {
@@ -275,7 +275,7 @@ func readFile(path string) string {
 // awaitNothing waits until nothing of the pod is left on the machine.
 func (m *machine) awaitNothing(uid types.UID) {
 	m.t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for len(m.remains(uid)) > 0 && time.Now().Before(deadline) {
 		<-time.After(10 * time.Millisecond)
 	}

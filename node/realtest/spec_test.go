@@ -51,7 +51,7 @@ func TestSpecReachesTheContainer(t *testing.T) {
 		p.Spec.Containers = []v1.Container{c}
 	})
 	p := m.awaitReady("spec")
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	log := ""
 	for !strings.Contains(log, "readonly") && time.Now().Before(deadline) {
 		log = m.log(p, "main", 0)
@@ -90,7 +90,7 @@ func TestSpecReachesTheContainer(t *testing.T) {
 	if _, err := m.client.CoreV1().Pods("default").Update(ctx, p, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	deadline = time.Now().Add(10 * time.Second)
+	deadline = time.Now().Add(time.Minute)
 	for cg("memory", id+"/memory.limit_in_bytes") != "134217728" && time.Now().Before(deadline) {
 		<-time.After(10 * time.Millisecond)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/balsahq/balsa/control/cluster"
 	"github.com/balsahq/balsa/control/cluster/clusterpb"
 	"github.com/balsahq/balsa/control/cluster/join"
+	"github.com/balsahq/balsa/control/cork"
 	"github.com/balsahq/balsa/leader/apiservers"
 	"github.com/balsahq/balsa/raftstore"
 	"github.com/balsahq/balsa/raftstore/member"
@@ -63,7 +64,7 @@ func (s *server) startPort() error {
 		return fmt.Errorf("listen for the API: %w", err)
 	}
 	s.port, err = peer.NewPort(peer.PortConfig{
-		Listener: listener, Certificate: show, Roots: func() *x509.CertPool { return s.pki.Pool() }, Hints: s.clientHints, Logger: s.log,
+		Listener: cork.Listener{Listener: listener}, Certificate: show, Roots: func() *x509.CertPool { return s.pki.Pool() }, Hints: s.clientHints, Logger: s.log,
 	})
 	if err != nil {
 		listener.Close()

@@ -4,11 +4,17 @@
 //
 //	authentication, authorization, fairness ──▶ Handler ─┬─ can it ──▶ storage.Bytes ──▶ answer, events
 //	                                                     └─ cannot ──▶ k8s.io/apiserver
+//	                                      custom resources: with an offer ──▶ ⋯ ──▶ storage.Verbatim
 //
 // A protobuf answer is the stored messages with the resourceVersion put into their
 // metadata, which the store does not keep there. A JSON answer is made of renderings,
 // each made once from the stored message and kept while it is asked for. Both are,
 // byte for byte, what the other way gives; a test compares them for every kind.
+//
+// Custom resources are known to their own handler only, which checks each request, finds
+// the version and its schema, and writes the answer; but the storage it asks may leave
+// objects as the texts that are stored, and then it writes a shell into which they are
+// put here (forward).
 //
 // What a request asks for that is not known here (a Table, a field selector, a
 // parameter of later versions), or is wrong in, goes to k8s.io/apiserver before a byte

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -58,7 +59,7 @@ func (h *Handler) Close() { h.renderings.close() }
 // Before returns a handler that asks h first. It belongs behind authorization.
 func (h *Handler) Before(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet || !h.serve(w, r) {
+		if r.Method != http.MethodGet || !h.serve(w, r) && !h.forward(w, r, next) {
 			next.ServeHTTP(w, r)
 		}
 	})
@@ -109,6 +110,9 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) bool {
 
 // read answers a GET or a list.
 func (h *Handler) read(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, a *answer) (size, code int, ok bool) {
+	a.items, a.wanted = itemSlices.get(), wantedSlices.get()
+	a.objects, a.texts = byteSlices.get(), byteSlices.get()
+	defer a.release()
 	ctx := request.WithNamespace(r.Context(), info.Namespace)
 	if info.Verb == "get" {
 		ok = a.get(ctx, r, info.Name)
@@ -131,13 +135,24 @@ type answer struct {
 	protobuf bool
 	single   bool
 
-	head  []byte // goes before the items
-	tail  []byte // and after
-	items []item // protobuf
-	texts [][]byte
-	size  int
+	head    []byte // goes before the items
+	tail    []byte // and after
+	items   []item // protobuf
+	wanted  []rendering
+	objects [][]byte
+	texts   [][]byte       // of wanted
+	stored  []storage.Text // JSON that is stored as such
+	size    int
 
 	failed error // the store's, as a status; what took long is not asked again
+}
+
+// release gives back what the next answer can use.
+func (a *answer) release() {
+	itemSlices.put(a.items)
+	wantedSlices.put(a.wanted)
+	byteSlices.put(a.objects)
+	byteSlices.put(a.texts)
 }
 
 // contentType is what the answer is.
@@ -176,17 +191,18 @@ func (a *answer) get(ctx context.Context, r *http.Request, name string) bool {
 		if err != nil {
 			return false
 		}
-		a.items = []item{it}
+		a.items = append(a.items, it)
 		a.head = openEnvelope(nil, a.k.typeMeta, it.size())
 		a.tail = closeEnvelope(nil)
 		return true
 	}
-	text := make([][]byte, 1)
-	if !a.render([]rendering{{key: o.Key, revision: o.Revision}}, [][]byte{object}, text) || len(text[0]) < 2 {
+	a.wanted = append(a.wanted, rendering{key: o.Key, revision: o.Revision})
+	a.objects = append(a.objects, object)
+	if !a.render() || len(a.texts[0]) < 2 {
 		return false
 	}
 	a.head = append(append([]byte{'{'}, a.k.jsonType...), ',')
-	a.texts, a.tail = [][]byte{text[0][1:]}, []byte{'\n'}
+	a.texts[0], a.tail = a.texts[0][1:], []byte{'\n'}
 	return true
 }
 
@@ -197,13 +213,11 @@ func (a *answer) list(ctx context.Context, r *http.Request) bool {
 		return false
 	}
 	key := a.k.Store.KeyRootFunc(ctx)
-	var wanted []rendering
-	var objects [][]byte
 	sound := true
-	labels := found{}
-	see := func(k, v []byte) { labels[string(k)] = string(v) }
-	if opts.Predicate.Label.Empty() {
-		see = nil
+	chosen := storage.NewChosen(opts.Predicate.Label)
+	var see func(k, v []byte)
+	if chosen != nil {
+		see = chosen.See
 	}
 	page, err := a.k.bytes.List(ctx, key, opts, func(o storage.Stored) bool {
 		object, ok := a.k.object(o.Data)
@@ -211,20 +225,22 @@ func (a *answer) list(ctx context.Context, r *http.Request) bool {
 			sound = false
 			return true
 		}
-		clear(labels)
+		if chosen != nil {
+			chosen.Reset()
+		}
 		it, err := parse(object, o.Revision, see)
 		if err != nil {
 			sound = false
 			return true
 		}
-		if see != nil && !opts.Predicate.Label.Matches(labels) {
+		if chosen != nil && !chosen.Match() {
 			return false
 		}
 		if a.protobuf {
 			a.items = append(a.items, it)
 		} else {
-			wanted = append(wanted, rendering{key: o.Key, revision: o.Revision})
-			objects = append(objects, object)
+			a.wanted = append(a.wanted, rendering{key: o.Key, revision: o.Revision})
+			a.objects = append(a.objects, object)
 		}
 		return true
 	})
@@ -239,8 +255,7 @@ func (a *answer) list(ctx context.Context, r *http.Request) bool {
 	if a.protobuf {
 		return a.frame(&meta)
 	}
-	a.texts = make([][]byte, len(wanted))
-	if !a.render(wanted, objects, a.texts) {
+	if !a.render() {
 		return false
 	}
 	head, err := json.Marshal(&meta)
@@ -272,22 +287,25 @@ func (a *answer) frame(meta *metav1.ListMeta) bool {
 }
 
 // render fills texts with the JSON of what is wanted.
-func (a *answer) render(wanted []rendering, objects, texts [][]byte) bool {
-	if a.h.renderings.recall(wanted, texts) == 0 {
+func (a *answer) render() bool {
+	a.texts = slices.Grow(a.texts[:0], len(a.wanted))[:len(a.wanted)]
+	clear(a.texts)
+	if a.h.renderings.recall(a.wanted, a.texts) == 0 {
 		return true
 	}
-	for i := range wanted {
-		if texts[i] != nil {
+	for i := range a.wanted {
+		if a.texts[i] != nil {
 			continue
 		}
-		obj, err := a.k.decode(objects[i], strconv.FormatInt(wanted[i].revision, 10))
+		w := &a.wanted[i]
+		obj, err := a.k.decode(a.objects[i], strconv.FormatInt(w.revision, 10))
 		if err != nil {
 			return false
 		}
-		if texts[i], err = json.Marshal(obj); err != nil {
+		if a.texts[i], err = json.Marshal(obj); err != nil {
 			return false
 		}
-		a.h.renderings.keep(wanted[i].key, wanted[i].revision, texts[i])
+		a.h.renderings.keep(w.key, w.revision, a.texts[i])
 	}
 	return true
 }

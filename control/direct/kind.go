@@ -1,6 +1,7 @@
 package direct
 
 import (
+	"bytes"
 	"fmt"
 	"reflect"
 
@@ -28,6 +29,7 @@ type kind struct {
 	Kind
 	bytes    storage.Bytes
 	typeMeta []byte // of one object, as a protobuf message
+	opening  []byte // of a stored object, up to its own message's field
 	listMeta []byte // of a list
 	jsonType string // `"kind":…,"apiVersion":…`, of one object
 	jsonList string
@@ -50,7 +52,7 @@ var late = map[schema.GroupResource]bool{{Group: "batch", Resource: "jobs"}: tru
 // admit says whether k can be answered here. That what is stored is of k's version
 // is seen object by object.
 func admit(k Kind) (*kind, bool) {
-	bytes, ok := storage.BytesOf(k.Store.Storage.Storage)
+	stored, ok := storage.BytesOf(k.Store.Storage.Storage)
 	if !ok || k.Store.Decorator != nil || late[k.Resource.GroupResource()] {
 		return nil, false // what is read is not what is stored
 	}
@@ -61,10 +63,11 @@ func admit(k Kind) (*kind, bool) {
 	if _, ok := obj.(message); !ok {
 		return nil, false
 	}
-	out := &kind{Kind: k, bytes: bytes, elem: reflect.TypeOf(obj).Elem()}
+	out := &kind{Kind: k, bytes: stored, elem: reflect.TypeOf(obj).Elem()}
 	out.json = !namesTypes(out.elem, map[reflect.Type]bool{}, true)
 	version, name := k.Kind.GroupVersion().String(), k.Kind.Kind
 	out.typeMeta, out.jsonType = typeOf(version, name)
+	out.opening = openObject(nil, out.typeMeta)
 	out.listMeta, out.jsonList = typeOf(version, name+"List")
 	return out, true
 }
@@ -109,6 +112,11 @@ func typeOf(version, name string) (protobuf []byte, json string) {
 
 // object takes stored bytes apart, if they are of this kind and version.
 func (k *kind) object(data []byte) ([]byte, bool) {
+	if rest, ok := bytes.CutPrefix(data, k.opening); ok {
+		if f, err := next(rest, 0); err == nil && f.number == unknownRaw && f.kind == delimited && string(rest[f.end:]) == closing {
+			return rest[f.body:f.end], true
+		}
+	}
 	typeMeta, object, err := envelope(data)
 	return object, err == nil && string(typeMeta) == string(k.typeMeta)
 }

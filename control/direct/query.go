@@ -199,15 +199,3 @@ func getOptions(r *http.Request) (resourceVersion string, ok bool) {
 	}
 	return resourceVersion, true
 }
-
-// found is the labels of one object, for a selector.
-type found map[string]string
-
-// Has implements labels.Labels.
-func (f found) Has(label string) bool { _, ok := f[label]; return ok }
-
-// Get implements labels.Labels.
-func (f found) Get(label string) string { return f[label] }
-
-// Lookup implements labels.Labels.
-func (f found) Lookup(label string) (string, bool) { v, ok := f[label]; return v, ok }

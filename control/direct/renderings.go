@@ -14,13 +14,17 @@ const (
 	idle = 2 * time.Minute
 )
 
-// rendering is the JSON of one version of one object, without kind and apiVersion,
-// which items of a list do not have.
+// rendering names one version of one object.
 type rendering struct {
 	key      string
 	revision int64
-	json     []byte
-	used     atomic.Bool // since renderings last looked
+}
+
+// kept is its JSON, without kind and apiVersion, which items of a list do not have.
+type kept struct {
+	rendering
+	json []byte
+	used atomic.Bool // since renderings last looked
 }
 
 // renderings keeps those that were asked for lately, up to a budget in bytes: the
@@ -30,7 +34,7 @@ type renderings struct {
 
 	mu    sync.RWMutex
 	bytes int                      // guarded by mu
-	byKey map[string]*list.Element // of *rendering; guarded by mu
+	byKey map[string]*list.Element // of *kept; guarded by mu
 	queue *list.List               // oldest first; guarded by mu
 	touch atomic.Int64             // when one was asked for, in nanoseconds
 	timer *time.Timer              // guarded by mu; nil when nothing is kept
@@ -47,7 +51,7 @@ func (r *renderings) recall(wanted []rendering, into [][]byte) (missing int) {
 	defer r.mu.RUnlock()
 	for i := range wanted {
 		if e := r.byKey[wanted[i].key]; e != nil {
-			if have := e.Value.(*rendering); have.revision == wanted[i].revision {
+			if have := e.Value.(*kept); have.revision == wanted[i].revision {
 				if !have.used.Load() {
 					have.used.Store(true)
 				}
@@ -69,16 +73,16 @@ func (r *renderings) keep(key string, revision int64, json []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if old := r.byKey[key]; old != nil {
-		if old.Value.(*rendering).revision > revision {
+		if old.Value.(*kept).revision > revision {
 			return // a read of an earlier state
 		}
 		r.drop(old)
 	}
-	r.byKey[key] = r.queue.PushBack(&rendering{key: key, revision: revision, json: json})
+	r.byKey[key] = r.queue.PushBack(&kept{rendering: rendering{key, revision}, json: json})
 	r.bytes += size
 	for r.bytes > r.budget {
 		oldest := r.queue.Front()
-		if oldest.Value.(*rendering).used.Swap(false) {
+		if oldest.Value.(*kept).used.Swap(false) {
 			r.queue.MoveToBack(oldest)
 			continue
 		}
@@ -91,7 +95,7 @@ func (r *renderings) keep(key string, revision int64, json []byte) {
 
 // drop lets go of one. r.mu is held.
 func (r *renderings) drop(e *list.Element) {
-	o := r.queue.Remove(e).(*rendering)
+	o := r.queue.Remove(e).(*kept)
 	delete(r.byKey, o.key)
 	r.bytes -= len(o.json) + len(o.key)
 }

@@ -48,13 +48,13 @@ func (h *Handler) watch(w http.ResponseWriter, r *http.Request, info *request.Re
 	}
 	gvr := k.Resource
 	a := &audience{
-		ctx: ctx, h: h, k: k, w: w, flusher: flusher, protobuf: protobuf, encode: events, selector: q.options.Predicate.Label,
+		one: answer{h: h, k: k}, ctx: ctx, h: h, k: k, w: w, flusher: flusher, protobuf: protobuf, encode: events, selector: q.options.Predicate.Label,
 		// No requests are traced, and the metrics would look for a trace in the request's context at each event.
 		count: metrics.WatchEvents.WithContext(context.Background()).WithLabelValues(gvr.Group, gvr.Version, gvr.Resource),
 		sizes: metrics.WatchEventsSizes.WithContext(context.Background()).WithLabelValues(gvr.Group, gvr.Version, gvr.Resource),
 		scope: metrics.CleanListScope(ctx, &q.asked),
 	}
-	if a.selector.Empty() {
+	if a.chosen = storage.NewChosen(a.selector); a.chosen == nil {
 		a.selector = nil
 	}
 	metrics.RecordLongRunning(r, info, metrics.APIServerComponent, func() { a.attend(source) })
@@ -71,11 +71,13 @@ type audience struct {
 	protobuf bool
 	encode   eventEncoder
 	selector labels.Selector // nil selects everything
+	chosen   *storage.Chosen // by selector
 	count    compbasemetrics.CounterMetric
 	sizes    compbasemetrics.ObserverMetric
 	scope    string
 	sent     int // bytes
 
+	one     answer  // the JSON of what there is at the beginning
 	pending *[]byte // events there are at the beginning, until there are enough to be written; nil when there is none
 }
 
@@ -197,12 +199,12 @@ func (a *audience) existing(b []byte, o storage.Object, data []byte) ([]byte, er
 	case a.protobuf:
 		return protobufEvent(b, watch.Added, a.k.typeMeta, &it), nil
 	}
-	text := make([][]byte, 1)
-	r := answer{h: a.h, k: a.k}
-	if !r.render([]rendering{{key: o.Key(), revision: o.Revision}}, [][]byte{object}, text) {
+	r := &a.one
+	r.wanted, r.objects = append(r.wanted[:0], rendering{o.Key(), o.Revision}), append(r.objects[:0], object)
+	if !r.render() {
 		return b, errShape
 	}
-	return jsonEvent(b, watch.Added, a.k.jsonType, text[0]), nil
+	return jsonEvent(b, watch.Added, a.k.jsonType, r.texts[0]), nil
 }
 
 // take takes an object's bytes apart and says whether it is selected; ok is false
@@ -212,14 +214,13 @@ func (a *audience) take(o storage.Object, data []byte) (object []byte, it item, 
 	if !ok {
 		return nil, it, false, false
 	}
-	var has found
-	var see func(k, v []byte)
-	if a.selector != nil {
-		has = found{}
-		see = func(k, v []byte) { has[string(k)] = string(v) }
+	if a.chosen == nil {
+		it, err := parse(object, o.Revision, nil)
+		return object, it, true, err == nil
 	}
-	it, err := parse(object, o.Revision, see)
-	return object, it, a.selector == nil || a.selector.Matches(has), err == nil
+	a.chosen.Reset()
+	it, err := parse(object, o.Revision, a.chosen.See)
+	return object, it, a.chosen.Match(), err == nil
 }
 
 // selects reports whether an object is selected.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"math"
 	"strconv"
 )
 
@@ -108,28 +109,38 @@ func envelope(data []byte) (typeMeta, object []byte, err error) {
 //
 //	meta field │ before ╎ resourceVersion ╎ after │ rest
 type item struct {
-	before, after, rest []byte
-
-	digits [20]byte // the resourceVersion, decimal
-	n      int
+	object   []byte
+	revision int64
+	// Offsets in object: where metadata begins, where the resourceVersion goes to and
+	// what it replaces ends, where metadata ends.
+	begin, at, until, end uint32
 }
 
-func (it *item) version() []byte { return it.digits[:it.n] }
+func (it *item) before() []byte { return it.object[it.begin:it.at] }
+func (it *item) after() []byte  { return it.object[it.until:it.end] }
+func (it *item) rest() []byte   { return it.object[it.end:] }
+
+// digits is the length of the resourceVersion, decimal.
+func (it *item) digits() int {
+	n := 1
+	for v := it.revision; v >= 10; v /= 10 {
+		n++
+	}
+	return n
+}
 
 // parse finds the place. labels, when it is not nil, is called with each label.
 func parse(object []byte, revision int64, labels func(key, value []byte)) (it item, err error) {
-	if len(object) == 0 {
+	if len(object) == 0 || len(object) > math.MaxInt32 || revision < 0 {
 		return it, errShape
 	}
 	m, err := next(object, 0)
 	if err != nil || m.number != objectMeta || m.kind != delimited {
 		return it, errShape
 	}
-	meta := object[m.body:m.end]
-	it.rest = object[m.end:]
-	it.n = len(strconv.AppendInt(it.digits[:0], revision, 10))
+	meta := object[:m.end]
 	at, until := -1, 0
-	for i := 0; i < len(meta); {
+	for i := m.body; i < len(meta); {
 		f, err := next(meta, i)
 		if err != nil {
 			return it, err
@@ -153,8 +164,7 @@ func parse(object []byte, revision int64, labels func(key, value []byte)) (it it
 	if at < 0 {
 		at, until = len(meta), len(meta)
 	}
-	it.before, it.after = meta[:at], meta[until:]
-	return it, nil
+	return item{object: object, revision: revision, begin: uint32(m.body), at: uint32(at), until: uint32(until), end: uint32(m.end)}, nil
 }
 
 // label reads one entry of a map of strings.
@@ -186,23 +196,24 @@ func uvarintSize(n int) int {
 }
 
 func (it *item) metaSize() int {
-	return len(it.before) + 1 + uvarintSize(it.n) + it.n + len(it.after)
+	n := it.digits()
+	return int(it.at-it.begin) + 1 + uvarintSize(n) + n + int(it.end-it.until)
 }
 
 // size is the length of the object's message.
 func (it *item) size() int {
 	m := it.metaSize()
-	return 1 + uvarintSize(m) + m + len(it.rest)
+	return 1 + uvarintSize(m) + m + len(it.rest())
 }
 
 // append appends the object's message.
 func (it *item) append(b []byte) []byte {
 	b = appendHead(b, objectMeta, it.metaSize())
-	b = append(b, it.before...)
-	b = appendHead(b, metaResourceVersion, it.n)
-	b = append(b, it.version()...)
-	b = append(b, it.after...)
-	return append(b, it.rest...)
+	b = append(b, it.before()...)
+	b = appendHead(b, metaResourceVersion, it.digits())
+	b = strconv.AppendInt(b, it.revision, 10)
+	b = append(b, it.after()...)
+	return append(b, it.rest()...)
 }
 
 // appendHead appends what goes before the content of a delimited field.
@@ -211,16 +222,19 @@ func appendHead(b []byte, number, size int) []byte {
 	return binary.AppendUvarint(b, uint64(size))
 }
 
-// openEnvelope appends a runtime.Unknown up to its raw message of a size, and
-// closeEnvelope what follows that.
-func openEnvelope(b, typeMeta []byte, size int) []byte {
+// openObject appends a runtime.Unknown up to its raw message's field, openEnvelope up
+// to that message, of a size, and closeEnvelope what follows it.
+func openObject(b, typeMeta []byte) []byte {
 	b = append(b, magic...)
 	b = appendHead(b, unknownType, len(typeMeta))
-	b = append(b, typeMeta...)
-	return appendHead(b, unknownRaw, size)
+	return append(b, typeMeta...)
 }
 
-func closeEnvelope(b []byte) []byte {
-	b = appendHead(b, unknownEncoding, 0)
-	return appendHead(b, unknownContent, 0)
+func openEnvelope(b, typeMeta []byte, size int) []byte {
+	return appendHead(openObject(b, typeMeta), unknownRaw, size)
 }
+
+func closeEnvelope(b []byte) []byte { return append(b, closing...) }
+
+// closing is two empty fields.
+var closing = string(appendHead(appendHead(nil, unknownEncoding, 0), unknownContent, 0))

@@ -2,6 +2,7 @@ package direct
 
 import (
 	"bytes"
+	"strconv"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,7 +28,7 @@ func TestAResourceVersionIsPutWhereItBelongs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.ResourceVersion = string(it.version())
+		o.ResourceVersion = strconv.FormatInt(revision, 10)
 		want := message1(t, o)
 		if got := it.append(nil); !bytes.Equal(got, want) || it.size() != len(want) {
 			t.Fatalf("%q, want %q", got, want)

@@ -46,6 +46,9 @@ func (a *answer) length() int {
 	for i := range a.texts {
 		n += len(a.texts[i]) + 1
 	}
+	for i := range a.stored {
+		n += a.stored[i].Len() + 1
+	}
 	return n
 }
 
@@ -116,6 +119,15 @@ func (a *answer) send(w io.Writer) error {
 			b = append(b, ',')
 		}
 		b = append(b, text...)
+		if err := flush(piece); err != nil {
+			return err
+		}
+	}
+	for i, text := range a.stored {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = text.Append(b)
 		if err := flush(piece); err != nil {
 			return err
 		}

@@ -28,10 +28,20 @@ type reader struct {
 	versioner   storage.Versioner
 	memos       *Memos
 	locks       [decodeLocks]sync.Mutex
+	id          *reading
+	verdicts    [otherwise + 1]*memo // of objects of which nothing more is kept
 }
 
+// reading is who has decoded something. It is not the reader: what was found out
+// about an object would keep the schemas of long ago in memory.
+type reading struct{ _ byte }
+
 func newReader(codec runtime.Codec, transformer value.Transformer, memos *Memos) *reader {
-	return &reader{codec: codec, transformer: transformer, versioner: storage.APIObjectVersioner{}, memos: memos}
+	r := &reader{codec: codec, transformer: transformer, versioner: storage.APIObjectVersioner{}, memos: memos, id: &reading{}}
+	for v := range r.verdicts {
+		r.verdicts[v] = &memo{owner: r.id, verdict: verdict(v)}
+	}
+	return r
 }
 
 // authenticated binds encrypted bytes to the key they are stored under
@@ -75,7 +85,7 @@ func (r *reader) version(obj runtime.Object, rev int64) {
 // recall returns what is kept of kv in decoded form, nil if nothing is.
 func (r *reader) recall(kv *raftstore.KeyValue) *decoded {
 	m, ok := kv.Memo().(*memo)
-	if !ok || m.owner != r {
+	if !ok || m.owner != r.id {
 		return nil
 	}
 	d := m.ref.Value()
@@ -87,8 +97,13 @@ func (r *reader) recall(kv *raftstore.KeyValue) *decoded {
 
 // remember keeps d beside kv for as long as Memos or a watcher holds it.
 func (r *reader) remember(kv *raftstore.KeyValue, d *decoded) {
-	kv.SetMemo(&memo{owner: r, ref: weak.Make(d)})
+	r.remark(kv, d, r.verdict(kv))
 	r.memos.keep(d)
+}
+
+// remark is remember of what is kept already.
+func (r *reader) remark(kv *raftstore.KeyValue, d *decoded, v verdict) {
+	kv.SetMemo(&memo{owner: r.id, ref: weak.Make(d), verdict: v})
 }
 
 // shared returns kv decoded, to be read only, and keeps it for others who will

@@ -33,6 +33,12 @@
 // below their top level (as upstream's cacher does; unstructured ones are
 // copied), watchers get a sharedObject.
 //
+// Of an unstructured object the slot also holds whether it reads as it is stored, but
+// for the resourceVersion: its codec may prune, default and convert, and mostly does
+// not. Who offers to take texts (Verbatim) then gets the stored one, with the version
+// put in, and nothing is decoded. That is found out by decoding once and comparing, for
+// each storage anew: a changed schema has a new one.
+//
 // # Writes
 //
 // Every write is one Txn: the compare on the key's mod revision, the compare of

@@ -48,6 +48,9 @@ func (s *store) GetList(ctx context.Context, key string, opts storage.ListOption
 	}
 	p := &page{s: s, ctx: ctx, opts: opts, items: slice, newItem: newItem(listObj, slice), keep: s.Memos.listShare()}
 	p.model = p.newItem()
+	if p.offer = offered(ctx, listObj, opts); p.offer != nil {
+		p.chosen = NewChosen(opts.Predicate.Label)
+	}
 	if err := p.fill(view, prefix, start); err != nil {
 		return err
 	}
@@ -63,6 +66,9 @@ func (s *store) GetList(ctx context.Context, key string, opts storage.ListOption
 		return err
 	}
 	opts.Predicate.SetShardInfoOnList(listObj)
+	if p.offer != nil {
+		p.offer.Taken, p.offer.Texts = true, p.texts
+	}
 	return nil
 }
 
@@ -127,6 +133,10 @@ type page struct {
 	model   runtime.Object // what newItem makes
 	keep    int            // encoded bytes this list may still add to Memos
 
+	offer  *Verbatim // nil: items are objects
+	texts  []Text
+	chosen *Chosen // nil chooses all
+
 	last    string // the last key looked at
 	more    bool   // there are keys after last
 	corrupt []error
@@ -166,14 +176,17 @@ func (p *page) reserve(view *raftstore.View, prefix, start string) {
 		n++
 		return n != limit
 	})
-	if n > p.items.Cap() {
+	switch {
+	case p.offer != nil:
+		p.texts = make([]Text, 0, n)
+	case n > p.items.Cap():
 		p.items.Set(reflect.MakeSlice(p.items.Type(), 0, n))
 	}
 }
 
 // add looks at one object; false ends the walk.
 func (p *page) add(kv *raftstore.KeyValue) bool {
-	if limit := p.opts.Predicate.Limit; limit > 0 && int64(p.items.Len()) >= limit {
+	if limit := p.opts.Predicate.Limit; limit > 0 && int64(p.items.Len()+len(p.texts)) >= limit {
 		p.more = true
 		return false
 	}
@@ -181,6 +194,9 @@ func (p *page) add(kv *raftstore.KeyValue) bool {
 	if p.ctx.Err() != nil {
 		p.err = storage.NewTimeoutError(kv.Key, "request did not complete within requested timeout")
 		return false
+	}
+	if p.offer != nil {
+		return p.addText(kv)
 	}
 	obj, shared, err := p.object(kv)
 	if err != nil {

@@ -45,8 +45,9 @@ func (d *decoded) share() *sharedObject {
 // decode the same bytes differently, such as two served versions of one custom
 // resource.
 type memo struct {
-	owner *reader
-	ref   weak.Pointer[decoded]
+	owner   *reading
+	ref     weak.Pointer[decoded] // of nothing when only the verdict is kept
+	verdict verdict
 }
 
 // Memos keeps recently used decoded objects alive, up to a budget of encoded

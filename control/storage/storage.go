@@ -124,7 +124,11 @@ func (s *store) Get(ctx context.Context, key string, opts storage.GetOptions, ou
 		}
 		return storage.NewKeyNotFoundError(key, 0)
 	}
-	if err := s.reader.fill(ctx, kv, out); err != nil {
+	done, err := s.verbatimGet(ctx, kv, out)
+	if err == nil && !done {
+		err = s.reader.fill(ctx, kv, out)
+	}
+	if err != nil {
 		return getError(err)
 	}
 	return nil

@@ -1,0 +1,74 @@
+package storage
+
+import (
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Chosen decides for one object after another whether a label selector matches, from
+// labels that it is shown as bytes. Of those it keeps what the selector asks for. It is
+// for one goroutine.
+type Chosen struct {
+	selector labels.Selector
+	keys     []string
+	values   []string
+	has      []bool
+	known    map[string]string // values, so that each is made once
+}
+
+var _ labels.Labels = (*Chosen)(nil)
+
+// maxKnown is how many values of labels are kept while a list is made.
+const maxKnown = 1024
+
+// NewChosen returns a Chosen; nil when the selector matches everything.
+func NewChosen(selector labels.Selector) *Chosen {
+	if selector == nil || selector.Empty() {
+		return nil
+	}
+	c := &Chosen{selector: selector, known: map[string]string{}}
+	requirements, _ := selector.Requirements() // none of labels.Nothing, which matches nothing
+	for _, r := range requirements {
+		c.keys = append(c.keys, r.Key())
+	}
+	c.values, c.has = make([]string, len(c.keys)), make([]bool, len(c.keys))
+	return c
+}
+
+// Reset forgets the labels of the last object.
+func (c *Chosen) Reset() { clear(c.has) }
+
+// See is shown a label.
+func (c *Chosen) See(key, value []byte) {
+	for i, k := range c.keys {
+		if string(key) != k {
+			continue
+		}
+		v, ok := c.known[string(value)]
+		if !ok {
+			v = string(value)
+			if len(c.known) < maxKnown {
+				c.known[v] = v
+			}
+		}
+		c.has[i], c.values[i] = true, v
+	}
+}
+
+// Match reports whether the object whose labels were shown is selected.
+func (c *Chosen) Match() bool { return c.selector.Matches(c) }
+
+// Lookup implements labels.Labels.
+func (c *Chosen) Lookup(label string) (string, bool) {
+	for i, k := range c.keys {
+		if k == label && c.has[i] {
+			return c.values[i], true
+		}
+	}
+	return "", false
+}
+
+// Has implements labels.Labels.
+func (c *Chosen) Has(label string) bool { _, ok := c.Lookup(label); return ok }
+
+// Get implements labels.Labels.
+func (c *Chosen) Get(label string) string { v, _ := c.Lookup(label); return v }

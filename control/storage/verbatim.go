@@ -1,0 +1,224 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/balsahq/balsa/raftstore"
+)
+
+// Verbatim is an offer, in the context of a Get or a GetList, to take what is read as
+// JSON texts. A storage of unstructured objects may accept it: then it gives the
+// object, or the list, without what is in it, and the offer has the texts.
+//
+// What is read of such an object is what its codec makes of the stored bytes: fields
+// that the schema does not know are gone, those with a default are there, and it is of
+// another version if that is asked for. Mostly that is what is stored, but for the
+// resourceVersion. A storage finds out once for each version of an object, by decoding
+// it and comparing, and keeps the answer beside it; the storage of a changed schema is
+// another one and asks anew.
+type Verbatim struct {
+	// Taken says that the storage has accepted.
+	Taken bool
+	// Texts are the objects, in order; one after a Get.
+	Texts []Text
+}
+
+var errNotUnstructured = errors.New("storage: an item of an unstructured list is none")
+
+type verbatimKey struct{}
+
+// WithVerbatim returns a context with an offer.
+func WithVerbatim(ctx context.Context, v *Verbatim) context.Context {
+	return context.WithValue(ctx, verbatimKey{}, v)
+}
+
+func verbatimFrom(ctx context.Context) *Verbatim {
+	v, _ := ctx.Value(verbatimKey{}).(*Verbatim)
+	return v
+}
+
+// Text is the JSON of one object, as encoding/json writes it.
+type Text struct {
+	data     []byte // read-only
+	at       int    // where the resourceVersion goes; 0 when it is there
+	revision int64
+}
+
+const versionField = `"resourceVersion":"`
+
+// Append appends the text to b.
+func (t Text) Append(b []byte) []byte {
+	b = append(b, t.data[:t.at]...)
+	if t.at > 0 {
+		b = append(b, versionField...)
+		b = strconv.AppendInt(b, t.revision, 10)
+		b = append(b, '"', ',')
+	}
+	return append(b, t.data[t.at:]...)
+}
+
+// Len is about how long it is.
+func (t Text) Len() int { return len(t.data) + len(versionField) + 10 }
+
+// verdict is whether an object reads as it is stored.
+type verdict int8
+
+const (
+	unknown verdict = iota
+	asStored
+	otherwise
+)
+
+// verdict returns what is known of kv.
+func (r *reader) verdict(kv *raftstore.KeyValue) verdict {
+	if m, ok := kv.Memo().(*memo); ok && m.owner == r.id {
+		return m.verdict
+	}
+	return unknown
+}
+
+// judge keeps what is known of kv.
+func (r *reader) judge(kv *raftstore.KeyValue, v verdict) {
+	if d := r.recall(kv); d != nil {
+		r.remark(kv, d, v)
+		return
+	}
+	kv.SetMemo(r.verdicts[v])
+}
+
+// text returns kv's text without decoding it, if it reads as it is stored. labels,
+// which may be nil, is called with its labels.
+func (r *reader) text(ctx context.Context, kv *raftstore.KeyValue, labels func(key, value []byte)) (t Text, ok bool, err error) {
+	if r.verdict(kv) != asStored {
+		return t, false, nil
+	}
+	data, _, err := r.plain(ctx, kv)
+	if err != nil {
+		return t, false, err
+	}
+	t = Text{data: bytes.TrimSuffix(data, newline), revision: kv.ModRevision}
+	t.at, ok = place(t.data, labels)
+	return t, ok, nil
+}
+
+var newline = []byte{'\n'}
+
+// compare makes the text of obj, which was decoded from kv, and finds out whether that
+// is what is stored.
+func (r *reader) compare(ctx context.Context, kv *raftstore.KeyValue, obj *unstructured.Unstructured) (t Text, err error) {
+	raw, err := obj.MarshalJSON()
+	if err != nil {
+		return t, err
+	}
+	raw = bytes.TrimSuffix(raw, newline)
+	data, _, err := r.plain(ctx, kv)
+	if err != nil {
+		return t, err
+	}
+	stored := Text{data: bytes.TrimSuffix(data, newline), revision: kv.ModRevision}
+	labels := 0
+	have := obj.GetLabels()
+	at, ok := place(stored.data, func(key, value []byte) {
+		if v, ok := have[string(key)]; ok && v == string(value) {
+			labels++
+		}
+	})
+	stored.at = at
+	if ok && labels == len(have) && bytes.Equal(stored.Append(make([]byte, 0, len(raw))), raw) {
+		r.judge(kv, asStored)
+		return stored, nil
+	}
+	r.judge(kv, otherwise)
+	return Text{data: raw}, nil
+}
+
+// verbatimGet answers a Get with a text; false: it has to be decoded into out.
+func (s *store) verbatimGet(ctx context.Context, kv *raftstore.KeyValue, out runtime.Object) (bool, error) {
+	v := verbatimFrom(ctx)
+	u, ok := out.(*unstructured.Unstructured)
+	if v == nil || !ok {
+		return false, nil
+	}
+	if s.reader.verdict(kv) == otherwise {
+		return false, nil
+	}
+	t, ok, err := s.reader.text(ctx, kv, nil)
+	if err != nil {
+		return false, err
+	}
+	if !ok {
+		if err := s.reader.fill(ctx, kv, u); err != nil {
+			return false, err
+		}
+		if t, err = s.reader.compare(ctx, kv, u); err != nil || s.reader.verdict(kv) != asStored {
+			return err == nil, nil // out is filled; others encode it
+		}
+	}
+	shell := map[string]any{"metadata": map[string]any{}}
+	for _, name := range []string{"apiVersion", "kind"} {
+		if is, ok := u.Object[name]; ok {
+			shell[name] = is
+		}
+	}
+	u.Object = shell
+	v.Taken, v.Texts = true, []Text{t}
+	return true, nil
+}
+
+// offered returns the offer a list may accept, nil if there is none.
+func offered(ctx context.Context, listObj runtime.Object, opts storage.ListOptions) *Verbatim {
+	v := verbatimFrom(ctx)
+	if _, ok := listObj.(*unstructured.UnstructuredList); !ok || v == nil || !opts.Recursive {
+		return nil
+	}
+	if p := opts.Predicate; p.Field != nil && !p.Field.Empty() || sharded(p) {
+		return nil
+	}
+	return v
+}
+
+// addText is add for a list of texts.
+func (p *page) addText(kv *raftstore.KeyValue) bool {
+	var see func(key, value []byte)
+	if p.chosen != nil {
+		p.chosen.Reset()
+		see = p.chosen.See
+	}
+	t, ok, err := p.s.reader.text(p.ctx, kv, see)
+	if err != nil {
+		return p.unreadable(kv.Key, err)
+	}
+	if ok {
+		if p.chosen == nil || p.chosen.Match() {
+			p.texts = append(p.texts, t)
+		}
+		return true
+	}
+	obj, _, err := p.object(kv)
+	if err != nil {
+		return p.unreadable(kv.Key, err)
+	}
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		p.err = errNotUnstructured
+		return false
+	}
+	matches, err := p.opts.Predicate.Matches(obj)
+	if matches = matches && err == nil; !matches && p.s.reader.verdict(kv) != unknown {
+		return true
+	}
+	if t, err = p.s.reader.compare(p.ctx, kv, u); err != nil {
+		return p.unreadable(kv.Key, err)
+	}
+	if matches {
+		p.texts = append(p.texts, t)
+	}
+	return true
+}

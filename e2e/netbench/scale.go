@@ -166,11 +166,9 @@ func (b *bench) measureSize(ctx context.Context, c *crowded, routers []*router) 
 	}
 	for range min(b.rounds, 3) {
 		for _, r := range routers {
-			rate, err := connections(ctx, r.client.place, r.service, b.window)
-			if err != nil {
-				return fmt.Errorf("%s: connections through a Service: %w", r.name, err)
+			if err := b.connect(ctx, c, r); err != nil {
+				return fmt.Errorf("%s: connections: %w", r.name, err)
 			}
-			b.add(r.side, atSize(c, newConnections), "/s", "", rate)
 		}
 	}
 	for _, r := range routers {
@@ -178,6 +176,27 @@ func (b *bench) measureSize(ctx context.Context, c *crowded, routers []*router) 
 			return fmt.Errorf("%s: restart: %w", r.name, err)
 		}
 	}
+	return nil
+}
+
+// connect opens connections through a Service and straight to its pod, by turns: how busy the machine is otherwise changes
+// both alike, so the ratio of the two tells what the number of Services does.
+func (b *bench) connect(ctx context.Context, c *crowded, r *router) error {
+	const turns = 4
+	var through, straight float64
+	for range turns {
+		rate, err := connections(ctx, r.client.place, r.service, b.window/turns)
+		if err != nil {
+			return fmt.Errorf("through a Service: %w", err)
+		}
+		through += rate / turns
+		if rate, err = connections(ctx, r.client.place, r.direct, b.window/turns); err != nil {
+			return fmt.Errorf("straight: %w", err)
+		}
+		straight += rate / turns
+	}
+	b.add(r.side, atSize(c, newConnections), "/s", "", through)
+	b.add(r.side, atSize(c, newConnectionsRatio), "times", "", through/straight)
 	return nil
 }
 
@@ -190,6 +209,8 @@ const (
 	oneChangedNews = "one endpoint changed, from the API's event until the kernel has it"
 	oneChangedCPU  = "one endpoint changed, CPU"
 	newConnections = "new TCP connections through a Service"
+	// newConnectionsRatio does not depend on how busy the machine is.
+	newConnectionsRatio = "new TCP connections through a Service, by those straight to the pod"
 )
 
 // fullSync starts a router on a kernel without tables.
@@ -358,7 +379,7 @@ func (b *bench) flatness(routers []*router) {
 		return
 	}
 	b.table.Section(fmt.Sprintf("%d Services by %d", most, least))
-	for _, what := range []string{oneChanged, oneChangedNews, oneChangedCPU, newConnections} {
+	for _, what := range []string{oneChanged, oneChangedNews, oneChangedCPU, newConnections, newConnectionsRatio} {
 		for _, r := range routers {
 			ratio := b.table.Median(r.side, fmt.Sprintf("%d: %s", most, what)) / b.table.Median(r.side, fmt.Sprintf("%d: %s", least, what))
 			b.add(r.side, "growth: "+what, "times", "1", ratio)

@@ -22,7 +22,7 @@ import (
 )
 
 // patience is how long anything may take that only happens.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // Server is a running API server.
 type Server struct {

@@ -256,6 +256,8 @@ func (w *world) start(name, id string, authority *pki.Authority) *testServer {
 		w.t.Fatal(err)
 	}
 	s.dialer = cluster.NewDialer(peer, authority.Pool(), func(id string) (string, bool) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		for _, p := range w.peers {
 			if p.id == id {
 				return p.addr, true
@@ -274,7 +276,9 @@ func (w *world) start(name, id string, authority *pki.Authority) *testServer {
 		w.t.Fatal(err)
 	}
 	w.serve(s, listener)
+	w.mu.Lock()
 	w.peers = append(w.peers, s)
+	w.mu.Unlock()
 	w.gossip.say(member.Member{Meta: member.Meta{ServerID: id, Name: name, Role: member.RoleServer, APIAddr: s.addr, Version: "v0.3.0", Protocol: 1, Generation: 1}, Addr: "127.0.0.1:7946", State: member.StateAlive, Since: time.Now()})
 	return s
 }
@@ -395,15 +399,15 @@ func newCSR(t *testing.T) []byte {
 	return csr
 }
 
-// until polls a condition for at most ten seconds.
+// until polls a condition for at most a minute.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for !ok() {
 		if time.Now().After(deadline) {
-			t.Fatal("not within ten seconds: " + what)
+			t.Fatal("not within a minute: " + what)
 		}
 		<-tick.C
 	}

@@ -240,7 +240,7 @@ func TestEventsAreResumedWhereTheyWereLeft(t *testing.T) {
 	defer cancel()
 	read := func(req *clusterpb.EventsRequest, until func(*clusterpb.Event) bool) *clusterpb.Event {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
 		stream, err := w.admin(s1).Events(ctx, req)
 		for err == nil {
@@ -382,7 +382,7 @@ func rebuildElsewhere(t *testing.T, w *world, s1 *testServer, file []byte) {
 func TestTheGossipKeyRotatesAsMembersFollow(t *testing.T) {
 	w := newWorld(t)
 	s1 := w.form()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	stream, err := w.admin(s1).GossipKeys(ctx, &clusterpb.GossipKeysRequest{})
 	if err != nil {

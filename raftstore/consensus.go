@@ -152,6 +152,19 @@ func (c *consensus) sole() bool {
 	return voters == 1 && self
 }
 
+// followed reports whether this peer leads and is not the only voter, so that no
+// majority has this peer alone.
+func (c *consensus) followed() bool { return c.raft.State() == raft.Leader && !c.sole() }
+
+// stepDown makes Raft look at the disk once more, whose refusal ends the
+// leadership: nobody else writes while writes are refused.
+func (c *consensus) stepDown() {
+	if c.raft.State() != raft.Leader {
+		return
+	}
+	c.spawn(func() { _ = c.markTerm() })
+}
+
 // start lets this peer propose and answer. Its goroutines end with close.
 func (c *consensus) start() {
 	seen := make(chan raft.Observation, 16)

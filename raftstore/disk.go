@@ -38,6 +38,9 @@ type disk struct {
 	// before is the last entry of the snapshot that came last, without its data:
 	// see boundary.
 	before atomic.Pointer[raft.Log]
+	// tail is what Raft has stored and the store has not yet.
+	tail    *tail
+	overlap atomic.Pointer[overlap] // nil: StoreLogs waits for the disk
 	// cut: the end of the log was removed and not written anew yet. Raft does not
 	// know that the log is shorter until the next append succeeds, and would
 	// acknowledge what is gone; so that append waits for the disk.
@@ -86,7 +89,7 @@ func openDisk(path string, bolt bool, cfg *Config) (*disk, error) {
 }
 
 func newDisk(store logFile, path string, cfg *Config) *disk {
-	return &disk{store: store, path: path, log: cfg.Logger, stop: make(chan struct{})}
+	return &disk{store: store, path: path, log: cfg.Logger, stop: make(chan struct{}), tail: newTail()}
 }
 
 // openBoltFile opens or makes a bbolt log, having read all of it.
@@ -148,8 +151,15 @@ func (d *disk) outcome(err error) error {
 	return err
 }
 
-// StoreLogs implements raft.LogStore.
+// StoreLogs implements raft.LogStore. On a leader with followers it returns while
+// the entries are being written: see tail.
 func (d *disk) StoreLogs(logs []*raft.Log) error {
+	if d.mayLag(logs) {
+		return d.storeLater(logs)
+	}
+	if err := d.tail.drain(); err != nil {
+		return diskError(d.path, err)
+	}
 	write := func() error { return d.store.StoreLogs(logs) }
 	var err error
 	if d.cut.Load() {
@@ -179,6 +189,10 @@ func (d *disk) GetLog(index uint64, l *raft.Log) error {
 		*l = *r
 		return nil
 	}
+	if r := d.tail.get(index); r != nil {
+		*l = *r
+		return nil
+	}
 	err := d.store.GetLog(index, l)
 	if b := d.before.Load(); b != nil && b.Index == index && errors.Is(err, raft.ErrLogNotFound) {
 		*l, err = *b, nil
@@ -187,13 +201,30 @@ func (d *disk) GetLog(index uint64, l *raft.Log) error {
 }
 
 // FirstIndex implements raft.LogStore.
-func (d *disk) FirstIndex() (uint64, error) { return d.store.FirstIndex() }
+func (d *disk) FirstIndex() (uint64, error) {
+	pending := d.tail.first.Load() // before the store is asked: it may move there
+	first, err := d.store.FirstIndex()
+	if first == 0 && err == nil {
+		first = pending
+	}
+	return first, err
+}
 
 // LastIndex implements raft.LogStore.
-func (d *disk) LastIndex() (uint64, error) { return d.store.LastIndex() }
+func (d *disk) LastIndex() (uint64, error) {
+	if last := d.tail.last(); last != 0 {
+		return last, nil
+	}
+	return d.store.LastIndex()
+}
 
 // DeleteRange implements raft.LogStore.
 func (d *disk) DeleteRange(lo, hi uint64) error {
+	if !d.tail.reached(hi + 1) { // the end of what is on disk, or more
+		if err := d.tail.drain(); err != nil {
+			return diskError(d.path, err)
+		}
+	}
 	d.recent.drop(lo, hi)
 	d.warm.Store(nil)
 	last, err := d.store.LastIndex()
@@ -216,14 +247,20 @@ func (d *disk) DeleteRange(lo, hi uint64) error {
 // snapshot: it would take its log for as long as before, and what it has
 // acknowledged would be gone. What there conflicts goes with the next append.
 func (d *disk) IsMonotonic() bool {
-	last, err := d.store.LastIndex()
+	last, err := d.LastIndex()
 	b := d.before.Load()
 	return err != nil || b == nil || last <= b.Index
 }
 
-// Set implements raft.StableStore.
+// Set implements raft.StableStore. A new term begins when the entries of the last
+// one are on disk: see tail.
 func (d *disk) Set(k, v []byte) error {
-	return d.insist(func() error { return d.store.Set(k, v) })
+	return d.insist(func() error {
+		if err := d.tail.drain(); err != nil {
+			return err
+		}
+		return d.store.Set(k, v)
+	})
 }
 
 // SetUint64 implements raft.StableStore.
@@ -245,9 +282,15 @@ func (d *disk) SetUint64(k []byte, v uint64) error {
 // keyTerm is where Raft keeps its current term.
 const keyTerm = "CurrentTerm"
 
+// How long it takes until a write that failed is repeated.
+const (
+	insistFirst = 50 * time.Millisecond
+	insistMost  = time.Second
+)
+
 // insist repeats a write until the disk takes it.
 func (d *disk) insist(write func() error) error {
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+	for wait := insistFirst; ; wait = min(2*wait, insistMost) {
 		err := d.outcome(write())
 		if err == nil || !d.live.Load() {
 			return err
@@ -277,4 +320,7 @@ func (d *disk) GetUint64(k []byte) (uint64, error) {
 	return binary.BigEndian.Uint64(v), nil
 }
 
-func (d *disk) close() error { return d.store.close() }
+func (d *disk) close() error {
+	d.settle()
+	return d.store.close()
+}

@@ -23,6 +23,9 @@
 //
 // Raft's own: its main loop, which writes the log, the FSM loop, which alone
 // changes the state and publishes roots, one for snapshots, one per follower.
+// A leader with followers leaves the writing to another, which lives as long as
+// there is something to write (tail); one per follower lets answers wait for it
+// (acks).
 // Open adds three: one sends what is in the outbox, with one for each batch under
 // way, one hears what Raft tells, one relays what the transport received. On the
 // leader there are up to two per follower while there is something to ask or
@@ -35,15 +38,16 @@
 // hub.mu orders publication against watchers and is held for a binary search or
 // an append; copyMu guards the constant-time copy of a published tree;
 // lessor.mu, Store.mu, consensus.mu, outbox.mu, ledger.mu, links.mu, link.mu,
-// round.mu, gate.mu and reads.mu guard their own. None is held while another is
+// round.mu, gate.mu, reads.mu and tail.mu guard their own. None is held while another is
 // taken, except that copyMu may be taken last, and round.mu under link.mu.
 //
 // # Disk
 //
 // An acknowledged write is in the log, a directory of segments, synced once with
-// whatever else was waiting. Entries and snapshots carry a checksum. Everything is checked when the store opens, and damage is an
-// error that names the file; a directory that held data never opens empty. When
-// the disk is full or read-only, writes are refused with ErrDiskFull or
-// ErrDiskReadOnly, reads and watches go on, and writes are taken again when the
-// disk is.
+// whatever else was waiting, on the leader and the others at the same time.
+// Entries and snapshots carry a checksum. Everything is checked when the store
+// opens, and damage is an error that names the file; a directory that held data
+// never opens empty. When the disk is full or read-only, writes are refused with
+// ErrDiskFull or ErrDiskReadOnly, reads and watches go on, and writes are taken
+// again when the disk is.
 package raftstore

@@ -19,8 +19,7 @@ import (
 //	transport ─┬─ heartbeat, follower of its term ─▶ Raft, at once
 //	           └─ anything else ─▶ queue ─▶ Raft's main goroutine
 type heartbeats struct {
-	ballot
-	disk  *disk // nil in memory
+	acks
 	raft  atomic.Pointer[raft.Raft]
 	queue chan raft.RPC
 	done  <-chan struct{} // closed when Raft has ended
@@ -28,7 +27,7 @@ type heartbeats struct {
 }
 
 func newHeartbeats(t raft.Transport, d *disk) *heartbeats {
-	h := &heartbeats{ballot: ballot{t}, disk: d, queue: make(chan raft.RPC)}
+	h := &heartbeats{acks: acks{ballot{t}, d}, queue: make(chan raft.RPC)}
 	if d != nil {
 		h.stop = d.stop
 	}

@@ -140,7 +140,7 @@ func (o *opening) storage() error {
 // openTestDisk is what openFiles is for files.
 func (o *opening) openTestDisk(t *testDisk, want dirMeta) error {
 	o.meta, o.fresh = newMeta(want), t.fresh
-	d := &disk{store: t.log, path: "memory", log: o.cfg.Logger, stop: make(chan struct{})}
+	d := newDisk(t.log, "memory", o.cfg)
 	o.disk, o.logs, o.stable, o.snaps = d, d, d, t.snaps
 	list, err := t.snaps.List()
 	if err != nil || len(list) == 0 {
@@ -195,6 +195,7 @@ func (o *opening) start() (*consensus, error) {
 	c.relay(beats)
 	if o.disk != nil {
 		o.disk.live.Store(true) // from here on it is Raft's goroutine that writes
+		o.disk.overlap.Store(&overlap{may: c.followed, failed: c.stepDown})
 	}
 	c.start()
 	if err := o.lead(c); err != nil {

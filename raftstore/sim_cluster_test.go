@@ -60,7 +60,7 @@ func serverID(i int) string { return fmt.Sprintf("%02x%030x", 0xa0+i, i) }
 func newWorld(seed uint64, tr traits, h *history) *world {
 	w := &world{h: h, seed: seed, traits: tr}
 	w.ctx, w.stop = context.WithCancel(context.Background())
-	w.net = simnet.New(simnet.Config{Seed: seed, Default: tr.link, Timeout: tr.patience, Observe: w.observe})
+	w.net = simnet.New(simnet.Config{Seed: seed, Default: tr.link, Timeout: tr.patience, Observe: w.observe, Answered: w.answered})
 	var voters []string
 	for i := range tr.servers {
 		voters = append(voters, serverID(i))
@@ -81,15 +81,47 @@ func newWorld(seed uint64, tr traits, h *history) *world {
 	return w
 }
 
-// observe sees every Raft request: only a leader appends.
+// observe sees every Raft request: only a leader appends, and it calls nothing
+// committed that its own disk does not have.
 func (w *world) observe(from, _ string, command any) {
 	switch c := command.(type) {
 	case *raft.AppendEntriesRequest:
 		w.h.leads(from, c.Term)
+		if s := w.server(from); s != nil && !s.disk.Holds(c.LeaderCommitIndex, 0) {
+			w.h.failf("leader %s says that entry %d is committed, its disk does not have it", short(from), c.LeaderCommitIndex)
+		}
 	case *raft.InstallSnapshotRequest:
 		w.h.leads(from, c.Term)
 		w.h.logf("server %s sends a snapshot up to entry %d", short(from), c.LastLogIndex)
 	}
+}
+
+// answered sees every answer: who says that it has an entry has it on disk.
+func (w *world) answered(to string, command, answer any) {
+	req, ok := command.(*raft.AppendEntriesRequest)
+	resp, _ := answer.(*raft.AppendEntriesResponse)
+	if !ok || resp == nil || !resp.Success {
+		return
+	}
+	index, term := req.PrevLogEntry, req.PrevLogTerm
+	if n := len(req.Entries); n > 0 {
+		index, term = req.Entries[n-1].Index, req.Entries[n-1].Term
+	}
+	if s := w.server(to); s != nil && !s.disk.Holds(index, term) {
+		w.h.failf("server %s says that it has entry %d of term %d, its disk does not", short(to), index, term)
+	}
+}
+
+// server finds one by its ID, nil when it is being made.
+func (w *world) server(id string) *server {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.servers {
+		if s.id == id {
+			return s
+		}
+	}
+	return nil
 }
 
 // start runs a server that is down.
@@ -193,6 +225,9 @@ func (w *world) crash(s *server) {
 	w.h.logf("server %s crashes", s.run.name)
 	s.run.node.Kill()
 	s.disk.Crash()
+	if i := s.run.store.Progress().AppliedIndex; !s.disk.Holds(i, 0) {
+		w.h.failf("server %s has applied entry %d, its disk does not have it", s.run.name, i)
+	}
 	s.run.end() // what is left of it runs out where nobody sees it
 	s.run = nil
 }

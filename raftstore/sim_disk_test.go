@@ -86,6 +86,20 @@ func (d *SimDisk) Crash() {
 	close(h.dead)
 }
 
+// Holds reports whether a crash now would leave entry number index, of term if
+// that is not 0, as such or in a snapshot.
+func (d *SimDisk) Holds(index, term uint64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.snaps {
+		if s.meta.Index >= index {
+			return true
+		}
+	}
+	l, ok := d.logs[index]
+	return index == 0 || ok && (term == 0 || l.Term == term)
+}
+
 // Refuse makes writes fail with err, nil makes them succeed again.
 func (d *SimDisk) Refuse(err error) {
 	d.mu.Lock()

@@ -41,6 +41,9 @@ type Config struct {
 	// Observe is called with every Raft request when it is sent, if set. It
 	// must not block.
 	Observe func(from, to string, command any)
+	// Answered is called with every Raft request that `to` has answered, and with
+	// the answer, before that leaves, if set. It must not block.
+	Answered func(to string, command, answer any)
 }
 
 // Network joins peers. All methods may be called from any goroutine.

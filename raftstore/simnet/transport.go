@@ -126,6 +126,9 @@ func (p *Node) consume(rpc raft.RPC) (any, error) {
 		if r.Error != nil {
 			return nil, errors.New(r.Error.Error()) // as it comes off a wire
 		}
+		if p.net.cfg.Answered != nil && !p.isDead() {
+			p.net.cfg.Answered(p.id, rpc.Command, r.Response)
+		}
 		return r.Response, nil
 	case <-p.dead:
 		return nil, errReset

@@ -311,7 +311,7 @@ func (s *served) txn(o txnOp, r *pb.TxnResponse) string {
 // history is the n events there are after write number from, as a watch tells
 // them.
 func (s *served) history(ctx context.Context, from, n int) []string {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 40*time.Second)
 	defer cancel()
 	var out []string
 	ch := s.c.Watch(ctx, s.prefix, clientv3.WithPrefix(), clientv3.WithPrevKV(), clientv3.WithRev(s.revs[from]+1))

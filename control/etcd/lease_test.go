@@ -50,14 +50,15 @@ func TestLeases(t *testing.T) {
 	if ttl, err = c.TimeToLive(ctx, g.ID); err != nil || ttl.TTL != -1 {
 		t.Fatalf("%+v %v", ttl, err)
 	}
-	short, err := c.Grant(ctx, 1)
+	short, err := c.Grant(ctx, 4)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Put(ctx, "short", "v", clientv3.WithLease(short.ID)); err != nil {
+	written, err := c.Put(ctx, "short", "v", clientv3.WithLease(short.ID))
+	if err != nil {
 		t.Fatal(err)
 	}
-	for r := range c.Watch(ctx, "short", clientv3.WithFilterPut()) {
+	for r := range c.Watch(ctx, "short", clientv3.WithFilterPut(), clientv3.WithRev(written.Header.Revision)) {
 		if len(r.Events) > 0 {
 			return
 		}

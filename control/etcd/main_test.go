@@ -180,7 +180,7 @@ func (f *fixture) client(t testing.TB, name string) *clientv3.Client {
 		}
 		cfg.Certificates = []tls.Certificate{cert}
 	}
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{"https://" + f.addr}, TLS: cfg, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{"https://" + f.addr}, TLS: cfg, DialTimeout: time.Minute, Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ func (f *fixture) client(t testing.TB, name string) *clientv3.Client {
 // within bounds a test's requests.
 func within(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

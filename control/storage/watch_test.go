@@ -19,7 +19,7 @@ import (
 )
 
 // patience is how long a test waits for what must happen.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 func startWatch(t *testing.T, s *store, rv string, change ...func(*storage.ListOptions)) watch.Interface {
 	t.Helper()

@@ -28,6 +28,10 @@ func TestInformersListAndHoldWhatReadersNeed(t *testing.T) {
 		asked = append(asked, r.URL.Query())
 		mu.Unlock()
 		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Query().Has("sendInitialEvents") {
+			http.Error(w, "what there is, by a watch", http.StatusBadRequest)
+			return
+		}
 		if r.URL.Query().Get("watch") != "" {
 			w.(http.Flusher).Flush()
 			<-r.Context().Done()

@@ -72,7 +72,7 @@ func start(dir string) (stop func(), err error) {
 	stop = func() { cancel(); <-done; stopStore(); <-storeDone }
 	select {
 	case <-server.Ready():
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		err = fmt.Errorf("not ready after 30 s")
 	case err = <-done:
 		done <- nil

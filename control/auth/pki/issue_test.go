@@ -245,7 +245,7 @@ func TestClientsAuthoritiesAreFollowed(t *testing.T) {
 
 func await(t *testing.T, ok func() bool) {
 	t.Helper()
-	look, limit := time.NewTicker(5*time.Millisecond), time.After(20*time.Second)
+	look, limit := time.NewTicker(5*time.Millisecond), time.After(time.Minute)
 	defer look.Stop()
 	for !ok() {
 		select {

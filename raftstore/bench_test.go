@@ -3,6 +3,7 @@ package raftstore
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -102,6 +103,59 @@ func BenchmarkMemoryPerKey(b *testing.B) {
 		m.publish()
 		b.ReportMetric(float64(heapInUse()-before)/keys-size, "overhead-B/key")
 		runtime.KeepAlive(m)
+	}
+}
+
+// BenchmarkMemoryUnderWrites reports what a peer holds while values are replaced,
+// as many at a time as busy clients make of it, and its history is as large as
+// it may be: in all, and what of it the keys and their values are.
+func BenchmarkMemoryUnderWrites(b *testing.B) {
+	for _, c := range []struct{ keys, size int }{{10_000, 256}, {10_000, 4096}} {
+		b.Run(fmt.Sprintf("%dx%d", c.keys, c.size), func(b *testing.B) {
+			for range b.N {
+				before := heapInUse()
+				m := newMachine(newLessor())
+				writeBatches(m, c.keys, c.size)
+				b.ReportMetric(float64(heapInUse()-before)/(1<<20), "MiB")
+				b.ReportMetric(float64(m.state.bytes)/(1<<20), "live-MiB")
+				b.ReportMetric(float64(m.state.hist.bytes)/(1<<20), "history-MiB")
+				b.ReportMetric(float64(len(m.state.hist.events)), "events")
+				runtime.KeepAlive(m)
+			}
+		})
+	}
+}
+
+// writeBatches writes all keys and replaces values until the history was full for
+// the third time.
+func writeBatches(m *machine, keys, size int) {
+	const each = 128
+	var cfg Config
+	cfg.setDefaults()
+	keep := retention{age: cfg.HistoryAge, events: cfg.HistoryEvents, bytes: cfg.HistoryBytes}
+	random := rand.New(rand.NewPCG(1, 2))
+	index := uint64(0)
+	for i, full := 0, 0; full < 3; i += each {
+		bat := batch{term: 1}
+		for j := range each {
+			key := i + j
+			if key >= keys {
+				key = random.IntN(keys)
+			}
+			c := command{kind: cmdTxn, txn: Txn{Success: []Op{{Type: OpPut, Key: fmt.Sprintf("%016d", key), Value: make([]byte, size)}}}}
+			bat.items = append(bat.items, batchItem{seq: uint64(i + j + 1), command: c.encode()})
+		}
+		index++
+		m.enter(index, 1, bat.encode())
+		m.publish()
+		if rev := keep.decide(time.Unix(0, 0), &m.state.hist, m.state.rev); rev != 0 {
+			if full++; full == 3 {
+				return
+			}
+			index++
+			m.apply(index, (&command{kind: cmdCompact, revision: rev}).encode())
+			m.publish()
+		}
 	}
 }
 

@@ -45,7 +45,7 @@ type command struct {
 	lease    LeaseID // cmdLeaseGrant, cmdLeaseRevoke
 	ttl      int64   // cmdLeaseGrant, milliseconds
 	revision int64   // cmdCompact
-	raw      int     // length of the entry it was decoded from
+	raw      int     // length of the memory it was decoded from
 }
 
 // Flags of an encoded Op.

@@ -2,10 +2,10 @@ package raftstore
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"sync/atomic"
 )
 
@@ -70,12 +70,7 @@ func (m *machine) enter(index, term uint64, data []byte) {
 	for i := range b.items {
 		f := fate{seq: b.items[i].seq, term: b.term, late: b.term != term}
 		if !f.late {
-			command := b.items[i].command
-			if len(b.items) > 1 {
-				// What lives on must not keep its neighbours in memory.
-				command = bytes.Clone(command)
-			}
-			f.applied = m.apply(index, command)
+			f.applied = m.applyPart(index, b.items[i].command, len(b.items) > 1)
 		}
 		if b.origin == m.origin {
 			m.fate = append(m.fate, f)
@@ -91,7 +86,10 @@ func (m *machine) skip(index uint64) {
 
 // apply makes the change a command of entry number index describes. What it did
 // becomes visible with the next publish.
-func (m *machine) apply(index uint64, data []byte) applied {
+func (m *machine) apply(index uint64, data []byte) applied { return m.applyPart(index, data, false) }
+
+// applyPart is apply for a command that may have neighbours in its entry.
+func (m *machine) applyPart(index uint64, data []byte, shared bool) applied {
 	if err := m.halted.Load(); err != nil {
 		return applied{err: *err}
 	}
@@ -99,6 +97,9 @@ func (m *machine) apply(index uint64, data []byte) applied {
 	if err != nil {
 		m.halted.Store(&err)
 		return applied{err: err}
+	}
+	if shared {
+		c.raw = math.MaxInt // what lives on must not keep its neighbours in memory
 	}
 	if c.kind == cmdCompact {
 		m.publish() // watchers see what is about to leave history

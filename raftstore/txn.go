@@ -91,7 +91,7 @@ type runner struct {
 	state *state
 	path  path
 	rev   int64 // of the writes
-	raw   int   // length of the entry the values lie in
+	raw   int   // length of the memory the values lie in
 	wrote bool
 }
 

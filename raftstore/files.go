@@ -34,6 +34,7 @@ func (o *opening) openFiles() error {
 	if err != nil {
 		return err
 	}
+	snaps.applied = o.m.index.Load
 	o.snaps = snaps
 	reached, err := o.restoreNewest(snaps)
 	if err != nil {
@@ -212,6 +213,7 @@ func (o *opening) restoreNewest(snaps *snapshotFiles) (uint64, error) {
 		}
 		return 0, corrupt(file, err)
 	}
+	snaps.whole.Store(newest.ID, nil)
 	return newest.Index, nil
 }
 

@@ -61,6 +61,9 @@ type fsmSnapshot struct{ root *root }
 
 // Persist implements raft.FSMSnapshot.
 func (s *fsmSnapshot) Persist(sink raft.SnapshotSink) error {
+	if k, ok := sink.(*snapshotSink); ok {
+		k.own = true
+	}
 	if _, err := writeSnapshotAt(sink, s.root, s.root.index, s.root.term); err != nil {
 		_ = sink.Cancel() // the first error says why
 		return err

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -20,8 +21,10 @@ import (
 // snapshotFiles keeps snapshots beside the log, each in a directory of its own
 // with a description and the state. It differs from Raft's own store, whose
 // layout it shares, in how it writes: a few bytes at a time that are on disk
-// before the next, with a pause as long, so that an append to the log never
-// stands behind gigabytes of somebody else's dirty pages.
+// before the next, with a pause as long while the log is written, so that an
+// append never stands behind gigabytes of somebody else's dirty pages. And what
+// another peer sends is checked while it comes, before there is a snapshot: see
+// arrival.
 //
 //	<term>-<index>-<milliseconds>/meta.json   raft.SnapshotMeta
 //	<term>-<index>-<milliseconds>/state.bin   see writeSnapshotAt
@@ -30,13 +33,20 @@ type snapshotFiles struct {
 	path string
 	keep int
 	log  *slog.Logger
+	// applied is how far the log has come, which says whether it is written now;
+	// nil: it always is.
+	applied func() uint64
+	// whole are the IDs of snapshots that this process has written or read to
+	// the end.
+	whole sync.Map
 }
 
 var _ raft.SnapshotStore = (*snapshotFiles)(nil)
 
 const (
-	// paceBytes is how much is written before it is waited for.
-	paceBytes = 1 << 20
+	// paceBytes is how much is written before it is waited for: what an append
+	// to the log finds before it on the disk, about a millisecond's worth.
+	paceBytes = 256 << 10
 	// paceRest bounds the pause after that.
 	paceRest = 20 * time.Millisecond
 	// shrinkBytes is how much of a file is given back at once.
@@ -77,7 +87,7 @@ func (s *snapshotFiles) Create(version raft.SnapshotVersion, index, term uint64,
 	if err != nil {
 		return nil, diskError(k.path, errors.Join(err, os.RemoveAll(k.path)))
 	}
-	k.file = &pacedFile{f: f}
+	k.file = &pacedFile{f: f, applied: s.applied}
 	k.w = bufio.NewWriterSize(k.file, paceBytes)
 	return k, nil
 }
@@ -148,7 +158,7 @@ func decodeSnapshotMeta(name string, b []byte) (*raft.SnapshotMeta, error) {
 }
 
 // Open implements raft.SnapshotStore. The whole snapshot is checked before any
-// of it is given to another peer.
+// of it is given to another peer, once: that peer checks it again.
 func (s *snapshotFiles) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	m, err := s.describe(id)
 	if err != nil {
@@ -159,6 +169,9 @@ func (s *snapshotFiles) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, erro
 	if err != nil {
 		return nil, nil, corrupt(path, err)
 	}
+	if _, ok := s.whole.Load(id); ok {
+		return m, f, nil
+	}
 	if _, err = VerifySnapshot(f); err == nil {
 		_, err = f.Seek(0, io.SeekStart)
 	}
@@ -166,6 +179,7 @@ func (s *snapshotFiles) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, erro
 		f.Close()
 		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
+	s.whole.Store(id, nil)
 	return m, f, nil
 }
 
@@ -178,6 +192,7 @@ func (s *snapshotFiles) reap() error {
 	for _, m := range list[min(s.keep, len(list)):] {
 		// Out of the way first: what is half gone is no snapshot.
 		old := filepath.Join(s.path, m.ID)
+		s.whole.Delete(m.ID)
 		if err := errors.Join(os.Rename(old, old+".tmp"), shrink(filepath.Join(old+".tmp", "state.bin")), os.RemoveAll(old+".tmp")); err != nil {
 			return err
 		}
@@ -211,6 +226,8 @@ type snapshotSink struct {
 	path  string
 	file  *pacedFile
 	w     *bufio.Writer
+	own   bool     // this process makes what is written; set before the first Write
+	check *arrival // of what comes from elsewhere; nil before the first Write
 	done  bool
 }
 
@@ -218,7 +235,17 @@ type snapshotSink struct {
 func (k *snapshotSink) ID() string { return k.meta.ID }
 
 // Write implements io.Writer.
-func (k *snapshotSink) Write(b []byte) (int, error) { return k.w.Write(b) }
+func (k *snapshotSink) Write(b []byte) (int, error) {
+	if !k.own {
+		if k.check == nil {
+			k.check = newArrival()
+		}
+		if err := k.check.feed(b); err != nil {
+			return 0, err
+		}
+	}
+	return k.w.Write(b)
+}
 
 // Close implements raft.SnapshotSink.
 func (k *snapshotSink) Close() error {
@@ -226,6 +253,12 @@ func (k *snapshotSink) Close() error {
 		return nil
 	}
 	k.done = true
+	if !k.own && k.check == nil {
+		k.check = newArrival() // nothing came, which is no snapshot either
+	}
+	if err := k.check.finish(nil); err != nil {
+		return errors.Join(err, k.file.f.Close(), os.RemoveAll(k.path))
+	}
 	err := errors.Join(k.w.Flush(), k.file.f.Sync(), k.file.f.Close())
 	if err == nil {
 		err = k.publish()
@@ -233,6 +266,7 @@ func (k *snapshotSink) Close() error {
 	if err != nil {
 		return diskError(k.path, errors.Join(err, os.RemoveAll(k.path)))
 	}
+	k.store.whole.Store(k.meta.ID, nil)
 	if err := k.store.reap(); err != nil {
 		k.store.log.Warn("old snapshots could not be removed", "dir", k.store.path, "error", err)
 	}
@@ -257,14 +291,56 @@ func (k *snapshotSink) Cancel() error {
 		return nil
 	}
 	k.done = true
+	_ = k.check.finish(errCancelled) // which is what it says
 	return errors.Join(k.file.f.Close(), os.RemoveAll(k.path))
 }
 
+var errCancelled = errors.New("raftstore: snapshot cancelled")
+
+// arrival checks a snapshot while it is written, in a goroutine that ends with
+// finish.
+type arrival struct {
+	w    *io.PipeWriter
+	done chan error // buffered
+}
+
+func newArrival() *arrival {
+	r, w := io.Pipe()
+	a := &arrival{w: w, done: make(chan error, 1)}
+	go func() {
+		_, err := VerifySnapshot(r)
+		if err != nil {
+			err = fmt.Errorf("snapshot that was sent: %w", err)
+		}
+		r.CloseWithError(err)
+		a.done <- err
+	}()
+	return a
+}
+
+// feed hands on the next bytes, or says what was wrong with those before.
+func (a *arrival) feed(b []byte) error {
+	_, err := a.w.Write(b)
+	return err
+}
+
+// finish says whether what was fed is a whole snapshot; with an error, nobody
+// wants to know.
+func (a *arrival) finish(err error) error {
+	if a == nil {
+		return nil
+	}
+	a.w.CloseWithError(err)
+	return <-a.done
+}
+
 // pacedFile has each write on its way to the disk before it takes the next, and
-// leaves the disk to others for as long.
+// leaves the disk to others for as long when there are any.
 type pacedFile struct {
-	f    *os.File
-	size int64
+	f       *os.File
+	size    int64
+	applied func() uint64 // see snapshotFiles; may be nil
+	seen    uint64        // what it said last
 }
 
 // Write implements io.Writer.
@@ -289,7 +365,18 @@ func (p *pacedFile) settle(n int64) {
 	const all = unix.SYNC_FILE_RANGE_WAIT_BEFORE | unix.SYNC_FILE_RANGE_WRITE | unix.SYNC_FILE_RANGE_WAIT_AFTER
 	_ = unix.SyncFileRange(fd, p.size, n, all) // a file system without it syncs in the end
 	p.size += n
-	if n == paceBytes {
+	if n == paceBytes && p.contended() {
 		time.Sleep(min(time.Since(start), paceRest))
 	}
+}
+
+// contended says whether the log has moved since it was asked last.
+func (p *pacedFile) contended() bool {
+	if p.applied == nil {
+		return true
+	}
+	at := p.applied()
+	moved := at != p.seen
+	p.seen = at
+	return moved
 }

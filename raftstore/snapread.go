@@ -26,12 +26,18 @@ type snapshotReader struct {
 	info  SnapshotInfo
 	base  uint64 // keys at the compact revision
 	to    snapshotParts
+	spare []byte // to read the next frame into, when to keeps nothing
 }
 
 // take reads n bytes, of which it allocates no more than arrive.
 func (s *snapshotReader) take(n uint64) ([]byte, error) {
 	const step = 1 << 20
-	b := make([]byte, min(n, step))
+	var b []byte
+	if uint64(cap(s.spare)) >= n {
+		b = s.spare[:n]
+	} else {
+		b = make([]byte, min(n, step))
+	}
 	for at := 0; ; {
 		if _, err := io.ReadFull(s.r, b[at:]); err != nil {
 			return nil, short(err)
@@ -43,6 +49,9 @@ func (s *snapshotReader) take(n uint64) ([]byte, error) {
 	}
 	s.sum = crc32.Update(s.sum, castagnoli, b)
 	s.bytes += int64(n)
+	if _, ok := s.to.(unread); ok {
+		s.spare = b
+	}
 	return b, nil
 }
 
@@ -67,15 +76,16 @@ func (s *snapshotReader) length() (uint64, error) {
 
 // check reads a CRC and compares.
 func (s *snapshotReader) check() error {
-	var b [4]byte
-	if _, err := io.ReadFull(s.r, b[:]); err != nil {
+	b, err := s.r.Peek(4)
+	if err != nil {
 		return short(err)
 	}
 	s.bytes += 4
-	if binary.BigEndian.Uint32(b[:]) != s.sum {
+	if binary.BigEndian.Uint32(b) != s.sum {
 		return fmt.Errorf("%w: snapshot checksum does not match, at byte %d", ErrCorrupt, s.bytes)
 	}
-	return nil
+	_, err = s.r.Discard(4)
+	return err
 }
 
 // frame reads one frame that is not the last.

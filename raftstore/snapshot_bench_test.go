@@ -1,0 +1,113 @@
+package raftstore
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"testing"
+
+	"github.com/hashicorp/raft"
+)
+
+// snapshotForBench is a state of n keys, and its snapshot.
+func snapshotForBench(b *testing.B, n, size int) (*root, []byte) {
+	b.Helper()
+	s := newState()
+	for i := range n {
+		s.rev++
+		s.put(&KeyValue{Key: fmt.Sprintf("/registry/pods/namespace-%02d/pod-%07d", i%50, i), Value: bytes.Repeat([]byte{byte(i)}, size), ModRevision: s.rev})
+	}
+	if err := s.hist.compact(s.rev, s.view()); err != nil {
+		b.Fatal(err)
+	}
+	r := s.capture()
+	var out bytes.Buffer
+	if _, err := writeSnapshotAt(&out, r, 1, 1); err != nil {
+		b.Fatal(err)
+	}
+	return r, out.Bytes()
+}
+
+// BenchmarkSnapshot is what a snapshot costs without a disk.
+func BenchmarkSnapshot(b *testing.B) {
+	r, raw := snapshotForBench(b, 50_000, 2147)
+	run := func(name string, fn func() error) {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(raw)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := fn(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	run("write", func() error {
+		_, err := writeSnapshotAt(io.Discard, r, 1, 1)
+		return err
+	})
+	run("verify", func() error {
+		_, err := VerifySnapshot(bytes.NewReader(raw))
+		return err
+	})
+	run("restore", func() error {
+		_, _, err := readSnapshotAt(bufio.NewReaderSize(bytes.NewReader(raw), 1<<20))
+		return err
+	})
+}
+
+// BenchmarkSnapshotIsInstalled is the way of a snapshot from the disk of one peer
+// into the state of another, without the network between.
+func BenchmarkSnapshotIsInstalled(b *testing.B) {
+	_, raw := snapshotForBench(b, 100_000, 2147)
+	log := slog.New(slog.DiscardHandler)
+	dir := b.TempDir()
+	from, err := openSnapshotFiles(filepath.Join(dir, "from"), 2, log)
+	if err != nil {
+		b.Fatal(err)
+	}
+	from.applied = func() uint64 { return 0 } // nobody writes
+	id, err := sent(b, from, 1, raw)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(int64(len(raw)))
+	for b.Loop() {
+		to, err := openSnapshotFiles(filepath.Join(b.TempDir(), "to"), 2, log)
+		if err != nil {
+			b.Fatal(err)
+		}
+		to.applied = from.applied
+		install(b, from, to, id)
+	}
+}
+
+func install(b *testing.B, from, to *snapshotFiles, id string) {
+	b.Helper()
+	m, r, err := from.Open(id)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer r.Close()
+	sink, err := to.Create(raft.SnapshotVersionMax, m.Index, m.Term, m.Configuration, m.ConfigurationIndex, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if _, err = io.Copy(sink, r); err == nil {
+		err = sink.Close()
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, r, err = to.Open(sink.ID())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer r.Close()
+	if _, _, err := readSnapshotAt(bufio.NewReaderSize(r, 1<<20)); err != nil {
+		b.Fatal(err)
+	}
+}

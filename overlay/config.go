@@ -38,7 +38,7 @@ const (
 type Config struct {
 	// NodeName is the Node this is; its spec.podCIDRs say which addresses its pods get.
 	NodeName string
-	// Informers give Services, EndpointSlices and Nodes. Run starts those it asked for, and leaves them running.
+	// Informers, as NewInformers makes them, give Services, EndpointSlices and Nodes. Run starts those it asked for, and leaves them running.
 	Informers informers.SharedInformerFactory
 	// Pods gives at least the pods of this node, for their host ports; nil: no host ports. Whoever made it runs it.
 	Pods cache.SharedIndexInformer

@@ -211,6 +211,12 @@ var controllers = []row{
 		build:   plain(volumes.NewVolumeProtection),
 	},
 	{
+		name: "volumeattributesclass-protection-controller", workers: 1,
+		watches: []string{"volumeattributesclasses", "persistentvolumeclaims", "persistentvolumes"},
+		writes:  []part{{"volumeattributesclasses", "the finalizer vac-protection"}},
+		build:   plain(volumes.NewClassProtection),
+	},
+	{
 		name: "cloud-node-controller", user: "system:serviceaccount:kube-system:node-controller", workers: 4,
 		watches: []string{"nodes"},
 		writes: []part{

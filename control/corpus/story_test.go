@@ -26,9 +26,6 @@ var saysOtherwise = []corpus.Allowed{
 		Line:   `.*: watch at a bad version: .*`,
 		Reason: "upstream answers a version that is no number with 500; it is the client's fault, and a list says so",
 	}, {
-		Line:   `storage.k8s.io/v1 volumeattributesclasses: .*(vac-protection|an unknown field: ).*`,
-		Reason: "nothing here looks after classes that are in use, so nothing would take that finalizer away",
-	}, {
 		Line: `(apiextensions.k8s.io|apiregistration.k8s.io|flowcontrol.apiserver.k8s.io)/v1 [a-z]+: .*` +
 			`(status|managedFields|finalizers|generation|conditions|cells|watch everything|: want [0-9]+ objects|an unknown field: ).*`,
 		Reason: "the server's own controllers write the status of these when they come to it", Sometimes: true,

@@ -1,7 +1,6 @@
 package certificates
 
 import (
-	"context"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -13,7 +12,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/big"
 	"net"
 	"net/url"
@@ -29,11 +27,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/work/worktest"
 )
 
 // signers' usual usages.
@@ -72,27 +70,6 @@ func object(name, signer string, request []byte, usages []capi.KeyUsage) *capi.C
 func with(csr *capi.CertificateSigningRequest, condition capi.RequestConditionType) *capi.CertificateSigningRequest {
 	csr.Status.Conditions = append(csr.Status.Conditions, capi.CertificateSigningRequestCondition{Type: condition, Status: v1.ConditionTrue, LastUpdateTime: metav1.Now()})
 	return csr
-}
-
-// start runs a controller against a fake API until the test ends.
-func start(t *testing.T, client *fake.Clientset, build func(work.Env) (work.Runner, error)) {
-	t.Helper()
-	factory := informers.NewSharedInformerFactory(client, 0)
-	runner, err := build(work.Env{Name: "test", Client: client, Reader: client, Informers: factory, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	factory.StartWithContext(ctx)
-	go func() { done <- runner.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		factory.Shutdown()
-	})
 }
 
 // inFakeTime runs a test whose clock moves when everything waits.
@@ -145,7 +122,7 @@ func TestNodesAreApprovedWhenARoleSaysSo(t *testing.T) {
 			return s.User == "system:node:n1" && a.Subresource == "selfnodeclient" ||
 				role.Load() && s.User == "system:bootstrap:abcdef" && s.Groups[0] == "system:bootstrappers" && a.Subresource == "nodeclient"
 		})
-		start(t, client, func(e work.Env) (work.Runner, error) { return NewApprover(e, 2) })
+		worktest.Start(t, client, func(e work.Env) (work.Runner, error) { return NewApprover(e, 2) })
 		synctest.Wait()
 		approved := func(name string) bool { is, _ := decided(get(t, client, name)); return is }
 		if !approved("own") || approved("joins") {
@@ -205,7 +182,7 @@ func TestApprovedRequestsAreSignedOrFail(t *testing.T) {
 			approved("serves", asks, jane, toServe), approved("noise", asks, []byte("noise"), toAsk), approved("refused", asks, refused, toAsk),
 		)
 		a, signed := authority(t)
-		start(t, client, func(e work.Env) (work.Runner, error) { return NewSigner(e, 2, a) })
+		worktest.Start(t, client, func(e work.Env) (work.Runner, error) { return NewSigner(e, 2, a) })
 		time.Sleep(time.Hour)
 		for name, want := range map[string]string{"serves": "invalid usage for client certificate: server auth", "noise": "PEM block type must be", "refused": "nobody is called so"} {
 			csr := get(t, client, name)
@@ -240,7 +217,7 @@ func TestASignerThatCannotSignNowIsAskedAgain(t *testing.T) {
 		}
 		request := asPEM(t, x509.CertificateRequest{Subject: pkix.Name{CommonName: "jane"}}, newKey(t))
 		client := fake.NewClientset(with(object("a", capi.KubeAPIServerClientSignerName, request, toAsk), capi.CertificateApproved))
-		start(t, client, func(e work.Env) (work.Runner, error) { return NewSigner(e, 1, a) })
+		worktest.Start(t, client, func(e work.Env) (work.Runner, error) { return NewSigner(e, 1, a) })
 		time.Sleep(time.Minute)
 		if csr := get(t, client, "a"); len(csr.Status.Certificate) == 0 || len(csr.Status.Conditions) != 1 {
 			t.Errorf("%+v", csr.Status)
@@ -370,7 +347,7 @@ func TestOldRequestsGoInTheirTime(t *testing.T) {
 		}
 		client := fake.NewClientset(make("pending"), make("unsigned", capi.CertificateApproved), make("denied", capi.CertificateDenied),
 			make("failed", capi.CertificateApproved, capi.CertificateFailed), issued, short)
-		start(t, client, func(e work.Env) (work.Runner, error) { return NewCleaner(e, 1) })
+		worktest.Start(t, client, func(e work.Env) (work.Runner, error) { return NewCleaner(e, 1) })
 		gone := map[string]time.Duration{}
 		for range 30 * 6 { // ten minutes each
 			synctest.Wait()
@@ -413,7 +390,7 @@ func TestTenThousandRequestsNobodyMayHave(t *testing.T) {
 					}
 				}
 				asked := reviews(client, func(authorization.SubjectAccessReviewSpec) bool { return false })
-				start(t, client, c.build)
+				worktest.Start(t, client, c.build)
 				time.Sleep(c.wait)
 				if n := asked.Load(); n > c.most*many || n < min(c.most, 1)*many {
 					t.Errorf("asked %d times about %d requests in %s", n, many, c.wait)

@@ -3,51 +3,25 @@ package cloud
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/tools/record"
 
 	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/work/worktest"
 )
 
 func start(t *testing.T, build func(work.Env) (work.Runner, error), objects ...runtime.Object) *fake.Clientset {
 	t.Helper()
 	client := fake.NewClientset(objects...)
-	factory := informers.NewSharedInformerFactory(client, 0)
-	runner, err := build(work.Env{Name: t.Name(), Client: client, Reader: client, Informers: factory, Events: record.NewFakeRecorder(100), Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	factory.StartWithContext(ctx)
-	done := make(chan error, 1)
-	go func() { done <- runner.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		factory.Shutdown()
-	})
+	worktest.Start(t, client, build)
 	return client
-}
-
-func eventually(t *testing.T, what string, ok func(context.Context) (bool, error)) {
-	t.Helper()
-	if err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 10*time.Second, true, ok); err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
 }
 
 func node(name string, ready v1.ConditionStatus, taints ...string) *v1.Node {
@@ -88,7 +62,7 @@ func TestANodeIsInitializedOnceItsMachineIsKnown(t *testing.T) {
 		}
 		return n
 	}
-	eventually(t, "initialized", func(ctx context.Context) (bool, error) { return !uninitialized(get(ctx, "1")), nil })
+	worktest.Eventually(t, "initialized", func(ctx context.Context) (bool, error) { return !uninitialized(get(ctx, "1")), nil })
 	n := get(t.Context(), "1")
 	if n.Spec.ProviderID != "p://1" || n.Labels[v1.LabelTopologyZone] != "z" || n.Labels[v1.LabelTopologyRegion] != "r" ||
 		n.Labels[v1.LabelInstanceTypeStable] != "large" || len(n.Status.Addresses) != 1 || !hasTaint(n, "mine") {
@@ -100,12 +74,12 @@ func TestANodeIsInitializedOnceItsMachineIsKnown(t *testing.T) {
 	m.mu.Lock()
 	m.all["2"] = Instance{ProviderID: "p://2"}
 	m.mu.Unlock()
-	eventually(t, "the other, too", func(ctx context.Context) (bool, error) { return !uninitialized(get(ctx, "2")), nil })
+	worktest.Eventually(t, "the other, too", func(ctx context.Context) (bool, error) { return !uninitialized(get(ctx, "2")), nil })
 }
 
 func TestBareMetalLetsEveryNodeIn(t *testing.T) {
 	client := start(t, func(e work.Env) (work.Runner, error) { return NewNodes(e, 1, BareMetal(nil).Instances) }, node("1", v1.ConditionTrue, TaintUninitialized))
-	eventually(t, "initialized", func(ctx context.Context) (bool, error) {
+	worktest.Eventually(t, "initialized", func(ctx context.Context) (bool, error) {
 		n, err := client.CoreV1().Nodes().Get(ctx, "1", metav1.GetOptions{})
 		return err == nil && len(n.Spec.Taints) == 0 && n.Spec.ProviderID == "balsa://1", err
 	})
@@ -115,7 +89,7 @@ func TestSilentNodesWithoutAMachineGoAndThoseSwitchedOffAreTainted(t *testing.T)
 	m := &machines{all: map[string]Instance{"2": {Off: true}, "3": {}}}
 	client := start(t, func(e work.Env) (work.Runner, error) { return NewNodes(e, 1, m) },
 		node("1", v1.ConditionUnknown), node("2", v1.ConditionUnknown), node("3", v1.ConditionUnknown, TaintOff), node("4", v1.ConditionTrue))
-	eventually(t, "settled", func(ctx context.Context) (bool, error) {
+	worktest.Eventually(t, "settled", func(ctx context.Context) (bool, error) {
 		list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err
@@ -170,13 +144,13 @@ func TestRoutesFollowTheNodes(t *testing.T) {
 			return len(have) == len(want) && !slices.ContainsFunc(want, func(r Route) bool { return !slices.Contains(have, r) }), err
 		}
 	}
-	eventually(t, "the lost node's route is another's", has(Route{"", "1", "10.244.1.0/24"}, Route{"y", "2", "10.244.2.0/24"}))
-	eventually(t, "told", func(ctx context.Context) (bool, error) {
+	worktest.Eventually(t, "the lost node's route is another's", has(Route{"", "1", "10.244.1.0/24"}, Route{"y", "2", "10.244.2.0/24"}))
+	worktest.Eventually(t, "told", func(ctx context.Context) (bool, error) {
 		n, err := client.CoreV1().Nodes().Get(ctx, "1", metav1.GetOptions{})
 		return err == nil && networkKnown(n, true), err
 	})
 	if err := client.CoreV1().Nodes().Delete(t.Context(), "2", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a node's end is its route's", has(Route{"", "1", "10.244.1.0/24"}))
+	worktest.Eventually(t, "a node's end is its route's", has(Route{"", "1", "10.244.1.0/24"}))
 }

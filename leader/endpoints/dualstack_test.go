@@ -3,7 +3,6 @@ package endpoints
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"testing"
 	"time"
@@ -14,12 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/record"
 
 	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/work/worktest"
 )
 
 // TestSlicesFollowTheServicesFamilies: a Service has slices of each of its families, made from status.podIPs, and of no
@@ -72,23 +70,7 @@ func startSlices(t *testing.T, objects ...runtime.Object) *fake.Clientset {
 		slice.UID, slice.Name, slice.Generation = types.UID(fmt.Sprint("slice", made)), fmt.Sprint("web-", made), 1
 		return false, nil, nil // the tracker takes it
 	})
-	factory := informers.NewSharedInformerFactory(client, 0)
-	runner, err := NewSlices(work.Env{Name: t.Name(), Client: client, Reader: client, Informers: factory,
-		Events: record.NewFakeRecorder(100), Log: slog.New(slog.DiscardHandler)}, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	factory.StartWithContext(ctx)
-	done := make(chan error, 1)
-	go func() { done <- runner.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		factory.Shutdown()
-	})
+	worktest.Start(t, client, func(e work.Env) (work.Runner, error) { return NewSlices(e, 1) })
 	return client
 }
 

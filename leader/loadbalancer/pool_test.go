@@ -2,7 +2,6 @@ package loadbalancer
 
 import (
 	"context"
-	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
@@ -15,39 +14,24 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/tools/record"
 
 	"github.com/balsahq/balsa/leader/cloud"
 	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/work/worktest"
 )
 
 type cluster struct {
 	*fake.Clientset
 	t      *testing.T
-	events *record.FakeRecorder
+	events <-chan string
 }
 
 func start(t *testing.T, pools string, objects ...runtime.Object) cluster {
 	t.Helper()
-	c := cluster{Clientset: fake.NewClientset(objects...), t: t, events: record.NewFakeRecorder(100)}
-	factory := informers.NewSharedInformerFactory(c.Clientset, 0)
-	runner, err := New(work.Env{Name: t.Name(), Client: c, Reader: c, Informers: factory, Events: c.events, Log: slog.New(slog.DiscardHandler)},
-		Config{Pools: pools, Taken: map[string]netip.Prefix{"network of pods": netip.MustParsePrefix("10.244.0.0/16")}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	factory.StartWithContext(ctx)
-	done := make(chan error, 1)
-	go func() { done <- runner.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		factory.Shutdown()
+	c := cluster{Clientset: fake.NewClientset(objects...), t: t}
+	c.events = worktest.Start(t, c, func(e work.Env) (work.Runner, error) {
+		return New(e, Config{Pools: pools, Taken: map[string]netip.Prefix{"network of pods": netip.MustParsePrefix("10.244.0.0/16")}})
 	})
 	return c
 }
@@ -138,8 +122,8 @@ func TestAFullPoolServesWhoWaitsWhenAnAddressIsFree(t *testing.T) {
 		t.Fatalf("finalizers %v are left", s.Finalizers)
 	}
 	var told []string
-	for len(c.events.Events) > 0 {
-		told = append(told, <-c.events.Events)
+	for len(c.events) > 0 {
+		told = append(told, <-c.events)
 	}
 	full := slices.DeleteFunc(told, func(e string) bool { return !strings.Contains(e, ReasonFull) })
 	if len(full) != 1 {

@@ -3,20 +3,16 @@ package nodes
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/tools/record"
 
 	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/work/worktest"
 )
 
 // TestNodesGetASharePerFamily: the first is spec.podCIDR, as the API demands, and no two nodes have one.
@@ -28,25 +24,11 @@ func TestNodesGetASharePerFamily(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	factory := informers.NewSharedInformerFactory(client, 0)
-	env := work.Env{Name: t.Name(), Client: client, Reader: client, Informers: factory, Events: record.NewFakeRecorder(100), Log: slog.New(slog.DiscardHandler)}
-	runner, err := NewRanges(env, RangeConfig{Cluster: netip.MustParsePrefix("10.244.0.0/16"), NodeBits: 24},
-		RangeConfig{Cluster: netip.MustParsePrefix("fd00:244::/48"), NodeBits: 64})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	factory.StartWithContext(ctx)
-	done := make(chan error, 1)
-	go func() { done <- runner.Run(ctx) }()
-	defer func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		factory.Shutdown()
-	}()
-	err = wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+	worktest.Start(t, client, func(e work.Env) (work.Runner, error) {
+		return NewRanges(e, RangeConfig{Cluster: netip.MustParsePrefix("10.244.0.0/16"), NodeBits: 24},
+			RangeConfig{Cluster: netip.MustParsePrefix("fd00:244::/48"), NodeBits: 64})
+	})
+	worktest.Eventually(t, "every node has a share of each family", func(ctx context.Context) (bool, error) {
 		list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err
@@ -69,7 +51,4 @@ func TestNodesGetASharePerFamily(t *testing.T) {
 		}
 		return true, nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -2,49 +2,23 @@ package serviceaccount
 
 import (
 	"context"
-	"log/slog"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/tools/record"
 
 	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/work/worktest"
 )
 
 // start runs a controller against a fake API until the test ends.
 func start(t *testing.T, build func(work.Env) (work.Runner, error), objects ...runtime.Object) *fake.Clientset {
 	t.Helper()
 	client := fake.NewClientset(objects...)
-	factory := informers.NewSharedInformerFactory(client, 0)
-	runner, err := build(work.Env{Name: t.Name(), Client: client, Reader: client, Informers: factory, Events: record.NewFakeRecorder(100), Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	factory.StartWithContext(ctx)
-	go func() { done <- runner.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		factory.Shutdown()
-	})
+	worktest.Start(t, client, build)
 	return client
-}
-
-func eventually(t *testing.T, what string, ok func(context.Context) (bool, error)) {
-	t.Helper()
-	if err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 10*time.Second, true, ok); err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
 }
 
 func TestEveryNamespaceGetsItsAccountAndKeepsIt(t *testing.T) {
@@ -55,11 +29,11 @@ func TestEveryNamespaceGetsItsAccountAndKeepsIt(t *testing.T) {
 		_, err := client.CoreV1().ServiceAccounts("a").Get(ctx, "default", metav1.GetOptions{})
 		return err == nil, nil
 	}
-	eventually(t, "created", there)
+	worktest.Eventually(t, "created", there)
 	if err := client.CoreV1().ServiceAccounts("a").Delete(t.Context(), "default", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "created again", there)
+	worktest.Eventually(t, "created again", there)
 	if _, err := client.CoreV1().ServiceAccounts("ending").Get(t.Context(), "default", metav1.GetOptions{}); err == nil {
 		t.Fatal("an ending namespace got an account")
 	}
@@ -80,11 +54,11 @@ func TestTokenSecretsAreFilledOrGo(t *testing.T) {
 	client := start(t, func(e work.Env) (work.Runner, error) { return NewTokens(e, 1, sign, []byte("ca")) },
 		&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "robot", UID: "u"}},
 		secret("good", "robot", ""), secret("of-another", "robot", "before"), secret("of-nobody", "ghost", ""))
-	eventually(t, "filled", func(ctx context.Context) (bool, error) {
+	worktest.Eventually(t, "filled", func(ctx context.Context) (bool, error) {
 		s, err := client.CoreV1().Secrets("a").Get(ctx, "good", metav1.GetOptions{})
 		return err == nil && string(s.Data["token"]) == "token of robot in good" && string(s.Data["ca.crt"]) == "ca" && string(s.Data["namespace"]) == "a" && s.Annotations[v1.ServiceAccountUIDKey] == "u", nil
 	})
-	eventually(t, "the others gone", func(ctx context.Context) (bool, error) {
+	worktest.Eventually(t, "the others gone", func(ctx context.Context) (bool, error) {
 		l, err := client.CoreV1().Secrets("a").List(ctx, metav1.ListOptions{})
 		return err == nil && len(l.Items) == 1, nil
 	})

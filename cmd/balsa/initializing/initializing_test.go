@@ -1,9 +1,7 @@
 package initializing_test
 
 import (
-	"context"
 	"encoding/json"
-	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -15,9 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/ptr"
 
 	"github.com/balsahq/balsa/control"
@@ -25,6 +21,7 @@ import (
 	"github.com/balsahq/balsa/control/initializers"
 	"github.com/balsahq/balsa/leader/replicaset"
 	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/work/worktest"
 )
 
 // seeing is a transport that asks for objects that are not initialized.
@@ -40,25 +37,7 @@ func (s seeing) RoundTrip(r *http.Request) (*http.Response, error) {
 func follow(t *testing.T, s *controltest.Server) <-chan string {
 	t.Helper()
 	client := kubernetes.NewForConfigOrDie(s.Client(control.Identity{User: "system:serviceaccount:kube-system:replicaset-controller", Groups: []string{"system:masters"}}))
-	factory := informers.NewSharedInformerFactory(client, 0)
-	told := record.NewFakeRecorder(1000)
-	env := work.Env{Name: "replicaset", Client: client, Reader: client, Informers: factory, Events: told, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
-	runner, err := replicaset.New(env, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	factory.StartWithContext(ctx)
-	done := make(chan error, 1)
-	go func() { done <- runner.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		factory.Shutdown()
-	})
-	return told.Events
+	return worktest.Start(t, client, func(e work.Env) (work.Runner, error) { return replicaset.New(e, 2) })
 }
 
 func configuration(t *testing.T, name string) *unstructured.Unstructured {

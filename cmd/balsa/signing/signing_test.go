@@ -10,7 +10,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"log/slog"
 	"math/big"
 	"net"
 	"os"
@@ -26,7 +25,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/certificate/csr"
 
@@ -36,6 +34,7 @@ import (
 	"github.com/balsahq/balsa/control/controltest"
 	"github.com/balsahq/balsa/leader/certificates"
 	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/work/worktest"
 )
 
 // cluster is an API server with the three controllers, each acting as upstream's account.
@@ -52,24 +51,13 @@ func start(t *testing.T, cfg pki.IssuerConfig, settings ...func(*control.Config)
 	must(t, err)
 	client := kubernetes.NewForConfigOrDie(s.Client(control.Identity{User: "system:serviceaccount:kube-system:certificate-controller",
 		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"}}))
-	factory := informers.NewSharedInformerFactory(client, 0)
-	env := work.Env{Name: "certificates", Client: client, Reader: client, Informers: factory, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
-	approver, err := certificates.NewApprover(env, 2)
-	must(t, err)
-	signer, err := certificates.NewSigner(env, 2, signing.Authority(issuer, 0))
-	must(t, err)
-	cleaner, err := certificates.NewCleaner(env, 1)
-	must(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	factory.StartWithContext(ctx)
-	done := make(chan error, 1)
-	go func() { done <- work.Together(approver, signer, cleaner).Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		factory.Shutdown()
+	worktest.Start(t, client, func(e work.Env) (work.Runner, error) {
+		approver, err := certificates.NewApprover(e, 2)
+		must(t, err)
+		signer, err := certificates.NewSigner(e, 2, signing.Authority(issuer, 0))
+		must(t, err)
+		cleaner, err := certificates.NewCleaner(e, 1)
+		return work.Together(approver, signer, cleaner), err
 	})
 	return c
 }

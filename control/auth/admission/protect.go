@@ -7,16 +7,18 @@ import (
 
 	"k8s.io/apiserver/pkg/admission"
 	api "k8s.io/kubernetes/pkg/apis/core"
+	"k8s.io/kubernetes/pkg/apis/storage"
 )
 
-// StorageObjectInUseProtection puts the finalizers on new claims and volumes that keep them while a pod or a claim uses
-// them (KEP-498). It is upstream's plugin of that name; that one drags the volume plugins along.
+// StorageObjectInUseProtection puts the finalizers on new claims, volumes and classes of attributes that keep them while
+// they are used (KEP-498, KEP-3751). It is upstream's plugin of that name; that one drags the volume plugins along.
 const protectName = "StorageObjectInUseProtection"
 
 // The finalizers' names are part of the API.
 const (
 	claimFinalizer  = "kubernetes.io/pvc-protection"
 	volumeFinalizer = "kubernetes.io/pv-protection"
+	classFinalizer  = "kubernetes.io/vac-protection"
 )
 
 type protect struct{ *admission.Handler }
@@ -37,6 +39,8 @@ func (protect) Admit(_ context.Context, a admission.Attributes, _ admission.Obje
 		o.Finalizers = with(o.Finalizers, claimFinalizer)
 	case *api.PersistentVolume:
 		o.Finalizers = with(o.Finalizers, volumeFinalizer)
+	case *storage.VolumeAttributesClass:
+		o.Finalizers = with(o.Finalizers, classFinalizer)
 	}
 	return nil
 }

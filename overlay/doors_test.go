@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
@@ -49,6 +50,32 @@ func TestRefusalReachesWhoeverAsks(t *testing.T) {
 	for _, x := range all {
 		w.answers(x.from, x.network, x.target, "b")
 	}
+}
+
+// TestAFlowFromBeforeTheServiceIsRefused: the kernel has noted that it is led nowhere.
+func TestAFlowFromBeforeTheServiceIsRefused(t *testing.T) {
+	w := newWorld(t)
+	var c net.Conn
+	if err := w.pods["a"].Do(func() (err error) {
+		c, err = net.Dial("udp", "10.96.0.20:80")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("?")); err != nil {
+		t.Fatal(err)
+	}
+	w.service("web", "10.96.0.20", nil)
+	w.eventually("refused", func() bool {
+		_, _, err := askOnWithin(100*time.Millisecond, c, "udp")
+		return errors.Is(err, syscall.ECONNREFUSED)
+	})
+	w.endpoints("web", []string{"b"})
+	w.eventually("answered", func() bool {
+		name, _, err := askOnWithin(100*time.Millisecond, c, "udp")
+		return err == nil && name == "b"
+	})
 }
 
 // TestTheNodesLoopbackIsItsOwn: a pod may send there whatever it likes; with and without a tunnel the guard is not at the

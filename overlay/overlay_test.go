@@ -202,18 +202,6 @@ func TestHostPort(t *testing.T) {
 	})
 }
 
-func TestPodsCannotReachTheNodesLoopback(t *testing.T) {
-	w := newWorld(t)
-	w.host.serve("secret", "127.0.0.1:9999")
-	w.pods["a"].Run("ip", "link", "set", "lo", "down")
-	w.pods["a"].Run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/conf/all/route_localnet")
-	w.pods["a"].Run("ip", "route", "del", "local", "127.0.0.0/8", "dev", "lo", "table", "local")
-	w.pods["a"].Run("ip", "route", "add", "127.0.0.0/8", "via", "10.244.0.1", "src", podAddresses["a"])
-	if name, _, err := w.pods["a"].ask("tcp", "127.0.0.1:9999"); err == nil {
-		t.Errorf("reached %s", name)
-	}
-}
-
 func TestDriftIsRepaired(t *testing.T) {
 	w := newWorld(t)
 	w.service("web", "10.96.0.20", []string{"b"})

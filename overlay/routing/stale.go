@@ -6,7 +6,7 @@ import (
 )
 
 // Stale is a datagram flow the kernel may remember and must forget, because its backend is gone (Backend valid) or because
-// it was remembered when it was led nowhere (Backend invalid).
+// it was remembered when it was led nowhere (Backend invalid): now it is led somewhere, or refused.
 type Stale struct {
 	Protocol Protocol
 	// IP is where clients send to; invalid: any address of the node (a node port or host port).
@@ -26,13 +26,13 @@ func (p *Plan) datagrams(of ...*kept) flows {
 	var out flows
 	for _, k := range of {
 		for _, at := range k.services {
-			if at.Protocol == connectionless {
-				put(&out, netip.AddrPortFrom(at.IP, at.Port), p.table.reach(p.table.Services[at]))
+			if target, there := p.table.Services[at]; there && at.Protocol == connectionless {
+				put(&out, netip.AddrPortFrom(at.IP, at.Port), p.table.reach(target))
 			}
 		}
 		for _, at := range k.ports {
-			if at.Protocol == connectionless {
-				put(&out, netip.AddrPortFrom(netip.Addr{}, at.Port), p.table.reach(p.table.Ports[at]))
+			if target, there := p.table.Ports[at]; there && at.Protocol == connectionless {
+				put(&out, netip.AddrPortFrom(netip.Addr{}, at.Port), p.table.reach(target))
 			}
 		}
 	}
@@ -63,8 +63,8 @@ func staleFlows(before, after flows) []Stale {
 			out = append(out, Stale{Protocol: connectionless, IP: at.Addr(), Port: at.Port(), Backend: b})
 		}
 	}
-	for at, backends := range after {
-		if len(before[at]) == 0 && len(backends) > 0 {
+	for at, backends := range after { // what begins to be refused too: the kernel asks once for each flow
+		if had, known := before[at]; !known || len(had) == 0 && len(backends) > 0 {
 			out = append(out, Stale{Protocol: connectionless, IP: at.Addr(), Port: at.Port()})
 		}
 	}

@@ -3,6 +3,7 @@ package raftstore
 import (
 	"encoding/binary"
 	"hash/crc64"
+	"sort"
 	"sync"
 
 	"github.com/tidwall/btree"
@@ -48,8 +49,11 @@ func (v *View) Ascend(start, end string, fn func(*KeyValue) bool) {
 	ascend(v.tree, start, end, fn)
 }
 
-// Count is the number of keys in [start, end), end as a RangeEnd. It takes time
-// in proportion to the answer.
+// walked is up to how many keys are counted by walking over them.
+const walked = 256
+
+// Count is the number of keys in [start, end), end as a RangeEnd. It takes time in
+// proportion to the answer, up to a limit, and little more beyond it.
 func (v *View) Count(start, end string) int {
 	if end == fromKeyEnd && start <= fromKeyEnd {
 		if n := v.tree.Len(); start == "" || n == 0 {
@@ -57,8 +61,23 @@ func (v *View) Count(start, end string) int {
 		}
 	}
 	n := 0
-	ascend(v.tree, start, end, func(*KeyValue) bool { n++; return true })
-	return n
+	ascend(v.tree, start, end, func(*KeyValue) bool { n++; return n <= walked })
+	if n <= walked {
+		return n
+	}
+	last := v.tree.Len()
+	if end != fromKeyEnd {
+		last = rank(v.tree, end)
+	}
+	return last - rank(v.tree, start)
+}
+
+// rank is how many keys come before key. Nodes know how many they hold.
+func rank(t *tree, key string) int {
+	return sort.Search(t.Len(), func(i int) bool {
+		k, _, _ := t.GetAt(i)
+		return k >= key
+	})
 }
 
 func ascend(t *tree, start, end string, fn func(*KeyValue) bool) {

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -28,9 +29,10 @@ var buffers = sync.Pool{New: func() any { b := make([]byte, 0, most+record); ret
 // come. As any net.Conn's, its methods may be called at the same time.
 type Conn struct {
 	net.Conn
-	more  atomic.Bool // another frame is sure to come, or let
-	keeps atomic.Bool // what is written is held
-	holds atomic.Bool // held is not nil
+	more   atomic.Bool // another frame is sure to come, or let
+	shared atomic.Bool // by several streams
+	keeps  atomic.Bool // what is written is held
+	holds  atomic.Bool // held is not nil
 
 	mu     sync.Mutex
 	held   *[]byte // guarded by mu
@@ -121,6 +123,9 @@ type upper struct {
 
 // Write implements net.Conn. It is not called twice at the same time.
 func (u upper) Write(p []byte) (int, error) {
+	if !u.below.more.Load() && u.below.shared.Load() {
+		runtime.Gosched() // others who were woken by the same event may be about to write
+	}
 	more := u.below.more.Load()
 	if !more && len(p) <= plaintext {
 		return u.Conn.Write(p) // one record, with those that are held

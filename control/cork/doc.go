@@ -8,7 +8,8 @@
 // connection are fifty. The scheduler of a connection's frames knows whether another
 // frame waits, and while one does, Conn keeps the records: they go out together, as
 // soon as there is none or enough has come. Nothing waits for time to pass, and
-// nothing for the client.
+// nothing for the client. On a connection of several streams a write lets goroutines
+// that are ready go first, for an event wakes all watches it is for.
 //
 // A frame that waits may be one that the client does not take yet (its windows, RFC
 // 9113 section 5.2). Then the scheduler has no frame to give and lets go of what is

@@ -40,6 +40,7 @@ type scheduler struct {
 	// is, for frames of streams that are closed.
 	streams map[uint32]int
 	total   int
+	open    int // streams
 }
 
 func newScheduler(conn *Conn) *scheduler {
@@ -48,11 +49,19 @@ func newScheduler(conn *Conn) *scheduler {
 	return &scheduler{WriteScheduler: http2.NewRandomWriteScheduler(), conn: conn, streams: map[uint32]int{}}
 }
 
-// Push implements http2.WriteScheduler.
+// OpenStream implements http2.WriteScheduler.
+func (s *scheduler) OpenStream(id uint32, options http2.OpenStreamOptions) {
+	s.open++
+	s.conn.shared.Store(s.open > 1)
+	s.WriteScheduler.OpenStream(id, options)
+}
+
+// Push implements http2.WriteScheduler. While a frame is written, another one waits.
 func (s *scheduler) Push(wr http2.FrameWriteRequest) {
 	n := max(1, wr.DataSize())
 	s.streams[wr.StreamID()] += n
 	s.total += n
+	s.conn.hold(true)
 	s.WriteScheduler.Push(wr)
 }
 
@@ -73,6 +82,8 @@ func (s *scheduler) Pop() (http2.FrameWriteRequest, bool) {
 
 // CloseStream implements http2.WriteScheduler.
 func (s *scheduler) CloseStream(id uint32) {
+	s.open--
+	s.conn.shared.Store(s.open > 1)
 	s.drop(id, s.streams[id])
 	s.WriteScheduler.CloseStream(id)
 }

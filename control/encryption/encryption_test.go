@@ -292,7 +292,7 @@ func TestHeadersAreRead(t *testing.T) {
 
 // bounded is a context for one step.
 func bounded(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -62,8 +62,8 @@ func dualCluster(t *testing.T, first, second netip.Prefix) *cluster {
 	t.Cleanup(func() { cancel(); <-done; stopStore(); <-storeDone })
 	select {
 	case <-server.Ready():
-	case <-time.After(30 * time.Second):
-		t.Fatal("not ready after 30 s")
+	case <-time.After(2 * time.Minute):
+		t.Fatal("not ready")
 	}
 	return &cluster{T: t, store: store, admin: kubernetes.NewForConfigOrDie(server.Client(control.Identity{User: "admin", Groups: []string{"system:masters"}}))}
 }

@@ -62,10 +62,10 @@ func kubelet(t *testing.T, name string, trusted bool) {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		streaming.ServeExec(w, r, echo{}, "p", "", "c", r.URL.Query()["command"], opts, time.Minute, 10*time.Second, []string{"v4.channel.k8s.io", "channel.k8s.io"})
+		streaming.ServeExec(w, r, echo{}, "p", "", "c", r.URL.Query()["command"], opts, time.Minute, time.Minute, []string{"v4.channel.k8s.io", "channel.k8s.io"})
 	})
 	mux.HandleFunc("/portForward/", func(w http.ResponseWriter, r *http.Request) {
-		portforward.ServePortForward(w, r, greeter{}, "p", "", nil, time.Minute, 10*time.Second, []string{portforward.ProtocolV1Name})
+		portforward.ServePortForward(w, r, greeter{}, "p", "", nil, time.Minute, time.Minute, []string{portforward.ProtocolV1Name})
 	})
 	srv := httptest.NewUnstartedServer(mux)
 	if trusted {
@@ -188,7 +188,7 @@ func TestExecBySPDYAndByWebSocket(t *testing.T) {
 	for name, e := range map[string]remotecommand.Executor{"SPDY": spdy, "WebSocket": socket} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			err := e.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: strings.NewReader("hello"), Stdout: &out})
 			if err != nil || out.String() != "ran cat: hello" {
@@ -228,7 +228,7 @@ func TestPortForwardBySPDYAndByWebSocket(t *testing.T) {
 			case err := <-done:
 				done <- nil
 				t.Fatal(err)
-			case <-time.After(10 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatal("not ready")
 			}
 			ports, err := fw.GetPorts()
@@ -240,7 +240,7 @@ func TestPortForwardBySPDYAndByWebSocket(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 				t.Fatal(err)
 			}
 			got, err := io.ReadAll(conn)

@@ -73,8 +73,8 @@ func start(dir string) (stop func(), err error) {
 	stop = func() { cancel(); <-done; stopStore(); <-storeDone }
 	select {
 	case <-server.Ready():
-	case <-time.After(30 * time.Second):
-		err = fmt.Errorf("not ready after 30 s")
+	case <-time.After(2 * time.Minute):
+		err = fmt.Errorf("not ready")
 	case err = <-done:
 		done <- nil
 	}

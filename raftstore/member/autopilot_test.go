@@ -22,14 +22,14 @@ import (
 // Autopilot, in fake time.
 type peers struct {
 	*world
-	rafts map[string]*peer // by name
+	rafts  map[string]*peer // by name
+	answer sync.Map         // *raftOnly by ID: of rafts, for autopilots that ask while one joins
 }
 
 type peer struct {
 	id    string
 	raft  *raft.Raft
 	trans *raft.InmemTransport
-	store *raftOnly
 	pilot *Autopilot
 	asked atomic.Int64
 	stop  func()
@@ -131,7 +131,7 @@ func (p *peers) join(n int, seeds ...string) {
 		p.t.Fatal(err)
 	}
 	bare := &raftOnly{id: id, r: r, change: make(chan struct{})}
-	me := &peer{id: id, raft: r, trans: trans, store: bare}
+	me := &peer{id: id, raft: r, trans: trans}
 	me.pilot, err = NewAutopilot(AutopilotConfig{
 		Store: bare, Members: gossip.Members, MembersChanged: gossip.Changed,
 		Stats:  func(ctx context.Context, id string) (Stats, error) { me.asked.Add(1); return p.stats(ctx, id) },
@@ -149,6 +149,7 @@ func (p *peers) join(n int, seeds ...string) {
 	wg.Go(func() { _ = me.pilot.Run(ctx) })
 	me.stop = func() { cancel(); wg.Wait(); _ = r.Shutdown().Error(); _ = trans.Close() }
 	p.rafts[name] = me
+	p.answer.Store(id, bare)
 	if len(p.rafts) == 1 {
 		err = r.BootstrapCluster(raft.Configuration{Servers: []raft.Server{{ID: conf.LocalID, Address: trans.LocalAddr()}}}).Error()
 	} else {
@@ -162,10 +163,8 @@ func (p *peers) join(n int, seeds ...string) {
 }
 
 func (p *peers) stats(ctx context.Context, id string) (Stats, error) {
-	for _, other := range p.rafts {
-		if other.id == id {
-			return StatsOf(other.store), nil
-		}
+	if store, ok := p.answer.Load(id); ok {
+		return StatsOf(store.(*raftOnly)), nil
 	}
 	<-ctx.Done() // nobody answers
 	return Stats{}, ctx.Err()
@@ -175,6 +174,7 @@ func (p *peers) stats(ctx context.Context, id string) (Stats, error) {
 func (p *peers) die(name string) {
 	dead := p.rafts[name]
 	delete(p.rafts, name)
+	p.answer.Delete(dead.id)
 	for _, other := range p.rafts {
 		other.trans.Disconnect(raft.ServerAddress(dead.id))
 	}

@@ -92,13 +92,28 @@ func (s *raftOnly) follow(ctx context.Context, seen <-chan raft.Observation) {
 }
 
 func (s *raftOnly) Promote(_ context.Context, id string) error {
-	return s.r.AddVoter(raft.ServerID(id), raft.ServerAddress(id), 0, 0).Error()
+	return s.settled(s.r.AddVoter(raft.ServerID(id), raft.ServerAddress(id), 0, 0))
 }
 func (s *raftOnly) Demote(_ context.Context, id string) error {
 	return s.r.DemoteVoter(raft.ServerID(id), 0, 0).Error()
 }
 func (s *raftOnly) Remove(_ context.Context, id string) error {
 	return s.r.RemoveServer(raft.ServerID(id), 0, 0).Error()
+}
+
+// settled waits for a change, and writes something now and then as clusters do: Raft does not count what a learner has
+// acknowledged before its leader notes it as a voter, and so the change may be committed with the next entry only.
+func (s *raftOnly) settled(change raft.IndexFuture) error {
+	done := make(chan error, 1)
+	go func() { done <- change.Error() }()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-time.After(time.Second):
+			s.r.Apply(nil, time.Second)
+		}
+	}
 }
 
 func newPeers(t *testing.T, seed uint64) *peers {

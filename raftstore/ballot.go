@@ -17,7 +17,8 @@ import (
 // so that nobody is elected until the dead one is back. The Raft paper (section
 // 6) lets servers vote for candidates outside their configuration for this very
 // reason; who was removed cannot win, because its log lacks its removal, and
-// does not disturb, because of pre-vote.
+// does not disturb, because of pre-vote. The one that was made a voter may also
+// be the one that has not heard of it: its vote is needed all the same.
 type ballot struct{ raft.Transport }
 
 // RequestVote implements raft.Transport.
@@ -28,7 +29,8 @@ func (b ballot) RequestVote(id raft.ServerID, target raft.ServerAddress, args *r
 }
 
 // RequestPreVote implements raft.WithPreVote. Here an ID without a vote is refused
-// and none at all too, so it says the voter's own: the ID serves that check alone.
+// and none at all too, so it says the voter's own, for voters that do not replace
+// it themselves (see count): the ID serves that check alone.
 func (b ballot) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
 	t, ok := b.Transport.(raft.WithPreVote)
 	if !ok {
@@ -37,6 +39,25 @@ func (b ballot) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args
 	neutral := *args
 	neutral.ID = []byte(id)
 	return t.RequestPreVote(id, target, &neutral, resp)
+}
+
+// count is a request as Raft may see it: one for a pre-vote carries the ID of a
+// server that has a vote in the configuration r knows, which may be one without
+// the candidate and without this server.
+func count(rpc raft.RPC, r *raft.Raft) raft.RPC {
+	asked, ok := rpc.Command.(*raft.RequestPreVoteRequest)
+	if !ok || r == nil {
+		return rpc
+	}
+	for _, s := range r.GetConfiguration().Configuration().Servers {
+		if s.Suffrage == raft.Voter {
+			neutral := *asked // it is the sender's
+			neutral.ID = []byte(s.ID)
+			rpc.Command = &neutral
+			break
+		}
+	}
+	return rpc
 }
 
 // Close closes the transport if it can be closed.

@@ -228,6 +228,27 @@ func TestALeaderLostWhileAVoteIsGivenIsReplaced(t *testing.T) {
 	})
 }
 
+// Nor when it was the third itself that had not heard of its vote.
+func TestAVoterThatDoesNotKnowThatItIsOneVotes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTrio(t)
+		defer c.close()
+		if err := c.stores["a"].Demote(t.Context(), "c"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		c.trans["a"].Disconnect("c") // c hears nothing of what follows
+		if err := c.stores["a"].Promote(t.Context(), "c"); err != nil {
+			t.Fatal(err)
+		}
+		put(t, c.stores["a"], "/k", "v")
+		c.isolate("a", true)
+		next := c.leader("a")
+		put(t, c.stores[next], "/k", "w")
+		c.isolate("a", false)
+	})
+}
+
 func TestALeadershipMovesWithRaftsLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTrio(t)

@@ -82,7 +82,7 @@ func (h *heartbeats) enqueue(rpc raft.RPC) {
 func (h *heartbeats) SetHeartbeatHandler(fn func(raft.RPC)) {
 	h.Transport.SetHeartbeatHandler(func(rpc raft.RPC) {
 		if !h.beside(rpc, fn) {
-			h.enqueue(count(rpc, h.raft.Load()))
+			h.enqueue(rpc)
 		}
 	})
 }

@@ -18,6 +18,11 @@ const (
 	busyPace   = 2 * time.Second
 	busyTimes  = 3
 	quietAfter = 5 * time.Second
+	// worthGiving is how much more than what is live has to be held for it to be
+	// given back, which costs a collection; not while more than restless was
+	// allocated in quietAfter: it would be taken again.
+	worthGiving = 64 << 20
+	restless    = 8 << 20
 )
 
 // pace decides how large the heap may grow. A collection looks at everything that
@@ -47,6 +52,33 @@ func (p *pace) collected(now time.Time, live uint64) (percent int, busy bool) {
 // quiet is called when there was no collection for a while.
 func (p *pace) quiet() { p.fast = 0 }
 
+// held is what the heap is, in bytes.
+type held struct {
+	live      uint64 // found by the last collection
+	here      uint64 // taken from the kernel for objects and not given back
+	allocated uint64 // ever
+}
+
+func look() held {
+	samples := []metrics.Sample{
+		{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"},
+		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/free:bytes"},
+	}
+	metrics.Read(samples)
+	at := func(i int) uint64 { return samples[i].Value.Uint64() }
+	return held{live: at(0), allocated: at(1), here: at(2) + at(3)}
+}
+
+// rest says what to do when there was no collection for quietAfter, at whose
+// beginning the heap was as before says: give memory back, look again, or neither.
+func (h held) rest(before held) (give, again bool) {
+	if h.here < h.live+worthGiving {
+		return false, false
+	}
+	moving := h.allocated-before.allocated > restless
+	return !moving, moving
+}
+
 // followCollector sets the pace until ctx ends. When the load is over, what it
 // needed is given back at once.
 func followCollector(ctx context.Context) {
@@ -54,9 +86,8 @@ func followCollector(ctx context.Context) {
 	afterCollection(ctx, ended)
 	var p pace
 	quiet := time.NewTimer(quietAfter)
-	quiet.Stop()
-	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	percent := gcPercent
+	defer quiet.Stop()
+	percent, before := gcPercent, look()
 	set := func(to int) {
 		if to != percent {
 			debug.SetGCPercent(to)
@@ -68,16 +99,21 @@ func followCollector(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ended:
-			metrics.Read(live)
-			to, busy := p.collected(time.Now(), live[0].Value.Uint64())
+			before = look()
+			to, _ := p.collected(time.Now(), before.live)
 			set(to)
-			if busy {
-				quiet.Reset(quietAfter)
-			}
+			quiet.Reset(quietAfter)
 		case <-quiet.C:
 			p.quiet()
 			set(gcPercent)
-			debug.FreeOSMemory()
+			now := look()
+			give, again := now.rest(before)
+			if give {
+				debug.FreeOSMemory()
+			}
+			if before = now; again {
+				quiet.Reset(quietAfter)
+			}
 		}
 	}
 }

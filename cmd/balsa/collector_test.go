@@ -1,6 +1,8 @@
 package main
 
 import (
+	"runtime"
+	"runtime/debug"
 	"testing"
 	"time"
 )
@@ -37,5 +39,44 @@ func TestTheHeapMayGrowUnderLoadOnly(t *testing.T) {
 	p.quiet()
 	if percent, busy := after(15*time.Second, 50<<20); busy || percent != gcPercent {
 		t.Fatalf("after the load: %d%%", percent)
+	}
+}
+
+func TestMemoryIsGivenBackAtRest(t *testing.T) {
+	const mib = 1 << 20
+	before := held{live: 100 * mib, here: 170 * mib, allocated: 1000 * mib}
+	for _, c := range []struct {
+		name        string
+		now         held
+		give, again bool
+	}{
+		{"nothing happened", before.with(170, 1000), true, false},
+		{"little is left", before.with(150, 1000), false, false},
+		{"there is still something to do", before.with(240, 1050), false, true},
+	} {
+		if give, again := c.now.rest(before); give != c.give || again != c.again {
+			t.Errorf("%s: give %v, look again %v", c.name, give, again)
+		}
+	}
+}
+
+func (h held) with(here, allocated uint64) held {
+	h.here, h.allocated = here<<20, allocated<<20
+	return h
+}
+
+// What is held is looked for where the runtime counts it.
+func TestHeldIsWhatTheHeapHas(t *testing.T) {
+	objects := make([][]byte, 100)
+	for i := range objects {
+		objects[i] = make([]byte, 1<<20)
+	}
+	if h := look(); h.here < 100<<20 {
+		t.Fatalf("100 MiB are there: %+v", h)
+	}
+	runtime.KeepAlive(objects)
+	debug.FreeOSMemory()
+	if h := look(); h.here > h.live+32<<20 {
+		t.Fatalf("given back: %+v", h)
 	}
 }

@@ -97,6 +97,11 @@ func newTrio(t *testing.T) *trio {
 			}
 		}
 	}
+	for _, id := range ids { // a peer that lags is told what it lacks, with pauses
+		if _, err := c.stores[id].Barrier(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return c
 }
 

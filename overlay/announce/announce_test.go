@@ -19,6 +19,7 @@ func TestAddressesAreReachedThroughOneNodeEachAndMoveWhenItGoes(t *testing.T) {
 	for i := range 6 {
 		l.create(service(fmt.Sprint("s", i), fmt.Sprint("192.0.2.", 200+i), fmt.Sprint("2001:db8::", 200+i)))
 	}
+	l.acquaint()
 	before := map[string]string{}
 	for i := range 6 {
 		a, b := fmt.Sprint("192.0.2.", 200+i), fmt.Sprint("2001:db8::", 200+i)
@@ -132,6 +133,7 @@ func TestALinkThatComesBackAndANewAddressOfIt(t *testing.T) {
 func TestANodeCutOffFromTheAPIYieldsToWhoClaimsItsAddress(t *testing.T) {
 	l := newLAN(t, "n1", "n2")
 	l.create(service("web", vip))
+	l.acquaint()
 	first := l.only(vip)
 	second := l.others(first)[0]
 	cut := l.nodes[first]

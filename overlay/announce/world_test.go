@@ -112,13 +112,19 @@ func newLAN(t *testing.T, names ...string) *site {
 	for _, m := range l.nodes {
 		m.start()
 	}
-	for name := range l.nodes { // or who has an address would change once more when they know each other
+	return l
+}
+
+// acquaint waits until the nodes know each other's networks, which they tell once there are addresses: until then, who has
+// one may change.
+func (l *site) acquaint() {
+	l.t.Helper()
+	for name := range l.nodes {
 		l.eventually(name+" tells its networks", func() bool {
-			n, err := l.api.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+			n, err := l.api.CoreV1().Nodes().Get(l.t.Context(), name, metav1.GetOptions{})
 			return err == nil && n.Annotations[LANsAnnotation] != ""
 		})
 	}
-	return l
 }
 
 func (l *site) setNode(api *fake.Clientset, name string, ready bool, with ...func(*v1.Node)) {

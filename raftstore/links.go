@@ -2,6 +2,7 @@ package raftstore
 
 import (
 	"sync"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -156,8 +157,17 @@ func (k *link) tell(c *consensus, index, number, leaderTerm uint64) {
 	}
 }
 
-// bring tells as long as there is news.
+// How soon the other is told again that did not have the entry yet, first and at
+// last, and how often: about until Raft tells.
+const (
+	firstRetell, lastRetell = time.Millisecond, 16 * time.Millisecond
+	retells                 = 40
+)
+
+// bring tells as long as there is news. A commit may overtake its entry on the way
+// to a server that is slower than a majority, which then refuses.
 func (k *link) bring(c *consensus) {
+	wait, tries := firstRetell, 0
 	for {
 		k.mu.Lock()
 		index, number, leaderTerm := k.index, k.term, k.leaderTerm
@@ -172,7 +182,31 @@ func (k *link) bring(c *consensus) {
 		// The other matches this entry or refuses: it never commits another.
 		req.PrevLogEntry, req.PrevLogTerm, req.LeaderCommitIndex = index, number, index
 		var resp raft.AppendEntriesResponse
-		_ = c.trans.AppendEntries(k.id, raft.ServerAddress(k.id), req, &resp) // Raft tells in the end
+		err := c.trans.AppendEntries(k.id, raft.ServerAddress(k.id), req, &resp)
+		if err != nil || resp.Success || resp.Term != leaderTerm || tries == retells || !c.rest(wait) {
+			wait, tries = firstRetell, 0
+			continue
+		}
+		wait, tries = min(2*wait, lastRetell), tries+1
+		k.mu.Lock()
+		if k.index == 0 {
+			k.index, k.term, k.leaderTerm = index, number, leaderTerm
+		} else {
+			tries = 0 // there is news
+		}
+		k.mu.Unlock()
+	}
+}
+
+// rest waits; false when Raft ends meanwhile.
+func (c *consensus) rest(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-c.closed:
+		return false
 	}
 }
 

@@ -48,21 +48,13 @@ type tail struct {
 	first atomic.Uint64 // index of the first entry, 0 when there is none
 
 	mu      sync.Mutex
-	logs    []*raft.Log // without a gap
-	writing int         // how many of them the writer has taken
-	bytes   int
+	logs    []*raft.Log   // without a gap
+	writing int           // how many of them the writer has taken
 	busy    bool          // the writer runs
 	err     error         // what the disk said last
 	waiting bool          // for moved
 	moved   chan struct{} // closed when something was written, or could not be
 }
-
-// Bounds of the tail; an append beyond them waits for the disk. A single one may
-// be as large as Raft makes it.
-const (
-	tailEntries = 256
-	tailBytes   = 4 << 20
-)
 
 func newTail() *tail { return &tail{moved: make(chan struct{})} }
 
@@ -139,11 +131,11 @@ func (t *tail) await(index uint64, closed <-chan struct{}, patient bool) error {
 	return t.until(closed, patient, func() bool { return t.reached(index) })
 }
 
-// room returns when the tail takes one more append.
+// room returns when the tail takes another append: when it is empty. What Raft is
+// given meanwhile it gathers, and appends as one: many clients' writes cost fewer
+// entries, which is worth more than another append under way.
 func (t *tail) room() error {
-	return t.until(nil, false, func() bool {
-		return t.err == nil && len(t.logs)-t.writing < tailEntries && t.bytes < tailBytes
-	})
+	return t.until(nil, false, func() bool { return t.err == nil && len(t.logs) == 0 })
 }
 
 // add takes entries that follow the last one and reports whether there is no
@@ -152,9 +144,6 @@ func (t *tail) add(logs []*raft.Log) (begin bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.logs = append(t.logs, logs...)
-	for _, l := range logs {
-		t.bytes += len(l.Data)
-	}
 	t.first.Store(t.logs[0].Index)
 	begin = !t.busy
 	t.busy = true
@@ -184,9 +173,6 @@ func (t *tail) wrote(err error) {
 	defer t.mu.Unlock()
 	t.err = err
 	if err == nil {
-		for _, l := range t.logs[:t.writing] {
-			t.bytes -= len(l.Data)
-		}
 		rest := copy(t.logs, t.logs[t.writing:])
 		clear(t.logs[rest:])
 		t.logs = t.logs[:rest]

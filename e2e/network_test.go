@@ -98,7 +98,7 @@ func drift(h *hosts) {
 			{"the route to a neighbour", shell("ip route del " + podNetwork(h, 0)), false},
 			{"neighbours in the tunnel", shell("ip neigh flush dev " + tunnel + " nud permanent"), true},
 			{"stations of the tunnel", shell("bridge fdb show dev " + tunnel + " | while read mac rest; do bridge fdb del $mac dev " + tunnel + " $(echo $rest | sed 's/self.*//') self; done"), true},
-			{"the tunnel's address", shell("ip addr flush dev " + tunnel), true},
+			{"the tunnel's address", shell("ip addr flush dev " + tunnel + " || true"), true}, // who puts it back at once makes ip say that it is not gone
 			{"the tunnel is set down", shell("ip link set " + tunnel + " down"), true},
 			{"the tunnel", shell("ip link del " + tunnel), true},
 			{"a rule", func() error { return deleteRules(victim, false) }, true},

@@ -128,7 +128,7 @@ func TestALeaderThatLosesItsTailLosesNothing(t *testing.T) {
 					}
 					old, has, hasNot := w.servers[0], w.servers[holder], w.servers[3-holder]
 					w.net.ChangeLink(old.id, hasNot.id, func(l *simnet.Link) { l.Cut = true })
-					old.disk.Slow(time.Minute, time.Minute)
+					old.disk.Slow(10*time.Second, 10*time.Second)
 					w.begin(t, lead, "/tail", has)
 					shown := w.runOf(has).store.View().Get("/tail") != nil
 					w.crash(old)

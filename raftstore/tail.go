@@ -1,6 +1,7 @@
 package raftstore
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,8 +49,7 @@ type tail struct {
 	first atomic.Uint64 // index of the first entry, 0 when there is none
 
 	mu      sync.Mutex
-	logs    []*raft.Log   // without a gap
-	writing int           // how many of them the writer has taken
+	logs    []*raft.Log   // one append; nil when all is on disk
 	busy    bool          // the writer runs
 	err     error         // what the disk said last
 	waiting bool          // for moved
@@ -138,27 +138,26 @@ func (t *tail) room() error {
 	return t.until(nil, false, func() bool { return t.err == nil && len(t.logs) == 0 })
 }
 
-// add takes entries that follow the last one and reports whether there is no
+// add takes an append, for which there is room, and reports whether there is no
 // writer yet.
 func (t *tail) add(logs []*raft.Log) (begin bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.logs = append(t.logs, logs...)
-	t.first.Store(t.logs[0].Index)
+	t.logs = slices.Clone(logs) // Raft uses its slice again
+	t.first.Store(logs[0].Index)
 	begin = !t.busy
 	t.busy = true
 	return begin
 }
 
-// take gives the writer all there is; nothing ends it.
+// take gives the writer what is to be written; nothing ends it.
 func (t *tail) take() []*raft.Log {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.writing = len(t.logs)
-	if t.writing == 0 {
+	if len(t.logs) == 0 {
 		t.end()
 	}
-	return t.logs[:t.writing:t.writing]
+	return t.logs
 }
 
 // end says that the writer has ended; mu is held.
@@ -171,18 +170,10 @@ func (t *tail) end() {
 func (t *tail) wrote(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.err = err
-	if err == nil {
-		rest := copy(t.logs, t.logs[t.writing:])
-		clear(t.logs[rest:])
-		t.logs = t.logs[:rest]
-		first := uint64(0)
-		if rest > 0 {
-			first = t.logs[0].Index
-		}
-		t.first.Store(first)
+	if t.err = err; err == nil {
+		t.logs = nil
+		t.first.Store(0)
 	}
-	t.writing = 0
 	t.signal()
 }
 

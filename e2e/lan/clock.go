@@ -50,14 +50,18 @@ func (p *Process) ShiftClock(off time.Duration) error {
 		return err
 	}
 	defer mem.Close()
+	deadline := time.Now().Add(5 * time.Second)
 	at, err := p.clockAddress(mem)
-	if err != nil {
-		return fmt.Errorf("find the clock of process %d: %w", p.PID, err)
+	for ; err != nil; at, err = p.clockAddress(mem) { // the kernel maps the vDSO last of all that a program is made of
+		if !p.Running() || time.Now().After(deadline) {
+			return fmt.Errorf("find the clock of process %d: %w", p.PID, err)
+		}
+		time.Sleep(time.Millisecond)
 	}
 	code := bytes.Clone(clockCode)
 	binary.LittleEndian.PutUint64(code[clockOffset:], uint64(int64(off/time.Second)))
 	// No thread may be inside the code while it changes.
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); {
+	for time.Now().Before(deadline) {
 		if err := p.freeze(); err != nil {
 			return err
 		}

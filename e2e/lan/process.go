@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"syscall"
@@ -49,7 +50,23 @@ func (m *Machine) Start(prog Program) (*Process, error) {
 	m.mu.Lock()
 	m.processes = append(m.processes, p)
 	m.mu.Unlock()
+	p.awaitProgram()
 	return p, m.adopt(p.PID)
+}
+
+// awaitProgram waits until the process is no longer nsenter but what nsenter
+// was to start, or has ended.
+func (p *Process) awaitProgram() {
+	nsenter, err := filepath.EvalSymlinks(p.cmd.Path)
+	if err != nil {
+		return
+	}
+	for p.Running() {
+		if now, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.PID)); err != nil || now != nsenter {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // starter is a thread that starts programs and ends with this process only: the

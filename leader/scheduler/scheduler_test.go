@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -54,6 +55,10 @@ func start(t *testing.T, objects ...runtime.Object) *world {
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("Run returned %v", err)
 		}
+	})
+	// A deletion between an informer's list and its watch is lost on the fake API, unlike additions and updates.
+	w.eventually("pods are watched", func() bool {
+		return slices.ContainsFunc(w.client.Actions(), func(a clienttesting.Action) bool { return a.Matches("watch", "pods") })
 	})
 	return w
 }

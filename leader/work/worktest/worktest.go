@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/balsahq/balsa/leader/work"
@@ -42,7 +43,30 @@ func Start(t *testing.T, client kubernetes.Interface, build func(work.Env) (work
 		}
 		factory.Shutdown()
 	})
+	factory.WaitForCacheSync(ctx.Done())
+	awaitWatches(t, client)
 	return events.Events
+}
+
+// awaitWatches waits until all that was listed is watched: the fake API tells a
+// new watch what was added or changed since its list, but not what was deleted.
+func awaitWatches(t *testing.T, client kubernetes.Interface) {
+	fake, ok := client.(interface{ Actions() []clienttesting.Action })
+	if !ok {
+		return
+	}
+	Eventually(t, "all that is listed is watched", func(context.Context) (bool, error) {
+		unwatched := map[string]bool{}
+		for _, a := range fake.Actions() {
+			switch a.GetVerb() {
+			case "list":
+				unwatched[a.GetResource().String()] = true
+			case "watch":
+				delete(unwatched, a.GetResource().String())
+			}
+		}
+		return len(unwatched) == 0, nil
+	})
 }
 
 // Eventually waits until ok, and fails the test when it says an error or never does.

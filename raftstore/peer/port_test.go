@@ -227,8 +227,8 @@ func TestIdleConnectionsDoNotDelayOthers(t *testing.T) {
 	for _, from := range []string{"127.0.0.1", "127.0.0.2"} {
 		crowded := handshakes(t, m, 50, from)
 		t.Logf("handshake from %s: median %v alone, %v among 1000 idle connections", from, quietly[25], crowded[25])
-		if crowded[25] > 10*quietly[25]+20*time.Millisecond {
-			t.Errorf("from %s: median %v, alone %v", from, crowded[25], quietly[25])
+		if limit := m.port.cfg.HandshakeTimeout / 2; crowded[25] > limit { // who waits for an idle connection waits for its timeout
+			t.Errorf("from %s: median %v, more than %v", from, crowded[25], limit)
 		}
 	}
 	if n := m.log.count("too many connections whose handshake is not done"); n != 1 {

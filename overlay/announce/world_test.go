@@ -115,16 +115,23 @@ func newLAN(t *testing.T, names ...string) *site {
 	return l
 }
 
-// acquaint waits until the nodes know each other's networks, which they tell once there are addresses: until then, who has
-// one may change.
-func (l *site) acquaint() {
+// holder waits until the nodes have told their networks, which they do once there are addresses, and says who is to have
+// one: until all know of all, others may have it.
+func (l *site) holder(address string) string {
 	l.t.Helper()
-	for name := range l.nodes {
-		l.eventually(name+" tells its networks", func() bool {
-			n, err := l.api.CoreV1().Nodes().Get(l.t.Context(), name, metav1.GetOptions{})
-			return err == nil && n.Annotations[LANsAnnotation] != ""
-		})
-	}
+	var all []station
+	l.eventually("the nodes tell their networks", func() bool {
+		nodes, err := l.api.CoreV1().Nodes().List(l.t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return false
+		}
+		all = all[:0]
+		for i := range nodes.Items {
+			all = append(all, stationOf(&nodes.Items[i]))
+		}
+		return !slices.ContainsFunc(all, func(s station) bool { return s.able && s.lans == "" })
+	})
+	return fieldOf(all).holder(balancer{}, netip.MustParseAddr(address))
 }
 
 func (l *site) setNode(api *fake.Clientset, name string, ready bool, with ...func(*v1.Node)) {
@@ -266,16 +273,11 @@ func (l *site) who(address string) (names []string) {
 	}
 }
 
-// only waits until exactly one node answers for the address.
-func (l *site) only(address string) (name string) {
+// only waits until nobody but the node that is to have the address answers for it.
+func (l *site) only(address string) string {
 	l.t.Helper()
-	l.eventually("one answer for "+address, func() bool {
-		names := l.who(address)
-		if len(names) == 1 {
-			name = names[0]
-		}
-		return len(names) == 1
-	})
+	name := l.holder(address)
+	l.eventually("nobody but "+name+" answers for "+address, func() bool { return slices.Equal(l.who(address), []string{name}) })
 	return name
 }
 

@@ -89,11 +89,18 @@ func (f *walFiler) makeSpare() (err error) {
 
 // dispose removes a segment's file, or keeps it as the spare one.
 func (f *walFiler) dispose(path string) {
+	if !f.keepAsSpare(path) {
+		_ = os.Remove(path) // it takes its time, and a new segment must not wait for it
+	}
+}
+
+func (f *walFiler) keepAsSpare(path string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if st, err := os.Stat(path); err == nil && st.Size() >= f.size && !f.spare && !f.sparing {
-		f.spare = os.Rename(path, f.sparePath()) == nil
-		return
+	st, err := os.Stat(path)
+	if err != nil || st.Size() < f.size || f.spare || f.sparing {
+		return false
 	}
-	_ = os.Remove(path)
+	f.spare = os.Rename(path, f.sparePath()) == nil
+	return f.spare
 }

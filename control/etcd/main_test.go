@@ -9,10 +9,12 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
+	"runtime/pprof"
 	"testing"
 	"time"
 
@@ -188,10 +190,15 @@ func (f *fixture) client(t testing.TB, name string) *clientv3.Client {
 	return c
 }
 
-// within bounds a test's requests.
+// within bounds a test's requests, and says where everybody hangs when that comes to pass.
 func within(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
+	context.AfterFunc(ctx, func() {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 2)
+		}
+	})
 	return ctx
 }

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	nodev1 "k8s.io/api/node/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -138,6 +139,57 @@ func TestQuotaIsEnforcedAndCounted(t *testing.T) {
 	}
 	if _, err := create(t, ns, nil); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2") {
 		t.Errorf("third pod: %v", err)
+	}
+}
+
+// quotaOf makes a quota whose usage is known to be none: the controller's part.
+func quotaOf(t *testing.T, ns, name, limit string, scopes ...corev1.ScopedResourceSelectorRequirement) {
+	t.Helper()
+	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceName(limit): resource.MustParse("1")}}}
+	if len(scopes) > 0 {
+		q.Spec.ScopeSelector = &corev1.ScopeSelector{MatchExpressions: scopes}
+	}
+	q = must[*corev1.ResourceQuota](t)(admin.CoreV1().ResourceQuotas(ns).Create(t.Context(), q, metav1.CreateOptions{}))
+	q.Status = corev1.ResourceQuotaStatus{Hard: q.Spec.Hard, Used: corev1.ResourceList{corev1.ResourceName(limit): resource.MustParse("0")}}
+	must[*corev1.ResourceQuota](t)(admin.CoreV1().ResourceQuotas(ns).UpdateStatus(t.Context(), q, metav1.UpdateOptions{}))
+}
+
+func TestAPodThatGetsADeadlineIsChargedToTheOtherScope(t *testing.T) {
+	ns := namespace(t, nil)
+	quotaOf(t, ns, "ending", "pods", corev1.ScopedResourceSelectorRequirement{ScopeName: "Terminating", Operator: "Exists"})
+	quotaOf(t, ns, "staying", "pods", corev1.ScopedResourceSelectorRequirement{ScopeName: "NotTerminating", Operator: "Exists"})
+	deadline := func(p *corev1.Pod) { seconds := int64(3600); p.Spec.ActiveDeadlineSeconds = &seconds }
+	p := must[*corev1.Pod](t)(create(t, ns, nil))
+	if _, err := create(t, ns, nil); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "exceeded quota: staying") {
+		t.Errorf("a second pod that stays: %v", err)
+	}
+	deadline(p)
+	must[*corev1.Pod](t)(admin.CoreV1().Pods(ns).Update(t.Context(), p, metav1.UpdateOptions{}))
+	if _, err := create(t, ns, deadline); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "exceeded quota: ending") {
+		t.Errorf("a second pod that ends: %v", err)
+	}
+}
+
+func TestDevicesAreChargedPerClass(t *testing.T) {
+	ns := namespace(t, nil)
+	quotaOf(t, ns, "gold", "gold.deviceclass.resource.k8s.io/devices")
+	claim := func(class string, devices int64) error {
+		_, err := admin.ResourceV1().ResourceClaims(ns).Create(t.Context(), &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{GenerateName: "c-"},
+			Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{Name: "r",
+				Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: class, AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: devices}}}}}}, metav1.CreateOptions{})
+		return err
+	}
+	if err := claim("gold", 2); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "exceeded quota: gold") {
+		t.Errorf("two devices where one is allowed: %v", err)
+	}
+	if err := claim("gold", 1); err != nil {
+		t.Errorf("one device: %v", err)
+	}
+	if err := claim("gold", 1); !apierrors.IsForbidden(err) {
+		t.Errorf("one more: %v", err)
+	}
+	if err := claim("silver", 5); err != nil {
+		t.Errorf("devices of a class without a limit: %v", err)
 	}
 }
 

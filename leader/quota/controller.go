@@ -37,6 +37,7 @@ type controller struct {
 	mu       sync.Mutex
 	registry quota.Registry
 	counting map[schema.GroupResource]cache.SharedIndexInformer
+	devices  *deviceCount   // nil until a quota limits them
 	running  sync.WaitGroup // informers
 }
 
@@ -80,7 +81,7 @@ func New(env work.Env, workers int) (work.Runner, error) {
 			}
 		}),
 		work.Watch(c.loop, informers.PersistentVolumeClaims().Informer(), func(old, now *v1.PersistentVolumeClaim) {
-			if old != nil && (now == nil || !equality.Semantic.DeepEqual(old.Spec, now.Spec)) {
+			if claimChanges(old, now) {
 				c.queue(old.Namespace)
 			}
 		}),
@@ -116,6 +117,11 @@ func (c *controller) reconcile(ctx context.Context, key work.Key) error {
 	for gr, alias := range counted(q) {
 		if err := c.count(ctx, gr, alias); err != nil {
 			unknown = append(unknown, err)
+		}
+	}
+	if limitsDevices(q) {
+		if err := c.countDevices(ctx); err != nil {
+			unknown = append(unknown, fmt.Errorf("counting devices: %w", err))
 		}
 	}
 	used, err := quota.CalculateUsage(q.Namespace, q.Spec.Scopes, q.Spec.Hard, c.registry, q.Spec.ScopeSelector)

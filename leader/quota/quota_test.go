@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 )
 
 func amounts(kv ...string) v1.ResourceList {
@@ -46,5 +47,38 @@ func TestWhatFreesQuota(t *testing.T) {
 	running, ended := &v1.Pod{Status: v1.PodStatus{Phase: v1.PodRunning}}, &v1.Pod{Status: v1.PodStatus{Phase: v1.PodSucceeded}}
 	if frees(nil, running) || frees(running, running) || !frees(running, ended) || !frees(running, nil) {
 		t.Fatal("wrong")
+	}
+	deadline := running.DeepCopy()
+	deadline.Spec.ActiveDeadlineSeconds = ptr.To(int64(3600))
+	if !frees(running, deadline) || !frees(deadline, running) {
+		t.Fatal("a pod that gets a deadline, or loses it, stays in its scope")
+	}
+}
+
+func TestAClaimsClassIsInItsSpecAndInItsStatus(t *testing.T) {
+	gold := &v1.PersistentVolumeClaim{Status: v1.PersistentVolumeClaimStatus{CurrentVolumeAttributesClassName: ptr.To("gold")}}
+	silver := &v1.PersistentVolumeClaim{Status: v1.PersistentVolumeClaimStatus{CurrentVolumeAttributesClassName: ptr.To("silver")}}
+	wanted := gold.DeepCopy()
+	wanted.Spec.VolumeAttributesClassName = ptr.To("silver")
+	if claimChanges(nil, gold) || claimChanges(gold, gold.DeepCopy()) {
+		t.Fatal("a claim as it was is reckoned again")
+	}
+	if !claimChanges(gold, silver) || !claimChanges(gold, wanted) || !claimChanges(gold, nil) {
+		t.Fatal("a claim of another class is not reckoned again")
+	}
+}
+
+func TestDevicesAreCountedForQuotasThatLimitThem(t *testing.T) {
+	for name, want := range map[string]bool{
+		"count/resourceclaims.resource.k8s.io": true, "gold.deviceclass.resource.k8s.io/devices": true, "requests.example.com/gpu": true,
+		"requests.cpu": false, "pods": false, "count/pods": false,
+	} {
+		q := &v1.ResourceQuota{Spec: v1.ResourceQuotaSpec{Hard: amounts(name, "1")}}
+		if limitsDevices(q) != want {
+			t.Errorf("%s: %v", name, !want)
+		}
+		if name == "count/resourceclaims.resource.k8s.io" && len(counted(q)) != 0 {
+			t.Error("claims are counted twice")
+		}
 	}
 }

@@ -31,7 +31,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
-	quotainstall "k8s.io/kubernetes/pkg/quota/v1/install"
 	"k8s.io/kubernetes/plugin/pkg/admission/certificates/approval"
 	"k8s.io/kubernetes/plugin/pkg/admission/certificates/ctbattest"
 	"k8s.io/kubernetes/plugin/pkg/admission/certificates/signing"
@@ -151,13 +150,13 @@ func (b *builder) build() (admission.Interface, error) {
 // unlimited lets writes pass the ResourceQuota plugin where there is no quota.
 func (b *builder) unlimited(plugin admission.Interface, name string) admission.Interface {
 	if p, ok := plugin.(admission.ValidationInterface); ok && name == resourcequota.PluginName {
-		return unlimited{p, b.cfg.Live.Kept(schema.GroupResource{Resource: "resourcequotas"})}
+		return unlimited{p, b.cfg.Live.Kept(schema.GroupResource{Resource: "resourcequotas"}), b.factory.DeviceClasses}
 	}
 	return plugin
 }
 
 func (b *builder) initializers() (admission.PluginInitializers, error) {
-	quota, err := quotainstall.NewQuotaConfigurationForAdmission(b.factory, served(b.cfg.Enabled))
+	quota, err := b.quotaConfiguration()
 	if err != nil {
 		return nil, fmt.Errorf("quota evaluators: %w", err)
 	}
@@ -182,8 +181,8 @@ func (s serviceResolver) ResolveEndpoint(namespace, name string, port int32) (*u
 	return proxy.ResolveCluster(s.lister, namespace, name, port)
 }
 
-// served is a storage.APIResourceConfigSource. Resource claims are left out: their evaluator needs informers that
-// would have to run from the start.
+// served is a storage.APIResourceConfigSource. Resource claims are left out: upstream's registry would give their evaluator
+// informers that run from the start; quotaConfiguration adds it without.
 type served func(schema.GroupVersionResource) bool
 
 // ResourceEnabled implements storage.APIResourceConfigSource.

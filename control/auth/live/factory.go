@@ -32,7 +32,7 @@ type Factory struct {
 	informers.SharedInformerFactory
 	store *Store
 
-	mutating, validating *notifier
+	mutating, validating, devices *notifier
 }
 
 // NewFactory wraps a factory, which need not be started unless a kind that is not answered here is used.
@@ -40,6 +40,7 @@ func NewFactory(store *Store, wrapped informers.SharedInformerFactory) *Factory 
 	f := &Factory{SharedInformerFactory: wrapped, store: store}
 	f.mutating = newNotifier(store.Kept(resource("admissionregistration.k8s.io", "mutatingwebhookconfigurations")))
 	f.validating = newNotifier(store.Kept(resource("admissionregistration.k8s.io", "validatingwebhookconfigurations")))
+	f.devices = newNotifier(store.Kept(resource("resource.k8s.io", "deviceclasses")))
 	return f
 }
 
@@ -52,6 +53,12 @@ func (f *Factory) MutatingWebhooks() int { return f.mutating.refresh() }
 
 // ValidatingWebhooks is the same for validating ones.
 func (f *Factory) ValidatingWebhooks() int { return f.validating.refresh() }
+
+// OnDeviceClass has h told of DeviceClasses, by DeviceClasses.
+func (f *Factory) OnDeviceClass(h cache.ResourceEventHandler) { f.devices.add(h) }
+
+// DeviceClasses returns how many DeviceClasses there are, after telling handlers of changes since the last call.
+func (f *Factory) DeviceClasses() int { return f.devices.refresh() }
 
 // handle is one "informer": the store's lister, and an informer that is synced and holds no goroutine.
 type handle[L any] struct {

@@ -73,7 +73,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	k := h.kinds[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}]
-	if k == nil || info.Verb != "get" && info.Verb != "list" && info.Verb != "watch" {
+	if k == nil || info.Verb != "get" && info.Verb != "list" && info.Verb != "watch" || !k.routed(info) {
 		return false
 	}
 	if info.Verb == "watch" && len(h.hidden) > 0 {

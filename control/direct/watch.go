@@ -26,8 +26,8 @@ import (
 func (h *Handler) watch(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, k *kind, protobuf bool) (size int, ok bool) {
 	q, ok := watchOptions(r)
 	flusher, flushes := w.(http.Flusher)
-	if !ok || !flushes {
-		return 0, false
+	if !ok || !flushes || q.name != info.Name {
+		return 0, false // the right to watch was asked for by info.Name
 	}
 	ctx, cancel := context.WithTimeout(request.WithNamespace(r.Context(), info.Namespace), q.lasts)
 	defer cancel()

@@ -43,7 +43,7 @@ func newAgentCommand() *cobra.Command {
 	cfg.bindJoin(cmd.Flags())
 	cmd.Flags().StringVar(&cfg.BindAddress, "bind-address", cfg.BindAddress, "address gossip listens on")
 	cmd.Flags().IntVar(&cfg.LocalAPIPort, "local-api-port", cfg.LocalAPIPort, "port on 127.0.0.1 at which programs of this machine reach the API on whichever server lives; 0 for none")
-	cmd.Flags().BoolVar(&cfg.Replace, "replace", cfg.Replace, "take the name of a node that is gone for good")
+	cmd.Flags().BoolVar(&cfg.Replace, "replace", cfg.Replace, "take the name of a node that is gone for good; needs a token of `balsa token create --replace NODE`")
 	cmd.Flags().StringVar(&file, "config", file, "YAML file whose keys are the names of these flags")
 	return cmd
 }

@@ -1,17 +1,24 @@
 package main
 
 import (
+	"context"
 	"crypto/x509"
 	"errors"
-	"net"
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/balsahq/balsa/cmd/balsa/signing"
+	"github.com/balsahq/balsa/control"
 	"github.com/balsahq/balsa/control/auth/pki"
 	"github.com/balsahq/balsa/control/cluster"
 	"github.com/balsahq/balsa/leader/certificates"
+	"github.com/balsahq/balsa/leader/loadbalancer"
 )
 
 // certificateConfig is whose certificates are believed and how those that were
@@ -75,30 +82,72 @@ func (s *server) clientHints() *x509.CertPool {
 	return pool
 }
 
-// signer signs what is approved at the API; nobody gets a certificate with the
-// name or address of a server.
+// signer signs what is approved at the API; which names and addresses nobody
+// gets, the cluster's service has told the authority.
 func (s *server) signer() (certificates.Authority, error) {
-	services, err := prefixes(s.cfg.ServiceCIDR)
-	if err != nil {
-		return certificates.Authority{}, err
-	}
 	c := s.cfg.API.Certificates
-	issuer, err := s.pki.Issuer(pki.IssuerConfig{CertFile: c.SigningCert, KeyFile: c.SigningKey, Networks: services, Hosts: func() []string {
-		var hosts []string
-		for _, rec := range cluster.Records(s.store.View()) {
-			hosts = append(hosts, rec.Name)
-			for _, addr := range rec.Addresses {
-				if host, _, err := net.SplitHostPort(addr); err == nil {
-					hosts = append(hosts, host)
-				}
-			}
-		}
-		return hosts
-	}})
+	issuer, err := s.pki.Issuer(pki.IssuerConfig{CertFile: c.SigningCert, KeyFile: c.SigningKey})
 	if err != nil {
 		return certificates.Authority{}, err
 	}
 	return signing.Authority(issuer, c.SigningLife), nil
+}
+
+// virtualAddresses tells the addresses of Services and load balancers from
+// machines'. Few certificates are signed, so it lists the Services each time.
+func (s *server) virtualAddresses() (func(netip.Addr) bool, error) {
+	if s.api == nil {
+		return nil, errors.New("the API has not started yet")
+	}
+	client, err := kubernetes.NewForConfig(s.api.Client(control.Identity{User: "balsa:certificates", Groups: []string{"system:masters"}}))
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), virtualPatience)
+	defer cancel()
+	list, err := client.CoreV1().Services("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	pools, err := s.balancerPools(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	taken := map[netip.Addr]bool{}
+	add := func(text string) {
+		if a, err := netip.ParseAddr(text); err == nil {
+			taken[a.Unmap()] = true
+		}
+	}
+	for i := range list.Items {
+		svc := &list.Items[i]
+		for _, text := range slices.Concat(svc.Spec.ClusterIPs, svc.Spec.ExternalIPs) {
+			add(text)
+		}
+		for _, in := range svc.Status.LoadBalancer.Ingress {
+			add(in.IP)
+		}
+	}
+	return func(a netip.Addr) bool { return taken[a] || pools.Contains(a) }, nil
+}
+
+const virtualPatience = 10 * time.Second
+
+// balancerPools are the addresses that load balancers may get.
+func (s *server) balancerPools(ctx context.Context, client kubernetes.Interface) (loadbalancer.Pools, error) {
+	text := s.cfg.Cloud.Pool
+	configured, err := client.CoreV1().ConfigMaps(loadbalancer.ConfigNamespace).Get(ctx, loadbalancer.ConfigName, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		text = configured.Data[loadbalancer.ConfigKey]
+	case !apierrors.IsNotFound(err):
+		return nil, err
+	}
+	pools, err := loadbalancer.ParsePools(text, nil)
+	if err != nil { // of the ConfigMap, which the controller reports; it gives out no address of it
+		return nil, nil
+	}
+	return pools, nil
 }
 
 // refuse says of a node's certificate that the node was removed.

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -286,6 +287,17 @@ func (s *server) subjects(advertise netip.Addr) (names []string, ips []net.IP) {
 		}
 	}
 	return names, ips
+}
+
+// apiNames are the names and addresses by which clients know this server's API
+// beside its own name and its port's address, for the certificates of others.
+func (s *server) apiNames() []string {
+	names, ips := s.subjects(s.advertise)
+	for _, ip := range ips {
+		names = append(names, ip.String())
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // localURL is how programs on this machine reach the API.

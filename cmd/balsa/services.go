@@ -20,10 +20,6 @@ import (
 	"github.com/balsahq/balsa/raftstore/peer"
 )
 
-// etcdClients is the organization in the certificates of programs that may use
-// the etcd API, beside administrators.
-const etcdClients = "balsa:etcd-clients"
-
 // services is what the port serves over gRPC: the cluster's own service, and
 // etcd's API.
 type services struct {
@@ -43,14 +39,14 @@ func (s *server) newServices() error {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))...)}
 	v.cluster, err = cluster.New(cluster.Config{
 		Store: s.store, PKI: s.pki, Members: gossip, Name: s.cfg.NodeName, Version: version,
-		Address: s.address, Settings: me.Settings, RecoveryKey: key, DialServer: s.dialer.Dial,
+		Address: s.address, APINames: s.apiNames(), Virtual: s.virtualAddresses, Settings: me.Settings, RecoveryKey: key, DialServer: s.dialer.Dial,
 		SpoolDir: filepath.Join(s.cfg.serverDir(), "spool"), Left: s.leave, Logger: s.log,
 	})
 	if err != nil {
 		return err
 	}
 	v.etcd, err = etcd.New(etcd.Config{
-		Store: s.store, Authorize: etcd.Organizations(pki.MastersOrganization, etcdClients), Members: s.etcdMembers,
+		Store: s.store, Authorize: etcd.Organizations(pki.MastersOrganization, pki.EtcdClientsOrganization), Members: s.etcdMembers,
 		TempDir: filepath.Join(s.cfg.serverDir(), "spool"), Logger: s.log,
 	})
 	if err != nil {

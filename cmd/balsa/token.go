@@ -119,13 +119,13 @@ func newTokenCommand() *cobra.Command {
 }
 
 func newTokenCreateCommand() *cobra.Command {
-	c, role, life, describe, uses, command := newClusterClient(), "agent", cluster.DefaultTokenLife, "", int32(0), false
+	c, role, life, describe, uses, command, replace := newClusterClient(), "agent", cluster.DefaultTokenLife, "", int32(0), false, ""
 	cmd := &cobra.Command{
 		Use:   "create",
 		Short: "Make a token; it is shown once and kept nowhere",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			req := &clusterpb.CreateTokenRequest{Role: clusterpb.Role_ROLE_AGENT, TtlSeconds: int64(life / time.Second), Description: describe, Uses: uses}
+			req := &clusterpb.CreateTokenRequest{Role: clusterpb.Role_ROLE_AGENT, TtlSeconds: int64(life / time.Second), Description: describe, Uses: uses, Replaces: replace}
 			switch role {
 			case "agent":
 			case "server":
@@ -144,6 +144,9 @@ func newTokenCreateCommand() *cobra.Command {
 				text := answer.Token
 				if command {
 					text = "balsa " + role + " --join " + strings.Join(join.Addresses(answer.Servers), ",") + " --token " + text
+					if replace != "" {
+						text += " --replace --node-name " + replace
+					}
 				}
 				_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
 				return err
@@ -155,6 +158,7 @@ func newTokenCreateCommand() *cobra.Command {
 	cmd.Flags().DurationVar(&life, "ttl", life, "how long it is worth something, at most a year")
 	cmd.Flags().StringVar(&describe, "description", describe, "a word for `balsa token ls`")
 	cmd.Flags().Int32Var(&uses, "uses", uses, "how many machines may join with it (default: any number)")
+	cmd.Flags().StringVar(&replace, "replace", replace, "let one agent take the name of this node, which is gone for good, with `balsa agent --replace`; the token is good for nothing else")
 	cmd.Flags().BoolVar(&command, "print-command", command, "print the whole command to run on the machine that joins")
 	return cmd
 }
@@ -172,13 +176,13 @@ func newTokenListCommand() *cobra.Command {
 					return err
 				}
 				out := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', 0)
-				fmt.Fprintln(out, "ID\tROLE\tEXPIRES\tUSED\tLEFT\tDESCRIPTION")
+				fmt.Fprintln(out, "ID\tROLE\tEXPIRES\tUSED\tLEFT\tREPLACES\tDESCRIPTION")
 				for _, t := range answer.Tokens {
 					left := "any"
 					if t.UsesLeft >= 0 {
 						left = fmt.Sprint(t.UsesLeft)
 					}
-					fmt.Fprintf(out, "%s\t%s\t%s\t%d\t%s\t%s\n", t.Id, roleText(t.Role), expiry(t.Expires), t.Used, left, t.Description)
+					fmt.Fprintf(out, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", t.Id, roleText(t.Role), expiry(t.Expires), t.Used, left, orDash(t.Replaces), t.Description)
 				}
 				return out.Flush()
 			})

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/balsahq/balsa/raftstore"
 	"github.com/balsahq/balsa/raftstore/member"
@@ -61,19 +60,20 @@ func admitServer(f serverFacts) error {
 // agentFacts is what decides whether an agent may join.
 type agentFacts struct {
 	name, key string
-	replace   bool
+	replace   bool   // the machine wants the name of another
+	replaces  string // the name that the administrator's token gives away
 	record    *nodeRecord
 	servers   map[string]MemberRecord
 	gossip    []member.Member
-	now       time.Time
 }
 
 // admitAgent says why an agent may not join; nil when it may, also when it has joined before with the same key.
 func admitAgent(f agentFacts) error {
-	for id, rec := range f.servers {
-		if state, ok := stateOf(f.gossip, id); rec.Name == f.name && (!ok || state == member.StateAlive) {
-			return fmt.Errorf("server %s has the name %q: give this machine another --node-name: %w", short(id), f.name, ErrNameTaken)
-		}
+	if err := notAServers(f.name, f.servers); err != nil {
+		return err
+	}
+	if f.replaces != "" && f.replaces != f.name {
+		return fmt.Errorf("this token is for a machine that replaces node %q: %w", f.replaces, ErrNameTaken)
 	}
 	if f.record != nil && f.record.has(f.key) {
 		return nil
@@ -81,10 +81,23 @@ func admitAgent(f agentFacts) error {
 	if i := slices.IndexFunc(f.gossip, func(m member.Member) bool { return m.Name == f.name && m.State == member.StateAlive }); i >= 0 {
 		return fmt.Errorf("a live node at %s has the name %q: give this machine another --node-name: %w", f.gossip[i].Addr, f.name, ErrNameTaken)
 	}
-	if f.record == nil || f.now.After(f.record.Expires) || f.replace {
+	switch {
+	case f.record == nil || f.replace && f.replaces == f.name:
 		return nil
+	case f.replace:
+		return fmt.Errorf("to replace node %q needs a token made for that, `balsa token create --replace %s`: %w", f.name, f.name, ErrNameTaken)
 	}
-	return fmt.Errorf("node %q joined before with another key and is gone: if this machine takes its place, join with --replace or `balsa members remove %s` first: %w", f.name, f.name, ErrNameTaken)
+	return fmt.Errorf("node %q joined before with another key and is gone: if this machine takes its place, `balsa members remove %s` first, or join with --replace and a token of `balsa token create --replace %s`: %w", f.name, f.name, f.name, ErrNameTaken)
+}
+
+// notAServers returns why no agent may have a server's name, dead or alive: clients know the API by it.
+func notAServers(name string, servers map[string]MemberRecord) error {
+	for id, rec := range servers {
+		if rec.Name == name {
+			return fmt.Errorf("server %s has the name %q: give this machine another --node-name, or `balsa members remove %s` first if it is gone for good: %w", short(id), name, short(id), ErrNameTaken)
+		}
+	}
+	return nil
 }
 
 // stateOf is what gossip says of a server; ok is false when it never heard of it.

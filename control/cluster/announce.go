@@ -17,6 +17,11 @@ func KeptOverRestore() []string {
 	return []string{membersPrefix, nodesPrefix, removedPrefix, revokedPrefix, tokensPrefix, gossipKey, leaderPrefix}
 }
 
+// says holds when a record says what another would, but for the time of joining.
+func (r MemberRecord) says(o MemberRecord) bool {
+	return r.Name == o.Name && r.Version == o.Version && r.Protocol == o.Protocol && slices.Equal(r.Addresses, o.Addresses) && slices.Equal(r.Names, o.Names)
+}
+
 // Announce keeps the record of this server true: its name, addresses and
 // version are its own to say. It writes nothing when that is what the store has.
 // A server whose record was removed is not recorded again.
@@ -35,7 +40,7 @@ func Announce(ctx context.Context, store Store, mine MemberRecord, begins bool) 
 		case rec == nil && !begins:
 			return nil
 		case rec != nil:
-			if rec.Name == mine.Name && rec.Version == mine.Version && rec.Protocol == mine.Protocol && slices.Equal(rec.Addresses, mine.Addresses) {
+			if rec.says(mine) {
 				return nil
 			}
 			mine.Joined = rec.Joined

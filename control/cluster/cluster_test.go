@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -270,7 +271,10 @@ func (w *world) start(name, id string, authority *pki.Authority) *testServer {
 		Store: store, PKI: authority, Members: w.gossip, Name: name, Version: "v0.3.0", Address: func() string { return s.addr },
 		Settings:    cluster.Settings{ServiceCIDR: "10.96.0.0/16", ClusterCIDR: "10.244.0.0/16", ClusterDNS: "10.96.0.10", ClusterDomain: "cluster.local", GossipPort: 7946},
 		RecoveryKey: w.key, DialServer: s.dialer.Dial, SpoolDir: w.t.TempDir(), Now: w.now, Logger: w.log,
-		Left: func() { s.left <- struct{}{} },
+		Left: func() { s.left <- struct{}{} }, APINames: []string{"api.example.com", "192.0.2.250"},
+		Virtual: func() (func(netip.Addr) bool, error) {
+			return func(a netip.Addr) bool { return a == netip.MustParseAddr("192.0.2.200") }, nil
+		},
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -357,6 +361,16 @@ func (w *world) token(s *testServer, server bool, ttl time.Duration) string {
 		w.t.Fatal(err)
 	}
 	w.secrets = append(w.secrets, answer.Token[strings.LastIndexByte(answer.Token, '.')+1:])
+	return answer.Token
+}
+
+// replacing is a token with which an agent takes the name of another.
+func (w *world) replacing(s *testServer, name string) string {
+	w.t.Helper()
+	answer, err := w.admin(s).CreateToken(w.t.Context(), &clusterpb.CreateTokenRequest{Role: clusterpb.Role_ROLE_AGENT, Replaces: name})
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	return answer.Token
 }
 

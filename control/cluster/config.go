@@ -61,9 +61,9 @@ type Settings struct {
 	More                                                map[string]string // flags of later versions, by name
 }
 
-// serviceNets are the networks of Services; what does not parse is left out.
-func (s Settings) serviceNets() (list []netip.Prefix) {
-	for text := range strings.SplitSeq(s.ServiceCIDR, ",") {
+// networks are those of Services and pods; what does not parse is left out.
+func (s Settings) networks() (list []netip.Prefix) {
+	for text := range strings.SplitSeq(s.ServiceCIDR+","+s.ClusterCIDR, ",") {
 		if p, err := netip.ParsePrefix(strings.TrimSpace(text)); err == nil {
 			list = append(list, p)
 		}
@@ -92,6 +92,11 @@ type Config struct {
 	Name, Version string
 	// Address is the host:port others reach this server's one port at, now.
 	Address func() string
+	// APINames are further names and addresses by which clients know this server's API.
+	APINames []string
+	// Virtual returns a function that reports whether an address is a Service's or a load balancer's, for which no node gets
+	// a certificate. May be nil.
+	Virtual func() (func(netip.Addr) bool, error)
 	// Settings of the cluster, as joiners get them.
 	Settings Settings
 	// RecoveryKey seals the keys in snapshots; joining servers get it.

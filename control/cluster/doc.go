@@ -13,8 +13,8 @@
 // configuration alone says who votes. The records under /balsa/ say what was admitted and under which key.
 //
 // A name belongs to one machine. A server's name may be taken by another server only when gossip has seen the first
-// one go. An agent's name is bound to its key: while it lives nobody else gets it; when it is gone, whoever holds a
-// token and asks to replace it does; when its certificate has expired, whoever holds a token does. The certificates of an
+// one go. An agent's name is bound to its key: nobody else gets it until the administrator has removed it, or has made a token
+// that replaces this very node, which is good once and only while the node is gone. The certificates of an
 // agent that was removed or replaced are refused by their keys until they have expired (revoke.go).
 //
 // Decisions are values to values (admit.go, change.go, events.go, version.go); the rest asks, signs and writes.

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/balsahq/balsa/raftstore"
@@ -80,7 +79,7 @@ func (s *Service) recordSelf(ctx context.Context, now picture) {
 }
 
 func (s *Service) ownRecord() MemberRecord {
-	return MemberRecord{Name: s.cfg.Name, Addresses: []string{s.cfg.Address()}, Version: s.cfg.Version, Protocol: Protocol, Joined: s.cfg.Now().UTC()}
+	return MemberRecord{Name: s.cfg.Name, Addresses: []string{s.cfg.Address()}, Names: s.cfg.APINames, Version: s.cfg.Version, Protocol: Protocol, Joined: s.cfg.Now().UTC()}
 }
 
 // outdated reports whether this server's record says what is not so any more. A server that was removed has none.
@@ -90,7 +89,7 @@ func (s *Service) outdated(v *raftstore.View, own string) bool {
 	}
 	old, _, err := read[MemberRecord](v, membersPrefix+own)
 	want := s.ownRecord()
-	return err == nil && (old == nil || old.Name != want.Name || old.Version != want.Version || old.Protocol != want.Protocol || !slices.Equal(old.Addresses, want.Addresses))
+	return err == nil && (old == nil || !old.says(want))
 }
 
 var _ Store = (*raftstore.Store)(nil)

@@ -1,12 +1,12 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"encoding/pem"
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -156,7 +156,10 @@ func (s *Service) admission(v *raftstore.View, j joining, records map[string]Mem
 }
 
 func (s *Service) joinAgent(ctx context.Context, j joining) (*clusterpb.JoinResponse, error) {
-	signed, err := s.signNode(ctx, j.Name, j.Csr, j.ServingCsr, j.ServicesCsr, j.Addresses)
+	if err := notAServers(j.Name, Records(s.cfg.Store.View())); err != nil {
+		return nil, err
+	}
+	signed, err := s.signNode(j.Name, j.Csr, j.ServingCsr, j.ServicesCsr, j.Addresses)
 	if err != nil {
 		return nil, err
 	}
@@ -165,8 +168,10 @@ func (s *Service) joinAgent(ctx context.Context, j joining) (*clusterpb.JoinResp
 		if err != nil {
 			return nil, err
 		}
-		facts := agentFacts{name: j.Name, key: signed.key, replace: j.Replace, record: rec, servers: Records(v),
-			gossip: s.cfg.Members.Members(), now: s.cfg.Now()}
+		facts := agentFacts{name: j.Name, key: signed.key, replace: j.Replace, record: rec, servers: Records(v), gossip: s.cfg.Members.Members()}
+		if tok, _, err := read[tokenRecord](v, tokensPrefix+j.token.ID); err == nil && tok != nil {
+			facts.replaces = tok.Replaces
+		}
 		if err := admitAgent(facts); err != nil {
 			return nil, err
 		}
@@ -246,11 +251,11 @@ type signed struct {
 }
 
 // signNode signs what was asked for: the node's client certificate always, the others when there is a request.
-func (s *Service) signNode(ctx context.Context, name string, client, serving, services []byte, addresses []string) (signed, error) {
+func (s *Service) signNode(name string, client, serving, services []byte, addresses []string) (signed, error) {
 	var out signed
 	ips, err := nodeAddresses(addresses)
 	if err == nil {
-		err = s.checkNodeIPs(ips)
+		err = s.cfg.PKI.CheckNodeHosts(name, ips)
 	}
 	if err != nil {
 		return out, err
@@ -302,32 +307,22 @@ func nodeAddresses(addresses []string) ([]net.IP, error) {
 	return out, nil
 }
 
-// checkNodeIPs refuses addresses by which clients know a server or a Service: with a certificate for one a node could
-// pretend to be the API.
-func (s *Service) checkNodeIPs(ips []net.IP) error {
-	services := s.cfg.Settings.serviceNets()
-	taken := map[string]bool{}
-	for _, a := range s.addresses(s.cfg.Store.View()) {
-		if host, _, err := net.SplitHostPort(a.Address); err == nil {
-			taken[host] = true
-		}
-	}
-	for _, ip := range ips {
-		a, _ := netip.AddrFromSlice(ip)
-		if a = a.Unmap(); taken[a.String()] || slices.ContainsFunc(services, func(p netip.Prefix) bool { return p.Contains(a) }) {
-			return fmt.Errorf("%s is the address of a server or a Service, not of this node: %w", a, ErrNameTaken)
-		}
-	}
-	return nil
-}
-
 // Renew implements clusterpb.ClusterServer.
 func (s *Service) Renew(ctx context.Context, r *clusterpb.RenewRequest) (*clusterpb.RenewResponse, error) {
 	who, err := s.allow(ctx, aNode)
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.signNode(ctx, who.id, r.Csr, r.ServingCsr, r.ServicesCsr, r.Addresses)
+	known, _, err := read[nodeRecord](s.cfg.Store.View(), nodesPrefix+who.id)
+	if err != nil || known == nil {
+		return nil, wire(cmp.Or(err, errNotThisNode(who.id)))
+	}
+	addresses, others := ownAddresses(known.Addresses, who.from, r.Addresses)
+	if len(others) > 0 {
+		s.cfg.Logger.Warn("a node asked for a certificate with addresses that are not on record and from which it did not call; they are left out",
+			"node", who.id, "from", who.from, "addresses", others)
+	}
+	out, err := s.signNode(who.id, r.Csr, r.ServingCsr, r.ServicesCsr, addresses)
 	if err != nil {
 		return nil, wire(err)
 	}
@@ -346,7 +341,7 @@ func (s *Service) Renew(ctx context.Context, r *clusterpb.RenewRequest) (*cluste
 		if out.servicesKey != "" && out.servicesKey != rec.Services {
 			rec.Services, rec.WasServices = out.servicesKey, rec.Services
 		}
-		rec.Expires, rec.Addresses = out.expires, r.Addresses
+		rec.Expires, rec.Addresses = out.expires, addresses
 		op, err := put(nodesPrefix+who.id, rec)
 		return &raftstore.Txn{Compares: []raftstore.Compare{raftstore.ModRevisionIs(nodesPrefix+who.id, rev)}, Success: []raftstore.Op{op}}, err
 	})
@@ -354,7 +349,7 @@ func (s *Service) Renew(ctx context.Context, r *clusterpb.RenewRequest) (*cluste
 		return nil, wire(err)
 	}
 	return &clusterpb.RenewResponse{Certificate: out.client, ServingCertificate: out.serving, ServicesCertificate: out.services,
-		Ca: s.cfg.PKI.CA(), Servers: s.addresses(s.cfg.Store.View())}, nil
+		Ca: s.cfg.PKI.CA(), Servers: s.addresses(s.cfg.Store.View()), LeftOut: others}, nil
 }
 
 func errNotThisNode(name string) error {

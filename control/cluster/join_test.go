@@ -2,6 +2,8 @@ package cluster_test
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"os"
 	"path/filepath"
@@ -231,9 +233,19 @@ func TestAnAgentsNameIsBoundToItsKey(t *testing.T) {
 	_, err = join.Join(t.Context(), second)
 	wantCode(t, err, codes.AlreadyExists, "--replace")
 	second.Replace = true
+	_, err = join.Join(t.Context(), second)
+	wantCode(t, err, codes.AlreadyExists, "balsa token create --replace a1")
+	second.Token = w.replacing(s1, "a2")
+	_, err = join.Join(t.Context(), second)
+	wantCode(t, err, codes.AlreadyExists, `replaces node "a2"`)
+	second.Token = w.replacing(s1, "a1")
 	if _, err := join.Join(t.Context(), second); err != nil {
 		t.Fatal(err)
 	}
+	third := w.options(second.Token, false, "a1", s1.addr)
+	third.Replace = true
+	_, err = join.Join(t.Context(), third)
+	wantCode(t, err, codes.Unauthenticated, "used up")
 	old, err := join.OpenAgent(first.Dir, w.now, w.log)
 	if err != nil {
 		t.Fatal(err)
@@ -241,12 +253,15 @@ func TestAnAgentsNameIsBoundToItsKey(t *testing.T) {
 	_, err = w.as(s1, old.Client.GetClientCertificate).Renew(t.Context(), &clusterpb.RenewRequest{Csr: newCSR(t)})
 	wantCode(t, err, codes.PermissionDenied, "another machine's")
 
-	// Its certificate expired long ago: the name is free for whoever has a token.
+	// Its certificate expired long ago: the name is still not free for whoever has a token.
 	w.advance(400 * 24 * time.Hour)
 	if _, err := s1.pki.Renew(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := join.Join(t.Context(), w.options(w.token(s1, false, 0), false, "a1", s1.addr)); err != nil {
+	_, err = join.Join(t.Context(), w.options(w.token(s1, false, 0), false, "a1", s1.addr))
+	wantCode(t, err, codes.AlreadyExists, "balsa members remove a1")
+	second.Token = w.token(s1, false, 0) // the machine itself, with its key
+	if _, err := join.Join(t.Context(), second); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -305,12 +320,60 @@ func TestRequestsThatMakeNoSense(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	for _, taken := range []string{"10.96.0.1", "10.96.0.10"} { // addresses that would let a node pretend to be the API
+	for _, taken := range []string{"10.96.0.1", "10.96.0.10", "10.244.1.1"} { // addresses that would let a node pretend to be another
 		r := base()
 		r.Addresses = []string{taken}
-		if _, err := client.Join(t.Context(), r); status.Code(err) != codes.AlreadyExists {
+		if _, err := client.Join(t.Context(), r); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%s: %v", taken, err)
 		}
+	}
+}
+
+// TestNamesAndAddressesOfOthersAreNotCertified: those of servers (their --tls-san too), of load balancers and of other nodes.
+func TestNamesAndAddressesOfOthersAreNotCertified(t *testing.T) {
+	w := newWorld(t)
+	s1 := w.form()
+	victim := w.options(w.token(s1, false, 0), false, "victim", s1.addr)
+	victim.Addresses = []string{"192.0.2.7"}
+	if _, err := join.Join(t.Context(), victim); err != nil {
+		t.Fatal(err)
+	}
+	for what, change := range map[string]func(*join.Options){
+		"a server's name":              func(o *join.Options) { o.Name = "s1" },
+		"a name of --tls-san":          func(o *join.Options) { o.Name = "api.example.com" },
+		"an address of --tls-san":      func(o *join.Options) { o.Addresses = []string{"192.0.2.250"} },
+		"a load balancer's address":    func(o *join.Options) { o.Addresses = []string{"192.0.2.200"} },
+		"another node's address":       func(o *join.Options) { o.Addresses = []string{"192.0.2.7"} },
+		"its own and another node's":   func(o *join.Options) { o.Addresses = []string{"192.0.2.8", "192.0.2.7"} },
+		"another node's, written 4in6": func(o *join.Options) { o.Addresses = []string{"::ffff:192.0.2.7"} },
+	} {
+		o := w.options(w.token(s1, false, 0), false, "evil", s1.addr)
+		change(&o)
+		if _, err := join.Join(t.Context(), o); err == nil {
+			t.Errorf("%s is certified", what)
+		}
+	}
+	good := w.options(w.token(s1, false, 0), false, "evil", s1.addr)
+	good.Addresses = []string{"192.0.2.8"}
+	if _, err := join.Join(t.Context(), good); err != nil {
+		t.Fatal(err)
+	}
+	evil, err := join.OpenAgent(good.Dir, w.now, w.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	as := w.as(s1, evil.Client.GetClientCertificate)
+	answer, err := as.Renew(t.Context(), &clusterpb.RenewRequest{Csr: newCSR(t), ServingCsr: newCSR(t), Addresses: []string{"192.0.2.8", "192.0.2.7", "192.0.2.99"}})
+	if err != nil || len(answer.LeftOut) != 2 {
+		t.Fatalf("%v, %v", answer.GetLeftOut(), err)
+	}
+	block, _ := pem.Decode(answer.ServingCertificate)
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cert.VerifyHostname("192.0.2.8") != nil || cert.VerifyHostname("192.0.2.7") == nil || cert.VerifyHostname("192.0.2.99") == nil {
+		t.Errorf("certified: %v", cert.IPAddresses)
 	}
 }
 
@@ -357,15 +420,18 @@ func TestAnAgentRenewsThroughWhoeverAnswers(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- agent.Run(ctx, c, func() []string { return []string{"192.0.2.8"} }, nil)
+		done <- agent.Run(ctx, c, func() []string { return []string{"192.0.2.7", "192.0.2.8"} }, nil)
 	}()
 	until(t, "the certificate is renewed", func() bool { return agent.Client.Certificate().SerialNumber.Cmp(before) != 0 })
 	cancel()
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if err := agent.Serving.Certificate().VerifyHostname("192.0.2.8"); err != nil {
+	if err := agent.Serving.Certificate().VerifyHostname("192.0.2.7"); err != nil {
 		t.Error(err)
+	}
+	if agent.Serving.Certificate().VerifyHostname("192.0.2.8") == nil {
+		t.Error("it is certified an address that is not on record and from which it did not call")
 	}
 	if _, err := w.as(s1, agent.Client.GetClientCertificate).Status(t.Context(), &clusterpb.StatusRequest{}); err != nil {
 		t.Error(err)

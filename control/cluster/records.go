@@ -27,7 +27,8 @@ const (
 // MemberRecord is what the store keeps of a server.
 type MemberRecord struct {
 	Name      string    `json:"name"`
-	Addresses []string  `json:"addresses"` // host:port of the one port
+	Addresses []string  `json:"addresses"`       // host:port of the one port
+	Names     []string  `json:"names,omitempty"` // others by which clients know its API: --tls-san
 	Version   string    `json:"version"`
 	Protocol  int       `json:"protocol"`
 	Joined    time.Time `json:"joined"`

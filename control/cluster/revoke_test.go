@@ -27,7 +27,9 @@ func TestARemovedAgentsCertificatesDoNotCount(t *testing.T) {
 	joined := func(name string, replace bool) *join.Agent {
 		t.Helper()
 		o := w.options(w.token(s1, false, 0), false, name, s1.addr)
-		o.Replace = replace
+		if o.Replace = replace; replace {
+			o.Token = w.replacing(s1, name)
+		}
 		if _, err := join.Join(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}

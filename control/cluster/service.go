@@ -32,6 +32,7 @@ func New(cfg Config) (*Service, error) {
 		return nil, err
 	}
 	cfg.setDefaults()
+	cfg.PKI.Reserve(cfg.reserve())
 	stream := make([]byte, 8)
 	_, _ = rand.Read(stream) // never fails: crypto/rand aborts the program instead
 	return &Service{

@@ -36,7 +36,8 @@ type tokenRecord struct {
 	Expires     time.Time `json:"expires"`
 	Description string    `json:"description,omitempty"`
 	Used        int32     `json:"used"`
-	Uses        int32     `json:"uses,omitempty"` // 0: any number
+	Uses        int32     `json:"uses,omitempty"`     // 0: any number
+	Replaces    string    `json:"replaces,omitempty"` // the one node whose name it gives away
 }
 
 // judge says why a token does not admit a machine of a role. Whether it is used up is for consume to say: a machine
@@ -77,7 +78,16 @@ func (s *Service) CreateToken(ctx context.Context, r *clusterpb.CreateTokenReque
 	if r.Role != clusterpb.Role_ROLE_SERVER && r.Role != clusterpb.Role_ROLE_AGENT || r.TtlSeconds < 0 || r.TtlSeconds > int64(maxTokenLife/time.Second) || len(r.Description) > maxDescription || r.Uses < 0 {
 		return nil, status.Error(codes.InvalidArgument, "a token is for a server or an agent, lives at most a year and is described in at most 256 bytes")
 	}
-	t, info, err := s.NewToken(ctx, TokenOptions{Server: r.Role == clusterpb.Role_ROLE_SERVER, Life: life, Description: r.Description, Uses: r.Uses})
+	if r.Replaces != "" {
+		if err := s.cfg.PKI.CheckNodeName(r.Replaces); err != nil {
+			return nil, wire(err)
+		}
+		if r.Role != clusterpb.Role_ROLE_AGENT || r.Uses > 1 {
+			return nil, status.Error(codes.InvalidArgument, "a token that replaces a node is for one agent")
+		}
+		r.Uses = 1
+	}
+	t, info, err := s.NewToken(ctx, TokenOptions{Server: r.Role == clusterpb.Role_ROLE_SERVER, Life: life, Description: r.Description, Uses: r.Uses, Replaces: r.Replaces})
 	if err != nil {
 		return nil, wire(err)
 	}
@@ -90,6 +100,7 @@ type TokenOptions struct {
 	Life        time.Duration
 	Description string
 	Uses        int32
+	Replaces    string // an agent's name, "" for a token with which no name changes hands
 }
 
 // NewToken makes a token and keeps its hash. Tokens that expired a day ago are swept.
@@ -99,7 +110,7 @@ func (s *Service) NewToken(ctx context.Context, o TokenOptions) (token.Token, *c
 		return t, nil, err
 	}
 	now := s.cfg.Now().UTC()
-	rec := tokenRecord{Role: roleName(o.Server), SHA256: t.Hash(), Created: now, Expires: now.Add(o.Life), Description: o.Description, Uses: o.Uses}
+	rec := tokenRecord{Role: roleName(o.Server), SHA256: t.Hash(), Created: now, Expires: now.Add(o.Life), Description: o.Description, Uses: o.Uses, Replaces: o.Replaces}
 	err = s.attempt(ctx, func(v *raftstore.View) (*raftstore.Txn, error) {
 		key := tokensPrefix + t.ID
 		op, err := put(key, rec)
@@ -120,7 +131,7 @@ func (s *Service) NewToken(ctx context.Context, o TokenOptions) (token.Token, *c
 
 func (r *tokenRecord) info(id string) *clusterpb.TokenInfo {
 	info := &clusterpb.TokenInfo{Id: id, Role: clusterpb.Role_ROLE_AGENT, Created: r.Created.UnixMilli(), Expires: r.Expires.UnixMilli(),
-		Description: r.Description, UsesLeft: -1, Used: r.Used}
+		Description: r.Description, UsesLeft: -1, Used: r.Used, Replaces: r.Replaces}
 	if r.Role == roleServer {
 		info.Role = clusterpb.Role_ROLE_SERVER
 	}

@@ -299,6 +299,17 @@ func TestKeysAndRequestsThatAreRefused(t *testing.T) {
 	}
 }
 
+func TestANodeGetsItsOwnCertificateAlone(t *testing.T) {
+	request := asPEM(t, x509.CertificateRequest{Subject: nodeSubject, DNSNames: []string{"n1"}}, newKey(t))
+	for asks, may := range map[string]bool{"system:node:n1": true, "system:node:n2": false, "system:bootstrap:abcdef": true, "jane": true} {
+		csr := object("c", capi.KubeletServingSignerName, request, toServe)
+		csr.Spec.Username = asks
+		if _, err := certificateFor(csr, time.Hour, time.Now()); (err == nil) != may {
+			t.Errorf("%s asks for n1's: %v", asks, err)
+		}
+	}
+}
+
 func TestWhoAsksToBeAnAuthorityIsNone(t *testing.T) {
 	request := asPEM(t, x509.CertificateRequest{Subject: pkix.Name{CommonName: "jane"},
 		ExtraExtensions: []pkix.Extension{{Id: []int{2, 5, 29, 19}, Critical: true, Value: []byte{0x30, 0x03, 0x01, 0x01, 0xff}}}}, newKey(t))

@@ -9,6 +9,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	capi "k8s.io/api/certificates/v1"
@@ -23,6 +24,9 @@ import (
 
 // legacyUnknown is a signer that requests of v1 cannot name; what an older API kept may.
 const legacyUnknown = "kubernetes.io/legacy-unknown"
+
+// nodePrefix begins the names of users that are nodes.
+const nodePrefix = "system:node:"
 
 const (
 	shortestLife = 10 * time.Minute
@@ -115,6 +119,9 @@ func certificateFor(csr *capi.CertificateSigningRequest, longest time.Duration, 
 	}
 	if err := checks[csr.Spec.SignerName](request, csr.Spec.Usages); err != nil {
 		return nil, err
+	}
+	if asks := csr.Spec.Username; strings.HasPrefix(asks, nodePrefix) && request.Subject.CommonName != asks {
+		return nil, fmt.Errorf("%s asks for a certificate of %q: a node gets its own alone", asks, request.Subject.CommonName)
 	}
 	usage, extended, err := keyUsages(csr.Spec.Usages)
 	if err != nil {

@@ -47,6 +47,7 @@ type Credentials struct {
 	current atomic.Pointer[pair]
 	mu      sync.Mutex // held while files are read or written
 	changed func()
+	early   atomic.Bool // renewed although it is not due
 }
 
 // Notify has fn called after each Install that changed the certificate: connections that stand were made with the one
@@ -279,7 +280,7 @@ func (c *Credentials) Run(ctx context.Context, renew RenewFunc) error {
 
 // Renew renews the certificate if it is due and reports whether it did.
 func (c *Credentials) Renew(ctx context.Context, renew RenewFunc) (bool, error) {
-	if p := c.current.Load(); p == nil || !p.due(c.cfg.Now()) {
+	if p := c.current.Load(); p == nil || !p.due(c.cfg.Now()) && !c.early.Load() {
 		return false, nil
 	}
 	csr, err := c.Request()
@@ -290,5 +291,9 @@ func (c *Credentials) Renew(ctx context.Context, renew RenewFunc) (bool, error) 
 	if err != nil {
 		return false, err
 	}
+	c.early.Store(false)
 	return true, c.Install(cert)
 }
+
+// RenewEarly has the next Renew renew although the certificate is not due: it does not say what it should any more.
+func (c *Credentials) RenewEarly() { c.early.Store(true) }

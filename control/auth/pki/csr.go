@@ -84,8 +84,13 @@ func (a *Authority) SignNode(csr []byte, node string) (certPEM []byte, err error
 	return a.signRequest(csr, nodeClientRequest(node))
 }
 
+// CheckNodeHosts returns why a node may not have this name and these addresses: they are somebody else's.
+func (a *Authority) CheckNodeHosts(node string, ips []net.IP) error {
+	return a.reserved(a.ca.template(nodeServingRequest(node, nil, ips), a.cfg.Now()))
+}
+
 // SignNodeServing signs what a node's own API serves with, for the node's name and the given addresses. Who calls it
-// decides which addresses are the node's.
+// decides which addresses are the node's; none that is reserved is signed for.
 func (a *Authority) SignNodeServing(csr []byte, node string, ips []net.IP) (certPEM []byte, err error) {
 	if err := a.CheckNodeName(node); err != nil {
 		return nil, err
@@ -100,7 +105,13 @@ func (a *Authority) signRequest(csr []byte, r Request) ([]byte, error) {
 	}
 	r.Names, r.IPs = distinct(r.Names), distinctIPs(r.IPs)
 	signer := a.signerOf(r.Usage)
-	_, certPEM, err := sign(signer.template(r, a.cfg.Now()), signer.cert, public, signer.key)
+	template := signer.template(r, a.cfg.Now())
+	if r.Usage != Peer { // who may be a server is the token's to say
+		if err := a.reserved(template); err != nil {
+			return nil, err
+		}
+	}
+	_, certPEM, err := sign(template, signer.cert, public, signer.key)
 	if err != nil {
 		return nil, fmt.Errorf("pki: sign %s: %w", r.CommonName, err)
 	}

@@ -7,23 +7,16 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 )
 
-// IssuerConfig says with what an Issuer signs, and for whom it never does.
+// IssuerConfig says with what an Issuer signs.
 type IssuerConfig struct {
 	// CertFile and KeyFile hold a certificate authority, PEM, that signs clients' certificates instead of the cluster's.
 	// They are looked at for each signature: put new ones there at any time.
 	CertFile, KeyFile string
-	// Hosts and Networks are addresses and names of the API and of Services, beside those of this server: nobody gets a
-	// certificate to serve under them. Hosts may be nil.
-	Hosts    func() []string
-	Networks []netip.Prefix
 }
 
 // Validate reports every fault at once; those of the files, too.
@@ -59,11 +52,14 @@ func (a *Authority) Issuer(cfg IssuerConfig) (*Issuer, error) {
 
 // Sign returns a certificate, PEM, with the template's subject, public key, alternative names, usages and times. It is
 // never valid beyond the one that signs, and never an authority itself. What would let its holder pass for a server of
-// this cluster, or for its administrator, is ErrBadRequest.
+// this cluster, for its administrator or for another node is ErrBadRequest: see Authority.Reserve.
 //
 // Certificates to serve with are always signed by the cluster's CA, by which servers know kubelets.
 func (i *Issuer) Sign(template *x509.Certificate) (certPEM []byte, err error) {
-	if err := i.reserved(template); err != nil {
+	if err := i.authority.reserved(template); err != nil {
+		return nil, err
+	}
+	if err := i.authority.onRecord(template); err != nil {
 		return nil, err
 	}
 	ca := i.authority.ca
@@ -91,61 +87,6 @@ func (i *Issuer) Sign(template *x509.Certificate) (certPEM []byte, err error) {
 // serves: a server could show it. A certificate without extended usages is good for all.
 func serves(c *x509.Certificate) bool {
 	return len(c.ExtKeyUsage) == 0 || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageServerAuth) || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny)
-}
-
-// reserved says why nobody gets such a certificate, whoever approved it: the cluster's CA vouches for its own servers,
-// too, and with what they are called.
-func (i *Issuer) reserved(t *x509.Certificate) error {
-	no := func(format string, args ...any) error {
-		return fmt.Errorf("pki: "+format+": %w", append(args, ErrBadRequest)...)
-	}
-	if t.IsCA || t.KeyUsage&(x509.KeyUsageCertSign|x509.KeyUsageCRLSign) != 0 {
-		return no("certificates that sign others are not given away")
-	}
-	for _, group := range t.Subject.Organization {
-		if group == MastersOrganization || group == ServersOrganization {
-			return no("the organization %s is reserved", group)
-		}
-	}
-	if name := t.Subject.CommonName; name == servingName || strings.HasPrefix(name, ServerPrefix) {
-		return no("the common name %q is reserved for servers", name)
-	}
-	for _, name := range t.DNSNames {
-		if strings.HasSuffix(strings.ToLower(strings.TrimSuffix(name, ".")), serverDomain) {
-			return no("the name %q is reserved for servers", name)
-		}
-	}
-	if !serves(t) {
-		return nil
-	}
-	for _, host := range i.hosts() {
-		if t.VerifyHostname(host) == nil {
-			return no("%q is a name or address of the API", host)
-		}
-	}
-	for _, ip := range t.IPAddresses {
-		a, _ := netip.AddrFromSlice(ip)
-		if slices.ContainsFunc(i.cfg.Networks, func(p netip.Prefix) bool { return p.Contains(a.Unmap()) }) {
-			return no("%s is an address of a Service", a)
-		}
-	}
-	return nil
-}
-
-// hosts are what clients know the API by, but those that mean another machine everywhere.
-func (i *Issuer) hosts() (list []string) {
-	own := i.authority.servingRequest()
-	list = slices.Clone(own.Names)
-	for _, ip := range own.IPs {
-		list = append(list, ip.String())
-	}
-	if i.cfg.Hosts != nil {
-		list = append(list, i.cfg.Hosts()...)
-	}
-	return slices.DeleteFunc(list, func(host string) bool {
-		ip := net.ParseIP(host)
-		return host == "" || host == "localhost" || ip != nil && ip.IsLoopback()
-	})
 }
 
 // fromFiles is the certificate authority that the files hold now. While they are exchanged they may not fit each other:

@@ -77,9 +77,61 @@ func TestWhatIsIssuedIsGoodForItsUseAlone(t *testing.T) {
 	}
 }
 
+// reserveSome gives names and addresses to another server, a load balancer and two nodes.
+func reserveSome(a *Authority) {
+	a.Reserve(Reserve{
+		Hosts:    func() []string { return []string{"192.0.2.2", "second.example"} },
+		Networks: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("10.244.0.0/16")},
+		Virtual: func() (func(netip.Addr) bool, error) {
+			return func(a netip.Addr) bool { return a == netip.MustParseAddr("192.0.2.200") }, nil
+		},
+		Nodes: func() map[string]string {
+			const mine, other = "mine.nodes.example", "other.nodes.example"
+			return map[string]string{mine: mine, "192.0.2.8": mine, other: other, "192.0.2.9": other}
+		},
+	})
+}
+
+// kubelet is a template of what a node's own API serves with.
+func kubelet(t *testing.T, node string, ip net.IP) *x509.Certificate {
+	t.Helper()
+	return wanted(t, x509.ExtKeyUsageServerAuth, func(c *x509.Certificate) {
+		c.Subject = pkix.Name{CommonName: NodePrefix + node, Organization: []string{NodesOrganization}}
+		c.DNSNames, c.IPAddresses = []string{node, "localhost"}, []net.IP{ip, net.IPv4(127, 0, 0, 1)}
+	})
+}
+
+// TestTheClustersOwnServiceGivesNoMore holds the other way to a certificate to the same rules.
+func TestTheClustersOwnServiceGivesNoMore(t *testing.T) {
+	a := open(t, Config{Dir: t.TempDir(), Names: []string{"api.example"}, IPs: []net.IP{net.IPv4(192, 0, 2, 1)}, ServiceIP: net.IPv4(10, 96, 0, 1)})
+	reserveSome(a)
+	key, _, err := newKeyPEM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr, err := NewCSR(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ip := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.9", "192.0.2.200", "10.96.0.1", "10.244.3.4"} {
+		if _, err := a.SignNodeServing(csr, "mine.nodes.example", []net.IP{net.ParseIP(ip)}); !errors.Is(err, ErrBadRequest) {
+			t.Errorf("%s: %v", ip, err)
+		}
+	}
+	for _, name := range []string{"api.example", "second.example", "kubernetes.default.svc"} {
+		if _, err := a.SignNodeServing(csr, name, nil); !errors.Is(err, ErrBadRequest) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := a.SignNodeServing(csr, "mine.nodes.example", []net.IP{net.IPv4(192, 0, 2, 8)}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestNobodyIsGivenTheIdentityOfAServer(t *testing.T) {
 	a := open(t, Config{Dir: t.TempDir(), Names: []string{"api.example"}, IPs: []net.IP{net.IPv4(192, 0, 2, 1)}, ServiceIP: net.IPv4(10, 96, 0, 1)})
-	i := issuer(t, a, IssuerConfig{Hosts: func() []string { return []string{"192.0.2.2", "second.example"} }, Networks: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}})
+	i := issuer(t, a, IssuerConfig{})
+	reserveSome(a)
 	id := strings.Repeat("0", 32)
 	client, server := x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth
 	for what, c := range map[string]*x509.Certificate{
@@ -102,6 +154,14 @@ func TestNobodyIsGivenTheIdentityOfAServer(t *testing.T) {
 		"an authority":        wanted(t, client, func(c *x509.Certificate) { c.IsCA = true }),
 		"who signs":           wanted(t, client, func(c *x509.Certificate) { c.KeyUsage |= x509.KeyUsageCertSign }),
 		"who signs refusals":  wanted(t, client, func(c *x509.Certificate) { c.KeyUsage |= x509.KeyUsageCRLSign }),
+		"an etcd client":      wanted(t, client, func(c *x509.Certificate) { c.Subject.Organization = []string{"balsa:etcd-clients"} }),
+		"a pod's address":     wanted(t, server, func(c *x509.Certificate) { c.IPAddresses = []net.IP{net.IPv4(10, 244, 1, 9)} }),
+		"a load balancer's":   wanted(t, server, func(c *x509.Certificate) { c.IPAddresses = []net.IP{net.IPv4(192, 0, 2, 200)} }),
+		"a node's address":    wanted(t, server, func(c *x509.Certificate) { c.IPAddresses = []net.IP{net.IPv4(192, 0, 2, 9)} }),
+		"a node's name":       wanted(t, server, func(c *x509.Certificate) { c.DNSNames = []string{"Other.nodes.example"} }),
+		"nodes by wildcard":   wanted(t, server, func(c *x509.Certificate) { c.DNSNames = []string{"*.nodes.example"} }),
+		"another's as a node": kubelet(t, "mine.nodes.example", net.IPv4(192, 0, 2, 9)),
+		"none's as a node":    kubelet(t, "mine.nodes.example", net.IPv4(192, 0, 2, 77)),
 		"a server after devs": wanted(t, client, func(c *x509.Certificate) { c.Subject.Organization = []string{"system:nodes", "balsa:servers"} }),
 	} {
 		if _, err := i.Sign(c); !errors.Is(err, ErrBadRequest) {
@@ -115,6 +175,8 @@ func TestNobodyIsGivenTheIdentityOfAServer(t *testing.T) {
 		"its kubelet": wanted(t, server, func(c *x509.Certificate) {
 			c.DNSNames, c.IPAddresses = []string{"n", "localhost"}, []net.IP{net.IPv4(192, 0, 2, 7), net.IPv4(127, 0, 0, 1)}
 		}),
+		"a node on record":                kubelet(t, "mine.nodes.example", net.IPv4(192, 0, 2, 8)),
+		"a foreign kubelet":               kubelet(t, "foreign", net.IPv4(192, 0, 2, 77)),
 		"a client of a name of the API's": wanted(t, client, func(c *x509.Certificate) { c.DNSNames = []string{"kubernetes"} }),
 	} {
 		if _, err := i.Sign(c); err != nil {

@@ -75,7 +75,8 @@ type Authority struct {
 	ca, front  *caPair
 	serviceKey crypto.Signer
 
-	wrote atomic.Bool // a name was made that settle has not made durable
+	wrote   atomic.Bool // a name was made that settle has not made durable
+	reserve atomic.Pointer[Reserve]
 
 	mu     sync.Mutex
 	leaves map[string]*Leaf

@@ -224,7 +224,7 @@ type JoinRequest struct {
 	ServicesCsr   []byte                 `protobuf:"bytes,8,opt,name=services_csr,json=servicesCsr,proto3" json:"services_csr,omitempty"` // PEM; agents only, for reading Services, endpoints and Nodes
 	Version       string                 `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`                            // of the joiner's program, as in `balsa version`
 	Protocol      int32                  `protobuf:"varint,10,opt,name=protocol,proto3" json:"protocol,omitempty"`                        // of the joiner's cluster protocol
-	Replace       bool                   `protobuf:"varint,11,opt,name=replace,proto3" json:"replace,omitempty"`                          // agents: take the name of a node that is gone but whose certificate still lives
+	Replace       bool                   `protobuf:"varint,11,opt,name=replace,proto3" json:"replace,omitempty"`                          // agents: take the name of a node that is gone for good; the token must be one for that name
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -629,7 +629,7 @@ type RenewRequest struct {
 	Csr           []byte                 `protobuf:"bytes,1,opt,name=csr,proto3" json:"csr,omitempty"` // PEM, as in Join; empty ones are left out
 	ServingCsr    []byte                 `protobuf:"bytes,2,opt,name=serving_csr,json=servingCsr,proto3" json:"serving_csr,omitempty"`
 	ServicesCsr   []byte                 `protobuf:"bytes,3,opt,name=services_csr,json=servicesCsr,proto3" json:"services_csr,omitempty"`
-	Addresses     []string               `protobuf:"bytes,4,rep,name=addresses,proto3" json:"addresses,omitempty"` // IP addresses of the node now
+	Addresses     []string               `protobuf:"bytes,4,rep,name=addresses,proto3" json:"addresses,omitempty"` // IP addresses of the node now; a new one counts when the call comes from it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -700,6 +700,7 @@ type RenewResponse struct {
 	ServicesCertificate []byte                 `protobuf:"bytes,3,opt,name=services_certificate,json=servicesCertificate,proto3" json:"services_certificate,omitempty"`
 	Ca                  []byte                 `protobuf:"bytes,4,opt,name=ca,proto3" json:"ca,omitempty"`
 	Servers             []*ServerAddress       `protobuf:"bytes,5,rep,name=servers,proto3" json:"servers,omitempty"`
+	LeftOut             []string               `protobuf:"bytes,6,rep,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"` // addresses of the request that are not in the certificate: neither on record nor where the call came from
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -765,6 +766,13 @@ func (x *RenewResponse) GetCa() []byte {
 func (x *RenewResponse) GetServers() []*ServerAddress {
 	if x != nil {
 		return x.Servers
+	}
+	return nil
+}
+
+func (x *RenewResponse) GetLeftOut() []string {
+	if x != nil {
+		return x.LeftOut
 	}
 	return nil
 }
@@ -2208,6 +2216,7 @@ type CreateTokenRequest struct {
 	TtlSeconds    int64                  `protobuf:"varint,2,opt,name=ttl_seconds,json=ttlSeconds,proto3" json:"ttl_seconds,omitempty"` // 0: a day; at most a year
 	Description   string                 `protobuf:"bytes,3,opt,name=description,proto3" json:"description,omitempty"`                  // at most 256 bytes
 	Uses          int32                  `protobuf:"varint,4,opt,name=uses,proto3" json:"uses,omitempty"`                               // how many machines may join with it; 0: any number
+	Replaces      string                 `protobuf:"bytes,5,opt,name=replaces,proto3" json:"replaces,omitempty"`                        // agents: the one node whose name a machine takes with it; the token is good for nothing else, and once
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2268,6 +2277,13 @@ func (x *CreateTokenRequest) GetUses() int32 {
 		return x.Uses
 	}
 	return 0
+}
+
+func (x *CreateTokenRequest) GetReplaces() string {
+	if x != nil {
+		return x.Replaces
+	}
+	return ""
 }
 
 // CreateTokenResponse is the only place where the token is.
@@ -2341,6 +2357,7 @@ type TokenInfo struct {
 	Description   string                 `protobuf:"bytes,5,opt,name=description,proto3" json:"description,omitempty"`
 	UsesLeft      int32                  `protobuf:"varint,6,opt,name=uses_left,json=usesLeft,proto3" json:"uses_left,omitempty"` // -1: any number
 	Used          int32                  `protobuf:"varint,7,opt,name=used,proto3" json:"used,omitempty"`
+	Replaces      string                 `protobuf:"bytes,8,opt,name=replaces,proto3" json:"replaces,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2422,6 +2439,13 @@ func (x *TokenInfo) GetUsed() int32 {
 		return x.Used
 	}
 	return 0
+}
+
+func (x *TokenInfo) GetReplaces() string {
+	if x != nil {
+		return x.Replaces
+	}
+	return ""
 }
 
 // ListTokensRequest has no choices.
@@ -2818,13 +2842,14 @@ const file_cluster_proto_rawDesc = "" +
 	"\vserving_csr\x18\x02 \x01(\fR\n" +
 	"servingCsr\x12!\n" +
 	"\fservices_csr\x18\x03 \x01(\fR\vservicesCsr\x12\x1c\n" +
-	"\taddresses\x18\x04 \x03(\tR\taddresses\"\xe0\x01\n" +
+	"\taddresses\x18\x04 \x03(\tR\taddresses\"\xfb\x01\n" +
 	"\rRenewResponse\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12/\n" +
 	"\x13serving_certificate\x18\x02 \x01(\fR\x12servingCertificate\x121\n" +
 	"\x14services_certificate\x18\x03 \x01(\fR\x13servicesCertificate\x12\x0e\n" +
 	"\x02ca\x18\x04 \x01(\fR\x02ca\x129\n" +
-	"\aservers\x18\x05 \x03(\v2\x1f.balsa.cluster.v1.ServerAddressR\aservers\"+\n" +
+	"\aservers\x18\x05 \x03(\v2\x1f.balsa.cluster.v1.ServerAddressR\aservers\x12\x19\n" +
+	"\bleft_out\x18\x06 \x03(\tR\aleftOut\"+\n" +
 	"\fLeaveRequest\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\"\x0f\n" +
 	"\rLeaveResponse\"\x10\n" +
@@ -2928,17 +2953,18 @@ const file_cluster_proto_rawDesc = "" +
 	"\aforeign\x18\x02 \x01(\bR\aforeign\"I\n" +
 	"\x17SnapshotRestoreResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x12\n" +
-	"\x04keys\x18\x02 \x01(\x03R\x04keys\"\x97\x01\n" +
+	"\x04keys\x18\x02 \x01(\x03R\x04keys\"\xb3\x01\n" +
 	"\x12CreateTokenRequest\x12*\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x16.balsa.cluster.v1.RoleR\x04role\x12\x1f\n" +
 	"\vttl_seconds\x18\x02 \x01(\x03R\n" +
 	"ttlSeconds\x12 \n" +
 	"\vdescription\x18\x03 \x01(\tR\vdescription\x12\x12\n" +
-	"\x04uses\x18\x04 \x01(\x05R\x04uses\"\x97\x01\n" +
+	"\x04uses\x18\x04 \x01(\x05R\x04uses\x12\x1a\n" +
+	"\breplaces\x18\x05 \x01(\tR\breplaces\"\x97\x01\n" +
 	"\x13CreateTokenResponse\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12/\n" +
 	"\x04info\x18\x02 \x01(\v2\x1b.balsa.cluster.v1.TokenInfoR\x04info\x129\n" +
-	"\aservers\x18\x03 \x03(\v2\x1f.balsa.cluster.v1.ServerAddressR\aservers\"\xce\x01\n" +
+	"\aservers\x18\x03 \x03(\v2\x1f.balsa.cluster.v1.ServerAddressR\aservers\"\xea\x01\n" +
 	"\tTokenInfo\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12*\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x16.balsa.cluster.v1.RoleR\x04role\x12\x18\n" +
@@ -2946,7 +2972,8 @@ const file_cluster_proto_rawDesc = "" +
 	"\aexpires\x18\x04 \x01(\x03R\aexpires\x12 \n" +
 	"\vdescription\x18\x05 \x01(\tR\vdescription\x12\x1b\n" +
 	"\tuses_left\x18\x06 \x01(\x05R\busesLeft\x12\x12\n" +
-	"\x04used\x18\a \x01(\x05R\x04used\"\x13\n" +
+	"\x04used\x18\a \x01(\x05R\x04used\x12\x1a\n" +
+	"\breplaces\x18\b \x01(\tR\breplaces\"\x13\n" +
 	"\x11ListTokensRequest\"I\n" +
 	"\x12ListTokensResponse\x123\n" +
 	"\x06tokens\x18\x01 \x03(\v2\x1b.balsa.cluster.v1.TokenInfoR\x06tokens\"$\n" +

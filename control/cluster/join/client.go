@@ -236,8 +236,12 @@ func OpenAgent(dir string, now func() time.Time, log *slog.Logger) (*Agent, erro
 }
 
 // Run renews the certificates when a third of their life is left, through c, until ctx ends. addresses are the node's
-// IPs now; learnt gets the servers' addresses at each renewal and may be nil.
+// IPs now: when the certificates name others, they are renewed at once. learnt gets the servers' addresses at each renewal
+// and may be nil.
 func (a *Agent) Run(ctx context.Context, c *Client, addresses func() []string, learnt func([]*clusterpb.ServerAddress)) error {
+	if !a.names(addresses()) {
+		a.Client.RenewEarly()
+	}
 	return a.Client.Run(ctx, func(ctx context.Context, csr []byte) ([]byte, error) {
 		req := &clusterpb.RenewRequest{Csr: csr, Addresses: addresses()}
 		var err error
@@ -255,6 +259,10 @@ func (a *Agent) Run(ctx context.Context, c *Client, addresses func() []string, l
 		if err != nil {
 			return nil, err
 		}
+		if len(answer.LeftOut) > 0 {
+			c.cfg.Logger.Warn("the servers do not certify these addresses of this node, from which it does not reach them; logs and exec still work. Join again with a token to have them certified",
+				"addresses", answer.LeftOut)
+		}
 		if err := a.Serving.Install(answer.ServingCertificate); err != nil {
 			return nil, err
 		}
@@ -266,6 +274,23 @@ func (a *Agent) Run(ctx context.Context, c *Client, addresses func() []string, l
 		}
 		return answer.Certificate, nil
 	})
+}
+
+// names reports whether the node's serving certificate is for these addresses and no others.
+func (a *Agent) names(addresses []string) bool {
+	c := a.Serving.Certificate()
+	if c == nil {
+		return false
+	}
+	var named []string
+	for _, ip := range c.IPAddresses {
+		if !ip.IsLoopback() {
+			named = append(named, ip.String())
+		}
+	}
+	slices.Sort(named)
+	want := slices.Sorted(slices.Values(addresses))
+	return slices.Equal(named, want)
 }
 
 // Addresses are those of servers that have one.

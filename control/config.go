@@ -92,6 +92,9 @@ type Config struct {
 	Initializers bool
 	// InitializerPatience is how long a creation waits for them. Default 30 seconds.
 	InitializerPatience time.Duration
+	// Settings are what this server runs with, by the names of its flags; /flagz shows them to those who may ask, so they
+	// hold no secrets. Nil: there is no /flagz.
+	Settings map[string]string
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
 }

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/flagz"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
@@ -155,10 +156,19 @@ func (s *Server) assemble() error {
 	s.installIssuer()
 	s.flow.Install(mux)
 	mux.Handle(encryption.Path, s.encryption.Handler())
+	if s.cfg.Settings != nil {
+		flagz.Install(mux, "balsa", settings(s.cfg.Settings))
+	}
 	s.generic.PrepareRun()
 	s.handler = s.generic.Handler
 	return s.followGroups()
 }
+
+// settings implements flagz.Reader.
+type settings map[string]string
+
+// GetFlagz implements flagz.Reader.
+func (s settings) GetFlagz() map[string]string { return s }
 
 // aliveAnyway is how long /livez does not ask what of the start is still to be done: a server may wait for a quorum, and
 // for people who bring it back.

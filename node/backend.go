@@ -107,7 +107,13 @@ func (a *Agent) Configz() any {
 		"cgroupDriver": "cgroupfs", "cgroupRoot": "/", "containerLogMaxSize": a.cfg.LogMaxSize, "containerLogMaxFiles": a.cfg.LogMaxFiles,
 		"imageGCHighThresholdPercent": a.cfg.ImageGCHigh, "imageGCLowThresholdPercent": a.cfg.ImageGCLow,
 		"podPidsLimit": a.cfg.PodPIDs, "staticPodPath": a.cfg.StaticPodDir, "containerRuntimeEndpoint": a.cfg.RuntimeEndpoint,
-		"nodeStatusReportFrequency": statusInterval.String(), "nodeLeaseDurationSeconds": leaseSeconds,
+		"authentication": map[string]any{
+			"anonymous": map[string]any{"enabled": false}, "webhook": map[string]any{"enabled": true},
+			"x509": map[string]any{"clientCAFile": "the cluster's CA"},
+		},
+		"authorization": map[string]any{"mode": "Webhook"}, "readOnlyPort": 0, "rotateCertificates": true,
+		"streamingConnectionIdleTimeout": kubeletapi.StreamIdle.String(),
+		"nodeStatusReportFrequency":      statusInterval.String(), "nodeLeaseDurationSeconds": leaseSeconds,
 	}
 }
 

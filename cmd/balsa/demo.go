@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 
+	"github.com/balsahq/balsa/cmd/balsa/hardening"
 	noderuntime "github.com/balsahq/balsa/node/runtime"
 )
 
@@ -72,7 +73,7 @@ func demoDeployment() *appsv1.Deployment {
 			Replicas: ptr.To[int32](3),
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": demoName, hardening.DemoLabel: "true"}},
 				Spec: corev1.PodSpec{Containers: []corev1.Container{{
 					Name: demoName, Image: noderuntime.HelloImage,
 					Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}},

@@ -12,8 +12,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// streamIdle is how long a client may leave what it is sent unread before its stream is cut.
-const streamIdle = 4 * time.Hour
+// StreamIdle is how long a client may leave unread what it is sent, before its stream is cut.
+const StreamIdle = 4 * time.Hour
 
 func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	ns, name, container := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
@@ -60,7 +60,7 @@ func (s *Server) copyContainerLog(ctx context.Context, out *logWriter, pod *v1.P
 	return copyLog(ctx, status.GetStatus().GetLogPath(), opts, out, s.cfg.Backend.ContainerDone(id))
 }
 
-// logWriter gathers small writes and gives the client streamIdle for each send.
+// logWriter gathers small writes and gives the client StreamIdle for each send.
 type logWriter struct {
 	*bufio.Writer
 	w       http.ResponseWriter
@@ -92,7 +92,7 @@ func (l *logWriter) begin() {
 		l.begun = true
 		l.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	}
-	_ = l.control.SetWriteDeadline(time.Now().Add(streamIdle)) // not every ResponseWriter can
+	_ = l.control.SetWriteDeadline(time.Now().Add(StreamIdle)) // not every ResponseWriter can
 }
 
 // sender is where the buffer of a logWriter goes.

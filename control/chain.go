@@ -13,6 +13,7 @@ import (
 	"github.com/balsahq/balsa/control/auth/authn"
 	"github.com/balsahq/balsa/control/flow"
 	"github.com/balsahq/balsa/control/stack"
+	"github.com/balsahq/balsa/raftstore/peer"
 )
 
 // longRunning are the requests no deadline and no limit in flight applies to: what upstream's
@@ -41,7 +42,7 @@ func (s *Server) chain(api http.Handler, c *genericapiserver.Config) http.Handle
 	// A small body is read before its request takes a seat.
 	h = network(flow.ReadFirst(s.flow.Fair(h, c.LongRunningFunc), c.Serializer), h)
 	h = impersonation.WithConstrainedImpersonation(h, c.Authorization.Authorizer, c.Serializer)
-	h = network(s.watches.Bound(h), h)
+	h = network(flow.Connections(s.watches.Bound(h), peer.Proved, c.Serializer), h)
 	h = filters.WithAudit(h, c.AuditBackend, c.AuditPolicyRuleEvaluator, c.LongRunningFunc)
 	failed := filters.WithFailedAuthenticationAudit(filters.Unauthorized(c.Serializer), c.AuditBackend, c.AuditPolicyRuleEvaluator)
 	h = filters.WithAuthentication(h, c.Authentication.Authenticator, failed, c.Authentication.APIAudiences, c.Authentication.RequestHeaderConfig)

@@ -77,7 +77,8 @@ func (s *Server) Run(ctx context.Context) error {
 // front is what a connection's requests meet first.
 func (s *Server) front() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		peer.Heard(r.Context())
+		peer.Began(r.Context())
+		defer peer.Ended(r.Context())
 		if s.cfg.GRPC != nil && r.ProtoMajor == 2 && isGRPC(r.Header.Get("Content-Type")) {
 			s.cfg.GRPC.ServeHTTP(w, r)
 			return

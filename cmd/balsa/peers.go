@@ -65,6 +65,7 @@ func (s *server) startPort() error {
 	}
 	s.port, err = peer.NewPort(peer.PortConfig{
 		Listener: cork.Listener{Listener: listener}, Certificate: show, Roots: func() *x509.CertPool { return s.pki.Pool() }, Hints: s.clientHints, Logger: s.log,
+		MaxPerUser: s.cfg.API.MaxStreams + 96, // a client may have a connection for each of its watches
 	})
 	if err != nil {
 		listener.Close()

@@ -2,7 +2,7 @@
 // a single request or client may hold.
 //
 //	network client ─▶ Short: length of the URL and its selectors ─▶ Paced: how fast the body must come
-//	                    ─▶ authenticate ─▶ Watches: streams of one user from one address
+//	                    ─▶ authenticate ─▶ Connections: whose they are ─▶ Watches: streams of one tenant from one address
 //	                         ─▶ Fair: flow schema ─▶ priority level ─▶ queue of the flow ─▶ seat
 //	                              ─▶ authorize ─▶ Named: namespaces ─▶ Broad: lists and maps ─▶ Nested: schemas in schemas ─▶ handler
 //	client in this process ──────────────────────────────────────────────────────────────────────▶ handler

@@ -27,8 +27,9 @@ type Watches struct {
 	held map[holder]int
 }
 
-// holder is who holds streams. Service accounts are shared by the pods of many nodes, so the address belongs to it.
-type holder struct{ user, host string }
+// holder is who holds streams. One pod of a service account takes nothing from another; where a token does not say for
+// which pod it is, pods of other nodes are told apart by the address.
+type holder struct{ tenant, host string }
 
 // NewWatches bounds each client to max streams.
 func NewWatches(max int, longRunning apirequest.LongRunningRequestCheck, s runtime.NegotiatedSerializer) *Watches {
@@ -48,7 +49,7 @@ func (w *Watches) Bound(next http.Handler) http.Handler {
 		if err != nil {
 			host = r.RemoteAddr
 		}
-		c := holder{u.GetName(), host}
+		c := holder{tenant(u), host}
 		if !w.enter(c) {
 			refuse(rw, r, w.serializer, apierrors.NewTooManyRequests("this client holds "+strconv.Itoa(w.max)+
 				" watches and streams; end some, or watch more objects with one", retryWatch))

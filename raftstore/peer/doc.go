@@ -3,7 +3,7 @@
 // requests of a peer that does not lead to the one that does.
 //
 //	              TCP
-//	               │ gate: bounded handshakes, bounded strangers, per address too
+//	               │ gate: handshakes in turns, bounded strangers, bounded users
 //	┌ Port ────────▼──────────────────────────────────────────────────────────┐
 //	│ TLS, split by what the client offers (ALPN)                             │
 //	│  "balsa-raft/1"  "balsa-peer/1"      "h2" alone       anything else     │
@@ -36,9 +36,16 @@
 //
 // # What is bounded
 //
-// Before the handshake: connections overall and per address, the oldest of the
-// most crowded address giving way, and 5 s. After it: connections without a
-// verified certificate, those giving way that have not asked anything. From a peer: 16 connections per protocol; a Raft message
+// Before the handshake: connections overall, those giving way whose client says
+// nothing, of the address with the most; 5 s of the client's time. Few handshakes
+// compute at once, and each address has its turn; one that waits for its client
+// has no turn, so that clients that stall hold nobody up. After it: connections
+// of strangers, overall and per address, the one giving way that was used the
+// longest ago; connections of users who have proved themselves by a certificate
+// or a request, overall and per user and address, idle ones giving way (package
+// connlimit decides).
+//
+// From a peer: 16 connections per protocol; a Raft message
 // 32 MiB, whose memory grows with the bytes that come and not with the length
 // that was said, and 128 MiB of large messages from all peers; snapshots stream
 // through 256 KiB; 24 batches of 16 MiB, refused before they are read. A refusal

@@ -1,14 +1,16 @@
 package peer
 
 import (
-	"container/list"
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/balsahq/balsa/raftstore/peer/connlimit"
 )
 
 // role is what the gate counts a connection as.
@@ -16,11 +18,18 @@ type role int
 
 const (
 	roleHandshake role = iota
-	roleAnonymous      // no verified certificate; silent until its first request has come
-	roleKnown          // a verified certificate
-	roleHandled        // of a function given to Handle
+	roleAnonymous      // no verified certificate, and no request that proved a user
+	roleKnown          // a verified certificate, or a request that proved a user
+	roleHandled        // known, and of a function given to Handle
 	roleGone
 )
+
+// owner is who known connections are counted by: a user at an address. Pods of
+// many nodes may be one user, and pods of several users one address.
+type owner struct {
+	user string
+	ip   netip.Addr
+}
 
 // portConn is an accepted connection, below TLS.
 type portConn struct {
@@ -30,15 +39,30 @@ type portConn struct {
 	evicted atomic.Bool
 
 	// Of the handshake's goroutine, until the connection is handed over.
-	route *route // nil: REST or gRPC
-	grpc  bool
+	route    *route // nil: REST or gRPC
+	grpc     bool
+	greeting *greeting // nil after the handshake
 
-	heard atomic.Bool // a request's head has come
+	requests atomic.Int32 // under way
+	last     atomic.Int64 // nanoseconds since the gate was made, when it was last used
+	known    atomic.Bool  // role is roleKnown
+
 	// Guarded by gate.mu.
 	role    role
-	at      *list.Element // in its address's queue of the gate's handshakes or silent
+	queued  bool // waits for its turn to compute, or computes
+	owner   owner
 	expires *time.Timer
 }
+
+// State implements connlimit.Member. An anonymous connection is idle whatever
+// is under way on it: requests of strangers are short. gate.mu is held.
+func (c *portConn) State() connlimit.State {
+	busy := c.role == roleHandshake && c.queued || c.role == roleKnown && c.requests.Load() > 0
+	return connlimit.State{Busy: busy, Last: c.last.Load()}
+}
+
+// touch notes that c is used now.
+func (c *portConn) touch() { c.last.Store(int64(time.Since(c.gate.began))) }
 
 // Close implements net.Conn.
 func (c *portConn) Close() error {
@@ -46,14 +70,24 @@ func (c *portConn) Close() error {
 	return c.Conn.Close()
 }
 
-// expire closes the connection when the client's verified certificate ends.
-func (c *portConn) expire(s tls.ConnectionState) {
-	if len(s.VerifiedChains) == 0 {
-		return
+// Read implements net.Conn. A handshake that reads gives its turn up meanwhile.
+func (c *portConn) Read(p []byte) (int, error) {
+	if c.greeting == nil {
+		return c.Conn.Read(p)
 	}
+	c.gate.rest(c)
+	n, err := c.Conn.Read(p)
+	if err != nil {
+		return n, err
+	}
+	return n, c.gate.work(c)
+}
+
+// expireAt closes the connection at a time.
+func (c *portConn) expireAt(at time.Time) {
 	c.gate.mu.Lock()
 	defer c.gate.mu.Unlock()
-	c.expires = time.AfterFunc(time.Until(s.VerifiedChains[0][0].NotAfter), func() { _ = c.Close() })
+	c.expires = time.AfterFunc(time.Until(at), func() { _ = c.Close() })
 }
 
 // remoteIP is what connections are counted by: an IPv4 address, or the /64 of an
@@ -72,156 +106,154 @@ func remoteIP(c net.Conn) netip.Addr {
 	return ip
 }
 
-// crowd is connections by address, those of one the oldest first.
-type crowd struct {
-	by map[netip.Addr]*list.List // of *portConn
-	n  int
+// greeting is a handshake under way.
+type greeting struct {
+	began   time.Time
+	waited  time.Duration // for its turn
+	working bool          // it has its turn
+	turn    chan bool     // takes true when its turn has come, false when it is closed; holds one
 }
 
-func (w *crowd) add(c *portConn) {
-	if w.by[c.ip] == nil {
-		w.by[c.ip] = list.New()
-	}
-	c.at = w.by[c.ip].PushBack(c)
-	w.n++
-}
-
-func (w *crowd) remove(c *portConn) {
-	if c.at == nil {
-		return
-	}
-	q := w.by[c.ip]
-	q.Remove(c.at)
-	c.at = nil
-	w.n--
-	if q.Len() == 0 {
-		delete(w.by, c.ip)
-	}
-}
-
-// of is how many there are of an address.
-func (w *crowd) of(ip netip.Addr) int {
-	if q := w.by[ip]; q != nil {
-		return q.Len()
-	}
-	return 0
-}
-
-// oldest is that of an address; nil when there is none.
-func (w *crowd) oldest(ip netip.Addr) *portConn {
-	if q := w.by[ip]; q != nil {
-		return q.Front().Value.(*portConn)
-	}
-	return nil
-}
-
-// oldestOfMost is that of the address which has the most; nil when there is none.
-func (w *crowd) oldestOfMost() *portConn {
-	var longest *list.List
-	for _, q := range w.by {
-		if longest == nil || q.Len() > longest.Len() {
-			longest = q
-		}
-	}
-	if longest == nil {
-		return nil
-	}
-	return longest.Front().Value.(*portConn)
-}
-
-func (w *crowd) all() []*portConn {
-	out := make([]*portConn, 0, w.n)
-	for _, q := range w.by {
-		for e := q.Front(); e != nil; e = e.Next() {
-			out = append(out, e.Value.(*portConn))
-		}
-	}
-	return out
-}
-
-// gate counts connections and says which have to go.
+// gate counts connections, says which have to go, and lets few handshakes
+// compute at once.
 type gate struct {
-	cfg PortConfig
+	cfg   PortConfig
+	began time.Time
 
 	mu         sync.Mutex
 	closed     bool
-	handshakes crowd
-	silent     crowd // the anonymous that have not asked anything
-	anonymous  map[netip.Addr]int
-	unknown    int // sum of anonymous
+	handshakes connlimit.Crowd[netip.Addr, *portConn]
+	turns      *connlimit.Turns[netip.Addr, *portConn]
+	anonymous  connlimit.Crowd[netip.Addr, *portConn]
+	known      connlimit.Crowd[owner, *portConn]
 	handled    map[*portConn]struct{}
 }
 
 func newGate(cfg PortConfig) *gate {
 	return &gate{
-		cfg: cfg, anonymous: map[netip.Addr]int{}, handled: map[*portConn]struct{}{},
-		handshakes: crowd{by: map[netip.Addr]*list.List{}}, silent: crowd{by: map[netip.Addr]*list.List{}},
+		cfg: cfg, began: time.Now(), handled: map[*portConn]struct{}{},
+		turns: connlimit.NewTurns[netip.Addr, *portConn](cfg.MaxComputing),
 	}
 }
 
 // admit counts c as one that shakes hands. Where there are too many, it names
-// the one to close: an attacker's connections linger, so the oldest is his. It
-// is false when the gate is closed.
+// the one to close: one whose client says nothing. It is false when there is no
+// room, or the gate is closed.
 func (g *gate) admit(c *portConn) (evicted *portConn, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
 		return nil, false
 	}
-	switch {
-	case g.handshakes.of(c.ip) >= g.cfg.MaxHandshakesPerIP:
-		evicted = g.handshakes.oldest(c.ip)
-	case g.handshakes.n >= g.cfg.MaxHandshakes:
-		evicted = g.handshakes.oldestOfMost()
+	evicted, _, ok = g.handshakes.Place(c.ip, g.cfg.MaxHandshakes, g.cfg.MaxHandshakes)
+	if !ok {
+		c.role = roleGone
+		return nil, false
 	}
 	if evicted != nil {
 		evicted.evicted.Store(true)
 		g.settle(evicted, roleGone)
 	}
-	g.handshakes.add(c)
+	c.touch()
+	g.handshakes.Add(c.ip, c)
 	return evicted, true
+}
+
+var errTurn = errors.New("peer: too many handshakes are waiting to be worked on")
+
+// work waits for c's turn to compute. c's client is not charged for the time.
+func (g *gate) work(c *portConn) error {
+	g.mu.Lock()
+	if c.role != roleHandshake {
+		g.mu.Unlock()
+		return net.ErrClosed
+	}
+	c.queued = true
+	if c.greeting.working = g.turns.Take(c.ip, c); c.greeting.working {
+		g.mu.Unlock()
+		return nil
+	}
+	g.mu.Unlock()
+	began := time.Now()
+	timer := time.NewTimer(g.cfg.HandshakeWait - c.greeting.waited)
+	defer timer.Stop()
+	select {
+	case c.greeting.working = <-c.greeting.turn:
+	case <-timer.C:
+		if g.stopWaiting(c) {
+			return errTurn
+		}
+		c.greeting.working = <-c.greeting.turn // came at the same time
+	}
+	if !c.greeting.working {
+		return net.ErrClosed
+	}
+	c.greeting.waited += time.Since(began)
+	return c.SetDeadline(c.greeting.began.Add(g.cfg.HandshakeTimeout + c.greeting.waited))
+}
+
+// stopWaiting is false when c's turn has come, or c is closed.
+func (g *gate) stopWaiting(c *portConn) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.turns.Drop(c.ip, c)
+}
+
+// rest gives c's turn to the next. c waits for its client.
+func (g *gate) rest(c *portConn) {
+	if !c.greeting.working {
+		return
+	}
+	c.greeting.working = false
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c.queued = false
+	c.touch()
+	if next, ok := g.turns.Done(); ok {
+		next.greeting.turn <- true
+	}
 }
 
 // pass counts c, whose handshake is done, as to; false when there are too many
-// of those, or c is closed. A stranger's place is taken from one that has asked
-// nothing since its handshake, which is named to be closed.
-func (g *gate) pass(c *portConn, to role) (evicted *portConn, ok bool) {
+// of those, or c is closed. user is whom c's certificate names. The one to close
+// is named that c has its place from.
+func (g *gate) pass(c *portConn, to role, user string) (evicted *portConn, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	return g.move(c, to, user)
+}
+
+// prove counts c as of a user that a request on it has proved.
+func (g *gate) prove(c *portConn, user string) (evicted *portConn, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if c.role != roleAnonymous { // another request was first, or c is closed
+		return nil, true
+	}
+	return g.move(c, roleKnown, user)
+}
+
+// move finds c a place as to. g.mu is held.
+func (g *gate) move(c *portConn, to role, user string) (evicted *portConn, ok bool) {
 	if g.closed || c.role == roleGone {
 		return nil, false
 	}
+	c.touch()
+	whose := owner{user, c.ip}
 	if to == roleAnonymous {
-		full := true
-		switch {
-		case g.anonymous[c.ip] >= g.cfg.MaxAnonymousPerIP:
-			evicted = g.silent.oldest(c.ip)
-		case g.unknown >= g.cfg.MaxAnonymous:
-			evicted = g.silent.oldestOfMost()
-		default:
-			full = false
-		}
-		if full && evicted == nil {
-			return nil, false
-		}
-		if full {
-			g.settle(evicted, roleGone)
-		}
+		evicted, _, ok = g.anonymous.Place(c.ip, g.cfg.MaxAnonymousPerIP, g.cfg.MaxAnonymous)
+	} else {
+		evicted, _, ok = g.known.Place(whose, g.cfg.MaxPerUser, g.cfg.MaxKnown)
 	}
+	if !ok {
+		return nil, false
+	}
+	if evicted != nil {
+		g.settle(evicted, roleGone)
+	}
+	c.owner = whose
 	g.settle(c, to)
 	return evicted, true
-}
-
-// hear notes that a request's head has come over c.
-func (g *gate) hear(c *portConn) {
-	if c.heard.Swap(true) {
-		return
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if c.role == roleAnonymous {
-		g.silent.remove(c)
-	}
 }
 
 // leave counts c no longer.
@@ -238,14 +270,16 @@ func (g *gate) leave(c *portConn) {
 func (g *gate) settle(c *portConn, to role) {
 	switch c.role {
 	case roleHandshake:
-		g.handshakes.remove(c)
-	case roleAnonymous:
-		g.silent.remove(c)
-		g.unknown--
-		if g.anonymous[c.ip]--; g.anonymous[c.ip] == 0 {
-			delete(g.anonymous, c.ip)
+		g.handshakes.Remove(c.ip, c)
+		if g.turns.Drop(c.ip, c) {
+			c.greeting.turn <- false
 		}
+	case roleAnonymous:
+		g.anonymous.Remove(c.ip, c)
+	case roleKnown:
+		g.known.Remove(c.owner, c)
 	case roleHandled:
+		g.known.Remove(c.owner, c)
 		delete(g.handled, c)
 	case roleGone:
 		return
@@ -253,12 +287,12 @@ func (g *gate) settle(c *portConn, to role) {
 	c.role = to
 	switch to {
 	case roleAnonymous:
-		g.unknown++
-		g.anonymous[c.ip]++
-		if !c.grpc {
-			g.silent.add(c)
-		}
+		g.anonymous.Add(c.ip, c)
+	case roleKnown:
+		g.known.Add(c.owner, c)
+		c.known.Store(true)
 	case roleHandled:
+		g.known.Add(c.owner, c)
 		g.handled[c] = struct{}{}
 	}
 }
@@ -267,7 +301,7 @@ func (g *gate) settle(c *portConn, to role) {
 func (g *gate) close() {
 	g.mu.Lock()
 	g.closed = true
-	out := g.handshakes.all()
+	out := g.handshakes.All()
 	for c := range g.handled {
 		out = append(out, c)
 	}
@@ -279,8 +313,8 @@ func (g *gate) close() {
 
 type connKey struct{}
 
-// ConnContext is for the http.Server of Port.REST, so that Heard finds the
-// connection of a request.
+// ConnContext is for the http.Server of Port.REST, so that Began, Ended and
+// Proved find the connection of a request.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
@@ -291,11 +325,49 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// Heard tells the port that a request has come whose context is ctx: its
-// connection is not closed for others of its address. It does nothing for
+func connOf(ctx context.Context) *portConn {
+	c, _ := ctx.Value(connKey{}).(*portConn)
+	return c
+}
+
+// Began tells the port that a request begins whose context is ctx; Ended that it
+// has ended. Connections without one give way to others. They do nothing for
 // connections of other listeners.
-func Heard(ctx context.Context) {
-	if c, ok := ctx.Value(connKey{}).(*portConn); ok && !c.heard.Load() {
-		c.gate.hear(c)
+func Began(ctx context.Context) {
+	if c := connOf(ctx); c != nil {
+		c.requests.Add(1)
+		c.touch()
 	}
+}
+
+// Ended is told of each request that Began was told of.
+func Ended(ctx context.Context) {
+	if c := connOf(ctx); c != nil {
+		c.touch()
+		c.requests.Add(-1)
+	}
+}
+
+// ErrTooManyConnections is what Proved says to a user that has as many as it may,
+// all of them in use.
+var ErrTooManyConnections = errors.New("this user holds too many connections from this address: end some, or use one for several requests")
+
+// Proved tells the port that a request whose context is ctx has proved which
+// user sent it. From then on its connection is counted among those of the user,
+// and gives way to none of strangers; the first proof on a connection counts.
+// After an error the connection stays a stranger's. It does nothing for
+// connections of other listeners.
+func Proved(ctx context.Context, user string) error {
+	c := connOf(ctx)
+	if c == nil || c.known.Load() {
+		return nil
+	}
+	evicted, ok := c.gate.prove(c, user)
+	if evicted != nil {
+		_ = evicted.Close()
+	}
+	if !ok {
+		return ErrTooManyConnections
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -31,17 +33,29 @@ type PortConfig struct {
 	// Default: slog.Default().
 	Logger *slog.Logger
 
-	// MaxHandshakes and MaxHandshakesPerIP bound the connections whose
-	// handshake is not done. With one more, the oldest of the address that has
-	// the most is closed. Default 512 and 128.
-	MaxHandshakes, MaxHandshakesPerIP int
-	// MaxAnonymous and MaxAnonymousPerIP bound the connections without a
-	// verified certificate. With one more, the oldest that has not asked anything
-	// yet is closed (see Heard), of the address that has too many or the most;
-	// where there is none, the new one is refused. Default 8192 and 1024.
+	// MaxHandshakes bounds the connections whose handshake is not done. With one
+	// more, one whose client says nothing is closed, of the address that has the
+	// most; where all wait for us, the new one is refused. Default 4096.
+	MaxHandshakes int
+	// MaxComputing bounds the handshakes that compute at once; the others wait, and
+	// each address is served in turn. Default two a processor, at least four.
+	MaxComputing int
+	// HandshakeTimeout bounds what a client may take for a handshake, HandshakeWait
+	// how long a handshake waits for its turn to compute. Default 5 s and 10 s.
+	HandshakeTimeout, HandshakeWait time.Duration
+	// MaxAnonymous and MaxAnonymousPerIP bound the connections without a verified
+	// certificate on which no user was proved (see Proved). With one more, the one
+	// is closed that was used the longest ago, of the address that has too many or
+	// the most. Default 8192 and 1024.
 	MaxAnonymous, MaxAnonymousPerIP int
-	// HandshakeTimeout bounds a handshake, handing over included. Default 5 s.
-	HandshakeTimeout time.Duration
+	// MaxKnown bounds all other connections, MaxPerUser those of one user from one
+	// address. With one more, the one is closed that is idle for the longest, of
+	// the user who has too many or the most; a user all of whose connections are
+	// in use gets no more. Default 16384 and 4096.
+	MaxKnown, MaxPerUser int
+	// StrangerTime is how long a gRPC client without a certificate, which can do
+	// nothing but join, keeps its connection. Default 2 min.
+	StrangerTime time.Duration
 }
 
 // Validate reports every fault at once.
@@ -55,9 +69,10 @@ func (c PortConfig) Validate() error {
 	need(c.Listener != nil, "Listener is required")
 	need(c.Certificate != nil, "Certificate is required")
 	need(c.Roots != nil, "Roots is required")
-	need(c.MaxHandshakes > 0 && c.MaxHandshakesPerIP > 0, "limits of handshakes must be positive")
+	need(c.MaxHandshakes > 0 && c.MaxComputing > 0, "limits of handshakes must be positive")
 	need(c.MaxAnonymous > 0 && c.MaxAnonymousPerIP > 0, "limits of anonymous connections must be positive")
-	need(c.HandshakeTimeout > 0, "HandshakeTimeout must be positive")
+	need(c.MaxKnown > 0 && c.MaxPerUser > 0, "limits of known connections must be positive")
+	need(c.HandshakeTimeout > 0 && c.HandshakeWait > 0 && c.StrangerTime > 0, "times must be positive")
 	return errors.Join(faults...)
 }
 
@@ -67,13 +82,15 @@ func (c PortConfig) withDefaults() PortConfig {
 			*v = d
 		}
 	}
-	def(&c.MaxHandshakes, 512)
-	def(&c.MaxHandshakesPerIP, 128)
+	def(&c.MaxHandshakes, 4096)
+	def(&c.MaxComputing, max(4, 2*runtime.GOMAXPROCS(0)))
 	def(&c.MaxAnonymous, 8192)
 	def(&c.MaxAnonymousPerIP, 1024)
-	if c.HandshakeTimeout == 0 {
-		c.HandshakeTimeout = 5 * time.Second
-	}
+	def(&c.MaxKnown, 16384)
+	def(&c.MaxPerUser, 4096)
+	c.HandshakeTimeout = cmp.Or(c.HandshakeTimeout, 5*time.Second)
+	c.HandshakeWait = cmp.Or(c.HandshakeWait, 10*time.Second)
+	c.StrangerTime = cmp.Or(c.StrangerTime, 2*time.Minute)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -189,14 +206,17 @@ func (p *Port) accept(ctx context.Context) error {
 // enter starts a connection's handshake.
 func (p *Port) enter(raw net.Conn) {
 	c := &portConn{Conn: raw, gate: p.gate, ip: remoteIP(raw)}
+	c.greeting = &greeting{began: time.Now(), turn: make(chan bool, 1)}
 	evicted, ok := p.gate.admit(c)
+	if evicted != nil {
+		_ = evicted.Conn.Close()
+	}
+	if evicted != nil || !ok {
+		p.refuse.refused(c.ip.String(), "handshake", errCrowded)
+	}
 	if !ok {
 		_ = raw.Close()
 		return
-	}
-	if evicted != nil {
-		_ = evicted.Conn.Close()
-		p.refuse.refused(evicted.ip.String(), "handshake", errCrowded)
 	}
 	p.wg.Go(func() { p.greet(c) })
 }
@@ -204,14 +224,17 @@ func (p *Port) enter(raw net.Conn) {
 var (
 	errCrowded   = errors.New("peer: too many connections whose handshake is not done")
 	errAnonymous = errors.New("peer: too many connections without a verified certificate")
+	errKnown     = errors.New("peer: too many connections of one user")
 )
 
 // greet does a handshake and gives the connection to whom it is for.
 func (p *Port) greet(c *portConn) {
-	begin := time.Now()
-	_ = c.SetDeadline(begin.Add(p.cfg.HandshakeTimeout))
+	_ = c.SetDeadline(c.greeting.began.Add(p.cfg.HandshakeTimeout))
 	t := tls.Server(c, p.tls)
-	if err := t.Handshake(); err != nil {
+	err := t.Handshake()
+	p.gate.rest(c)
+	c.greeting = nil
+	if err != nil {
 		_ = c.Close()
 		if !c.evicted.Load() {
 			p.refuse.note(slog.LevelInfo, c.ip.String(), "handshake", err)
@@ -221,12 +244,10 @@ func (p *Port) greet(c *portConn) {
 	state := t.ConnectionState()
 	if c.route != nil {
 		tuneConn(c.Conn)
-		if _, ok := p.gate.pass(c, roleHandled); !ok {
-			_ = c.Close()
-			return
+		if p.pass(c, roleHandled, state) {
+			_ = c.SetDeadline(time.Time{})
+			c.route.serve(t)
 		}
-		_ = c.SetDeadline(time.Time{})
-		c.route.serve(t)
 		return
 	}
 	listener, role := p.rest, roleAnonymous
@@ -235,23 +256,46 @@ func (p *Port) greet(c *portConn) {
 	}
 	if c.grpc {
 		listener = p.grpc
-		c.expire(state)
 	}
-	evicted, ok := p.gate.pass(c, role)
+	if !p.pass(c, role, state) {
+		return
+	}
+	_ = c.SetDeadline(time.Time{})
+	if c.grpc {
+		c.expireAt(p.grpcEnd(state))
+	}
+	if err := p.hand(listener, t, p.cfg.HandshakeTimeout); err != nil {
+		_ = c.Close()
+	}
+}
+
+// pass finds the connection a place after its handshake, or closes it.
+func (p *Port) pass(c *portConn, to role, state tls.ConnectionState) bool {
+	user := ""
+	if to != roleAnonymous {
+		user = state.PeerCertificates[0].Subject.CommonName
+	}
+	evicted, ok := p.gate.pass(c, to, user)
 	if !ok {
 		evicted = c
 	}
 	if evicted != nil {
 		_ = evicted.Close()
-		p.refuse.refused(evicted.ip.String(), "anonymous connection", errAnonymous)
+		kind, err := "anonymous connection", errAnonymous
+		if to != roleAnonymous {
+			kind, err = "connection", errKnown
+		}
+		p.refuse.refused(evicted.ip.String(), kind, err)
 	}
-	if !ok {
-		return
+	return ok
+}
+
+// grpcEnd is when a gRPC client's connection ends: with its certificate.
+func (p *Port) grpcEnd(s tls.ConnectionState) time.Time {
+	if len(s.VerifiedChains) == 0 {
+		return time.Now().Add(p.cfg.StrangerTime)
 	}
-	_ = c.SetDeadline(time.Time{})
-	if err := p.hand(listener, t, p.cfg.HandshakeTimeout-time.Since(begin)); err != nil {
-		_ = c.Close()
-	}
+	return s.VerifiedChains[0][0].NotAfter
 }
 
 // hand gives t to the listener's server; it does not wait beyond the end of Run.

@@ -1,7 +1,6 @@
 package peer
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -11,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -46,7 +46,18 @@ func (whoami) Ping(ctx context.Context, _ *peerpb.PingRequest) (*peerpb.PingRepl
 func serveBoth(t testing.TB, m *member) {
 	t.Helper()
 	web := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		Heard(r.Context())
+		Began(r.Context())
+		defer Ended(r.Context())
+		if user, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
+			if err := Proved(r.Context(), user); err != nil {
+				http.Error(rw, err.Error(), http.StatusTooManyRequests)
+				return
+			}
+		}
+		if r.URL.Path == "/watch" {
+			rw.(http.Flusher).Flush()
+			<-r.Context().Done()
+		}
 		_, _ = io.WriteString(rw, r.Proto)
 		if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 			_, _ = io.WriteString(rw, " "+r.TLS.PeerCertificates[0].Subject.CommonName)
@@ -210,84 +221,7 @@ func handshakes(t testing.TB, m *member, n int, from string) []time.Duration {
 	return out
 }
 
-func TestIdleConnectionsDoNotDelayOthers(t *testing.T) {
-	m := newWorld(t).join()
-	serveBoth(t, m)
-	addr, _ := m.w.resolve(m.id)
-	quietly := handshakes(t, m, 50, "127.0.0.1")
-	for i := range 1000 {
-		c, err := net.Dial("tcp", addr)
-		must(t, err)
-		defer c.Close()
-		if i%2 == 0 {
-			_, _ = c.Write([]byte{22, 3, 1, 2, 0, 1}) // a ClientHello that never ends
-		}
-	}
-	eventually(t, "all accepted", func() bool { return len(m.waitingConns()) == m.port.cfg.MaxHandshakesPerIP })
-	for _, from := range []string{"127.0.0.1", "127.0.0.2"} {
-		crowded := handshakes(t, m, 50, from)
-		t.Logf("handshake from %s: median %v alone, %v among 1000 idle connections", from, quietly[25], crowded[25])
-		if limit := m.port.cfg.HandshakeTimeout / 2; crowded[25] > limit { // who waits for an idle connection waits for its timeout
-			t.Errorf("from %s: median %v, more than %v", from, crowded[25], limit)
-		}
-	}
-	if n := m.log.count("too many connections whose handshake is not done"); n != 1 {
-		t.Errorf("logged %d times", n)
-	}
-	eventually(t, "idle connections end", func() bool { return len(m.waitingConns()) == 0 })
-}
-
-func (m *member) waitingConns() (out []string) {
-	m.port.gate.mu.Lock()
-	defer m.port.gate.mu.Unlock()
-	for _, q := range m.port.gate.handshakes.by {
-		for e := q.Front(); e != nil; e = e.Next() {
-			out = append(out, e.Value.(*portConn).RemoteAddr().String())
-		}
-	}
-	return out
-}
-
-func TestOverallBoundEvictsFromTheMostCrowdedAddress(t *testing.T) {
-	g := newGate(PortConfig{MaxHandshakes: 4, MaxHandshakesPerIP: 3, MaxAnonymous: 2, MaxAnonymousPerIP: 1}.withDefaults())
-	at := func(ip string) *portConn {
-		a, b := net.Pipe()
-		t.Cleanup(func() { _ = a.Close(); _ = b.Close() })
-		return &portConn{Conn: a, gate: g, ip: remoteIP(addressed{a, ip + ":1"})}
-	}
-	enter := func(c *portConn, want *portConn) {
-		t.Helper()
-		if evicted, ok := g.admit(c); !ok || evicted != want {
-			t.Errorf("evicted %v, want %v", evicted, want)
-		}
-	}
-	a1, a2, b1, c1, d1 := at("10.0.0.1"), at("10.0.0.1"), at("10.0.0.2"), at("10.0.0.3"), at("10.0.0.4")
-	enter(a1, nil)
-	enter(a2, nil)
-	enter(b1, nil)
-	enter(c1, nil)
-	enter(d1, a1)
-	pass := func(c *portConn, to role, want *portConn, wantOK bool) {
-		t.Helper()
-		if evicted, ok := g.pass(c, to); ok != wantOK || evicted != want {
-			t.Errorf("evicted %v, passed %v", evicted, ok)
-		}
-	}
-	pass(a1, roleKnown, nil, false) // evicted
-	pass(a2, roleAnonymous, nil, true)
-	pass(b1, roleAnonymous, nil, true)
-	g.hear(a2)
-	g.hear(b1)
-	pass(c1, roleAnonymous, nil, false) // two are allowed, and both have asked
-	_ = a2.Close()
-	pass(c1, roleAnonymous, nil, true)
-	pass(d1, roleAnonymous, c1, true) // c1 has not asked
-	for _, c := range []*portConn{a1, a2, b1, c1, d1, d1} {
-		_ = c.Close()
-	}
-	if g.handshakes.n+g.silent.n+g.unknown != 0 || len(g.handshakes.by)+len(g.silent.by)+len(g.anonymous)+len(g.handled) != 0 {
-		t.Errorf("left over: %+v", g)
-	}
+func TestAddressesThatConnectionsCountBy(t *testing.T) {
 	if v6 := remoteIP(addressed{nil, "[2001:db8::1:2:3:4]:5"}); v6.String() != "2001:db8::" {
 		t.Errorf("IPv6 counted as %v", v6)
 	}
@@ -307,79 +241,6 @@ type textAddr string
 
 func (textAddr) Network() string  { return "tcp" }
 func (a textAddr) String() string { return string(a) }
-
-func TestConnectionsWithoutCertificateAreBounded(t *testing.T) {
-	m := newWorld(t).join()
-	m.stopPort()
-	m.listen("127.0.0.1:0", func(c *PortConfig) { c.MaxAnonymousPerIP = 3 })
-	serveBoth(t, m)
-	addr, _ := m.w.resolve(m.id)
-	open := func(certs ...*tls.Certificate) bool {
-		c, err := tls.Dial("tcp", addr, clientTLS(m, certs...))
-		must(t, err)
-		t.Cleanup(func() { _ = c.Close() })
-		_, _ = c.Write([]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"))
-		_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
-		_, err = c.Read(make([]byte, 1))
-		return err == nil
-	}
-	for range 3 {
-		if !open() {
-			t.Fatal("refused within the bound")
-		}
-	}
-	for range 3 {
-		if open() {
-			t.Error("admitted over the bound")
-		}
-	}
-	if !open(m.w.ca.issue("admin", "system:masters")) {
-		t.Error("a client with a certificate was refused")
-	}
-	eventually(t, "logged", func() bool { return m.log.count("without a verified certificate") > 0 })
-	if n := m.log.count("without a verified certificate"); n != 1 {
-		t.Errorf("logged %d times", n)
-	}
-}
-
-// Heads that do not come take nobody's place who asks something.
-func TestSilentStrangersGiveWay(t *testing.T) {
-	m := newWorld(t).join()
-	m.stopPort()
-	m.listen("127.0.0.1:0", func(c *PortConfig) { c.MaxAnonymousPerIP = 4 })
-	serveBoth(t, m)
-	addr, _ := m.w.resolve(m.id)
-	dial := func(begin string) *tls.Conn {
-		c, err := tls.Dial("tcp", addr, clientTLS(m))
-		must(t, err)
-		t.Cleanup(func() { _ = c.Close() })
-		_, _ = c.Write([]byte(begin)) // who is refused learns it by reading, too
-		must(t, c.SetReadDeadline(time.Now().Add(10*time.Second)))
-		return c
-	}
-	const head = "GET / HTTP/1.1\r\nHost: x\r\n\r\n"
-	answered := func(c *tls.Conn) error {
-		r, err := http.ReadResponse(bufio.NewReader(c), nil)
-		if err == nil {
-			_, err = io.Copy(io.Discard, r.Body)
-		}
-		return err
-	}
-	first := dial(head)
-	must(t, answered(first))
-	for range 10 {
-		dial("GET / HT")
-	}
-	for range 3 {
-		must(t, answered(dial(head)))
-	}
-	if err := answered(dial(head)); err == nil {
-		t.Error("admitted over the bound of those who have asked")
-	}
-	_, err := first.Write([]byte(head))
-	must(t, err)
-	must(t, answered(first))
-}
 
 func TestGarbageOnThePort(t *testing.T) {
 	m := newWorld(t).join()

@@ -108,7 +108,7 @@ func (s *Server) kinds() (*kinds.Set, error) {
 	s.initializable(set)
 	pki := s.cfg.PKI
 	err = rest.Install(rest.Config{
-		Table: set, Store: s.cfg.Store, ServiceCIDRs: s.cfg.serviceNets(), NodePorts: s.cfg.NodePorts, Transformer: s.encryption.For,
+		Table: set, Store: s.cfg.Store, ServiceCIDRs: s.cfg.serviceNets(), MoreServiceCIDRs: s.readyServiceCIDRs, NodePorts: s.cfg.NodePorts, Transformer: s.encryption.For,
 		Authorizer: s.guard.authz.Authorizer, RuleResolver: s.guard.authz.RuleResolver,
 		Tokens: s.guard.authn.Token, Issue: s.guard.authn.Issue, Audiences: s.guard.authn.Audiences,
 		ClusterCA: pki.Pool(), Dial: s.cfg.Dial, Nodes: s.nodes(),

@@ -107,6 +107,14 @@ func (c *Config) Validate() error {
 	return nil
 }
 
+// podNetworks are the networks of all pods.
+func (c *Config) podNetworks() (list []netip.Prefix) {
+	for _, r := range c.ranges() {
+		list = append(list, r.Cluster)
+	}
+	return list
+}
+
 func (c *Config) ranges() (list []nodes.RangeConfig) {
 	for i, cluster := range []netip.Prefix{c.ClusterCIDR, c.SecondCIDR} {
 		if !cluster.IsValid() {

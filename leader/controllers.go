@@ -20,6 +20,7 @@ import (
 	"github.com/balsahq/balsa/leader/rootca"
 	"github.com/balsahq/balsa/leader/scheduler"
 	"github.com/balsahq/balsa/leader/serviceaccount"
+	"github.com/balsahq/balsa/leader/servicecidr"
 	"github.com/balsahq/balsa/leader/statefulset"
 	"github.com/balsahq/balsa/leader/ttl"
 	"github.com/balsahq/balsa/leader/volumes"
@@ -235,6 +236,14 @@ var controllers = []row{
 		off:     func(c Config) bool { return c.DisableCloud || c.Cloud.Routes == nil },
 		build: func(s *scope, env work.Env, _ int) (work.Runner, error) {
 			return cloud.NewRoutes(env, s.cfg.Cloud.Routes)
+		},
+	},
+	{
+		name: "service-cidrs-controller", workers: 1,
+		watches: []string{"servicecidrs", "services", "nodes"},
+		writes:  []part{{"servicecidrs", "the finalizer service-cidr-finalizer"}, {"servicecidrs/status", "Ready"}},
+		build: func(s *scope, env work.Env, workers int) (work.Runner, error) {
+			return servicecidr.New(env, workers, s.cfg.podNetworks())
 		},
 	},
 	{

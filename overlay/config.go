@@ -38,11 +38,11 @@ const (
 type Config struct {
 	// NodeName is the Node this is; its spec.podCIDRs say which addresses its pods get.
 	NodeName string
-	// Informers, as NewInformers makes them, give Services, EndpointSlices and Nodes. Run starts those it asked for, and leaves them running.
+	// Informers, as NewInformers makes them, give Services, ServiceCIDRs, EndpointSlices and Nodes. Run starts those it asked for, and leaves them running.
 	Informers informers.SharedInformerFactory
 	// Pods gives at least the pods of this node, for their host ports; nil: no host ports. Whoever made it runs it.
 	Pods cache.SharedIndexInformer
-	// PodCIDRs and ServiceCIDRs are the cluster's networks, of each at most one a family.
+	// PodCIDRs and ServiceCIDRs are the cluster's networks, of each at most one a family. ServiceCIDR objects add to the latter.
 	PodCIDRs, ServiceCIDRs []netip.Prefix
 	// ForeignPods: another CNI plugin attaches the pods and carries their packets between nodes. The network then writes no
 	// CNI configuration and makes no bridge and no ways to other nodes; it serves Services, host ports and names.

@@ -11,7 +11,12 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	networkinglisters "k8s.io/client-go/listers/networking/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/balsahq/balsa/overlay/host"
@@ -68,8 +73,9 @@ type engine struct {
 	// naming orders the handlers that fill the DNS zone.
 	naming sync.Mutex
 
-	services corelisters.ServiceLister
-	slices   cache.Indexer // of EndpointSlices, with the index byService
+	services     corelisters.ServiceLister
+	serviceCIDRs networkinglisters.ServiceCIDRLister
+	slices       cache.Indexer // of EndpointSlices, with the index byService
 
 	mu    sync.Mutex
 	dirty todo
@@ -77,10 +83,13 @@ type engine struct {
 	wake  chan struct{}
 
 	flows *flows
+	// renetwork tells the DNS zone which networks are Services'.
+	renetwork func(services []netip.Prefix)
 
 	// Owned by run.
 	host     *host.Host
 	pods     []netip.Prefix // this node's pod networks
+	networks []netip.Prefix // of Services
 	zone     string         // the node's
 	proxies  []*proxy       // none before the node is known
 	ways     *mesh.Plan     // to other nodes; empty before the first look
@@ -99,7 +108,8 @@ func newEngine(cfg Config, ns host.Namespace) *engine {
 	e := &engine{
 		cfg: cfg, ns: ns, ways: &mesh.Plan{}, ready: make(chan struct{}), wake: make(chan struct{}, 1),
 		ports: make(map[uint32]struct{}), flows: newFlows(ns, cfg.Logger), dirty: todo{what: everything},
-		services: cfg.Informers.Core().V1().Services().Lister(), slices: cfg.Informers.Discovery().V1().EndpointSlices().Informer().GetIndexer(),
+		services: cfg.Informers.Core().V1().Services().Lister(), serviceCIDRs: cfg.Informers.Networking().V1().ServiceCIDRs().Lister(), networks: cfg.ServiceCIDRs,
+		slices: cfg.Informers.Discovery().V1().EndpointSlices().Informer().GetIndexer(),
 	}
 	e.prober, e.relay = e.newProber(), e.newRelay()
 	return e
@@ -268,6 +278,14 @@ func (e *engine) learnPods() (anew bool, err error) {
 			p.view.Zone = zone
 		}
 	}
+	if networks := serviceNetworks(e.cfg.ServiceCIDRs, e.serviceCIDRs); !slices.Equal(networks, e.networks) {
+		e.networks, anew = networks, true
+		e.host.Serve(networks)
+		e.renetwork(networks)
+		for _, p := range e.proxies {
+			p.view.Services = networks
+		}
+	}
 	pods, err := podNetworks(node)
 	if e.cfg.ForeignPods {
 		pods, err = nil, nil
@@ -288,6 +306,26 @@ func (e *engine) learnPods() (anew bool, err error) {
 	e.pods = pods
 	e.cfg.Logger.Info("pod network", "node", e.cfg.NodeName, "cidrs", fmt.Sprint(pods))
 	return true, nil
+}
+
+// serviceNetworks are the configured networks of Services and those of ServiceCIDRs, in order. One that was never ready
+// holds addresses of others and is left out; one on its way out still has Services.
+func serviceNetworks(configured []netip.Prefix, lister networkinglisters.ServiceCIDRLister) []netip.Prefix {
+	objects, _ := lister.List(labels.Everything()) // a cache's list does not fail
+	var more []netip.Prefix
+	for _, o := range objects {
+		ready := meta.FindStatusCondition(o.Status.Conditions, networking.ServiceCIDRConditionReady)
+		if ready == nil || ready.Status != metav1.ConditionTrue && ready.Reason != networking.ServiceCIDRReasonTerminating {
+			continue
+		}
+		for _, text := range o.Spec.CIDRs {
+			if p, err := netip.ParsePrefix(text); err == nil && !slices.Contains(configured, p.Masked()) {
+				more = append(more, p.Masked())
+			}
+		}
+	}
+	slices.SortFunc(more, netip.Prefix.Compare)
+	return slices.Concat(configured, slices.Compact(more))
 }
 
 func podNetworks(node *v1.Node) ([]netip.Prefix, error) {

@@ -50,10 +50,12 @@ func New(cfg Config) (*Network, error) {
 	// Asking for the informers here makes whoever starts the factory start them.
 	cfg.Informers.Core().V1().Services().Informer()
 	cfg.Informers.Core().V1().Nodes().Informer()
+	cfg.Informers.Networking().V1().ServiceCIDRs().Informer()
 	if err := indexSlices(cfg.Informers.Discovery().V1().EndpointSlices().Informer()); err != nil {
 		return nil, fmt.Errorf("overlay: %w", errors.Join(err, ns.Close()))
 	}
 	n.engine = newEngine(cfg, ns)
+	n.engine.renetwork = func(services []netip.Prefix) { n.zone.SetNetworks(slices.Concat(cfg.PodCIDRs, services)...) }
 	if len(cfg.DNS) > 0 {
 		n.server = dns.NewServer(n.dnsConfig())
 	}
@@ -148,6 +150,7 @@ func (n *Network) watch() (remove func(), synced []cache.DoneChecker, err error)
 	}
 	rows := []row{
 		{services, onAny(n.serviceChanged)}, {endpoints, n.onSlice()}, {core.Nodes().Informer(), n.onNode()},
+		{n.cfg.Informers.Networking().V1().ServiceCIDRs().Informer(), onAny(func(any) { n.engine.note(nodeTouched) })},
 	}
 	if n.cfg.Pods != nil {
 		rows = append(rows, row{n.cfg.Pods, onAny(n.podChanged)})

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
+	networking "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 )
@@ -295,4 +296,30 @@ func TestClientStaysWhenOthersComeAndGo(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestServicesOfAnotherServiceCIDRAreReachedAndAreNobodysEndpoints(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cidrs := w.client.NetworkingV1().ServiceCIDRs()
+	routes := func() string { return w.host.Run("ip", "route", "show", "dev", DefaultDNSLink) }
+	more := &networking.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "more"}, Spec: networking.ServiceCIDRSpec{CIDRs: []string{"203.0.113.0/24"}}}
+	more, err := cidrs.Create(t.Context(), more, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.service("s", "203.0.113.10", []string{podAddresses["a"]})
+	w.service("loop", "10.96.0.77", []string{"203.0.113.10", podAddresses["b"]})
+	more.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "True"}}
+	if _, err := cidrs.UpdateStatus(t.Context(), more, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("a route to the network", func() bool { return strings.Contains(routes(), "203.0.113.0/24") })
+	w.answers(w.host, "tcp", "203.0.113.10:80", "a")
+	w.answers(w.pods["c"], "tcp", "203.0.113.10:80", "a")
+	w.answers(w.pods["c"], "tcp", "10.96.0.77:80", "b")
+	if err := cidrs.Delete(t.Context(), "more", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("no route to the network", func() bool { return !strings.Contains(routes(), "203.0.113.0/24") })
 }

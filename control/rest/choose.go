@@ -3,10 +3,12 @@ package rest
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"math/big"
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"strings"
 
 	api "k8s.io/kubernetes/pkg/apis/core"
 )
@@ -32,6 +34,7 @@ const randomTries = 32
 // is claimed, and what this very request has chosen already.
 type chooser struct {
 	blocks blocks
+	more   func() blocks // ready ServiceCIDRs beside blocks; nil: none
 	ports  PortRange
 	taken  func(key string) bool
 	mine   map[string]bool
@@ -70,7 +73,7 @@ func (b block) size() int64 {
 	ones, bits := b.Mask.Size()
 	n := int64(1) << min(bits-ones, 20)
 	if bits == 32 {
-		return n - 2
+		return max(n-2, 0)
 	}
 	return n - 1
 }
@@ -98,33 +101,58 @@ func (b block) band() int64 {
 	return max(16, min(n/16, 256))
 }
 
-// nextIP returns a free address of a family, at random from the upper band, else from the lower.
+// networks returns an iterator over a family's networks: the configured one, then ready ServiceCIDRs. The objects are read
+// only when the configured network does not have what is looked for.
+func (c *chooser) networks(f api.IPFamily) iter.Seq[block] {
+	return func(yield func(block) bool) {
+		configured, ok := c.blocks.of(f)
+		if !ok || !yield(configured) || c.more == nil {
+			return
+		}
+		for _, b := range c.more() {
+			if b.family() == f && b.String() != configured.String() && !yield(b) {
+				return
+			}
+		}
+	}
+}
+
+// nextIP returns a free address of a family, from the first network that has one.
 func (c *chooser) nextIP(f api.IPFamily) (string, error) {
-	b, ok := c.blocks.of(f)
-	if !ok {
-		return "", errFull
-	}
-	n, band := b.size(), b.band()
-	if band >= n {
-		band = 0
-	}
-	for range randomTries {
-		if ip := b.at(band + rand.Int64N(n-band)); c.free(ipClaims + ip) {
-			return c.takeIP(ip), nil
-		}
-	}
-	start := rand.Int64N(n - band)
-	for i := range n - band {
-		if ip := b.at(band + (start+i)%(n-band)); c.free(ipClaims + ip) {
-			return c.takeIP(ip), nil
-		}
-	}
-	for i := range band {
-		if ip := b.at(i); c.free(ipClaims + ip) {
+	for b := range c.networks(f) {
+		if ip, ok := c.nextOf(b); ok {
 			return c.takeIP(ip), nil
 		}
 	}
 	return "", errFull
+}
+
+// nextOf returns a free address of a network, at random from the upper band, else from the lower.
+func (c *chooser) nextOf(b block) (string, bool) {
+	n, band := b.size(), b.band()
+	if band >= n {
+		band = 0
+	}
+	for range min(randomTries, n) {
+		if ip := b.at(band + rand.Int64N(n-band)); c.free(ipClaims + ip) {
+			return ip, true
+		}
+	}
+	if n == 0 {
+		return "", false
+	}
+	start := rand.Int64N(n - band)
+	for i := range n - band {
+		if ip := b.at(band + (start+i)%(n-band)); c.free(ipClaims + ip) {
+			return ip, true
+		}
+	}
+	for i := range band {
+		if ip := b.at(i); c.free(ipClaims + ip) {
+			return ip, true
+		}
+	}
+	return "", false
 }
 
 func (c *chooser) takeIP(ip string) string {
@@ -135,12 +163,19 @@ func (c *chooser) takeIP(ip string) string {
 // askIP checks an address asked for by name.
 func (c *chooser) askIP(ip string) error {
 	p := net.ParseIP(ip)
-	b, ok := c.blocks.of(familyOf(ip))
-	if !ok {
-		b = c.blocks[0]
+	var all []string
+	inside := false
+	for b := range c.networks(familyOf(ip)) {
+		all = append(all, b.String())
+		if inside = p != nil && b.Contains(p) && b.usable(p); inside {
+			break
+		}
 	}
-	if p == nil || !b.Contains(p) || !b.usable(p) {
-		return fmt.Errorf(errIPForbidden, ip, b)
+	if !inside {
+		if len(all) == 0 {
+			all = []string{c.blocks[0].String()}
+		}
+		return fmt.Errorf(errIPForbidden, ip, strings.Join(all, ", "))
 	}
 	if !c.free(ipClaims + p.String()) {
 		return errIPTaken

@@ -58,3 +58,37 @@ func TestPortsRunOut(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 }
+
+func TestAFullNetworkIsFollowedByTheNextOfItsFamily(t *testing.T) {
+	c := chooserOf(t, "10.0.0.0/30", nil)
+	read := 0
+	c.more = func() blocks {
+		read++
+		var list blocks
+		for _, text := range []string{"10.0.0.0/30", "fd00::/120", "10.9.0.0/31", "10.8.0.0/30"} {
+			_, n, err := net.ParseCIDR(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, block{n})
+		}
+		return list
+	}
+	seen := map[string]bool{}
+	for i := range 4 {
+		ip, err := c.nextIP(c.blocks.primary())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i < 2 && read != 0 {
+			t.Fatal("ServiceCIDRs are read while the configured network has addresses")
+		}
+		seen[ip] = true
+	}
+	if len(seen) != 4 || !seen["10.0.0.1"] || !seen["10.0.0.2"] || !seen["10.8.0.1"] || !seen["10.8.0.2"] {
+		t.Fatal(seen)
+	}
+	if _, err := c.nextIP(c.blocks.primary()); err != errFull {
+		t.Fatal(err)
+	}
+}

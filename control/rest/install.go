@@ -47,7 +47,10 @@ type Config struct {
 	// ServiceCIDRs hold Services' cluster IPs: one network, or one of each family, that of Services which ask for no
 	// family first. NodePorts defaults to 30000-32767.
 	ServiceCIDRs []*net.IPNet
-	NodePorts    PortRange
+	// MoreServiceCIDRs returns the networks of the ServiceCIDR objects that are ready, in the order in which they are used
+	// once those of ServiceCIDRs are full. A network of ServiceCIDRs may be among them. nil: there are none.
+	MoreServiceCIDRs func() []*net.IPNet
+	NodePorts        PortRange
 
 	Authorizer   authorizer.Authorizer
 	RuleResolver authorizer.RuleResolver

@@ -28,6 +28,7 @@ type Services struct {
 	*genericregistry.Store
 	store     *raftstore.Store
 	blocks    blocks
+	more      func() blocks
 	ports     PortRange
 	endpoints *genericregistry.Store
 	claims    *claiming
@@ -38,6 +39,14 @@ func newServices(cfg Config, services *genericregistry.Store) *Services {
 	s := &Services{Store: services, store: cfg.Store, ports: cfg.NodePorts, endpoints: cfg.Table.Store("", "endpoints")}
 	for _, cidr := range cfg.ServiceCIDRs {
 		s.blocks = append(s.blocks, block{cidr})
+	}
+	if cfg.MoreServiceCIDRs != nil {
+		s.more = func() (list blocks) {
+			for _, cidr := range cfg.MoreServiceCIDRs() {
+				list = append(list, block{cidr})
+			}
+			return list
+		}
 	}
 	var addressKey func(string) string
 	if addresses := cfg.Table.Store("networking.k8s.io", "ipaddresses"); addresses != nil {
@@ -71,7 +80,7 @@ func newServices(cfg Config, services *genericregistry.Store) *Services {
 // because it exists, not because its address is its own.
 func (s *Services) chooser(svc *api.Service) *chooser {
 	view, owner := s.store.View(), svc.Namespace+"/"+svc.Name
-	return &chooser{blocks: s.blocks, ports: s.ports, mine: map[string]bool{}, taken: func(key string) bool {
+	return &chooser{blocks: s.blocks, more: s.more, ports: s.ports, mine: map[string]bool{}, taken: func(key string) bool {
 		if kv := view.Get(key); kv != nil {
 			return string(kv.Value) != owner
 		}

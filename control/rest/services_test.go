@@ -1,6 +1,7 @@
 package rest_test
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -282,5 +284,38 @@ func TestOfManyWhoWantOneAddressOneGetsIt(t *testing.T) {
 	}
 	if won != 1 {
 		t.Errorf("%d have it", won)
+	}
+}
+
+func TestServicesGetAddressesOfEveryReadyServiceCIDR(t *testing.T) {
+	ns := namespace(t)
+	cidrs := admin.NetworkingV1().ServiceCIDRs()
+	cidr, err := cidrs.Create(t.Context(), &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "more"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"203.0.113.0/24"}}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cidrs.Delete(context.Background(), "more", metav1.DeleteOptions{}) })
+	ask := func(name, ip string) error {
+		_, err := admin.CoreV1().Services(ns).Create(t.Context(), service(name, func(s *corev1.ServiceSpec) { s.ClusterIP = ip }), metav1.CreateOptions{})
+		return err
+	}
+	if err := ask("early", "203.0.113.10"); !apierrors.IsInvalid(err) {
+		t.Fatalf("before the network is ready: %v", err)
+	}
+	cidr.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "True", LastTransitionTime: metav1.Now()}} // the controller's part
+	if cidr, err = cidrs.UpdateStatus(t.Context(), cidr, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := ask("more", "203.0.113.10"); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := admin.NetworkingV1().IPAddresses().Get(t.Context(), "203.0.113.10", metav1.GetOptions{}); err != nil || a.Spec.ParentRef.Name != "more" {
+		t.Fatalf("%v, %v", a, err)
+	}
+	if err := ask("again", "203.0.113.10"); err == nil || !strings.Contains(err.Error(), "already allocated") {
+		t.Fatalf("the same address again: %v", err)
+	}
+	if err := ask("network", "203.0.113.255"); err == nil || !strings.Contains(err.Error(), "The range of valid IPs is 10.96.0.0/16, 203.0.113.0/24") {
+		t.Fatalf("the broadcast address: %v", err)
 	}
 }

@@ -32,11 +32,11 @@ type endpoint struct {
 
 // Zone holds the names of one cluster domain.
 type Zone struct {
-	domain   string         // lower case, with a final dot
-	networks []netip.Prefix // all of whose addresses are the cluster's
-	servers  []netip.Addr   // that serve the zone
+	domain  string       // lower case, with a final dot
+	servers []netip.Addr // that serve the zone
 
 	mu         sync.RWMutex
+	networks   []netip.Prefix     // all of whose addresses are the cluster's
 	records    map[string]*record // "namespace/name"
 	namespaces map[string]int     // number of records
 	addresses  map[netip.Addr][]pointer
@@ -53,6 +53,13 @@ func NewZone(domain string, networks ...netip.Prefix) *Zone {
 		domain:   strings.ToLower(strings.Trim(domain, ".")) + ".",
 		records:  make(map[string]*record), namespaces: make(map[string]int), addresses: make(map[netip.Addr][]pointer),
 	}
+}
+
+// SetNetworks replaces the networks all of whose addresses are the cluster's.
+func (z *Zone) SetNetworks(networks ...netip.Prefix) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.networks = networks
 }
 
 // Set replaces what the zone knows of a service; nil removes it.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -60,8 +61,11 @@ func Open(cfg Config) (*Host, error) {
 // Close disconnects; what was made stays.
 func (h *Host) Close() { h.link.Close() }
 
-// Configure replaces what should be. Namespace, link names and StateDir must stay the same.
+// Configure replaces the pods' gateways. Namespace, link names and StateDir stay the same.
 func (h *Host) Configure(gateways []netip.Prefix) { h.cfg.Gateways = gateways }
+
+// Serve replaces the service networks.
+func (h *Host) Serve(services []netip.Prefix) { h.cfg.Services = services }
 
 // Apply makes what is missing and corrects what is wrong.
 func (h *Host) Apply() error {
@@ -212,6 +216,24 @@ func (h *Host) applyRoutes(link netlink.Link) error {
 		}
 		if err := h.applyRoute(r); err != nil {
 			return fmt.Errorf("route to %s: %w", p, err)
+		}
+	}
+	return h.removeRoutes(link)
+}
+
+// removeRoutes takes away the routes to networks that are no longer Services'. The kernel's own routes on the link stay.
+func (h *Host) removeRoutes(link netlink.Link) error {
+	have, err := dump(func() ([]netlink.Route, error) { return h.link.RouteList(link, netlink.FAMILY_ALL) })
+	if err != nil {
+		return err
+	}
+	for i := range have {
+		r := &have[i]
+		if r.Protocol != unix.RTPROT_BOOT || r.Dst == nil || slices.Contains(h.cfg.Services, prefixOf(r.Dst)) {
+			continue
+		}
+		if err := h.link.RouteDel(r); err != nil {
+			return fmt.Errorf("remove route to %s: %w", r.Dst, err)
 		}
 	}
 	return nil

@@ -2,13 +2,12 @@ package node
 
 import (
 	"fmt"
-	"sort"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	resourcehelper "k8s.io/component-helpers/resource"
-	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-	corehelper "k8s.io/kubernetes/pkg/apis/core/v1/helper"
+	"k8s.io/kubernetes/pkg/util/kernel"
 
+	"github.com/balsahq/balsa/node/admission"
 	"github.com/balsahq/balsa/node/cgroup"
 )
 
@@ -16,6 +15,9 @@ const (
 	annMirror = "kubernetes.io/config.mirror"
 	annSource = "kubernetes.io/config.source"
 	annHashOf = "kubernetes.io/config.hash"
+
+	// rejectedPrefix begins the status message of a refused pod; its event goes without.
+	rejectedPrefix = "Pod was rejected: "
 )
 
 // admit decides whether a pod that is new to this node may run beside those
@@ -27,107 +29,32 @@ func (a *Agent) admit(pod *v1.Pod) *failure {
 			others = append(others, v.Pod)
 		}
 	}
-	return admit(pod, others, a.node)
+	refused := admission.Check(admission.Input{
+		Pod: pod, Others: others, Node: a.node, Static: isStatic(pod),
+		Sysctls: a.sysctls, StrictGroups: a.strictGroups, AppArmor: appArmorEnabled(),
+	})
+	if refused == nil {
+		return nil
+	}
+	return &failure{refused.Reason, rejectedPrefix + refused.Message}
 }
 
-// admit is the decision: the pod's requests, ports and node selector against
-// what the node has left. Pure.
-func admit(pod *v1.Pod, others []*v1.Pod, node *v1.Node) *failure {
-	if ok, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err != nil || !ok {
-		return &failure{"NodeAffinity", "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"}
+// allowedSysctls are what pods may set on this machine's kernel.
+func allowedSysctls(unsafe []string) (*admission.Sysctls, error) {
+	running, err := kernel.GetVersion()
+	if err != nil {
+		running = nil // only what is safe with any kernel
 	}
-	if portTaken(pod, others) {
-		return &failure{"NodePorts", "Pod was rejected: Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"}
+	s, err := admission.NewSysctls(running, unsafe)
+	if err != nil {
+		return nil, fmt.Errorf("node: %w", err)
 	}
-	room := node.Status.Allocatable
-	if int64(len(others)) >= room.Pods().Value() {
-		return outOf(v1.ResourcePods, 1, int64(len(others)), room.Pods().Value())
-	}
-	used := v1.ResourceList{}
-	for _, o := range others {
-		for name, q := range resourcehelper.PodRequests(o, resourcehelper.PodResourcesOptions{}) {
-			sum := used[name]
-			sum.Add(q)
-			used[name] = sum
-		}
-	}
-	asked := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	names := make([]string, 0, len(asked))
-	for name := range asked {
-		names = append(names, string(name))
-	}
-	sort.Strings(names)
-	for _, n := range names {
-		name := v1.ResourceName(n)
-		have, known := room[name]
-		q, u := asked[name], used[name]
-		if q.IsZero() || !known && (name == v1.ResourceEphemeralStorage || corehelper.IsExtendedResourceName(name)) {
-			continue // extended resources unknown here are the cluster's
-		}
-		sum := q.DeepCopy()
-		sum.Add(u)
-		if sum.Cmp(have) > 0 {
-			if name == v1.ResourceCPU {
-				return outOf(name, q.MilliValue(), u.MilliValue(), have.MilliValue())
-			}
-			return outOf(name, q.Value(), u.Value(), have.Value())
-		}
-	}
-	return nil
+	return s, nil
 }
 
-func outOf(name v1.ResourceName, asked, used, capacity int64) *failure {
-	return &failure{"OutOf" + string(name), fmt.Sprintf(
-		"Pod was rejected: Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name, asked, used, capacity)}
-}
-
-// hostPort is one port of the node that a pod takes.
-type hostPort struct {
-	protocol v1.Protocol
-	ip       string
-	port     int32
-}
-
-func hostPorts(pod *v1.Pod) []hostPort {
-	var out []hostPort
-	for _, cs := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
-		for i := range cs {
-			if rp := cs[i].RestartPolicy; len(cs) > 0 && &cs[0] != &pod.Spec.Containers[0] && (rp == nil || *rp != v1.ContainerRestartPolicyAlways) {
-				continue
-			}
-			for _, p := range cs[i].Ports {
-				if p.HostPort == 0 {
-					continue
-				}
-				h := hostPort{p.Protocol, p.HostIP, p.HostPort}
-				if h.protocol == "" {
-					h.protocol = v1.ProtocolTCP
-				}
-				if h.ip == "0.0.0.0" || h.ip == "::" {
-					h.ip = ""
-				}
-				out = append(out, h)
-			}
-		}
-	}
-	return out
-}
-
-func portTaken(pod *v1.Pod, others []*v1.Pod) bool {
-	mine := hostPorts(pod)
-	if len(mine) == 0 {
-		return false
-	}
-	for _, o := range others {
-		for _, t := range hostPorts(o) {
-			for _, m := range mine {
-				if m.port == t.port && m.protocol == t.protocol && (m.ip == t.ip || m.ip == "" || t.ip == "") {
-					return true
-				}
-			}
-		}
-	}
-	return false
+// appArmorEnabled reports whether the kernel enforces AppArmor profiles.
+func appArmorEnabled() bool {
+	return strings.HasPrefix(readLine("/sys/module/apparmor/parameters/enabled"), "Y")
 }
 
 // allPodsLimits bound what pods may use together: allocatable, so that the

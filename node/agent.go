@@ -28,6 +28,7 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/balsahq/balsa/node/admission"
 	"github.com/balsahq/balsa/node/cgroup"
 	"github.com/balsahq/balsa/node/probe"
 	"github.com/balsahq/balsa/node/volume"
@@ -69,6 +70,7 @@ type Agent struct {
 	log     *slog.Logger
 	hostIPs []string
 	memory  int64 // capacity in bytes
+	sysctls *admission.Sysctls
 
 	// Set by Run before any worker starts, then read-only.
 	life        context.Context
@@ -104,8 +106,10 @@ type Agent struct {
 	orphanNames map[types.UID][2]string // namespace and name of the adopted
 	waiting     waiters
 	handlers    map[string]*runtimeapi.RuntimeHandlerFeatures
-	node        *v1.Node
-	wg          sync.WaitGroup // workers
+	// strictGroups: the runtime can keep the groups of an image's user out.
+	strictGroups bool
+	node         *v1.Node
+	wg           sync.WaitGroup // workers
 }
 
 // New returns an Agent for cfg. It starts nothing and touches nothing.
@@ -122,6 +126,10 @@ func New(cfg Config) (*Agent, error) {
 	cfg.Informers.Core().V1().Services().Informer()
 	cfg.Informers.Core().V1().Nodes().Informer()
 	a.node, a.watchDir = a.initialNode(), watchDir
+	var err error
+	if a.sysctls, err = allowedSysctls(cfg.AllowedUnsafeSysctls); err != nil {
+		return nil, err
+	}
 	groups, err := cgroup.New(cgroup.Config{Root: cfg.CgroupRoot, Parent: cfg.CgroupParent})
 	if err != nil {
 		return nil, err
@@ -274,7 +282,7 @@ func (a *Agent) follow(ctx context.Context, pod *v1.Pod) {
 		return
 	}
 	if f := w.o.Failed; f != nil {
-		a.recorder.Event(pod, v1.EventTypeWarning, f.Reason, f.Message)
+		a.recorder.Event(pod, v1.EventTypeWarning, f.Reason, strings.TrimPrefix(f.Message, rejectedPrefix))
 	}
 	a.begin(ctx, w)
 }

@@ -466,3 +466,30 @@ func TestNoContainerStartsBeforeItsNetwork(t *testing.T) {
 		}
 	})
 }
+
+func TestAPodThatTheNodeRefusesFailsAndNothingOfItRuns(t *testing.T) {
+	onBench(t, func(b *bench) {
+		p := testPod(v1.RestartPolicyAlways, 0, 1)
+		p.Spec.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: "kernel.msgmax", Value: "65536"}}}
+		b.run(p)
+		b.wait(0)
+		s := b.get("p").Status
+		want := `Pod was rejected: forbidden sysctl: "kernel.msgmax" not allowlisted`
+		if s.Phase != v1.PodFailed || s.Reason != "SysctlForbidden" || s.Message != want {
+			t.Errorf("phase %s, reason %s, message %q", s.Phase, s.Reason, s.Message)
+		}
+		if log := b.rt.Log(); len(log) != 0 {
+			t.Errorf("the runtime was asked for: %q", log)
+		}
+		events, err := b.client.CoreV1().Events("ns").List(context.Background(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := slices.ContainsFunc(events.Items, func(e v1.Event) bool {
+			return e.Reason == "SysctlForbidden" && e.Type == v1.EventTypeWarning && e.Message == strings.TrimPrefix(want, "Pod was rejected: ")
+		})
+		if !told {
+			t.Errorf("no such event in %+v", events.Items)
+		}
+	})
+}

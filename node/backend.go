@@ -106,7 +106,8 @@ func (a *Agent) Configz() any {
 		"maxPods": a.cfg.MaxPods, "clusterDNS": a.cfg.ClusterDNS, "clusterDomain": a.cfg.ClusterDomain,
 		"cgroupDriver": "cgroupfs", "cgroupRoot": "/", "containerLogMaxSize": a.cfg.LogMaxSize, "containerLogMaxFiles": a.cfg.LogMaxFiles,
 		"imageGCHighThresholdPercent": a.cfg.ImageGCHigh, "imageGCLowThresholdPercent": a.cfg.ImageGCLow,
-		"podPidsLimit": a.cfg.PodPIDs, "staticPodPath": a.cfg.StaticPodDir, "containerRuntimeEndpoint": a.cfg.RuntimeEndpoint,
+		"allowedUnsafeSysctls": a.cfg.AllowedUnsafeSysctls,
+		"podPidsLimit":         a.cfg.PodPIDs, "staticPodPath": a.cfg.StaticPodDir, "containerRuntimeEndpoint": a.cfg.RuntimeEndpoint,
 		"authentication": map[string]any{
 			"anonymous": map[string]any{"enabled": false}, "webhook": map[string]any{"enabled": true},
 			"x509": map[string]any{"clientCAFile": "the cluster's CA"},

@@ -85,6 +85,8 @@ type Config struct {
 	MaxPods int
 	// PodPIDs limits the processes of a pod; 0 means no limit.
 	PodPIDs int64
+	// AllowedUnsafeSysctls are sysctls that pods may set besides the safe ones: names, or prefixes that end in "*".
+	AllowedUnsafeSysctls []string
 	// Reserved is taken off capacity to give allocatable.
 	Reserved v1.ResourceList
 	// LogMaxSize and LogMaxFiles bound a container's log; default 10 MiB and 5.

@@ -52,7 +52,11 @@ func (a *Agent) connect(ctx context.Context) error {
 			var v *runtimeapi.VersionResponse
 			if v, err = rt.Version(ctx, "v1"); err == nil {
 				a.runtime, a.images, a.runtimeName, a.runtimeVer = rt, im, v.RuntimeName, v.RuntimeVersion
-				return nil
+				var st *runtimeapi.StatusResponse
+				if st, err = rt.Status(ctx, false); err == nil {
+					a.setFeatures(st) // admission asks for them
+					return nil
+				}
 			}
 		}
 		if !said && ctx.Err() == nil {

@@ -237,8 +237,8 @@ func (a *Agent) health(ctx context.Context) health {
 		faults = append(faults, "container runtime is down: "+message(err))
 	} else {
 		faults = append(faults, conditionFaults(st.Status)...)
-		h.Handlers = st.RuntimeHandlers
-		a.setHandlers(st.RuntimeHandlers)
+		h.Handlers, h.StrictGroups = st.RuntimeHandlers, st.GetFeatures().GetSupplementalGroupsPolicy()
+		a.setFeatures(st)
 	}
 	if n := a.cfg.Network; n != nil {
 		if err := n.Ready(); err != nil {
@@ -290,14 +290,15 @@ func conditionFaults(s *runtimeapi.RuntimeStatus) []string {
 	return faults
 }
 
-func (a *Agent) setHandlers(hs []*runtimeapi.RuntimeHandler) {
+// setFeatures remembers what the runtime says it can.
+func (a *Agent) setFeatures(st *runtimeapi.StatusResponse) {
 	m := map[string]*runtimeapi.RuntimeHandlerFeatures{}
-	for _, h := range hs {
+	for _, h := range st.RuntimeHandlers {
 		m[h.Name] = h.Features
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.handlers = m
+	a.handlers, a.strictGroups = m, st.GetFeatures().GetSupplementalGroupsPolicy()
 }
 
 // keepLease renews the node's lease.

@@ -24,6 +24,7 @@ type health struct {
 	Memory, Disk, PIDs       bool   // pressure
 	Images                   []*runtimeapi.Image
 	Handlers                 []*runtimeapi.RuntimeHandler
+	StrictGroups             bool // the runtime knows supplementalGroupsPolicy Strict
 	RuntimeName, RuntimeVers string
 }
 
@@ -168,6 +169,9 @@ func (a *Agent) nodeStatus(old *v1.NodeStatus, h health, now metav1.Time) v1.Nod
 	for _, r := range h.Handlers {
 		s.RuntimeHandlers = append(s.RuntimeHandlers, v1.NodeRuntimeHandler{Name: r.Name, Features: &v1.NodeRuntimeHandlerFeatures{
 			RecursiveReadOnlyMounts: &r.GetFeatures().RecursiveReadOnlyMounts, UserNamespaces: &r.GetFeatures().UserNamespaces}})
+	}
+	if h.RuntimeName != "" {
+		s.Features = &v1.NodeFeatures{SupplementalGroupsPolicy: &h.StrictGroups}
 	}
 	s.Conditions = nodeConditions(s.Conditions, h, now)
 	return s

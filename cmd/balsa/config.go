@@ -47,6 +47,7 @@ type config struct {
 	TLSSANs          []string
 	RuntimeEndpoint  string
 	MaxPods          int
+	Pods             podRules
 	DisableAgent     bool
 	LogLevel         string
 	Join             []string // servers of the cluster to join
@@ -114,6 +115,7 @@ func (c *config) bindNode(f *pflag.FlagSet) {
 	f.StringVar(&c.RuntimeEndpoint, "container-runtime-endpoint", c.RuntimeEndpoint, "use this CRI socket (unix:///…) instead of the containerd inside this binary")
 	f.StringVar(&c.LogDir, "log-dir", c.LogDir, "directory for the logs of containers, in its pods/ and containers/")
 	f.StringVar(&c.CgroupRoot, "cgroup-root", c.CgroupRoot, "control group under which pods run; one installation, one group")
+	c.Pods.bind(f)
 	c.Cloud.bindNode(f)
 	c.Ingress.bindNode(f)
 	f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")
@@ -227,6 +229,7 @@ func (c *config) Validate() error {
 		}
 	}
 	faults = append(faults, c.networkFaults()...)
+	faults = append(faults, c.Pods.validate()...)
 	faults = append(faults, c.Ingress.validate()...)
 	faults = append(faults, c.Cloud.validate(c.ClusterCIDR, c.ServiceCIDR)...)
 	if err := c.Snapshots.validate(); err != nil {

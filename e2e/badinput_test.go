@@ -57,6 +57,8 @@ func TestBadFlagsAreRefusedInOneLine(t *testing.T) {
 		"overlapping networks": {[]string{"--service-cidr=10.244.0.0/16", "--cluster-dns=10.244.0.10"}, []string{"overlap"}},
 		"DNS outside services": {[]string{"--cluster-dns=192.0.2.1"}, []string{"--cluster-dns", "10.96.0.0/16"}},
 		"relative directory":   {[]string{"--data-dir=here"}, []string{"--data-dir", "absolute"}},
+		"no such sysctl":       {[]string{"--allowed-unsafe-sysctls=vm.swappiness"}, []string{"--allowed-unsafe-sysctls", `"vm.swappiness"`, "not known to be of a namespace"}},
+		"no process for a pod": {[]string{"--pod-max-pids=0"}, []string{"--pod-max-pids 0", "-1 for no limit"}},
 		"malformed file":       {[]string{write("port: [")}, []string{"config.yaml", "not valid YAML"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -204,7 +206,17 @@ metadata: {name: ignores-term}
 spec:
   terminationGracePeriodSeconds: 2
   containers: [{name: a, image: balsahq/hello:1, env: [{name: DRAIN_DELAY, value: 1h}]}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: unsafe-sysctl}
+spec:
+  securityContext: {sysctls: [{name: kernel.msgmax, value: "10000000000"}]}
+  containers: [{name: a, image: "balsahq/hello:1"}]
 `)
+	c.eventually("a sysctl that is not allowed is named", c.wants("Failed SysctlForbidden",
+		"get", "pod", "unsafe-sysctl", "-o", "jsonpath={.status.phase} {.status.reason}"))
+	c.kubectl("delete", "pod", "unsafe-sysctl", "--wait=true", "--timeout=60s")
 	c.eventually("a missing image is named", c.wants("ErrImagePull", "describe", "pod", "no-such-image"))
 	c.eventually("and backed off", c.wants("ImagePullBackOff", "get", "pod", "no-such-image"))
 	c.eventually("a hanging probe is named", c.wants("Readiness probe failed", "describe", "pod", "probe-hangs"))

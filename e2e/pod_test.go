@@ -61,6 +61,7 @@ func TestPodRoad(t *testing.T) {
 		t.Errorf("QoS class %q", out)
 	}
 	c.kubectl("delete", "pod", "road", "--wait=true", "--timeout=60s")
+	checkOwnUsers(c)
 }
 
 // TestCrashLoopBacksOff: a container that ends at once is tried again, more and
@@ -75,6 +76,22 @@ func TestCrashLoopBacksOff(t *testing.T) {
 	c.eventually("a pod that is done succeeds", c.wants("Succeeded", "get", "pod", "done", "-o", "jsonpath={.status.phase}"))
 }
 
+// checkOwnUsers: root of a pod with hostUsers: false is another user on the host, and reads its volumes all the same.
+func checkOwnUsers(c *cluster) {
+	c.kubectl("wait", "--for=condition=Ready", "pod/own-users", "--timeout=90s")
+	ids := strings.Fields(c.kubectl("exec", "own-users", "--", "cat", "/proc/self/uid_map"))
+	if len(ids) != 3 || ids[0] != "0" || ids[1] == "0" || ids[2] != "65536" {
+		c.t.Errorf("user IDs of a pod with hostUsers: false are mapped so: %v", ids)
+	}
+	if out := c.kubectl("exec", "own-users", "--", "cat", "/secret/password"); out != "s3cret" {
+		c.t.Errorf("its secret is %q", out)
+	}
+	if token := c.kubectl("exec", "own-users", "--", "cat", "/var/run/secrets/kubernetes.io/serviceaccount/token"); strings.Count(token, ".") != 2 {
+		c.t.Errorf("its service account's token is %q", token)
+	}
+	c.kubectl("delete", "pod", "own-users", "--wait=true", "--timeout=60s")
+}
+
 const podRoad = `
 apiVersion: v1
 kind: ConfigMap
@@ -85,6 +102,18 @@ apiVersion: v1
 kind: Secret
 metadata: {name: secrets}
 stringData: {password: s3cret}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: own-users}
+spec:
+  hostUsers: false
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: balsahq/hello:1
+    volumeMounts: [{name: secret, mountPath: /secret}]
+  volumes: [{name: secret, secret: {secretName: secrets, defaultMode: 0400}}]
 ---
 apiVersion: v1
 kind: Pod

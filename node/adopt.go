@@ -57,6 +57,9 @@ func (p *found) observed() *observed {
 func (w *worker) adopt(o *observed) {
 	o.StartTime = w.o.StartTime
 	w.o = o
+	if o.Sandbox != nil {
+		w.handler = o.Sandbox.Handler
+	}
 	for _, sts := range [][]v1.ContainerStatus{w.pod.Status.InitContainerStatuses, w.pod.Status.ContainerStatuses} {
 		for i := range sts {
 			in := o.latest(sts[i].Name)
@@ -172,6 +175,9 @@ func (a *Agent) removeFormerDirs(keep func(types.UID) bool) {
 	dirs, _ := os.ReadDir(filepath.Join(a.cfg.RootDir, "pods"))
 	for _, d := range dirs {
 		if !keep(types.UID(d.Name())) {
+			if err := a.users.Release(types.UID(d.Name())); err != nil {
+				a.log.Warn("user namespace of a former pod", "err", err)
+			}
 			if err := removePodDir(a.cfg.podDir(types.UID(d.Name()))); err != nil {
 				a.log.Warn("directory of a former pod", "err", err)
 			}

@@ -31,6 +31,7 @@ import (
 	"github.com/balsahq/balsa/node/admission"
 	"github.com/balsahq/balsa/node/cgroup"
 	"github.com/balsahq/balsa/node/probe"
+	"github.com/balsahq/balsa/node/userns"
 	"github.com/balsahq/balsa/node/volume"
 )
 
@@ -71,6 +72,7 @@ type Agent struct {
 	hostIPs []string
 	memory  int64 // capacity in bytes
 	sysctls *admission.Sysctls
+	users   *userns.Ranges
 
 	// Set by Run before any worker starts, then read-only.
 	life        context.Context
@@ -122,6 +124,7 @@ func New(cfg Config) (*Agent, error) {
 		workers: map[types.UID]*worker{}, adopted: map[types.UID]*observed{}, waiting: waiters{byID: map[string]waiter{}},
 		nudgeNode: make(chan struct{}, 1), mirrors: make(chan struct{}, 1), connected: make(chan struct{}),
 		services: cfg.Informers.Core().V1().Services().Lister(),
+		users:    userns.New(filepath.Join(cfg.RootDir, "pods"), cfg.MaxPods, userns.HostSpan),
 	}
 	cfg.Informers.Core().V1().Services().Informer()
 	cfg.Informers.Core().V1().Nodes().Informer()

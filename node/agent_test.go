@@ -493,3 +493,24 @@ func TestAPodThatTheNodeRefusesFailsAndNothingOfItRuns(t *testing.T) {
 		}
 	})
 }
+
+func TestAPodIsNotStartedWithoutTheUserNamespaceItAsksFor(t *testing.T) {
+	onBench(t, func(b *bench) {
+		p, no := testPod(v1.RestartPolicyAlways, 0, 1), false
+		p.Spec.HostUsers = &no
+		b.run(p)
+		b.wait(time.Minute)
+		if log := b.rt.Log(); len(log) != 0 || b.get("p").Status.Phase != v1.PodPending {
+			t.Errorf("phase %s; the runtime was asked for: %q", b.get("p").Status.Phase, log)
+		}
+		events, err := b.client.CoreV1().Events("ns").List(context.Background(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(events.Items, func(e v1.Event) bool {
+			return e.Reason == "FailedCreatePodSandBox" && strings.Contains(e.Message, "runtime does not support user namespaces")
+		}) {
+			t.Errorf("no such event in %+v", events.Items)
+		}
+	})
+}

@@ -107,6 +107,7 @@ func (a *Agent) Configz() any {
 		"cgroupDriver": "cgroupfs", "cgroupRoot": "/", "containerLogMaxSize": a.cfg.LogMaxSize, "containerLogMaxFiles": a.cfg.LogMaxFiles,
 		"imageGCHighThresholdPercent": a.cfg.ImageGCHigh, "imageGCLowThresholdPercent": a.cfg.ImageGCLow,
 		"allowedUnsafeSysctls": a.cfg.AllowedUnsafeSysctls,
+		"seccompDefault":       a.cfg.SeccompDefault,
 		"podPidsLimit":         a.cfg.PodPIDs, "staticPodPath": a.cfg.StaticPodDir, "containerRuntimeEndpoint": a.cfg.RuntimeEndpoint,
 		"authentication": map[string]any{
 			"anonymous": map[string]any{"enabled": false}, "webhook": map[string]any{"enabled": true},

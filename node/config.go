@@ -85,6 +85,8 @@ type Config struct {
 	MaxPods int
 	// PodPIDs limits the processes of a pod; 0 means no limit.
 	PodPIDs int64
+	// SeccompDefault runs containers that name no seccomp profile with the runtime's default one, not unconfined.
+	SeccompDefault bool
 	// AllowedUnsafeSysctls are sysctls that pods may set besides the safe ones: names, or prefixes that end in "*".
 	AllowedUnsafeSysctls []string
 	// Reserved is taken off capacity to give allocatable.

@@ -25,13 +25,14 @@ type containerInput struct {
 	PodIPs         []string
 	TargetID       string // of an ephemeral container that looks into another one's processes
 	MemoryCapacity int64
+	Users          *runtimeapi.UserNamespace
 }
 
 // containerConfig translates a container for the runtime and makes the files
 // that are mounted into it besides volumes.
 func (c *Config) containerConfig(in containerInput) (*runtimeapi.ContainerConfig, error) {
 	ct := in.Container
-	security, err := c.containerSecurity(in.Pod, ct, in.User)
+	security, err := c.containerSecurity(in)
 	if err != nil {
 		return nil, err
 	}
@@ -42,6 +43,7 @@ func (c *Config) containerConfig(in containerInput) (*runtimeapi.ContainerConfig
 	if err != nil {
 		return nil, err
 	}
+	mapOwners(mounts, in.Users)
 	logDir := filepath.Join(c.podLogDir(in.Pod.Namespace, in.Pod.Name, in.Pod.UID), ct.Name)
 	if err := os.MkdirAll(logDir, dirMode); err != nil {
 		return nil, fmt.Errorf("create container log directory for container %s failed: %w", ct.Name, err)

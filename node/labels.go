@@ -151,7 +151,7 @@ func unixNano(n int64) time.Time {
 
 func sandboxOf(s *runtimeapi.PodSandboxStatus) *sandbox {
 	b := &sandbox{
-		ID: s.Id, Attempt: s.GetMetadata().GetAttempt(), Created: unixNano(s.CreatedAt),
+		ID: s.Id, Handler: s.RuntimeHandler, Attempt: s.GetMetadata().GetAttempt(), Created: unixNano(s.CreatedAt),
 		Ready: s.State == runtimeapi.PodSandboxState_SANDBOX_READY,
 	}
 	if n := s.GetNetwork(); n.GetIp() != "" {

@@ -39,6 +39,7 @@ type instance struct {
 // sandbox is the pod's newest sandbox in the runtime.
 type sandbox struct {
 	ID      string
+	Handler string // runtime handler, "" for the default
 	Attempt uint32
 	Ready   bool
 	Stopped bool // StopPodSandbox has succeeded

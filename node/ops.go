@@ -96,7 +96,11 @@ func (w *worker) createSandbox(ctx context.Context, pod *v1.Pod, attempt uint32)
 	if err != nil {
 		return nil, "", err
 	}
-	cfg, warnings, err := w.a.cfg.sandboxConfig(pod, attempt, parent)
+	users, err := w.a.userNamespace(pod, handler)
+	if err != nil {
+		return nil, "", err
+	}
+	cfg, warnings, err := w.a.cfg.sandboxConfig(pod, sandboxInput{Attempt: attempt, CgroupParent: parent, Users: users})
 	if err != nil {
 		return nil, "", err
 	}
@@ -144,6 +148,9 @@ func (w *worker) opTearDown() operation {
 		}
 		if err := w.a.cgroups.Remove(w.uid); err != nil {
 			return w.fail(&w.o.TearDownRetry, "FailedCgroup", err)
+		}
+		if err := w.a.users.Release(w.uid); err != nil {
+			return w.fail(&w.o.TearDownRetry, "FailedUserNamespace", err)
 		}
 		return func() { w.o.TornDown, w.o.TearDownRetry = true, nil }
 	}

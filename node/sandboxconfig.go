@@ -9,15 +9,22 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
+// sandboxInput is what a sandbox's configuration depends on besides the pod's spec.
+type sandboxInput struct {
+	Attempt      uint32
+	CgroupParent string
+	Users        *runtimeapi.UserNamespace
+}
+
 // sandboxConfig translates a pod's spec for the runtime; the warnings are for the pod's user.
-func (c *Config) sandboxConfig(pod *v1.Pod, attempt uint32, cgroupParent string) (*runtimeapi.PodSandboxConfig, []dnsWarning, error) {
+func (c *Config) sandboxConfig(pod *v1.Pod, in sandboxInput) (*runtimeapi.PodSandboxConfig, []dnsWarning, error) {
 	dns, warnings, err := c.dnsConfig(pod)
 	if err != nil {
 		return nil, nil, err
 	}
 	sc := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{
-			Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt,
+			Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: in.Attempt,
 		},
 		Labels:       podLabels(pod),
 		Annotations:  maps.Clone(pod.Annotations),
@@ -30,12 +37,12 @@ func (c *Config) sandboxConfig(pod *v1.Pod, attempt uint32, cgroupParent string)
 			return nil, nil, err
 		}
 	}
-	security, err := c.sandboxSecurity(pod)
+	security, err := c.sandboxSecurity(pod, in.Users)
 	if err != nil {
 		return nil, nil, err
 	}
 	sc.Linux = &runtimeapi.LinuxPodSandboxConfig{
-		CgroupParent: cgroupParent, SecurityContext: security, Sysctls: map[string]string{},
+		CgroupParent: in.CgroupParent, SecurityContext: security, Sysctls: map[string]string{},
 		Overhead: &runtimeapi.LinuxContainerResources{}, Resources: podResources(pod),
 	}
 	if pod.Spec.SecurityContext != nil {
@@ -111,8 +118,8 @@ func (c *Config) kernelHostname(pod *v1.Pod) (string, error) {
 }
 
 // namespaces says which namespaces containers of the pod share with what.
-func namespaces(pod *v1.Pod) *runtimeapi.NamespaceOption {
-	n := &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}
+func namespaces(pod *v1.Pod, users *runtimeapi.UserNamespace) *runtimeapi.NamespaceOption {
+	n := &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER, UsernsOptions: users}
 	if pod.Spec.HostNetwork {
 		n.Network = runtimeapi.NamespaceMode_NODE
 	}
@@ -128,9 +135,9 @@ func namespaces(pod *v1.Pod) *runtimeapi.NamespaceOption {
 	return n
 }
 
-func (c *Config) sandboxSecurity(pod *v1.Pod) (*runtimeapi.LinuxSandboxSecurityContext, error) {
+func (c *Config) sandboxSecurity(pod *v1.Pod, users *runtimeapi.UserNamespace) (*runtimeapi.LinuxSandboxSecurityContext, error) {
 	s := &runtimeapi.LinuxSandboxSecurityContext{
-		NamespaceOptions: namespaces(pod),
+		NamespaceOptions: namespaces(pod, users),
 		Privileged:       anyPrivileged(pod),
 		Seccomp:          &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
 	}

@@ -56,13 +56,14 @@ func effective(pod *v1.Pod, c *v1.Container) v1.SecurityContext {
 }
 
 // containerSecurity translates the security context of a container.
-func (c *Config) containerSecurity(pod *v1.Pod, ct *v1.Container, user imageUser) (*runtimeapi.LinuxContainerSecurityContext, error) {
+func (c *Config) containerSecurity(in containerInput) (*runtimeapi.LinuxContainerSecurityContext, error) {
+	pod, ct, user := in.Pod, in.Container, in.User
 	sc := effective(pod, ct)
 	if err := checkNonRoot(pod, ct, sc, user); err != nil {
 		return nil, err
 	}
 	out := &runtimeapi.LinuxContainerSecurityContext{
-		NamespaceOptions: namespaces(pod),
+		NamespaceOptions: namespaces(pod, in.Users),
 		SelinuxOptions:   selinux(sc.SELinuxOptions),
 		RunAsUser:        int64Value(sc.RunAsUser),
 		RunAsGroup:       int64Value(sc.RunAsGroup),
@@ -124,6 +125,9 @@ func checkNonRoot(pod *v1.Pod, ct *v1.Container, sc v1.SecurityContext, user ima
 }
 
 func (c *Config) seccomp(p *v1.SeccompProfile) (*runtimeapi.SecurityProfile, error) {
+	if p == nil && c.SeccompDefault {
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}, nil
+	}
 	if p == nil {
 		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}, nil
 	}

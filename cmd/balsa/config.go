@@ -78,7 +78,7 @@ func defaultConfig() config {
 		BindAddress: "0.0.0.0", Port: 6443, KubeletPort: 10250,
 		ServiceCIDR: "10.96.0.0/16", ClusterCIDR: "10.244.0.0/16", ClusterDNS: "10.96.0.10", ClusterDomain: "cluster.local",
 		OverlayMode: string(mesh.Auto), VXLANPort: overlay.DefaultVXLANPort, UDPPort: overlay.DefaultUDPPort, NetworkPlugin: pluginBalsa,
-		MaxPods: 110, LogLevel: "info", GossipPort: member.DefaultPort, UnreachableTolerationSeconds: 300, LocalAPIPort: 6444, Snapshots: defaultSnapshotSettings(), Ingress: defaultIngressConfig(), NodeTunnel: string(tunnel.Auto), API: defaultAPIConfig(),
+		MaxPods: 110, Pods: defaultPodRules(), LogLevel: "info", GossipPort: member.DefaultPort, UnreachableTolerationSeconds: 300, LocalAPIPort: 6444, Snapshots: defaultSnapshotSettings(), Ingress: defaultIngressConfig(), NodeTunnel: string(tunnel.Auto), API: defaultAPIConfig(),
 	}
 }
 

@@ -134,8 +134,8 @@ func (a agentParts) start() error {
 		RootDir: a.cfg.agentDir(), LogDir: a.cfg.LogDir, CgroupParent: a.cfg.CgroupRoot,
 		NodeIPs: a.cfg.nodeIPs(a.nodeIP), Labels: a.cfg.Ingress.labels(a.cfg.NodeLabels), KubeletPort: int32(a.cfg.KubeletPort),
 		Version: kubernetesVersion + "+balsa", ClusterDNS: []string{a.cfg.ClusterDNS}, ClusterDomain: a.cfg.ClusterDomain,
-		AllowedUnsafeSysctls: a.cfg.Pods.AllowedUnsafeSysctls,
-		MaxPods:              a.cfg.MaxPods, Taints: a.cfg.Cloud.taints(), Logger: a.log,
+		AllowedUnsafeSysctls: a.cfg.Pods.AllowedUnsafeSysctls, SeccompDefault: a.cfg.Pods.SeccompDefault, PodPIDs: a.cfg.Pods.maxPIDs(),
+		MaxPods: a.cfg.MaxPods, Taints: a.cfg.Cloud.taints(), Logger: a.log,
 	})
 	if err != nil {
 		return err

@@ -11,16 +11,30 @@ import (
 // podRules are what this machine's administrator grants pods, or not; the names are the kubelet's.
 type podRules struct {
 	AllowedUnsafeSysctls []string
+	SeccompDefault       bool
+	MaxPIDs              int64 // -1: no limit
 }
 
+func defaultPodRules() podRules { return podRules{MaxPIDs: -1} }
+
 func (p *podRules) bind(f *pflag.FlagSet) {
-	f.StringSliceVar(&p.AllowedUnsafeSysctls, "allowed-unsafe-sysctls", nil,
+	f.StringSliceVar(&p.AllowedUnsafeSysctls, "allowed-unsafe-sysctls", p.AllowedUnsafeSysctls,
 		"sysctls that pods of this machine may set besides the safe ones: names, or prefixes that end in * (as kernel.msg*,net.core.somaxconn); a pod that sets another one fails with the reason SysctlForbidden")
+	f.BoolVar(&p.SeccompDefault, "seccomp-default", p.SeccompDefault,
+		"run containers that name no seccomp profile with the runtime's default one instead of unconfined; containers that run already keep what they have")
+	f.Int64Var(&p.MaxPIDs, "pod-max-pids", p.MaxPIDs, "how many processes and threads a pod may have at most; -1 for no limit but the machine's")
 }
 
 func (p *podRules) validate() []error {
+	var faults []error
 	if _, err := admission.NewSysctls(nil, p.AllowedUnsafeSysctls); err != nil {
-		return []error{fmt.Errorf("--allowed-unsafe-sysctls: %w", err)}
+		faults = append(faults, fmt.Errorf("--allowed-unsafe-sysctls: %w", err))
 	}
-	return nil
+	if p.MaxPIDs == 0 || p.MaxPIDs < -1 {
+		faults = append(faults, fmt.Errorf("--pod-max-pids %d: give 1 or more, or -1 for no limit", p.MaxPIDs))
+	}
+	return faults
 }
+
+// maxPIDs is the limit as the agent takes it: 0 for none.
+func (p *podRules) maxPIDs() int64 { return max(p.MaxPIDs, 0) }

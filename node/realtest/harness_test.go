@@ -82,6 +82,9 @@ func newMachine(t *testing.T) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Chmod(runDir, 0o711); err != nil { // root of a user namespace goes through it
+		t.Fatal(err)
+	}
 	dir := t.TempDir()
 	parent := "/" + filepath.Base(runDir)
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -109,7 +112,7 @@ func newMachine(t *testing.T) *machine {
 		NodeName: "n1", Client: m.client,
 		RuntimeEndpoint: m.rt.Endpoint(), RootDir: filepath.Join(dir, "agent"), LogDir: filepath.Join(dir, "log"),
 		CgroupParent: parent, NodeIPs: []net.IP{net.IPv4(127, 0, 0, 1)}, Version: "v1.36.3", Logger: log,
-		ClusterDNS: []string{"10.96.0.10"},
+		ClusterDNS: []string{"10.96.0.10"}, PodPIDs: 700, SeccompDefault: true,
 	}
 	m.startRuntime()
 	m.startAgent()

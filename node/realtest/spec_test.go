@@ -82,6 +82,9 @@ func TestSpecReachesTheContainer(t *testing.T) {
 	if got := cg("cpu", "cpu.cfs_quota_us"); got != "20000" {
 		t.Errorf("pod CPU quota %q", got)
 	}
+	if got := cg("pids", "pids.max"); got != "700" {
+		t.Errorf("pod process limit %q", got)
+	}
 	id := strings.TrimPrefix(p.Status.ContainerStatuses[0].ContainerID, "containerd://")
 	if got := cg("cpu", id+"/cpu.shares"); got != "102" {
 		t.Errorf("container CPU shares %q", got)

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -44,6 +46,7 @@ type volumes interface {
 	Env(ctx context.Context, pod *v1.Pod, c *v1.Container, in volume.EnvInput) ([]*runtimeapi.KeyValue, error)
 	TearDown(ctx context.Context, podUID types.UID) error
 	CleanUpOrphans(ctx context.Context, keep func(types.UID) bool) error
+	ClockSet()
 }
 
 // probes is what the agent needs of the probe manager.
@@ -357,6 +360,17 @@ func (a *Agent) allServices() ([]*v1.Service, error) {
 		return nil, errors.New("services have not yet been read at least once, cannot construct envvars")
 	}
 	return a.services.List(labels.Everything())
+}
+
+// ClockSet has every pod and every token judged by the wall clock now: it was set, which no timer notices.
+func (a *Agent) ClockSet() {
+	a.volumes.ClockSet()
+	a.mu.Lock()
+	all := slices.Collect(maps.Values(a.workers))
+	a.mu.Unlock()
+	for _, w := range all {
+		w.mailbox.post(func() {}) // its step reads the clock
+	}
 }
 
 // nudge has the Node's status looked at again.

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/balsahq/balsa/cmd/balsa/wallclock"
 	"github.com/balsahq/balsa/control/cluster"
 	"github.com/balsahq/balsa/control/cluster/clusterpb"
 	"github.com/balsahq/balsa/control/cluster/join"
@@ -55,6 +56,7 @@ type agent struct {
 	nodeIP netip.Addr
 
 	member *membership
+	clock  *wallclock.Watch
 	creds  *join.Agent
 	client *join.Client
 	set    *servers.Set
@@ -110,7 +112,7 @@ func (a *agent) start(ctx context.Context) error {
 	}
 	return agentParts{
 		cfg: a.cfg, log: a.log, parts: a.parts, progress: progress, client: client, rest: identity, services: services, nodeIP: a.nodeIP,
-		ca: poolOf(ca), serving: a.creds.Serving.GetCertificate, runtime: rt,
+		ca: poolOf(ca), serving: a.creds.Serving.GetCertificate, runtime: rt, clock: a.clock,
 	}.start()
 }
 
@@ -146,7 +148,7 @@ func (a *agent) becomeMember(ctx context.Context) error {
 		return err
 	}
 	if !a.creds.Client.Valid() {
-		a.log.Warn("this node's certificate has expired, so that servers do not know it: join anew with a token", "directory", dir)
+		a.log.Warn("this node's certificate is not valid now; it is renewed with its key, as long as the servers have that on record", "directory", dir)
 	}
 	return nil
 }
@@ -187,6 +189,9 @@ func (a *agent) knowServers() error {
 		return err
 	}
 	a.creds.Client.Notify(a.set.Renew) // the others are renewed before it
+	a.clock = wallclock.New(a.log)
+	a.clock.Notify(a.creds.Wake)
+	a.parts.start("clock", a.clock.Run)
 	a.parts.start("certificates", func(ctx context.Context) error {
 		defer a.client.Close()
 		return a.creds.Run(ctx, a.client, a.addresses, func(list []*clusterpb.ServerAddress) { a.learn(addressBook(list)) })

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/balsahq/balsa/cmd/balsa/wallclock"
 	"github.com/balsahq/balsa/control"
 	"github.com/balsahq/balsa/node"
 	"github.com/balsahq/balsa/node/kubeletapi"
@@ -83,6 +84,7 @@ type agentParts struct {
 	ca        *x509.CertPool
 	serving   func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	runtime   *nodeRuntime
+	clock     *wallclock.Watch
 	apiReady  <-chan struct{} // of the API in this process; nil when it is another's
 }
 
@@ -110,7 +112,7 @@ func (s *server) startNode(rt *nodeRuntime) error {
 	return agentParts{
 		registrar: registrar, services: services,
 		cfg: s.cfg, log: s.log, parts: s.parts, progress: s.progress, client: client, rest: identity, nodeIP: s.nodeIP,
-		ca: s.pki.Pool(), serving: serving.GetCertificate, runtime: rt, apiReady: s.api.Ready(),
+		ca: s.pki.Pool(), serving: serving.GetCertificate, runtime: rt, clock: s.clock, apiReady: s.api.Ready(),
 	}.start()
 }
 
@@ -140,6 +142,7 @@ func (a agentParts) start() error {
 	if err != nil {
 		return err
 	}
+	a.clock.Notify(agent.ClockSet)
 	settings, err := overlayConfig(a.cfg, a.log)
 	if err != nil {
 		return err

@@ -250,8 +250,25 @@ func (s *server) followRecords(ctx context.Context) error {
 	}
 }
 
+// followAdmin writes the kubeconfig anew when the administrator's certificate has been renewed.
+func (s *server) followAdmin(ctx context.Context) error {
+	for {
+		changed := s.pki.Changed()
+		if err := s.writeKubeconfig(cluster.Records(s.store.View())); err != nil {
+			s.log.Warn("the kubeconfig keeps the certificate it had", "err", err)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
 // writeKubeconfig writes the administrator's, with a context for each server.
 func (s *server) writeKubeconfig(records map[string]cluster.MemberRecord) error {
+	s.kubeconfig.Lock()
+	defer s.kubeconfig.Unlock()
 	var all []kubeconfigServer
 	for _, rec := range records {
 		if len(rec.Addresses) > 0 {

@@ -11,12 +11,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
+	"github.com/balsahq/balsa/cmd/balsa/wallclock"
 	"github.com/balsahq/balsa/control"
 	"github.com/balsahq/balsa/control/auth/pki"
 	"github.com/balsahq/balsa/control/cluster"
@@ -109,6 +111,7 @@ type server struct {
 	begins    bool // this start made the cluster
 
 	member   *membership
+	clock    *wallclock.Watch
 	pki      *pki.Authority
 	clients  *pki.Trust // whose clients the API believes beside the cluster's; nil: nobody's
 	network  *peer.Network
@@ -119,6 +122,8 @@ type server struct {
 	services *services
 	tunnel   *tunnel.Tunnel
 	api      *control.Server
+
+	kubeconfig sync.Mutex // held while the file is written
 
 	over chan error // why this run has to end although nothing failed
 }
@@ -225,6 +230,9 @@ func (s *server) startCertificates() error {
 		return err
 	}
 	s.parts.start("certificates", s.pki.Run)
+	s.clock = wallclock.New(s.log)
+	s.clock.Notify(s.pki.Wake)
+	s.parts.start("clock", s.clock.Run)
 	return s.openClientCAs()
 }
 
@@ -261,6 +269,7 @@ func (s *server) startAPI() error {
 	if err := s.writeKubeconfig(cluster.Records(s.store.View())); err != nil {
 		return err
 	}
+	s.parts.start("kubeconfig", s.followAdmin)
 	s.parts.start("API", s.api.Run)
 	s.startGatewayAPI()
 	s.parts.start("milestones", func(ctx context.Context) error {

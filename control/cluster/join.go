@@ -34,6 +34,10 @@ func (s *Service) Join(ctx context.Context, r *clusterpb.JoinRequest) (*clusterp
 	if err := j.check(s.cfg.PKI); err != nil {
 		return nil, wire(err)
 	}
+	if len(r.Proof) > 0 {
+		answer, err := s.joinExpired(ctx, who, j)
+		return answer, wire(err)
+	}
 	if !s.provesItself(ctx, who, r) {
 		t, err := s.checkToken(ctx, who, r.Token, j.server)
 		if err != nil {
@@ -313,30 +317,39 @@ func (s *Service) Renew(ctx context.Context, r *clusterpb.RenewRequest) (*cluste
 	if err != nil {
 		return nil, err
 	}
+	out, others, err := s.renewNode(ctx, who, r, func(rec *nodeRecord, _ signed) bool { return rec.has(keyOf(who.cert)) })
+	if err != nil {
+		return nil, wire(err)
+	}
+	return &clusterpb.RenewResponse{Certificate: out.client, ServingCertificate: out.serving, ServicesCertificate: out.services,
+		Ca: s.cfg.PKI.CA(), Servers: s.addresses(s.cfg.Store.View()), LeftOut: others}, nil
+}
+
+// renewNode signs a node's certificates anew and records their keys, if its record says that the caller's key may ask. others
+// are the addresses that no certificate is made for.
+func (s *Service) renewNode(ctx context.Context, who caller, r *clusterpb.RenewRequest, may func(*nodeRecord, signed) bool) (out signed, others []string, err error) {
 	known, _, err := read[nodeRecord](s.cfg.Store.View(), nodesPrefix+who.id)
 	if err != nil || known == nil {
-		return nil, wire(cmp.Or(err, errNotThisNode(who.id)))
+		return out, nil, cmp.Or(err, errNotThisNode(who.id))
 	}
 	addresses, others := ownAddresses(known.Addresses, who.from, r.Addresses)
 	if len(others) > 0 {
 		s.cfg.Logger.Warn("a node asked for a certificate with addresses that are not on record and from which it did not call; they are left out",
 			"node", who.id, "from", who.from, "addresses", others)
 	}
-	out, err := s.signNode(who.id, r.Csr, r.ServingCsr, r.ServicesCsr, addresses)
-	if err != nil {
-		return nil, wire(err)
+	if out, err = s.signNode(who.id, r.Csr, r.ServingCsr, r.ServicesCsr, addresses); err != nil {
+		return out, others, err
 	}
-	err = s.attempt(ctx, func(v *raftstore.View) (*raftstore.Txn, error) {
+	return out, others, s.attempt(ctx, func(v *raftstore.View) (*raftstore.Txn, error) {
 		rec, rev, err := read[nodeRecord](v, nodesPrefix+who.id)
 		if err != nil {
 			return nil, err
 		}
-		asking := keyOf(who.cert)
-		if rec == nil || !rec.has(asking) {
+		if rec == nil || !may(rec, out) {
 			return nil, errNotThisNode(who.id)
 		}
 		if out.key != rec.Key { // else the answer was lost, and this is the same request again
-			rec.Key, rec.Previous = out.key, asking
+			rec.Key, rec.Previous = out.key, keyOf(who.cert)
 		}
 		if out.servicesKey != "" && out.servicesKey != rec.Services {
 			rec.Services, rec.WasServices = out.servicesKey, rec.Services
@@ -345,11 +358,6 @@ func (s *Service) Renew(ctx context.Context, r *clusterpb.RenewRequest) (*cluste
 		op, err := put(nodesPrefix+who.id, rec)
 		return &raftstore.Txn{Compares: []raftstore.Compare{raftstore.ModRevisionIs(nodesPrefix+who.id, rev)}, Success: []raftstore.Op{op}}, err
 	})
-	if err != nil {
-		return nil, wire(err)
-	}
-	return &clusterpb.RenewResponse{Certificate: out.client, ServingCertificate: out.serving, ServicesCertificate: out.services,
-		Ca: s.cfg.PKI.CA(), Servers: s.addresses(s.cfg.Store.View()), LeftOut: others}, nil
 }
 
 func errNotThisNode(name string) error {

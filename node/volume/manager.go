@@ -179,6 +179,18 @@ func (m *Manager) refreshAt(uid types.UID, t time.Time) {
 	}
 }
 
+// ClockSet has the tokens of all pods judged by the wall clock now: it was set.
+func (m *Manager) ClockSet() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.queue == nil {
+		return
+	}
+	for uid := range m.pods {
+		m.queue.Add(uid)
+	}
+}
+
 func (m *Manager) objectChanged(key objectKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

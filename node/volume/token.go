@@ -21,15 +21,19 @@ const (
 // token is a service-account token of one volume source of one pod.
 type token struct {
 	value   string
+	asked   time.Time // all three by the wall clock, which the servers judge a token by
 	refresh time.Time // when to ask for the next one
 	expires time.Time
 }
 
+// clockSlack is how much the clock may go back before a token counts as one of the future, which servers refuse.
+const clockSlack = time.Minute
+
 // tokenFor returns the token for source, asking for a new one when old has reached 80 % of its life. A refresh that
 // fails keeps old as long as it is valid.
 func (m *Manager) tokenFor(ctx context.Context, pod *v1.Pod, source *v1.ServiceAccountTokenProjection, old *token) (*token, error) {
-	now := time.Now()
-	if old != nil && now.Before(old.refresh) {
+	now := time.Now().Round(0)
+	if old != nil && now.Before(old.refresh) && now.After(old.asked.Add(-clockSlack)) {
 		return old, nil
 	}
 	fresh, err := m.requestToken(ctx, pod, source)
@@ -38,7 +42,7 @@ func (m *Manager) tokenFor(ctx context.Context, pod *v1.Pod, source *v1.ServiceA
 	}
 	if old != nil && now.Before(old.expires) {
 		m.log.Warn("refresh of a service-account token failed", "pod", pod.Namespace+"/"+pod.Name, "err", err)
-		return &token{value: old.value, refresh: now.Add(tokenRetry), expires: old.expires}, nil
+		return &token{value: old.value, asked: old.asked, refresh: now.Add(tokenRetry), expires: old.expires}, nil
 	}
 	return nil, err
 }
@@ -55,14 +59,14 @@ func (m *Manager) requestToken(ctx context.Context, pod *v1.Pod, source *v1.Serv
 	if source.Audience != "" {
 		req.Spec.Audiences = []string{source.Audience}
 	}
-	asked := time.Now()
+	asked := time.Now().Round(0)
 	got, err := m.cfg.Client.CoreV1().ServiceAccounts(pod.Namespace).
 		CreateToken(ctx, pod.Spec.ServiceAccountName, req, metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("failed to fetch token: %w", err)
 	}
 	expires := got.Status.ExpirationTimestamp.Time
-	return &token{value: got.Status.Token, refresh: refreshTime(asked, expires), expires: expires}, nil
+	return &token{value: got.Status.Token, asked: asked, refresh: refreshTime(asked, expires), expires: expires}, nil
 }
 
 // refreshTime is 80 % of the way from asked to expires, at most maxTokenAge.

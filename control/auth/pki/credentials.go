@@ -5,13 +5,15 @@ import (
 	"context"
 	"crypto"
 	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
+	mathrand "math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync"
@@ -24,6 +26,8 @@ import (
 const (
 	firstRetry = 5 * time.Second
 	lastRetry  = 10 * time.Minute
+	// lastRetryInvalid bounds the pause while the certificate is not valid: the node is cut off until it is renewed.
+	lastRetryInvalid = 30 * time.Second
 )
 
 // ErrForeignCertificate: a certificate does not belong to the key that was made here, or is not valid now.
@@ -47,7 +51,9 @@ type Credentials struct {
 	current atomic.Pointer[pair]
 	mu      sync.Mutex // held while files are read or written
 	changed func()
-	early   atomic.Bool // renewed although it is not due
+	early   atomic.Bool   // renewed although it is not due
+	wake    chan struct{} // of one place: Run looks at the certificate now
+	failing atomic.Bool   // the last renewal failed: Run's pause decides about the next
 }
 
 // Notify has fn called after each Install that changed the certificate: connections that stand were made with the one
@@ -65,7 +71,7 @@ func OpenCredentials(cfg CredentialsConfig) (*Credentials, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	c := &Credentials{cfg: cfg}
+	c := &Credentials{cfg: cfg, wake: make(chan struct{}, 1)}
 	p, err := readPair(cfg.Path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("pki: %w", err)
@@ -84,8 +90,8 @@ func (c *Credentials) Certificate() *x509.Certificate {
 
 // Valid reports whether there is a certificate and now lies within its time.
 func (c *Credentials) Valid() bool {
-	cert, now := c.Certificate(), c.cfg.Now()
-	return cert != nil && !now.Before(cert.NotBefore) && !now.After(cert.NotAfter)
+	p := c.current.Load()
+	return p != nil && p.validAt(c.cfg.Now())
 }
 
 // Path is the file of certificate and key, for whoever wants a file.
@@ -99,9 +105,18 @@ func (c *Credentials) PEM() (cert, key []byte) {
 	return nil, nil
 }
 
+// newest is for handshakes. A certificate that is not valid by the wall clock is shown all the same, and Run renews it now.
+func (c *Credentials) newest() *pair {
+	p := c.current.Load()
+	if p != nil && !c.failing.Load() && !p.validAt(c.cfg.Now()) {
+		c.Wake()
+	}
+	return p
+}
+
 // GetCertificate is for tls.Config on a server.
 func (c *Credentials) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	p := c.current.Load()
+	p := c.newest()
 	if p == nil {
 		return nil, fmt.Errorf("pki: no certificate in %s yet", c.cfg.Path)
 	}
@@ -110,7 +125,7 @@ func (c *Credentials) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, er
 
 // GetClientCertificate is for tls.Config on a client; without a certificate it shows none.
 func (c *Credentials) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-	if p := c.current.Load(); p != nil {
+	if p := c.newest(); p != nil {
 		return &p.tls, nil
 	}
 	return &tls.Certificate{}, nil
@@ -137,6 +152,42 @@ func (c *Credentials) RequestAgain() (csrPEM []byte, err error) {
 		}
 	}
 	return c.Request()
+}
+
+// Prove returns the newest certificate and a signature of digest by its key: what an agent shows whose certificate has
+// expired, so that no TLS handshake takes it.
+func (c *Credentials) Prove(digest [sha256.Size]byte) (certPEM, signature []byte, err error) {
+	p := c.current.Load()
+	if p == nil {
+		return nil, nil, fmt.Errorf("pki: no certificate in %s yet", c.cfg.Path)
+	}
+	key, ok := p.tls.PrivateKey.(crypto.Signer)
+	if !ok {
+		return nil, nil, fmt.Errorf("pki: the key in %s cannot sign", c.cfg.Path)
+	}
+	signature, err = key.Sign(rand.Reader, digest[:], crypto.SHA256)
+	return p.certPEM, signature, err
+}
+
+// Holder returns the certificate of whoever made a signature of digest with Credentials.Prove: one that the cluster's CA
+// signed at any time, expired or not. Whether its key still stands for anybody is for the caller to find out.
+func (a *Authority) Holder(certPEM []byte, digest [sha256.Size]byte, signature []byte) (*x509.Certificate, error) {
+	block, _ := pem.Decode(certPEM)
+	if block == nil || block.Type != certBlock {
+		return nil, fmt.Errorf("pki: no certificate to prove with: %w", ErrBadRequest)
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("pki: the certificate to prove with: %v: %w", err, ErrBadRequest)
+	}
+	public, ok := cert.PublicKey.(*ecdsa.PublicKey)
+	switch {
+	case cert.CheckSignatureFrom(a.ca.cert) != nil:
+		return nil, fmt.Errorf("pki: the certificate of %q is not of this cluster: %w", cert.Subject.CommonName, ErrBadRequest)
+	case !ok || !ecdsa.VerifyASN1(public, digest[:], signature):
+		return nil, fmt.Errorf("pki: the request is not signed with the key of %q: %w", cert.Subject.CommonName, ErrBadRequest)
+	}
+	return cert, nil
 }
 
 func (c *Credentials) pendingPath() string { return c.cfg.Path + ".new" }
@@ -249,8 +300,17 @@ func fitsKey(certPEM []byte, key crypto.Signer, now time.Time) error {
 // RenewFunc has somebody sign a request, with the certificate that is still valid as proof of who asks.
 type RenewFunc func(ctx context.Context, csrPEM []byte) (certPEM []byte, err error)
 
-// Run renews the certificate when a third of its life is left, until ctx ends. A failure is tried again after a pause
-// that grows from seconds to ten minutes; the old certificate stays in use.
+// Wake lets Run look at the certificate now: the wall clock was set.
+func (c *Credentials) Wake() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run renews the certificate when a third of its life is left, or when it is not valid yet, until ctx ends. It looks every
+// hour and at each Wake. A failure is tried again after a pause that grows from seconds to ten minutes, or to half a
+// minute when the certificate is not valid now; the old certificate stays in use.
 func (c *Credentials) Run(ctx context.Context, renew RenewFunc) error {
 	pause := time.Duration(0)
 	timer := time.NewTimer(0)
@@ -260,27 +320,33 @@ func (c *Credentials) Run(ctx context.Context, renew RenewFunc) error {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
+		case <-c.wake:
 		}
 		did, err := c.Renew(ctx, renew)
+		c.failing.Store(err != nil)
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
-			pause = min(max(2*pause, firstRetry), lastRetry)
+			longest := lastRetry
+			if !c.Valid() {
+				longest = lastRetryInvalid
+			}
+			pause = min(max(2*pause, firstRetry), longest)
 			c.cfg.Logger.Error("certificate could not be renewed; the old one stays in use", "file", c.cfg.Path, "error", err, "again_in", pause)
-			timer.Reset(pause + rand.N(pause/4))
+			timer.Reset(pause + mathrand.N(pause/4))
 			continue
 		case did:
 			c.cfg.Logger.Info("certificate renewed", "file", c.cfg.Path, "until", c.Certificate().NotAfter)
 		}
 		pause = 0
-		timer.Reset(checkEvery) // a timer stands still while the machine sleeps: look at the clock every hour
+		timer.Reset(checkEvery)
 	}
 }
 
-// Renew renews the certificate if it is due and reports whether it did.
+// Renew renews the certificate if it is due, or not valid yet, and reports whether it did.
 func (c *Credentials) Renew(ctx context.Context, renew RenewFunc) (bool, error) {
-	if p := c.current.Load(); p == nil || !p.due(c.cfg.Now()) && !c.early.Load() {
+	if p := c.current.Load(); p == nil || !p.due(c.cfg.Now()) && p.validAt(c.cfg.Now()) && !c.early.Load() {
 		return false, nil
 	}
 	csr, err := c.Request()

@@ -12,10 +12,12 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -284,6 +286,63 @@ func TestCredentialsLiveThrough400Days(t *testing.T) {
 		if left := must(filepath.Glob(filepath.Join(dir, "sub", "*")))(t); len(left) != 1 {
 			t.Fatalf("left behind: %v", left)
 		}
+	})
+}
+
+func TestCredentialsFollowTheWallClock(t *testing.T) {
+	dir, caDir := t.TempDir(), t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		var jump atomic.Int64
+		now := func() time.Time { return time.Now().Add(time.Duration(jump.Load())) }
+		a := open(t, Config{Dir: caDir, Now: now})
+		c := must(OpenCredentials(CredentialsConfig{Path: filepath.Join(dir, "node.pem"), Now: now, Logger: slog.New(slog.DiscardHandler)}))(t)
+		if err := c.Install(must(a.SignNode(must(c.Request())(t), "n1"))(t)); err != nil {
+			t.Fatal(err)
+		}
+		fails, asked := 0, 0
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() {
+			done <- c.Run(ctx, func(_ context.Context, csr []byte) ([]byte, error) {
+				if asked++; fails > 0 {
+					fails--
+					return nil, errors.New("no server answers")
+				}
+				return a.SignNode(csr, "n1")
+			})
+		}()
+		synctest.Wait()
+		began := time.Now()
+		for i, by := range []time.Duration{400 * 24 * time.Hour, -24 * time.Hour, -376 * 24 * time.Hour} {
+			jump.Add(int64(by))
+			if i == 0 {
+				c.Wake() // as the clock's watch does
+			} else if _, err := c.GetClientCertificate(nil); err != nil { // a handshake
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if !c.Valid() {
+				t.Fatalf("after a jump of %v: not valid", by)
+			}
+		}
+		if waited := time.Since(began); waited != 0 || asked != 2 {
+			t.Fatalf("took %v, asked %d times", waited, asked)
+		}
+		fails = 100
+		jump.Add(int64(400 * 24 * time.Hour))
+		for range 50 {
+			_, _ = c.GetCertificate(nil)
+			synctest.Wait()
+		}
+		if asked != 3 {
+			t.Fatalf("handshakes asked %d times while no server answers", asked-2)
+		}
+		time.Sleep(time.Hour)
+		if !c.Valid() || asked < 100 {
+			t.Fatalf("valid: %v after %d attempts in an hour", c.Valid(), asked)
+		}
+		cancel()
+		<-done
 	})
 }
 

@@ -42,21 +42,40 @@ type Request struct {
 
 // Leaf is one certificate with its key: on disk, and in memory as the newest version. Safe for concurrent use.
 type Leaf struct {
-	path    string
-	current atomic.Pointer[pair]
+	authority *Authority
+	path      string
+	current   atomic.Pointer[pair]
 
-	mu  sync.Mutex // held while the file is read or made
-	req Request
+	mu    sync.Mutex // held while the file is read or made
+	req   Request
+	retry time.Time // a handshake makes the certificate anew after it at the earliest; of the monotonic clock
 }
 
-// GetCertificate is for tls.Config on a server; it always answers with the newest version.
+// GetCertificate is for tls.Config on a server; it answers with a certificate that is valid by the wall clock at this
+// moment, and makes one first when the clock has jumped.
 func (l *Leaf) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	return &l.current.Load().tls, nil
+	return &l.valid().tls, nil
 }
 
-// GetClientCertificate is for tls.Config on a client.
+// GetClientCertificate is for tls.Config on a client; see GetCertificate.
 func (l *Leaf) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-	return &l.current.Load().tls, nil
+	return &l.valid().tls, nil
+}
+
+// valid returns the newest version, made anew if it is not valid now. When that fails the old version is returned, and
+// the next attempt is made after firstRetry at the earliest.
+func (l *Leaf) valid() *pair {
+	p, a := l.current.Load(), l.authority
+	if p.validAt(a.cfg.Now()) {
+		return p
+	}
+	switch did, err := a.renewNow(l); {
+	case err != nil:
+		a.cfg.Logger.Error("a certificate that is not valid now cannot be renewed and stays in use", "file", l.path, "err", err, "again_in", firstRetry)
+	case did:
+		a.cfg.Logger.Info("the certificate was not valid by the clock and is renewed", "file", l.path, "until", l.Certificate().NotAfter)
+	}
+	return l.current.Load()
 }
 
 // Certificate returns the parsed newest version.
@@ -89,7 +108,7 @@ func (a *Authority) openLeaf(r Request) (*Leaf, error) {
 	a.mu.Lock()
 	l := a.leaves[r.File]
 	if l == nil {
-		l = &Leaf{path: a.path(r.File + ".pem")}
+		l = &Leaf{authority: a, path: a.path(r.File + ".pem")}
 		a.leaves[r.File] = l
 	}
 	a.mu.Unlock()
@@ -108,15 +127,41 @@ func (a *Authority) openLeaf(r Request) (*Leaf, error) {
 	return l, a.issueInto(l, r)
 }
 
-// renew makes a leaf anew when it is due and reports whether it did.
+// renew makes a leaf anew when it is due, or not valid yet, and reports whether it did.
 func (a *Authority) renew(l *Leaf) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p := l.current.Load(); p == nil || !p.due(a.cfg.Now()) {
+	if p := l.current.Load(); p == nil || !a.wants(p, l.req.Usage) {
 		return false, nil // nil: making it failed, which its maker was told
 	}
 	err := a.issueInto(l, l.req)
 	return err == nil, err
+}
+
+// renewNow is renew for a handshake: not more often than each firstRetry when it fails, and durable when it returns.
+func (a *Authority) renewNow(l *Leaf) (bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p := l.current.Load(); p.validAt(a.cfg.Now()) || !a.wants(p, l.req.Usage) || time.Now().Before(l.retry) {
+		return false, nil
+	}
+	err := a.issueInto(l, l.req)
+	if err == nil {
+		err = a.settle()
+	}
+	if err != nil {
+		l.retry = time.Now().Add(firstRetry)
+	}
+	return err == nil, err
+}
+
+// wants reports whether a new certificate would serve longer, or sooner, than p.
+func (a *Authority) wants(p *pair, u Usage) bool {
+	now, ca := a.cfg.Now(), a.signerOf(u).cert
+	if now.Before(ca.NotBefore) || now.After(ca.NotAfter) {
+		return false // what would be made is not valid either
+	}
+	return p.due(now) || now.Before(p.cert.NotBefore)
 }
 
 // fits: signed by today's CA, names what is asked for, and is not due.
@@ -172,6 +217,7 @@ func (a *Authority) publish(l *Leaf, p *pair) {
 		p.tls.Certificate = append(p.tls.Certificate[:1:1], a.ca.cert.Raw)
 	}
 	l.current.Store(p)
+	a.announce()
 }
 
 // pair is a certificate and its key, parsed and PEM.
@@ -179,6 +225,11 @@ type pair struct {
 	cert            *x509.Certificate
 	certPEM, keyPEM []byte
 	tls             tls.Certificate
+}
+
+// validAt reports whether now lies within the certificate's time.
+func (p *pair) validAt(now time.Time) bool {
+	return !now.Before(p.cert.NotBefore) && !now.After(p.cert.NotAfter)
 }
 
 // due: less than a third of the life is left.

@@ -77,6 +77,9 @@ type Authority struct {
 
 	wrote   atomic.Bool // a name was made that settle has not made durable
 	reserve atomic.Pointer[Reserve]
+	wake    chan struct{} // of one place: Run looks at all certificates now
+
+	changed atomic.Pointer[chan struct{}] // closed and replaced at each new certificate
 
 	mu     sync.Mutex
 	leaves map[string]*Leaf
@@ -100,7 +103,8 @@ func Open(cfg Config) (*Authority, error) {
 	if err := finishBundle(cfg.Dir); err != nil {
 		return nil, err
 	}
-	a := &Authority{cfg: cfg, leaves: map[string]*Leaf{}, names: cfg.Names, ips: cfg.IPs}
+	a := &Authority{cfg: cfg, leaves: map[string]*Leaf{}, names: cfg.Names, ips: cfg.IPs, wake: make(chan struct{}, 1)}
+	a.announce()
 	if err := a.openRoots(); err != nil {
 		return nil, err
 	}
@@ -252,7 +256,7 @@ func (a *Authority) servingRequest() Request {
 
 func (a *Authority) path(name string) string { return filepath.Join(a.cfg.Dir, name) }
 
-// Run renews certificates when a third of their life is left, looking every hour, until ctx ends.
+// Run renews certificates when a third of their life is left, looking every hour and at each Wake, until ctx ends.
 func (a *Authority) Run(ctx context.Context) error {
 	t := time.NewTicker(checkEvery)
 	defer t.Stop()
@@ -261,17 +265,36 @@ func (a *Authority) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-t.C:
-			if renewed, err := a.Renew(); err != nil {
-				a.cfg.Logger.Error("certificates could not be renewed; the old ones stay in use", "error", err)
-			} else if len(renewed) > 0 {
-				a.cfg.Logger.Info("certificates renewed", "files", renewed)
-			}
+		case <-a.wake:
+		}
+		if renewed, err := a.Renew(); err != nil {
+			a.cfg.Logger.Error("certificates could not be renewed; the old ones stay in use", "error", err)
+		} else if len(renewed) > 0 {
+			a.cfg.Logger.Info("certificates renewed", "files", renewed)
 		}
 	}
 }
 
-// Renew makes anew every leaf that has less than a third of its life left and returns their file names. Those that
-// cannot be written keep the old certificate; the errors are joined.
+// Wake lets Run look at all certificates now: the wall clock was set.
+func (a *Authority) Wake() {
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Changed is closed when a certificate is made anew after the call.
+func (a *Authority) Changed() <-chan struct{} { return *a.changed.Load() }
+
+func (a *Authority) announce() {
+	next := make(chan struct{})
+	if last := a.changed.Swap(&next); last != nil {
+		close(*last)
+	}
+}
+
+// Renew makes anew every leaf that has less than a third of its life left, or is not valid yet, and returns their file
+// names. Those that cannot be written keep the old certificate; the errors are joined.
 func (a *Authority) Renew() (renewed []string, err error) {
 	a.mu.Lock()
 	leaves := make([]*Leaf, 0, len(a.leaves))

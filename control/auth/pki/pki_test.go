@@ -2,6 +2,7 @@ package pki
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -151,6 +153,88 @@ func TestCertificatesAreRenewedWhileInUse(t *testing.T) {
 	if b := open(t, Config{Dir: a.cfg.Dir, Now: a.cfg.Now}); b.Serving().Certificate().SerialNumber.String() != serial() {
 		t.Fatal("the renewed certificate is not on disk")
 	}
+}
+
+func TestHandshakesFollowTheWallClock(t *testing.T) {
+	now := time.Now()
+	a := open(t, Config{Dir: t.TempDir(), Now: func() time.Time { return now }})
+	shown := func() *x509.Certificate {
+		c, err := a.Serving().GetCertificate(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Leaf
+	}
+	last := shown()
+	for _, jump := range []time.Duration{400 * 24 * time.Hour, -24 * time.Hour, -375 * 24 * time.Hour} {
+		changed := a.Changed()
+		now = now.Add(jump)
+		c := shown()
+		if now.Before(c.NotBefore) || now.After(c.NotAfter) {
+			t.Fatalf("after a jump of %v: valid from %v to %v, it is %v", jump, c.NotBefore, c.NotAfter, now)
+		}
+		if same := jump == -24*time.Hour; c.Equal(last) != same {
+			t.Fatalf("after a jump of %v: renewed is %v", jump, !c.Equal(last))
+		} else if !same {
+			<-changed
+		}
+		last = c
+		client, err := a.KubeletClient().GetClientCertificate(nil)
+		if err != nil || now.After(client.Leaf.NotAfter) || now.Before(client.Leaf.NotBefore) {
+			t.Fatalf("the client certificate does not follow: %v", err)
+		}
+	}
+	if b := open(t, Config{Dir: a.cfg.Dir, Now: a.cfg.Now}); !b.Serving().Certificate().Equal(last) {
+		t.Fatal("the renewed certificate is not on disk")
+	}
+	now = now.Add(CALifetime)
+	if !shown().Equal(last) {
+		t.Fatal("a certificate was made that its CA's end makes useless")
+	}
+}
+
+func TestAHandshakeDoesNotInsistOnAFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir, jump := t.TempDir(), time.Duration(0)
+		var log bytes.Buffer
+		a := open(t, Config{Dir: dir, Now: func() time.Time { return time.Now().Add(jump) }, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		first := a.Serving().Certificate()
+		a.Serving().path = filepath.Join(dir, "missing", "apiserver.pem")
+		jump = 400 * 24 * time.Hour
+		for range 3 {
+			if c, err := a.Serving().GetCertificate(nil); err != nil || !c.Leaf.Equal(first) {
+				t.Fatalf("%v, %v", c, err)
+			}
+		}
+		if n := strings.Count(log.String(), "cannot be renewed"); n != 1 {
+			t.Fatalf("tried %d times: %s", n, &log)
+		}
+		a.Serving().path = filepath.Join(dir, "apiserver.pem")
+		time.Sleep(firstRetry)
+		if c, err := a.Serving().GetCertificate(nil); err != nil || c.Leaf.Equal(first) {
+			t.Fatalf("not renewed when it could be: %v", err)
+		}
+	})
+}
+
+func TestRunLooksWhenTheClockWasSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		jump := time.Duration(0)
+		a := open(t, Config{Dir: t.TempDir(), Now: func() time.Time { return time.Now().Add(jump) }})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- a.Run(ctx) }()
+		synctest.Wait()
+		jump = 400 * 24 * time.Hour
+		began, changed := time.Now(), a.Changed()
+		a.Wake()
+		<-changed
+		if waited := time.Since(began); waited != 0 {
+			t.Errorf("renewed only after %v", waited)
+		}
+		cancel()
+		<-done
+	})
 }
 
 func TestAClockSetBack(t *testing.T) {

@@ -225,6 +225,8 @@ type JoinRequest struct {
 	Version       string                 `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`                            // of the joiner's program, as in `balsa version`
 	Protocol      int32                  `protobuf:"varint,10,opt,name=protocol,proto3" json:"protocol,omitempty"`                        // of the joiner's cluster protocol
 	Replace       bool                   `protobuf:"varint,11,opt,name=replace,proto3" json:"replace,omitempty"`                          // agents: take the name of a node that is gone for good; the token must be one for that name
+	Certificate   []byte                 `protobuf:"bytes,12,opt,name=certificate,proto3" json:"certificate,omitempty"`                   // PEM; agents whose certificate expired: that one, instead of a token
+	Proof         []byte                 `protobuf:"bytes,13,opt,name=proof,proto3" json:"proof,omitempty"`                               // with certificate: ASN.1 ECDSA signature of the request's digest by the certificate's key
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -334,6 +336,20 @@ func (x *JoinRequest) GetReplace() bool {
 		return x.Replace
 	}
 	return false
+}
+
+func (x *JoinRequest) GetCertificate() []byte {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
+}
+
+func (x *JoinRequest) GetProof() []byte {
+	if x != nil {
+		return x.Proof
+	}
+	return nil
 }
 
 // JoinResponse is all a new member needs.
@@ -2788,7 +2804,7 @@ var File_cluster_proto protoreflect.FileDescriptor
 
 const file_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\rcluster.proto\x12\x10balsa.cluster.v1\"\xc4\x02\n" +
+	"\rcluster.proto\x12\x10balsa.cluster.v1\"\xfc\x02\n" +
 	"\vJoinRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12*\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x16.balsa.cluster.v1.RoleR\x04role\x12\x12\n" +
@@ -2802,7 +2818,9 @@ const file_cluster_proto_rawDesc = "" +
 	"\aversion\x18\t \x01(\tR\aversion\x12\x1a\n" +
 	"\bprotocol\x18\n" +
 	" \x01(\x05R\bprotocol\x12\x18\n" +
-	"\areplace\x18\v \x01(\bR\areplace\"\xeb\x03\n" +
+	"\areplace\x18\v \x01(\bR\areplace\x12 \n" +
+	"\vcertificate\x18\f \x01(\fR\vcertificate\x12\x14\n" +
+	"\x05proof\x18\r \x01(\fR\x05proof\"\xeb\x03\n" +
 	"\fJoinResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1e\n" +

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/balsahq/balsa/control/auth/pki"
+	"github.com/balsahq/balsa/control/cluster"
 	"github.com/balsahq/balsa/control/cluster/clusterpb"
 )
 
@@ -237,7 +239,7 @@ func OpenAgent(dir string, now func() time.Time, log *slog.Logger) (*Agent, erro
 
 // Run renews the certificates when a third of their life is left, through c, until ctx ends. addresses are the node's
 // IPs now: when the certificates name others, they are renewed at once. learnt gets the servers' addresses at each renewal
-// and may be nil.
+// and may be nil. Certificates that are not valid by the wall clock are renewed too, without showing them: see renewExpired.
 func (a *Agent) Run(ctx context.Context, c *Client, addresses func() []string, learnt func([]*clusterpb.ServerAddress)) error {
 	if !a.names(addresses()) {
 		a.Client.RenewEarly()
@@ -252,10 +254,14 @@ func (a *Agent) Run(ctx context.Context, c *Client, addresses func() []string, l
 			return nil, err
 		}
 		var answer *clusterpb.RenewResponse
-		err = c.Do(ctx, func(ctx context.Context, cc clusterpb.ClusterClient) error {
-			answer, err = cc.Renew(ctx, req)
-			return err
-		})
+		if a.Client.Valid() {
+			err = c.Do(ctx, func(ctx context.Context, cc clusterpb.ClusterClient) error {
+				answer, err = cc.Renew(ctx, req)
+				return err
+			})
+		} else {
+			answer, err = a.renewExpired(ctx, c, req)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -291,6 +297,40 @@ func (a *Agent) names(addresses []string) bool {
 	slices.Sort(named)
 	want := slices.Sorted(slices.Values(addresses))
 	return slices.Equal(named, want)
+}
+
+// Wake lets Run look at the certificates now: the wall clock was set.
+func (a *Agent) Wake() { a.Client.Wake() }
+
+// renewExpired asks for certificates over a connection that shows none, and proves with the key of the expired one that it
+// is the same machine.
+func (a *Agent) renewExpired(ctx context.Context, c *Client, r *clusterpb.RenewRequest) (*clusterpb.RenewResponse, error) {
+	settings := c.cfg
+	settings.Certificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &tls.Certificate{}, nil }
+	stranger, err := NewClient(settings)
+	if err != nil {
+		return nil, err
+	}
+	defer stranger.Close()
+	req := &clusterpb.JoinRequest{
+		Role: clusterpb.Role_ROLE_AGENT, Name: strings.TrimPrefix(a.Client.Certificate().Subject.CommonName, pki.NodePrefix),
+		Csr: r.Csr, ServingCsr: r.ServingCsr, ServicesCsr: r.ServicesCsr, Addresses: r.Addresses,
+	}
+	req.Certificate, _ = a.Client.PEM()
+	if _, req.Proof, err = a.Client.Prove(cluster.RenewalDigest(req)); err != nil {
+		return nil, err
+	}
+	var answer *clusterpb.JoinResponse
+	err = stranger.Do(ctx, func(ctx context.Context, cc clusterpb.ClusterClient) error {
+		answer, err = cc.Join(ctx, req)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	_ = c.Close() // its connection was made with the expired certificate; the next call makes another
+	return &clusterpb.RenewResponse{Certificate: answer.Certificate, ServingCertificate: answer.ServingCertificate,
+		ServicesCertificate: answer.ServicesCertificate, Ca: answer.Ca, Servers: answer.Servers}, nil
 }
 
 // Addresses are those of servers that have one.

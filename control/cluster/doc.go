@@ -14,7 +14,8 @@
 //
 // A name belongs to one machine. A server's name may be taken by another server only when gossip has seen the first
 // one go. An agent's name is bound to its key: nobody else gets it until the administrator has removed it, or has made a token
-// that replaces this very node, which is good once and only while the node is gone. The certificates of an
+// that replaces this very node, which is good once and only while the node is gone. An agent whose certificate has expired renews it by
+// the newest key on record for it, without a token (expired.go). The certificates of an
 // agent that was removed or replaced are refused by their keys until they have expired (revoke.go).
 //
 // Decisions are values to values (admit.go, change.go, events.go, version.go); the rest asks, signs and writes.

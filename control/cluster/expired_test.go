@@ -15,10 +15,10 @@ import (
 )
 
 // joined is an agent that has joined at s.
-func (w *world) joined(s *testServer, name string) (join.Options, *join.Agent) {
+func (w *world) joined(s *testServer, name string, addresses ...string) (join.Options, *join.Agent) {
 	w.t.Helper()
 	o := w.options(w.token(s, false, 0), false, name, s.addr)
-	o.Addresses = []string{"192.0.2.8"}
+	o.Addresses = addresses
 	if _, err := join.Join(w.t.Context(), o); err != nil {
 		w.t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func (w *world) expire(s *testServer) {
 func TestAnAgentWhoseCertificateExpiredRenewsWithItsKey(t *testing.T) {
 	w := newWorld(t)
 	s1 := w.form()
-	_, agent := w.joined(s1, "a1")
+	_, agent := w.joined(s1, "a1", "192.0.2.8")
 	w.expire(s1)
 	if agent.Client.Valid() {
 		t.Fatal("the certificate has not expired")
@@ -121,7 +121,7 @@ func TestWhoMayNotRenewAnExpiredCertificate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			s1 := w.form()
-			o, agent := w.joined(s1, "a1")
+			o, agent := w.joined(s1, "a1", "192.0.2.8")
 			w.joined(s1, "a2")
 			w.expire(s1)
 			_, err := w.stranger(s1).Join(t.Context(), tc.ask(t, w, s1, o, agent))
@@ -133,7 +133,7 @@ func TestWhoMayNotRenewAnExpiredCertificate(t *testing.T) {
 func TestARenewalWhoseAnswerWasLostIsAskedForAgain(t *testing.T) {
 	w := newWorld(t)
 	s1 := w.form()
-	_, agent := w.joined(s1, "a1")
+	_, agent := w.joined(s1, "a1", "192.0.2.8")
 	w.expire(s1)
 	csr := newCSR(t)
 	for range 2 {

@@ -6,8 +6,12 @@ import (
 	"time"
 )
 
-// clock lets the first machine's clock jump, while somebody writes: a number
-// into the ledger, each only after the last was acknowledged.
+// jumps are what the clocks do, one after the other; the last brings them back.
+var jumps = []string{"+400 days", "-1 day", "-399 days"}
+
+// clock lets the clocks of the first server and of the agents jump, while
+// somebody writes: a number into the ledger, each only after the last was
+// acknowledged. Nothing is restarted.
 func (s *story) clock(ctx context.Context) error {
 	m := s.machines[0]
 	if _, err := s.on(ctx, m, `
@@ -23,30 +27,17 @@ done
 END
 echo 0 >/run/writer.n
 systemd-run --quiet --unit=writer sh /run/writer.sh
-while [ "$(cat /run/writer.n)" -lt 1 ]; do sleep 0.2; done`); err != nil {
+await 120 "a first write" '[ "$(cat /run/writer.n)" -ge 1 ]'`); err != nil {
 		return err
 	}
-	for _, jump := range []string{"+400 days", "-1 day"} {
-		began := time.Now()
-		out, err := s.on(ctx, m, `
-pid=$(systemctl show -p MainPID --value balsa-server)
-at=$(cat /run/writer.n)
-date -u -s "`+jump+`" >/dev/null
-while [ "$(cat /run/writer.n)" -lt $((at+2)) ]; do sleep 0.2; done
-[ "$pid" = "$(systemctl show -p MainPID --value balsa-server)" ] || echo "the server has restarted"
-balsa kubectl get nodes
-date -u`)
-		if err != nil {
-			out, _ = s.on(ctx, m, "date -u; cat /run/writer.err; tail -n 3 /run/writer.failed; ls -l /var/lib/balsa/server/tls; journalctl -u balsa-server -n 40 -o cat --no-pager")
-			fmt.Print(indent(out))
+	for _, jump := range jumps {
+		if err := s.jump(ctx, jump); err != nil {
 			return err
 		}
-		fmt.Print(indent(out))
-		s.say("the clock jumped by %s: two more writes after %.0f s", jump, time.Since(began).Seconds())
 	}
 	out, err := s.on(ctx, m, `
 touch /run/writer.stop
-while systemctl is-active --quiet writer; do sleep 0.2; done
+await 60 "the writer ends" '! systemctl is-active --quiet writer'
 [ "$(balsa kubectl get configmap ledger -o jsonpath='{.data.n}')" = "$(cat /run/writer.n)" ]
 balsa kubectl get configmap ledger -o jsonpath='{.data.written}' | grep -q first
 echo "writes: $(cat /run/writer.n) acknowledged; failed: $(cat /run/writer.failed 2>/dev/null | wc -l)"
@@ -61,4 +52,57 @@ ls -l --time-style=long-iso /var/lib/balsa/server/tls
 		s.say("no acknowledged write is lost")
 	}
 	return err
+}
+
+// jump sets the clocks, and waits for two more writes and for every agent's
+// heartbeat and kubelet API by the new time.
+func (s *story) jump(ctx context.Context, by string) error {
+	m, began := s.machines[0], time.Now()
+	out, err := s.on(ctx, m, `
+pid=$(systemctl show -p MainPID --value balsa-server)
+at=$(cat /run/writer.n)
+date -u -s "`+by+`" >/dev/null
+await 120 "two more writes" '[ "$(cat /run/writer.n)" -ge $((at+2)) ]'
+[ "$pid" = "$(systemctl show -p MainPID --value balsa-server)" ] || { echo "the server has restarted"; exit 1; }
+balsa kubectl get nodes
+date -u`)
+	fmt.Print(indent(out))
+	if err != nil {
+		out, _ = s.on(ctx, m, "date -u; cat /run/writer.err; tail -n 3 /run/writer.failed; ls -l /var/lib/balsa/server/tls; journalctl -u balsa-server -n 40 -o cat --no-pager")
+		fmt.Print(indent(out))
+		return err
+	}
+	s.say("the clock jumped by %s: two more writes after %.0f s", by, time.Since(began).Seconds())
+	for _, a := range s.agents() {
+		if err := s.jumpAgent(ctx, a, by); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// jumpAgent sets an agent's clock as the server's was set, and waits until the
+// agent writes heartbeats and its kubelet API answers.
+func (s *story) jumpAgent(ctx context.Context, a *machine, by string) error {
+	began := time.Now()
+	out, err := s.on(ctx, a, `pid=$(systemctl show -p MainPID --value balsa-agent)
+date -u -s "`+by+`" >/dev/null
+echo $pid`)
+	if err != nil {
+		fmt.Print(indent(out))
+		return err
+	}
+	out, err = s.on(ctx, s.machines[0], `
+since=$(date -u +%s)
+beat() { date -u -d "$(balsa kubectl get lease -n kube-node-lease `+a.name+` -o jsonpath='{.spec.renewTime}')" +%s; }
+await 200 "a heartbeat of `+a.name+`" '[ "$(beat)" -ge $((since-5)) ]'
+await 60 "the kubelet API of `+a.name+`" 'balsa kubectl get --raw /api/v1/nodes/`+a.name+`/proxy/healthz'`)
+	fmt.Print(indent(out))
+	if err != nil {
+		out, _ = s.on(ctx, a, "date -u; ls -l --time-style=long-iso /var/lib/balsa/agent; journalctl -u balsa-agent -n 40 -o cat --no-pager")
+		fmt.Print(indent(out))
+		return err
+	}
+	s.say("the clock of %s jumped by %s: a heartbeat and its kubelet API after %.0f s", a.name, by, time.Since(began).Seconds())
+	return nil
 }

@@ -16,7 +16,8 @@ const bootTime = 10 * time.Minute
 
 type options struct {
 	balsa, installer, dir, accel string
-	servers, cpus, memory, port  int
+	servers, agents, cpus        int
+	memory, port                 int
 	clock, pods                  bool
 	patience                     time.Duration
 }
@@ -27,11 +28,12 @@ func main() {
 	flag.StringVar(&opts.installer, "installer", "install.sh", "its installer")
 	flag.StringVar(&opts.dir, "dir", filepath.Join(os.TempDir(), "balsa-vm"), "keeps Debian between runs, and what machines printed")
 	flag.StringVar(&opts.accel, "accel", "tcg,thread=multi", "qemu's accelerator")
-	flag.IntVar(&opts.servers, "servers", 3, "how many machines: 1 or 3")
+	flag.IntVar(&opts.servers, "servers", 3, "how many machines run servers: 1 or 3")
+	flag.IntVar(&opts.agents, "agents", 0, "how many more machines run agents, whose clocks jump too: 0 or 1")
 	flag.IntVar(&opts.cpus, "cpus", 2, "CPUs of each")
 	flag.IntVar(&opts.memory, "memory", 2048, "MiB of each")
 	flag.IntVar(&opts.port, "port", 9797, "UDP port on 127.0.0.1 that joins them")
-	flag.BoolVar(&opts.clock, "clock", true, "let the first machine's clock jump 400 days on, and a day back")
+	flag.BoolVar(&opts.clock, "clock", true, "let the clocks of the first machine and of the agents jump 400 days on, a day back, and to where they were")
 	flag.BoolVar(&opts.pods, "pods", true, "let the servers run pods")
 	flag.DurationVar(&opts.patience, "patience", 10*time.Minute, "how long a step may take")
 	flag.Parse()

@@ -38,6 +38,9 @@ func (s *story) tell(ctx context.Context) error {
 		}
 	}
 	var steps []func(context.Context) error
+	if s.opts.agents > 0 {
+		steps = append(steps, s.joinAgents)
+	}
 	if s.opts.pods {
 		steps = append(steps, s.pods, s.upgrade)
 	}
@@ -58,15 +61,33 @@ func (s *story) tell(ctx context.Context) error {
 	return errors.Join(faults...)
 }
 
+// await is a function of every script: await SECONDS WHAT CONDITION. When the
+// condition does not hold in time it says what was waited for and what the
+// server says. Time is the machine's uptime, because clocks jump here.
+const await = `set -eu
+uptime_s() { cut -d. -f1 /proc/uptime; }
+await() {
+	limit=$(($(uptime_s) + $1))
+	while ! eval "$3"; do
+		[ "$(uptime_s)" -lt $limit ] || {
+			echo "gave up after $1 s: $2"
+			journalctl -u balsa-server -u balsa-agent -n 8 -o cat --no-pager
+			exit 1
+		}
+		sleep 0.3
+	done
+}
+`
+
 // on runs a script that has to succeed within the patience of a step.
 func (s *story) on(ctx context.Context, m *machine, script string) (string, error) {
-	return m.run(ctx, s.opts.patience, "set -eu\n"+script)
+	return m.run(ctx, s.opts.patience, await+script)
 }
 
 // boot starts all machines at once.
 func (s *story) boot(ctx context.Context) error {
-	s.machines = make([]*machine, s.opts.servers)
-	faults := make([]error, s.opts.servers)
+	s.machines = make([]*machine, s.opts.servers+s.opts.agents)
+	faults := make([]error, len(s.machines))
 	var all sync.WaitGroup
 	for i := range s.machines {
 		all.Go(func() {
@@ -158,8 +179,8 @@ func (s *story) crash(ctx context.Context) error {
 	_, err := s.on(ctx, s.machines[0], `
 before=$(`+hellos+`)
 systemctl kill --kill-whom=main -s KILL balsa-server
-while [ "$(systemctl show -p NRestarts --value balsa-server)" = 0 ]; do sleep 0.2; done
-while ! systemctl is-active --quiet balsa-server; do sleep 0.5; done
+await 120 "systemd starts the server again" '[ "$(systemctl show -p NRestarts --value balsa-server)" != 0 ]'
+await 400 "the server is ready again" 'systemctl is-active --quiet balsa-server'
 [ "$before" = "$(`+hellos+`)" ]`)
 	if err == nil {
 		s.say("killed: systemd has it ready again after %.0f s, containers untouched", time.Since(began).Seconds())
@@ -169,7 +190,7 @@ while ! systemctl is-active --quiet balsa-server; do sleep 0.5; done
 
 // join adds the other servers by the command that the first one prints.
 func (s *story) join(ctx context.Context) error {
-	for _, m := range s.machines[1:] {
+	for _, m := range s.machines[1:s.opts.servers] {
 		began := time.Now()
 		printed, err := s.on(ctx, s.machines[0], "balsa token create --role server --print-command")
 		if err != nil {
@@ -188,11 +209,34 @@ func (s *story) join(ctx context.Context) error {
 		s.say("%s has joined, after %.0f s", m.name, time.Since(began).Seconds())
 	}
 	out, err := s.on(ctx, s.machines[0], `
-n=0
-while [ "$(balsa members | grep -c ' voter *alive ')" != 3 ]; do n=$((n+1)); [ $n -lt 240 ]; sleep 1; done
+await 400 "three voters" '[ "$(balsa members | grep -c " voter *alive ")" = 3 ]'
 balsa members; balsa kubectl get nodes`)
 	fmt.Print(indent(out))
 	return err
+}
+
+// agents are the machines that run no server.
+func (s *story) agents() []*machine { return s.machines[s.opts.servers:] }
+
+// joinAgents adds the agents by the command that the first server prints.
+func (s *story) joinAgents(ctx context.Context) error {
+	for _, m := range s.agents() {
+		began := time.Now()
+		printed, err := s.on(ctx, s.machines[0], "balsa token create --role agent --print-command")
+		if err != nil {
+			return err
+		}
+		args, ok := strings.CutPrefix(strings.TrimSpace(printed), "balsa agent ")
+		if !ok {
+			return fmt.Errorf("no command for an agent: %q", printed)
+		}
+		if out, err := s.on(ctx, m, "sh /mnt/install.sh --agent --binary /mnt/balsa --wait 1200 "+args); err != nil {
+			fmt.Print(indent(out))
+			return err
+		}
+		s.say("%s has joined as an agent, after %.0f s", m.name, time.Since(began).Seconds())
+	}
+	return nil
 }
 
 // inventory lists what an installation makes on a machine.

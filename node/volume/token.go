@@ -29,11 +29,16 @@ type token struct {
 // clockSlack is how much the clock may go back before a token counts as one of the future, which servers refuse.
 const clockSlack = time.Minute
 
+// fresh reports whether the next token need not be asked for yet. A clock that went back makes a token one of the future.
+func (t *token) fresh(now time.Time) bool {
+	return now.Before(t.refresh) && now.After(t.asked.Add(-clockSlack))
+}
+
 // tokenFor returns the token for source, asking for a new one when old has reached 80 % of its life. A refresh that
 // fails keeps old as long as it is valid.
 func (m *Manager) tokenFor(ctx context.Context, pod *v1.Pod, source *v1.ServiceAccountTokenProjection, old *token) (*token, error) {
 	now := time.Now().Round(0)
-	if old != nil && now.Before(old.refresh) && now.After(old.asked.Add(-clockSlack)) {
+	if old != nil && old.fresh(now) {
 		return old, nil
 	}
 	fresh, err := m.requestToken(ctx, pod, source)

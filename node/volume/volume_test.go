@@ -350,6 +350,35 @@ func TestTokenIsRefreshedAtFourFifthsOfItsLife(t *testing.T) {
 	}
 }
 
+func TestTokensFollowTheWallClock(t *testing.T) {
+	m, client := newManager(t, configMap("cm", nil))
+	serveTokens(client, time.Hour)
+	run(t, m)
+	pod := podWith("p", projected())
+	dir := setUp(t, m, pod)["proj"].HostPath
+	first := read(t, dir, "token")
+	m.mu.Lock()
+	st := m.pods[pod.UID]
+	m.mu.Unlock()
+	st.mu.Lock()
+	for _, held := range st.tokens { // as it looks when the clock was set 400 days on
+		for _, at := range []*time.Time{&held.asked, &held.refresh, &held.expires} {
+			*at = at.Add(-400 * 24 * time.Hour)
+		}
+	}
+	st.mu.Unlock()
+	m.ClockSet()
+	eventually(t, "a new token at once", func() bool { return read(t, dir, "token") != first })
+
+	asked := time.Unix(1e9, 0)
+	held := token{asked: asked, refresh: asked.Add(48 * time.Minute), expires: asked.Add(time.Hour)}
+	for by, want := range map[time.Duration]bool{0: true, 47 * time.Minute: true, 49 * time.Minute: false, -30 * time.Second: true, -24 * time.Hour: false} {
+		if held.fresh(asked.Add(by)) != want {
+			t.Errorf("%v after it was asked for: fresh is %v", by, !want)
+		}
+	}
+}
+
 func TestSecretFilesBelongToTheGroup(t *testing.T) {
 	secret := &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}, Data: map[string][]byte{"k": {0, 1, 255}}}
 	m, _ := newManager(t, secret)

@@ -13,6 +13,9 @@
 // made where it is used. A machine without the CA holds Credentials: its key never leaves it, a server signs.
 // Who joins knows only the Pin of the CA; servers therefore send the CA along with their certificate.
 //
+// A certificate counts by the wall clock, which Go's timers do not follow: each handshake looks whether the one it shows is
+// valid now, and has it made anew if not; Wake has all of them looked at, for whoever hears that the clock was set.
+//
 // Issuer signs what somebody approved at the API, with the CA or with one of the administrator's, and never what would let
 // its holder pass for a server. Trust is a file of authorities that the API believes in beside the CA.
 //

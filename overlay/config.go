@@ -47,6 +47,8 @@ type Config struct {
 	// ForeignPods: another CNI plugin attaches the pods and carries their packets between nodes. The network then writes no
 	// CNI configuration and makes no bridge and no ways to other nodes; it serves Services, host ports and names.
 	ForeignPods bool
+	// Reserved are addresses that no Service takes by its own fields, beside those of nodes, pods, Services and API servers.
+	Reserved []netip.Addr
 	// DNS are the addresses the DNS server answers at, within ServiceCIDRs; none: no DNS.
 	DNS []netip.Addr
 	// Domain is the cluster's domain; "" is cluster.local.

@@ -23,6 +23,7 @@ import (
 	"github.com/balsahq/balsa/overlay/mesh"
 	"github.com/balsahq/balsa/overlay/paths"
 	"github.com/balsahq/balsa/overlay/relay"
+	"github.com/balsahq/balsa/overlay/routing"
 )
 
 // touched is what may no longer be as it should.
@@ -90,11 +91,12 @@ type engine struct {
 	host     *host.Host
 	pods     []netip.Prefix // this node's pod networks
 	networks []netip.Prefix // of Services
-	zone     string         // the node's
-	proxies  []*proxy       // none before the node is known
-	ways     *mesh.Plan     // to other nodes; empty before the first look
-	failed   string         // the last error told, so that it is told once
-	patience patience       // with those who change our nftables
+	reserved *routing.Reserved
+	zone     string     // the node's
+	proxies  []*proxy   // none before the node is known
+	ways     *mesh.Plan // to other nodes; empty before the first look
+	failed   string     // the last error told, so that it is told once
+	patience patience   // with those who change our nftables
 
 	// prober and relay are told of the tunnel.
 	prober *paths.Prober

@@ -66,6 +66,9 @@ func (n *Network) sliceChanged(obj any) {
 	if slice, ok := obj.(*discovery.EndpointSlice); ok {
 		name := slice.Labels[discovery.LabelServiceName]
 		n.engine.noteService(slice.Namespace, name)
+		if slice.Namespace+"/"+name == apiService {
+			n.engine.note(peersTouched) // where the API is, is reserved
+		}
 		if svc, err := n.engine.services.Services(slice.Namespace).Get(name); err == nil && svc.Spec.ClusterIP == v1.ClusterIPNone {
 			n.rename(slice.Namespace, name) // only headless services show their endpoints
 		}

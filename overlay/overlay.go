@@ -220,7 +220,8 @@ func (n *Network) onNode() cache.ResourceEventHandler {
 		UpdateFunc: func(before, obj any) {
 			old, ok := before.(*v1.Node)
 			node, is := obj.(*v1.Node)
-			if !ok || !is || mesh.NodeOf(old) != mesh.NodeOf(node) || old.Labels[v1.LabelTopologyZone] != node.Labels[v1.LabelTopologyZone] {
+			if !ok || !is || mesh.NodeOf(old) != mesh.NodeOf(node) || old.Labels[v1.LabelTopologyZone] != node.Labels[v1.LabelTopologyZone] ||
+				!slices.Equal(old.Status.Addresses, node.Status.Addresses) {
 				h.OnUpdate(before, obj)
 			}
 		},

@@ -25,6 +25,7 @@ func (e *engine) connect() (more touched, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("ways to other nodes: %w", err)
 	}
+	e.reserve(nodes, facts)
 	known := make([]mesh.Node, len(nodes))
 	for i, n := range nodes {
 		known[i] = mesh.NodeOf(n)

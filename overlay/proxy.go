@@ -65,7 +65,7 @@ func (e *engine) openProxies(pods []netip.Prefix) error {
 		}
 		e.own(table.Port())
 		e.proxies = append(e.proxies, &proxy{
-			view:  routing.View{V4: v4, Node: e.cfg.NodeName, Zone: e.zone, Services: e.networks, Own: e.cfg.DNS},
+			view:  routing.View{V4: v4, Node: e.cfg.NodeName, Zone: e.zone, Services: e.networks, Reserved: e.reserved, Own: e.cfg.DNS},
 			plan:  routing.NewPlan(),
 			table: table, faults: make(map[string]string),
 		})

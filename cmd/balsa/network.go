@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -94,6 +95,20 @@ func (c *config) networkFaults() (faults []error) {
 	return faults
 }
 
+// apiAddresses are the addresses by which this process knows the API: those of its certificate and those it joins at, which
+// may be a virtual address of all servers.
+func (c *config) apiAddresses() (list []netip.Addr) {
+	for _, text := range slices.Concat(c.TLSSANs, c.Join) {
+		if host, _, err := net.SplitHostPort(text); err == nil {
+			text = host
+		}
+		if a, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
+			list = append(list, a.Unmap())
+		}
+	}
+	return list
+}
+
 // networkState tells the node agent whether pods can be attached.
 type networkState struct{ ready <-chan struct{} }
 
@@ -122,7 +137,7 @@ func overlayConfig(cfg *config, log *slog.Logger) (overlay.Config, error) {
 		return overlay.Config{}, err
 	}
 	return overlay.Config{
-		NodeName: cfg.NodeName, PodCIDRs: pods, ServiceCIDRs: services, ForeignPods: cfg.NetworkPlugin == pluginCNI,
+		NodeName: cfg.NodeName, PodCIDRs: pods, ServiceCIDRs: services, ForeignPods: cfg.NetworkPlugin == pluginCNI, Reserved: cfg.apiAddresses(),
 		DNS: []netip.Addr{dns}, Domain: cfg.ClusterDomain, CNIConfDir: cfg.cniConfDir(),
 		StateDir: filepath.Join(cfg.agentDir(), "network"), Logger: log,
 		Mode: mesh.Mode(cfg.OverlayMode), VXLANPort: cfg.VXLANPort, Offload: cfg.VXLANOffload, UDPPort: cfg.UDPPort,

@@ -110,8 +110,8 @@ func (s *Service) endpoints(list []*discovery.EndpointSlice, portName string, vi
 	}
 	var out []endpoint
 	for _, slice := range list {
-		if slice.AddressType != family {
-			continue
+		if _, others := slice.Labels[v1.IsHeadlessService]; others || slice.AddressType != family {
+			continue // who puts that label on a slice asks to be left to others
 		}
 		port, ok := slicePort(slice, portName, s.Protocol)
 		if !ok {

@@ -2,6 +2,7 @@ package routing
 
 import (
 	"fmt"
+	"net/netip"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -125,4 +126,36 @@ func whole(t interface{ Fatalf(string, ...any) }, table *Table) {
 	for at, x := range table.Ports {
 		check(at, x)
 	}
+}
+
+// TestNothingReservedIsTaken draws Services of any content and any reserved addresses: the table leads to a reserved address
+// only where it is some Service's cluster IP, which the API gives out.
+func TestNothingReservedIsTaken(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p, view := NewPlan(), here
+		view.V4 = rapid.Bool().Draw(t, "v4")
+		view.Services = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/108")}
+		view.Reserved = &Reserved{Addresses: map[netip.Addr]string{}, Pods: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10::/48")}}
+		for _, text := range rapid.SliceOfN(someAddresses, 0, 4).Draw(t, "reserved") {
+			if a, err := netip.ParseAddr(text); err == nil {
+				view.Reserved.Addresses[a.Unmap()] = "somebody's"
+			}
+		}
+		given := map[netip.Addr]bool{}
+		for _, name := range []string{"a", "b"} {
+			svc := drawAny(t, name)
+			ports, _ := Ports(svc, []*discovery.EndpointSlice{drawAnySlice(t, name)}, view)
+			p.SetService("default/"+name, ports)
+			for _, text := range append(svc.Spec.ClusterIPs, svc.Spec.ClusterIP) {
+				if a, err := netip.ParseAddr(text); err == nil {
+					given[a.Unmap()] = true
+				}
+			}
+		}
+		for at := range p.Table().Services {
+			if !given[at.IP] && view.owner(at.IP) != "" {
+				t.Fatalf("%v is led to a Service although it is %s", at, view.owner(at.IP))
+			}
+		}
+	})
 }

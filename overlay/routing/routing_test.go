@@ -320,3 +320,40 @@ func TestOneBackendsChangeIsOneNumbers(t *testing.T) {
 		}
 	}
 }
+
+func TestSlicesLabelledHeadlessAreLeftToOthers(t *testing.T) {
+	labelled := sliceOf("10.244.0.2")
+	labelled.Labels[v1.IsHeadlessService] = ""
+	ports, faults := Ports(service(), []*discovery.EndpointSlice{labelled, sliceOf("10.244.0.3")}, here)
+	if len(faults) > 0 || len(ports[0].Everywhere) != 1 || ports[0].Everywhere[0].Addr().String() != "10.244.0.3" {
+		t.Errorf("%+v, %v", ports, faults)
+	}
+}
+
+func TestNoServiceTakesAnAddressOfOthers(t *testing.T) {
+	address := netip.MustParseAddr
+	view := here
+	view.Reserved = &Reserved{
+		Addresses: map[netip.Addr]string{address("192.0.2.1"): "the address of node n1"},
+		Host:      []netip.Addr{address("192.0.2.9")}, Pods: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
+	}
+	all := []string{"192.0.2.1", "192.0.2.9", "10.244.3.3", "10.96.0.99", "203.0.113.1", "169.254.169.254"}
+	ports, faults := Ports(service(func(s *v1.Service) {
+		s.Spec.ExternalIPs = all
+		for _, ip := range all {
+			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, v1.LoadBalancerIngress{IP: ip})
+		}
+	}), nil, view)
+	if got := fmt.Sprint(ports[0].ExternalIPs); got != "[203.0.113.1]" {
+		t.Errorf("external IPs %s", got)
+	}
+	if got := fmt.Sprint(ports[0].LoadBalancer); got != "[192.0.2.9 203.0.113.1]" {
+		t.Errorf("load balancer %s", got)
+	}
+	text := strings.Join(faults, "; ")
+	for _, want := range []string{"spec.externalIPs: 192.0.2.1 is the address of node n1", "status.loadBalancer.ingress: 192.0.2.1", "10.244.3.3 is in the network of pods", "10.96.0.99 is in the network of Services", "192.0.2.9 is an address of node node", "169.254.169.254"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("faults %q do not say %q", text, want)
+		}
+	}
+}

@@ -51,6 +51,8 @@ type View struct {
 	Node, Zone string // the node's name, and its label topology.kubernetes.io/zone
 	// Services are the networks of service addresses, which are nobody's endpoints.
 	Services []netip.Prefix
+	// Reserved are addresses that Services do not get from their own fields; nil: none.
+	Reserved *Reserved
 	// Own are service addresses this node answers at itself.
 	Own []netip.Addr
 }
@@ -142,11 +144,11 @@ func common(svc *v1.Service, view View, note faulty) Service {
 		ips = []string{svc.Spec.ClusterIP}
 	}
 	s.ClusterIPs = family(ips, view.V4, note)
-	s.ExternalIPs = family(svc.Spec.ExternalIPs, view.V4, note)
+	s.ExternalIPs = view.external(externalIPs, svc.Spec.ExternalIPs, note)
 	for i := range svc.Status.LoadBalancer.Ingress {
 		in := &svc.Status.LoadBalancer.Ingress[i]
 		if in.IP != "" && (in.IPMode == nil || *in.IPMode == v1.LoadBalancerIPModeVIP) {
-			s.LoadBalancer = append(s.LoadBalancer, family([]string{in.IP}, view.V4, note)...)
+			s.LoadBalancer = append(s.LoadBalancer, view.external(balancersIPs, []string{in.IP}, note)...)
 		}
 	}
 	s.Sources = sources(svc.Spec.LoadBalancerSourceRanges, view.V4, note)

@@ -1,0 +1,57 @@
+package overlay
+
+import (
+	"net/netip"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/balsahq/balsa/overlay/mesh"
+	"github.com/balsahq/balsa/overlay/routing"
+)
+
+// apiService is the Service whose endpoints are the API servers.
+const apiService = "default/kubernetes"
+
+// reserve works out which addresses Services may not take, and has those looked at again that have addresses for clients
+// outside, when it changed.
+func (e *engine) reserve(nodes []*v1.Node, facts mesh.Facts) {
+	now := &routing.Reserved{Addresses: make(map[netip.Addr]string), Pods: e.cfg.PodCIDRs}
+	for _, a := range e.cfg.Reserved {
+		now.Addresses[a.Unmap()] = "an address of this cluster's API"
+	}
+	for _, slice := range slicesOf(e.slices, apiService) {
+		for i := range slice.Endpoints {
+			for _, text := range slice.Endpoints[i].Addresses {
+				if a, err := netip.ParseAddr(text); err == nil {
+					now.Addresses[a.Unmap()] = "the address of a server"
+				}
+			}
+		}
+	}
+	for _, node := range nodes {
+		for _, a := range node.Status.Addresses {
+			if ip, err := netip.ParseAddr(a.Address); err == nil {
+				now.Addresses[ip.Unmap()] = "the address of node " + node.Name
+			}
+		}
+	}
+	for _, link := range facts.Links {
+		now.Host = append(now.Host, link.Addresses...)
+	}
+	slices.SortFunc(now.Host, netip.Addr.Compare)
+	if now.Equal(e.reserved) {
+		return
+	}
+	e.reserved = now
+	for _, p := range e.proxies {
+		p.view.Reserved = now
+	}
+	services, _ := e.services.List(labels.Everything()) // a cache's list does not fail
+	for _, svc := range services {
+		if len(svc.Spec.ExternalIPs)+len(svc.Status.LoadBalancer.Ingress) > 0 {
+			e.noteService(svc.Namespace, svc.Name)
+		}
+	}
+}

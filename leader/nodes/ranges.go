@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -92,6 +94,7 @@ type ranges struct {
 	cfg   []RangeConfig // of each family at most one, the node's first first
 	nodes corelisters.NodeLister
 	given map[types.UID][]netip.Prefix // handed out, not yet in the cache; the single worker's own
+	queue queue                        // nodes for which there was no share
 	loop  *work.Loop[string]
 }
 
@@ -105,24 +108,47 @@ func NewRanges(env work.Env, cfg ...RangeConfig) (work.Runner, error) {
 	for _, one := range cfg {
 		errs = append(errs, one.Validate())
 	}
-	return c.loop, errors.Join(errors.Join(errs...), work.Watch(c.loop, nodes.Informer(), func(_, now *v1.Node) {
-		if now != nil && now.Spec.PodCIDR == "" {
-			c.loop.Add(now.Name)
-		}
-	}))
+	return c.loop, errors.Join(errors.Join(errs...), work.Watch(c.loop, nodes.Informer(), c.changed))
+}
+
+// changed queues a node that has no share, once: one for which there is none waits until another node gives its share back.
+func (c *ranges) changed(old, now *v1.Node) {
+	without := func(n *v1.Node) bool { return n != nil && n.Spec.PodCIDR == "" }
+	if without(now) && (!without(old) || old.UID != now.UID) {
+		c.loop.Add(now.Name)
+	}
+	// One that goes may have been given a share that the cache does not show yet.
+	gone := now == nil && !c.queue.leave(old.Name)
+	if gone || without(now) && old != nil && !without(old) {
+		c.next()
+	}
+}
+
+// next tries the node that has waited longest again. One share that was given back may serve it; when it does, the one
+// after it is tried too, so that a larger share of an earlier configuration serves as many as it holds.
+func (c *ranges) next() {
+	if name, ok := c.queue.first(); ok {
+		c.loop.Add(name)
+	}
 }
 
 func (c *ranges) reconcile(ctx context.Context, name string) error {
 	node, err := c.nodes.Get(name)
 	if apierrors.IsNotFound(err) || err == nil && node.Spec.PodCIDR != "" {
+		if c.queue.leave(name) {
+			c.next()
+		}
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	shares, err := c.choose(node)
+	if errors.Is(err, ErrRangesExhausted) {
+		c.wait(node, err)
+		return nil
+	}
 	if err != nil {
-		c.env.Events.Event(nodeReference(node), v1.EventTypeWarning, "CIDRNotAvailable", err.Error())
 		return err
 	}
 	texts := make([]string, len(shares))
@@ -137,10 +163,26 @@ func (c *ranges) reconcile(ctx context.Context, name string) error {
 		return err
 	}
 	_, err = c.env.Client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	if err == nil && c.queue.leave(name) {
+		c.next()
+	}
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	return err
+}
+
+// wait lets a node wait for a share, and says so once.
+func (c *ranges) wait(node *v1.Node, why error) {
+	n, first := c.queue.join(node.Name)
+	if !first {
+		return
+	}
+	c.loop.Add(node.Name) // a share given back before the node joined the queue woke nobody
+	c.env.Events.Event(nodeReference(node), v1.EventTypeWarning, "CIDRNotAvailable", why.Error())
+	if n == 1 {
+		c.env.Log.Warn("no pod addresses are left for nodes; they wait until others leave, or for a larger --cluster-cidr", "node", node.Name, "err", why)
+	}
 }
 
 // choose picks the shares once per node; a retry gets the same ones.
@@ -181,6 +223,41 @@ func (c *ranges) choose(node *v1.Node) ([]netip.Prefix, error) {
 	}
 	c.given[node.UID] = shares
 	return shares, nil
+}
+
+// queue are names in the order in which they came, each once.
+type queue struct {
+	mu    sync.Mutex
+	order []string
+}
+
+// join enters a name and returns how many there are; first is false when it was there.
+func (q *queue) join(name string) (n int, first bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if first = !slices.Contains(q.order, name); first {
+		q.order = append(q.order, name)
+	}
+	return len(q.order), first
+}
+
+// leave removes a name and tells whether it was there.
+func (q *queue) leave(name string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	before := len(q.order)
+	q.order = slices.DeleteFunc(q.order, func(n string) bool { return n == name })
+	return len(q.order) < before
+}
+
+// first is the name that came first of those that are there.
+func (q *queue) first() (string, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.order) == 0 {
+		return "", false
+	}
+	return q.order[0], true
 }
 
 func nodeReference(n *v1.Node) *v1.ObjectReference {

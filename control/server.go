@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -70,6 +71,8 @@ type Server struct {
 	stopping context.Context // ends when no request may go on
 	stop     context.CancelFunc
 	ready    chan struct{}
+	// settledChecks are the names, beside default-objects, of what is ready when the default objects are there.
+	settledChecks []string
 
 	entry    sync.RWMutex // held for writing to refuse new in-process requests
 	refusing bool
@@ -130,6 +133,7 @@ func (s *Server) assemble() error {
 	c := s.genericConfig()
 	c.RESTOptionsGetter = s.set.Deps.RESTOptions
 	s.startedIsReady(c)
+	s.nameChecks(c)
 	if s.generic, err = c.Complete(nil).New("balsa", s.extensions.GenericAPIServer); err != nil {
 		return err
 	}
@@ -199,18 +203,23 @@ func (s *Server) genericConfig() *genericapiserver.Config {
 	c.SkipOpenAPIInstallation = true
 	c.StorageObjectCountTracker = nil
 	c.DisabledPostStartHooks.Insert("max-in-flight-filter")
-	store := healthz.NamedCheck("store", func(*http.Request) error { return s.cfg.Store.Err() })
+	ping := []healthz.HealthChecker{healthz.PingHealthz}
+	c.HealthzChecks, c.LivezChecks, c.ReadyzChecks = slices.Clone(ping), slices.Clone(ping), slices.Clone(ping)
+	store := func(*http.Request) error { return s.cfg.Store.Err() }
 	// A server that has no quorum, or whose disk refuses, is alive: starting it anew would help nobody. It is not ready.
-	alive := healthz.NamedCheck("store", func(*http.Request) error {
+	alive := func(*http.Request) error {
 		if err := s.cfg.Store.Err(); errors.Is(err, raftstore.ErrClosed) {
 			return err
 		}
 		return nil
-	})
-	c.HealthzChecks = []healthz.HealthChecker{healthz.PingHealthz, alive}
-	c.LivezChecks = []healthz.HealthChecker{healthz.PingHealthz, alive}
+	}
+	for _, name := range []string{"store", "etcd"} { // the second is upstream's name for it
+		c.HealthzChecks = append(c.HealthzChecks, healthz.NamedCheck(name, alive))
+		c.LivezChecks = append(c.LivezChecks, healthz.NamedCheck(name, alive))
+		c.ReadyzChecks = append(c.ReadyzChecks, healthz.NamedCheck(name, store))
+	}
 	c.LivezGracePeriod = aliveAnyway
-	c.ReadyzChecks = []healthz.HealthChecker{healthz.PingHealthz, store, healthz.NamedCheck("default-objects", s.checkDefaults)}
+	c.ReadyzChecks = append(c.ReadyzChecks, healthz.NamedCheck("etcd-readiness", store), healthz.NamedCheck(checkDefaultObjects, s.checkDefaults))
 	c.ReadyzChecks = append(c.ReadyzChecks, s.encryptionChecks()...)
 	return c
 }

@@ -90,7 +90,11 @@ func (s *Server) startExtensions(ctx context.Context) error {
 func (s *Server) awaitOthers(ctx context.Context) error {
 	await(ctx, func() bool {
 		code := 0
-		s.client.Discovery().RESTClient().Get().AbsPath("/readyz").Param("exclude", "default-objects").Param("exclude", checkEncryption).Param("exclude", checkPlugins).Do(ctx).StatusCode(&code)
+		ask := s.client.Discovery().RESTClient().Get().AbsPath("/readyz")
+		for _, name := range append([]string{checkDefaultObjects, checkEncryption, checkPlugins}, s.settledChecks...) {
+			ask = ask.Param("exclude", name)
+		}
+		ask.Do(ctx).StatusCode(&code)
 		return code == http.StatusOK
 	})
 	return nil

@@ -212,8 +212,8 @@ func (a *Agent) runPods(ctx context.Context, g *errgroup.Group) error {
 		return err
 	}
 	g.Go(func() error { a.followRuntime(ctx); return nil })
-	for a.adopt(ctx) != nil {
-		if !pause(ctx, notReadyPoll) {
+	for delay := notReadyPoll; a.adopt(ctx) != nil; delay = longer(delay) {
+		if !pause(ctx, delay) {
 			return nil
 		}
 	}

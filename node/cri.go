@@ -45,7 +45,7 @@ func (a *Agent) connect(ctx context.Context) error {
 	if dial == nil {
 		dial = a.dial
 	}
-	said := false
+	said, delay := false, notReadyPoll
 	for {
 		rt, im, err := dial(ctx)
 		if err == nil {
@@ -63,11 +63,15 @@ func (a *Agent) connect(ctx context.Context) error {
 			a.log.Info("waiting for the container runtime", "endpoint", a.cfg.RuntimeEndpoint, "err", err)
 			said = true
 		}
-		if !pause(ctx, notReadyPoll) {
+		if !pause(ctx, delay) {
 			return ctx.Err()
 		}
+		delay = longer(delay)
 	}
 }
+
+// longer is the next delay of what is waited for and tells nobody when it comes.
+func longer(delay time.Duration) time.Duration { return min(delay*5/4, notReadyMost) }
 
 func (a *Agent) dial(ctx context.Context) (criapi.RuntimeService, criapi.ImageManagerService, error) {
 	rt, err := criclient.NewRemoteRuntimeServiceBuilder().WithEndpoint(a.cfg.RuntimeEndpoint).

@@ -43,7 +43,7 @@ func (a *Agent) keepNode(ctx context.Context) {
 		}
 		wait := healthInterval
 		if err != nil || h.NotReady != "" {
-			wait, delay = delay, min(delay*5/4, notReadyMost)
+			wait, delay = delay, longer(delay)
 		} else {
 			delay = notReadyPoll
 		}

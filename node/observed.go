@@ -92,8 +92,10 @@ type observed struct {
 	Resized       map[string]bool        // by container name: the spec's resources are not the running ones
 	Busy          map[opKey]int64        // operations in flight; of doKill the grace period
 
-	VolumesRetry, SandboxRetry, TearDownRetry, DeleteRetry, PurgeRetry *retry
-	StartRetry, KillRetry                                              map[string]*retry
+	// Failures by operation, and by container name where there is one for each. An operation that failed is begun again
+	// when its retry is due, and not before.
+	VolumesRetry, SandboxRetry, TearDownRetry, DeleteRetry, PurgeRetry, PruneRetry *retry
+	StartRetry, KillRetry, ResizeRetry                                             map[string]*retry
 }
 
 func newObserved() *observed {
@@ -101,7 +103,7 @@ func newObserved() *observed {
 		Containers: map[string][]*instance{}, Images: map[string]image{}, Backoff: map[string]backoff{},
 		Unhealthy: map[string]*unhealthy{}, StartedUp: map[string]bool{}, Ready: map[string]bool{},
 		Resized: map[string]bool{}, Busy: map[opKey]int64{},
-		StartRetry: map[string]*retry{}, KillRetry: map[string]*retry{},
+		StartRetry: map[string]*retry{}, KillRetry: map[string]*retry{}, ResizeRetry: map[string]*retry{},
 	}
 }
 
@@ -274,6 +276,14 @@ func backoffOf(in *instance) backoff {
 		return backoff{}
 	}
 	return backoff{Delay: min(crashDelay<<min(in.Attempt-1, 5), maxCrashDelay), Last: in.Started}
+}
+
+// after is the retry that follows r once the operation was done again: nil when it succeeded.
+func (r *retry) after(now time.Time, reason string, err error) *retry {
+	if err == nil {
+		return nil
+	}
+	return r.again(now, failure{reason, err.Error()}, firstRetry, mostRetry)
 }
 
 // again is the retry that follows r after one more failure, doubling from

@@ -27,6 +27,8 @@ const (
 	errNetwork = "NetworkNotReady"
 )
 
+var errStillRuns = errors.New("the runtime says that it stopped the container, and that it runs")
+
 // startError is a failed start with the reason a user reads.
 type startError struct {
 	reason string
@@ -142,8 +144,10 @@ func (w *worker) startFailed(in startInput, id string, cleanup func(), err error
 		w.o.StartRetry[name] = w.o.StartRetry[name].again(w.o.Now, failure{reason, message(err)}, time.Second, mostRetry)
 		if status != nil {
 			w.observe(status, in.sandbox.ID)
-			delete(w.o.StartRetry, name) // from here on it is the crash back-off's
 			delete(w.o.Images, name)
+		}
+		if status.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
+			delete(w.o.StartRetry, name) // from here on it is the crash back-off's
 		}
 	}
 }
@@ -235,8 +239,19 @@ func (w *worker) observe(s *runtimeapi.ContainerStatus, sandboxID string) {
 			w.a.probes.Stop(w.uid, in.Name)
 		}
 		delete(w.o.Unhealthy, in.ID)
+		delete(w.o.KillRetry, in.Name)
+		delete(w.o.ResizeRetry, in.Name)
 		w.cleanup(in.ID)
 	}
+}
+
+// setRetry keeps a container's retry; nil takes it away.
+func setRetry(m map[string]*retry, container string, r *retry) {
+	if r == nil {
+		delete(m, container)
+		return
+	}
+	m[container] = r
 }
 
 // killInput is what a stop is given.
@@ -263,19 +278,25 @@ func (w *worker) opKill(a action) operation {
 		var s *runtimeapi.ContainerStatus
 		if err == nil {
 			s = w.containerStatus(ctx, in.id)
+			if s.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
+				err = errStillRuns
+			}
 		}
+		if notFound(err) {
+			err = nil
+		}
+		cut := ctx.Err() != nil // replaced by a stop with less grace, or the agent ends
 		return func() {
+			if err != nil && cut {
+				return
+			}
+			setRetry(w.o.KillRetry, a.Container, w.o.KillRetry[a.Container].after(w.o.Now, "FailedKillPod", err))
 			switch {
-			case err != nil && !notFound(err):
-				if ctx.Err() == nil {
-					w.a.log.Warn("container not stopped", "pod", podName(in.pod), "container", a.Container, "err", err)
-					w.o.KillRetry[a.Container] = w.o.KillRetry[a.Container].again(w.o.Now, failure{"FailedKillPod", err.Error()}, firstRetry, mostRetry)
-				}
+			case err != nil:
+				w.a.log.Warn("container not stopped", "pod", podName(in.pod), "container", a.Container, "err", err)
 			case s != nil:
-				delete(w.o.KillRetry, a.Container)
 				w.observe(s, sandboxID)
 			default:
-				delete(w.o.KillRetry, a.Container)
 				w.o.forget(in.id)
 			}
 		}
@@ -322,7 +343,12 @@ func (w *worker) opResize(a action) operation {
 		if err != nil {
 			w.a.recorder.Event(pod, v1.EventTypeWarning, "ResizeError", message(err))
 		}
-		return func() { delete(w.o.Resized, a.Container) }
+		return func() {
+			if err == nil {
+				delete(w.o.Resized, a.Container)
+			}
+			setRetry(w.o.ResizeRetry, a.Container, w.o.ResizeRetry[a.Container].after(w.o.Now, "ResizeError", err))
+		}
 	}
 }
 

@@ -52,7 +52,7 @@ func (w *worker) perform(a action) operation {
 
 // fail is the apply of an operation that failed with a retry kept in *r.
 func (w *worker) fail(r **retry, reason string, err error) func() {
-	return func() { *r = (*r).again(w.o.Now, failure{reason, err.Error()}, firstRetry, mostRetry) }
+	return func() { *r = (*r).after(w.o.Now, reason, err) }
 }
 
 func (w *worker) opVolumes() operation {
@@ -66,7 +66,10 @@ func (w *worker) opVolumes() operation {
 			if ctx.Err() == nil {
 				w.a.recorder.Event(pod, v1.EventTypeWarning, "FailedMount", err.Error())
 			}
-			return w.fail(&w.o.VolumesRetry, "FailedMount", err)
+			return func() {
+				w.fail(&w.o.VolumesRetry, "FailedMount", err)()
+				w.stale = w.stale || w.o.Volumes // files that were there are behind
+			}
 		}
 		return func() { w.mounts, w.o.Volumes, w.o.VolumesRetry = mounts, true, nil }
 	}
@@ -251,15 +254,18 @@ func (w *worker) opPrune(a action) operation {
 	}
 	return func(ctx context.Context) func() {
 		var done []string
+		var failed error
 		for _, id := range a.IDs {
 			if err := w.a.runtime.RemoveContainer(ctx, id); err == nil || notFound(err) {
 				done = append(done, id)
 			} else {
+				failed = err
 				w.a.log.Warn("dead container not removed", "pod", podName(pod), "container", id, "err", err)
 			}
 		}
 		w.removeSandboxes(ctx, pod, keep)
 		return func() {
+			w.o.PruneRetry = w.o.PruneRetry.after(w.o.Now, "FailedRemove", failed)
 			for _, id := range done {
 				if in := w.o.byID(id); in != nil {
 					w.removeFiles(in)

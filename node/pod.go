@@ -345,6 +345,7 @@ func creating(pod *v1.Pod) string {
 func keep(pod *v1.Pod, o *observed, c *v1.Container, in *instance, d *decision) bool {
 	switch {
 	case o.busy(doKill, c.Name):
+	case wantsKill(o, c, in) && !due(o, o.KillRetry[c.Name], d):
 	case in.Hash != "" && in.Hash != containerHash(c):
 		d.do(action{Verb: doKill, Container: c.Name, ID: in.ID, Grace: graceOf(pod, nil),
 			Message: "Container " + c.Name + " definition changed, will be restarted"})
@@ -352,10 +353,15 @@ func keep(pod *v1.Pod, o *observed, c *v1.Container, in *instance, d *decision) 
 		u := o.Unhealthy[in.ID]
 		d.do(action{Verb: doKill, Container: c.Name, ID: in.ID, Grace: u.Grace, Reason: u.Kind,
 			Message: "Container " + c.Name + " failed " + u.Kind + " probe" + willRestart(pod, c)})
-	case o.Resized[c.Name] && !o.busy(doResize, c.Name):
+	case o.Resized[c.Name] && !o.busy(doResize, c.Name) && due(o, o.ResizeRetry[c.Name], d):
 		d.do(action{Verb: doResize, Container: c.Name, ID: in.ID})
 	}
 	return true
+}
+
+// wantsKill reports whether a running container has to make way for another run.
+func wantsKill(o *observed, c *v1.Container, in *instance) bool {
+	return in.Hash != "" && in.Hash != containerHash(c) || o.Unhealthy[in.ID] != nil
 }
 
 func willRestart(pod *v1.Pod, c *v1.Container) string {

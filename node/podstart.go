@@ -100,7 +100,7 @@ func due(o *observed, r *retry, d *decision) bool {
 // prune asks for the removal of dead containers beyond the last one of each
 // name: the last is what status and "logs --previous" speak of.
 func prune(o *observed, d *decision) {
-	if o.busy(doPrune, "") {
+	if o.busy(doPrune, "") || !due(o, o.PruneRetry, d) {
 		return
 	}
 	var ids []string

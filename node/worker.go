@@ -141,7 +141,7 @@ func (w *worker) step(ctx context.Context) (wake time.Time, done bool) {
 			}
 			w.launch(ctx, a)
 		}
-		if w.stale && w.o.Volumes && !d.Stopping && !w.o.busy(doVolumes, "") {
+		if w.stale && w.o.Volumes && !d.Stopping && !w.o.busy(doVolumes, "") && due(w.o, w.o.VolumesRetry, &d) {
 			w.stale = false
 			w.launch(ctx, action{Verb: doVolumes})
 		}

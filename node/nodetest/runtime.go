@@ -35,6 +35,7 @@ type Runtime struct {
 	pullErrs   map[string][]error
 	listeners  map[chan *runtimeapi.ContainerEventResponse]bool
 	log        []string
+	faults     map[string]func() error
 }
 
 type container struct {
@@ -50,6 +51,7 @@ func New() *Runtime {
 	return &Runtime{
 		sandboxes: map[string]*runtimeapi.PodSandboxStatus{}, containers: map[string]*container{}, runs: map[string][]Run{},
 		images: map[string]bool{}, pullErrs: map[string][]error{}, listeners: map[chan *runtimeapi.ContainerEventResponse]bool{},
+		faults: map[string]func() error{},
 	}
 }
 
@@ -66,6 +68,22 @@ func (r *Runtime) Missing(image string, errs ...error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.images[image], r.pullErrs[image] = true, errs
+}
+
+// Fail has fault asked at each call of a CRI method, such as "StopContainer"; the call fails with what it returns. It may
+// not call the Runtime.
+func (r *Runtime) Fail(method string, fault func() error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.faults[method] = fault
+}
+
+// fault is the error that a call of a method is to have; the lock is held.
+func (r *Runtime) fault(method string) error {
+	if f := r.faults[method]; f != nil {
+		return f()
+	}
+	return nil
 }
 
 // Log lists what the runtime was asked to do, in order: "start c0", "stop c0".
@@ -101,6 +119,9 @@ func (r *Runtime) Status(context.Context, bool) (*runtimeapi.StatusResponse, err
 func (r *Runtime) RunPodSandbox(_ context.Context, cfg *runtimeapi.PodSandboxConfig, _ string) (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if err := r.fault("RunPodSandbox"); err != nil {
+		return "", err
+	}
 	id := r.id("s")
 	r.sandboxes[id] = &runtimeapi.PodSandboxStatus{
 		Id: id, Metadata: cfg.Metadata, Labels: cfg.Labels, CreatedAt: time.Now().UnixNano(),
@@ -114,6 +135,9 @@ func (r *Runtime) RunPodSandbox(_ context.Context, cfg *runtimeapi.PodSandboxCon
 func (r *Runtime) StopPodSandbox(_ context.Context, id string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if err := r.fault("StopPodSandbox"); err != nil {
+		return err
+	}
 	s := r.sandboxes[id]
 	if s == nil {
 		return missing(id)
@@ -149,6 +173,9 @@ func (r *Runtime) KillSandbox(pod string) {
 func (r *Runtime) RemovePodSandbox(_ context.Context, id string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if err := r.fault("RemovePodSandbox"); err != nil {
+		return err
+	}
 	for cid, c := range r.containers {
 		if c.sandbox == id {
 			r.exit(c, 137)
@@ -191,6 +218,9 @@ func (r *Runtime) ListPodSandbox(_ context.Context, f *runtimeapi.PodSandboxFilt
 func (r *Runtime) CreateContainer(_ context.Context, sandbox string, cfg *runtimeapi.ContainerConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if err := r.fault("CreateContainer"); err != nil {
+		return "", err
+	}
 	if r.sandboxes[sandbox] == nil {
 		return "", missing(sandbox)
 	}
@@ -206,6 +236,9 @@ func (r *Runtime) CreateContainer(_ context.Context, sandbox string, cfg *runtim
 func (r *Runtime) StartContainer(_ context.Context, id string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if err := r.fault("StartContainer"); err != nil {
+		return err
+	}
 	c := r.containers[id]
 	if c == nil {
 		return missing(id)
@@ -251,6 +284,10 @@ func (r *Runtime) exit(c *container, code int32) {
 // StopContainer implements criapi.RuntimeService.
 func (r *Runtime) StopContainer(ctx context.Context, id string, timeout int64) error {
 	r.mu.Lock()
+	if err := r.fault("StopContainer"); err != nil {
+		r.mu.Unlock()
+		return err
+	}
 	c := r.containers[id]
 	if c == nil {
 		r.mu.Unlock()
@@ -277,6 +314,9 @@ func (r *Runtime) StopContainer(ctx context.Context, id string, timeout int64) e
 func (r *Runtime) RemoveContainer(_ context.Context, id string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if err := r.fault("RemoveContainer"); err != nil {
+		return err
+	}
 	if c := r.containers[id]; c != nil {
 		r.exit(c, 137)
 	}
@@ -304,4 +344,19 @@ func (r *Runtime) ContainerStatus(_ context.Context, id string, _ bool) (*runtim
 		return nil, missing(id)
 	}
 	return &runtimeapi.ContainerStatusResponse{Status: copyOf(c.status)}, nil
+}
+
+// UpdateContainerResources implements criapi.RuntimeService.
+func (r *Runtime) UpdateContainerResources(_ context.Context, id string, _ *runtimeapi.ContainerResources) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.containers[id]
+	if err := r.fault("UpdateContainerResources"); err != nil {
+		return err
+	}
+	if c == nil {
+		return missing(id)
+	}
+	r.note("update %s", c.status.Metadata.Name)
+	return nil
 }

@@ -19,7 +19,9 @@ import (
 const (
 	maxLogBytes  = 16 << 20        // containerd's log starts anew past this size
 	readyTimeout = 5 * time.Minute // as long as it lives: a slow disk is no reason to end the server
-	restartDelay = time.Second
+	// A containerd that ends is started again after restartDelay, after twice as long each time that it ends again within
+	// steadyAfter, and after maxRestartDelay at most.
+	restartDelay, maxRestartDelay, steadyAfter = time.Second, 30 * time.Second, time.Minute
 )
 
 // Containerd is the child process.
@@ -50,7 +52,7 @@ func (c *Containerd) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("container runtime: %w", err)
 	}
-	pid := c.adoptable(changed)
+	pid, delay := c.adoptable(changed), restartDelay
 	for first := true; ; first = false {
 		if pid == 0 {
 			if pid, err = c.start(); err != nil {
@@ -66,15 +68,20 @@ func (c *Containerd) Run(ctx context.Context) error {
 			}
 			close(c.ready)
 		}
+		began := time.Now()
 		if err := awaitExit(ctx, pid); err != nil {
 			return nil // ctx ended; the child lives on
+		}
+		if time.Since(began) > steadyAfter {
+			delay = restartDelay
 		}
 		c.cfg.Logger.Warn("containerd ended and is started again", "pid", pid, "log", c.cfg.logFile())
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(restartDelay):
+		case <-time.After(delay):
 		}
+		delay = min(2*delay, maxRestartDelay)
 		pid = 0
 	}
 }

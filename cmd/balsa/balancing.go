@@ -24,7 +24,8 @@ func (a agentParts) startBalancing(network overlay.Config, state *networkState) 
 		return err
 	}
 	health, err := healthport.New(healthport.Config{
-		NodeName: a.cfg.NodeName, Informers: network.Informers, Healthy: func() bool { return state.Ready() == nil }, Logger: a.log,
+		NodeName: a.cfg.NodeName, Informers: network.Informers, Healthy: func() bool { return state.Ready() == nil },
+		NodeAddress: a.cfg.Proxy.Healthz, StatusAddress: a.cfg.Proxy.Status, Logger: a.log,
 	})
 	if err != nil {
 		return err

@@ -5,9 +5,9 @@
 //	load balancer ──GET──▶ :healthCheckNodePort ──▶ 200 with, 503 without a ready endpoint on this node
 //	              ──GET──▶ :10256/healthz ────────▶ 200 while Services are routed and the node stays
 //	                       :10256/livez ──────────▶ 200 while Services are routed
+//	program of the node ─▶ 127.0.0.1:10249/proxyMode ▶ nftables
 //
-// A port is listened on while a Service needs it, 10256 while there is a Service of type LoadBalancer; a port that
-// somebody else has is tried again. A server takes a bounded number of connections, and nobody may keep one busy for long.
+// The port of a Service is listened on while the Service needs it; a port that another program has is tried again. A server takes a bounded number of connections, and nobody may keep one busy for long.
 //
 // Goroutines: Run's own, which opens and closes; those of one HTTP server a port. One lock guards what handlers of the
 // informers leave for Run's goroutine; answers read an atomic number.

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -21,8 +23,12 @@ import (
 	"github.com/balsahq/balsa/overlay/host"
 )
 
-// DefaultNodePort is where load balancers ask for the node itself, kube-proxy's.
-const DefaultNodePort = 10256
+// DefaultNodeAddress is where load balancers ask for the node itself, and DefaultStatusAddress is where programs of the
+// node ask how Services are routed: kube-proxy's.
+const (
+	DefaultNodeAddress   = "0.0.0.0:10256"
+	DefaultStatusAddress = "127.0.0.1:10249"
+)
 
 // retry is when a port that could not be had is tried again.
 const retry = 5 * time.Second
@@ -34,8 +40,9 @@ type Config struct {
 	Informers informers.SharedInformerFactory
 	// Healthy tells whether this node routes Services. It may be called by several goroutines at once.
 	Healthy func() bool
-	// NodePort is asked for the node itself; 0 is DefaultNodePort.
-	NodePort int32
+	// NodeAddress is asked for the node itself, StatusAddress how Services are routed. With 0.0.0.0 all addresses of the
+	// node answer, those of IPv6 too; "" is not listened on.
+	NodeAddress, StatusAddress string
 	// NetNS is the path of the network namespace to work in; "" is that of the process.
 	NetNS  string
 	Logger *slog.Logger
@@ -52,9 +59,6 @@ func (c *Config) Validate() error {
 	}
 	if c.Healthy == nil {
 		errs = append(errs, errors.New("healthport: Healthy is missing"))
-	}
-	if c.NodePort == 0 {
-		c.NodePort = DefaultNodePort
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -73,13 +77,12 @@ type Server struct {
 	watched map[types.NamespacedName]bool // Services whose endpoints matter
 
 	// Run's goroutine alone uses these.
-	answers   map[types.NamespacedName]*answer
-	ports     map[types.NamespacedName]int32
-	balancers map[types.NamespacedName]struct{} // all Services of the type
-	open      map[int32]*server
-	by        map[int32]types.NamespacedName // who an open port is for; the zero value is the node
-	whole     *whole
-	failed    map[int32]string // the last error told
+	answers map[types.NamespacedName]*answer
+	ports   map[types.NamespacedName]int32
+	open    map[string]*server              // by the address listened on
+	by      map[string]types.NamespacedName // the Service of an open address; the zero value is the node
+	whole   *whole
+	failed  map[string]string // the last error told
 }
 
 // New prepares a server; nothing is listened on before Run.
@@ -97,8 +100,8 @@ func New(cfg Config) (*Server, error) {
 	cfg.Informers.Core().V1().Nodes().Informer()
 	return &Server{
 		cfg: cfg, ns: ns, wake: make(chan struct{}, 1), dirty: map[types.NamespacedName]struct{}{}, watched: map[types.NamespacedName]bool{},
-		answers: map[types.NamespacedName]*answer{}, ports: map[types.NamespacedName]int32{}, balancers: map[types.NamespacedName]struct{}{},
-		open: map[int32]*server{}, by: map[int32]types.NamespacedName{}, whole: &whole{healthy: cfg.Healthy}, failed: map[int32]string{},
+		answers: map[types.NamespacedName]*answer{}, ports: map[types.NamespacedName]int32{},
+		open: map[string]*server{}, by: map[string]types.NamespacedName{}, whole: &whole{healthy: cfg.Healthy}, failed: map[string]string{},
 	}, nil
 }
 
@@ -168,9 +171,6 @@ func (s *Server) learn(key types.NamespacedName) {
 		s.watched[key] = true // before the endpoints are read: later ones are news
 	}
 	s.mu.Unlock()
-	if delete(s.balancers, key); svc != nil && svc.Spec.Type == v1.ServiceTypeLoadBalancer {
-		s.balancers[key] = struct{}{}
-	}
 	if port == 0 {
 		delete(s.ports, key)
 		delete(s.answers, key)
@@ -191,37 +191,40 @@ func (s *Server) learn(key types.NamespacedName) {
 
 // apply opens and closes ports; ok is false when one could not be had.
 func (s *Server) apply() (ok bool) {
-	wanted := map[int32]types.NamespacedName{}
-	handlers := map[int32]http.Handler{}
+	wanted := map[string]types.NamespacedName{}
+	handlers := map[string]http.Handler{}
 	for key, port := range s.ports {
-		wanted[port], handlers[port] = key, s.answers[key]
+		address := net.JoinHostPort("", strconv.Itoa(int(port)))
+		wanted[address], handlers[address] = key, s.answers[key]
 	}
-	if len(s.balancers) > 0 {
-		wanted[s.cfg.NodePort], handlers[s.cfg.NodePort] = types.NamespacedName{}, s.whole.handler()
+	for address, handler := range map[string]http.Handler{s.cfg.NodeAddress: s.whole.handler(), s.cfg.StatusAddress: status()} {
+		if address != "" {
+			wanted[address], handlers[address] = types.NamespacedName{}, handler
+		}
 	}
-	for port, srv := range s.open {
-		if who, still := wanted[port]; !still || who != s.by[port] {
+	for address, srv := range s.open {
+		if who, still := wanted[address]; !still || who != s.by[address] {
 			srv.close()
-			delete(s.open, port)
-			delete(s.by, port)
+			delete(s.open, address)
+			delete(s.by, address)
 		}
 	}
 	ok = true
-	for port, who := range wanted {
-		if s.open[port] != nil {
+	for address, who := range wanted {
+		if s.open[address] != nil {
 			continue
 		}
-		srv, err := listen(s.ns, port, handlers[port])
+		srv, err := listen(s.ns, address, handlers[address])
 		if err != nil {
 			ok = false
-			if text := err.Error(); s.failed[port] != text {
-				s.failed[port] = text
-				s.cfg.Logger.Warn("load balancers cannot ask for health: end who has the port", "port", port, "service", who, "err", err)
+			if text := err.Error(); s.failed[address] != text {
+				s.failed[address] = text
+				s.cfg.Logger.Warn("nobody can ask for health at this address: end the program that has it", "address", address, "service", who, "err", err)
 			}
 			continue
 		}
-		delete(s.failed, port)
-		s.open[port], s.by[port] = srv, who
+		delete(s.failed, address)
+		s.open[address], s.by[address] = srv, who
 	}
 	return ok
 }

@@ -42,7 +42,7 @@ func newNode(t *testing.T) *node {
 func (n *node) start() {
 	n.t.Helper()
 	factory := informers.NewSharedInformerFactory(n.api, 0)
-	s, err := New(Config{NodeName: "here", Informers: factory, Healthy: n.healthy.Load, NetNS: n.space.Path, Logger: slog.New(slog.NewTextHandler(n.t.Output(), nil))})
+	s, err := New(Config{NodeName: "here", Informers: factory, Healthy: n.healthy.Load, NodeAddress: DefaultNodeAddress, StatusAddress: DefaultStatusAddress, NetNS: n.space.Path, Logger: slog.New(slog.NewTextHandler(n.t.Output(), nil))})
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -57,6 +57,8 @@ func (n *node) start() {
 		factory.Shutdown()
 	})
 }
+
+const nodePort = 10256
 
 // get asks in the namespace; code is 0 when nobody listens.
 func (n *node) get(port int, path string) (code int, header http.Header, body string) {
@@ -140,28 +142,26 @@ func TestThePortOfAServiceTellsOfItsEndpointsHere(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.says(31001, "/", 0)
-	n.says(DefaultNodePort, "/healthz", 0)
 }
 
 func TestTheNodesOwnPort(t *testing.T) {
-	n := newNode(t)
-	s := service(0)
-	s.Spec.ExternalTrafficPolicy = v1.ServiceExternalTrafficPolicyCluster
-	if _, err := n.api.CoreV1().Services("d").Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	n.says(DefaultNodePort, "/healthz", 200)
-	if _, _, body := n.get(DefaultNodePort, "/healthz"); !strings.Contains(body, `"nodeEligible":true`) {
+	n := newNode(t) // no Service has to be there
+	n.says(nodePort, "/healthz", 200)
+	if _, _, body := n.get(nodePort, "/healthz"); !strings.Contains(body, `"nodeEligible":true`) {
 		t.Error(body)
 	}
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "here"}, Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: autoscalerTaint, Effect: v1.TaintEffectNoSchedule}}}}
 	if _, err := n.api.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	n.says(DefaultNodePort, "/healthz", 503)
-	n.says(DefaultNodePort, "/livez", 200)
+	n.says(nodePort, "/healthz", 503)
+	n.says(nodePort, "/livez", 200)
 	n.healthy.Store(false)
-	n.says(DefaultNodePort, "/livez", 503)
+	n.says(nodePort, "/livez", 503)
+	n.says(10249, "/proxyMode", 200)
+	if _, _, body := n.get(10249, "/proxyMode"); body != "nftables" {
+		t.Errorf("proxy mode %q", body)
+	}
 }
 
 func TestAPortThatSomebodyElseHasIsTakenWhenItIsFree(t *testing.T) {
@@ -173,7 +173,7 @@ func TestAPortThatSomebodyElseHasIsTakenWhenItIsFree(t *testing.T) {
 	if _, err := n.api.CoreV1().Services("d").Create(t.Context(), service(31000), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	n.says(DefaultNodePort, "/healthz", 200) // the other port is served meanwhile
+	n.says(nodePort, "/healthz", 200) // the other port is served meanwhile
 	l.Close()
 	n.says(31000, "/", 503)
 }

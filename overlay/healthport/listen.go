@@ -4,7 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/net/netutil"
@@ -24,10 +24,14 @@ type server struct {
 	ended chan struct{}
 }
 
-func listen(ns host.Namespace, port int32, h http.Handler) (*server, error) {
+// listen serves h at a host and a port of the namespace; the host 0.0.0.0 is every address of either family.
+func listen(ns host.Namespace, address string, h http.Handler) (*server, error) {
+	if port, all := strings.CutPrefix(address, "0.0.0.0:"); all {
+		address = ":" + port
+	}
 	var l net.Listener
 	err := ns.Do(func() (err error) {
-		l, err = net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(int(port))))
+		l, err = net.Listen("tcp", address)
 		return err
 	})
 	if err != nil {

@@ -39,6 +39,17 @@ func (h *whole) handler() http.Handler {
 	return mux
 }
 
+// status answers programs of the node that ask, as kube-proxy is asked, how Services are routed.
+func status() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /proxyMode", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		_, _ = w.Write([]byte("nftables"))
+	})
+	return mux
+}
+
 func (h *whole) tell(w http.ResponseWriter, stays *bool) {
 	body := nodeHealth{CurrentTime: time.Now(), NodeEligible: stays}
 	healthy := h.healthy()

@@ -72,6 +72,9 @@ func TestCrashLoopBacksOff(t *testing.T) {
 	c.eventually("it is backed off", c.wants("CrashLoopBackOff", "get", "pod", "ends"))
 	c.eventually("its last words are there", c.wants("bye", "logs", "ends"))
 	c.eventually("its exit code is there", c.wants("Exit Code:    4", "describe", "pod", "ends"))
+	node := c.kubectl("get", "pod", "ends", "-o", "jsonpath={.spec.nodeName}")
+	c.eventually("the node counts its ends", c.wants(`kubelet_terminated_containers_total{container_type="container",exit_code="4",reason="Error"}`,
+		"get", "--raw", "/api/v1/nodes/"+node+"/proxy/metrics"))
 	c.kubectl("run", "done", "--image=balsahq/hello:1", "--restart=Never", "--command", "--", "sh", "-c", "exit 0")
 	c.eventually("a pod that is done succeeds", c.wants("Succeeded", "get", "pod", "done", "-o", "jsonpath={.status.phase}"))
 }

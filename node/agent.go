@@ -32,6 +32,7 @@ import (
 
 	"github.com/balsahq/balsa/node/admission"
 	"github.com/balsahq/balsa/node/cgroup"
+	"github.com/balsahq/balsa/node/counters"
 	"github.com/balsahq/balsa/node/probe"
 	"github.com/balsahq/balsa/node/userns"
 	"github.com/balsahq/balsa/node/volume"
@@ -76,6 +77,7 @@ type Agent struct {
 	memory  int64 // capacity in bytes
 	sysctls *admission.Sysctls
 	users   *userns.Ranges
+	count   *counters.Counters
 
 	// Set by Run before any worker starts, then read-only.
 	life        context.Context
@@ -127,6 +129,7 @@ func New(cfg Config) (*Agent, error) {
 		workers: map[types.UID]*worker{}, adopted: map[types.UID]*observed{}, waiting: waiters{byID: map[string]waiter{}},
 		nudgeNode: make(chan struct{}, 1), mirrors: make(chan struct{}, 1), connected: make(chan struct{}),
 		services: cfg.Informers.Core().V1().Services().Lister(),
+		count:    counters.New(),
 		users:    userns.New(filepath.Join(cfg.RootDir, "pods"), cfg.MaxPods, userns.HostSpan),
 	}
 	cfg.Informers.Core().V1().Services().Informer()

@@ -514,3 +514,34 @@ func TestAPodIsNotStartedWithoutTheUserNamespaceItAsksFor(t *testing.T) {
 		}
 	})
 }
+
+func TestEndsOfContainersAreCounted(t *testing.T) {
+	onBench(t, func(b *bench) {
+		b.rt.Script("i0", nodetest.Run{Lasts: time.Second})
+		b.rt.Script("c0", nodetest.Run{Lasts: time.Second, Exit: 139})
+		b.run(testPod(v1.RestartPolicyNever, 1, 1))
+		b.wait(time.Minute)
+		families, err := b.agent.Metrics().Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]float64{}
+		for _, f := range families {
+			for _, m := range f.Metric {
+				var labels []string
+				for _, l := range m.Label {
+					labels = append(labels, l.GetValue())
+				}
+				got[strings.Join(append([]string{f.GetName()}, labels...), " ")] = m.GetCounter().GetValue()
+			}
+		}
+		for _, want := range []string{
+			"kubelet_terminated_containers_total container 139 Error", "kubelet_terminated_containers_total init_container 0 Completed",
+			"kubelet_started_containers_total container", "kubelet_started_containers_total init_container", "kubelet_started_pods_total",
+		} {
+			if got[want] != 1 {
+				t.Errorf("%s is %v, want 1, of %v", want, got[want], got)
+			}
+		}
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"sort"
 	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -98,6 +99,9 @@ func (a *Agent) Summary(ctx context.Context) (*statsv1.Summary, error) {
 		Runtime: a.runtime, Images: a.images, Pods: a.Pods,
 	}).Summary(ctx)
 }
+
+// Metrics are the agent's counters.
+func (a *Agent) Metrics() prometheus.Gatherer { return a.count.Gatherer() }
 
 // Configz is what the agent runs with, in the words of a kubelet's configuration.
 func (a *Agent) Configz() any {

@@ -86,6 +86,7 @@ func (w *worker) targetOf(name string) string {
 // start creates and starts a container and runs its postStart hook.
 func (w *worker) start(ctx context.Context, in startInput) func() {
 	name := in.container.Name
+	w.a.count.ContainerStarts(in.kind.label())
 	id, cleanup, err := w.create(ctx, in)
 	if err == nil {
 		w.containerEventOf(in.pod, name, in.kind, v1.EventTypeNormal, "Created", "Container created")
@@ -131,15 +132,16 @@ func (w *worker) startFailed(in startInput, id string, cleanup func(), err error
 	if id != "" {
 		status = w.containerStatus(context.WithoutCancel(w.a.life), id)
 	}
+	reason := errCreate
+	var se *startError
+	if errors.As(err, &se) {
+		reason = se.reason
+	}
+	w.a.count.ContainerFailed(in.kind.label(), reason, ownUsers(in.pod))
 	return func() {
 		name := in.container.Name
 		if cleanup != nil {
 			cleanup()
-		}
-		reason := errCreate
-		var se *startError
-		if errors.As(err, &se) {
-			reason = se.reason
 		}
 		w.o.StartRetry[name] = w.o.StartRetry[name].again(w.o.Now, failure{reason, message(err)}, time.Second, mostRetry)
 		if status != nil {
@@ -235,6 +237,8 @@ func (w *worker) observe(s *runtimeapi.ContainerStatus, sandboxID string) {
 		w.readTermination(in, v1.TerminationMessagePolicy(s.Annotations[annTerminationPolicy]))
 	}
 	if changed && in.State == stateExited {
+		_, kind := containerByName(w.pod, in.Name)
+		w.a.count.ContainerEnded(kind.label(), in.ExitCode, in.Reason)
 		if w.o.latest(in.Name) == in {
 			w.a.probes.Stop(w.uid, in.Name)
 		}

@@ -78,8 +78,10 @@ func (w *worker) opVolumes() operation {
 func (w *worker) opSandbox(a action) operation {
 	pod := w.pod
 	return func(ctx context.Context) func() {
+		w.a.count.PodStarts(ownUsers(pod))
 		b, handler, err := w.createSandbox(context.WithoutCancel(ctx), pod, uint32(a.Attempt))
 		if err != nil {
+			w.a.count.PodFailed(ownUsers(pod))
 			w.a.recorder.Event(pod, v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+message(err))
 			return func() {
 				w.o.SandboxRetry = w.o.SandboxRetry.again(w.o.Now, failure{"FailedCreatePodSandBox", err.Error()}, time.Second, mostRetry)

@@ -15,6 +15,17 @@ const (
 	kindEphemeral
 )
 
+// label names the kind in counters.
+func (k containerKind) label() string {
+	switch k {
+	case kindInit:
+		return "init_container"
+	case kindEphemeral:
+		return "ephemeral_container"
+	}
+	return "container"
+}
+
 func statusesOf(in statusInput, cs []v1.Container, kind containerKind) []v1.ContainerStatus {
 	if len(cs) == 0 {
 		return nil

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -62,9 +63,10 @@ type Config struct {
 	Authorizer authorizer.Authorizer
 	// NetCheck serves POST /balsa/netcheck, for whoever may use nodes/proxy; nil means that there is no such thing.
 	NetCheck http.Handler
-	// Metrics serves /metrics; nil means the default Prometheus registry.
-	Metrics http.Handler
-	Logger  *slog.Logger
+	// Metrics serves /metrics; nil means the default Prometheus registry and Counters, which may be nil.
+	Metrics  http.Handler
+	Counters prometheus.Gatherer
+	Logger   *slog.Logger
 }
 
 // Validate reports every fault of the configuration at once.

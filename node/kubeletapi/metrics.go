@@ -10,6 +10,15 @@ import (
 	statsv1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
+// processMetrics shows the metrics of the process and counters, which may be nil.
+func processMetrics(counters prometheus.Gatherer) http.Handler {
+	all := prometheus.Gatherers{prometheus.DefaultGatherer}
+	if counters != nil {
+		all = append(all, counters)
+	}
+	return promhttp.HandlerFor(all, promhttp.HandlerOpts{})
+}
+
 func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
 	sum, err := s.cfg.Backend.Summary(r.Context())
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -43,7 +42,7 @@ func New(cfg Config) (*Server, error) {
 		cfg.Logger = slog.Default()
 	}
 	if cfg.Metrics == nil {
-		cfg.Metrics = promhttp.Handler()
+		cfg.Metrics = processMetrics(cfg.Counters)
 	}
 	return &Server{cfg: cfg, log: cfg.Logger, conns: connSet{open: map[net.Conn]bool{}}}, nil
 }

@@ -10,6 +10,8 @@ import (
 	"os"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/balsahq/balsa/raftstore/diskfile"
 )
 
 // restoreLeap is by how many revisions a restored state is ahead of the one it
@@ -96,7 +98,7 @@ func (s *Store) spool(r, now *root) (body io.Reader, size int64, done func(), er
 	}
 	f, err := os.CreateTemp(s.dir.path, "restore-*.tmp")
 	if err != nil {
-		return nil, 0, nil, diskError(s.dir.path, err)
+		return nil, 0, nil, diskfile.Error(s.dir.path, err)
 	}
 	done = func() { f.Close() }
 	err = os.Remove(f.Name())
@@ -112,7 +114,7 @@ func (s *Store) spool(r, now *root) (body io.Reader, size int64, done func(), er
 		if errors.Is(err, ErrTooLarge) {
 			return nil, 0, nil, err
 		}
-		return nil, 0, nil, fmt.Errorf("restore: %w", diskError(s.dir.path, err))
+		return nil, 0, nil, fmt.Errorf("restore: %w", diskfile.Error(s.dir.path, err))
 	}
 	return f, info.Bytes, done, nil
 }

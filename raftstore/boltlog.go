@@ -14,6 +14,10 @@ import (
 
 	"github.com/hashicorp/raft"
 	"go.etcd.io/bbolt"
+
+	"github.com/balsahq/balsa/raftstore/diskfile"
+
+	"github.com/balsahq/balsa/raftstore/wal"
 )
 
 // boltLog is Raft's log and stable store in one bbolt file. Unlike raft-boltdb
@@ -32,9 +36,6 @@ var (
 	bucketLog   = []byte("log")
 	bucketState = []byte("state")
 	keyTail     = []byte("tail")
-
-	// errNotFound has the text by which Raft knows a missing key.
-	errNotFound = errors.New("not found")
 )
 
 // openBoltLog opens or makes path. The file must have passed scrub.
@@ -75,7 +76,7 @@ func (b *boltLog) prepare() error {
 }
 
 func sealed(key, b []byte) []byte {
-	sum := crc32.Update(crc32.Checksum(key, castagnoli), castagnoli, b)
+	sum := crc32.Update(crc32.Checksum(key, diskfile.Castagnoli), diskfile.Castagnoli, b)
 	return binary.BigEndian.AppendUint32(b, sum)
 }
 
@@ -85,7 +86,7 @@ func unseal(key, b []byte) ([]byte, bool) {
 	if n < 0 {
 		return nil, false
 	}
-	sum := crc32.Update(crc32.Checksum(key, castagnoli), castagnoli, b[:n])
+	sum := crc32.Update(crc32.Checksum(key, diskfile.Castagnoli), diskfile.Castagnoli, b[:n])
 	return b[:n:n], binary.BigEndian.Uint32(b[n:]) == sum
 }
 
@@ -132,7 +133,7 @@ func (b *boltLog) LastIndex() (uint64, error) { return b.edge((*bbolt.Cursor).La
 
 // tail is the index the last entry must have. It checks all that is kept beside
 // the log, because a peer that forgot its term or its vote could vote twice.
-func (b *boltLog) tail() (index uint64, err error) {
+func (b *boltLog) Tail() (index uint64, err error) {
 	err = b.db.View(func(tx *bbolt.Tx) error {
 		return tx.Bucket(bucketState).ForEach(func(k, v []byte) error {
 			body, ok := unseal(k, v)
@@ -227,11 +228,11 @@ func (b *boltLog) Get(k []byte) (v []byte, err error) {
 	err = b.db.View(func(tx *bbolt.Tx) error {
 		raw := tx.Bucket(bucketState).Get(k)
 		if raw == nil {
-			return errNotFound
+			return wal.ErrNotFound
 		}
 		body, ok := unseal(k, raw)
 		if !ok {
-			return corrupt(b.path, fmt.Errorf("%q does not match its checksum", k))
+			return diskfile.Corrupt(b.path, fmt.Errorf("%q does not match its checksum", k))
 		}
 		v = append([]byte{}, body...)
 		return nil
@@ -253,7 +254,7 @@ func (b *boltLog) stable() (map[string][]byte, error) {
 	return all, err
 }
 
-func (b *boltLog) close() error { return b.db.Close() }
+func (b *boltLog) Close() error { return b.db.Close() }
 
 // scrub reads all of a bbolt file that is reachable, before bbolt gets it for
 // writing: bbolt walks the pages in a goroutine of its own, where a panic, its
@@ -282,7 +283,7 @@ func scrub(path string) error {
 					return fmt.Errorf("bucket %q holds another", name)
 				}
 				last = k
-				sum = crc32.Update(crc32.Update(sum, castagnoli, k), castagnoli, v)
+				sum = crc32.Update(crc32.Update(sum, diskfile.Castagnoli, k), diskfile.Castagnoli, v)
 				return nil
 			})
 		})

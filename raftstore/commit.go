@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/balsahq/balsa/raftstore/diskfile"
 )
 
 // commitMark remembers how far the log is committed, so that a peer that starts
@@ -30,7 +32,7 @@ func openCommitMark(dir string) (*commitMark, uint64, error) {
 	path := filepath.Join(dir, commitFile)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, 0, diskError(path, err)
+		return nil, 0, diskfile.Error(path, err)
 	}
 	b := make([]byte, 12)
 	n, _ := f.ReadAt(b, 0) // a short or damaged one counts for nothing
@@ -47,7 +49,7 @@ func readCommitMark(dir string) uint64 {
 }
 
 func decodeCommitMark(b []byte) uint64 {
-	if len(b) != 12 || binary.BigEndian.Uint32(b[8:]) != crc32.Checksum(b[:8], castagnoli) {
+	if len(b) != 12 || binary.BigEndian.Uint32(b[8:]) != crc32.Checksum(b[:8], diskfile.Castagnoli) {
 		return 0
 	}
 	return binary.BigEndian.Uint64(b)
@@ -60,7 +62,7 @@ func (c *commitMark) note(index uint64) {
 		return
 	}
 	b := binary.BigEndian.AppendUint64(make([]byte, 0, 12), index)
-	b = binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	b = binary.BigEndian.AppendUint32(b, crc32.Checksum(b, diskfile.Castagnoli))
 	_, _ = c.f.WriteAt(b, 0)
 }
 
@@ -82,18 +84,18 @@ func (o *opening) catchUp(snapshot uint64) error {
 	o.mark = mark
 	last, err := o.disk.LastIndex()
 	if err != nil {
-		return corrupt(o.disk.path, err)
+		return diskfile.Corrupt(o.disk.path, err)
 	}
 	if o.fresh {
 		committed = 0 // of a first start that did not get to its end
 	}
 	if end := max(last, snapshot); committed > end {
-		return corrupt(o.disk.path, fmt.Errorf("ends at entry %d, and entry %d was committed", end, committed))
+		return diskfile.Corrupt(o.disk.path, fmt.Errorf("ends at entry %d, and entry %d was committed", end, committed))
 	}
 	var l raft.Log
 	for i := snapshot + 1; i <= min(committed, last); i++ {
 		if err := o.disk.GetLog(i, &l); err != nil {
-			return corrupt(o.disk.path, fmt.Errorf("entry %d cannot be read: %w", i, err))
+			return diskfile.Corrupt(o.disk.path, fmt.Errorf("entry %d cannot be read: %w", i, err))
 		}
 		o.m.take(&l)
 	}

@@ -36,8 +36,7 @@ type Config struct {
 	Peers Peers
 
 	// LogStore says in what the log is kept: LogStoreWAL, the default, or
-	// LogStoreBolt. A directory that holds a bbolt log is converted once when
-	// it is opened with LogStoreWAL.
+	// LogStoreBolt. A directory keeps the kind it began with.
 	LogStore string
 
 	// HeartbeatTimeout is both heartbeat and election timeout of Raft.
@@ -141,3 +140,9 @@ func (c *Config) Validate() error {
 	}
 	return nil
 }
+
+// What Config.LogStore can be.
+const (
+	LogStoreWAL  = "wal"
+	LogStoreBolt = "bolt"
+)

@@ -10,8 +10,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
+
+	"github.com/balsahq/balsa/raftstore/diskfile"
 )
 
 // dirVersion is the layout of the data directory this code writes:
@@ -58,16 +59,10 @@ func (d *dataDir) logPath() string {
 	return d.walPath()
 }
 
-// corrupt is the error for a damaged file: one line, the file, what to do.
-func corrupt(path string, err error) error {
-	why := strings.TrimPrefix(err.Error(), ErrCorrupt.Error()+": ")
-	return fmt.Errorf("%w: %s: %s; nothing was changed: restore the directory from a backup, or move it away to start empty", ErrCorrupt, path, why)
-}
-
 // openDir locks path and reads whose data it holds.
 func openDir(path string, want dirMeta) (_ *dataDir, err error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
-		return nil, diskError(path, err)
+		return nil, diskfile.Error(path, err)
 	}
 	d := &dataDir{path: path}
 	if d.lock, err = lockFile(filepath.Join(path, "lock")); err != nil {
@@ -115,14 +110,14 @@ func randomID() string {
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, diskError(path, err)
+		return nil, diskfile.Error(path, err)
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		f.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("%w: %s", ErrLocked, path)
 		}
-		return nil, diskError(path, err)
+		return nil, diskfile.Error(path, err)
 	}
 	return f, nil
 }
@@ -134,14 +129,14 @@ func (d *dataDir) readMeta() error {
 		d.new = true
 		return nil
 	case err != nil:
-		return diskError(d.metaPath(), err)
+		return diskfile.Error(d.metaPath(), err)
 	}
 	m, err := decodeDirMeta(b)
 	if errors.Is(err, ErrNewerVersion) {
 		return fmt.Errorf("%s: %w", d.metaPath(), err)
 	}
 	if err != nil {
-		return corrupt(d.metaPath(), err)
+		return diskfile.Corrupt(d.metaPath(), err)
 	}
 	d.meta = *m
 	return nil
@@ -186,34 +181,11 @@ func (d *dataDir) write() error {
 	if err != nil {
 		return err
 	}
-	if err := writeSynced(d.metaPath(), append(b, '\n')); err != nil {
-		return diskError(d.metaPath(), err)
+	if err := diskfile.WriteSynced(d.metaPath(), append(b, '\n')); err != nil {
+		return diskfile.Error(d.metaPath(), err)
 	}
 	d.new = false
 	return nil
-}
-
-// writeSynced replaces path as a whole or not at all.
-func writeSynced(path string, b []byte) error {
-	tmp := path + ".tmp"
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(tmp, path)
-	}
-	if err != nil {
-		os.Remove(tmp)
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }
 
 func (d *dataDir) close() error { return d.lock.Close() }

@@ -15,6 +15,10 @@ import (
 
 	"github.com/hashicorp/raft"
 	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/balsahq/balsa/raftstore/diskfile"
+
+	"github.com/balsahq/balsa/raftstore/wal"
 )
 
 // disk is the log and the stable store of Raft, with a disk that is full or
@@ -47,7 +51,7 @@ type disk struct {
 	cut atomic.Bool
 }
 
-// logFile is where disk keeps things: a walLog, a boltLog, or one that fails on
+// logFile is where disk keeps things: a wal.Log, a boltLog, or one that fails on
 // purpose.
 type logFile interface {
 	FirstIndex() (uint64, error)
@@ -57,8 +61,9 @@ type logFile interface {
 	DeleteRange(lo, hi uint64) error
 	Set(k, v []byte) error
 	Get(k []byte) ([]byte, error)
-	tail() (uint64, error)
-	close() error
+	// Tail is the index that the last entry must have.
+	Tail() (uint64, error)
+	Close() error
 }
 
 type diskFault struct{ err error }
@@ -77,7 +82,7 @@ func openDisk(path string, bolt bool, cfg *Config) (*disk, error) {
 	if bolt {
 		store, err = openBoltFile(path)
 	} else {
-		store, err = openSegments(path, segmentSize, readCommitMark(filepath.Dir(path)))
+		store, err = wal.Open(path, readCommitMark(filepath.Dir(path)))
 	}
 	if err != nil {
 		return nil, openError(path, err)
@@ -112,20 +117,9 @@ func openError(path string, err error) error {
 	case errors.Is(err, ErrCorrupt), errors.Is(err, ErrNewerVersion), errors.Is(err, ErrDisk), errors.Is(err, ErrDiskFull), errors.Is(err, ErrDiskReadOnly):
 		return err
 	case errors.As(err, &no):
-		return diskError(path, err)
+		return diskfile.Error(path, err)
 	}
-	return corrupt(path, err)
-}
-
-// diskError gives a failed write of path its sentinel.
-func diskError(path string, err error) error {
-	switch {
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return fmt.Errorf("%w: %s: free some space", ErrDiskFull, path)
-	case errors.Is(err, syscall.EROFS):
-		return fmt.Errorf("%w: %s: mount it writable", ErrDiskReadOnly, path)
-	}
-	return fmt.Errorf("%w: %s: %w", ErrDisk, path, err)
+	return diskfile.Corrupt(path, err)
 }
 
 // refused returns why writes are refused now, nil when they are not.
@@ -144,7 +138,7 @@ func (d *disk) outcome(err error) error {
 		}
 		return nil
 	}
-	err = diskError(d.path, err)
+	err = diskfile.Error(d.path, err)
 	if d.fault.Swap(&diskFault{err}) == nil {
 		d.log.Error("log cannot be written, writes are refused until it can", "file", d.path, "error", err)
 	}
@@ -158,7 +152,7 @@ func (d *disk) StoreLogs(logs []*raft.Log) error {
 		return d.storeLater(logs)
 	}
 	if err := d.tail.drain(); err != nil {
-		return diskError(d.path, err)
+		return diskfile.Error(d.path, err)
 	}
 	write := func() error { return d.store.StoreLogs(logs) }
 	var err error
@@ -222,7 +216,7 @@ func (d *disk) LastIndex() (uint64, error) {
 func (d *disk) DeleteRange(lo, hi uint64) error {
 	if !d.tail.reached(hi + 1) { // the end of what is on disk, or more
 		if err := d.tail.drain(); err != nil {
-			return diskError(d.path, err)
+			return diskfile.Error(d.path, err)
 		}
 	}
 	d.recent.drop(lo, hi)
@@ -234,7 +228,7 @@ func (d *disk) DeleteRange(lo, hi uint64) error {
 	if err := d.store.DeleteRange(lo, hi); err != nil {
 		// No fault: writes would be refused, and none would show that the disk
 		// takes them again.
-		return diskError(d.path, err)
+		return diskfile.Error(d.path, err)
 	}
 	if hi >= last {
 		d.cut.Store(true)
@@ -315,12 +309,12 @@ func (d *disk) GetUint64(k []byte) (uint64, error) {
 		return 0, err
 	}
 	if len(v) != 8 {
-		return 0, corrupt(d.path, fmt.Errorf("%q has %d bytes", k, len(v)))
+		return 0, diskfile.Corrupt(d.path, fmt.Errorf("%q has %d bytes", k, len(v)))
 	}
 	return binary.BigEndian.Uint64(v), nil
 }
 
 func (d *disk) close() error {
 	d.settle()
-	return d.store.close()
+	return d.store.Close()
 }

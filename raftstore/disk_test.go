@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -12,6 +13,8 @@ import (
 	"testing"
 
 	"go.etcd.io/bbolt"
+
+	"github.com/balsahq/balsa/raftstore/diskfile"
 )
 
 // everyLog runs a test with each kind of log.
@@ -95,7 +98,7 @@ func newest(t *testing.T, dir, file string) string {
 // segments are the files of a WAL, oldest first.
 func segments(t *testing.T, dir string) []string {
 	t.Helper()
-	m, err := filepath.Glob(filepath.Join(dir, "wal", "*"+segmentSuffix))
+	m, err := filepath.Glob(filepath.Join(dir, "wal", "*.wal"))
 	if err != nil || len(m) == 0 {
 		t.Fatal("no segment", err)
 	}
@@ -183,15 +186,11 @@ var walRefusals = []refusal{
 	{"without its vote", Config{}, func(t *testing.T, dir string) { remove(t, filepath.Join(dir, "wal", "vote")) }, ErrCorrupt, "wal/vote"},
 	{"with a truncated vote", Config{}, func(t *testing.T, dir string) { truncate(t, filepath.Join(dir, "wal", "vote")) }, ErrCorrupt, "wal/vote"},
 	{"with a log of a newer version", Config{}, func(t *testing.T, dir string) {
-		s := &walState{Format: walFormat + 1}
-		b, err := s.encode()
-		if err != nil {
-			t.Fatal(err)
-		}
-		write(t, filepath.Join(dir, "wal", "meta"), b)
+		line := []byte(`{"Format":2}`)
+		write(t, filepath.Join(dir, "wal", "meta"), fmt.Appendf(line, "\n%08x\n", crc32.Checksum(line, diskfile.Castagnoli)))
 	}, ErrNewerVersion, "wal/meta"},
 	{"with a segment the list cannot know", Config{}, func(t *testing.T, dir string) {
-		write(t, filepath.Join(dir, "wal", segmentName(99, 99)), nil)
+		write(t, filepath.Join(dir, "wal", "00000000000000000099-0000000000000063.wal"), nil)
 	}, ErrCorrupt, "wal/meta"},
 }
 

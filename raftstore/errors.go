@@ -1,6 +1,10 @@
 package raftstore
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/balsahq/balsa/raftstore/diskfile"
+)
 
 // What can go wrong. Test with errors.Is; the wrapped text names key, revision,
 // file or lease.
@@ -32,16 +36,16 @@ var (
 	// ErrLocked: another process has the data directory open.
 	ErrLocked = errors.New("raftstore: data directory is in use by another process")
 	// ErrNewerVersion: the data was written by a newer version of this program.
-	ErrNewerVersion = errors.New("raftstore: data was written by a newer version")
+	ErrNewerVersion = diskfile.ErrNewerVersion
 	// ErrWrongCluster: the data directory belongs to another cluster.
 	ErrWrongCluster = errors.New("raftstore: data directory belongs to another cluster")
 	// ErrCorrupt: a file of the data directory is damaged.
-	ErrCorrupt = errors.New("raftstore: data is damaged")
+	ErrCorrupt = diskfile.ErrCorrupt
 	// ErrDiskFull: no space left where the log is. Reads go on; writes are
 	// accepted again as soon as there is space.
-	ErrDiskFull = errors.New("raftstore: disk is full")
+	ErrDiskFull = diskfile.ErrDiskFull
 	// ErrDiskReadOnly: the log's file system is read-only.
-	ErrDiskReadOnly = errors.New("raftstore: disk is read-only")
+	ErrDiskReadOnly = diskfile.ErrDiskReadOnly
 	// ErrDisk: the disk refused a write for another reason.
-	ErrDisk = errors.New("raftstore: disk failure")
+	ErrDisk = diskfile.ErrDisk
 )

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/balsahq/balsa/raftstore/diskfile"
 )
 
 // openFiles opens log and snapshots, checks every byte Raft will rely on, and
@@ -46,13 +48,15 @@ func (o *opening) openFiles() error {
 	return o.catchUp(reached)
 }
 
-// pickLog decides where the log is, and brings it there.
+// pickLog decides where the log is. A directory keeps the kind it began with.
 func (o *opening) pickLog() error {
-	if o.dir.bolt = o.cfg.LogStore == LogStoreBolt; !o.dir.bolt {
-		return o.dir.migrateLog()
+	o.dir.bolt = o.cfg.LogStore == LogStoreBolt
+	want, other, there := LogStoreWAL, LogStoreBolt, o.dir.boltPath()
+	if o.dir.bolt {
+		want, other, there = LogStoreBolt, LogStoreWAL, o.dir.walPath()
 	}
-	if _, err := os.Stat(o.dir.walPath()); err == nil {
-		return fmt.Errorf("%w: %s holds a log of kind %q, which cannot be turned back into %q", ErrInvalid, o.dir.path, LogStoreWAL, LogStoreBolt)
+	if _, err := os.Stat(there); err == nil {
+		return fmt.Errorf("%w: %s holds a log of kind %q, not %q: a server keeps the kind it began with", ErrInvalid, o.dir.path, other, want)
 	}
 	return nil
 }
@@ -71,7 +75,7 @@ func (o *opening) dropUnfinished() error {
 	for _, n := range names {
 		if strings.HasSuffix(n, ".tmp") {
 			if err := os.RemoveAll(filepath.Join(o.dir.snapshotPath(), n)); err != nil {
-				return diskError(o.dir.snapshotPath(), err)
+				return diskfile.Error(o.dir.snapshotPath(), err)
 			}
 		}
 	}
@@ -105,7 +109,7 @@ func (o *opening) dropHalfRemoved() error {
 	for n, s := range parsed {
 		if s.term < newest.term || s.term == newest.term && s.index < newest.index {
 			if err := os.RemoveAll(filepath.Join(o.dir.snapshotPath(), n)); err != nil {
-				return diskError(o.dir.snapshotPath(), err)
+				return diskfile.Error(o.dir.snapshotPath(), err)
 			}
 		}
 	}
@@ -148,7 +152,7 @@ func (o *opening) dropFirstStart() error {
 	}
 	// Bootstrap, the leader's no-op, its mark of the term: nothing of a user's.
 	if last > 3 || len(names) > 0 {
-		return corrupt(o.dir.metaPath(), errors.New("missing, though the directory holds data"))
+		return diskfile.Corrupt(o.dir.metaPath(), errors.New("missing, though the directory holds data"))
 	}
 	return os.RemoveAll(path)
 }
@@ -160,13 +164,13 @@ func (o *opening) expectLog() error {
 	}
 	st, err := os.Stat(o.dir.logPath())
 	if os.IsNotExist(err) {
-		return corrupt(o.dir.logPath(), errors.New("missing"))
+		return diskfile.Corrupt(o.dir.logPath(), errors.New("missing"))
 	}
 	if err != nil {
-		return diskError(o.dir.logPath(), err)
+		return diskfile.Error(o.dir.logPath(), err)
 	}
 	if st.Size() == 0 {
-		return corrupt(o.dir.logPath(), errors.New("empty"))
+		return diskfile.Corrupt(o.dir.logPath(), errors.New("empty"))
 	}
 	return nil
 }
@@ -179,7 +183,7 @@ func snapshotNames(path string, all bool) ([]string, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, diskError(path, err)
+		return nil, diskfile.Error(path, err)
 	}
 	var names []string
 	for _, e := range entries {
@@ -204,14 +208,14 @@ func (o *opening) restoreNewest(snaps *snapshotFiles) (uint64, error) {
 	// second checksum.
 	f, err := os.Open(file)
 	if err != nil {
-		return 0, corrupt(file, err)
+		return 0, diskfile.Corrupt(file, err)
 	}
 	defer f.Close()
 	if err := o.m.restore(f); err != nil {
 		if errors.Is(err, ErrNewerVersion) {
 			return 0, fmt.Errorf("%s: %w", file, err)
 		}
-		return 0, corrupt(file, err)
+		return 0, diskfile.Corrupt(file, err)
 	}
 	snaps.whole.Store(newest.ID, nil)
 	return newest.Index, nil
@@ -225,40 +229,40 @@ const warmBytes = 64 << 20
 func (o *opening) checkLog(snapshot uint64) error {
 	first, err := o.disk.FirstIndex()
 	if err != nil {
-		return corrupt(o.disk.path, err)
+		return diskfile.Corrupt(o.disk.path, err)
 	}
 	last, err := o.disk.LastIndex()
 	if err != nil {
-		return corrupt(o.disk.path, err)
+		return diskfile.Corrupt(o.disk.path, err)
 	}
 	if o.fresh {
 		return nil
 	}
-	tail, err := o.disk.store.tail()
+	tail, err := o.disk.store.Tail()
 	if err != nil {
-		return corrupt(o.disk.path, err)
+		return diskfile.Corrupt(o.disk.path, err)
 	}
 	switch {
 	case tail != last:
-		return corrupt(o.disk.path, fmt.Errorf("ends at entry %d, not %d", last, tail))
+		return diskfile.Corrupt(o.disk.path, fmt.Errorf("ends at entry %d, not %d", last, tail))
 	case last == 0 && snapshot == 0 && o.meta.Joined:
 		return nil // nobody has added this peer yet
 	case last == 0 && snapshot == 0:
-		return corrupt(o.disk.path, errors.New("holds no entries"))
+		return diskfile.Corrupt(o.disk.path, errors.New("holds no entries"))
 	case first > snapshot+1:
-		return corrupt(o.dir.snapshotPath(), fmt.Errorf("no snapshot reaches entry %d, where the log begins", first))
+		return diskfile.Corrupt(o.dir.snapshotPath(), fmt.Errorf("no snapshot reaches entry %d, where the log begins", first))
 	case last < snapshot:
 		return o.dropOldLog(first, last)
 	}
 	from := first
-	if c, ok := o.disk.store.(interface{ checked() bool }); ok && c.checked() {
+	if c, ok := o.disk.store.(interface{ Checked() bool }); ok && c.Checked() {
 		from = max(first, snapshot+1)
 	}
 	warm, kept := make(map[uint64]*raft.Log), 0
 	for i := from; i <= last; i++ {
 		l := new(raft.Log)
 		if err := o.disk.GetLog(i, l); err != nil {
-			return corrupt(o.disk.path, fmt.Errorf("entry %d cannot be read: %s", i, strings.TrimPrefix(err.Error(), ErrCorrupt.Error()+": ")))
+			return diskfile.Corrupt(o.disk.path, fmt.Errorf("entry %d cannot be read: %s", i, strings.TrimPrefix(err.Error(), ErrCorrupt.Error()+": ")))
 		}
 		if l.Type == raft.LogCommand {
 			if err := checkEntry(l.Data); err != nil {

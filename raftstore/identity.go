@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/balsahq/balsa/raftstore/diskfile"
 )
 
 // Identity is whose data a directory holds.
@@ -41,10 +43,10 @@ func NewID() string { return randomID() }
 func Discard(dir string) (movedTo string, err error) {
 	to := filepath.Clean(dir) + ".old"
 	if err := os.RemoveAll(to); err != nil {
-		return "", diskError(to, err)
+		return "", diskfile.Error(to, err)
 	}
 	if err := os.Rename(dir, to); err != nil {
-		return "", diskError(dir, err)
+		return "", diskfile.Error(dir, err)
 	}
 	return to, nil
 }

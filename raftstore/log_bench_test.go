@@ -3,11 +3,11 @@ package raftstore
 import (
 	"fmt"
 	"path/filepath"
-	"slices"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/balsahq/balsa/raftstore/wal"
 )
 
 // openLog opens the log file of a directory of a test's.
@@ -16,7 +16,7 @@ func openLog(t testing.TB, dir, store string) logFile {
 	var l logFile
 	var err error
 	if store == LogStoreWAL {
-		l, err = openWALLog(filepath.Join(dir, "wal"))
+		l, err = wal.Open(filepath.Join(dir, "wal"), 0)
 	} else {
 		l, err = openBoltFile(filepath.Join(dir, "raft.db"))
 	}
@@ -39,7 +39,7 @@ func BenchmarkLog(b *testing.B) {
 
 func benchLog(b *testing.B, store string, size, batch int) {
 	l := openLog(b, b.TempDir(), store)
-	defer l.close()
+	defer l.Close()
 	data, next := make([]byte, size), uint64(0)
 	for i := range data {
 		data[i] = byte(i)
@@ -59,41 +59,6 @@ func benchLog(b *testing.B, store string, size, batch int) {
 	}
 }
 
-// BenchmarkLogLatency appends single entries to a segment whose blocks were
-// only allocated, to one whose blocks were written before, and to bbolt.
-func BenchmarkLogLatency(b *testing.B) {
-	for _, kind := range []string{"allocated", "written", LogStoreBolt} {
-		b.Run(kind, func(b *testing.B) {
-			store := LogStoreWAL
-			if kind == LogStoreBolt {
-				store = kind
-			}
-			l := openLog(b, b.TempDir(), store)
-			defer l.close()
-			if kind == "written" {
-				f := l.(*walLog).filer
-				if f.spare = f.makeSpare() == nil; !f.spare {
-					b.Fatal("no spare segment")
-				}
-			}
-			took := make([]time.Duration, b.N)
-			b.ResetTimer()
-			for i := range b.N {
-				start := time.Now()
-				if err := l.StoreLogs([]*raft.Log{{Index: uint64(i) + 1, Term: 1, Data: make([]byte, 256)}}); err != nil {
-					b.Fatal(err)
-				}
-				took[i] = time.Since(start)
-			}
-			b.StopTimer()
-			slices.Sort(took)
-			for _, q := range []float64{0.5, 0.99} {
-				b.ReportMetric(float64(took[int(q*float64(b.N-1))].Microseconds()), fmt.Sprintf("p%.0f-µs", q*100))
-			}
-		})
-	}
-}
-
 // BenchmarkLogRead reads entries one by one, as replication does what is no
 // longer in memory.
 func BenchmarkLogRead(b *testing.B) {
@@ -101,7 +66,7 @@ func BenchmarkLogRead(b *testing.B) {
 		b.Run(store, func(b *testing.B) {
 			const n = 20000
 			l := openLog(b, b.TempDir(), store)
-			defer l.close()
+			defer l.Close()
 			for i := uint64(1); i < n; i += 500 {
 				var logs []*raft.Log
 				for j := i; j < i+500; j++ {
@@ -127,7 +92,7 @@ func BenchmarkLogStable(b *testing.B) {
 	for _, store := range []string{LogStoreWAL, LogStoreBolt} {
 		b.Run(store, func(b *testing.B) {
 			l := openLog(b, b.TempDir(), store)
-			defer l.close()
+			defer l.Close()
 			for i := range b.N {
 				if err := l.Set([]byte("CurrentTerm"), indexKey(uint64(i))); err != nil {
 					b.Fatal(err)
@@ -153,10 +118,10 @@ func BenchmarkLogOpen(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			l.close()
+			l.Close()
 			b.ResetTimer()
 			for range b.N {
-				openLog(b, dir, store).close()
+				openLog(b, dir, store).Close()
 			}
 		})
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/balsahq/balsa/raftstore/diskfile"
 )
 
 const (
@@ -72,7 +74,7 @@ func randomOrigin() uint64 {
 func (o *opening) open() (*consensus, error) {
 	if err := guard(o.storage); err != nil {
 		if errors.Is(err, errPanic) {
-			return nil, corrupt(o.dir.logPath(), err)
+			return nil, diskfile.Corrupt(o.dir.logPath(), err)
 		}
 		return nil, err
 	}

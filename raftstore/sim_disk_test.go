@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/balsahq/balsa/raftstore/wal"
 )
 
 // SimDisk is one server's disk in memory. What a write returned for is durable;
@@ -217,7 +219,7 @@ func (h *simHandle) Get(k []byte) ([]byte, error) {
 	defer h.disk.mu.Unlock()
 	v, ok := h.kv[string(k)]
 	if !ok {
-		return nil, errNotFound
+		return nil, wal.ErrNotFound
 	}
 	return bytes.Clone(v), nil
 }
@@ -244,7 +246,7 @@ func (h *simHandle) LastIndex() (uint64, error) {
 	return h.edge(func(a, b uint64) bool { return a > b }), nil
 }
 
-func (h *simHandle) tail() (uint64, error) { return h.LastIndex() }
+func (h *simHandle) Tail() (uint64, error) { return h.LastIndex() }
 
 func (h *simHandle) edge(better func(a, b uint64) bool) (found uint64) {
 	h.disk.mu.Lock()
@@ -257,7 +259,7 @@ func (h *simHandle) edge(better func(a, b uint64) bool) (found uint64) {
 	return found
 }
 
-func (h *simHandle) close() error { return nil }
+func (h *simHandle) Close() error { return nil }
 
 // simSnapshot is one snapshot that is whole and durable.
 type simSnapshot struct {

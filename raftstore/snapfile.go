@@ -15,7 +15,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-	"golang.org/x/sys/unix"
+
+	"github.com/balsahq/balsa/raftstore/diskfile"
 )
 
 // snapshotFiles keeps snapshots beside the log, each in a directory of its own
@@ -44,11 +45,6 @@ type snapshotFiles struct {
 var _ raft.SnapshotStore = (*snapshotFiles)(nil)
 
 const (
-	// paceBytes is how much is written before it is waited for: what an append
-	// to the log finds before it on the disk, about a millisecond's worth.
-	paceBytes = 256 << 10
-	// paceRest bounds the pause after that.
-	paceRest = 20 * time.Millisecond
 	// shrinkBytes is how much of a file is given back at once.
 	shrinkBytes = 64 << 20
 )
@@ -57,15 +53,15 @@ const (
 // written to.
 func openSnapshotFiles(path string, keep int, log *slog.Logger) (*snapshotFiles, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
-		return nil, diskError(path, err)
+		return nil, diskfile.Error(path, err)
 	}
 	probe := filepath.Join(path, "probe.tmp")
 	err := os.WriteFile(probe, nil, 0o600)
 	if err == nil {
-		err = errors.Join(os.Remove(probe), syncDir(filepath.Dir(path)))
+		err = errors.Join(os.Remove(probe), diskfile.SyncDir(filepath.Dir(path)))
 	}
 	if err != nil {
-		return nil, diskError(path, err)
+		return nil, diskfile.Error(path, err)
 	}
 	return &snapshotFiles{path: path, keep: keep, log: log}, nil
 }
@@ -81,14 +77,14 @@ func (s *snapshotFiles) Create(version raft.SnapshotVersion, index, term uint64,
 	}}
 	k.path = filepath.Join(s.path, k.meta.ID+".tmp")
 	if err := os.MkdirAll(k.path, 0o700); err != nil {
-		return nil, diskError(k.path, err)
+		return nil, diskfile.Error(k.path, err)
 	}
 	f, err := os.OpenFile(filepath.Join(k.path, "state.bin"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
-		return nil, diskError(k.path, errors.Join(err, os.RemoveAll(k.path)))
+		return nil, diskfile.Error(k.path, errors.Join(err, os.RemoveAll(k.path)))
 	}
-	k.file = &pacedFile{f: f, applied: s.applied}
-	k.w = bufio.NewWriterSize(k.file, paceBytes)
+	k.file = &diskfile.PacedFile{File: f, Applied: s.applied}
+	k.w = bufio.NewWriterSize(k.file, diskfile.PaceBytes)
 	return k, nil
 }
 
@@ -129,11 +125,11 @@ func (s *snapshotFiles) describe(name string) (*raft.SnapshotMeta, error) {
 	path := filepath.Join(s.path, name, "meta.json")
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return nil, corrupt(path, err)
+		return nil, diskfile.Corrupt(path, err)
 	}
 	m, err := decodeSnapshotMeta(name, b)
 	if err != nil {
-		return nil, corrupt(path, err)
+		return nil, diskfile.Corrupt(path, err)
 	}
 	if st, err := os.Stat(filepath.Join(s.path, name, "state.bin")); err == nil {
 		m.Size = st.Size()
@@ -167,7 +163,7 @@ func (s *snapshotFiles) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, erro
 	path := filepath.Join(s.path, id, "state.bin")
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, nil, corrupt(path, err)
+		return nil, nil, diskfile.Corrupt(path, err)
 	}
 	if _, ok := s.whole.Load(id); ok {
 		return m, f, nil
@@ -212,7 +208,7 @@ func shrink(path string) error {
 		for size := st.Size(); err == nil && size > 0; {
 			size = max(0, size-shrinkBytes)
 			if err = f.Truncate(size); size > 0 {
-				time.Sleep(paceRest)
+				time.Sleep(diskfile.PaceRest)
 			}
 		}
 	}
@@ -224,7 +220,7 @@ type snapshotSink struct {
 	store *snapshotFiles
 	meta  raft.SnapshotMeta
 	path  string
-	file  *pacedFile
+	file  *diskfile.PacedFile
 	w     *bufio.Writer
 	own   bool     // this process makes what is written; set before the first Write
 	check *arrival // of what comes from elsewhere; nil before the first Write
@@ -257,14 +253,14 @@ func (k *snapshotSink) Close() error {
 		k.check = newArrival() // nothing came, which is no snapshot either
 	}
 	if err := k.check.finish(nil); err != nil {
-		return errors.Join(err, k.file.f.Close(), os.RemoveAll(k.path))
+		return errors.Join(err, k.file.File.Close(), os.RemoveAll(k.path))
 	}
-	err := errors.Join(k.w.Flush(), k.file.f.Sync(), k.file.f.Close())
+	err := errors.Join(k.w.Flush(), k.file.File.Sync(), k.file.File.Close())
 	if err == nil {
 		err = k.publish()
 	}
 	if err != nil {
-		return diskError(k.path, errors.Join(err, os.RemoveAll(k.path)))
+		return diskfile.Error(k.path, errors.Join(err, os.RemoveAll(k.path)))
 	}
 	k.store.whole.Store(k.meta.ID, nil)
 	if err := k.store.reap(); err != nil {
@@ -274,15 +270,15 @@ func (k *snapshotSink) Close() error {
 }
 
 func (k *snapshotSink) publish() error {
-	k.meta.Size = k.file.size
+	k.meta.Size = k.file.Size
 	b, err := json.Marshal(k.meta)
 	if err != nil {
 		return err
 	}
-	if err := writeSynced(filepath.Join(k.path, "meta.json"), append(b, '\n')); err != nil {
+	if err := diskfile.WriteSynced(filepath.Join(k.path, "meta.json"), append(b, '\n')); err != nil {
 		return err
 	}
-	return errors.Join(os.Rename(k.path, filepath.Join(k.store.path, k.meta.ID)), syncDir(k.store.path))
+	return errors.Join(os.Rename(k.path, filepath.Join(k.store.path, k.meta.ID)), diskfile.SyncDir(k.store.path))
 }
 
 // Cancel implements raft.SnapshotSink.
@@ -292,7 +288,7 @@ func (k *snapshotSink) Cancel() error {
 	}
 	k.done = true
 	_ = k.check.finish(errCancelled) // which is what it says
-	return errors.Join(k.file.f.Close(), os.RemoveAll(k.path))
+	return errors.Join(k.file.File.Close(), os.RemoveAll(k.path))
 }
 
 var errCancelled = errors.New("raftstore: snapshot cancelled")
@@ -332,51 +328,4 @@ func (a *arrival) finish(err error) error {
 	}
 	a.w.CloseWithError(err)
 	return <-a.done
-}
-
-// pacedFile has each write on its way to the disk before it takes the next, and
-// leaves the disk to others for as long when there are any.
-type pacedFile struct {
-	f       *os.File
-	size    int64
-	applied func() uint64 // see snapshotFiles; may be nil
-	seen    uint64        // what it said last
-}
-
-// Write implements io.Writer.
-func (p *pacedFile) Write(b []byte) (int, error) {
-	total := 0
-	for len(b) > 0 {
-		part := b[:min(len(b), paceBytes)]
-		n, err := p.f.Write(part)
-		total += n
-		if err != nil {
-			return total, err
-		}
-		p.settle(int64(n))
-		b = b[n:]
-	}
-	return total, nil
-}
-
-// settle waits for the last n bytes, as far as the file system can.
-func (p *pacedFile) settle(n int64) {
-	start, fd := time.Now(), int(p.f.Fd())
-	const all = unix.SYNC_FILE_RANGE_WAIT_BEFORE | unix.SYNC_FILE_RANGE_WRITE | unix.SYNC_FILE_RANGE_WAIT_AFTER
-	_ = unix.SyncFileRange(fd, p.size, n, all) // a file system without it syncs in the end
-	p.size += n
-	if n == paceBytes && p.contended() {
-		time.Sleep(min(time.Since(start), paceRest))
-	}
-}
-
-// contended says whether the log has moved since it was asked last.
-func (p *pacedFile) contended() bool {
-	if p.applied == nil {
-		return true
-	}
-	at := p.applied()
-	moved := at != p.seen
-	p.seen = at
-	return moved
 }

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+
+	"github.com/balsahq/balsa/raftstore/diskfile"
 )
 
 // snapshotParts is what a snapshot is read into.
@@ -47,7 +49,7 @@ func (s *snapshotReader) take(n uint64) ([]byte, error) {
 		}
 		b = append(b, make([]byte, min(n-uint64(at), uint64(max(at, step))))...)
 	}
-	s.sum = crc32.Update(s.sum, castagnoli, b)
+	s.sum = crc32.Update(s.sum, diskfile.Castagnoli, b)
 	s.bytes += int64(n)
 	if _, ok := s.to.(unread); ok {
 		s.spare = b
@@ -68,7 +70,7 @@ func (s *snapshotReader) length() (uint64, error) {
 	if w < 0 {
 		return 0, fmt.Errorf("%w: number of more than 64 bits", ErrCorrupt)
 	}
-	s.sum = crc32.Update(s.sum, castagnoli, b[:w])
+	s.sum = crc32.Update(s.sum, diskfile.Castagnoli, b[:w])
 	s.bytes += int64(w)
 	_, err = s.r.Discard(w)
 	return n, err

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+
+	"github.com/balsahq/balsa/raftstore/diskfile"
 )
 
 // A snapshot is the store as it was at its compact revision, and every change
@@ -36,7 +38,6 @@ const (
 
 var (
 	snapshotMagic = []byte("balsa-kv")
-	castagnoli    = crc32.MakeTable(crc32.Castagnoli)
 )
 
 // SnapshotInfo says what a snapshot holds.
@@ -67,7 +68,7 @@ func (s *snapshotWriter) raw(b []byte) {
 }
 
 func (s *snapshotWriter) write(b []byte) {
-	s.sum = crc32.Update(s.sum, castagnoli, b)
+	s.sum = crc32.Update(s.sum, diskfile.Castagnoli, b)
 	s.raw(b)
 }
 

@@ -18,6 +18,8 @@ import (
 	"testing"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/balsahq/balsa/raftstore/diskfile"
 )
 
 // writeSnapshot and readSnapshot are for tests that care for the state alone.
@@ -136,7 +138,7 @@ func lyingHead(leases, keys, events uint64) []byte {
 		head = binary.AppendUvarint(head, n)
 	}
 	b = append(binary.AppendUvarint(b, uint64(len(head))), head...)
-	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, diskfile.Castagnoli))
 }
 
 func TestARebasedStateHasNoPast(t *testing.T) {
@@ -234,18 +236,18 @@ func FuzzVerifySnapshot(f *testing.F) {
 // lengths data says.
 func refit(data []byte) []byte {
 	out := append(bytes.Clone(snapshotMagic), 2)
-	sum := crc32.Checksum(out, castagnoli)
+	sum := crc32.Checksum(out, diskfile.Castagnoli)
 	for len(data) > 0 {
 		n := min(int(data[0])%64+1, len(data))
 		frame := append(binary.AppendUvarint(nil, uint64(n-1)), data[1:n]...)
 		data = data[n:]
-		out, sum = append(out, frame...), crc32.Update(sum, castagnoli, frame)
+		out, sum = append(out, frame...), crc32.Update(sum, diskfile.Castagnoli, frame)
 		if n > 1 {
 			out = binary.BigEndian.AppendUint32(out, sum)
 		}
 	}
 	frame := []byte{0}
-	return binary.BigEndian.AppendUint32(append(out, frame...), crc32.Update(sum, castagnoli, frame))
+	return binary.BigEndian.AppendUint32(append(out, frame...), crc32.Update(sum, diskfile.Castagnoli, frame))
 }
 
 func ExampleVerifySnapshot() {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/balsahq/balsa/raftstore/diskfile"
 )
 
 // tail is the end of the log that a leader has in memory and not on disk yet: it
@@ -209,7 +211,7 @@ func (d *disk) mayLag(logs []*raft.Log) bool {
 // storeLater leaves logs to the writer, as soon as there is room.
 func (d *disk) storeLater(logs []*raft.Log) error {
 	if err := d.tail.room(); err != nil {
-		return diskError(d.path, err)
+		return diskfile.Error(d.path, err)
 	}
 	d.recent.add(logs)
 	if d.tail.add(logs) {

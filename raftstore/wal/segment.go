@@ -1,4 +1,4 @@
-package raftstore
+package wal
 
 import (
 	"encoding/binary"
@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"github.com/hashicorp/raft-wal/types"
+
+	"github.com/balsahq/balsa/raftstore/diskfile"
 )
 
 // A segment is a header and batches, each one append and one fsync:
@@ -30,7 +32,7 @@ import (
 // A batch is written only after the one before it is synced. So a damaged
 // batch with a sound one after it was acknowledged: that is damage. With
 // nothing after it, it may just as well be an append that a crash tore, and is
-// dropped, unless walState.Last says the log reached further.
+// dropped, unless segments.Last says the log reached further.
 const (
 	segmentVersion = 1
 	segmentHead    = 40
@@ -57,7 +59,7 @@ type segmentKey struct {
 func (k segmentKey) seed() uint32 {
 	b := binary.LittleEndian.AppendUint32(nil, k.nonce)
 	b = binary.LittleEndian.AppendUint64(b, k.base)
-	return crc32.Checksum(binary.LittleEndian.AppendUint64(b, k.id), castagnoli)
+	return crc32.Checksum(binary.LittleEndian.AppendUint64(b, k.id), diskfile.Castagnoli)
 }
 
 func (k segmentKey) appendHead(b []byte) []byte {
@@ -67,13 +69,13 @@ func (k segmentKey) appendHead(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, k.base)
 	b = binary.LittleEndian.AppendUint64(b, k.id)
 	b = binary.LittleEndian.AppendUint32(b, 0)
-	return binary.LittleEndian.AppendUint32(b, crc32.Update(k.seed(), castagnoli, b[at:]))
+	return binary.LittleEndian.AppendUint32(b, crc32.Update(k.seed(), diskfile.Castagnoli, b[at:]))
 }
 
 func entrySum(index uint64, data []byte) uint32 {
 	var b [8]byte
 	binary.LittleEndian.PutUint64(b[:], index)
-	return crc32.Update(crc32.Checksum(b[:], castagnoli), castagnoli, data)
+	return crc32.Update(crc32.Checksum(b[:], diskfile.Castagnoli), diskfile.Castagnoli, data)
 }
 
 // appendBatch encodes entries and calls at with the offset of each in b.
@@ -86,7 +88,7 @@ func (k segmentKey) appendBatch(b []byte, prev uint32, entries []types.LogEntry,
 		at(len(b))
 		b = binary.LittleEndian.AppendUint32(b, uint32(len(e.Data)))
 		b = binary.LittleEndian.AppendUint32(b, entrySum(e.Index, e.Data))
-		sum = crc32.Update(sum, castagnoli, b[len(b)-entryHead:])
+		sum = crc32.Update(sum, diskfile.Castagnoli, b[len(b)-entryHead:])
 		b = append(b, e.Data...)
 	}
 	b = append(b, make([]byte, -(len(b)-start)&7)...)
@@ -97,23 +99,23 @@ func (k segmentKey) appendBatch(b []byte, prev uint32, entries []types.LogEntry,
 	binary.LittleEndian.PutUint32(h[16:], uint32(len(b)-start-batchHead))
 	binary.LittleEndian.PutUint32(h[20:], sum)
 	binary.LittleEndian.PutUint32(h[24:], prev)
-	binary.LittleEndian.PutUint32(h[28:], crc32.Update(k.seed(), castagnoli, h[:28]))
+	binary.LittleEndian.PutUint32(h[28:], crc32.Update(k.seed(), diskfile.Castagnoli, h[:28]))
 	return b
 }
 
 // batchSum is the CRC in the head of the batch at the start of b.
 func batchSum(b []byte) uint32 { return binary.LittleEndian.Uint32(b[28:]) }
 
-// walSegment is one segment file. The file is made with its first append:
+// segment is one segment file. The file is made with its first append:
 // until then there is nothing to keep.
-type walSegment struct {
+type segment struct {
 	path string
 	key  segmentKey
 	info types.SegmentInfo
 	full int64 // how large it gets
 
-	settle func() error // before an append: see walMeta.settle
-	gone   func(*walSegment)
+	settle func() error // before an append: see metaFile.settle
+	gone   func(*segment)
 	adopt  func(path string) (*os.File, int64, error) // makes the file
 	half   func()                                     // the segment is half full
 
@@ -132,13 +134,13 @@ type walSegment struct {
 }
 
 var (
-	_ types.SegmentWriter = (*walSegment)(nil)
-	_ types.SegmentReader = (*walSegment)(nil)
+	_ types.SegmentWriter = (*segment)(nil)
+	_ types.SegmentReader = (*segment)(nil)
 )
 
 // Append implements types.SegmentWriter. After an error the segment is as it
 // was: what was written is cut off before anything else is.
-func (s *walSegment) Append(entries []types.LogEntry) error {
+func (s *segment) Append(entries []types.LogEntry) error {
 	if len(entries) == 0 {
 		return nil
 	}
@@ -174,7 +176,7 @@ func (s *walSegment) Append(entries []types.LogEntry) error {
 }
 
 // write makes b durable behind what is there.
-func (s *walSegment) write(b []byte) error {
+func (s *segment) write(b []byte) error {
 	if _, err := s.f.WriteAt(b, s.end); err != nil {
 		return err
 	}
@@ -182,7 +184,7 @@ func (s *walSegment) write(b []byte) error {
 		return err
 	}
 	if !s.listed {
-		if err := syncDir(filepath.Dir(s.path)); err != nil {
+		if err := diskfile.SyncDir(filepath.Dir(s.path)); err != nil {
 			return err
 		}
 		s.listed = true
@@ -192,7 +194,7 @@ func (s *walSegment) write(b []byte) error {
 
 // ready opens the file and cuts off what an append that failed, or that a
 // crash tore, left behind the end.
-func (s *walSegment) ready() error {
+func (s *segment) ready() error {
 	if err := s.settle(); err != nil {
 		return err
 	}
@@ -221,7 +223,7 @@ func (s *walSegment) ready() error {
 
 // reserve allocates ahead, as well as it can: a disk that has no room for the
 // reserve may have room for the entry.
-func (s *walSegment) reserve(to int64) {
+func (s *segment) reserve(to int64) {
 	if to <= s.size || s.plain {
 		return
 	}
@@ -239,14 +241,14 @@ func (s *walSegment) reserve(to int64) {
 
 // Sealed implements types.SegmentWriter: a segment is full when it is large,
 // and takes more all the same until raft-wal has made the next one.
-func (s *walSegment) Sealed() (bool, uint64, error) { return s.end >= s.full, uint64(s.end), nil }
+func (s *segment) Sealed() (bool, uint64, error) { return s.end >= s.full, uint64(s.end), nil }
 
 // ForceSeal implements types.SegmentWriter. Segments carry no index on disk, so
 // there is nothing to write.
-func (s *walSegment) ForceSeal() (uint64, error) { return uint64(max(s.end, 1)), nil }
+func (s *segment) ForceSeal() (uint64, error) { return uint64(max(s.end, 1)), nil }
 
 // LastIndex implements types.SegmentWriter.
-func (s *walSegment) LastIndex() uint64 {
+func (s *segment) LastIndex() uint64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if len(s.offsets) == 0 {
@@ -256,7 +258,7 @@ func (s *walSegment) LastIndex() uint64 {
 }
 
 // GetLog implements types.SegmentReader.
-func (s *walSegment) GetLog(index uint64) (*types.PooledBuffer, error) {
+func (s *segment) GetLog(index uint64) (*types.PooledBuffer, error) {
 	s.mu.RLock()
 	f, at, end, ok := s.f, int64(0), int64(0), index >= s.info.MinIndex && index >= s.key.base && index-s.key.base < uint64(len(s.offsets))
 	if ok {
@@ -276,38 +278,38 @@ func (s *walSegment) GetLog(index uint64) (*types.PooledBuffer, error) {
 	}
 	n := binary.LittleEndian.Uint32(b)
 	if uint64(n) > uint64(len(b)-entryHead) || entrySum(index, b[entryHead:entryHead+n]) != binary.LittleEndian.Uint32(b[4:]) {
-		return nil, fmt.Errorf("%w: %s: entry %d does not match its checksum", ErrCorrupt, s.path, index)
+		return nil, fmt.Errorf("%w: %s: entry %d does not match its checksum", diskfile.ErrCorrupt, s.path, index)
 	}
 	return &types.PooledBuffer{Bs: b[entryHead : entryHead+n]}, nil
 }
 
 // load reads and checks the file of s.
-func (s *walSegment) load(flag int) error {
+func (s *segment) load(flag int) error {
 	f, err := os.OpenFile(s.path, flag, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	if err != nil {
-		return diskError(s.path, err)
+		return diskfile.Error(s.path, err)
 	}
 	s.f, s.listed = f, true
 	st, err := f.Stat()
 	if err != nil {
-		return diskError(s.path, err)
+		return diskfile.Error(s.path, err)
 	}
 	found, err := scanSegment(f, st.Size(), s.key)
-	if errors.Is(err, ErrCorrupt) {
-		return corrupt(s.path, err)
+	if errors.Is(err, diskfile.ErrCorrupt) {
+		return diskfile.Corrupt(s.path, err)
 	}
 	if err != nil {
-		return diskError(s.path, err)
+		return diskfile.Error(s.path, err)
 	}
 	s.offsets, s.end, s.chain, s.ragged, s.size = found.offsets, found.end, found.chain, found.ragged, st.Size()
 	return nil
 }
 
 // trim gives back what was reserved and not used.
-func (s *walSegment) trim() error {
+func (s *segment) trim() error {
 	if s.f == nil || s.size <= s.end {
 		return nil
 	}
@@ -316,7 +318,7 @@ func (s *walSegment) trim() error {
 }
 
 // Close implements io.Closer.
-func (s *walSegment) Close() error {
+func (s *segment) Close() error {
 	s.gone(s)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -338,12 +340,4 @@ func datasync(f *os.File) error {
 			return &os.PathError{Op: "fdatasync", Path: f.Name(), Err: err}
 		}
 	}
-}
-
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

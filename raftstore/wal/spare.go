@@ -1,9 +1,11 @@
-package raftstore
+package wal
 
 import (
 	"errors"
 	"os"
 	"path/filepath"
+
+	"github.com/balsahq/balsa/raftstore/diskfile"
 )
 
 // The next segment is a file whose blocks were all written before: an old one,
@@ -14,10 +16,10 @@ import (
 // seeded with base and ID.
 const spareName = "spare"
 
-func (f *walFiler) sparePath() string { return filepath.Join(f.dir, spareName) }
+func (f *filer) sparePath() string { return filepath.Join(f.dir, spareName) }
 
 // findSpare looks whether there is a spare file from before.
-func (f *walFiler) findSpare() {
+func (f *filer) findSpare() {
 	_ = os.Remove(f.sparePath() + ".tmp")
 	st, err := os.Stat(f.sparePath())
 	f.spare = err == nil && st.Size() >= f.size
@@ -25,7 +27,7 @@ func (f *walFiler) findSpare() {
 
 // adopt makes the file of a new segment, of the spare one if there is one, and
 // returns how much of it is reserved.
-func (f *walFiler) adopt(path string) (*os.File, int64, error) {
+func (f *filer) adopt(path string) (*os.File, int64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.spare {
@@ -46,7 +48,7 @@ func (f *walFiler) adopt(path string) (*os.File, int64, error) {
 }
 
 // wantSpare has a spare file made, unless there is one.
-func (f *walFiler) wantSpare() {
+func (f *filer) wantSpare() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.spare || f.sparing || f.closing.Load() {
@@ -64,15 +66,15 @@ func (f *walFiler) wantSpare() {
 var errClosing = errors.New("closing")
 
 // makeSpare writes zeros, at the disk's pace.
-func (f *walFiler) makeSpare() (err error) {
+func (f *filer) makeSpare() (err error) {
 	tmp := f.sparePath() + ".tmp"
 	file, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
-	w := &pacedFile{f: file}
-	zero := make([]byte, paceBytes)
-	for w.size < f.size && err == nil {
+	w := &diskfile.PacedFile{File: file}
+	zero := make([]byte, diskfile.PaceBytes)
+	for w.Size < f.size && err == nil {
 		if _, err = w.Write(zero); f.closing.Load() {
 			err = errClosing
 		}
@@ -88,13 +90,13 @@ func (f *walFiler) makeSpare() (err error) {
 }
 
 // dispose removes a segment's file, or keeps it as the spare one.
-func (f *walFiler) dispose(path string) {
+func (f *filer) dispose(path string) {
 	if !f.keepAsSpare(path) {
 		_ = os.Remove(path) // it takes its time, and a new segment must not wait for it
 	}
 }
 
-func (f *walFiler) keepAsSpare(path string) bool {
+func (f *filer) keepAsSpare(path string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	st, err := os.Stat(path)

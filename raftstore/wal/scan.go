@@ -1,4 +1,4 @@
-package raftstore
+package wal
 
 import (
 	"bytes"
@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+
+	"github.com/balsahq/balsa/raftstore/diskfile"
 )
 
 // scanned is what a segment file holds.
@@ -67,7 +69,7 @@ func parseBatchHeader(b []byte, seed uint32) *batchHeader {
 		prev: binary.LittleEndian.Uint32(b[24:]), crc: binary.LittleEndian.Uint32(b[28:]),
 	}
 	if binary.LittleEndian.Uint32(b) != batchMagic || h.count == 0 || h.bytes%8 != 0 || uint64(h.count)*entryHead > uint64(h.bytes) ||
-		crc32.Update(seed, castagnoli, b[:28]) != h.crc {
+		crc32.Update(seed, diskfile.Castagnoli, b[:28]) != h.crc {
 		return nil
 	}
 	return h
@@ -108,7 +110,7 @@ func (h *batchHeader) split(b []byte) (at []int, ok bool) {
 		if n > len(b)-o-entryHead || entrySum(h.first+i, b[o+entryHead:o+entryHead+n]) != binary.LittleEndian.Uint32(b[o+4:]) {
 			return nil, false
 		}
-		sum = crc32.Update(sum, castagnoli, b[o:o+entryHead])
+		sum = crc32.Update(sum, diskfile.Castagnoli, b[o:o+entryHead])
 		at = append(at, o)
 		o += entryHead + n
 	}
@@ -136,7 +138,7 @@ func (s *scanned) rest(r io.ReaderAt, size int64, seed uint32, next uint64) erro
 				continue
 			}
 			if h := parseBatchHeader(b[o:], seed); h != nil && h.first > next {
-				return fmt.Errorf("%w: entry %d is damaged, at byte %d, and entry %d follows it", ErrCorrupt, next, s.end, h.first)
+				return fmt.Errorf("%w: entry %d is damaged, at byte %d, and entry %d follows it", diskfile.ErrCorrupt, next, s.end, h.first)
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package raftstore
+package wal
 
 import (
 	"bytes"
@@ -11,6 +11,8 @@ import (
 	"os"
 	"slices"
 	"sync"
+
+	"github.com/balsahq/balsa/raftstore/diskfile"
 )
 
 // stableFile keeps Raft's term and vote: a few bytes that must be synced before
@@ -41,34 +43,59 @@ const (
 func encodeSlot(seq uint64, kv map[string][]byte) ([]byte, error) {
 	var body []byte
 	for _, k := range slices.Sorted(maps.Keys(kv)) {
-		body = appendBytes(appendString(body, k), kv[k])
+		body = appendField(appendField(body, []byte(k)), kv[k])
 	}
 	if len(body) > slotSize-slotFixed {
-		return nil, fmt.Errorf("%w: %d bytes of term and vote", ErrTooLarge, len(body))
+		return nil, fmt.Errorf("%w: %d bytes of term and vote", errTooLarge, len(body))
 	}
 	b := binary.LittleEndian.AppendUint64(make([]byte, 0, slotSize), seq)
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(body)))
 	b = append(b, body...)
 	b = b[:slotSize-4]
-	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli)), nil
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, diskfile.Castagnoli)), nil
 }
 
 // decodeSlot reads what encodeSlot made.
 func decodeSlot(b []byte) (seq uint64, kv map[string][]byte, err error) {
-	if len(b) != slotSize || binary.LittleEndian.Uint32(b[slotSize-4:]) != crc32.Checksum(b[:slotSize-4], castagnoli) {
-		return 0, nil, fmt.Errorf("%w: it does not match its checksum", ErrCorrupt)
+	if len(b) != slotSize || binary.LittleEndian.Uint32(b[slotSize-4:]) != crc32.Checksum(b[:slotSize-4], diskfile.Castagnoli) {
+		return 0, nil, fmt.Errorf("%w: it does not match its checksum", diskfile.ErrCorrupt)
 	}
 	n := int(binary.LittleEndian.Uint16(b[8:]))
 	if n > slotSize-slotFixed {
 		return 0, nil, errShort
 	}
 	kv = map[string][]byte{}
-	p := parser{b: b[10 : 10+n]}
-	for len(p.b) > 0 {
-		k := p.string()
-		kv[k] = append([]byte{}, p.bytes()...)
+	for rest := b[10 : 10+n]; len(rest) > 0; {
+		var k, v []byte
+		var ok bool
+		if k, rest, ok = cutField(rest); ok {
+			v, rest, ok = cutField(rest)
+		}
+		if !ok {
+			return 0, nil, errShort
+		}
+		kv[string(k)] = append([]byte{}, v...)
 	}
-	return binary.LittleEndian.Uint64(b), kv, p.err
+	return binary.LittleEndian.Uint64(b), kv, nil
+}
+
+var (
+	errShort    = fmt.Errorf("%w: input ends early", diskfile.ErrCorrupt)
+	errTooLarge = errors.New("more than a sector holds")
+)
+
+// appendField appends v behind its length.
+func appendField(b, v []byte) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(v))), v...)
+}
+
+// cutField takes what appendField appended off the front of b.
+func cutField(b []byte) (v, rest []byte, ok bool) {
+	n, size := binary.Uvarint(b)
+	if size <= 0 || n > uint64(len(b)-size) {
+		return nil, nil, false
+	}
+	return b[size : size+int(n)], b[size+int(n):], true
 }
 
 // openStable opens path, or makes it when fresh is set.
@@ -76,25 +103,25 @@ func openStable(path string, fresh bool) (*stableFile, error) {
 	s := &stableFile{path: path, seq: 1, now: map[string][]byte{}}
 	if fresh {
 		if err := s.create(); err != nil {
-			return nil, diskError(path, err)
+			return nil, diskfile.Error(path, err)
 		}
 	}
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, corrupt(path, errors.New("missing"))
+		return nil, diskfile.Corrupt(path, errors.New("missing"))
 	}
 	if err != nil {
-		return nil, diskError(path, err)
+		return nil, diskfile.Error(path, err)
 	}
 	s.f = f
 	for i := range int64(2) {
 		b := make([]byte, slotSize)
 		if _, err := f.ReadAt(b, i*slotApart); err != nil {
-			return nil, errors.Join(corrupt(path, errShort), f.Close())
+			return nil, errors.Join(diskfile.Corrupt(path, errShort), f.Close())
 		}
 		seq, kv, err := decodeSlot(b)
 		if err != nil {
-			return nil, errors.Join(corrupt(path, err), f.Close())
+			return nil, errors.Join(diskfile.Corrupt(path, err), f.Close())
 		}
 		if i == 0 || seq > s.seq {
 			s.seq, s.now = seq, kv
@@ -112,7 +139,7 @@ func (s *stableFile) create() error {
 		}
 		copy(b[i*slotApart:], slot)
 	}
-	return writeSynced(s.path, b)
+	return diskfile.WriteSynced(s.path, b)
 }
 
 // set keeps v under k. After an error the value may be on disk all the same,

@@ -1,4 +1,4 @@
-package raftstore
+package wal
 
 import (
 	"bytes"
@@ -10,10 +10,12 @@ import (
 	"testing"
 
 	"github.com/hashicorp/raft-wal/types"
+
+	"github.com/balsahq/balsa/raftstore/diskfile"
 )
 
 func FuzzDecodeWALState(f *testing.F) {
-	s := &walState{Format: 1, NextSegmentID: 1}
+	s := &segments{Format: 1, NextSegmentID: 1}
 	b, err := s.encode()
 	if err != nil {
 		f.Fatal(err)
@@ -21,9 +23,9 @@ func FuzzDecodeWALState(f *testing.F) {
 	f.Add(b)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, b := range [][]byte{data, sumUp(data)} {
-			s, err := decodeWALState(b)
+			s, err := decodeState(b)
 			if err != nil {
-				if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerVersion) {
+				if !errors.Is(err, diskfile.ErrCorrupt) && !errors.Is(err, diskfile.ErrNewerVersion) {
 					t.Fatal(err)
 				}
 				continue
@@ -32,7 +34,7 @@ func FuzzDecodeWALState(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			again, err := decodeWALState(text)
+			again, err := decodeState(text)
 			if err != nil || len(again.Segments) != len(s.Segments) {
 				t.Fatalf("%s became %+v, %v", text, again, err)
 			}
@@ -47,7 +49,7 @@ func sumUp(line []byte) []byte {
 }
 
 func FuzzDecodeSlot(f *testing.F) {
-	b, err := encodeSlot(7, map[string][]byte{"CurrentTerm": indexKey(9)})
+	b, err := encodeSlot(7, map[string][]byte{"CurrentTerm": binary.BigEndian.AppendUint64(nil, 9)})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -59,7 +61,7 @@ func FuzzDecodeSlot(f *testing.F) {
 		for _, b := range [][]byte{data, slot} {
 			seq, kv, err := decodeSlot(b)
 			if err != nil {
-				if !errors.Is(err, ErrCorrupt) {
+				if !errors.Is(err, diskfile.ErrCorrupt) {
 					t.Fatal(err)
 				}
 				continue
@@ -82,7 +84,7 @@ func FuzzScanSegment(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, lie uint16) {
 		for _, b := range [][]byte{data, resealed(data, key, int(lie))} {
 			s, err := scanSegment(bytes.NewReader(b), int64(len(b)), key)
-			if err != nil && !errors.Is(err, ErrCorrupt) {
+			if err != nil && !errors.Is(err, diskfile.ErrCorrupt) {
 				t.Fatal(err)
 			}
 			if s.end > int64(len(b)) || len(s.offsets) > len(b)/entryHead {
@@ -92,7 +94,7 @@ func FuzzScanSegment(f *testing.F) {
 	})
 }
 
-func crcOf(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
+func crcOf(b []byte) uint32 { return crc32.Checksum(b, diskfile.Castagnoli) }
 
 func sealSlot(b []byte) { binary.LittleEndian.PutUint32(b[slotSize-4:], crcOf(b[:slotSize-4])) }
 
@@ -118,6 +120,6 @@ func resealed(data []byte, key segmentKey, lie int) []byte {
 	binary.LittleEndian.PutUint64(h[8:], key.base)
 	binary.LittleEndian.PutUint32(h[16:], uint32(lie)&^7)
 	binary.LittleEndian.PutUint32(h[24:], binary.LittleEndian.Uint32(b[segmentHead-4:]))
-	binary.LittleEndian.PutUint32(h[28:], crc32.Update(key.seed(), castagnoli, h[:28]))
+	binary.LittleEndian.PutUint32(h[28:], crc32.Update(key.seed(), diskfile.Castagnoli, h[:28]))
 	return b
 }

@@ -1,17 +1,21 @@
-package raftstore
+package wal
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/raft"
-	wal "github.com/hashicorp/raft-wal"
+	raftwal "github.com/hashicorp/raft-wal"
 	"github.com/hashicorp/raft-wal/types"
 	"pgregory.net/rapid"
+
+	"github.com/balsahq/balsa/raftstore/diskfile"
 )
 
 // smallSegments lets a test see many of them.
@@ -49,7 +53,7 @@ func crashed(t testing.TB, dir string) string {
 func TestAWALIsWhatWasWritten(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dir := filepath.Join(t.TempDir(), "wal")
-		w, err := openSegments(dir, smallSegments, 0)
+		w, err := open(dir, smallSegments, 0)
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -95,29 +99,29 @@ func TestAWALIsWhatWasWritten(t *testing.T) {
 				tearTail(rt, w, last+1, term)
 				term++
 			case "vote":
-				if err := w.Set([]byte("CurrentTerm"), indexKey(term)); err != nil {
+				if err := w.Set([]byte("CurrentTerm"), binary.BigEndian.AppendUint64(nil, term)); err != nil {
 					rt.Fatal(err)
 				}
 			case "kill":
 				killed := crashed(t, dir)
-				w.close()
+				w.Close()
 				if dir = killed; err != nil {
 					rt.Fatal(err)
 				}
-				if w, err = openSegments(dir, smallSegments, 0); err != nil {
+				if w, err = open(dir, smallSegments, 0); err != nil {
 					rt.Fatal(err)
 				}
 			case "close":
-				if err := w.close(); err != nil {
+				if err := w.Close(); err != nil {
 					rt.Fatal(err)
 				}
-				if w, err = openSegments(dir, smallSegments, 0); err != nil {
+				if w, err = open(dir, smallSegments, 0); err != nil {
 					rt.Fatal(err)
 				}
 			}
 			checkLogIs(rt, w, model, first, last)
 		}
-		if err := w.close(); err != nil {
+		if err := w.Close(); err != nil {
 			rt.Fatal(err)
 		}
 	})
@@ -125,7 +129,7 @@ func TestAWALIsWhatWasWritten(t *testing.T) {
 
 // tearTail writes part of a batch behind the end, as an append does that the
 // disk refuses half way.
-func tearTail(t *rapid.T, w *walLog, next, term uint64) {
+func tearTail(t *rapid.T, w *Log, next, term uint64) {
 	for s := range w.filer.open {
 		if s.key.id != w.meta.state().tail().ID || s.f == nil || s.end == 0 {
 			continue
@@ -145,7 +149,7 @@ func tearTail(t *rapid.T, w *walLog, next, term uint64) {
 	}
 }
 
-func checkLogIs(t *rapid.T, w *walLog, model map[uint64]*raft.Log, first, last uint64) {
+func checkLogIs(t *rapid.T, w *Log, model map[uint64]*raft.Log, first, last uint64) {
 	gotFirst, _ := w.FirstIndex()
 	gotLast, _ := w.LastIndex()
 	if first > last {
@@ -177,11 +181,11 @@ func checkLogIs(t *rapid.T, w *walLog, model map[uint64]*raft.Log, first, last u
 func written(t *testing.T, batches int) (dir, file string, b []byte, ends []int64) {
 	t.Helper()
 	live := filepath.Join(t.TempDir(), "wal")
-	w, err := openWALLog(live)
+	w, err := Open(live, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.close()
+	defer w.Close()
 	for i := range uint64(batches) {
 		if err := w.StoreLogs(entries(3*i+1, 3, 1)); err != nil {
 			t.Fatal(err)
@@ -203,7 +207,7 @@ func TestATornAppendIsDropped(t *testing.T) {
 	for at := from; at < to; at += 24 {
 		for _, b := range [][]byte{whole[:at], append(bytes.Clone(whole[:at]), make([]byte, 4096)...), hole(whole, at, 16)} {
 			write(t, file, b)
-			w, err := openWALLog(dir)
+			w, err := Open(dir, 0)
 			if err != nil {
 				t.Fatalf("at %d of %d: %v", at, to, err)
 			}
@@ -215,15 +219,15 @@ func TestATornAppendIsDropped(t *testing.T) {
 			if err := w.StoreLogs(entries(last+1, 1, 2)); err != nil {
 				t.Fatal(err)
 			}
-			again, err := openWALLog(crashed(t, dir))
+			again, err := Open(crashed(t, dir), 0)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if n, _ := again.LastIndex(); n != last+1 {
 				t.Fatalf("at %d: %d entries, want %d", at, n, last+1)
 			}
-			again.close()
-			w.close()
+			again.Close()
+			w.Close()
 			resetMark(t, dir)
 		}
 	}
@@ -239,9 +243,9 @@ func hole(b []byte, at int64, n int) []byte {
 // resetMark forgets how far a log reached.
 func resetMark(t *testing.T, dir string) {
 	t.Helper()
-	m, _, err := openWALMeta(filepath.Join(dir, walMetaName))
+	m, _, err := openMeta(filepath.Join(dir, metaName))
 	if err == nil {
-		err = m.update(func(s *walState) { s.Last = 0 })
+		err = m.update(func(s *segments) { s.Last = 0 })
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -255,17 +259,17 @@ func TestDamageBeforeTheLastBatchIsSeen(t *testing.T) {
 	dir, file, whole, ends := written(t, 4)
 	for at := int64(0); at < ends[2]; at += 3 {
 		write(t, file, flip(whole, int(at)))
-		w, err := openWALLog(dir)
+		w, err := Open(dir, 0)
 		if err == nil {
 			last, _ := w.LastIndex()
-			w.close()
+			w.Close()
 			if last == 12 && inPadding(whole, at) {
 				resetMark(t, dir)
 				continue
 			}
 			t.Fatalf("byte %d: opened, last is %d", at, last)
 		}
-		if !errors.Is(err, ErrCorrupt) {
+		if !errors.Is(err, diskfile.ErrCorrupt) {
 			t.Fatal(err)
 		}
 	}
@@ -278,11 +282,11 @@ func inPadding(b []byte, at int64) bool { return b[at] == 0 && at%8 > 0 }
 // an error.
 func TestTheEndOfALogAtRestIsKnown(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "wal")
-	w, err := openWALLog(dir)
+	w, err := Open(dir, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.close()
+	defer w.Close()
 	if err := w.StoreLogs(entries(1, 5, 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -290,104 +294,9 @@ func TestTheEndOfALogAtRestIsKnown(t *testing.T) {
 	left := crashed(t, dir)
 	file := filepath.Join(left, segmentName(1, 0))
 	write(t, file, flip(read(t, file), 100))
-	if _, err := openWALLog(left); !errors.Is(err, ErrCorrupt) {
+	if _, err := Open(left, 0); !errors.Is(err, diskfile.ErrCorrupt) {
 		t.Fatal(err)
 	}
-}
-
-func TestABoltLogIsTurnedIntoAWAL(t *testing.T) {
-	dir := t.TempDir()
-	want := filled(t, dir, LogStoreBolt)
-	backup := read(t, filepath.Join(dir, "raft.db"))
-	check := func(what string) {
-		t.Helper()
-		s, err := Open(Config{Dir: dir})
-		if err != nil {
-			t.Fatalf("%s: %v", what, err)
-		}
-		if s.View().Hash() != want {
-			t.Fatalf("%s: differs", what)
-		}
-		s.Close()
-		for _, gone := range []string{"raft.db", "wal.tmp"} {
-			if _, err := os.Stat(filepath.Join(dir, gone)); !os.IsNotExist(err) {
-				t.Fatalf("%s: %s is still there: %v", what, gone, err)
-			}
-		}
-	}
-	// A crash while the copy is made leaves part of it.
-	if err := os.CopyFS(filepath.Join(dir, "wal.tmp"), os.DirFS(filepath.Join(dir, "snapshots"))); err != nil {
-		t.Fatal(err)
-	}
-	check("after a crash during the copy")
-	// A crash before the old log is removed leaves both.
-	write(t, filepath.Join(dir, "raft.db"), backup)
-	check("after a crash before the end")
-	if _, err := Open(Config{Dir: dir, LogStore: LogStoreBolt}); !errors.Is(err, ErrInvalid) {
-		t.Fatal("turned back:", err)
-	}
-}
-
-func TestADamagedBoltLogIsNotTurnedIntoAWAL(t *testing.T) {
-	for _, c := range boltRefusals[1:] {
-		t.Run(c.name, func(t *testing.T) {
-			dir := t.TempDir()
-			filled(t, dir, LogStoreBolt)
-			c.damage(t, dir)
-			before := read(t, filepath.Join(dir, "raft.db"))
-			_, err := Open(Config{Dir: dir})
-			if !errors.Is(err, c.want) {
-				t.Fatal(err)
-			}
-			if !bytes.Equal(before, read(t, filepath.Join(dir, "raft.db"))) {
-				t.Fatal("the file was changed")
-			}
-		})
-	}
-}
-
-func TestRecentEntriesAreTheLogs(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var r recentLogs
-		model := map[uint64]*raft.Log{}
-		next := uint64(1)
-		for range rapid.IntRange(1, 30).Draw(t, "steps") {
-			switch rapid.IntRange(0, 4).Draw(t, "step") {
-			case 0:
-				lo := rapid.Uint64Range(1, next).Draw(t, "lo")
-				for i := range model {
-					if i >= lo {
-						delete(model, i)
-					}
-				}
-				r.drop(lo, next)
-				next = lo
-			case 1:
-				hi := rapid.Uint64Range(0, next).Draw(t, "hi")
-				for i := range model {
-					if i <= hi {
-						delete(model, i)
-					}
-				}
-				r.drop(1, hi)
-			default:
-				logs := entries(next, rapid.Uint64Range(1, 900).Draw(t, "n"), 1)
-				r.add(logs)
-				for _, l := range logs {
-					model[l.Index] = l
-				}
-				next += uint64(len(logs))
-				if r.get(next-1) == nil {
-					t.Fatalf("the newest entry %d is not held", next-1)
-				}
-			}
-			for i := range next + 2 {
-				if got := r.get(i); got != nil && got != model[i] {
-					t.Fatalf("entry %d is %v, want %v", i, got, model[i])
-				}
-			}
-		}
-	})
 }
 
 func TestAVoteSurvivesInEitherSlot(t *testing.T) {
@@ -409,7 +318,7 @@ func TestAVoteSurvivesInEitherSlot(t *testing.T) {
 		}
 		again.close()
 	}
-	if err := s.set([]byte("k"), make([]byte, slotSize)); !errors.Is(err, ErrTooLarge) {
+	if err := s.set([]byte("k"), make([]byte, slotSize)); !errors.Is(err, errTooLarge) {
 		t.Fatal(err)
 	}
 	if err := s.close(); err != nil {
@@ -418,8 +327,8 @@ func TestAVoteSurvivesInEitherSlot(t *testing.T) {
 }
 
 // encodeBatch is the batch that s would write for logs.
-func encodeBatch(t *rapid.T, s *walSegment, logs []*raft.Log) []byte {
-	var codec wal.BinaryCodec
+func encodeBatch(t *rapid.T, s *segment, logs []*raft.Log) []byte {
+	var codec raftwal.BinaryCodec
 	var list []types.LogEntry
 	for _, l := range logs {
 		var b bytes.Buffer
@@ -435,7 +344,7 @@ func encodeBatch(t *rapid.T, s *walSegment, logs []*raft.Log) []byte {
 // stays unseen, and a kill at any time leaves the log whole.
 func TestASegmentIsMadeOfAnOldOne(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "wal")
-	w, err := openSegments(dir, smallSegments, 0)
+	w, err := open(dir, smallSegments, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -461,7 +370,7 @@ func TestASegmentIsMadeOfAnOldOne(t *testing.T) {
 			}
 			return true
 		})
-		again, err := openSegments(crashed(t, dir), smallSegments, 0)
+		again, err := open(crashed(t, dir), smallSegments, 0)
 		if err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
@@ -472,14 +381,48 @@ func TestASegmentIsMadeOfAnOldOne(t *testing.T) {
 		if err := again.GetLog(last, &l); err != nil || l.Term != round {
 			t.Fatal(l, err)
 		}
-		if err := again.close(); err != nil {
+		if err := again.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := w.close(); err != nil {
+	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if reused == 0 {
 		t.Fatal("there never was a spare segment")
+	}
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func write(t *testing.T, path string, b []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func flip(b []byte, i int) []byte {
+	b = bytes.Clone(b)
+	b[i] ^= 1
+	return b
+}
+
+// eventually waits for something that other goroutines bring about.
+func eventually(t *testing.T, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatal("did not come about within a minute")
+		}
+		<-time.After(5 * time.Millisecond)
 	}
 }

@@ -1,4 +1,4 @@
-package raftstore
+package wal
 
 import (
 	"errors"
@@ -15,23 +15,19 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
-	wal "github.com/hashicorp/raft-wal"
+	raftwal "github.com/hashicorp/raft-wal"
 	"github.com/hashicorp/raft-wal/types"
+
+	"github.com/balsahq/balsa/raftstore/diskfile"
 )
 
-// What Config.LogStore can be.
-const (
-	LogStoreWAL  = "wal"
-	LogStoreBolt = "bolt"
-)
-
-// walLog is Raft's log and stable store as a directory of segments. raft-wal
+// Log is Raft's log and stable store as a directory of segments. raft-wal
 // decides which segments there are; the files are this package's own, because
 // raft-wal's say nothing of damage before their last batch.
 //
 //	meta                    the segments, how far the log reaches at the least
-//	vote                    term and vote, see wallog_stable.go
-//	<base>-<id>.wal         entries, see wallog_segment.go
+//	vote                    term and vote, see stable.go
+//	<base>-<id>.wal         entries, see segment.go
 //	spare                   a file for the next segment
 //
 // An append is one write and one fdatasync. What a crash leaves:
@@ -47,12 +43,12 @@ const (
 // every Close, and every second without an append; the last batch of a log
 // whose process was killed within that second is the only one whose damage
 // passes for a torn append.
-type walLog struct {
+type Log struct {
 	dir    string
-	wal    *wal.WAL
-	meta   *walMeta
+	wal    *raftwal.WAL
+	meta   *metaFile
 	stable *stableFile
-	filer  *walFiler
+	filer  *filer
 
 	touched atomic.Int64 // time of the last append
 	armed   atomic.Bool  // quiet will fire
@@ -66,39 +62,42 @@ type walLog struct {
 const quietTime = time.Second
 
 const (
-	walMetaName   = "meta"
-	walStableName = "vote"
+	metaName = "meta"
+	voteName = "vote"
 )
 
-// openWALLog opens or makes the log in dir, having read and checked all of it.
-// A file that is damaged is named in the error and left as it is.
-func openWALLog(dir string) (*walLog, error) { return openSegments(dir, segmentSize, 0) }
+// ErrNotFound has the text by which Raft knows a key that was never set.
+var ErrNotFound = errors.New("not found")
 
-// openSegments is openWALLog with segments of a given size, and refuses a log
-// that ends before entry number floor.
-func openSegments(dir string, size int, floor uint64) (*walLog, error) {
+// Open opens or makes the log in dir, having read and checked all of it, and
+// refuses one that ends before entry number floor. A damaged file is named in
+// the error and left as it is.
+func Open(dir string, floor uint64) (*Log, error) { return open(dir, segmentSize, floor) }
+
+// open is Open with segments of size bytes.
+func open(dir string, size int, floor uint64) (*Log, error) {
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
-		err = errors.Join(syncDir(filepath.Dir(dir)), syncDir(dir))
+		err = errors.Join(diskfile.SyncDir(filepath.Dir(dir)), diskfile.SyncDir(dir))
 	}
 	if err != nil {
-		return nil, diskError(dir, err)
+		return nil, diskfile.Error(dir, err)
 	}
-	meta, found, err := openWALMeta(filepath.Join(dir, walMetaName))
+	meta, found, err := openMeta(filepath.Join(dir, metaName))
 	if err != nil {
 		return nil, err
 	}
-	w := &walLog{dir: dir, meta: meta, filer: &walFiler{dir: dir, meta: meta, size: int64(size), floor: floor, open: map[*walSegment]struct{}{}}}
+	w := &Log{dir: dir, meta: meta, filer: &filer{dir: dir, meta: meta, size: int64(size), floor: floor, open: map[*segment]struct{}{}}}
 	if err := w.filer.expected(found); err != nil {
 		return nil, err
 	}
 	// meta is written last: without it there never was a log.
-	if w.stable, err = openStable(filepath.Join(dir, walStableName), !found); err != nil {
+	if w.stable, err = openStable(filepath.Join(dir, voteName), !found); err != nil {
 		return nil, err
 	}
 	w.filer.findSpare()
-	w.wal, err = wal.Open(dir, wal.WithMetaStore(meta), wal.WithSegmentFiler(w.filer),
-		wal.WithSegmentSize(size), wal.WithLogger(hclog.NewNullLogger()))
+	w.wal, err = raftwal.Open(dir, raftwal.WithMetaStore(meta), raftwal.WithSegmentFiler(w.filer),
+		raftwal.WithSegmentSize(size), raftwal.WithLogger(hclog.NewNullLogger()))
 	if err != nil {
 		w.filer.sweeper.Wait()
 		return nil, errors.Join(err, w.filer.closeAll(), w.stable.close())
@@ -109,22 +108,22 @@ func openSegments(dir string, size int, floor uint64) (*walLog, error) {
 }
 
 // FirstIndex is the index of the first entry, 0 when there is none.
-func (w *walLog) FirstIndex() (uint64, error) { return w.wal.FirstIndex() }
+func (w *Log) FirstIndex() (uint64, error) { return w.wal.FirstIndex() }
 
 // LastIndex is the index of the last entry, 0 when there is none.
-func (w *walLog) LastIndex() (uint64, error) { return w.wal.LastIndex() }
+func (w *Log) LastIndex() (uint64, error) { return w.wal.LastIndex() }
 
-// tail is the index the last entry must have: opening saw to it.
-func (w *walLog) tail() (uint64, error) { return w.wal.LastIndex() }
+// Tail is the index that the last entry must have: opening saw to it.
+func (w *Log) Tail() (uint64, error) { return w.wal.LastIndex() }
 
-// checked says that every entry was checked when the log was opened.
-func (w *walLog) checked() bool { return true }
+// Checked says that every entry was checked when the log was opened.
+func (w *Log) Checked() bool { return true }
 
 // GetLog reads one entry.
-func (w *walLog) GetLog(index uint64, l *raft.Log) error { return w.wal.GetLog(index, l) }
+func (w *Log) GetLog(index uint64, l *raft.Log) error { return w.wal.GetLog(index, l) }
 
 // StoreLogs appends entries, synced once.
-func (w *walLog) StoreLogs(logs []*raft.Log) error {
+func (w *Log) StoreLogs(logs []*raft.Log) error {
 	if err := w.wal.StoreLogs(logs); err != nil {
 		return err
 	}
@@ -137,26 +136,26 @@ func (w *walLog) StoreLogs(logs []*raft.Log) error {
 
 // DeleteRange removes the entries lo to hi, both included, at either end of the
 // log.
-func (w *walLog) DeleteRange(lo, hi uint64) error {
+func (w *Log) DeleteRange(lo, hi uint64) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.wal.DeleteRange(lo, hi)
 }
 
 // Set keeps v under k.
-func (w *walLog) Set(k, v []byte) error { return w.stable.set(k, v) }
+func (w *Log) Set(k, v []byte) error { return w.stable.set(k, v) }
 
 // Get returns what Set kept.
-func (w *walLog) Get(k []byte) ([]byte, error) {
+func (w *Log) Get(k []byte) ([]byte, error) {
 	v, ok := w.stable.get(k)
 	if !ok {
-		return nil, errNotFound
+		return nil, ErrNotFound
 	}
 	return v, nil
 }
 
 // note writes down where the log ends once nothing was appended for a while.
-func (w *walLog) note() {
+func (w *Log) note() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
@@ -172,13 +171,14 @@ func (w *walLog) note() {
 
 // mark notes where the log ends. A disk that does not take it will take the
 // next: the mark is only a help.
-func (w *walLog) mark() {
+func (w *Log) mark() {
 	if last, err := w.wal.LastIndex(); err == nil && w.meta.settle() == nil {
 		_ = w.meta.reached(last)
 	}
 }
 
-func (w *walLog) close() error {
+// Close notes where the log ends, and ends what works for it.
+func (w *Log) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
@@ -194,16 +194,16 @@ func (w *walLog) close() error {
 	return err
 }
 
-// walFiler makes and opens segment files for raft-wal.
-type walFiler struct {
+// filer makes and opens segment files for raft-wal.
+type filer struct {
 	dir  string
-	meta *walMeta
+	meta *metaFile
 	size int64 // of a segment that is full
 	// floor is an entry that was committed when the log was open before.
 	floor uint64
 
 	mu       sync.Mutex
-	open     map[*walSegment]struct{}
+	open     map[*segment]struct{}
 	doomed   []string // files to remove
 	sweeping bool
 	spare    bool // there is a spare file
@@ -212,10 +212,10 @@ type walFiler struct {
 	closing  atomic.Bool
 }
 
-var _ types.SegmentFiler = (*walFiler)(nil)
+var _ types.SegmentFiler = (*filer)(nil)
 
-func (f *walFiler) segment(info types.SegmentInfo) *walSegment {
-	s := &walSegment{
+func (f *filer) segment(info types.SegmentInfo) *segment {
+	s := &segment{
 		path:   filepath.Join(f.dir, segmentName(info.BaseIndex, info.ID)),
 		info:   info,
 		full:   f.size,
@@ -234,12 +234,12 @@ func segmentName(base, id uint64) string {
 
 // Create implements types.SegmentFiler. It cannot fail, which raft-wal, having
 // told the meta store already, would not get over.
-func (f *walFiler) Create(info types.SegmentInfo) (types.SegmentWriter, error) {
+func (f *filer) Create(info types.SegmentInfo) (types.SegmentWriter, error) {
 	return f.segment(info), nil
 }
 
 // RecoverTail implements types.SegmentFiler.
-func (f *walFiler) RecoverTail(info types.SegmentInfo) (types.SegmentWriter, error) {
+func (f *filer) RecoverTail(info types.SegmentInfo) (types.SegmentWriter, error) {
 	last := max(f.meta.state().Last, f.floor)
 	s := f.segment(info)
 	err := s.load(os.O_RDWR)
@@ -247,45 +247,45 @@ func (f *walFiler) RecoverTail(info types.SegmentInfo) (types.SegmentWriter, err
 		// A process that was killed leaves what it wrote, perhaps not synced;
 		// from here on it counts.
 		if err = s.f.Sync(); err != nil {
-			err = diskError(s.path, err)
+			err = diskfile.Error(s.path, err)
 		}
 	}
 	if errors.Is(err, fs.ErrNotExist) && last < info.BaseIndex {
 		return nil, err // nothing was ever appended to it
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, corrupt(s.path, errors.New("missing"))
+		return nil, diskfile.Corrupt(s.path, errors.New("missing"))
 	}
 	if err != nil {
 		return nil, err
 	}
 	if end := info.BaseIndex - 1 + uint64(len(s.offsets)); end < last {
-		return nil, corrupt(s.path, fmt.Errorf("ends at entry %d, not %d", end, last))
+		return nil, diskfile.Corrupt(s.path, fmt.Errorf("ends at entry %d, not %d", end, last))
 	}
 	return s, nil
 }
 
 // Open implements types.SegmentFiler.
-func (f *walFiler) Open(info types.SegmentInfo) (types.SegmentReader, error) {
+func (f *filer) Open(info types.SegmentInfo) (types.SegmentReader, error) {
 	s := f.segment(info)
 	err := s.load(os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, corrupt(s.path, errors.New("missing"))
+		return nil, diskfile.Corrupt(s.path, errors.New("missing"))
 	}
 	if err != nil {
 		return nil, err
 	}
 	if end := info.BaseIndex - 1 + uint64(len(s.offsets)); end < info.MaxIndex {
-		return nil, corrupt(s.path, fmt.Errorf("ends at entry %d, not %d", end, info.MaxIndex))
+		return nil, diskfile.Corrupt(s.path, fmt.Errorf("ends at entry %d, not %d", end, info.MaxIndex))
 	}
 	return s, nil
 }
 
 // List implements types.SegmentFiler.
-func (f *walFiler) List() (map[uint64]uint64, error) {
+func (f *filer) List() (map[uint64]uint64, error) {
 	entries, err := os.ReadDir(f.dir)
 	if err != nil {
-		return nil, diskError(f.dir, err)
+		return nil, diskfile.Error(f.dir, err)
 	}
 	found := map[uint64]uint64{}
 	for _, e := range entries {
@@ -294,7 +294,7 @@ func (f *walFiler) List() (map[uint64]uint64, error) {
 		}
 		var base, id uint64
 		if n, err := fmt.Sscanf(e.Name(), "%020d-%016x"+segmentSuffix, &base, &id); n != 2 || err != nil || e.Name() != segmentName(base, id) {
-			return nil, corrupt(filepath.Join(f.dir, e.Name()), errors.New("not a segment's name"))
+			return nil, diskfile.Corrupt(filepath.Join(f.dir, e.Name()), errors.New("not a segment's name"))
 		}
 		found[id] = base
 	}
@@ -303,7 +303,7 @@ func (f *walFiler) List() (map[uint64]uint64, error) {
 
 // expected refuses segments meta cannot know of: raft-wal takes what meta does
 // not list for left over from a truncation, and removes it.
-func (f *walFiler) expected(meta bool) error {
+func (f *filer) expected(meta bool) error {
 	found, err := f.List()
 	if err != nil {
 		return err
@@ -312,9 +312,9 @@ func (f *walFiler) expected(meta bool) error {
 	for id, base := range found {
 		switch {
 		case !meta:
-			return corrupt(f.meta.path, errors.New("missing"))
+			return diskfile.Corrupt(f.meta.path, errors.New("missing"))
 		case id >= next:
-			return corrupt(f.meta.path, fmt.Errorf("older than segment %s", segmentName(base, id)))
+			return diskfile.Corrupt(f.meta.path, fmt.Errorf("older than segment %s", segmentName(base, id)))
 		}
 	}
 	return nil
@@ -322,7 +322,7 @@ func (f *walFiler) expected(meta bool) error {
 
 // Delete implements types.SegmentFiler. It is called while appends wait, so the
 // files go in the background; those a crash leaves go when the log is opened.
-func (f *walFiler) Delete(base, id uint64) error {
+func (f *filer) Delete(base, id uint64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.doomed = append(f.doomed, filepath.Join(f.dir, segmentName(base, id)))
@@ -335,7 +335,7 @@ func (f *walFiler) Delete(base, id uint64) error {
 
 // sweep removes what Delete was given. A file that cannot be removed now is
 // found again when the log is opened.
-func (f *walFiler) sweep() {
+func (f *filer) sweep() {
 	for {
 		f.mu.Lock()
 		doomed := f.doomed
@@ -351,7 +351,7 @@ func (f *walFiler) sweep() {
 }
 
 // each calls fn with every segment that was opened and not closed.
-func (f *walFiler) each(fn func(*walSegment) error) error {
+func (f *filer) each(fn func(*segment) error) error {
 	f.mu.Lock()
 	all := slices.Collect(maps.Keys(f.open))
 	f.mu.Unlock()
@@ -362,14 +362,14 @@ func (f *walFiler) each(fn func(*walSegment) error) error {
 	return errors.Join(errs...)
 }
 
-func (f *walFiler) forget(s *walSegment) {
+func (f *filer) forget(s *segment) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.open, s)
 }
 
-func (f *walFiler) closeAll() error { return f.each((*walSegment).Close) }
+func (f *filer) closeAll() error { return f.each((*segment).Close) }
 
 // trim gives back what is reserved, so that a log at rest is as long as what
 // it holds.
-func (f *walFiler) trim() error { return f.each((*walSegment).trim) }
+func (f *filer) trim() error { return f.each((*segment).trim) }

@@ -20,10 +20,15 @@ import (
 	"github.com/balsahq/balsa/raftstore/peer"
 )
 
+// maxStreams bounds the requests under way on one gRPC connection. Those over it
+// wait at the client, so it is more than etcd's clients commonly have.
+const maxStreams = 1000
+
 // services is what the port serves over gRPC: the cluster's own service, and
 // etcd's API.
 type services struct {
 	grpc    *grpc.Server
+	http    http.Handler
 	cluster *cluster.Service
 	etcd    *etcd.Server
 }
@@ -34,9 +39,7 @@ func (s *server) newServices() error {
 	if err != nil {
 		return fmt.Errorf("the recovery key: %w", err)
 	}
-	v := &services{grpc: grpc.NewServer(append(etcd.ServerOptions(0), grpc.Creds(peer.ServerCredentials()),
-		// Agents find a frozen server by asking every ten seconds.
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))...)}
+	v := &services{}
 	v.cluster, err = cluster.New(cluster.Config{
 		Store: s.store, PKI: s.pki, Members: gossip, Name: s.cfg.NodeName, Version: version,
 		Address: s.address, APINames: s.apiNames(), Virtual: s.virtualAddresses, Settings: me.Settings, RecoveryKey: key, DialServer: s.dialer.Dial,
@@ -52,6 +55,12 @@ func (s *server) newServices() error {
 	if err != nil {
 		return err
 	}
+	v.grpc = grpc.NewServer(append(etcd.ServerOptions(0), grpc.Creds(peer.ServerCredentials()),
+		grpc.InTapHandle(v.cluster.Tap), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(16<<10),
+		// Agents find a frozen server by asking every ten seconds.
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 15 * time.Second, MaxConnectionIdle: 10 * time.Minute}))...)
+	v.http = v.cluster.TapHTTP(v.grpc)
 	v.cluster.Register(v.grpc)
 	v.etcd.Register(v.grpc)
 	s.services = v
@@ -59,7 +68,7 @@ func (s *server) newServices() error {
 }
 
 // ServeHTTP is for gRPC clients that also offer http/1.1.
-func (v *services) ServeHTTP(w http.ResponseWriter, r *http.Request) { v.grpc.ServeHTTP(w, r) }
+func (v *services) ServeHTTP(w http.ResponseWriter, r *http.Request) { v.http.ServeHTTP(w, r) }
 
 func (s *server) startServices() error {
 	v := s.services

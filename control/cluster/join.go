@@ -26,6 +26,7 @@ const maxAddresses = 16
 
 // Join implements clusterpb.ClusterServer.
 func (s *Service) Join(ctx context.Context, r *clusterpb.JoinRequest) (*clusterpb.JoinResponse, error) {
+	s.streams.hasCome(ctx)
 	who, err := s.caller(ctx)
 	if err != nil {
 		who = caller{kind: nobody, from: who.from} // an expired certificate does not keep anybody from joining by token

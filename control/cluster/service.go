@@ -21,6 +21,7 @@ type Service struct {
 	pin     string // of our CA
 	events  *ring
 	failed  *limiter
+	streams streams
 	health  *health.Server
 	saves   chan struct{} // a place for each snapshot being saved
 	restore chan struct{} // and for the one being restored

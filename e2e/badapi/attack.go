@@ -60,7 +60,9 @@ type bomb struct {
 	want []int
 	// clients make shots at once; shots are how many of them a test makes.
 	clients, shots int
-	fire           func(ctx context.Context, t *target, c *http.Client) (int, error)
+	// anew: the other client makes each request on a new connection, when it is measured.
+	anew bool
+	fire func(ctx context.Context, t *target, c *http.Client) (int, error)
 }
 
 // attack fires until ctx ends or count has had enough.
@@ -90,9 +92,9 @@ type observer struct {
 const victim = "/api/v1/namespaces/default/configmaps/victim"
 
 // watchOver makes requests until ctx ends.
-func watchOver(ctx context.Context, t *target) *observer {
-	o, c := &observer{}, t.client(good)
-	defer c.CloseIdleConnections()
+// With anew it opens a connection for each.
+func watchOver(ctx context.Context, t *target, c *http.Client, anew bool) *observer {
+	o := &observer{}
 	for i := 0; ctx.Err() == nil; i++ {
 		s := shot{method: http.MethodGet, path: victim}
 		if i%10 == 9 {
@@ -103,6 +105,9 @@ func watchOver(ctx context.Context, t *target) *observer {
 		took := time.Since(began)
 		if ctx.Err() != nil {
 			break
+		}
+		if anew {
+			c.CloseIdleConnections()
 		}
 		if err == nil && code != http.StatusOK {
 			err = fmt.Errorf("%s %s: %d", s.method, s.path, code)

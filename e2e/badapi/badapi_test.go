@@ -29,7 +29,9 @@ func TestBombsAreRefusedWhileOthersAreServed(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	watched := make(chan *observer)
-	go func() { watched <- watchOver(ctx, s) }()
+	other := s.client(good)
+	defer other.CloseIdleConnections()
+	go func() { watched <- watchOver(ctx, s, other, false) }()
 	for _, b := range append(append(bodyBombs(), costBombs()...), wireBombs()...) {
 		began := time.Now()
 		if err := s.forget(); err != nil {

@@ -62,12 +62,14 @@ func run() (err error) {
 
 // measure prints what the other client notices without and with a bomb.
 func measure(ctx context.Context, t *target, b *bomb, span time.Duration) error {
+	other := t.client(good)
+	defer other.CloseIdleConnections()
 	watch := func(attack func(context.Context)) *observer {
 		ctx, cancel := context.WithTimeout(ctx, span)
 		defer cancel()
 		attacked := make(chan struct{})
 		go func() { defer close(attacked); attack(ctx) }()
-		o := watchOver(ctx, t)
+		o := watchOver(ctx, t, other, b.anew)
 		<-attacked
 		return o
 	}

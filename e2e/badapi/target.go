@@ -191,14 +191,14 @@ func (t *target) dial(ctx context.Context, protocol string) (*tls.Conn, error) {
 // bearer is a client's token on every request.
 type bearer struct {
 	token string
-	http.RoundTripper
+	*http.Transport
 }
 
 // RoundTrip implements http.RoundTripper.
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer "+b.token)
-	return b.RoundTripper.RoundTrip(r)
+	return b.Transport.RoundTrip(r)
 }
 
 // client is an HTTP client of its own connections.

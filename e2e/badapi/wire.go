@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -28,6 +29,9 @@ func wireBombs() []bomb {
 		{name: "HTTP/2: PING", clients: 8, shots: 2, fire: framing(pings)},
 		{name: "HTTP/2: 10,000 streams on a connection", clients: 4, shots: 2, fire: framing(streams)},
 		{name: "10,000 watches", want: []int{200, 429}, clients: 10_000, shots: 500, fire: holdWatch},
+		{name: "1,024 connections of a known client", clients: 1024, shots: 1024, want: []int{200}, anew: true, fire: holdConnection("Authorization: Bearer " + bad + "\r\n")},
+		{name: "1,024 connections of a stranger", clients: 1024, shots: 1024, want: []int{200}, anew: true, fire: holdConnection("")},
+		{name: "10,000 half-open streams of gRPC", clients: 10, shots: 10, anew: true, fire: halfOpenStreams},
 		{name: "lists that nobody reads, JSON", clients: 100, shots: 30, fire: unread("application/json")},
 		{name: "lists that nobody reads, Table", clients: 100, shots: 30, fire: unread("application/json;as=Table;v=v1;g=meta.k8s.io")},
 	}
@@ -81,6 +85,60 @@ func silent(ctx context.Context, t *target, _ *http.Client) (int, error) {
 	}
 	defer conn.Close()
 	pause(ctx, held)
+	return 0, nil
+}
+
+// holdConnection has a request answered on a connection of its own, and keeps the connection.
+func holdConnection(header string) func(context.Context, *target, *http.Client) (int, error) {
+	return func(ctx context.Context, t *target, _ *http.Client) (int, error) {
+		conn, err := t.dial(ctx, "http/1.1")
+		if err != nil {
+			return 0, err
+		}
+		defer conn.Close()
+		defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+		if _, err := io.WriteString(conn, "GET /version HTTP/1.1\r\nHost: x\r\n"+header+"\r\n"); err != nil {
+			return 0, err
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			return 0, err
+		}
+		defer resp.Body.Close()
+		_, err = io.Copy(io.Discard, resp.Body)
+		pause(ctx, 2*held)
+		return resp.StatusCode, err
+	}
+}
+
+// halfOpenStreams begins 1,000 calls that strangers may make, sends none of their messages, and keeps them.
+func halfOpenStreams(ctx context.Context, t *target, _ *http.Client) (int, error) {
+	conn, err := t.dial(ctx, "h2") // alone: gRPC
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+		return 0, err
+	}
+	f := http2.NewFramer(conn, conn)
+	if err := f.WriteSettings(); err != nil {
+		return 0, err
+	}
+	go func() { _, _ = io.Copy(io.Discard, conn) }() // ends with the connection
+	var head bytes.Buffer
+	h := hpack.NewEncoder(&head)
+	for i := range uint32(1000) {
+		head.Reset()
+		for _, field := range [][2]string{{":method", "POST"}, {":path", "/balsa.cluster.v1.Cluster/Join"}, {":scheme", "https"}, {":authority", "x"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
+			_ = h.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}) // into memory: cannot fail
+		}
+		if err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: head.Bytes(), EndHeaders: true}); err != nil {
+			return 0, err
+		}
+	}
+	pause(ctx, 2*held)
 	return 0, nil
 }
 

@@ -46,7 +46,7 @@ type PortConfig struct {
 	// MaxAnonymous and MaxAnonymousPerIP bound the connections without a verified
 	// certificate on which no user was proved (see Proved). With one more, the one
 	// is closed that was used the longest ago, of the address that has too many or
-	// the most. Default 8192 and 1024.
+	// the most. Default 8192 and 2048.
 	MaxAnonymous, MaxAnonymousPerIP int
 	// MaxKnown bounds all other connections, MaxPerUser those of one user from one
 	// address. With one more, the one is closed that is idle for the longest, of
@@ -85,7 +85,7 @@ func (c PortConfig) withDefaults() PortConfig {
 	def(&c.MaxHandshakes, 4096)
 	def(&c.MaxComputing, max(4, 2*runtime.GOMAXPROCS(0)))
 	def(&c.MaxAnonymous, 8192)
-	def(&c.MaxAnonymousPerIP, 1024)
+	def(&c.MaxAnonymousPerIP, 2048)
 	def(&c.MaxKnown, 16384)
 	def(&c.MaxPerUser, 4096)
 	c.HandshakeTimeout = cmp.Or(c.HandshakeTimeout, 5*time.Second)

@@ -75,6 +75,9 @@ func TestCrashLoopBacksOff(t *testing.T) {
 	node := c.kubectl("get", "pod", "ends", "-o", "jsonpath={.spec.nodeName}")
 	c.eventually("the node counts its ends", c.wants(`kubelet_terminated_containers_total{container_type="container",exit_code="4",reason="Error"}`,
 		"get", "--raw", "/api/v1/nodes/"+node+"/proxy/metrics"))
+	if out := c.kubectl("get", "--raw", "/api/v1/nodes/"+node+"/proxy/logs/"); !strings.Contains(out, "pods/") || !strings.Contains(out, "containers/") {
+		t.Errorf("the node's logs are %q", out)
+	}
 	c.kubectl("run", "done", "--image=balsahq/hello:1", "--restart=Never", "--command", "--", "sh", "-c", "exit 0")
 	c.eventually("a pod that is done succeeds", c.wants("Succeeded", "get", "pod", "done", "-o", "jsonpath={.status.phase}"))
 }

@@ -49,6 +49,7 @@ type config struct {
 	MaxPods          int
 	Pods             podRules
 	Proxy            proxyPorts
+	Logs             nodeLogs
 	DisableAgent     bool
 	LogLevel         string
 	Join             []string // servers of the cluster to join
@@ -79,7 +80,7 @@ func defaultConfig() config {
 		BindAddress: "0.0.0.0", Port: 6443, KubeletPort: 10250,
 		ServiceCIDR: "10.96.0.0/16", ClusterCIDR: "10.244.0.0/16", ClusterDNS: "10.96.0.10", ClusterDomain: "cluster.local",
 		OverlayMode: string(mesh.Auto), VXLANPort: overlay.DefaultVXLANPort, UDPPort: overlay.DefaultUDPPort, NetworkPlugin: pluginBalsa,
-		MaxPods: 110, Pods: defaultPodRules(), Proxy: defaultProxyPorts(), LogLevel: "info", GossipPort: member.DefaultPort, UnreachableTolerationSeconds: 300, LocalAPIPort: 6444, Snapshots: defaultSnapshotSettings(), Ingress: defaultIngressConfig(), NodeTunnel: string(tunnel.Auto), API: defaultAPIConfig(),
+		MaxPods: 110, Pods: defaultPodRules(), Proxy: defaultProxyPorts(), Logs: defaultNodeLogs(), LogLevel: "info", GossipPort: member.DefaultPort, UnreachableTolerationSeconds: 300, LocalAPIPort: 6444, Snapshots: defaultSnapshotSettings(), Ingress: defaultIngressConfig(), NodeTunnel: string(tunnel.Auto), API: defaultAPIConfig(),
 	}
 }
 
@@ -118,6 +119,7 @@ func (c *config) bindNode(f *pflag.FlagSet) {
 	f.StringVar(&c.CgroupRoot, "cgroup-root", c.CgroupRoot, "control group under which pods run; one installation, one group")
 	c.Pods.bind(f)
 	c.Proxy.bind(f)
+	c.Logs.bind(f)
 	c.Cloud.bindNode(f)
 	c.Ingress.bindNode(f)
 	f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")
@@ -233,6 +235,7 @@ func (c *config) Validate() error {
 	faults = append(faults, c.networkFaults()...)
 	faults = append(faults, c.Pods.validate()...)
 	faults = append(faults, c.Proxy.validate()...)
+	faults = append(faults, c.Logs.validate()...)
 	faults = append(faults, c.Ingress.validate()...)
 	faults = append(faults, c.Cloud.validate(c.ClusterCIDR, c.ServiceCIDR)...)
 	if err := c.Snapshots.validate(); err != nil {

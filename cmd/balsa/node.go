@@ -229,7 +229,7 @@ func (a agentParts) kubeletAPI(agent *node.Agent, checks http.Handler) (*kubelet
 		TLS: &tls.Config{
 			MinVersion: tls.VersionTLS12, GetCertificate: a.serving, ClientCAs: a.ca, ClientAuth: tls.RequestClientCert,
 		},
-		Authenticator: authenticator, Authorizer: authorizer, NetCheck: checks, Counters: agent.Metrics(), Logger: a.log,
+		Authenticator: authenticator, Authorizer: authorizer, NetCheck: checks, NodeLogs: a.cfg.Logs.handler(a.cfg.LogDir), Counters: agent.Metrics(), Logger: a.log,
 	})
 }
 

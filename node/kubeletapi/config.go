@@ -63,6 +63,8 @@ type Config struct {
 	Authorizer authorizer.Authorizer
 	// NetCheck serves POST /balsa/netcheck, for whoever may use nodes/proxy; nil means that there is no such thing.
 	NetCheck http.Handler
+	// NodeLogs serves /logs/, with paths below it, for whoever may use nodes/log; nil means that this is disabled.
+	NodeLogs http.Handler
 	// Metrics serves /metrics; nil means the default Prometheus registry and Counters, which may be nil.
 	Metrics  http.Handler
 	Counters prometheus.Gatherer

@@ -70,6 +70,13 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /metrics/resource", s.resourceMetrics)
 	mux.HandleFunc("GET /metrics/cadvisor", s.cadvisorMetrics)
 	mux.HandleFunc("GET /configz", s.configz)
+	if s.cfg.NodeLogs != nil {
+		mux.Handle("GET /logs/", http.StripPrefix("/logs", s.cfg.NodeLogs))
+	} else {
+		mux.HandleFunc("/logs/", func(w http.ResponseWriter, _ *http.Request) {
+			writeError(w, http.StatusMethodNotAllowed, "logs endpoint is disabled.")
+		})
+	}
 	if s.cfg.NetCheck != nil {
 		mux.Handle("POST /balsa/netcheck", s.cfg.NetCheck)
 	}

@@ -132,7 +132,8 @@ func (grants) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.
 func newServer(t *testing.T, b *backend) *Server {
 	t.Helper()
 	check := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) })
-	s, err := New(Config{Backend: b, NodeName: "n1", Authenticator: byHeader{}, Authorizer: grants{}, NetCheck: check})
+	s, err := New(Config{Backend: b, NodeName: "n1", Authenticator: byHeader{}, Authorizer: grants{}, NetCheck: check,
+		NodeLogs: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.URL.Path) })})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,9 +193,10 @@ func TestEveryPathNeedsItsSubresource(t *testing.T) {
 		{"", "GET", "/healthz", 401}, {"broken", "GET", "/healthz", 401}, {"nobody", "GET", "/healthz", 403},
 		{"get:healthz", "GET", "/healthz", 200}, {"get:proxy", "GET", "/healthz", 200}, {"get:healthz", "GET", "/pods", 403},
 		{"get:pods", "GET", "/pods", 200}, {"get:pods", "GET", "/runningpods/", 200}, {"get:configz", "GET", "/configz", 200},
+		{"get:log", "GET", "/logs/syslog", 200}, {"get:proxy", "GET", "/logs/syslog", 403}, {"get:pods", "GET", "/logs/", 403}, {"get:log", "GET", "/pods", 403},
 		{"get:stats", "GET", "/stats/summary", 200}, {"get:proxy", "GET", "/stats/summary", 403},
 		{"get:metrics", "GET", "/metrics", 200}, {"get:metrics", "GET", "/metrics/resource", 200}, {"get:proxy", "GET", "/metrics/cadvisor", 403},
-		{"get:proxy", "GET", "/statsx", 404}, {"get:log", "GET", "/logs/", 404}, {"get:metrics", "GET", "/metricsx", 403},
+		{"get:proxy", "GET", "/statsx", 404}, {"get:log", "GET", "/logs/", 200}, {"get:metrics", "GET", "/metricsx", 403},
 		{"get:proxy", "POST", "/run/ns/p/c?cmd=ls", 403}, {"create:proxy", "POST", "/run/ns/p/c?cmd=ls", 200},
 		{"", "POST", "/balsa/netcheck", 401}, {"get:proxy", "POST", "/balsa/netcheck", 403}, {"create:proxy", "POST", "/balsa/netcheck", 202},
 		{"root", "GET", "/balsa/netcheck", 405},

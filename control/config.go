@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/balsahq/balsa/control/audit"
+	"github.com/balsahq/balsa/control/auth/admission"
 	"github.com/balsahq/balsa/control/auth/authn"
 	"github.com/balsahq/balsa/control/auth/authz"
 	"github.com/balsahq/balsa/control/auth/pki"
@@ -84,6 +85,8 @@ type Config struct {
 	// TolerationSeconds is how long pods that say nothing about it stay on a node that is not ready or unreachable,
 	// before they are replaced elsewhere. Nil is 300, as upstream's --default-unreachable-toleration-seconds.
 	TolerationSeconds *int64
+	// Admission says which admission plugins are asked, beside those on by default, and how they are configured.
+	Admission admission.Settings
 	// PodPresets serves settings.k8s.io/v1alpha1 PodPresets and merges them into new pods. All servers of a cluster should
 	// agree: each does so for the pods that are created through it.
 	PodPresets bool

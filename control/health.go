@@ -26,8 +26,8 @@ var begun = []string{
 	"poststarthook/apiservice-openapi-controller", "poststarthook/apiservice-openapiv3-controller", "poststarthook/storage-readiness",
 }
 
-// nameChecks adds upstream's names for what is checked. A check of that name that is there already stays. There is no check
-// of klog's flushing: it would keep a goroutine, and nothing here is written through it.
+// nameChecks adds upstream's names for what is checked. A check of that name that is there already stays. Upstream's
+// check of klog is not taken: it keeps a goroutine that flushes a file, and klog writes none here.
 func (s *Server) nameChecks(c *genericapiserver.Config) {
 	healthy := func(*http.Request) error { return nil }
 	c.HealthzChecks = withCheck(c.HealthzChecks, "log", healthy)

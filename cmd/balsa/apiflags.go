@@ -2,11 +2,13 @@ package main
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/balsahq/balsa/control/audit"
+	"github.com/balsahq/balsa/control/auth/admission"
 	"github.com/balsahq/balsa/control/auth/authn"
 	"github.com/balsahq/balsa/control/auth/authz"
 	"github.com/balsahq/balsa/control/encryption"
@@ -19,6 +21,7 @@ import (
 type apiConfig struct {
 	Authentication authn.Settings
 	Authorization  authz.Settings
+	Admission      admission.Settings
 	Audit          *audit.Settings
 	Encryption     encryption.Settings
 	Certificates   certificateConfig
@@ -54,6 +57,9 @@ func (c *apiConfig) bind(f *pflag.FlagSet) {
 	f.DurationVar(&z.UnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", z.UnauthorizedTTL, "how long the webhook's no is believed")
 	f.StringVar(&c.Encryption.File, "encryption-provider-config", c.Encryption.File, "file with an EncryptionConfiguration: with what objects are encrypted at rest; the same on all servers (see balsa secrets)")
 	f.BoolVar(&c.Encryption.Reload, "encryption-provider-config-automatic-reload", c.Encryption.Reload, "take that file anew when it changes")
+	f.StringSliceVar(&c.Admission.Enable, "enable-admission-plugins", c.Admission.Enable, "admission plugins to ask beside those on by default: "+strings.Join(admission.Optional(), ", "))
+	f.StringSliceVar(&c.Admission.Disable, "disable-admission-plugins", c.Admission.Disable, "admission plugins not to ask although they are on by default")
+	f.StringVar(&c.Admission.ConfigFile, "admission-control-config-file", c.Admission.ConfigFile, "file with an AdmissionConfiguration: what namespaces without labels are held to (PodSecurity), limits of events (EventRateLimit) and others; read at start")
 	c.Audit.AddFlags(f)
 	f.Lookup("audit-policy-file").Usage = "file with the audit policy (default: who did what, without what was sent; never what secrets hold)"
 	f.IntVar(&c.MaxReads, "max-requests-inflight", c.MaxReads, "with --max-mutating-requests-inflight, how many requests are handled at once; priority and fairness shares them out")
@@ -98,7 +104,7 @@ func (c *apiConfig) bindProxy(f *pflag.FlagSet) {
 }
 
 func (c *apiConfig) validate() error {
-	errs := []error{c.Authentication.Validate(), c.Authorization.Validate(), c.Encryption.Validate(), c.Certificates.validate(), audit.Check(c.Audit)}
+	errs := []error{c.Authentication.Validate(), c.Authorization.Validate(), c.Admission.Validate(), c.Encryption.Validate(), c.Certificates.validate(), audit.Check(c.Audit)}
 	for name, bad := range map[string]bool{
 		"max-requests-inflight and --max-mutating-requests-inflight": c.MaxReads+c.MaxWrites < 1 || c.MaxReads < 0 || c.MaxWrites < 0,
 		"max-watches-per-client":                                     c.MaxStreams < 1, "request-timeout": c.RequestTimeout <= 0,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -31,15 +30,28 @@ import (
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/kubernetes/plugin/pkg/admission/admit"
+	"k8s.io/kubernetes/plugin/pkg/admission/alwayspullimages"
+	"k8s.io/kubernetes/plugin/pkg/admission/antiaffinity"
 	"k8s.io/kubernetes/plugin/pkg/admission/certificates/approval"
 	"k8s.io/kubernetes/plugin/pkg/admission/certificates/ctbattest"
 	"k8s.io/kubernetes/plugin/pkg/admission/certificates/signing"
 	"k8s.io/kubernetes/plugin/pkg/admission/certificates/subjectrestriction"
+	"k8s.io/kubernetes/plugin/pkg/admission/deny"
+	"k8s.io/kubernetes/plugin/pkg/admission/eventratelimit"
+	"k8s.io/kubernetes/plugin/pkg/admission/extendedresourcetoleration"
+	"k8s.io/kubernetes/plugin/pkg/admission/gc"
+	"k8s.io/kubernetes/plugin/pkg/admission/imagepolicy"
 	"k8s.io/kubernetes/plugin/pkg/admission/limitranger"
+	"k8s.io/kubernetes/plugin/pkg/admission/namespace/autoprovision"
+	"k8s.io/kubernetes/plugin/pkg/admission/namespace/exists"
 	"k8s.io/kubernetes/plugin/pkg/admission/network/defaultingressclass"
+	"k8s.io/kubernetes/plugin/pkg/admission/network/denyserviceexternalips"
 	"k8s.io/kubernetes/plugin/pkg/admission/noderestriction"
 	"k8s.io/kubernetes/plugin/pkg/admission/nodetaint"
+	"k8s.io/kubernetes/plugin/pkg/admission/podnodeselector"
 	"k8s.io/kubernetes/plugin/pkg/admission/podresize"
+	"k8s.io/kubernetes/plugin/pkg/admission/podtolerationrestriction"
 	"k8s.io/kubernetes/plugin/pkg/admission/podtopologylabels"
 	"k8s.io/kubernetes/plugin/pkg/admission/priority"
 	"k8s.io/kubernetes/plugin/pkg/admission/runtimeclass"
@@ -68,6 +80,8 @@ type Config struct {
 	// TolerationSeconds is how long a new pod stays on a node that is not ready or unreachable, unless the pod says
 	// otherwise. Default 300, as upstream's; nil means the default, 0 means not at all.
 	TolerationSeconds *int64
+	// Settings say which plugins are asked, and how they are configured.
+	Settings Settings
 	// PodPresets has the PodPreset plug-in asked; the kind is served by control/presets' definition.
 	PodPresets bool
 	// Initializers has the Initializers plug-in asked; the kind is served by control/initializers' definition.
@@ -82,17 +96,19 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf("admission: %s must be set", name))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, c.Settings.Validate())...)
 }
 
-// order is the chain; see the package doc.
+// order is upstream's order of all plugins there are; which are asked, Settings say. See the package doc.
 var order = []string{
-	lifecycle.PluginName, limitranger.PluginName, serviceaccount.PluginName, noderestriction.PluginName, nodetaint.PluginName,
-	podsecurity.PluginName, priority.PluginName, tolerateName, defaultClassName,
-	protectName, resize.PluginName, runtimeclass.PluginName, approval.PluginName, signing.PluginName,
-	ctbattest.PluginName, subjectrestriction.PluginName, defaultingressclass.PluginName, podtopologylabels.PluginName,
-	podresize.PluginName, mutatingpolicy.PluginName, mutatingwebhook.PluginName, validatingpolicy.PluginName,
-	validatingwebhook.PluginName, resourcequota.PluginName,
+	admit.PluginName, autoprovision.PluginName, lifecycle.PluginName, exists.PluginName, antiaffinity.PluginName, limitranger.PluginName,
+	serviceaccount.PluginName, noderestriction.PluginName, nodetaint.PluginName, alwayspullimages.PluginName, imagepolicy.PluginName,
+	podsecurity.PluginName, podnodeselector.PluginName, priority.PluginName, tolerateName, podtolerationrestriction.PluginName,
+	eventratelimit.PluginName, extendedresourcetoleration.PluginName, defaultClassName, protectName, gc.PluginName, resize.PluginName,
+	runtimeclass.PluginName, approval.PluginName, signing.PluginName, ctbattest.PluginName, subjectrestriction.PluginName,
+	defaultingressclass.PluginName, denyserviceexternalips.PluginName, podtopologylabels.PluginName, podresize.PluginName,
+	mutatingpolicy.PluginName, mutatingwebhook.PluginName, validatingpolicy.PluginName, validatingwebhook.PluginName,
+	resourcequota.PluginName, deny.PluginName,
 }
 
 // Chain is what the API server is given.
@@ -135,13 +151,18 @@ func (b *builder) build() (admission.Interface, error) {
 	} {
 		register(plugins)
 	}
+	registerOptional(plugins)
+	configured, err := b.cfg.Settings.configs()
+	if err != nil {
+		return nil, err
+	}
 	init, err := b.initializers()
 	if err != nil {
 		return nil, err
 	}
-	b.registerLazy(plugins, init)
+	b.registerLazy(plugins, init, configured)
 	chain := newSequence(b.cfg.Live)
-	_, err = plugins.NewFromPlugins(b.withInitializers(b.withPresets()), noConfig{}, init, admission.Decorators{
+	_, err = plugins.NewFromPlugins(b.cfg.Settings.plugins(b.withInitializers(b.withPresets())), configured, init, admission.Decorators{
 		admission.DecoratorFunc(b.unlimited), admission.DecoratorFunc(chain.take),
 	})
 	return chain, err
@@ -198,9 +219,3 @@ func (s served) VersionExplicitlyEnabled(schema.GroupVersion) bool { return fals
 
 // AnyResourceForGroupEnabled implements storage.APIResourceConfigSource.
 func (s served) AnyResourceForGroupEnabled(group string) bool { return group != "resource.k8s.io" }
-
-// noConfig gives every plugin its defaults.
-type noConfig struct{}
-
-// ConfigFor implements admission.ConfigProvider.
-func (noConfig) ConfigFor(string) (io.Reader, error) { return nil, nil }

@@ -12,12 +12,17 @@ import (
 	validatingpolicy "k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	mutatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
 	validatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
+	"k8s.io/kubernetes/plugin/pkg/admission/eventratelimit"
+	"k8s.io/kubernetes/plugin/pkg/admission/imagepolicy"
 
 	"github.com/balsahq/balsa/control/auth/live"
 )
 
-// final are plugins whose refusal stands: they decide by what others answer, who are not to be asked twice.
-var final = []string{mutatingpolicy.PluginName, mutatingwebhook.PluginName, validatingpolicy.PluginName, validatingwebhook.PluginName}
+// final are plugins whose refusal stands: they decide by what others answer, who are not to be asked twice, or count how
+// often they are asked.
+var final = []string{
+	eventratelimit.PluginName, imagepolicy.PluginName, mutatingpolicy.PluginName, mutatingwebhook.PluginName, validatingpolicy.PluginName, validatingwebhook.PluginName,
+}
 
 var operations = []admission.Operation{admission.Create, admission.Update, admission.Delete, admission.Connect}
 

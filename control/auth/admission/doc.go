@@ -9,6 +9,9 @@
 //	  ──▶ ValidatingAdmissionPolicy ──▶ ValidatingAdmissionWebhook      kind appears, and asked only while one exists
 //	  ──▶ ResourceQuota
 //
+// Upstream's other plugins that bring no controller along are off unless Settings enable them, each in upstream's place of
+// the order (optional.go); Settings may take any out, and configure those that have a configuration (settings.go).
+//
 // PodPreset comes after NamespaceLifecycle, Initializers after MutatingAdmissionWebhook, where they are asked for.
 //
 // ResourceQuota is asked about namespaces that have a quota.

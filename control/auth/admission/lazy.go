@@ -87,7 +87,11 @@ func (l validating) Validate(ctx context.Context, a admission.Attributes, o admi
 }
 
 // registerLazy enters the four plugins that compile expressions or call out.
-func (b *builder) registerLazy(plugins *admission.Plugins, init admission.PluginInitializers) {
+func (b *builder) registerLazy(plugins *admission.Plugins, init admission.PluginInitializers, configured pluginConfigs) {
+	config := func(name string) io.Reader {
+		r, _ := configured.ConfigFor(name) // it fails for none
+		return r
+	}
 	all := admission.NewHandler(admission.Create, admission.Update, admission.Delete, admission.Connect)
 	first := func(l *lazy) {
 		plugins.Register(l.name, func(io.Reader) (admission.Interface, error) { return mutating{l}, nil })
@@ -96,11 +100,11 @@ func (b *builder) registerLazy(plugins *admission.Plugins, init admission.Plugin
 		plugins.Register(l.name, func(io.Reader) (admission.Interface, error) { return validating{l}, nil })
 	}
 	first(&lazy{Handler: all, name: mutatingwebhook.PluginName, needed: func() bool { return b.factory.MutatingWebhooks() > 0 }, make: func() (admission.Interface, error) {
-		p, err := mutatingwebhook.NewMutatingWebhook(nil)
+		p, err := mutatingwebhook.NewMutatingWebhook(config(mutatingwebhook.PluginName))
 		return ready(p, err, init)
 	}})
 	second(&lazy{Handler: all, name: validatingwebhook.PluginName, needed: func() bool { return b.factory.ValidatingWebhooks() > 0 }, make: func() (admission.Interface, error) {
-		p, err := validatingwebhook.NewValidatingAdmissionWebhook(nil)
+		p, err := validatingwebhook.NewValidatingAdmissionWebhook(config(validatingwebhook.PluginName))
 		return ready(p, err, init)
 	}})
 	second(&lazy{Handler: all, name: validatingpolicy.PluginName, needed: b.exist("validatingadmissionpolicies"), make: func() (admission.Interface, error) {

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle"
 	"k8s.io/apiserver/pkg/warning"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
@@ -38,7 +39,7 @@ func (b *builder) withPresets() []string {
 	if !b.cfg.PodPresets {
 		return order
 	}
-	return slices.Insert(slices.Clone(order), 1, podPresetName)
+	return slices.Insert(slices.Clone(order), slices.Index(order, lifecycle.PluginName)+1, podPresetName)
 }
 
 func (b *builder) registerPodPreset(plugins *admission.Plugins) {

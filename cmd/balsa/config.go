@@ -35,6 +35,7 @@ type config struct {
 	AdvertiseAddress string
 	Port             int
 	KubeletPort      int
+	TLS              tlsFlags
 	ServiceCIDR      string
 	ClusterCIDR      string
 	ClusterDNS       string
@@ -122,6 +123,7 @@ func (c *config) bindNode(f *pflag.FlagSet) {
 	c.Logs.bind(f)
 	c.Cloud.bindNode(f)
 	c.Ingress.bindNode(f)
+	c.TLS.bind(f)
 	f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")
 	f.StringVar(&c.ProfileAddress, "profile-address", c.ProfileAddress, "serve Go's profiles (net/http/pprof) on this loopback address, such as 127.0.0.1:6060")
 	f.StringVar(&c.ClusterDNS, "cluster-dns", c.ClusterDNS, "address of the cluster's DNS; inside the service CIDR")
@@ -241,7 +243,7 @@ func (c *config) Validate() error {
 	if err := c.Snapshots.validate(); err != nil {
 		faults = append(faults, err)
 	}
-	if err := c.API.validate(); err != nil {
+	if err := errors.Join(c.API.validate(), c.TLS.validate()); err != nil {
 		faults = append(faults, err)
 	}
 	if !slices.Contains(tunnel.Modes, tunnel.Mode(c.NodeTunnel)) {

@@ -224,10 +224,11 @@ func (a agentParts) kubeletAPI(agent *node.Agent, checks http.Handler) (*kubelet
 	if err != nil {
 		return nil, err
 	}
+	version, suites := a.cfg.TLS.policy()
 	return kubeletapi.New(kubeletapi.Config{
 		Backend: agent, NodeName: a.cfg.NodeName, Address: net.JoinHostPort("", strconv.Itoa(a.cfg.KubeletPort)),
 		TLS: &tls.Config{
-			MinVersion: tls.VersionTLS12, GetCertificate: a.serving, ClientCAs: a.ca, ClientAuth: tls.RequestClientCert,
+			MinVersion: version, CipherSuites: suites, GetCertificate: a.serving, ClientCAs: a.ca, ClientAuth: tls.RequestClientCert,
 		},
 		Authenticator: authenticator, Authorizer: authorizer, NetCheck: checks, NodeLogs: a.cfg.Logs.handler(a.cfg.LogDir), Counters: agent.Metrics(), Logger: a.log,
 	})

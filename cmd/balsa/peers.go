@@ -63,7 +63,9 @@ func (s *server) startPort() error {
 	if err != nil {
 		return fmt.Errorf("listen for the API: %w", err)
 	}
+	version, suites := s.cfg.TLS.policy()
 	s.port, err = peer.NewPort(peer.PortConfig{
+		MinVersion: version, CipherSuites: suites,
 		Listener: cork.Listener{Listener: listener}, Certificate: show, Roots: func() *x509.CertPool { return s.pki.Pool() }, Hints: s.clientHints, Logger: s.log,
 		MaxPerUser: s.cfg.API.MaxStreams + 96, // a client may have a connection for each of its watches
 	})

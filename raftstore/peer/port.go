@@ -29,6 +29,10 @@ type PortConfig struct {
 	// of one of them; whom it stands for is for REST's server to say. It decides
 	// nothing here but which limit a connection counts for. Default: Roots.
 	Hints func() *x509.CertPool
+	// MinVersion and CipherSuites bound the TLS of REST and gRPC clients, as in tls.Config. Default: TLS 1.2 and Go's choice.
+	// Members of the cluster speak TLS 1.3.
+	MinVersion   uint16
+	CipherSuites []uint16
 	// Logger takes refusals, each kind at most once a minute per address.
 	// Default: slog.Default().
 	Logger *slog.Logger
@@ -94,6 +98,9 @@ func (c PortConfig) withDefaults() PortConfig {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
+	if c.MinVersion == 0 {
+		c.MinVersion = tls.VersionTLS12
+	}
 	if c.Hints == nil {
 		c.Hints = c.Roots
 	}
@@ -132,7 +139,7 @@ func NewPort(cfg PortConfig) (*Port, error) {
 		rest: newHandoff(cfg.Listener.Addr()), grpc: newHandoff(cfg.Listener.Addr()),
 		done: make(chan struct{}), routes: map[string]route{},
 	}
-	p.tls = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: p.choose}
+	p.tls = &tls.Config{MinVersion: cfg.MinVersion, GetConfigForClient: p.choose}
 	return p, nil
 }
 
@@ -333,12 +340,12 @@ func (p *Port) choose(h *tls.ClientHelloInfo) (*tls.Config, error) {
 	if slices.Equal(h.SupportedProtos, []string{"h2"}) {
 		c.grpc = true
 		return &tls.Config{
-			MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}, GetCertificate: p.cfg.Certificate,
+			MinVersion: p.cfg.MinVersion, CipherSuites: p.cfg.CipherSuites, NextProtos: []string{"h2"}, GetCertificate: p.cfg.Certificate,
 			ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: roots, SessionTicketsDisabled: true,
 		}, nil
 	}
 	return &tls.Config{
-		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, GetCertificate: p.cfg.Certificate,
+		MinVersion: p.cfg.MinVersion, CipherSuites: p.cfg.CipherSuites, NextProtos: []string{"h2", "http/1.1"}, GetCertificate: p.cfg.Certificate,
 		ClientAuth: tls.RequestClientCert, ClientCAs: p.cfg.Hints(),
 	}, nil
 }

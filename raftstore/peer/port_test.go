@@ -338,3 +338,44 @@ func TestOtherAuthoritiesAreForRESTAlone(t *testing.T) {
 		t.Errorf("a peer of another authority: %v\n%v", raftErr, peerErr)
 	}
 }
+
+// TestClientsKeepToThePortsVersionAndCipherSuites tries clients of one version and suite each. Members are not concerned.
+func TestClientsKeepToThePortsVersionAndCipherSuites(t *testing.T) {
+	const aes128, aes256 = tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384
+	for _, tt := range []struct {
+		name    string
+		edit    func(*PortConfig)
+		version uint16
+		suite   uint16
+		alpn    []string
+		want    bool
+	}{
+		{"1.1 by default", func(*PortConfig) {}, tls.VersionTLS11, tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA, nil, false},
+		{"1.2 by default", func(*PortConfig) {}, tls.VersionTLS12, aes256, nil, true},
+		{"1.2 where 1.3 is demanded", func(c *PortConfig) { c.MinVersion = tls.VersionTLS13 }, tls.VersionTLS12, aes128, nil, false},
+		{"1.3 where 1.3 is demanded", func(c *PortConfig) { c.MinVersion = tls.VersionTLS13 }, tls.VersionTLS13, 0, []string{"h2", "http/1.1"}, true},
+		{"gRPC with 1.2 where 1.3 is demanded", func(c *PortConfig) { c.MinVersion = tls.VersionTLS13 }, tls.VersionTLS12, aes128, []string{"h2"}, false},
+		{"a suite that is listed", func(c *PortConfig) { c.CipherSuites = []uint16{aes128} }, tls.VersionTLS12, aes128, []string{"h2", "http/1.1"}, true},
+		{"a suite that is not", func(c *PortConfig) { c.CipherSuites = []uint16{aes128} }, tls.VersionTLS12, aes256, []string{"h2", "http/1.1"}, false},
+		{"gRPC with a suite that is not", func(c *PortConfig) { c.CipherSuites = []uint16{aes128} }, tls.VersionTLS12, aes256, []string{"h2"}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := newWorld(t).join()
+			m.stopPort()
+			m.listen("127.0.0.1:0", tt.edit)
+			conf := clientTLS(m)
+			conf.MinVersion, conf.MaxVersion, conf.NextProtos = tt.version, tt.version, tt.alpn
+			if tt.suite != 0 {
+				conf.CipherSuites = []uint16{tt.suite}
+			}
+			addr, _ := m.w.resolve(m.id)
+			c, err := tls.DialWithDialer(&net.Dialer{Timeout: time.Minute}, "tcp", addr, conf)
+			if err == nil {
+				_ = c.Close()
+			}
+			if (err == nil) != tt.want {
+				t.Errorf("handshake: %v", err)
+			}
+		})
+	}
+}

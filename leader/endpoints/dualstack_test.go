@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
 
 	"github.com/balsahq/balsa/leader/work"
 	"github.com/balsahq/balsa/leader/work/worktest"
@@ -62,7 +63,7 @@ func TestSlicesFollowTheServicesFamilies(t *testing.T) {
 // startSlices runs the controller of slices among the objects until the test ends.
 func startSlices(t *testing.T, objects ...runtime.Object) *fake.Clientset {
 	t.Helper()
-	client := fake.NewClientset(append(objects, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})...)
+	client := fake.NewClientset(append(objects, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{v1.LabelTopologyZone: "east"}}})...)
 	made := 0
 	client.PrependReactor("create", "endpointslices", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		slice := a.(clienttesting.CreateAction).GetObject().(*discoveryv1.EndpointSlice)
@@ -103,4 +104,18 @@ func awaitSlices(t *testing.T, client *fake.Clientset, want map[discoveryv1.Addr
 	if err != nil {
 		t.Fatalf("slices hold %v, want %v", got, want)
 	}
+}
+
+func TestTrafficDistributionGivesHints(t *testing.T) {
+	near := service(func(s *v1.Service) { s.Spec.TrafficDistribution = ptr.To(v1.ServiceTrafficDistributionPreferSameZone) })
+	client := startSlices(t, near, pod(1, true))
+	worktest.Eventually(t, "a hint for the zone, and the port that targetPort names", func(ctx context.Context) (bool, error) {
+		list, err := client.DiscoveryV1().EndpointSlices("ns").List(ctx, metav1.ListOptions{})
+		if err != nil || len(list.Items) != 1 || len(list.Items[0].Endpoints) != 1 {
+			return false, err
+		}
+		s, e := list.Items[0], list.Items[0].Endpoints[0]
+		return len(s.Ports) == 1 && *s.Ports[0].Port == 8080 && e.Zone != nil && *e.Zone == "east" &&
+			e.Hints != nil && len(e.Hints.ForZones) == 1 && e.Hints.ForZones[0].Name == "east", nil
+	})
 }

@@ -172,6 +172,10 @@ func TestRules(t *testing.T) {
 		{"kept far by others", fixture.Pod("p", fixture.Labelled("app", "db")), []runtime.Object{
 			fixture.Node("a", "8", "8Gi"), fixture.Pod("q", fixture.Far("app", "db", v1.LabelHostname), fixture.On("a")),
 		}, "0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules."},
+		{"devices", fixture.Pod("p", func(p *v1.Pod) {
+			p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: new(string)}}
+		}), []runtime.Object{fixture.Node("a", "8", "8Gi")},
+			"0/1 nodes are available: pod has resourceClaims, and devices are not allocated in this cluster."},
 		{"missing claim", fixture.Pod("p", fixture.Claim("data")), []runtime.Object{fixture.Node("a", "8", "8Gi")},
 			`0/1 nodes are available: persistentvolumeclaim "data" not found.`},
 		{"unbound claim", fixture.Pod("p", fixture.Claim("data")), []runtime.Object{fixture.Node("a", "8", "8Gi"),

@@ -25,7 +25,7 @@ type Refusal struct{ Reason, Message string }
 
 // rules are asked in this order; the first refusal counts.
 var rules = []func(Input) *Refusal{
-	sysctls, osLabel, osField, supplementalGroups, room, nodeAffinity, freePorts, noExecuteTaints, appArmor,
+	sysctls, osLabel, osField, supplementalGroups, room, nodeAffinity, freePorts, noExecuteTaints, appArmor, devices,
 }
 
 // Check returns why the pod may not run on the node, nil when it may.

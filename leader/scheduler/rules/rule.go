@@ -169,7 +169,7 @@ func (r relative) Normalize(_ []*snapshot.Node, scores []int64) {
 func Filters() []Filter {
 	return []Filter{
 		Unschedulable, Taints, NodeAffinity, HostPorts, Fit, VolumeConflicts, VolumeLimits, VolumeBinding, VolumeZone,
-		TopologySpread, PodAffinity,
+		TopologySpread, PodAffinity, Devices,
 	}
 }
 

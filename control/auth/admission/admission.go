@@ -107,7 +107,7 @@ var order = []string{
 	eventratelimit.PluginName, extendedresourcetoleration.PluginName, defaultClassName, protectName, gc.PluginName, resize.PluginName,
 	runtimeclass.PluginName, approval.PluginName, signing.PluginName, ctbattest.PluginName, subjectrestriction.PluginName,
 	defaultingressclass.PluginName, denyserviceexternalips.PluginName, podtopologylabels.PluginName, podresize.PluginName,
-	mutatingpolicy.PluginName, mutatingwebhook.PluginName, validatingpolicy.PluginName, validatingwebhook.PluginName,
+	mutatingpolicy.PluginName, mutatingwebhook.PluginName, noEffectName, validatingpolicy.PluginName, validatingwebhook.PluginName,
 	resourcequota.PluginName, deny.PluginName,
 }
 
@@ -145,7 +145,7 @@ func (b *builder) build() (admission.Interface, error) {
 	plugins := admission.NewPlugins()
 	for _, register := range []func(*admission.Plugins){
 		lifecycle.Register, limitranger.Register, serviceaccount.Register, noderestriction.Register, nodetaint.Register, podsecurity.Register,
-		priority.Register, b.registerTolerate, registerDefaultClass, registerProtect, b.registerPodPreset, b.registerInitializers, resize.Register,
+		priority.Register, b.registerTolerate, registerDefaultClass, registerProtect, registerNoEffect, b.registerPodPreset, b.registerInitializers, resize.Register,
 		runtimeclass.Register, approval.Register, signing.Register, ctbattest.Register, subjectrestriction.Register,
 		defaultingressclass.Register, podtopologylabels.Register, podresize.Register, resourcequota.Register,
 	} {

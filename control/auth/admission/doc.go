@@ -1,11 +1,12 @@
 // Package admission owns the chain of plugins a write passes between authorization and the registry: upstream's
-// plugins that are on by default, in upstream's order.
+// plugins that are on by default, in upstream's order, and NoEffect, which is ours.
 //
 //	NamespaceLifecycle LimitRanger ServiceAccount NodeRestriction TaintNodesByCondition PodSecurity Priority
 //	DefaultTolerationSeconds DefaultStorageClass StorageObjectInUseProtection PersistentVolumeClaimResize RuntimeClass
 //	CertificateApproval CertificateSigning ClusterTrustBundleAttest CertificateSubjectRestriction DefaultIngressClass
 //	PodTopologyLabels PodResizeValidator
 //	  ──▶ MutatingAdmissionPolicy ──▶ MutatingAdmissionWebhook          built when the first configuration of their
+//	  ──▶ NoEffect                                                      fields that have no effect: package control/fields
 //	  ──▶ ValidatingAdmissionPolicy ──▶ ValidatingAdmissionWebhook      kind appears, and asked only while one exists
 //	  ──▶ ResourceQuota
 //

@@ -1,0 +1,64 @@
+package admission
+
+import (
+	"context"
+	"io"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/warning"
+	api "k8s.io/kubernetes/pkg/apis/core"
+
+	"github.com/balsahq/balsa/control/fields"
+)
+
+// NoEffect refuses objects that set fields which have no effect here, or warns their writer, as the table of rules in
+// control/fields says. An update is judged by what it sets anew, so that stored objects can be changed. It comes after the
+// plug-ins that change objects, and before strategies drop what upstream's feature gates have switched off.
+const noEffectName = "NoEffect"
+
+type noEffect struct{ *admission.Handler }
+
+func registerNoEffect(plugins *admission.Plugins) {
+	plugins.Register(noEffectName, func(io.Reader) (admission.Interface, error) {
+		return noEffect{admission.NewHandler(admission.Create, admission.Update)}, nil
+	})
+}
+
+// Admit implements admission.MutationInterface; it changes nothing.
+func (noEffect) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	found, err := judge(a)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	var refused field.ErrorList
+	for _, f := range found {
+		if f.Does == fields.Refused {
+			refused = append(refused, field.Forbidden(field.NewPath(f.Field), "has no effect here: "+f.Says))
+			continue
+		}
+		warning.AddWarning(ctx, "", f.String())
+	}
+	if len(refused) == 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(a.GetKind().GroupKind(), a.GetName(), refused)
+}
+
+func judge(a admission.Attributes) ([]fields.Finding, error) {
+	if a.GetObject() == nil {
+		return nil, nil
+	}
+	switch a.GetSubresource() {
+	case "", "ephemeralcontainers":
+		return fields.Judge(a.GetObject(), a.GetOldObject())
+	case "resize":
+		pod, ok := a.GetObject().(*api.Pod)
+		old, ok2 := a.GetOldObject().(*api.Pod)
+		if ok && ok2 {
+			return fields.JudgeResize(pod, old), nil
+		}
+	}
+	return nil, nil
+}

@@ -1,0 +1,76 @@
+package fields
+
+// containers are the lists of containers of a pod.
+const containers = "spec.{containers,initContainers,ephemeralContainers}[*]"
+
+// rules is the table of fields without effect. Where upstream's own suites, Helm charts or common manifests set a field, it
+// is said and not refused.
+var rules = []Rule{
+	// Pods: what would run without what it asks for.
+	{Kind: "Pod", Path: "spec.schedulingGroup", Does: Refused,
+		Says: "pods are not scheduled in groups (upstream: the alpha feature GenericWorkload, which is off); leave it out"},
+	{Kind: "Pod", Path: "spec.{containers,initContainers}[*].restartPolicyRules[*].action", Is: "RestartAllContainers", Does: Refused,
+		Says: "only the action Restart is carried out; leave the rule out, or use Restart"},
+	{Kind: "Pod", Path: "spec.volumes[*].projected.sources[*].clusterTrustBundle", Does: Refused,
+		Says: "ClusterTrustBundles are not served (upstream: a beta feature which is off); use a configMap source with the certificates"},
+	{Kind: "Pod", Path: "spec.volumes[*].projected.sources[*].podCertificate", Does: Refused,
+		Says: "certificates for pods are not issued (upstream: a beta feature which is off); use a secret, or a CertificateSigningRequest of the pod's own"},
+	{Kind: "Pod", Path: containers + ".lifecycle.stopSignal", Does: Refused,
+		Says: "the image's stop signal is sent (upstream: the alpha feature ContainerStopSignals, which is off); set STOPSIGNAL in the image, or use a preStop hook"},
+	{Kind: "Pod", Path: "spec.containers[*].resizePolicy[*].restartPolicy", Is: "RestartContainer", Resize: true, Does: Refused,
+		Says: "a running container is resized without a restart only; delete the pod, so that it starts with the new resources"},
+
+	// Pods: what starts, and lacks something.
+	{Kind: "Pod", Path: "spec.resourceClaims", Does: Said,
+		Says: "devices are not allocated: the pod stays Pending; leave it out for the pod to start"},
+	{Kind: "Pod", Path: "spec.volumes[*].emptyDir.sizeLimit", Where: &Beside{Field: "medium", Value: "Memory", Not: true}, Does: Said,
+		Says: "the size of an emptyDir on disk is not limited; medium: Memory is"},
+	{Kind: "Pod", Path: "spec.{containers,initContainers}[*].resources.limits[ephemeral-storage]", Does: Said,
+		Says: "the limit is not enforced; the request counts when the pod is scheduled"},
+	{Kind: "Pod", Path: "spec.containers[*].resizePolicy[*].restartPolicy", Is: "RestartContainer", Does: Said,
+		Says: "a running container is resized without a restart only: resizing this resource will be refused"},
+	{Kind: "Pod", Path: "spec.securityContext.seLinuxChangePolicy", Does: Said,
+		Says: "volumes are neither relabelled nor mounted with a label"},
+	{Kind: "Pod", Path: "spec.securityContext.windowsOptions", Does: Said, Says: "nodes run Linux"},
+	{Kind: "Pod", Path: containers + ".securityContext.windowsOptions", Does: Said, Says: "nodes run Linux"},
+	{Kind: "Pod", Path: "spec.volumes[*].ephemeral", Does: Said,
+		Says: "no claim is made from the template: the pod waits until somebody makes the claim POD-VOLUME; make it, or use persistentVolumeClaim"},
+	{Kind: "Pod", Path: "spec.volumes[*].{awsElasticBlockStore,azureDisk,azureFile,cephfs,cinder,csi,fc,flexVolume,flocker,gcePersistentDisk,gitRepo," +
+		"glusterfs,iscsi,nfs,photonPersistentDisk,portworxVolume,quobyte,rbd,scaleIO,storageos,vsphereVolume}", Does: Said,
+		Says: "no node can mount this kind of volume: the pod will not start; use hostPath, or a claim of a local or hostPath volume"},
+
+	// Workloads.
+	{Kind: "StatefulSet", Path: "spec.updateStrategy.rollingUpdate.maxUnavailable", Does: Said,
+		Says: "one pod is replaced at a time (upstream: the feature MaxUnavailableStatefulSet, which is off)"},
+	{Kind: "HorizontalPodAutoscaler", Does: Said, Says: "HorizontalPodAutoscalers are stored, and nothing is scaled: there are no metrics; scale the workload itself"},
+
+	// Storage.
+	{Kind: "PersistentVolume", Path: "spec.{awsElasticBlockStore,azureDisk,azureFile,cephfs,cinder,csi,fc,flexVolume,flocker,gcePersistentDisk," +
+		"glusterfs,iscsi,nfs,photonPersistentDisk,portworxVolume,quobyte,rbd,scaleIO,storageos,vsphereVolume}", Does: Said,
+		Says: "no node can mount this kind of volume: pods that use it will not start; use hostPath or local"},
+	{Kind: "PersistentVolume", Path: "spec.mountOptions", Does: Said, Says: "volumes that nodes can use are bound as they are, without options; mount the file system on the node with them"},
+	{Kind: "PersistentVolume", Path: "spec.local.fsType", Does: Said, Says: "no file system is made or mounted: the path must be a directory, or a device with volumeMode Block"},
+	{Kind: "PersistentVolumeClaim", Path: "spec.{dataSource,dataSourceRef}", Does: Said,
+		Says: "only a provisioner of your own fills volumes: a claim bound to a volume that exists keeps that volume's content"},
+	{Kind: "CSIDriver", Does: Said, Says: "nodes mount no CSI volumes: the driver is stored, and its settings have no effect"},
+	{Kind: "CSINode", Does: Said, Says: "nodes mount no CSI volumes: drivers are stored, and only allocatable counts when pods are scheduled"},
+	{Kind: "CSIStorageCapacity", Does: Said, Says: "the capacity is stored, and does not count when pods are scheduled"},
+	{Kind: "VolumeAttachment", Does: Said, Says: "nodes attach no volumes: only an attacher of your own acts on this"},
+	{Kind: "VolumeAttributesClass", Does: Said, Says: "volumes are not modified: only a resizer of your own acts on this; quotas can count it"},
+
+	// Devices.
+	{Kind: "DeviceClass", Does: Said, Says: "devices are not allocated: the class is stored, and has no effect"},
+	{Kind: "ResourceClaim", Does: Said, Says: "devices are not allocated: the claim is stored, and pods that name it stay Pending"},
+	{Kind: "ResourceClaimTemplate", Does: Said, Says: "devices are not allocated: no claim is made of the template, and pods that name it stay Pending"},
+	{Kind: "ResourceSlice", Does: Said, Says: "devices are not allocated: the slice is stored, and has no effect"},
+
+	// The rest.
+	{Kind: "Lease", Path: "spec.{strategy,preferredHolder}", Does: Said,
+		Says: "nobody is chosen for a lease (upstream: the feature CoordinatedLeaderElection, which is off): who takes it has it"},
+	{Kind: "IngressClass", Path: "spec.parameters", Where: &Beside{Field: "controller", Value: "balsa.dev/ingress"}, Does: Said,
+		Says: "this controller has no parameters; see its annotations for Ingresses"},
+	{Kind: "Node", Path: "spec.configSource", Does: Said, Says: "a node is configured by its own flags and files (upstream took it out in 1.24)"},
+}
+
+// Rules are the rules, for the test of the table and for documents.
+func Rules() []Rule { return rules }

@@ -31,12 +31,13 @@ type Services struct {
 	more      func() blocks
 	ports     PortRange
 	endpoints *genericregistry.Store
+	nodes     *genericregistry.Store
 	claims    *claiming
 }
 
 // newServices puts the claims below the registry of Services and its views, and the choosing into its hooks.
 func newServices(cfg Config, services *genericregistry.Store) *Services {
-	s := &Services{Store: services, store: cfg.Store, ports: cfg.NodePorts, endpoints: cfg.Table.Store("", "endpoints")}
+	s := &Services{Store: services, store: cfg.Store, ports: cfg.NodePorts, endpoints: cfg.Table.Store("", "endpoints"), nodes: cfg.Table.Store("", "nodes")}
 	for _, cidr := range cfg.ServiceCIDRs {
 		s.blocks = append(s.blocks, block{cidr})
 	}
@@ -113,6 +114,7 @@ func (s *Services) beginCreate(ctx context.Context, obj runtime.Object, _ *metav
 	if err := s.allocate(ctx, svc, func(c *chooser) error { return allocateCreate(svc, c) }); err != nil {
 		return nil, err
 	}
+	s.warnOfExternalIPs(ctx, svc, nil)
 	return func(context.Context, bool) {}, nil
 }
 
@@ -128,6 +130,7 @@ func (s *Services) beginUpdate(ctx context.Context, obj, oldObj runtime.Object, 
 	if err := s.allocate(ctx, svc, func(c *chooser) error { return allocateUpdate(svc, old, c) }); err != nil {
 		return nil, err
 	}
+	s.warnOfExternalIPs(ctx, svc, old)
 	return func(context.Context, bool) {}, nil
 }
 

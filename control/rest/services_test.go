@@ -13,7 +13,10 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
 
+	"github.com/balsahq/balsa/control"
 	"github.com/balsahq/balsa/control/rest"
 	"github.com/balsahq/balsa/raftstore"
 )
@@ -317,5 +320,42 @@ func TestServicesGetAddressesOfEveryReadyServiceCIDR(t *testing.T) {
 	}
 	if err := ask("network", "203.0.113.255"); err == nil || !strings.Contains(err.Error(), "The range of valid IPs is 10.96.0.0/16, 203.0.113.0/24") {
 		t.Fatalf("the broadcast address: %v", err)
+	}
+}
+
+type warnings struct{ list []string }
+
+func (w *warnings) HandleWarningHeader(_ int, _, text string) { w.list = append(w.list, text) }
+
+func TestWhoGivesAServiceAnAddressOfOthersIsWarned(t *testing.T) {
+	ns := namespace(t)
+	node, err := admin.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "warned"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = admin.CoreV1().Nodes().Delete(context.Background(), "warned", metav1.DeleteOptions{}) })
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.200"}}
+	if _, err := admin.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	heard := &warnings{}
+	config := restclient.CopyConfig(server.Client(control.Identity{User: "admin", Groups: []string{"system:masters"}}))
+	config.WarningHandler = heard
+	services := kubernetes.NewForConfigOrDie(config).CoreV1().Services(ns)
+	svc, err := services.Create(t.Context(), service("s", func(s *corev1.ServiceSpec) {
+		s.ExternalIPs = []string{"192.0.2.200", "10.96.7.7", "203.0.113.7"}
+	}), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(heard.list, "\n")
+	for want, said := range map[string]bool{"192.0.2.200 is the address of node warned": true, "10.96.7.7 is in the network of Services": true, "203.0.113.7 is": false} {
+		if strings.Contains(text, want) != said {
+			t.Errorf("%q in %q: %v", want, text, !said)
+		}
+	}
+	heard.list, svc.Labels = nil, map[string]string{"a": "b"}
+	if _, err := services.Update(t.Context(), svc, metav1.UpdateOptions{}); err != nil || strings.Contains(strings.Join(heard.list, ""), "of node") {
+		t.Errorf("told again: %v, %v", heard.list, err)
 	}
 }

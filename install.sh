@@ -330,7 +330,11 @@ check_rivals() {
 	! systemctl is-active --quiet etcd 2>/dev/null || warn "etcd runs here; Balsa keeps its own store and does not need it"
 	for unit in ufw firewalld; do
 		! systemctl is-active --quiet "$unit" 2>/dev/null ||
-			warn "$unit runs here: let the other machines of the cluster reach TCP $(setting port 6443), $(setting kubelet-port 10250) and TCP and UDP $(setting gossip-port 7946)"
+			if [ "$role" = server ]; then
+				warn "$unit runs here: let the other machines of the cluster reach TCP $(setting port 6443) and $(setting kubelet-port 10250), and the other servers TCP and UDP $(setting gossip-port 7946)"
+			else
+				warn "$unit runs here: let the servers of the cluster reach TCP $(setting kubelet-port 10250)"
+			fi
 	done
 }
 
@@ -344,9 +348,9 @@ taken() {
 
 check_ports() {
 	! installed || return 0
-	ports="tcp:kubelet-port:10250 tcp:gossip-port:7946 udp:gossip-port:7946"
+	ports="tcp:kubelet-port:10250"
 	if [ "$role" = server ]; then
-		ports="tcp:port:6443 $ports"
+		ports="tcp:port:6443 $ports tcp:gossip-port:7946 udp:gossip-port:7946"
 	else
 		ports="$ports tcp:local-api-port:6444"
 	fi

@@ -17,12 +17,10 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/balsahq/balsa/cmd/balsa/wallclock"
-	"github.com/balsahq/balsa/control/cluster"
 	"github.com/balsahq/balsa/control/cluster/clusterpb"
 	"github.com/balsahq/balsa/control/cluster/join"
 	"github.com/balsahq/balsa/node/servers"
 	nodetunnel "github.com/balsahq/balsa/node/tunnel"
-	"github.com/balsahq/balsa/raftstore/member"
 )
 
 func newAgentCommand() *cobra.Command {
@@ -42,7 +40,6 @@ func newAgentCommand() *cobra.Command {
 	cfg.bindPaths(cmd.Flags())
 	cfg.bindNode(cmd.Flags())
 	cfg.bindJoin(cmd.Flags())
-	cmd.Flags().StringVar(&cfg.BindAddress, "bind-address", cfg.BindAddress, "address gossip listens on")
 	cmd.Flags().IntVar(&cfg.LocalAPIPort, "local-api-port", cfg.LocalAPIPort, "port on 127.0.0.1 at which programs of this machine reach the API on whichever server lives; 0 for none")
 	cmd.Flags().BoolVar(&cfg.Replace, "replace", cfg.Replace, "take the name of a node that is gone for good; needs a token of `balsa token create --replace NODE`")
 	cmd.Flags().StringVar(&file, "config", file, "YAML file whose keys are the names of these flags")
@@ -61,7 +58,6 @@ type agent struct {
 	client *join.Client
 	set    *servers.Set
 	back   *nodetunnel.Agent
-	gossip *member.Gossip
 	parts  *parts
 }
 
@@ -93,7 +89,7 @@ func (a *agent) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, step := range []func() error{func() error { return a.becomeMember(ctx) }, a.knowServers, a.startGossip} {
+	for _, step := range []func() error{func() error { return a.becomeMember(ctx) }, a.knowServers} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -196,6 +192,7 @@ func (a *agent) knowServers() error {
 		defer a.client.Close()
 		return a.creds.Run(ctx, a.client, a.addresses, func(list []*clusterpb.ServerAddress) { a.learn(addressBook(list)) })
 	})
+	a.parts.start("server list", a.followServers)
 	if a.cfg.LocalAPIPort == 0 {
 		return nil
 	}
@@ -220,56 +217,22 @@ func listOf(book map[string]string) []servers.Server {
 	return out
 }
 
-func (a *agent) startGossip() error {
-	me := a.member.get()
-	var err error
-	a.gossip, err = newGossip(a.cfg, member.Meta{Role: member.RoleAgent, Version: version, Protocol: cluster.Protocol,
-		Generation: me.Generation, ClusterID: me.ClusterID}, a.nodeIP, me.GossipKeys, func() []string { return seeds(a.member.get()) }, a.log)
-	if err != nil {
-		return err
-	}
-	a.parts.start("gossip", runGossip(a.gossip))
-	a.parts.start("gossip keys", func(ctx context.Context) error {
-		return a.client.FollowKeys(ctx, func(keys [][]byte) error {
-			if err := a.member.keepKeys(keys); err != nil {
-				a.log.Warn("gossip keys are not kept", "error", err)
-			}
-			if err := a.gossip.Rekey(keys[0], keys); err != nil && !errors.Is(err, member.ErrNotRunning) {
-				return err
-			}
-			return nil
-		})
-	})
-	a.parts.start("server list", a.followServers)
-	return nil
-}
-
-// followServers keeps the list of servers as gossip has it.
+// followServers keeps the list of servers as the servers' records have it.
 func (a *agent) followServers(ctx context.Context) error {
-	for {
-		changed := a.gossip.Changed()
+	return a.client.FollowServers(ctx, func(answer []*clusterpb.ServerAddress) {
 		var list []servers.Server
-		book, live := map[string]string{}, false
-		for _, m := range a.gossip.Members() {
-			if m.Role == member.RoleServer && m.APIAddr != "" && m.Leaving != member.Departing {
-				alive := m.State == member.StateAlive
-				list = append(list, servers.Server{ID: m.ServerID, Addr: m.APIAddr, Live: alive})
-				book[m.ServerID], live = m.APIAddr, live || alive
+		for _, s := range answer {
+			if s.Address != "" {
+				list = append(list, servers.Server{ID: s.ServerId, Addr: s.Address, Live: s.Live})
 			}
 		}
-		if live {
-			if err := a.set.Update(list); err != nil {
-				a.log.Warn("the list of servers is not taken", "error", err)
-			}
-			a.back.Update(connectTo(list))
-			a.learn(book)
+		if err := a.set.Update(list); err != nil {
+			a.log.Warn("the list of servers is not taken", "error", err)
+			return
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil
-		}
-	}
+		a.back.Update(connectTo(list))
+		a.learn(addressBook(answer))
+	})
 }
 
 // learn keeps where the servers are, for the next start.

@@ -142,14 +142,14 @@ func (c *config) bindJoin(f *pflag.FlagSet) {
 	f.StringSliceVar(&c.Join, "join", c.Join, "servers of the cluster to become a member of, as host or host:port; needed once")
 	f.StringVar(&c.Token, "token", c.Token, "join token, from `balsa token create`")
 	f.StringVar(&c.TokenFile, "token-file", c.TokenFile, "file with the join token, which keeps it out of the list of processes")
-	f.IntVar(&c.GossipPort, "gossip-port", c.GossipPort, "UDP and TCP port at which members hear of each other; the whole cluster's")
 }
 
 func (c *config) bindServer(f *pflag.FlagSet) {
 	c.bindJoin(f)
+	f.IntVar(&c.GossipPort, "gossip-port", c.GossipPort, "UDP and TCP port at which servers hear of each other; the same on all servers")
 	c.Snapshots.bind(f)
 	c.Ingress.bindServer(f)
-	f.StringVar(&c.NodeTunnel, "node-tunnel", c.NodeTunnel, "when this server reaches nodes, pods and Services by the connections that nodes keep to it: auto (when the direct way fails or is slow), always, never")
+	f.StringVar(&c.NodeTunnel, "node-tunnel", c.NodeTunnel, "when this server reaches nodes, pods and Services by the connections that nodes keep to it: auto (when the direct way fails or is slow), always, never (they tell only whether nodes are alive)")
 	c.Cloud.bindServer(f)
 	c.API.bind(f)
 	f.Int64Var(&c.UnreachableTolerationSeconds, "unreachable-toleration-seconds", c.UnreachableTolerationSeconds,

@@ -223,6 +223,7 @@ func (s *server) followRecords(ctx context.Context) error {
 	for {
 		v := s.store.View()
 		records := cluster.Records(v)
+		s.recorded.fire()
 		book := map[string]string{}
 		for id, rec := range records {
 			if len(rec.Addresses) > 0 {
@@ -311,16 +312,26 @@ func (s *server) followMembers(ctx context.Context) error {
 	}
 }
 
-// apiServers says where the API is served: by the servers that are alive.
+// apiServers says where the API is served: at the addresses of the servers'
+// records, which each writes itself, by those that are alive.
 func (s *server) apiServers() apiservers.Source {
 	gossip := s.gossip.Load()
-	return apiservers.Source{Changed: gossip.Changed, List: func() []netip.AddrPort {
-		var out []netip.AddrPort
+	return apiservers.Source{Changed: s.liveness.Changed, List: func() []netip.AddrPort {
+		own := s.store.ServerID()
+		alive := map[string]bool{own: true}
 		for _, m := range gossip.Members() {
-			if m.Role != member.RoleServer || m.State != member.StateAlive {
+			alive[m.ServerID] = alive[m.ServerID] || m.State == member.StateAlive
+		}
+		records := cluster.Records(s.store.View())
+		if _, there := records[own]; !there { // it has only just begun
+			records[own] = cluster.MemberRecord{Addresses: []string{s.address()}}
+		}
+		var out []netip.AddrPort
+		for id, rec := range records {
+			if !alive[id] || len(rec.Addresses) == 0 {
 				continue
 			}
-			if a, err := netip.ParseAddrPort(m.APIAddr); err == nil {
+			if a, err := netip.ParseAddrPort(rec.Addresses[0]); err == nil {
 				out = append(out, a)
 			}
 		}

@@ -121,6 +121,8 @@ type server struct {
 	gossip   atomic.Pointer[member.Gossip]
 	services *services
 	tunnel   *tunnel.Tunnel
+	liveness *liveness
+	recorded *notifier // of changes of the servers' records
 	api      *control.Server
 
 	kubeconfig sync.Mutex // held while the file is written
@@ -146,7 +148,8 @@ func runServer(ctx context.Context, cfg *config) error {
 	setSessionNice(serverNice, log)
 	progress := newProgress(milestones...)
 	for {
-		s := &server{cfg: cfg, log: log, progress: progress, parts: newParts(log), over: make(chan error, 1)}
+		s := &server{cfg: cfg, log: log, progress: progress, parts: newParts(log), recorded: newNotifier(), over: make(chan error, 1)}
+		s.liveness = newLiveness(s)
 		err := s.run(ctx)
 		switch {
 		case errors.Is(err, errLeft):
@@ -330,7 +333,7 @@ func (s *server) startLeader() error {
 	}
 	cfg := leader.Config{
 		Elector: elector{store: s.store, api: s.api}, Identity: s.cfg.NodeName, Logger: s.log,
-		APIServers: s.apiServers(), NodeLiveness: s.gossip.Load(),
+		APIServers: s.apiServers(), NodeLiveness: s.liveness,
 		DisableCloud: s.cfg.Cloud.Disable, LoadBalancer: s.cfg.Cloud.pools(s.cfg.ClusterCIDR, s.cfg.ServiceCIDR),
 		ClusterCIDR: pods[0], SecondCIDR: pods[1], RootCA: s.pki.CA(), SignToken: s.api.SignToken, Certificates: signer,
 		IngressStatus: s.ingressStatus,

@@ -41,7 +41,7 @@ func (s *server) newServices() error {
 	}
 	v := &services{}
 	v.cluster, err = cluster.New(cluster.Config{
-		Store: s.store, PKI: s.pki, Members: gossip, Name: s.cfg.NodeName, Version: version,
+		Store: s.store, PKI: s.pki, Members: gossip, Nodes: s.liveness, Name: s.cfg.NodeName, Version: version,
 		Address: s.address, APINames: s.apiNames(), Virtual: s.virtualAddresses, Settings: me.Settings, RecoveryKey: key, DialServer: s.dialer.Dial,
 		SpoolDir: filepath.Join(s.cfg.serverDir(), "spool"), Left: s.leave, Logger: s.log,
 	})

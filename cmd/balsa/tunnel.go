@@ -40,11 +40,13 @@ func (s *server) takeNodes() error {
 	}
 	s.tunnel, err = tunnel.New(tunnel.Config{
 		Mode: tunnel.Mode(s.cfg.NodeTunnel), Self: self, Inside: !s.cfg.DisableAgent, Networks: networks,
-		Identify: s.services.cluster.NodeOf, Logger: s.log,
+		Identify: s.services.cluster.NodeOf, Elsewhere: s.elsewhere, Logger: s.log,
 	})
 	if err != nil {
 		return err
 	}
+	s.parts.start("nodes' connections", s.tunnel.Run)
+	s.parts.start("nodes' signs of life", s.liveness.run)
 	s.port.Handle(tunnel.ALPN, s.tunnel.Serve)
 	return nil
 }
@@ -118,7 +120,7 @@ func (s *server) startWayBack() error {
 			changed := gossip.Changed()
 			var list []nodetunnel.Server
 			for _, m := range gossip.Members() {
-				if m.Role == member.RoleServer && m.ServerID != s.store.ServerID() && m.APIAddr != "" && m.Leaving != member.Departing {
+				if m.ServerID != s.store.ServerID() && m.APIAddr != "" && m.Leaving != member.Departing {
 					list = append(list, nodetunnel.Server{ID: m.ServerID, Addr: m.APIAddr, Live: m.State == member.StateAlive})
 				}
 			}

@@ -135,10 +135,32 @@ type gossip struct {
 	changed chan struct{}
 }
 
+// Members are the servers; of agents gossip says nothing.
 func (g *gossip) Members() []member.Member {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return slices.Clone(g.members)
+	return slices.DeleteFunc(slices.Clone(g.members), func(m member.Member) bool { return m.Role == member.RoleAgent })
+}
+
+// Presences are the agents that a test says something of.
+func (g *gossip) Presences() (out []cluster.Presence) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, m := range g.members {
+		if m.Role == member.RoleAgent {
+			out = append(out, cluster.Presence{Node: m.Name, Alive: m.State == member.StateAlive, Since: m.Since})
+		}
+	}
+	return out
+}
+
+func (g *gossip) Heard(nodes []string) (heard []string) {
+	for _, p := range g.Presences() {
+		if p.Alive && slices.Contains(nodes, p.Node) {
+			heard = append(heard, p.Node)
+		}
+	}
+	return heard
 }
 
 func (g *gossip) Changed() <-chan struct{} {
@@ -268,7 +290,7 @@ func (w *world) start(name, id string, authority *pki.Authority) *testServer {
 	})
 	store := peerStore{Store: w.store, id: id, raft: w.raft}
 	s.Service, err = cluster.New(cluster.Config{
-		Store: store, PKI: authority, Members: w.gossip, Name: name, Version: "v0.3.0", Address: func() string { return s.addr },
+		Store: store, PKI: authority, Members: w.gossip, Nodes: w.gossip, Name: name, Version: "v0.3.0", Address: func() string { return s.addr },
 		Settings:    cluster.Settings{ServiceCIDR: "10.96.0.0/16", ClusterCIDR: "10.244.0.0/16", ClusterDNS: "10.96.0.10", ClusterDomain: "cluster.local", GossipPort: 7946},
 		RecoveryKey: w.key, DialServer: s.dialer.Dial, SpoolDir: w.t.TempDir(), Now: w.now, Logger: w.log,
 		Left: func() { s.left <- struct{}{} }, APINames: []string{"api.example.com", "192.0.2.250"},

@@ -47,10 +47,25 @@ type Store interface {
 	RestoreSnapshot(ctx context.Context, r io.Reader, keep ...string) error // on the leader
 }
 
-// Membership is what gossip knows. *member.Gossip implements it.
+// Membership is what gossip knows of servers. *member.Gossip implements it.
 type Membership interface {
 	Members() []member.Member
 	Changed() <-chan struct{} // closed at the next change
+}
+
+// Nodes is what this server knows of agents by their connections.
+type Nodes interface {
+	Presences() []Presence
+	// Heard returns those of the nodes that are connected here and answer.
+	Heard(nodes []string) []string
+	Changed() <-chan struct{} // closed at the next change of Presences
+}
+
+// Presence is whether a node that has connected to this server is alive, and since when.
+type Presence struct {
+	Node  string
+	Alive bool
+	Since time.Time
 }
 
 // Settings are the whole cluster's, decided by its first server. The CIDRs are one network, or one of each family with a
@@ -88,6 +103,7 @@ type Config struct {
 	Store   Store
 	PKI     *pki.Authority
 	Members Membership
+	Nodes   Nodes
 	// Name of this server's node, and what `balsa version` says.
 	Name, Version string
 	// Address is the host:port others reach this server's one port at, now.
@@ -118,7 +134,7 @@ type Config struct {
 func (c *Config) Validate() error {
 	var errs []error
 	for what, missing := range map[string]bool{
-		"Store": c.Store == nil, "PKI": c.PKI == nil, "Members": c.Members == nil, "Name": c.Name == "",
+		"Store": c.Store == nil, "PKI": c.PKI == nil, "Members": c.Members == nil, "Nodes": c.Nodes == nil, "Name": c.Name == "",
 		"Address": c.Address == nil, "DialServer": c.DialServer == nil, "SpoolDir": c.SpoolDir == "",
 	} {
 		if missing {

@@ -7,10 +7,13 @@
 //	   └── certificates ───┤                                       ▼
 //	                       └─▶ store: /balsa/{members,nodes,tokens,removed,revoked,gossip}/ ◀── Raft's configuration
 //	                                                                       ▲
-//	gossip ── who is alive ──▶ Members, Status, Events ◀── who votes, who leads ┘
+//	gossip ── which servers live ──▶ Members, Status, Events ◀── who votes, who leads ┘
+//	agents' connections ── which agents live ──┘
 //
-// Three sources, never mixed: gossip says who is alive and where; certificates say who somebody is; Raft's
-// configuration alone says who votes. The records under /balsa/ say what was admitted and under which key.
+// Sources, never mixed: gossip says which servers are alive, and agents take no part in it; an agent is alive while it
+// answers on the connection that it keeps to each server, under its own certificate. Certificates say who somebody is;
+// Raft's configuration alone says who votes. The records under /balsa/ say what was admitted, under which key, and where
+// the servers are: agents are told by Servers, from nothing else.
 //
 // A name belongs to one machine. A server's name may be taken by another server only when gossip has seen the first
 // one go. An agent's name is bound to its key: nobody else gets it until the administrator has removed it, or has made a token

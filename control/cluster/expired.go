@@ -52,10 +52,7 @@ func (s *Service) joinExpired(ctx context.Context, who caller, j joining) (*clus
 		})
 		if err == nil {
 			s.cfg.Logger.Info("an agent renewed its expired certificate", "name", j.Name, "expired", node.cert.NotAfter)
-			answer, err := s.welcome(s.cfg.Store.View())
-			if err != nil {
-				return nil, err
-			}
+			answer := s.welcome(s.cfg.Store.View())
 			answer.Certificate, answer.ServingCertificate, answer.ServicesCertificate = out.client, out.serving, out.services
 			return answer, nil
 		}

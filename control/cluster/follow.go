@@ -19,12 +19,13 @@ func (s *Service) follow(ctx context.Context) error {
 	timer := time.NewTimer(lookAgain)
 	defer timer.Stop()
 	for {
-		leader, members := s.cfg.Store.LeaderChanged(), s.cfg.Members.Changed() // before looking
+		leader, members, nodes := s.cfg.Store.LeaderChanged(), s.cfg.Members.Changed(), s.cfg.Nodes.Changed() // before looking
 		now := s.look(last)
 		s.events.add(s.cfg.Now(), differences(last, now))
 		s.setHealth(now.fault == "")
 		last = now
 		s.recordSelf(ctx, now)
+		s.servers.publish(s.serverList(s.cfg.Store.View()))
 		if s.cfg.Store.Leading() && s.rotating() {
 			if err := s.rotate(ctx); err != nil && ctx.Err() == nil {
 				s.cfg.Logger.Warn("the gossip key could not be moved on; it is tried again", "error", err)
@@ -36,6 +37,7 @@ func (s *Service) follow(ctx context.Context) error {
 			return nil
 		case <-leader:
 		case <-members:
+		case <-nodes:
 		case <-timer.C:
 		}
 	}
@@ -43,7 +45,7 @@ func (s *Service) follow(ctx context.Context) error {
 
 func (s *Service) look(last picture) picture {
 	store := s.cfg.Store
-	now := picture{members: s.cfg.Members.Members(), names: map[string]string{}}
+	now := picture{members: s.everybody(store.View()), names: map[string]string{}}
 	now.leader, _ = store.Leader()
 	var err error
 	if now.servers, err = store.Servers(); err != nil {

@@ -119,7 +119,7 @@ func (s *Service) joinServer(ctx context.Context, j joining) (*clusterpb.JoinRes
 	}
 	err = s.attempt(ctx, func(v *raftstore.View) (*raftstore.Txn, error) {
 		facts := serverFacts{id: j.ServerId, name: j.Name, records: Records(v), removed: v.Get(removedPrefix+j.ServerId) != nil,
-			nodes: readAll[nodeRecord](v, nodesPrefix), raft: servers, gossip: s.cfg.Members.Members()}
+			nodes: readAll[nodeRecord](v, nodesPrefix), raft: servers, gossip: s.everybody(v)}
 		if err := admitServer(facts); err != nil {
 			return nil, err
 		}
@@ -136,8 +136,9 @@ func (s *Service) joinServer(ctx context.Context, j joining) (*clusterpb.JoinRes
 		return nil, err
 	}
 	s.cfg.Logger.Info("a server joined", "name", j.Name, "server", j.ServerId, "addresses", j.Addresses)
-	answer, err := s.welcome(s.cfg.Store.View())
-	if err != nil {
+	v := s.cfg.Store.View()
+	answer := s.welcome(v)
+	if err := s.addGossip(v, answer); err != nil {
 		return nil, err
 	}
 	answer.Certificate, answer.Bundle, answer.RecoveryKey = cert, bundle, s.cfg.RecoveryKey.Bytes()
@@ -173,7 +174,7 @@ func (s *Service) joinAgent(ctx context.Context, j joining) (*clusterpb.JoinResp
 		if err != nil {
 			return nil, err
 		}
-		facts := agentFacts{name: j.Name, key: signed.key, replace: j.Replace, record: rec, servers: Records(v), gossip: s.cfg.Members.Members()}
+		facts := agentFacts{name: j.Name, key: signed.key, replace: j.Replace, record: rec, servers: Records(v), gossip: s.everybody(v)}
 		if tok, _, err := read[tokenRecord](v, tokensPrefix+j.token.ID); err == nil && tok != nil {
 			facts.replaces = tok.Replaces
 		}
@@ -199,53 +200,32 @@ func (s *Service) joinAgent(ctx context.Context, j joining) (*clusterpb.JoinResp
 		return nil, err
 	}
 	s.cfg.Logger.Info("an agent joined", "name", j.Name, "addresses", j.Addresses)
-	answer, err := s.welcome(s.cfg.Store.View())
-	if err != nil {
-		return nil, err
-	}
+	answer := s.welcome(s.cfg.Store.View())
 	answer.Certificate, answer.ServingCertificate, answer.ServicesCertificate = signed.client, signed.serving, signed.services
 	return answer, nil
 }
 
 // welcome is what every joiner learns.
-func (s *Service) welcome(v *raftstore.View) (*clusterpb.JoinResponse, error) {
+func (s *Service) welcome(v *raftstore.View) *clusterpb.JoinResponse {
+	return &clusterpb.JoinResponse{
+		ClusterId: s.cfg.Store.ClusterID(), Generation: s.cfg.Store.Generation(), Ca: s.cfg.PKI.CA(),
+		Servers: s.serverList(v), Settings: s.cfg.Settings.Proto(),
+	}
+}
+
+// addGossip adds what a server needs to take part in gossip.
+func (s *Service) addGossip(v *raftstore.View, answer *clusterpb.JoinResponse) error {
 	ring, err := readKeyring(v)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	answer := &clusterpb.JoinResponse{
-		ClusterId: s.cfg.Store.ClusterID(), Generation: s.cfg.Store.Generation(), Ca: s.cfg.PKI.CA(), Gossip: ring.proto(),
-		Servers: s.addresses(v), Settings: s.cfg.Settings.Proto(),
-	}
+	answer.Gossip = ring.proto()
 	for _, m := range s.cfg.Members.Members() {
 		if m.ServerID == s.cfg.Store.ServerID() {
 			answer.GossipAddress = m.Addr
 		}
 	}
-	return answer, nil
-}
-
-// addresses are where the servers are, this one first: as gossip says, else as recorded.
-func (s *Service) addresses(v *raftstore.View) []*clusterpb.ServerAddress {
-	own := s.cfg.Store.ServerID()
-	out := []*clusterpb.ServerAddress{{ServerId: own, Name: s.cfg.Name, Address: s.cfg.Address()}}
-	gossip := s.cfg.Members.Members()
-	for id, rec := range Records(v) {
-		if id == own {
-			continue
-		}
-		a := &clusterpb.ServerAddress{ServerId: id, Name: rec.Name}
-		if len(rec.Addresses) > 0 {
-			a.Address = rec.Addresses[0]
-		}
-		for _, m := range gossip {
-			if m.ServerID == id {
-				a.Address, a.GossipAddress = m.APIAddr, m.Addr
-			}
-		}
-		out = append(out, a)
-	}
-	return out
+	return nil
 }
 
 // signed are a node's certificates.
@@ -323,7 +303,7 @@ func (s *Service) Renew(ctx context.Context, r *clusterpb.RenewRequest) (*cluste
 		return nil, wire(err)
 	}
 	return &clusterpb.RenewResponse{Certificate: out.client, ServingCertificate: out.serving, ServicesCertificate: out.services,
-		Ca: s.cfg.PKI.CA(), Servers: s.addresses(s.cfg.Store.View()), LeftOut: others}, nil
+		Ca: s.cfg.PKI.CA(), Servers: s.serverList(s.cfg.Store.View()), LeftOut: others}, nil
 }
 
 // renewNode signs a node's certificates anew and records their keys, if its record says that the caller's key may ask. others

@@ -40,7 +40,7 @@ func TestThreeServersAndAnAgentJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Settings.ClusterDNS != "10.96.0.10" || len(r.Servers) != 3 || r.Servers[0].Address != s3.addr || len(r.GossipKeys) != 1 || r.Generation != 1 {
+	if r.Settings.ClusterDNS != "10.96.0.10" || len(r.Servers) != 3 || r.Servers[0].Address != s3.addr || len(r.GossipKeys) != 0 || r.GossipAddr != "" || r.Generation != 1 {
 		t.Fatalf("%+v", r)
 	}
 	if again, err := join.Load(o.Dir); err != nil || again.ClusterID != w.store.ClusterID() {

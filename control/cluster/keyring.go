@@ -69,8 +69,7 @@ func EnsureKeyring(ctx context.Context, store Store, now time.Time) (*Keyring, e
 	}
 }
 
-// FollowKeyring calls apply with the keys of now and at each change, in order, until ctx ends or apply fails: for
-// servers, which read them in their own store. Agents follow GossipKeys.
+// FollowKeyring calls apply with the keys of now and at each change, in order, until ctx ends or apply fails.
 func FollowKeyring(ctx context.Context, store Store, apply func(Keyring) error) error {
 	for seen := int64(0); ctx.Err() == nil; {
 		v := store.View()
@@ -107,18 +106,10 @@ func awaitChange(ctx context.Context, store Store, key string, from int64) error
 // GossipKeys implements clusterpb.ClusterServer.
 func (s *Service) GossipKeys(_ *clusterpb.GossipKeysRequest, stream clusterpb.Cluster_GossipKeysServer) error {
 	ctx := stream.Context()
-	who, err := s.allow(ctx, members)
-	if err != nil {
+	if _, err := s.allow(ctx, managers); err != nil {
 		return err
 	}
-	return wire(FollowKeyring(ctx, s.cfg.Store, func(k Keyring) error {
-		if who.kind == aNode { // it may have been removed meanwhile
-			if err := s.checkNode(who); err != nil {
-				return err
-			}
-		}
-		return stream.Send(k.proto())
-	}))
+	return wire(FollowKeyring(ctx, s.cfg.Store, func(k Keyring) error { return stream.Send(k.proto()) }))
 }
 
 // RotateGossipKey implements clusterpb.ClusterServer.

@@ -137,7 +137,7 @@ func (s *Service) removeServer(ctx context.Context, id string) error {
 }
 
 func (s *Service) removeAgent(ctx context.Context, r *clusterpb.RemoveRequest) error {
-	for _, m := range s.cfg.Members.Members() {
+	for _, m := range s.everybody(s.cfg.Store.View()) {
 		if m.Name == r.Member && m.ServerID == "" && m.State == member.StateAlive && !r.Force {
 			return fmt.Errorf("agent %q is alive: stop it first, or remove it with --force: %w", r.Member, ErrHarm)
 		}

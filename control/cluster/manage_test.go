@@ -80,6 +80,11 @@ func calls(c clusterpb.ClusterClient) map[string]func(context.Context) error {
 			s, err := c.Events(ctx, &clusterpb.EventsRequest{})
 			return first(func() error { _, err := s.Recv(); return err }, err)
 		},
+		"Servers": func(ctx context.Context) error {
+			s, err := c.Servers(ctx, &clusterpb.ServersRequest{})
+			return first(func() error { _, err := s.Recv(); return err }, err)
+		},
+		"Hears": func(ctx context.Context) error { _, err := c.Hears(ctx, &clusterpb.HearsRequest{}); return err },
 		"GossipKeys": func(ctx context.Context) error {
 			s, err := c.GossipKeys(ctx, &clusterpb.GossipKeysRequest{})
 			return first(func() error { _, err := s.Recv(); return err }, err)
@@ -104,7 +109,7 @@ func TestWhoMayCallWhat(t *testing.T) {
 		t.Fatal(err)
 	}
 	proxy := agent.Services
-	nodeMay := map[string]bool{"Renew": true, "Members": true, "Status": true, "Events": true, "GossipKeys": true}
+	nodeMay := map[string]bool{"Renew": true, "Members": true, "Status": true, "Events": true, "Servers": true}
 	for name, call := range calls(w.as(s1, nil)) {
 		wantCode(t, call(t.Context()), codes.Unauthenticated, "certificate")
 		_ = name
@@ -256,6 +261,10 @@ func TestEventsAreResumedWhereTheyWereLeft(t *testing.T) {
 	if led.ServerId != s1.id || led.Name != "s1" {
 		t.Fatalf("%v", led)
 	}
+	if _, err := join.Join(t.Context(), w.options(w.token(s1, false, 0), false, "a1", s1.addr)); err != nil {
+		t.Fatal(err)
+	}
+	w.gossip.say(member.Member{Meta: member.Meta{Name: "never-joined", Role: member.RoleAgent}, State: member.StateAlive})
 	w.gossip.say(member.Member{Meta: member.Meta{Name: "a1", Role: member.RoleAgent}, State: member.StateAlive})
 	joined := read(&clusterpb.EventsRequest{Stream: led.Stream, After: led.Sequence}, func(e *clusterpb.Event) bool {
 		if e.Sequence <= led.Sequence {

@@ -22,6 +22,7 @@ type Service struct {
 	events  *ring
 	failed  *limiter
 	streams streams
+	servers *broadcast // of the list of servers
 	health  *health.Server
 	saves   chan struct{} // a place for each snapshot being saved
 	restore chan struct{} // and for the one being restored
@@ -38,7 +39,7 @@ func New(cfg Config) (*Service, error) {
 	_, _ = rand.Read(stream) // never fails: crypto/rand aborts the program instead
 	return &Service{
 		cfg: cfg, pin: pki.Pin(cfg.PKI.CACertificate().Raw), events: newRing(hex.EncodeToString(stream)),
-		failed: newLimiter(cfg.Now), health: health.NewServer(), saves: make(chan struct{}, 2), restore: make(chan struct{}, 1),
+		failed: newLimiter(cfg.Now), servers: newBroadcast(), health: health.NewServer(), saves: make(chan struct{}, 2), restore: make(chan struct{}, 1),
 	}, nil
 }
 

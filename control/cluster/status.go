@@ -75,7 +75,7 @@ func (s *Service) Members(ctx context.Context, _ *clusterpb.MembersRequest) (*cl
 	leader, term := s.cfg.Store.Leader()
 	v := s.cfg.Store.View()
 	known := roster{self: s.cfg.Store.ServerID(), name: s.cfg.Name, version: s.cfg.Version, address: s.cfg.Address(), generation: s.cfg.Store.Generation(),
-		leader: leader, servers: servers, gossip: s.cfg.Members.Members(), records: Records(v), nodes: readAll[nodeRecord](v, nodesPrefix)}
+		leader: leader, servers: servers, gossip: s.everybody(v), records: Records(v), nodes: readAll[nodeRecord](v, nodesPrefix)}
 	known.progress = s.askProgress(ctx, known)
 	return &clusterpb.MembersResponse{Members: known.list(), LeaderId: leader, Term: term}, nil
 }
@@ -165,6 +165,10 @@ func (r roster) list() []*clusterpb.Member {
 }
 
 func seen(m *clusterpb.Member, g member.Member) {
+	if g.Role == member.RoleAgent { // the rest is its record's to say
+		m.Name, m.State, m.Since = g.Name, stateProto(g.State), g.Since.UnixMilli()
+		return
+	}
 	m.Name, m.Version, m.Protocol, m.Generation = g.Name, g.Version, int32(g.Protocol), g.Generation
 	m.State, m.Since = stateProto(g.State), g.Since.UnixMilli()
 	if m.Address = g.APIAddr; m.Address == "" {

@@ -91,7 +91,7 @@ func (s *Service) CreateToken(ctx context.Context, r *clusterpb.CreateTokenReque
 	if err != nil {
 		return nil, wire(err)
 	}
-	return &clusterpb.CreateTokenResponse{Token: t.Text(), Info: info, Servers: s.addresses(s.cfg.Store.View())}, nil
+	return &clusterpb.CreateTokenResponse{Token: t.Text(), Info: info, Servers: s.serverList(s.cfg.Store.View())}, nil
 }
 
 // TokenOptions describe a new token.

@@ -24,7 +24,7 @@ type Mode string
 const (
 	Auto   Mode = "auto"   // when the direct way fails or is slow
 	Always Mode = "always" // the direct way is not tried
-	Never  Mode = "never"  // connections of nodes are refused
+	Never  Mode = "never"  // nodes' connections carry nothing; they tell that the nodes are alive
 )
 
 // Modes are all of them.
@@ -55,6 +55,16 @@ type Config struct {
 	// Memory is how long at least it is remembered that the direct way was no way; each time it turns out so again,
 	// twice as long, up to ten times this. Default 1 min.
 	Memory time.Duration
+	// Beat is the pause between two questions for a sign of life; a node that leaves four unanswered is not heard any more.
+	// It grows when there are more than a thousand nodes. Default 500 ms.
+	Beat time.Duration
+	// Return is how long a node whose connection has ended may take to come back. Default 1 s.
+	Return time.Duration
+	// AskAgain is the pause before the other servers are asked again about a node that is not heard here but there, and how
+	// long one question may take. Default 1 s.
+	AskAgain time.Duration
+	// Elsewhere returns those of the nodes that other servers hear; nil: there are no others.
+	Elsewhere func(ctx context.Context, nodes []string) (heard []string)
 	// MaxStreams bounds the connections carried at once by one node. Default 512.
 	MaxStreams int
 	// Logger defaults to slog.Default().
@@ -70,7 +80,7 @@ func (c Config) Validate() error {
 	if c.Identify == nil {
 		errs = append(errs, errors.New("tunnel: Config.Identify must be set"))
 	}
-	if c.HeadStart < 0 || c.Patience < 0 || c.Memory < 0 || c.MaxStreams < 0 {
+	if c.HeadStart < 0 || c.Patience < 0 || c.Memory < 0 || c.MaxStreams < 0 || c.Beat < 0 || c.Return < 0 || c.AskAgain < 0 {
 		errs = append(errs, errors.New("tunnel: Config has a negative bound"))
 	}
 	return errors.Join(errs...)
@@ -85,6 +95,9 @@ func (c Config) withDefaults() Config {
 	def(&c.HeadStart, 300*time.Millisecond)
 	def(&c.Patience, 15*time.Second)
 	def(&c.Memory, time.Minute)
+	def(&c.Beat, 500*time.Millisecond)
+	def(&c.Return, time.Second)
+	def(&c.AskAgain, time.Second)
 	if c.Mode == "" {
 		c.Mode = Auto
 	}

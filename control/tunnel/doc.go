@@ -21,8 +21,13 @@
 // For a pod its own node is asked, for a Service one with an endpoint of it; when there is none, another that is
 // connected, which reaches it by the pod network.
 //
+// The connections also tell which nodes are alive, because nothing else does that a node cannot say of another: each has
+// proved by its certificate whose it is. A node that leaves four questions unanswered, or whose connection has ended and
+// not come back within a second, is away; when no other server hears it either, it is dead until it connects or answers.
+//
 // # Goroutines and locks
 //
-// Serve runs on the port's goroutine, one a connected node, and reads. A race has one a way, and waits for both.
+// Serve runs on the port's goroutine, one a connected node, and reads; a second one asks for signs of life. Run has one
+// and joins nothing. A race has one a way, and waits for both.
 // Tunnel.mu guards the connections and the verdicts; nothing is called while it is held.
 package tunnel

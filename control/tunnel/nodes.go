@@ -23,9 +23,12 @@ var errRejoined = errors.New("it is no member any more")
 type Tunnel struct {
 	cfg Config
 
-	mu       sync.Mutex
-	nodes    map[string]*node
-	verdicts map[string]verdict // by what was to be reached
+	mu        sync.Mutex
+	nodes     map[string]*node
+	verdicts  map[string]verdict // by what was to be reached
+	presences map[string]*presence
+	changed   chan struct{} // closed at a change of presences
+	nudge     chan struct{} // one token: a node is away
 }
 
 // node is one that is connected.
@@ -35,12 +38,13 @@ type node struct {
 	cert *x509.Certificate
 }
 
-// New starts nothing; connections come by Serve.
+// New starts nothing; connections come by Serve, verdicts by Run.
 func New(cfg Config) (*Tunnel, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return &Tunnel{cfg: cfg.withDefaults(), nodes: map[string]*node{}, verdicts: map[string]verdict{}}, nil
+	return &Tunnel{cfg: cfg.withDefaults(), nodes: map[string]*node{}, verdicts: map[string]verdict{},
+		presences: map[string]*presence{}, changed: make(chan struct{}), nudge: make(chan struct{}, 1)}, nil
 }
 
 // Serve takes the connection of a node, whose certificate TLS has verified, and returns when it is over. It is for the
@@ -53,9 +57,6 @@ func (t *Tunnel) Serve(c *tls.Conn) {
 	}
 	leaf := chains[0][0]
 	name, err := t.cfg.Identify(leaf)
-	if err == nil && t.cfg.Mode == Never {
-		err = errors.New("this server is told not to take any (--node-tunnel=never)")
-	}
 	if err != nil {
 		_ = mux.Refuse(c, err.Error()) // who does not hear it sees the connection end
 		return
@@ -69,6 +70,7 @@ func (t *Tunnel) Serve(c *tls.Conn) {
 		farewell.Go(func() { old.Bye("this node has connected again") })
 	}
 	defer t.leave(n)
+	farewell.Go(func() { n.Beat(t.beat, misses, func(heard bool) { t.judged(n, heard) }) })
 	t.cfg.Logger.Debug("a node has connected", "node", name, "from", c.RemoteAddr())
 	err = n.Run()
 	level := t.cfg.Logger.Debug
@@ -84,6 +86,7 @@ func (t *Tunnel) enter(n *node) (old *node) {
 	defer t.mu.Unlock()
 	old = t.nodes[n.name]
 	t.nodes[n.name] = n
+	t.present(n.name, time.Now())
 	return old
 }
 
@@ -92,6 +95,7 @@ func (t *Tunnel) leave(n *node) {
 	defer t.mu.Unlock()
 	if t.nodes[n.name] == n {
 		delete(t.nodes, n.name)
+		t.absent(n.name, time.Now(), t.cfg.Return)
 	}
 }
 
@@ -107,8 +111,14 @@ func (t *Tunnel) Connected() []string {
 	return out
 }
 
-// node returns a connected one; nil when it is not.
+// misses is how many questions in a row a node that is alive may leave unanswered.
+const misses = 4
+
+// node returns one whose connection may be used; nil when there is none.
 func (t *Tunnel) node(name string) *node {
+	if t.cfg.Mode == Never {
+		return nil
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.nodes[name]

@@ -261,10 +261,12 @@ func TestModes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var bye mux.Bye
-		if err := mux.Carry(t.Context(), mux.CarryConfig{Conn: c, Dial: saying("a")}); !errors.As(err, &bye) || !bye.Unwanted() {
-			t.Errorf("the node hears %v", err)
-		}
+		ctx, stop := context.WithCancel(t.Context())
+		var over sync.WaitGroup
+		over.Go(func() { _ = mux.Carry(ctx, mux.CarryConfig{Conn: c, Dial: saying("a")}) })
+		defer over.Wait()
+		defer stop()
+		w.eventually("the node is alive", func() bool { alive, _ := w.tunnel.Alive("a"); return alive })
 		expect(t, heard(w.tunnel.Kubelet(t.Context(), "a", "192.0.2.1:10250", nil)), "direct way")
 		expect(t, heard(w.tunnel.Cluster(t.Context(), "tcp", "10.96.0.80:443", nil)), "direct way")
 	})

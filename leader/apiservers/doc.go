@@ -1,6 +1,6 @@
 // Package apiservers keeps the endpoints of the Service default/kubernetes: where the API is served now.
 //
-//	who serves (gossip) ──▶ Endpoints kubernetes       for clients that read nothing newer
+//	who serves (records) ─▶ Endpoints kubernetes       for clients that read nothing newer
 //	                   └──▶ EndpointSlices of kubernetes  for the nodes' service routing
 //
 // A server that is gone leaves them as soon as the source says so, one whose address changed follows, and an edit by hand

@@ -7,11 +7,12 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// Liveness is a source that knows of nodes faster than their Leases do, such as gossip. It may be nil.
+// Liveness is a source that knows of nodes faster than their Leases do: the connections that nodes keep to servers, each
+// under its own certificate, so that no node has a say about another. It may be nil.
 //
 // Its bad news count at once: a node it says is dead is silent, until the node itself gives a sign of life later than
 // that verdict, which only a node that is there can do. Its good news end such a silence, but prove nothing about the
-// agent: a node that gossips and never renews its Lease is silent all the same.
+// agent: a node that is connected and never renews its Lease is silent all the same.
 type Liveness interface {
 	// Alive reports whether the node is alive; known is false when the source has never heard of it, and then its Lease
 	// decides.

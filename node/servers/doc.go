@@ -1,7 +1,7 @@
 // Package servers owns how a machine reaches the API when there are several servers: which one it takes, when it leaves it,
 // and what it does in between.
 //
-//	list, gossip's verdicts ──Update, Drop──▶ Set ◀──── order: a hash of the node's name, stable and spread
+//	list, servers' verdicts ──Update, Drop──▶ Set ◀──── order: a hash of the node's name, stable and spread
 //	                                          │  │
 //	client-go ──▶ Transport ──DialTLSContext──┘  └──dial── Balancer ◀── kubectl and any program, 127.0.0.1:6444
 //	                  │                                        │
@@ -9,7 +9,7 @@
 //
 // A dial asks the servers in order and does not wait for a slow one: after a stagger the next is asked beside it, and
 // whichever finishes its handshake first is taken. A server that accepts and says nothing, as a stopped process does, so
-// costs one stagger. An established connection is left when gossip gives the server up (its connections are closed, so
+// costs one stagger. An established connection is left when another server gives the server up (its connections are closed, so
 // that everything on them fails at once), or when it does not answer an HTTP/2 ping in time. Watches resume by themselves:
 // client-go asks the next server for the same resourceVersion.
 //

@@ -244,7 +244,7 @@ func (s *Set) note(id string, fn func(*server)) {
 	}
 }
 
-// Drop closes every connection to an address, at once: gossip says that the server there is gone.
+// Drop closes every connection to an address, at once: the server there is gone.
 func (s *Set) Drop(addr string) {
 	s.mu.Lock()
 	var gone []*conn

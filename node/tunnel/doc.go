@@ -1,7 +1,7 @@
 // Package tunnel owns the node's end of the connections by which servers reach it that cannot connect to it: one to each
 // server, opened by the node, kept while the server is known, and what servers may have carried over them.
 //
-//	gossip ── servers ──▶ Update ──▶ one keeper a server ── Connect ──▶ server
+//	records ─ servers ──▶ Update ──▶ one keeper a server ── Connect ──▶ server
 //	                                     │  ▲ again at once when it breaks, then ever later
 //	                                     ▼  │
 //	                                   Carry ── "kubelet", "10.244.1.7:80" ──▶ Rules ──▶ dial

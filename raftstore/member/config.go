@@ -63,8 +63,6 @@ type Timing struct {
 	Stream time.Duration
 	// Reconnect is the pause between attempts to reach members that failed.
 	Reconnect time.Duration
-	// Reap is how long a failed or departed agent is listed.
-	Reap time.Duration
 }
 
 // DefaultTiming finds a dead machine in about 2 s among five.
@@ -73,7 +71,7 @@ func DefaultTiming() Timing {
 		ProbeInterval: 400 * time.Millisecond, ProbeTimeout: 200 * time.Millisecond,
 		SuspicionMult: 3, SuspicionMax: 6, IndirectChecks: 3, AwarenessMax: 8,
 		GossipInterval: 200 * time.Millisecond, PushPull: 15 * time.Second,
-		Stream: 5 * time.Second, Reconnect: 15 * time.Second, Reap: 24 * time.Hour,
+		Stream: 5 * time.Second, Reconnect: 15 * time.Second,
 	}
 }
 
@@ -116,7 +114,7 @@ func (c *Config) Validate() error {
 		errs = append(errs, fmt.Errorf("member: port %d", c.BindPort))
 	}
 	if t := c.Timing; t != (Timing{}) && (t.ProbeInterval <= 0 || t.ProbeTimeout <= 0 || t.ProbeTimeout >= t.ProbeInterval ||
-		t.SuspicionMult < 1 || t.SuspicionMax < 1 || t.GossipInterval <= 0 || t.PushPull <= 0 || t.Stream <= 0 || t.Reconnect <= 0 || t.Reap <= 0) {
+		t.SuspicionMult < 1 || t.SuspicionMax < 1 || t.GossipInterval <= 0 || t.PushPull <= 0 || t.Stream <= 0 || t.Reconnect <= 0) {
 		errs = append(errs, errors.New("member: timing has a time that is not positive, or a probe that times out after its interval"))
 	}
 	return errors.Join(errs...)

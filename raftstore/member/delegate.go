@@ -110,7 +110,7 @@ func (d delegate) NotifyMerge(nodes []*memberlist.Node) error {
 		if m.ClusterID != d.cfg.Meta.ClusterID {
 			return errForeign
 		}
-		mine := m.identity() == d.cfg.Meta.identity()
+		mine := m.ServerID == d.cfg.Meta.ServerID
 		if n.Name != d.cfg.Name && !mine {
 			continue
 		}

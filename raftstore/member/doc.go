@@ -1,6 +1,6 @@
-// Package member owns who is in the cluster and who is alive: gossip among
-// servers and agents, the address book that finds a server by its identity, and
-// the autopilot that turns both into changes of Raft's configuration.
+// Package member owns which servers are alive: gossip among servers, the address
+// book that finds a server by its identity, and the autopilot that turns both
+// into changes of Raft's configuration.
 //
 //	other members ◄── UDP, TCP 7946, AES-256-GCM, label = cluster ID ──► wire
 //	                                                                     │ bounded
@@ -11,13 +11,15 @@
 //	 autopilot: plan(servers, config) ─► Promote, Demote, Remove       joiner: seeds,
 //	 (leader only)                                                     failed members
 //
-// Gossip says where and who is alive, no more: every holder of the key can say
-// anything in it. Who somebody is comes from mutual TLS, who votes from Raft's
-// configuration.
+// Every holder of the key can say anything in gossip: false addresses, departures,
+// and incarnations that cannot be refuted. So servers alone hold it and agents take
+// no part; a server learns from their connections whether agents are alive
+// (control/tunnel). Between servers gossip says where and who is alive, no more. The
+// identity of a server comes from mutual TLS, who votes from Raft's configuration.
 //
 // # Identity
 //
-// A server is its ServerID, an agent its node name; neither is an address. A
+// A server is its ServerID, which is no address. A
 // member that comes back with another address is taken as soon as its old
 // address has been found dead, or has left. Two live members with one name, or
 // one ServerID: the one that came first stays, the other's Run returns

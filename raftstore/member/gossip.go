@@ -169,8 +169,7 @@ func (g *Gossip) Resolve(serverID string) (addr string, ok bool) { return g.tabl
 // fall back to: from the store, and from the answer to joining.
 func (g *Gossip) Remember(addrs map[string]string) { g.table.remember(addrs) }
 
-// Forget drops a member that is not alive, by ServerID or node name. Agents are
-// dropped after Timing.Reap without it, servers never.
+// Forget drops a member that is not alive, by ServerID or node name.
 func (g *Gossip) Forget(id string) bool { return g.table.forget(id) }
 
 // Alive says whether the node of this name is, and whether it is known at all.
@@ -218,7 +217,7 @@ func (g *Gossip) setMetaLocked(change func(*Meta)) error {
 	next := g.self
 	next.Keys = slices.Clone(g.self.Keys)
 	change(&next)
-	if next.identity() != g.self.identity() || next.Name != g.self.Name || next.Role != g.self.Role || next.ClusterID != g.self.ClusterID {
+	if next.ServerID != g.self.ServerID || next.Name != g.self.Name || next.Role != g.self.Role || next.ClusterID != g.self.ClusterID {
 		return fmt.Errorf("%w: identity, name, role and cluster stay while a member runs", ErrMeta)
 	}
 	raw, err := next.Encode()

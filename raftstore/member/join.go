@@ -103,7 +103,6 @@ const (
 func (g *Gossip) join(ctx context.Context) error {
 	pause := joinPauseMin
 	for {
-		next := g.table.reap(g.cfg.Timing.Reap)
 		changed := g.Changed()
 		alive, failed := g.table.others(g.cfg.Name)
 		wait := time.Duration(-1)
@@ -122,9 +121,6 @@ func (g *Gossip) join(ctx context.Context) error {
 		}
 		if err := g.seat.lost(g.cfg.Timing); err != nil {
 			return err
-		}
-		if !next.IsZero() && (wait < 0 || time.Until(next) < wait) {
-			wait = max(time.Until(next), time.Second)
 		}
 		waited, err := g.await(ctx, changed, wait, alive == 0)
 		if err != nil {

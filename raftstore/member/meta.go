@@ -16,12 +16,13 @@ type Role string
 
 const (
 	RoleServer Role = "server"
-	RoleAgent  Role = "agent"
+	// RoleAgent is for lists of all machines. No agent takes part in gossip: a Meta with it is refused.
+	RoleAgent Role = "agent"
 )
 
 // Meta is what a member says about itself.
 type Meta struct {
-	// ServerID is the identity of a server, 32 hex digits; "" for an agent.
+	// ServerID is the identity of a server, 32 hex digits.
 	ServerID string
 	// Name is the node name. It is memberlist's name and not sent twice.
 	Name string
@@ -90,12 +91,7 @@ func (m Meta) Encode() ([]byte, error) {
 	cluster, _ := hex.DecodeString(m.ClusterID)
 	field(tagServerID, id)
 	field(tagClusterID, cluster)
-	switch m.Role { // the two roles there are take one byte
-	case RoleServer:
-		field(tagRole, []byte{'s'})
-	case RoleAgent:
-		field(tagRole, []byte{'a'})
-	}
+	field(tagRole, []byte{'s'}) // the only role there is
 	field(tagAPIAddr, []byte(m.APIAddr))
 	field(tagVersion, []byte(m.Version))
 	field(tagProtocol, binary.AppendUvarint(nil, uint64(m.Protocol)))
@@ -119,10 +115,10 @@ func (m Meta) validate() error {
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrMeta}, args...)...))
 	}
-	if m.Role != RoleServer && m.Role != RoleAgent {
+	if m.Role != RoleServer {
 		bad("role %q", m.Role)
 	}
-	if m.Role == RoleServer && !isID(m.ServerID) || m.ServerID != "" && !isID(m.ServerID) {
+	if !isID(m.ServerID) {
 		bad("server ID %q is not 32 hex digits", m.ServerID)
 	}
 	if !isID(m.ClusterID) {
@@ -176,11 +172,8 @@ func (m *Meta) decodeField(tag byte, value []byte) error {
 	case tagClusterID:
 		m.ClusterID = hex.EncodeToString(value)
 	case tagRole:
-		switch string(value) {
-		case "s":
+		if string(value) == "s" {
 			m.Role = RoleServer
-		case "a":
-			m.Role = RoleAgent
 		}
 	case tagAPIAddr:
 		m.APIAddr = string(value)

@@ -30,27 +30,18 @@ type Member struct {
 	Since time.Time
 }
 
-// identity is what makes a member the same member: its ServerID, or the name of
-// an agent.
-func (m Meta) identity() string {
-	if m.ServerID != "" {
-		return m.ServerID
-	}
-	return "node/" + m.Name
-}
-
 // maxMembers bounds the table against a holder of the key that invents members.
 const maxMembers = 1 << 14
 
 // maxRemembered bounds the addresses that Remember keeps.
 const maxRemembered = 1 << 10
 
-// table is who is known: members by identity, and addresses that others told.
+// table is who is known: members by ServerID, and addresses that others told.
 type table struct {
 	now func() time.Time
 
 	mu         sync.Mutex
-	members    map[string]Member // by identity
+	members    map[string]Member // by ServerID
 	remembered map[string]string // ServerID to API address
 	changed    chan struct{}
 }
@@ -69,17 +60,17 @@ func (t *table) bump() {
 func (t *table) admit(m Meta, addr string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	known, ok := t.members[m.identity()]
+	known, ok := t.members[m.ServerID]
 	if !ok && len(t.members) >= maxMembers {
 		return fmt.Errorf("%d members are known, no more are taken", maxMembers)
 	}
 	if ok && known.State == StateAlive && known.Name != m.Name {
-		return fmt.Errorf("%w: %s is alive as %s at %s", ErrNameTaken, m.identity(), known.Name, known.Addr)
+		return fmt.Errorf("%w: %s is alive as %s at %s", ErrNameTaken, m.ServerID, known.Name, known.Addr)
 	}
 	for id, other := range t.members {
 		// At one address there is one process: the other is gone.
-		if id != m.identity() && other.Name == m.Name && other.State == StateAlive && other.Addr != addr {
-			return fmt.Errorf("%w: %s is alive as %s at %s", ErrNameTaken, m.Name, other.identity(), other.Addr)
+		if id != m.ServerID && other.Name == m.Name && other.State == StateAlive && other.Addr != addr {
+			return fmt.Errorf("%w: %s is alive as %s at %s", ErrNameTaken, m.Name, other.ServerID, other.Addr)
 		}
 	}
 	return nil
@@ -89,7 +80,7 @@ func (t *table) admit(m Meta, addr string) error {
 func (t *table) alive(m Meta, addr string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now, id := t.now(), m.identity()
+	now, id := t.now(), m.ServerID
 	for otherID, other := range t.members {
 		if otherID != id && other.Name == m.Name && other.State == StateAlive {
 			other.State, other.Since = StateFailed, now
@@ -130,33 +121,13 @@ func (t *table) forget(id string) bool {
 	defer t.mu.Unlock()
 	delete(t.remembered, id)
 	for key, m := range t.members {
-		if (m.identity() == id || m.Name == id) && m.State != StateAlive {
+		if (m.ServerID == id || m.Name == id) && m.State != StateAlive {
 			delete(t.members, key)
 			t.bump()
 			return true
 		}
 	}
 	return false
-}
-
-// reap drops agents that have been away for longer than after, and returns when
-// the next will be.
-func (t *table) reap(after time.Duration) (next time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	now := t.now()
-	for key, m := range t.members {
-		if m.State == StateAlive || m.Role == RoleServer {
-			continue
-		}
-		if due := m.Since.Add(after); !now.Before(due) {
-			delete(t.members, key)
-			t.bump()
-		} else if next.IsZero() || due.Before(next) {
-			next = due
-		}
-	}
-	return next
 }
 
 func (t *table) list() []Member {

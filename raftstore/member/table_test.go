@@ -14,13 +14,13 @@ func TestTheTableAdmitsOneLiveMemberPerNameAndIdentity(t *testing.T) {
 		addr string
 		want error
 	}{
-		"itself":                              {named(1, "a"), "10.0.0.1:1", nil},
-		"itself elsewhere":                    {named(1, "a"), "10.0.0.2:1", nil},
-		"another of its name":                 {named(2, "a"), "10.0.0.2:1", ErrNameTaken},
-		"another of its name in its place":    {named(2, "a"), "10.0.0.1:1", nil},
-		"its identity under another name":     {named(1, "b"), "10.0.0.2:1", ErrNameTaken},
-		"another":                             {named(2, "b"), "10.0.0.2:1", nil},
-		"an agent of its name, at other port": {Meta{Name: "a", Role: RoleAgent}, "10.0.0.1:2", ErrNameTaken},
+		"itself":                             {named(1, "a"), "10.0.0.1:1", nil},
+		"itself elsewhere":                   {named(1, "a"), "10.0.0.2:1", nil},
+		"another of its name":                {named(2, "a"), "10.0.0.2:1", ErrNameTaken},
+		"another of its name in its place":   {named(2, "a"), "10.0.0.1:1", nil},
+		"its identity under another name":    {named(1, "b"), "10.0.0.2:1", ErrNameTaken},
+		"another":                            {named(2, "b"), "10.0.0.2:1", nil},
+		"another of its name, at other port": {named(2, "a"), "10.0.0.1:2", ErrNameTaken},
 	} {
 		if err := tab.admit(c.meta, c.addr); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", what, err, c.want)

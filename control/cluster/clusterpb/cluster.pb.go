@@ -4,7 +4,7 @@
 //
 //   caller                       certificate                       may call
 //   nobody                       none                              Join
-//   an agent                     O=system:nodes                    Renew, Leave, GossipKeys, Members, Status, Events
+//   an agent                     O=system:nodes                    Renew, Leave, Servers, Members, Status, Events
 //   a server                     O=balsa:servers                   everything
 //   an administrator             O=system:masters                  everything
 //
@@ -363,10 +363,10 @@ type JoinResponse struct {
 	ServicesCertificate []byte                 `protobuf:"bytes,6,opt,name=services_certificate,json=servicesCertificate,proto3" json:"services_certificate,omitempty"` // PEM, for services_csr
 	Bundle              []byte                 `protobuf:"bytes,7,opt,name=bundle,proto3" json:"bundle,omitempty"`                                                      // servers only: the keys all servers share
 	RecoveryKey         []byte                 `protobuf:"bytes,8,opt,name=recovery_key,json=recoveryKey,proto3" json:"recovery_key,omitempty"`                         // servers only: what archives of the cluster are sealed with
-	Gossip              *Keyring               `protobuf:"bytes,9,opt,name=gossip,proto3" json:"gossip,omitempty"`                                                      // keys of gossip
+	Gossip              *Keyring               `protobuf:"bytes,9,opt,name=gossip,proto3" json:"gossip,omitempty"`                                                      // servers only: keys of their gossip
 	Servers             []*ServerAddress       `protobuf:"bytes,10,rep,name=servers,proto3" json:"servers,omitempty"`                                                   // all servers there are, the one asked first
 	Settings            *Settings              `protobuf:"bytes,11,opt,name=settings,proto3" json:"settings,omitempty"`                                                 // of the whole cluster: joiners need no flags and cannot disagree
-	GossipAddress       string                 `protobuf:"bytes,12,opt,name=gossip_address,json=gossipAddress,proto3" json:"gossip_address,omitempty"`                  // host:port to gossip with first
+	GossipAddress       string                 `protobuf:"bytes,12,opt,name=gossip_address,json=gossipAddress,proto3" json:"gossip_address,omitempty"`                  // servers only: host:port to gossip with first
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -490,8 +490,8 @@ type ServerAddress struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ServerId      string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	Address       string                 `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`                                  // host:port of the one port
-	GossipAddress string                 `protobuf:"bytes,4,opt,name=gossip_address,json=gossipAddress,proto3" json:"gossip_address,omitempty"` // host:port of gossip, empty when not known
+	Address       string                 `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"` // host:port of the one port
+	Live          bool                   `protobuf:"varint,5,opt,name=live,proto3" json:"live,omitempty"`      // as far as the asked server knows
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -547,11 +547,183 @@ func (x *ServerAddress) GetAddress() string {
 	return ""
 }
 
-func (x *ServerAddress) GetGossipAddress() string {
+func (x *ServerAddress) GetLive() bool {
 	if x != nil {
-		return x.GossipAddress
+		return x.Live
 	}
-	return ""
+	return false
+}
+
+// ServersRequest has no choices.
+type ServersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ServersRequest) Reset() {
+	*x = ServersRequest{}
+	mi := &file_cluster_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServersRequest) ProtoMessage() {}
+
+func (x *ServersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServersRequest.ProtoReflect.Descriptor instead.
+func (*ServersRequest) Descriptor() ([]byte, []int) {
+	return file_cluster_proto_rawDescGZIP(), []int{3}
+}
+
+// ServerList is all servers, the asked one first.
+type ServerList struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Servers       []*ServerAddress       `protobuf:"bytes,1,rep,name=servers,proto3" json:"servers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ServerList) Reset() {
+	*x = ServerList{}
+	mi := &file_cluster_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServerList) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServerList) ProtoMessage() {}
+
+func (x *ServerList) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServerList.ProtoReflect.Descriptor instead.
+func (*ServerList) Descriptor() ([]byte, []int) {
+	return file_cluster_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ServerList) GetServers() []*ServerAddress {
+	if x != nil {
+		return x.Servers
+	}
+	return nil
+}
+
+// HearsRequest names nodes.
+type HearsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Nodes         []string               `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HearsRequest) Reset() {
+	*x = HearsRequest{}
+	mi := &file_cluster_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HearsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HearsRequest) ProtoMessage() {}
+
+func (x *HearsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HearsRequest.ProtoReflect.Descriptor instead.
+func (*HearsRequest) Descriptor() ([]byte, []int) {
+	return file_cluster_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *HearsRequest) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+// HearsResponse has those that are heard.
+type HearsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Nodes         []string               `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HearsResponse) Reset() {
+	*x = HearsResponse{}
+	mi := &file_cluster_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HearsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HearsResponse) ProtoMessage() {}
+
+func (x *HearsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HearsResponse.ProtoReflect.Descriptor instead.
+func (*HearsResponse) Descriptor() ([]byte, []int) {
+	return file_cluster_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *HearsResponse) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
 }
 
 // Settings are decided by the first server and the same everywhere.
@@ -569,7 +741,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_cluster_proto_msgTypes[3]
+	mi := &file_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -581,7 +753,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[3]
+	mi := &file_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -594,7 +766,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{3}
+	return file_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Settings) GetServiceCidr() string {
@@ -652,7 +824,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_cluster_proto_msgTypes[4]
+	mi := &file_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -664,7 +836,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[4]
+	mi := &file_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -677,7 +849,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{4}
+	return file_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RenewRequest) GetCsr() []byte {
@@ -723,7 +895,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_cluster_proto_msgTypes[5]
+	mi := &file_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -735,7 +907,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[5]
+	mi := &file_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -748,7 +920,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{5}
+	return file_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RenewResponse) GetCertificate() []byte {
@@ -803,7 +975,7 @@ type LeaveRequest struct {
 
 func (x *LeaveRequest) Reset() {
 	*x = LeaveRequest{}
-	mi := &file_cluster_proto_msgTypes[6]
+	mi := &file_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -815,7 +987,7 @@ func (x *LeaveRequest) String() string {
 func (*LeaveRequest) ProtoMessage() {}
 
 func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[6]
+	mi := &file_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -828,7 +1000,7 @@ func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
 func (*LeaveRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{6}
+	return file_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *LeaveRequest) GetServerId() string {
@@ -847,7 +1019,7 @@ type LeaveResponse struct {
 
 func (x *LeaveResponse) Reset() {
 	*x = LeaveResponse{}
-	mi := &file_cluster_proto_msgTypes[7]
+	mi := &file_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -859,7 +1031,7 @@ func (x *LeaveResponse) String() string {
 func (*LeaveResponse) ProtoMessage() {}
 
 func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[7]
+	mi := &file_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -872,7 +1044,7 @@ func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveResponse.ProtoReflect.Descriptor instead.
 func (*LeaveResponse) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{7}
+	return file_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 // MembersRequest has no choices.
@@ -884,7 +1056,7 @@ type MembersRequest struct {
 
 func (x *MembersRequest) Reset() {
 	*x = MembersRequest{}
-	mi := &file_cluster_proto_msgTypes[8]
+	mi := &file_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -896,7 +1068,7 @@ func (x *MembersRequest) String() string {
 func (*MembersRequest) ProtoMessage() {}
 
 func (x *MembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[8]
+	mi := &file_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -909,7 +1081,7 @@ func (x *MembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersRequest.ProtoReflect.Descriptor instead.
 func (*MembersRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{8}
+	return file_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 // MembersResponse is the cluster at a glance.
@@ -924,7 +1096,7 @@ type MembersResponse struct {
 
 func (x *MembersResponse) Reset() {
 	*x = MembersResponse{}
-	mi := &file_cluster_proto_msgTypes[9]
+	mi := &file_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -936,7 +1108,7 @@ func (x *MembersResponse) String() string {
 func (*MembersResponse) ProtoMessage() {}
 
 func (x *MembersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[9]
+	mi := &file_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -949,7 +1121,7 @@ func (x *MembersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersResponse.ProtoReflect.Descriptor instead.
 func (*MembersResponse) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{9}
+	return file_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *MembersResponse) GetMembers() []*Member {
@@ -996,7 +1168,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_cluster_proto_msgTypes[10]
+	mi := &file_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1008,7 +1180,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[10]
+	mi := &file_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1021,7 +1193,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{10}
+	return file_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Member) GetName() string {
@@ -1131,7 +1303,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_cluster_proto_msgTypes[11]
+	mi := &file_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1143,7 +1315,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[11]
+	mi := &file_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1156,7 +1328,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{11}
+	return file_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 // StatusResponse is one server, and the cluster as it sees it.
@@ -1182,7 +1354,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_cluster_proto_msgTypes[12]
+	mi := &file_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1194,7 +1366,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[12]
+	mi := &file_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1207,7 +1379,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{12}
+	return file_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StatusResponse) GetServerId() string {
@@ -1323,7 +1495,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_cluster_proto_msgTypes[13]
+	mi := &file_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1335,7 +1507,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[13]
+	mi := &file_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1348,7 +1520,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{13}
+	return file_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Progress) GetLastIndex() uint64 {
@@ -1403,7 +1575,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_cluster_proto_msgTypes[14]
+	mi := &file_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1415,7 +1587,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[14]
+	mi := &file_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1428,7 +1600,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{14}
+	return file_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *StatsRequest) GetHash() bool {
@@ -1454,7 +1626,7 @@ type StatsResponse struct {
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_cluster_proto_msgTypes[15]
+	mi := &file_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1466,7 +1638,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[15]
+	mi := &file_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1479,7 +1651,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{15}
+	return file_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *StatsResponse) GetServerId() string {
@@ -1542,7 +1714,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_cluster_proto_msgTypes[16]
+	mi := &file_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1554,7 +1726,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[16]
+	mi := &file_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1567,7 +1739,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{16}
+	return file_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *EventsRequest) GetStream() string {
@@ -1601,7 +1773,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_cluster_proto_msgTypes[17]
+	mi := &file_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1613,7 +1785,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[17]
+	mi := &file_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1626,7 +1798,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{17}
+	return file_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Event) GetStream() string {
@@ -1696,7 +1868,7 @@ type PromoteRequest struct {
 
 func (x *PromoteRequest) Reset() {
 	*x = PromoteRequest{}
-	mi := &file_cluster_proto_msgTypes[18]
+	mi := &file_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1708,7 +1880,7 @@ func (x *PromoteRequest) String() string {
 func (*PromoteRequest) ProtoMessage() {}
 
 func (x *PromoteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[18]
+	mi := &file_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1721,7 +1893,7 @@ func (x *PromoteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromoteRequest.ProtoReflect.Descriptor instead.
 func (*PromoteRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{18}
+	return file_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PromoteRequest) GetServer() string {
@@ -1747,7 +1919,7 @@ type PromoteResponse struct {
 
 func (x *PromoteResponse) Reset() {
 	*x = PromoteResponse{}
-	mi := &file_cluster_proto_msgTypes[19]
+	mi := &file_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1759,7 +1931,7 @@ func (x *PromoteResponse) String() string {
 func (*PromoteResponse) ProtoMessage() {}
 
 func (x *PromoteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[19]
+	mi := &file_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1772,7 +1944,7 @@ func (x *PromoteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromoteResponse.ProtoReflect.Descriptor instead.
 func (*PromoteResponse) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{19}
+	return file_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 // DemoteRequest names a voter.
@@ -1785,7 +1957,7 @@ type DemoteRequest struct {
 
 func (x *DemoteRequest) Reset() {
 	*x = DemoteRequest{}
-	mi := &file_cluster_proto_msgTypes[20]
+	mi := &file_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1797,7 +1969,7 @@ func (x *DemoteRequest) String() string {
 func (*DemoteRequest) ProtoMessage() {}
 
 func (x *DemoteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[20]
+	mi := &file_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1810,7 +1982,7 @@ func (x *DemoteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DemoteRequest.ProtoReflect.Descriptor instead.
 func (*DemoteRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{20}
+	return file_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DemoteRequest) GetServer() string {
@@ -1829,7 +2001,7 @@ type DemoteResponse struct {
 
 func (x *DemoteResponse) Reset() {
 	*x = DemoteResponse{}
-	mi := &file_cluster_proto_msgTypes[21]
+	mi := &file_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1841,7 +2013,7 @@ func (x *DemoteResponse) String() string {
 func (*DemoteResponse) ProtoMessage() {}
 
 func (x *DemoteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[21]
+	mi := &file_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1854,7 +2026,7 @@ func (x *DemoteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DemoteResponse.ProtoReflect.Descriptor instead.
 func (*DemoteResponse) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{21}
+	return file_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 // RemoveRequest names a member.
@@ -1868,7 +2040,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_cluster_proto_msgTypes[22]
+	mi := &file_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1880,7 +2052,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[22]
+	mi := &file_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1893,7 +2065,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{22}
+	return file_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RemoveRequest) GetMember() string {
@@ -1919,7 +2091,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_cluster_proto_msgTypes[23]
+	mi := &file_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1931,7 +2103,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[23]
+	mi := &file_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1944,7 +2116,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{23}
+	return file_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 // TransferRequest names the next leader.
@@ -1957,7 +2129,7 @@ type TransferRequest struct {
 
 func (x *TransferRequest) Reset() {
 	*x = TransferRequest{}
-	mi := &file_cluster_proto_msgTypes[24]
+	mi := &file_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1969,7 +2141,7 @@ func (x *TransferRequest) String() string {
 func (*TransferRequest) ProtoMessage() {}
 
 func (x *TransferRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[24]
+	mi := &file_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1982,7 +2154,7 @@ func (x *TransferRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferRequest.ProtoReflect.Descriptor instead.
 func (*TransferRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{24}
+	return file_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *TransferRequest) GetServer() string {
@@ -2002,7 +2174,7 @@ type TransferResponse struct {
 
 func (x *TransferResponse) Reset() {
 	*x = TransferResponse{}
-	mi := &file_cluster_proto_msgTypes[25]
+	mi := &file_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2014,7 +2186,7 @@ func (x *TransferResponse) String() string {
 func (*TransferResponse) ProtoMessage() {}
 
 func (x *TransferResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[25]
+	mi := &file_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2027,7 +2199,7 @@ func (x *TransferResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferResponse.ProtoReflect.Descriptor instead.
 func (*TransferResponse) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{25}
+	return file_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *TransferResponse) GetLeaderId() string {
@@ -2046,7 +2218,7 @@ type SnapshotSaveRequest struct {
 
 func (x *SnapshotSaveRequest) Reset() {
 	*x = SnapshotSaveRequest{}
-	mi := &file_cluster_proto_msgTypes[26]
+	mi := &file_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2058,7 +2230,7 @@ func (x *SnapshotSaveRequest) String() string {
 func (*SnapshotSaveRequest) ProtoMessage() {}
 
 func (x *SnapshotSaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[26]
+	mi := &file_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2071,7 +2243,7 @@ func (x *SnapshotSaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotSaveRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotSaveRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{26}
+	return file_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 // SnapshotChunk is a piece of an archive.
@@ -2084,7 +2256,7 @@ type SnapshotChunk struct {
 
 func (x *SnapshotChunk) Reset() {
 	*x = SnapshotChunk{}
-	mi := &file_cluster_proto_msgTypes[27]
+	mi := &file_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2096,7 +2268,7 @@ func (x *SnapshotChunk) String() string {
 func (*SnapshotChunk) ProtoMessage() {}
 
 func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[27]
+	mi := &file_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2109,7 +2281,7 @@ func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotChunk.ProtoReflect.Descriptor instead.
 func (*SnapshotChunk) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{27}
+	return file_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SnapshotChunk) GetData() []byte {
@@ -2130,7 +2302,7 @@ type SnapshotRestoreRequest struct {
 
 func (x *SnapshotRestoreRequest) Reset() {
 	*x = SnapshotRestoreRequest{}
-	mi := &file_cluster_proto_msgTypes[28]
+	mi := &file_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2142,7 +2314,7 @@ func (x *SnapshotRestoreRequest) String() string {
 func (*SnapshotRestoreRequest) ProtoMessage() {}
 
 func (x *SnapshotRestoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[28]
+	mi := &file_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2155,7 +2327,7 @@ func (x *SnapshotRestoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRestoreRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotRestoreRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{28}
+	return file_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SnapshotRestoreRequest) GetData() []byte {
@@ -2183,7 +2355,7 @@ type SnapshotRestoreResponse struct {
 
 func (x *SnapshotRestoreResponse) Reset() {
 	*x = SnapshotRestoreResponse{}
-	mi := &file_cluster_proto_msgTypes[29]
+	mi := &file_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2195,7 +2367,7 @@ func (x *SnapshotRestoreResponse) String() string {
 func (*SnapshotRestoreResponse) ProtoMessage() {}
 
 func (x *SnapshotRestoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[29]
+	mi := &file_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2208,7 +2380,7 @@ func (x *SnapshotRestoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRestoreResponse.ProtoReflect.Descriptor instead.
 func (*SnapshotRestoreResponse) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{29}
+	return file_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SnapshotRestoreResponse) GetRevision() int64 {
@@ -2239,7 +2411,7 @@ type CreateTokenRequest struct {
 
 func (x *CreateTokenRequest) Reset() {
 	*x = CreateTokenRequest{}
-	mi := &file_cluster_proto_msgTypes[30]
+	mi := &file_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2251,7 +2423,7 @@ func (x *CreateTokenRequest) String() string {
 func (*CreateTokenRequest) ProtoMessage() {}
 
 func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[30]
+	mi := &file_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2264,7 +2436,7 @@ func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{30}
+	return file_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CreateTokenRequest) GetRole() Role {
@@ -2314,7 +2486,7 @@ type CreateTokenResponse struct {
 
 func (x *CreateTokenResponse) Reset() {
 	*x = CreateTokenResponse{}
-	mi := &file_cluster_proto_msgTypes[31]
+	mi := &file_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2326,7 +2498,7 @@ func (x *CreateTokenResponse) String() string {
 func (*CreateTokenResponse) ProtoMessage() {}
 
 func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[31]
+	mi := &file_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2339,7 +2511,7 @@ func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenResponse.ProtoReflect.Descriptor instead.
 func (*CreateTokenResponse) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{31}
+	return file_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CreateTokenResponse) GetToken() string {
@@ -2380,7 +2552,7 @@ type TokenInfo struct {
 
 func (x *TokenInfo) Reset() {
 	*x = TokenInfo{}
-	mi := &file_cluster_proto_msgTypes[32]
+	mi := &file_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2392,7 +2564,7 @@ func (x *TokenInfo) String() string {
 func (*TokenInfo) ProtoMessage() {}
 
 func (x *TokenInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[32]
+	mi := &file_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2405,7 +2577,7 @@ func (x *TokenInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenInfo.ProtoReflect.Descriptor instead.
 func (*TokenInfo) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{32}
+	return file_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *TokenInfo) GetId() string {
@@ -2473,7 +2645,7 @@ type ListTokensRequest struct {
 
 func (x *ListTokensRequest) Reset() {
 	*x = ListTokensRequest{}
-	mi := &file_cluster_proto_msgTypes[33]
+	mi := &file_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2485,7 +2657,7 @@ func (x *ListTokensRequest) String() string {
 func (*ListTokensRequest) ProtoMessage() {}
 
 func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[33]
+	mi := &file_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2498,7 +2670,7 @@ func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensRequest.ProtoReflect.Descriptor instead.
 func (*ListTokensRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{33}
+	return file_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 // ListTokensResponse lists tokens by ID.
@@ -2511,7 +2683,7 @@ type ListTokensResponse struct {
 
 func (x *ListTokensResponse) Reset() {
 	*x = ListTokensResponse{}
-	mi := &file_cluster_proto_msgTypes[34]
+	mi := &file_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2523,7 +2695,7 @@ func (x *ListTokensResponse) String() string {
 func (*ListTokensResponse) ProtoMessage() {}
 
 func (x *ListTokensResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[34]
+	mi := &file_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2536,7 +2708,7 @@ func (x *ListTokensResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensResponse.ProtoReflect.Descriptor instead.
 func (*ListTokensResponse) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{34}
+	return file_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListTokensResponse) GetTokens() []*TokenInfo {
@@ -2556,7 +2728,7 @@ type RevokeTokenRequest struct {
 
 func (x *RevokeTokenRequest) Reset() {
 	*x = RevokeTokenRequest{}
-	mi := &file_cluster_proto_msgTypes[35]
+	mi := &file_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2568,7 +2740,7 @@ func (x *RevokeTokenRequest) String() string {
 func (*RevokeTokenRequest) ProtoMessage() {}
 
 func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[35]
+	mi := &file_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2581,7 +2753,7 @@ func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenRequest.ProtoReflect.Descriptor instead.
 func (*RevokeTokenRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{35}
+	return file_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RevokeTokenRequest) GetId() string {
@@ -2600,7 +2772,7 @@ type RevokeTokenResponse struct {
 
 func (x *RevokeTokenResponse) Reset() {
 	*x = RevokeTokenResponse{}
-	mi := &file_cluster_proto_msgTypes[36]
+	mi := &file_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2612,7 +2784,7 @@ func (x *RevokeTokenResponse) String() string {
 func (*RevokeTokenResponse) ProtoMessage() {}
 
 func (x *RevokeTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[36]
+	mi := &file_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2625,7 +2797,7 @@ func (x *RevokeTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenResponse.ProtoReflect.Descriptor instead.
 func (*RevokeTokenResponse) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{36}
+	return file_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 // GossipKeysRequest has no choices.
@@ -2637,7 +2809,7 @@ type GossipKeysRequest struct {
 
 func (x *GossipKeysRequest) Reset() {
 	*x = GossipKeysRequest{}
-	mi := &file_cluster_proto_msgTypes[37]
+	mi := &file_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2649,7 +2821,7 @@ func (x *GossipKeysRequest) String() string {
 func (*GossipKeysRequest) ProtoMessage() {}
 
 func (x *GossipKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[37]
+	mi := &file_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2662,7 +2834,7 @@ func (x *GossipKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GossipKeysRequest.ProtoReflect.Descriptor instead.
 func (*GossipKeysRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{37}
+	return file_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 // Keyring are the keys of gossip. All of them decrypt; the first one encrypts.
@@ -2676,7 +2848,7 @@ type Keyring struct {
 
 func (x *Keyring) Reset() {
 	*x = Keyring{}
-	mi := &file_cluster_proto_msgTypes[38]
+	mi := &file_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2688,7 +2860,7 @@ func (x *Keyring) String() string {
 func (*Keyring) ProtoMessage() {}
 
 func (x *Keyring) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[38]
+	mi := &file_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2701,7 +2873,7 @@ func (x *Keyring) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Keyring.ProtoReflect.Descriptor instead.
 func (*Keyring) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{38}
+	return file_cluster_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Keyring) GetVersion() int64 {
@@ -2727,7 +2899,7 @@ type RotateGossipKeyRequest struct {
 
 func (x *RotateGossipKeyRequest) Reset() {
 	*x = RotateGossipKeyRequest{}
-	mi := &file_cluster_proto_msgTypes[39]
+	mi := &file_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2739,7 +2911,7 @@ func (x *RotateGossipKeyRequest) String() string {
 func (*RotateGossipKeyRequest) ProtoMessage() {}
 
 func (x *RotateGossipKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[39]
+	mi := &file_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2752,7 +2924,7 @@ func (x *RotateGossipKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateGossipKeyRequest.ProtoReflect.Descriptor instead.
 func (*RotateGossipKeyRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{39}
+	return file_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 // RotateGossipKeyResponse has the version of the keyring with the new key in it.
@@ -2765,7 +2937,7 @@ type RotateGossipKeyResponse struct {
 
 func (x *RotateGossipKeyResponse) Reset() {
 	*x = RotateGossipKeyResponse{}
-	mi := &file_cluster_proto_msgTypes[40]
+	mi := &file_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2777,7 +2949,7 @@ func (x *RotateGossipKeyResponse) String() string {
 func (*RotateGossipKeyResponse) ProtoMessage() {}
 
 func (x *RotateGossipKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[40]
+	mi := &file_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2790,7 +2962,7 @@ func (x *RotateGossipKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateGossipKeyResponse.ProtoReflect.Descriptor instead.
 func (*RotateGossipKeyResponse) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{40}
+	return file_cluster_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *RotateGossipKeyResponse) GetVersion() int64 {
@@ -2837,12 +3009,20 @@ const file_cluster_proto_rawDesc = "" +
 	"\aservers\x18\n" +
 	" \x03(\v2\x1f.balsa.cluster.v1.ServerAddressR\aservers\x126\n" +
 	"\bsettings\x18\v \x01(\v2\x1a.balsa.cluster.v1.SettingsR\bsettings\x12%\n" +
-	"\x0egossip_address\x18\f \x01(\tR\rgossipAddress\"\x81\x01\n" +
+	"\x0egossip_address\x18\f \x01(\tR\rgossipAddress\"t\n" +
 	"\rServerAddress\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
-	"\aaddress\x18\x03 \x01(\tR\aaddress\x12%\n" +
-	"\x0egossip_address\x18\x04 \x01(\tR\rgossipAddress\"\xac\x02\n" +
+	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x12\n" +
+	"\x04live\x18\x05 \x01(\bR\x04liveJ\x04\b\x04\x10\x05\"\x10\n" +
+	"\x0eServersRequest\"G\n" +
+	"\n" +
+	"ServerList\x129\n" +
+	"\aservers\x18\x01 \x03(\v2\x1f.balsa.cluster.v1.ServerAddressR\aservers\"$\n" +
+	"\fHearsRequest\x12\x14\n" +
+	"\x05nodes\x18\x01 \x03(\tR\x05nodes\"%\n" +
+	"\rHearsResponse\x12\x14\n" +
+	"\x05nodes\x18\x01 \x03(\tR\x05nodes\"\xac\x02\n" +
 	"\bSettings\x12!\n" +
 	"\fservice_cidr\x18\x01 \x01(\tR\vserviceCidr\x12!\n" +
 	"\fcluster_cidr\x18\x02 \x01(\tR\vclusterCidr\x12\x1f\n" +
@@ -3026,7 +3206,7 @@ const file_cluster_proto_rawDesc = "" +
 	"\fEVENT_LEADER\x10\x05\x12\x10\n" +
 	"\fEVENT_VOTERS\x10\x06\x12\x10\n" +
 	"\fEVENT_HEALTH\x10\a\x12\r\n" +
-	"\tEVENT_GAP\x10\b2\xdb\v\n" +
+	"\tEVENT_GAP\x10\b2\xf2\f\n" +
 	"\aCluster\x12E\n" +
 	"\x04Join\x12\x1d.balsa.cluster.v1.JoinRequest\x1a\x1e.balsa.cluster.v1.JoinResponse\x12H\n" +
 	"\x05Renew\x12\x1e.balsa.cluster.v1.RenewRequest\x1a\x1f.balsa.cluster.v1.RenewResponse\x12H\n" +
@@ -3044,7 +3224,9 @@ const file_cluster_proto_rawDesc = "" +
 	"\vCreateToken\x12$.balsa.cluster.v1.CreateTokenRequest\x1a%.balsa.cluster.v1.CreateTokenResponse\x12W\n" +
 	"\n" +
 	"ListTokens\x12#.balsa.cluster.v1.ListTokensRequest\x1a$.balsa.cluster.v1.ListTokensResponse\x12Z\n" +
-	"\vRevokeToken\x12$.balsa.cluster.v1.RevokeTokenRequest\x1a%.balsa.cluster.v1.RevokeTokenResponse\x12N\n" +
+	"\vRevokeToken\x12$.balsa.cluster.v1.RevokeTokenRequest\x1a%.balsa.cluster.v1.RevokeTokenResponse\x12K\n" +
+	"\aServers\x12 .balsa.cluster.v1.ServersRequest\x1a\x1c.balsa.cluster.v1.ServerList0\x01\x12H\n" +
+	"\x05Hears\x12\x1e.balsa.cluster.v1.HearsRequest\x1a\x1f.balsa.cluster.v1.HearsResponse\x12N\n" +
 	"\n" +
 	"GossipKeys\x12#.balsa.cluster.v1.GossipKeysRequest\x1a\x19.balsa.cluster.v1.Keyring0\x01\x12f\n" +
 	"\x0fRotateGossipKey\x12(.balsa.cluster.v1.RotateGossipKeyRequest\x1a).balsa.cluster.v1.RotateGossipKeyResponseB4Z2github.com/balsahq/balsa/control/cluster/clusterpbb\x06proto3"
@@ -3062,7 +3244,7 @@ func file_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_cluster_proto_goTypes = []any{
 	(Role)(0),                       // 0: balsa.cluster.v1.Role
 	(State)(0),                      // 1: balsa.cluster.v1.State
@@ -3070,106 +3252,115 @@ var file_cluster_proto_goTypes = []any{
 	(*JoinRequest)(nil),             // 3: balsa.cluster.v1.JoinRequest
 	(*JoinResponse)(nil),            // 4: balsa.cluster.v1.JoinResponse
 	(*ServerAddress)(nil),           // 5: balsa.cluster.v1.ServerAddress
-	(*Settings)(nil),                // 6: balsa.cluster.v1.Settings
-	(*RenewRequest)(nil),            // 7: balsa.cluster.v1.RenewRequest
-	(*RenewResponse)(nil),           // 8: balsa.cluster.v1.RenewResponse
-	(*LeaveRequest)(nil),            // 9: balsa.cluster.v1.LeaveRequest
-	(*LeaveResponse)(nil),           // 10: balsa.cluster.v1.LeaveResponse
-	(*MembersRequest)(nil),          // 11: balsa.cluster.v1.MembersRequest
-	(*MembersResponse)(nil),         // 12: balsa.cluster.v1.MembersResponse
-	(*Member)(nil),                  // 13: balsa.cluster.v1.Member
-	(*StatusRequest)(nil),           // 14: balsa.cluster.v1.StatusRequest
-	(*StatusResponse)(nil),          // 15: balsa.cluster.v1.StatusResponse
-	(*Progress)(nil),                // 16: balsa.cluster.v1.Progress
-	(*StatsRequest)(nil),            // 17: balsa.cluster.v1.StatsRequest
-	(*StatsResponse)(nil),           // 18: balsa.cluster.v1.StatsResponse
-	(*EventsRequest)(nil),           // 19: balsa.cluster.v1.EventsRequest
-	(*Event)(nil),                   // 20: balsa.cluster.v1.Event
-	(*PromoteRequest)(nil),          // 21: balsa.cluster.v1.PromoteRequest
-	(*PromoteResponse)(nil),         // 22: balsa.cluster.v1.PromoteResponse
-	(*DemoteRequest)(nil),           // 23: balsa.cluster.v1.DemoteRequest
-	(*DemoteResponse)(nil),          // 24: balsa.cluster.v1.DemoteResponse
-	(*RemoveRequest)(nil),           // 25: balsa.cluster.v1.RemoveRequest
-	(*RemoveResponse)(nil),          // 26: balsa.cluster.v1.RemoveResponse
-	(*TransferRequest)(nil),         // 27: balsa.cluster.v1.TransferRequest
-	(*TransferResponse)(nil),        // 28: balsa.cluster.v1.TransferResponse
-	(*SnapshotSaveRequest)(nil),     // 29: balsa.cluster.v1.SnapshotSaveRequest
-	(*SnapshotChunk)(nil),           // 30: balsa.cluster.v1.SnapshotChunk
-	(*SnapshotRestoreRequest)(nil),  // 31: balsa.cluster.v1.SnapshotRestoreRequest
-	(*SnapshotRestoreResponse)(nil), // 32: balsa.cluster.v1.SnapshotRestoreResponse
-	(*CreateTokenRequest)(nil),      // 33: balsa.cluster.v1.CreateTokenRequest
-	(*CreateTokenResponse)(nil),     // 34: balsa.cluster.v1.CreateTokenResponse
-	(*TokenInfo)(nil),               // 35: balsa.cluster.v1.TokenInfo
-	(*ListTokensRequest)(nil),       // 36: balsa.cluster.v1.ListTokensRequest
-	(*ListTokensResponse)(nil),      // 37: balsa.cluster.v1.ListTokensResponse
-	(*RevokeTokenRequest)(nil),      // 38: balsa.cluster.v1.RevokeTokenRequest
-	(*RevokeTokenResponse)(nil),     // 39: balsa.cluster.v1.RevokeTokenResponse
-	(*GossipKeysRequest)(nil),       // 40: balsa.cluster.v1.GossipKeysRequest
-	(*Keyring)(nil),                 // 41: balsa.cluster.v1.Keyring
-	(*RotateGossipKeyRequest)(nil),  // 42: balsa.cluster.v1.RotateGossipKeyRequest
-	(*RotateGossipKeyResponse)(nil), // 43: balsa.cluster.v1.RotateGossipKeyResponse
-	nil,                             // 44: balsa.cluster.v1.Settings.MoreEntry
+	(*ServersRequest)(nil),          // 6: balsa.cluster.v1.ServersRequest
+	(*ServerList)(nil),              // 7: balsa.cluster.v1.ServerList
+	(*HearsRequest)(nil),            // 8: balsa.cluster.v1.HearsRequest
+	(*HearsResponse)(nil),           // 9: balsa.cluster.v1.HearsResponse
+	(*Settings)(nil),                // 10: balsa.cluster.v1.Settings
+	(*RenewRequest)(nil),            // 11: balsa.cluster.v1.RenewRequest
+	(*RenewResponse)(nil),           // 12: balsa.cluster.v1.RenewResponse
+	(*LeaveRequest)(nil),            // 13: balsa.cluster.v1.LeaveRequest
+	(*LeaveResponse)(nil),           // 14: balsa.cluster.v1.LeaveResponse
+	(*MembersRequest)(nil),          // 15: balsa.cluster.v1.MembersRequest
+	(*MembersResponse)(nil),         // 16: balsa.cluster.v1.MembersResponse
+	(*Member)(nil),                  // 17: balsa.cluster.v1.Member
+	(*StatusRequest)(nil),           // 18: balsa.cluster.v1.StatusRequest
+	(*StatusResponse)(nil),          // 19: balsa.cluster.v1.StatusResponse
+	(*Progress)(nil),                // 20: balsa.cluster.v1.Progress
+	(*StatsRequest)(nil),            // 21: balsa.cluster.v1.StatsRequest
+	(*StatsResponse)(nil),           // 22: balsa.cluster.v1.StatsResponse
+	(*EventsRequest)(nil),           // 23: balsa.cluster.v1.EventsRequest
+	(*Event)(nil),                   // 24: balsa.cluster.v1.Event
+	(*PromoteRequest)(nil),          // 25: balsa.cluster.v1.PromoteRequest
+	(*PromoteResponse)(nil),         // 26: balsa.cluster.v1.PromoteResponse
+	(*DemoteRequest)(nil),           // 27: balsa.cluster.v1.DemoteRequest
+	(*DemoteResponse)(nil),          // 28: balsa.cluster.v1.DemoteResponse
+	(*RemoveRequest)(nil),           // 29: balsa.cluster.v1.RemoveRequest
+	(*RemoveResponse)(nil),          // 30: balsa.cluster.v1.RemoveResponse
+	(*TransferRequest)(nil),         // 31: balsa.cluster.v1.TransferRequest
+	(*TransferResponse)(nil),        // 32: balsa.cluster.v1.TransferResponse
+	(*SnapshotSaveRequest)(nil),     // 33: balsa.cluster.v1.SnapshotSaveRequest
+	(*SnapshotChunk)(nil),           // 34: balsa.cluster.v1.SnapshotChunk
+	(*SnapshotRestoreRequest)(nil),  // 35: balsa.cluster.v1.SnapshotRestoreRequest
+	(*SnapshotRestoreResponse)(nil), // 36: balsa.cluster.v1.SnapshotRestoreResponse
+	(*CreateTokenRequest)(nil),      // 37: balsa.cluster.v1.CreateTokenRequest
+	(*CreateTokenResponse)(nil),     // 38: balsa.cluster.v1.CreateTokenResponse
+	(*TokenInfo)(nil),               // 39: balsa.cluster.v1.TokenInfo
+	(*ListTokensRequest)(nil),       // 40: balsa.cluster.v1.ListTokensRequest
+	(*ListTokensResponse)(nil),      // 41: balsa.cluster.v1.ListTokensResponse
+	(*RevokeTokenRequest)(nil),      // 42: balsa.cluster.v1.RevokeTokenRequest
+	(*RevokeTokenResponse)(nil),     // 43: balsa.cluster.v1.RevokeTokenResponse
+	(*GossipKeysRequest)(nil),       // 44: balsa.cluster.v1.GossipKeysRequest
+	(*Keyring)(nil),                 // 45: balsa.cluster.v1.Keyring
+	(*RotateGossipKeyRequest)(nil),  // 46: balsa.cluster.v1.RotateGossipKeyRequest
+	(*RotateGossipKeyResponse)(nil), // 47: balsa.cluster.v1.RotateGossipKeyResponse
+	nil,                             // 48: balsa.cluster.v1.Settings.MoreEntry
 }
 var file_cluster_proto_depIdxs = []int32{
 	0,  // 0: balsa.cluster.v1.JoinRequest.role:type_name -> balsa.cluster.v1.Role
-	41, // 1: balsa.cluster.v1.JoinResponse.gossip:type_name -> balsa.cluster.v1.Keyring
+	45, // 1: balsa.cluster.v1.JoinResponse.gossip:type_name -> balsa.cluster.v1.Keyring
 	5,  // 2: balsa.cluster.v1.JoinResponse.servers:type_name -> balsa.cluster.v1.ServerAddress
-	6,  // 3: balsa.cluster.v1.JoinResponse.settings:type_name -> balsa.cluster.v1.Settings
-	44, // 4: balsa.cluster.v1.Settings.more:type_name -> balsa.cluster.v1.Settings.MoreEntry
-	5,  // 5: balsa.cluster.v1.RenewResponse.servers:type_name -> balsa.cluster.v1.ServerAddress
-	13, // 6: balsa.cluster.v1.MembersResponse.members:type_name -> balsa.cluster.v1.Member
-	0,  // 7: balsa.cluster.v1.Member.role:type_name -> balsa.cluster.v1.Role
-	1,  // 8: balsa.cluster.v1.Member.state:type_name -> balsa.cluster.v1.State
-	16, // 9: balsa.cluster.v1.StatusResponse.progress:type_name -> balsa.cluster.v1.Progress
-	16, // 10: balsa.cluster.v1.StatsResponse.progress:type_name -> balsa.cluster.v1.Progress
-	2,  // 11: balsa.cluster.v1.Event.type:type_name -> balsa.cluster.v1.EventType
-	1,  // 12: balsa.cluster.v1.Event.state:type_name -> balsa.cluster.v1.State
-	0,  // 13: balsa.cluster.v1.CreateTokenRequest.role:type_name -> balsa.cluster.v1.Role
-	35, // 14: balsa.cluster.v1.CreateTokenResponse.info:type_name -> balsa.cluster.v1.TokenInfo
-	5,  // 15: balsa.cluster.v1.CreateTokenResponse.servers:type_name -> balsa.cluster.v1.ServerAddress
-	0,  // 16: balsa.cluster.v1.TokenInfo.role:type_name -> balsa.cluster.v1.Role
-	35, // 17: balsa.cluster.v1.ListTokensResponse.tokens:type_name -> balsa.cluster.v1.TokenInfo
-	3,  // 18: balsa.cluster.v1.Cluster.Join:input_type -> balsa.cluster.v1.JoinRequest
-	7,  // 19: balsa.cluster.v1.Cluster.Renew:input_type -> balsa.cluster.v1.RenewRequest
-	9,  // 20: balsa.cluster.v1.Cluster.Leave:input_type -> balsa.cluster.v1.LeaveRequest
-	11, // 21: balsa.cluster.v1.Cluster.Members:input_type -> balsa.cluster.v1.MembersRequest
-	14, // 22: balsa.cluster.v1.Cluster.Status:input_type -> balsa.cluster.v1.StatusRequest
-	17, // 23: balsa.cluster.v1.Cluster.Stats:input_type -> balsa.cluster.v1.StatsRequest
-	19, // 24: balsa.cluster.v1.Cluster.Events:input_type -> balsa.cluster.v1.EventsRequest
-	21, // 25: balsa.cluster.v1.Cluster.Promote:input_type -> balsa.cluster.v1.PromoteRequest
-	23, // 26: balsa.cluster.v1.Cluster.Demote:input_type -> balsa.cluster.v1.DemoteRequest
-	25, // 27: balsa.cluster.v1.Cluster.Remove:input_type -> balsa.cluster.v1.RemoveRequest
-	27, // 28: balsa.cluster.v1.Cluster.Transfer:input_type -> balsa.cluster.v1.TransferRequest
-	29, // 29: balsa.cluster.v1.Cluster.SnapshotSave:input_type -> balsa.cluster.v1.SnapshotSaveRequest
-	31, // 30: balsa.cluster.v1.Cluster.SnapshotRestore:input_type -> balsa.cluster.v1.SnapshotRestoreRequest
-	33, // 31: balsa.cluster.v1.Cluster.CreateToken:input_type -> balsa.cluster.v1.CreateTokenRequest
-	36, // 32: balsa.cluster.v1.Cluster.ListTokens:input_type -> balsa.cluster.v1.ListTokensRequest
-	38, // 33: balsa.cluster.v1.Cluster.RevokeToken:input_type -> balsa.cluster.v1.RevokeTokenRequest
-	40, // 34: balsa.cluster.v1.Cluster.GossipKeys:input_type -> balsa.cluster.v1.GossipKeysRequest
-	42, // 35: balsa.cluster.v1.Cluster.RotateGossipKey:input_type -> balsa.cluster.v1.RotateGossipKeyRequest
-	4,  // 36: balsa.cluster.v1.Cluster.Join:output_type -> balsa.cluster.v1.JoinResponse
-	8,  // 37: balsa.cluster.v1.Cluster.Renew:output_type -> balsa.cluster.v1.RenewResponse
-	10, // 38: balsa.cluster.v1.Cluster.Leave:output_type -> balsa.cluster.v1.LeaveResponse
-	12, // 39: balsa.cluster.v1.Cluster.Members:output_type -> balsa.cluster.v1.MembersResponse
-	15, // 40: balsa.cluster.v1.Cluster.Status:output_type -> balsa.cluster.v1.StatusResponse
-	18, // 41: balsa.cluster.v1.Cluster.Stats:output_type -> balsa.cluster.v1.StatsResponse
-	20, // 42: balsa.cluster.v1.Cluster.Events:output_type -> balsa.cluster.v1.Event
-	22, // 43: balsa.cluster.v1.Cluster.Promote:output_type -> balsa.cluster.v1.PromoteResponse
-	24, // 44: balsa.cluster.v1.Cluster.Demote:output_type -> balsa.cluster.v1.DemoteResponse
-	26, // 45: balsa.cluster.v1.Cluster.Remove:output_type -> balsa.cluster.v1.RemoveResponse
-	28, // 46: balsa.cluster.v1.Cluster.Transfer:output_type -> balsa.cluster.v1.TransferResponse
-	30, // 47: balsa.cluster.v1.Cluster.SnapshotSave:output_type -> balsa.cluster.v1.SnapshotChunk
-	32, // 48: balsa.cluster.v1.Cluster.SnapshotRestore:output_type -> balsa.cluster.v1.SnapshotRestoreResponse
-	34, // 49: balsa.cluster.v1.Cluster.CreateToken:output_type -> balsa.cluster.v1.CreateTokenResponse
-	37, // 50: balsa.cluster.v1.Cluster.ListTokens:output_type -> balsa.cluster.v1.ListTokensResponse
-	39, // 51: balsa.cluster.v1.Cluster.RevokeToken:output_type -> balsa.cluster.v1.RevokeTokenResponse
-	41, // 52: balsa.cluster.v1.Cluster.GossipKeys:output_type -> balsa.cluster.v1.Keyring
-	43, // 53: balsa.cluster.v1.Cluster.RotateGossipKey:output_type -> balsa.cluster.v1.RotateGossipKeyResponse
-	36, // [36:54] is the sub-list for method output_type
-	18, // [18:36] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	10, // 3: balsa.cluster.v1.JoinResponse.settings:type_name -> balsa.cluster.v1.Settings
+	5,  // 4: balsa.cluster.v1.ServerList.servers:type_name -> balsa.cluster.v1.ServerAddress
+	48, // 5: balsa.cluster.v1.Settings.more:type_name -> balsa.cluster.v1.Settings.MoreEntry
+	5,  // 6: balsa.cluster.v1.RenewResponse.servers:type_name -> balsa.cluster.v1.ServerAddress
+	17, // 7: balsa.cluster.v1.MembersResponse.members:type_name -> balsa.cluster.v1.Member
+	0,  // 8: balsa.cluster.v1.Member.role:type_name -> balsa.cluster.v1.Role
+	1,  // 9: balsa.cluster.v1.Member.state:type_name -> balsa.cluster.v1.State
+	20, // 10: balsa.cluster.v1.StatusResponse.progress:type_name -> balsa.cluster.v1.Progress
+	20, // 11: balsa.cluster.v1.StatsResponse.progress:type_name -> balsa.cluster.v1.Progress
+	2,  // 12: balsa.cluster.v1.Event.type:type_name -> balsa.cluster.v1.EventType
+	1,  // 13: balsa.cluster.v1.Event.state:type_name -> balsa.cluster.v1.State
+	0,  // 14: balsa.cluster.v1.CreateTokenRequest.role:type_name -> balsa.cluster.v1.Role
+	39, // 15: balsa.cluster.v1.CreateTokenResponse.info:type_name -> balsa.cluster.v1.TokenInfo
+	5,  // 16: balsa.cluster.v1.CreateTokenResponse.servers:type_name -> balsa.cluster.v1.ServerAddress
+	0,  // 17: balsa.cluster.v1.TokenInfo.role:type_name -> balsa.cluster.v1.Role
+	39, // 18: balsa.cluster.v1.ListTokensResponse.tokens:type_name -> balsa.cluster.v1.TokenInfo
+	3,  // 19: balsa.cluster.v1.Cluster.Join:input_type -> balsa.cluster.v1.JoinRequest
+	11, // 20: balsa.cluster.v1.Cluster.Renew:input_type -> balsa.cluster.v1.RenewRequest
+	13, // 21: balsa.cluster.v1.Cluster.Leave:input_type -> balsa.cluster.v1.LeaveRequest
+	15, // 22: balsa.cluster.v1.Cluster.Members:input_type -> balsa.cluster.v1.MembersRequest
+	18, // 23: balsa.cluster.v1.Cluster.Status:input_type -> balsa.cluster.v1.StatusRequest
+	21, // 24: balsa.cluster.v1.Cluster.Stats:input_type -> balsa.cluster.v1.StatsRequest
+	23, // 25: balsa.cluster.v1.Cluster.Events:input_type -> balsa.cluster.v1.EventsRequest
+	25, // 26: balsa.cluster.v1.Cluster.Promote:input_type -> balsa.cluster.v1.PromoteRequest
+	27, // 27: balsa.cluster.v1.Cluster.Demote:input_type -> balsa.cluster.v1.DemoteRequest
+	29, // 28: balsa.cluster.v1.Cluster.Remove:input_type -> balsa.cluster.v1.RemoveRequest
+	31, // 29: balsa.cluster.v1.Cluster.Transfer:input_type -> balsa.cluster.v1.TransferRequest
+	33, // 30: balsa.cluster.v1.Cluster.SnapshotSave:input_type -> balsa.cluster.v1.SnapshotSaveRequest
+	35, // 31: balsa.cluster.v1.Cluster.SnapshotRestore:input_type -> balsa.cluster.v1.SnapshotRestoreRequest
+	37, // 32: balsa.cluster.v1.Cluster.CreateToken:input_type -> balsa.cluster.v1.CreateTokenRequest
+	40, // 33: balsa.cluster.v1.Cluster.ListTokens:input_type -> balsa.cluster.v1.ListTokensRequest
+	42, // 34: balsa.cluster.v1.Cluster.RevokeToken:input_type -> balsa.cluster.v1.RevokeTokenRequest
+	6,  // 35: balsa.cluster.v1.Cluster.Servers:input_type -> balsa.cluster.v1.ServersRequest
+	8,  // 36: balsa.cluster.v1.Cluster.Hears:input_type -> balsa.cluster.v1.HearsRequest
+	44, // 37: balsa.cluster.v1.Cluster.GossipKeys:input_type -> balsa.cluster.v1.GossipKeysRequest
+	46, // 38: balsa.cluster.v1.Cluster.RotateGossipKey:input_type -> balsa.cluster.v1.RotateGossipKeyRequest
+	4,  // 39: balsa.cluster.v1.Cluster.Join:output_type -> balsa.cluster.v1.JoinResponse
+	12, // 40: balsa.cluster.v1.Cluster.Renew:output_type -> balsa.cluster.v1.RenewResponse
+	14, // 41: balsa.cluster.v1.Cluster.Leave:output_type -> balsa.cluster.v1.LeaveResponse
+	16, // 42: balsa.cluster.v1.Cluster.Members:output_type -> balsa.cluster.v1.MembersResponse
+	19, // 43: balsa.cluster.v1.Cluster.Status:output_type -> balsa.cluster.v1.StatusResponse
+	22, // 44: balsa.cluster.v1.Cluster.Stats:output_type -> balsa.cluster.v1.StatsResponse
+	24, // 45: balsa.cluster.v1.Cluster.Events:output_type -> balsa.cluster.v1.Event
+	26, // 46: balsa.cluster.v1.Cluster.Promote:output_type -> balsa.cluster.v1.PromoteResponse
+	28, // 47: balsa.cluster.v1.Cluster.Demote:output_type -> balsa.cluster.v1.DemoteResponse
+	30, // 48: balsa.cluster.v1.Cluster.Remove:output_type -> balsa.cluster.v1.RemoveResponse
+	32, // 49: balsa.cluster.v1.Cluster.Transfer:output_type -> balsa.cluster.v1.TransferResponse
+	34, // 50: balsa.cluster.v1.Cluster.SnapshotSave:output_type -> balsa.cluster.v1.SnapshotChunk
+	36, // 51: balsa.cluster.v1.Cluster.SnapshotRestore:output_type -> balsa.cluster.v1.SnapshotRestoreResponse
+	38, // 52: balsa.cluster.v1.Cluster.CreateToken:output_type -> balsa.cluster.v1.CreateTokenResponse
+	41, // 53: balsa.cluster.v1.Cluster.ListTokens:output_type -> balsa.cluster.v1.ListTokensResponse
+	43, // 54: balsa.cluster.v1.Cluster.RevokeToken:output_type -> balsa.cluster.v1.RevokeTokenResponse
+	7,  // 55: balsa.cluster.v1.Cluster.Servers:output_type -> balsa.cluster.v1.ServerList
+	9,  // 56: balsa.cluster.v1.Cluster.Hears:output_type -> balsa.cluster.v1.HearsResponse
+	45, // 57: balsa.cluster.v1.Cluster.GossipKeys:output_type -> balsa.cluster.v1.Keyring
+	47, // 58: balsa.cluster.v1.Cluster.RotateGossipKey:output_type -> balsa.cluster.v1.RotateGossipKeyResponse
+	39, // [39:59] is the sub-list for method output_type
+	19, // [19:39] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_cluster_proto_init() }
@@ -3183,7 +3374,7 @@ func file_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_proto_rawDesc), len(file_cluster_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   42,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -4,7 +4,7 @@
 //
 //   caller                       certificate                       may call
 //   nobody                       none                              Join
-//   an agent                     O=system:nodes                    Renew, Leave, GossipKeys, Members, Status, Events
+//   an agent                     O=system:nodes                    Renew, Leave, Servers, Members, Status, Events
 //   a server                     O=balsa:servers                   everything
 //   an administrator             O=system:masters                  everything
 //
@@ -51,6 +51,8 @@ const (
 	Cluster_CreateToken_FullMethodName     = "/balsa.cluster.v1.Cluster/CreateToken"
 	Cluster_ListTokens_FullMethodName      = "/balsa.cluster.v1.Cluster/ListTokens"
 	Cluster_RevokeToken_FullMethodName     = "/balsa.cluster.v1.Cluster/RevokeToken"
+	Cluster_Servers_FullMethodName         = "/balsa.cluster.v1.Cluster/Servers"
+	Cluster_Hears_FullMethodName           = "/balsa.cluster.v1.Cluster/Hears"
 	Cluster_GossipKeys_FullMethodName      = "/balsa.cluster.v1.Cluster/GossipKeys"
 	Cluster_RotateGossipKey_FullMethodName = "/balsa.cluster.v1.Cluster/RotateGossipKey"
 )
@@ -93,7 +95,12 @@ type ClusterClient interface {
 	ListTokens(ctx context.Context, in *ListTokensRequest, opts ...grpc.CallOption) (*ListTokensResponse, error)
 	// RevokeToken makes a token worthless. Machines that joined with it stay.
 	RevokeToken(ctx context.Context, in *RevokeTokenRequest, opts ...grpc.CallOption) (*RevokeTokenResponse, error)
-	// GossipKeys streams the keys of gossip: those of now at once, then at each change. For members only.
+	// Servers streams where the servers are, by their records: the list of now at once, then at each change.
+	Servers(ctx context.Context, in *ServersRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ServerList], error)
+	// Hears tells which nodes are connected to the asked server and answer it. Servers ask each other before they take a node
+	// for dead.
+	Hears(ctx context.Context, in *HearsRequest, opts ...grpc.CallOption) (*HearsResponse, error)
+	// GossipKeys streams the keys of the servers' gossip: those of now at once, then at each change. No agent gets them.
 	GossipKeys(ctx context.Context, in *GossipKeysRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Keyring], error)
 	// RotateGossipKey begins the change to a new key: it is spread, becomes the one that encrypts, the old one goes.
 	RotateGossipKey(ctx context.Context, in *RotateGossipKeyRequest, opts ...grpc.CallOption) (*RotateGossipKeyResponse, error)
@@ -288,9 +295,38 @@ func (c *clusterClient) RevokeToken(ctx context.Context, in *RevokeTokenRequest,
 	return out, nil
 }
 
+func (c *clusterClient) Servers(ctx context.Context, in *ServersRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ServerList], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Cluster_ServiceDesc.Streams[3], Cluster_Servers_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ServersRequest, ServerList]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Cluster_ServersClient = grpc.ServerStreamingClient[ServerList]
+
+func (c *clusterClient) Hears(ctx context.Context, in *HearsRequest, opts ...grpc.CallOption) (*HearsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(HearsResponse)
+	err := c.cc.Invoke(ctx, Cluster_Hears_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *clusterClient) GossipKeys(ctx context.Context, in *GossipKeysRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Keyring], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Cluster_ServiceDesc.Streams[3], Cluster_GossipKeys_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Cluster_ServiceDesc.Streams[4], Cluster_GossipKeys_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -355,7 +391,12 @@ type ClusterServer interface {
 	ListTokens(context.Context, *ListTokensRequest) (*ListTokensResponse, error)
 	// RevokeToken makes a token worthless. Machines that joined with it stay.
 	RevokeToken(context.Context, *RevokeTokenRequest) (*RevokeTokenResponse, error)
-	// GossipKeys streams the keys of gossip: those of now at once, then at each change. For members only.
+	// Servers streams where the servers are, by their records: the list of now at once, then at each change.
+	Servers(*ServersRequest, grpc.ServerStreamingServer[ServerList]) error
+	// Hears tells which nodes are connected to the asked server and answer it. Servers ask each other before they take a node
+	// for dead.
+	Hears(context.Context, *HearsRequest) (*HearsResponse, error)
+	// GossipKeys streams the keys of the servers' gossip: those of now at once, then at each change. No agent gets them.
 	GossipKeys(*GossipKeysRequest, grpc.ServerStreamingServer[Keyring]) error
 	// RotateGossipKey begins the change to a new key: it is spread, becomes the one that encrypts, the old one goes.
 	RotateGossipKey(context.Context, *RotateGossipKeyRequest) (*RotateGossipKeyResponse, error)
@@ -416,6 +457,12 @@ func (UnimplementedClusterServer) ListTokens(context.Context, *ListTokensRequest
 }
 func (UnimplementedClusterServer) RevokeToken(context.Context, *RevokeTokenRequest) (*RevokeTokenResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method RevokeToken not implemented")
+}
+func (UnimplementedClusterServer) Servers(*ServersRequest, grpc.ServerStreamingServer[ServerList]) error {
+	return status.Errorf(codes.Unimplemented, "method Servers not implemented")
+}
+func (UnimplementedClusterServer) Hears(context.Context, *HearsRequest) (*HearsResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method Hears not implemented")
 }
 func (UnimplementedClusterServer) GossipKeys(*GossipKeysRequest, grpc.ServerStreamingServer[Keyring]) error {
 	return status.Errorf(codes.Unimplemented, "method GossipKeys not implemented")
@@ -707,6 +754,35 @@ func _Cluster_RevokeToken_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Cluster_Servers_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ServersRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ClusterServer).Servers(m, &grpc.GenericServerStream[ServersRequest, ServerList]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Cluster_ServersServer = grpc.ServerStreamingServer[ServerList]
+
+func _Cluster_Hears_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(HearsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServer).Hears(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Cluster_Hears_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServer).Hears(ctx, req.(*HearsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Cluster_GossipKeys_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(GossipKeysRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -796,6 +872,10 @@ var Cluster_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Cluster_RevokeToken_Handler,
 		},
 		{
+			MethodName: "Hears",
+			Handler:    _Cluster_Hears_Handler,
+		},
+		{
 			MethodName: "RotateGossipKey",
 			Handler:    _Cluster_RotateGossipKey_Handler,
 		},
@@ -815,6 +895,11 @@ var Cluster_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "SnapshotRestore",
 			Handler:       _Cluster_SnapshotRestore_Handler,
 			ClientStreams: true,
+		},
+		{
+			StreamName:    "Servers",
+			Handler:       _Cluster_Servers_Handler,
+			ServerStreams: true,
 		},
 		{
 			StreamName:    "GossipKeys",

@@ -184,25 +184,23 @@ func (c *Client) Do(ctx context.Context, fn func(context.Context, clusterpb.Clus
 	return last
 }
 
-// FollowKeys calls apply with the gossip keys of now and at each change, from whichever server answers, until ctx ends
-// or the cluster says that this machine is no member any more.
-func (c *Client) FollowKeys(ctx context.Context, apply func([][]byte) error) error {
+// FollowServers calls apply with where the servers are now and at each change, as whichever server answers says, until ctx
+// ends or the cluster says that this machine is no member any more.
+func (c *Client) FollowServers(ctx context.Context, apply func([]*clusterpb.ServerAddress)) error {
 	pause := retryFirst
 	for {
 		err := c.Do(ctx, func(ctx context.Context, cc clusterpb.ClusterClient) error {
-			stream, err := cc.GossipKeys(ctx, &clusterpb.GossipKeysRequest{})
+			stream, err := cc.Servers(ctx, &clusterpb.ServersRequest{})
 			if err != nil {
 				return err
 			}
 			for {
-				ring, err := stream.Recv()
+				list, err := stream.Recv()
 				if err != nil {
 					return err
 				}
 				pause = retryFirst
-				if err := apply(ring.Keys); err != nil {
-					return err
-				}
+				apply(list.Servers)
 			}
 		})
 		if ctx.Err() != nil {
@@ -212,7 +210,7 @@ func (c *Client) FollowKeys(ctx context.Context, apply func([][]byte) error) err
 			return err
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
-			c.cfg.Logger.Warn("the gossip keys are not followed; trying again", "error", err, "in", pause)
+			c.cfg.Logger.Warn("the list of servers is not followed; trying again", "error", err, "in", pause)
 		}
 		select {
 		case <-ctx.Done():

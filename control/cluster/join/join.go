@@ -87,8 +87,8 @@ type Result struct {
 	Name       string                     `json:"name"`
 	Settings   cluster.Settings           `json:"settings"`
 	Servers    []*clusterpb.ServerAddress `json:"servers"`
-	GossipAddr string                     `json:"gossipAddr,omitempty"`
-	GossipKeys [][]byte                   `json:"gossipKeys"`
+	GossipAddr string                     `json:"gossipAddr,omitempty"` // servers only
+	GossipKeys [][]byte                   `json:"gossipKeys,omitempty"` // servers only
 }
 
 // Files of an agent below Options.Dir, in the order in which they are made.

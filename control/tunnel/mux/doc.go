@@ -18,8 +18,8 @@
 // slows its own writer and nobody else. The window of a reader that keeps up grows to 4 MiB, and those of a connection
 // by 16 MiB together. What is kept for a stream is what came and was not read. An Opener has at most
 // MaxStreams, and Carry refuses more than its own. A write that the other end does not take for stall ends the
-// connection, as does an Opener's question that nothing at all is answered to for twice its patience. Nobody asks
-// anything while nothing is carried: that a path is gone is TCP's to find out.
+// connection, as does an Opener's question that nothing at all is answered to for twice its patience. Opener.Beat asks
+// all the time, to tell whether the node is alive; its verdict ends no connection, because a slow node still carries.
 //
 // HTTP/2 would have been the format, but in Go the serving end cannot end its direction and go on reading, and yamux
 // cannot say that nobody reads any more; both are daily bread of what is carried here.

@@ -47,6 +47,17 @@ func (l *link) send(cancel <-chan struct{}, k kind, id uint32, payload []byte) e
 	return l.write(k, id, payload)
 }
 
+// sendNow writes a frame without payload unless another one is being written, which says as much.
+func (l *link) sendNow(k kind) {
+	select {
+	case l.writing <- struct{}{}:
+	default:
+		return
+	}
+	defer func() { <-l.writing }()
+	_ = l.write(k, 0, nil) // an error is the end of the link, which its reader reports
+}
+
 // write is for who holds the token.
 func (l *link) write(k kind, id uint32, payload []byte) error {
 	buf := buffers.Get().(*[headerSize + maxPayload]byte)

@@ -1,0 +1,206 @@
+package tunnel
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+)
+
+// Presence is whether a node that has connected to this server is alive.
+type Presence struct {
+	Node  string
+	Alive bool
+	Since time.Time // when this server saw that begin
+}
+
+// presence is what is known of one node. The zero value of away: this server hears it.
+type presence struct {
+	Presence
+	away time.Time // since when nothing is heard here
+	due  time.Time // when the other servers are asked whether they hear it; zero: not any more
+}
+
+// Bounds of what is remembered of nodes that are gone.
+const (
+	remembered = 24 * time.Hour
+	spareRoom  = 64
+)
+
+// present notes that the node is heard. t.mu is held.
+func (t *Tunnel) present(name string, now time.Time) {
+	p := t.presences[name]
+	if p == nil {
+		p = &presence{Presence: Presence{Node: name}}
+		t.presences[name] = p
+		t.sweep(now)
+	}
+	p.away, p.due = time.Time{}, time.Time{}
+	if !p.Alive {
+		p.Alive, p.Since = true, now
+		t.bump()
+	}
+}
+
+// absent notes that the node is not heard any more; the others are asked after a pause in which it may come back. t.mu is
+// held.
+func (t *Tunnel) absent(name string, now time.Time, pause time.Duration) {
+	if p := t.presences[name]; p != nil && p.away.IsZero() {
+		p.away, p.due = now, now.Add(pause)
+		select {
+		case t.nudge <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// sweep forgets nodes that are gone for long, when they are many. t.mu is held.
+func (t *Tunnel) sweep(now time.Time) {
+	if len(t.presences) < 2*len(t.nodes)+spareRoom {
+		return
+	}
+	for name, p := range t.presences {
+		if !p.Alive && now.Sub(p.Since) > remembered {
+			delete(t.presences, name)
+		}
+	}
+}
+
+func (t *Tunnel) bump() {
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+// due returns the nodes about which the other servers are to be asked now, and when the next will be; zero: none.
+func (t *Tunnel) due(now time.Time) (names []string, next time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name, p := range t.presences {
+		switch {
+		case p.due.IsZero():
+		case !now.Before(p.due):
+			names = append(names, name)
+		case next.IsZero() || p.due.Before(next):
+			next = p.due
+		}
+	}
+	slices.Sort(names)
+	return names, next
+}
+
+// settle takes the answer in: a node that another server hears is asked about again, one that none hears is dead until it
+// comes back.
+func (t *Tunnel) settle(asked, heard []string, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, name := range asked {
+		p := t.presences[name]
+		if p == nil || p.due.IsZero() { // it has come back
+			continue
+		}
+		if slices.Contains(heard, name) {
+			p.due = now.Add(t.cfg.AskAgain)
+			continue
+		}
+		p.due = time.Time{}
+		if p.Alive {
+			p.Alive, p.Since = false, now
+			t.cfg.Logger.Info("a node is heard by no server", "node", name, "here", now.Sub(p.away).Round(time.Millisecond))
+			t.bump()
+		}
+	}
+}
+
+// Run judges nodes that are not heard any more, until ctx ends. At rest it waits for the first.
+func (t *Tunnel) Run(ctx context.Context) error {
+	for {
+		names, next := t.due(time.Now())
+		if len(names) > 0 {
+			var heard []string
+			if t.cfg.Elsewhere != nil {
+				asking, cancel := context.WithTimeout(ctx, t.cfg.AskAgain)
+				heard = t.cfg.Elsewhere(asking, names)
+				cancel()
+			}
+			if ctx.Err() == nil {
+				t.settle(names, heard, time.Now())
+			}
+		}
+		var timer <-chan time.Time
+		if !next.IsZero() {
+			timer = time.After(time.Until(next))
+		}
+		if len(names) > 0 {
+			timer = time.After(0) // others may have become due meanwhile
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.nudge:
+		case <-timer:
+		}
+	}
+}
+
+// Heard returns those of names that are connected to this server and answer it.
+func (t *Tunnel) Heard(names []string) (heard []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, name := range names {
+		if p := t.presences[name]; p != nil && p.away.IsZero() {
+			heard = append(heard, name)
+		}
+	}
+	return heard
+}
+
+// Presences are those of all nodes that this server knows, by name.
+func (t *Tunnel) Presences() []Presence {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := make([]Presence, 0, len(t.presences))
+	for _, p := range t.presences {
+		out = append(out, p.Presence)
+	}
+	slices.SortFunc(out, func(a, b Presence) int { return cmp.Compare(a.Node, b.Node) })
+	return out
+}
+
+// Alive reports whether a node is alive; known is false when it never connected to this server.
+func (t *Tunnel) Alive(name string) (alive, known bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.presences[name]
+	return p != nil && p.Alive, p != nil
+}
+
+// Changed returns a channel that is closed when Alive or Presences may answer otherwise than before the call.
+func (t *Tunnel) Changed() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.changed
+}
+
+// mostBeats bounds how many nodes this server asks for a sign of life each second.
+const mostBeats = 2000
+
+// beat is the pause between two questions to a node; with thousands of nodes it grows.
+func (t *Tunnel) beat() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return max(t.cfg.Beat, time.Duration(len(t.nodes))*time.Second/mostBeats)
+}
+
+// judged notes what a connection's beats say, unless the node has another connection by now.
+func (t *Tunnel) judged(n *node, heard bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.nodes[n.name] != n {
+		return
+	}
+	if heard {
+		t.present(n.name, time.Now())
+		return
+	}
+	t.absent(n.name, time.Now(), 0) // it has had the time of its misses
+}

@@ -87,6 +87,8 @@ type Config struct {
 	TolerationSeconds *int64
 	// Admission says which admission plugins are asked, beside those on by default, and how they are configured.
 	Admission admission.Settings
+	// CheckNodeIPs returns why a node may not report these addresses as its own in its Node; nil allows all.
+	CheckNodeIPs func(node string, ips []net.IP) error
 	// PodPresets serves settings.k8s.io/v1alpha1 PodPresets and merges them into new pods. All servers of a cluster should
 	// agree: each does so for the pods that are created through it.
 	PodPresets bool

@@ -83,7 +83,7 @@ func newGuard(s *Server) (*guard, error) {
 	g.admission, err = admission.New(admission.Config{
 		Live: g.live, Client: s.client, Dynamic: dynamicClient, Authorizer: g.authz.Authorizer, RESTMapper: s.mapper(),
 		TolerationSeconds: s.cfg.TolerationSeconds, PodPresets: s.cfg.PodPresets, Dial: s.cfg.Dial, Initializers: s.cfg.Initializers,
-		Settings: s.cfg.Admission,
+		Settings: s.cfg.Admission, CheckNodeIPs: s.cfg.CheckNodeIPs,
 	})
 	return g, err
 }

@@ -45,6 +45,15 @@ func nodeHosts(v *raftstore.View) map[string]string {
 	return hosts
 }
 
+// CheckNodeClaim returns why a node may not say that these addresses are its own. The addresses of a server that takes pods
+// are those of its API; no agent gets a server's name.
+func (s *Service) CheckNodeClaim(node string, ips []net.IP) error {
+	if notAServers(node, Records(s.cfg.Store.View())) != nil || node == s.cfg.Name {
+		return nil
+	}
+	return s.cfg.PKI.CheckNodeHosts(node, ips)
+}
+
 // ownAddresses are those of asked that a node may have certificates for: the ones on record, and the one that it calls
 // from. A router that translates addresses may stand between, so a call from elsewhere proves nothing against the record.
 func ownAddresses(record []string, from netip.Addr, asked []string) (own, others []string) {

@@ -82,6 +82,8 @@ type Config struct {
 	TolerationSeconds *int64
 	// Settings say which plugins are asked, and how they are configured.
 	Settings Settings
+	// CheckNodeIPs returns why a node may not say that these addresses are its own; nil allows all.
+	CheckNodeIPs func(node string, ips []net.IP) error
 	// PodPresets has the PodPreset plug-in asked; the kind is served by control/presets' definition.
 	PodPresets bool
 	// Initializers has the Initializers plug-in asked; the kind is served by control/initializers' definition.
@@ -102,7 +104,7 @@ func (c Config) Validate() error {
 // order is upstream's order of all plugins there are; which are asked, Settings say. See the package doc.
 var order = []string{
 	admit.PluginName, autoprovision.PluginName, lifecycle.PluginName, exists.PluginName, antiaffinity.PluginName, limitranger.PluginName,
-	serviceaccount.PluginName, noderestriction.PluginName, nodetaint.PluginName, alwayspullimages.PluginName, imagepolicy.PluginName,
+	serviceaccount.PluginName, noderestriction.PluginName, nodeClaimsName, nodetaint.PluginName, alwayspullimages.PluginName, imagepolicy.PluginName,
 	podsecurity.PluginName, podnodeselector.PluginName, priority.PluginName, tolerateName, podtolerationrestriction.PluginName,
 	eventratelimit.PluginName, extendedresourcetoleration.PluginName, defaultClassName, protectName, gc.PluginName, resize.PluginName,
 	runtimeclass.PluginName, approval.PluginName, signing.PluginName, ctbattest.PluginName, subjectrestriction.PluginName,
@@ -145,7 +147,7 @@ func (b *builder) build() (admission.Interface, error) {
 	plugins := admission.NewPlugins()
 	for _, register := range []func(*admission.Plugins){
 		lifecycle.Register, limitranger.Register, serviceaccount.Register, noderestriction.Register, nodetaint.Register, podsecurity.Register,
-		priority.Register, b.registerTolerate, registerDefaultClass, registerProtect, registerNoEffect, b.registerPodPreset, b.registerInitializers, resize.Register,
+		priority.Register, b.registerTolerate, b.registerNodeClaims, registerDefaultClass, registerProtect, registerNoEffect, b.registerPodPreset, b.registerInitializers, resize.Register,
 		runtimeclass.Register, approval.Register, signing.Register, ctbattest.Register, subjectrestriction.Register,
 		defaultingressclass.Register, podtopologylabels.Register, podresize.Register, resourcequota.Register,
 	} {

@@ -1,7 +1,7 @@
 // Package admission owns the chain of plugins a write passes between authorization and the registry: upstream's
 // plugins that are on by default, in upstream's order, and NoEffect, which is ours.
 //
-//	NamespaceLifecycle LimitRanger ServiceAccount NodeRestriction TaintNodesByCondition PodSecurity Priority
+//	NamespaceLifecycle LimitRanger ServiceAccount NodeRestriction BalsaNodeClaims TaintNodesByCondition PodSecurity Priority
 //	DefaultTolerationSeconds DefaultStorageClass StorageObjectInUseProtection PersistentVolumeClaimResize RuntimeClass
 //	CertificateApproval CertificateSigning ClusterTrustBundleAttest CertificateSubjectRestriction DefaultIngressClass
 //	PodTopologyLabels PodResizeValidator
@@ -14,6 +14,8 @@
 // the order (optional.go); Settings may take any out, and configure those that have a configuration (settings.go).
 //
 // PodPreset comes after NamespaceLifecycle, Initializers after MutatingAdmissionWebhook, where they are asked for.
+//
+// BalsaNodeClaims is ours: a node chooses neither its pod network nor an address that is somebody else's.
 //
 // ResourceQuota is asked about namespaces that have a quota.
 //

@@ -213,6 +213,29 @@ metadata: {name: unsafe-sysctl}
 spec:
   securityContext: {sysctls: [{name: kernel.msgmax, value: "10000000000"}]}
   containers: [{name: a, image: "balsahq/hello:1"}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: fills-volume}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: a
+    image: balsahq/hello:1
+    command: [sh, -c, "cat /bin/hello > /work/file; sleep 3600"]
+    volumeMounts: [{name: work, mountPath: /work}]
+  volumes: [{name: work, emptyDir: {sizeLimit: 1Mi}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: fills-disk}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: a
+    image: balsahq/hello:1
+    command: [sh, -c, "cat /bin/hello > /file; sleep 3600"]
+    resources: {limits: {ephemeral-storage: 1Mi}}
 `)
 	c.eventually("a sysctl that is not allowed is named", c.wants("Failed SysctlForbidden",
 		"get", "pod", "unsafe-sysctl", "-o", "jsonpath={.status.phase} {.status.reason}"))
@@ -226,5 +249,9 @@ spec:
 	if took := time.Since(began); took < 2*time.Second || took > time.Minute {
 		t.Errorf("a container that ignores SIGTERM went after %s, want its grace of 2 s and little more", took)
 	}
-	c.kubectl("delete", "pod", "no-such-image", "probe-hangs", "--wait=true", "--timeout=60s")
+	for pod, why := range map[string]string{"fills-volume": `Failed Evicted Usage of EmptyDir volume "work" exceeds the limit "1Mi".`,
+		"fills-disk": "Failed Evicted Pod ephemeral local storage usage exceeds the total limit of containers 1Mi."} {
+		c.eventually(pod+" is evicted", c.wants(why, "get", "pod", pod, "-o", "jsonpath={.status.phase} {.status.reason} {.status.message}"))
+	}
+	c.kubectl("delete", "pod", "no-such-image", "probe-hangs", "fills-volume", "fills-disk", "--wait=true", "--timeout=60s")
 }

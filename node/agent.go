@@ -34,6 +34,7 @@ import (
 	"github.com/balsahq/balsa/node/cgroup"
 	"github.com/balsahq/balsa/node/counters"
 	"github.com/balsahq/balsa/node/probe"
+	"github.com/balsahq/balsa/node/stats"
 	"github.com/balsahq/balsa/node/userns"
 	"github.com/balsahq/balsa/node/volume"
 )
@@ -78,6 +79,7 @@ type Agent struct {
 	sysctls *admission.Sysctls
 	users   *userns.Ranges
 	count   *counters.Counters
+	stats   *stats.Provider // set once the runtime answers
 
 	// Set by Run before any worker starts, then read-only.
 	life        context.Context
@@ -220,6 +222,10 @@ func (a *Agent) runPods(ctx context.Context, g *errgroup.Group) error {
 			return nil
 		}
 	}
+	a.stats = stats.New(stats.Config{
+		NodeName: a.cfg.NodeName, RootDir: a.cfg.RootDir, CgroupRoot: a.cfg.CgroupRoot, LogRoot: filepath.Join(a.cfg.LogDir, "pods"),
+		Runtime: a.runtime, Images: a.images, Pods: a.Pods,
+	})
 	close(a.connected)
 	a.imagesChanged()
 	// The environment of containers names Services.
@@ -240,6 +246,7 @@ func (a *Agent) runPods(ctx context.Context, g *errgroup.Group) error {
 	a.endOrphans(ctx)
 	a.relist(ctx) // what ended before its worker was there
 	g.Go(func() error { a.housekeeping(ctx); return nil })
+	g.Go(func() error { a.evictions(ctx); return nil })
 	g.Go(func() error { a.static(ctx); return nil })
 	return nil
 }

@@ -545,3 +545,29 @@ func TestEndsOfContainersAreCounted(t *testing.T) {
 		}
 	})
 }
+
+func TestAPodThatTakesMoreDiskThanItMayIsEvicted(t *testing.T) {
+	onBench(t, func(b *bench) {
+		limit := resource.MustParse("1Mi")
+		p := testPod(v1.RestartPolicyAlways, 0, 1)
+		p.Spec.Volumes = []v1.Volume{{Name: "e", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &limit}}}}
+		p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "e", MountPath: "/e"}}
+		b.run(p)
+		b.wait(time.Minute)
+		if s := b.get("p").Status; s.Phase != v1.PodRunning {
+			t.Fatalf("before it wrote anything: %+v", s)
+		}
+		file := b.dir + "/agent/pods/u/volumes/kubernetes.io~empty-dir/e/f"
+		if err := os.WriteFile(file, make([]byte, 2<<20), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		b.wait(30 * time.Second)
+		s := b.get("p").Status
+		if s.Phase != v1.PodFailed || s.Reason != "Evicted" || s.Message != `Usage of EmptyDir volume "e" exceeds the limit "1Mi". ` {
+			t.Errorf("phase %s, reason %s, message %q", s.Phase, s.Reason, s.Message)
+		}
+		if b.count("stop c0 1") != 1 || b.count("start c0") != 1 {
+			t.Errorf("the runtime was asked for: %q", b.rt.Log())
+		}
+	})
+}

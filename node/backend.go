@@ -14,7 +14,6 @@ import (
 	kubelettypes "k8s.io/kubelet/pkg/types"
 
 	"github.com/balsahq/balsa/node/kubeletapi"
-	"github.com/balsahq/balsa/node/stats"
 )
 
 // The Agent is what the kubelet API shows.
@@ -94,10 +93,7 @@ func (a *Agent) Summary(ctx context.Context) (*statsv1.Summary, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	return stats.New(stats.Config{
-		NodeName: a.cfg.NodeName, RootDir: a.cfg.RootDir, CgroupRoot: a.cfg.CgroupRoot,
-		Runtime: a.runtime, Images: a.images, Pods: a.Pods,
-	}).Summary(ctx)
+	return a.stats.Summary(ctx)
 }
 
 // Metrics are the agent's counters.

@@ -78,6 +78,7 @@ type observed struct {
 	StoppingSince time.Time
 	Gone          bool     // the API has no such pod
 	Failed        *failure // the pod failed as a whole
+	AtOnce        bool     // it failed by what it does to the node: containers get no grace
 	Volumes       bool     // volumes, directories and cgroup are there
 	TornDown      bool     // and were removed
 	Purged        bool     // nothing is left in the runtime

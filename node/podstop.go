@@ -124,6 +124,9 @@ func graceOf(pod *v1.Pod, o *observed) int64 {
 	case pod.Spec.TerminationGracePeriodSeconds != nil:
 		grace = *pod.Spec.TerminationGracePeriodSeconds
 	}
+	if o != nil && o.AtOnce {
+		grace = min(grace, 1)
+	}
 	if o != nil && o.Gone && pod.DeletionTimestamp == nil {
 		grace = min(grace, 1)
 	}

@@ -360,3 +360,8 @@ func (r *Runtime) UpdateContainerResources(_ context.Context, id string, _ *runt
 	r.note("update %s", c.status.Metadata.Name)
 	return nil
 }
+
+// ListContainerStats implements criapi.RuntimeService: nothing is known of any container.
+func (r *Runtime) ListContainerStats(context.Context, *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.ContainerStats, error) {
+	return nil, nil
+}

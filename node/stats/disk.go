@@ -14,12 +14,17 @@ import (
 	statsv1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// diskTTL is how long the size of a directory is believed.
-const diskTTL = time.Minute
+// The size of a directory is believed for measureShare times as long as it took to add it up, and for minDiskTTL at
+// least: one directory keeps no more than a twentieth of a CPU busy, however large it is and however often it is asked for.
+const (
+	minDiskTTL   = 10 * time.Second
+	measureShare = 20
+)
 
 // usage is what the files below a directory take.
 type usage struct {
 	at            time.Time
+	took          time.Duration
 	bytes, inodes uint64
 	err           error
 }
@@ -48,8 +53,10 @@ func (p *Provider) directory(dir string, now time.Time) *statsv1.FsStats {
 	p.mu.Lock()
 	u, ok := p.disk[dir]
 	p.mu.Unlock()
-	if !ok || now.Sub(u.at) > diskTTL {
+	if !ok || now.Sub(u.at) >= max(minDiskTTL, measureShare*u.took) {
+		began := time.Now()
 		u = measure(dir, now)
+		u.took = time.Since(began)
 		p.mu.Lock()
 		p.disk[dir] = u
 		p.mu.Unlock()

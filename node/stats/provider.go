@@ -96,6 +96,17 @@ func (p *Provider) Summary(ctx context.Context) (*statsv1.Summary, error) {
 	return sum, nil
 }
 
+// Pod collects the statistics of one pod now.
+func (p *Provider) Pod(ctx context.Context, pod *v1.Pod) (statsv1.PodStats, error) {
+	list, err := p.cfg.Runtime.ListContainerStats(ctx, &runtimeapi.ContainerStatsFilter{LabelSelector: map[string]string{podUIDLabel: string(pod.UID)}})
+	if err != nil {
+		return statsv1.PodStats{}, fmt.Errorf("statistics of the pod's containers: %w", err)
+	}
+	now := time.Now()
+	defer p.forget(now)
+	return p.pod(pod, &runtimeapi.PodSandboxStats{Linux: &runtimeapi.LinuxPodSandboxStats{Containers: list}}, now), nil
+}
+
 // sample is a cumulative CPU time at a time.
 type sample struct {
 	at       time.Time

@@ -1,0 +1,50 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/balsahq/balsa/node/eviction"
+)
+
+// evictInterval is how often pods with limits of disk are measured.
+const evictInterval = 10 * time.Second
+
+// evictions ends pods that take more of the disk than they may.
+func (a *Agent) evictions(ctx context.Context) {
+	tick := time.NewTicker(evictInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for uid, v := range a.views() {
+			if v.Stopped || terminalPhase(v.Pod.Status.Phase) || !eviction.Limited(v.Pod) {
+				continue
+			}
+			used, err := a.stats.Pod(ctx, v.Pod)
+			if err != nil {
+				a.log.Debug("pod not measured", "pod", podName(v.Pod), "err", err)
+				continue
+			}
+			if why, over := eviction.Over(v.Pod, used); over {
+				if w := a.worker(uid); w != nil {
+					w.mailbox.post(func() { w.evict(why) })
+				}
+			}
+		}
+	}
+}
+
+// evict fails the pod and ends it at once.
+func (w *worker) evict(why string) {
+	if w.o.Failed != nil || w.o.Gone || terminalPhase(w.pod.Status.Phase) {
+		return
+	}
+	w.event(v1.EventTypeWarning, eviction.Reason, why)
+	w.o.Failed, w.o.AtOnce = &failure{eviction.Reason, why}, true
+}

@@ -55,7 +55,7 @@ func (c *apiConfig) bind(f *pflag.FlagSet) {
 	f.StringVar(&z.WebhookVersion, "authorization-webhook-version", z.WebhookVersion, "version of the SubjectAccessReviews sent: v1 or v1beta1")
 	f.DurationVar(&z.AuthorizedTTL, "authorization-webhook-cache-authorized-ttl", z.AuthorizedTTL, "how long the webhook's yes is believed")
 	f.DurationVar(&z.UnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", z.UnauthorizedTTL, "how long the webhook's no is believed")
-	f.StringVar(&c.Encryption.File, "encryption-provider-config", c.Encryption.File, "file with an EncryptionConfiguration: with what objects are encrypted at rest; the same on all servers (see balsa secrets)")
+	f.StringVar(&c.Encryption.File, "encryption-provider-config", c.Encryption.File, "file with an EncryptionConfiguration: with what objects are encrypted at rest; the same on all servers (default: Secrets with a key that a new cluster makes; see balsa secrets)")
 	f.BoolVar(&c.Encryption.Reload, "encryption-provider-config-automatic-reload", c.Encryption.Reload, "take that file anew when it changes")
 	f.StringSliceVar(&c.Admission.Enable, "enable-admission-plugins", c.Admission.Enable, "admission plugins to ask beside those on by default: "+strings.Join(admission.Optional(), ", "))
 	f.StringSliceVar(&c.Admission.Disable, "disable-admission-plugins", c.Admission.Disable, "admission plugins not to ask although they are on by default")

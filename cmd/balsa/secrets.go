@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -22,8 +23,11 @@ func newSecretsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "secrets",
 		Short: "How objects are encrypted at rest, and writing them anew with the current key",
-		Long: `Objects are encrypted at rest as the file of --encryption-provider-config says,
-an EncryptionConfiguration that every server has (mode 0600). To begin:
+		Long: `Objects are encrypted at rest as a file says that all servers have (mode 0600), an
+EncryptionConfiguration. A new cluster makes one that encrypts Secrets:
+server/tls/encryption.yaml below the data directory, which joining servers get and
+which is taken anew when it changes. --encryption-provider-config names another
+instead. In a cluster that began without:
 
   balsa secrets config > /etc/balsa/encryption.yaml       on one server; copy it to all, start
                                                           them with --encryption-provider-config
@@ -33,7 +37,8 @@ To change the key: add the new one second, on all servers; then make it the
 first, on all; ` + "`balsa secrets reencrypt`" + `; then remove the old one. With
 --encryption-provider-config-automatic-reload servers take the changed file by
 themselves, otherwise start each anew. Keep the old key as long as you keep
-snapshots from its time: they hold what was stored.`,
+snapshots from its time: they hold what was stored. Snapshots carry the cluster's own
+file, sealed with the recovery key.`,
 	}
 	cmd.AddCommand(newSecretsConfigCommand(), newSecretsStatusCommand(), newSecretsReencryptCommand())
 	return cmd
@@ -70,6 +75,34 @@ resources:
   - identity: {} # remove when everything is encrypted
 `, strings.Join(resources, "', '"), now.UTC().Format("20060102-150405"), base64.StdEncoding.EncodeToString(key))
 	return err
+}
+
+// newEncryption makes the configuration of a new cluster, unless the
+// administrator has one.
+func (c *apiConfig) newEncryption() func() ([]byte, error) {
+	if c.Encryption.File != "" {
+		return nil
+	}
+	return func() ([]byte, error) {
+		key := make([]byte, 32)
+		_, _ = rand.Read(key) // never fails: crypto/rand aborts the program instead
+		var text bytes.Buffer
+		err := printEncryptionConfig(&text, []string{"secrets"}, time.Now(), key)
+		return text.Bytes(), err
+	}
+}
+
+// encryptWith takes the cluster's own configuration, unless there is none or the
+// administrator has another.
+func (c *apiConfig) encryptWith(file string) error {
+	if file == "" || c.Encryption.File != "" {
+		return nil
+	}
+	c.Encryption = encryption.Settings{File: file, Reload: true}
+	if err := c.Encryption.Validate(); err != nil {
+		return fmt.Errorf("the cluster's encryption configuration: %w", err)
+	}
+	return nil
 }
 
 func newSecretsStatusCommand() *cobra.Command {

@@ -47,6 +47,28 @@ func TestPrintedEncryptionConfigurationIsUsedAsItIs(t *testing.T) {
 	}
 }
 
+func TestANewClusterEncryptsSecretsUnlessToldOtherwise(t *testing.T) {
+	var c apiConfig
+	text, err := c.newEncryption()()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "encryption.yaml")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.encryptWith(file); err != nil || c.Encryption != (encryption.Settings{File: file, Reload: true}) {
+		t.Errorf("%+v, %v", c.Encryption, err)
+	}
+	if other, _ := (&apiConfig{}).newEncryption()(); bytes.Equal(other, text) {
+		t.Error("two clusters have the same key")
+	}
+	mine := apiConfig{Encryption: encryption.Settings{File: "/mine"}}
+	if err := mine.encryptWith(file); err != nil || mine.Encryption.File != "/mine" || mine.newEncryption() != nil {
+		t.Errorf("the administrator's file is not used: %+v, %v", mine.Encryption, err)
+	}
+}
+
 func TestLockedObjectsAreNamed(t *testing.T) {
 	var out bytes.Buffer
 	err := printEncryption(&out, encryption.Status{Configuration: "sha256:1", Unused: "it is faulty", Shares: []encryption.Share{

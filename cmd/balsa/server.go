@@ -227,9 +227,12 @@ func (s *server) startCertificates() error {
 	names, ips := s.subjects(s.advertise)
 	s.pki, err = pki.Open(pki.Config{
 		Dir: filepath.Join(s.cfg.serverDir(), "tls"), Names: names, IPs: ips,
-		ServiceIP: services[0].Addr().Next().AsSlice(), ClusterDomain: s.cfg.ClusterDomain, Logger: s.log,
+		ServiceIP: services[0].Addr().Next().AsSlice(), ClusterDomain: s.cfg.ClusterDomain, Encryption: s.cfg.API.newEncryption(), Logger: s.log,
 	})
 	if err != nil {
+		return err
+	}
+	if err := s.cfg.API.encryptWith(s.pki.EncryptionFile()); err != nil {
 		return err
 	}
 	s.parts.start("certificates", s.pki.Run)

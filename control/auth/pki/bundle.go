@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/balsahq/balsa/control/durable"
 )
@@ -18,6 +19,10 @@ var ErrOtherIdentity = errors.New("the directory holds the keys of another clust
 // What every server of a cluster shares. Leaf keys never leave the machine that made them.
 var sharedFiles = []string{"ca.pem", "front-proxy-ca.pem", "service-account.key"}
 
+// EncryptionFile is the configuration with which all servers encrypt objects at rest, where the cluster has made one. It is
+// the only shared file that changes: the administrator replaces the key in it.
+const EncryptionFile = "encryption.yaml"
+
 const (
 	bundleMagic   = "balsa-keys\x00\x01" // the last byte is the version
 	maxBundleFile = 64 << 10
@@ -27,15 +32,18 @@ const (
 	pendingBundle = ".bundle"
 )
 
-// Bundle is what a new server needs to be a full peer: both CAs with their keys and the service-account key. It is
-// the cluster's greatest secret: it goes over mutually authenticated TLS, or to a disk sealed.
+// Bundle is what a new server needs to be a full peer: both CAs with their keys, the service-account key and, where there
+// is one, EncryptionFile, which is last. It is the cluster's greatest secret: it goes over mutually authenticated TLS, or to a disk sealed.
 //
 //	magic, version · per file: u16 length, name, u32 length, content · SHA-256 of all before
 func (a *Authority) Bundle() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString(bundleMagic)
-	for _, name := range sharedFiles {
+	for _, name := range append(slices.Clone(sharedFiles), EncryptionFile) {
 		data, err := os.ReadFile(a.path(name))
+		if name == EncryptionFile && errors.Is(err, os.ErrNotExist) {
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("pki: bundle: %w", err)
 		}
@@ -76,7 +84,7 @@ func decodeBundle(data []byte) (map[string][]byte, error) {
 	return files, checkShared(files)
 }
 
-// splitBundle takes a bundle apart: every file of sharedFiles once, each whole.
+// splitBundle takes a bundle apart: every file of sharedFiles once, each whole, and EncryptionFile or nothing.
 func splitBundle(data []byte) (map[string][]byte, error) {
 	bad := func(format string, args ...any) (map[string][]byte, error) {
 		return nil, fmt.Errorf("pki: bundle: "+format+": %w", append(args, ErrDamaged)...)
@@ -93,7 +101,10 @@ func splitBundle(data []byte) (map[string][]byte, error) {
 		return bad("unknown kind or version")
 	}
 	files := map[string][]byte{}
-	for _, want := range sharedFiles {
+	for _, want := range append(slices.Clone(sharedFiles), EncryptionFile) {
+		if want == EncryptionFile && len(rest) == 0 {
+			break
+		}
 		if len(rest) < 2 {
 			return bad("ends before %s", want)
 		}
@@ -116,9 +127,10 @@ func splitBundle(data []byte) (map[string][]byte, error) {
 func checkShared(files map[string][]byte) error {
 	for name, data := range files {
 		var err error
-		if filepath.Ext(name) == ".key" {
+		switch filepath.Ext(name) {
+		case ".key":
 			_, err = parseKey(name, data)
-		} else {
+		case ".pem":
 			_, err = parseCA(name, data)
 		}
 		if err != nil {
@@ -129,7 +141,7 @@ func checkShared(files map[string][]byte) error {
 }
 
 // WriteBundle lays out a bundle in dir, before Open. A file that is there with the same content stays; one with other
-// content is ErrOtherIdentity, and nothing is written. After a crash in the middle, Open or another WriteBundle
+// content is ErrOtherIdentity, and nothing is written, except that EncryptionFile is replaced. After a crash in the middle, Open or another WriteBundle
 // finishes.
 func WriteBundle(dir string, bundle []byte) error {
 	files, err := decodeBundle(bundle)
@@ -141,7 +153,7 @@ func WriteBundle(dir string, bundle []byte) error {
 	}
 	for name, data := range files {
 		have, err := os.ReadFile(filepath.Join(dir, name))
-		if err == nil && !bytes.Equal(have, data) {
+		if err == nil && name != EncryptionFile && !bytes.Equal(have, data) {
 			return fmt.Errorf("pki: %s: %w", filepath.Join(dir, name), ErrOtherIdentity)
 		}
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -175,7 +187,7 @@ func finishBundle(dir string) error {
 		path := filepath.Join(dir, name)
 		if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, data) {
 			continue
-		} else if err == nil {
+		} else if err == nil && name != EncryptionFile {
 			return fmt.Errorf("pki: %s: %w", path, ErrOtherIdentity)
 		}
 		if err := durable.WriteContent(path, data); err != nil {

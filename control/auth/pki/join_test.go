@@ -346,6 +346,45 @@ func TestCredentialsFollowTheWallClock(t *testing.T) {
 	})
 }
 
+func TestANewClustersEncryptionKeyGoesWithTheBundle(t *testing.T) {
+	made := 0
+	config := func() ([]byte, error) { made++; return []byte("the key"), nil }
+	dir := t.TempDir()
+	a := open(t, Config{Dir: dir, Encryption: config})
+	if got := must(os.ReadFile(a.EncryptionFile()))(t); string(got) != "the key" || made != 1 {
+		t.Fatalf("%q, made %d times", got, made)
+	}
+	if mode := must(os.Stat(a.EncryptionFile()))(t).Mode().Perm(); mode != 0o600 {
+		t.Errorf("mode %o", mode)
+	}
+	open(t, Config{Dir: dir, Encryption: config})
+	if old := open(t, Config{Dir: t.TempDir()}); old.EncryptionFile() != "" {
+		t.Error("a file that nobody asked for")
+	} else if again := open(t, Config{Dir: old.cfg.Dir, Encryption: config}); again.EncryptionFile() != "" || made != 1 {
+		t.Error("a cluster that began without encryption has been given a key")
+	}
+
+	joiner := t.TempDir()
+	for _, content := range []string{"the key", "another key"} { // the administrator has replaced it meanwhile
+		if err := os.WriteFile(a.EncryptionFile(), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := WriteBundle(joiner, must(a.Bundle())(t)); err != nil {
+			t.Fatal(err)
+		}
+		b := open(t, Config{Dir: joiner, Encryption: config})
+		if got := must(os.ReadFile(b.EncryptionFile()))(t); string(got) != content || made != 1 {
+			t.Fatalf("the joiner has %q, made %d times", got, made)
+		}
+	}
+	bundle := must(a.Bundle())(t)
+	longer := append(bundle[:len(bundle)-sha256.Size:len(bundle)-sha256.Size], 0)
+	sum := sha256.Sum256(longer)
+	if _, err := splitBundle(append(longer, sum[:]...)); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "1 bytes too many") {
+		t.Errorf("a bundle with more behind: %v", err)
+	}
+}
+
 func FuzzBundle(f *testing.F) {
 	a, err := Open(Config{Dir: f.TempDir()})
 	if err != nil {

@@ -49,6 +49,8 @@ type Config struct {
 	ServiceIP net.IP
 	// ClusterDomain defaults to cluster.local.
 	ClusterDomain string
+	// Encryption makes the content of EncryptionFile for a new cluster; nil when a new cluster gets none.
+	Encryption func() ([]byte, error)
 	// Now defaults to time.Now.
 	Now func() time.Time
 	// Logger defaults to slog.Default().
@@ -142,6 +144,11 @@ func (a *Authority) openRoots() error {
 		return fmt.Errorf("pki: %s is missing while certificates made with it are there: restore it, or remove %s to make a new identity: %w",
 			a.path(missing[0]), a.cfg.Dir, ErrDamaged)
 	}
+	if len(missing) == len(sharedFiles) && a.cfg.Encryption != nil && a.EncryptionFile() == "" {
+		if err := a.makeEncryption(); err != nil {
+			return err
+		}
+	}
 	var g errgroup.Group
 	g.Go(func() (err error) { a.ca, err = a.openCA("ca", "balsa-ca"); return err })
 	g.Go(func() (err error) { a.front, err = a.openCA("front-proxy-ca", "balsa-front-proxy-ca"); return err })
@@ -150,6 +157,30 @@ func (a *Authority) openRoots() error {
 		return err
 	}
 	return a.settle() // before any certificate that needs them
+}
+
+// makeEncryption writes EncryptionFile before there is a CA: whatever moment the power goes, a cluster that has its identity
+// has the file too.
+func (a *Authority) makeEncryption() error {
+	data, err := a.cfg.Encryption()
+	if err == nil {
+		err = durable.WriteContent(a.path(EncryptionFile), data)
+	}
+	if err == nil {
+		err = durable.SyncDir(a.cfg.Dir)
+	}
+	if err != nil {
+		return fmt.Errorf("pki: make %s: %w", EncryptionFile, err)
+	}
+	return nil
+}
+
+// EncryptionFile is the path of that file, empty when this cluster has none.
+func (a *Authority) EncryptionFile() string {
+	if _, err := os.Stat(a.path(EncryptionFile)); err != nil {
+		return ""
+	}
+	return a.path(EncryptionFile)
 }
 
 // settle makes what was written since the last time last.

@@ -71,6 +71,7 @@ func runAgent(ctx context.Context, cfg *config) error {
 		return err
 	}
 	log := newLogger(cfg)
+	forbidCore(log)
 	a := &agent{cfg: cfg, log: log, parts: newParts(log)}
 	defer a.parts.stop()
 	if a.nodeIP, err = nodeAddress(cfg); err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -37,9 +38,31 @@ func defaultAPIConfig() apiConfig {
 	return apiConfig{
 		Authentication: authn.Settings{WebhookVersion: "v1beta1", WebhookTTL: 2 * time.Minute, OIDC: authn.OIDC{UsernameClaim: "sub", SigningAlgs: []string{"RS256"}}},
 		Authorization:  authz.Settings{WebhookVersion: "v1beta1", AuthorizedTTL: 5 * time.Minute, UnauthorizedTTL: 30 * time.Second},
-		Audit:          audit.DefaultSettings(),
+		Audit:          defaultAudit(),
 		Certificates:   certificateConfig{SigningLife: certificates.DefaultLife},
 		MaxReads:       400, MaxWrites: 200, MaxStreams: 4000, RequestTimeout: time.Minute,
+	}
+}
+
+// defaultAudit bounds the log: 100 MB, and ten older ones of that size, compressed,
+// for at most thirty days.
+func defaultAudit() *audit.Settings {
+	s := audit.DefaultSettings()
+	s.LogOptions.MaxSize, s.LogOptions.MaxBackups, s.LogOptions.MaxAge, s.LogOptions.Compress = 100, 10, 30, true
+	return s
+}
+
+// noAuditLog is the --audit-log-path of who wants no record.
+const noAuditLog = "none"
+
+// recordIn has requests recorded in a file of dir, unless the administrator says
+// where to, or that nothing is to be recorded.
+func (c *apiConfig) recordIn(dir string) {
+	switch log := &c.Audit.LogOptions; {
+	case log.Path == noAuditLog:
+		log.Path = ""
+	case audit.Off(c.Audit):
+		log.Path = filepath.Join(dir, "audit.log")
 	}
 }
 
@@ -61,6 +84,7 @@ func (c *apiConfig) bind(f *pflag.FlagSet) {
 	f.StringSliceVar(&c.Admission.Disable, "disable-admission-plugins", c.Admission.Disable, "admission plugins not to ask although they are on by default")
 	f.StringVar(&c.Admission.ConfigFile, "admission-control-config-file", c.Admission.ConfigFile, "file with an AdmissionConfiguration: what namespaces without labels are held to (PodSecurity), limits of events (EventRateLimit) and others; read at start")
 	c.Audit.AddFlags(f)
+	f.Lookup("audit-log-path").Usage = "file that requests are recorded in, - for standard output, none for no record (default: server/logs/audit.log in the data directory, unless there is a webhook)"
 	f.Lookup("audit-policy-file").Usage = "file with the audit policy (default: who did what, without what was sent; never what secrets hold)"
 	f.IntVar(&c.MaxReads, "max-requests-inflight", c.MaxReads, "with --max-mutating-requests-inflight, how many requests are handled at once; priority and fairness shares them out")
 	f.IntVar(&c.MaxWrites, "max-mutating-requests-inflight", c.MaxWrites, "see --max-requests-inflight")

@@ -194,6 +194,7 @@ func (c *config) prepare(cmd *cobra.Command, path string) error {
 	if err := c.load(cmd, path); err != nil {
 		return err
 	}
+	c.API.recordIn(filepath.Join(c.serverDir(), "logs"))
 	return c.Validate()
 }
 

@@ -144,6 +144,7 @@ func runServer(ctx context.Context, cfg *config) error {
 		milestones = append(milestones, milestoneRuntime, milestoneNode)
 	}
 	log := newLogger(cfg)
+	forbidCore(log)
 	setNice(serverNice, log)
 	setSessionNice(serverNice, log)
 	progress := newProgress(milestones...)

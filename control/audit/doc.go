@@ -8,6 +8,6 @@
 // which never records what a Secret holds; a warning when a policy given does; and an end, at which everything recorded is
 // written before the process goes.
 //
-// Without a log and without a webhook there is no Auditor, and a request costs nothing for it. Goroutines: those of
+// Settings without a log and without a webhook make no Auditor, and a request costs nothing for it. Goroutines: those of
 // batches, from Start until Stop; and the one of lumberjack that removes old files, which it offers no way to end.
 package audit

@@ -1,6 +1,8 @@
 package overlay
 
 import (
+	"context"
+	"crypto/ecdh"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -27,6 +29,8 @@ const (
 	DefaultVNI       = 98
 	// DefaultUDPPort is that of mode mesh.UDP.
 	DefaultUDPPort = 8285
+	// DefaultWireGuardPort is that of mode mesh.WireGuard, and what WireGuard has everywhere.
+	DefaultWireGuardPort = 51820
 	// DefaultMark is the bit of the packet mark that asks for masquerading.
 	DefaultMark = 0x4000
 	// ConflistName is the CNI configuration written into Config.CNIConfDir.
@@ -66,6 +70,11 @@ type Config struct {
 	// are the defaults. All of the cluster's nodes should have the same.
 	Mode                    mesh.Mode
 	VXLANPort, VNI, UDPPort int
+	// WireGuardPort is the UDP port in mode mesh.WireGuard, 0 is the default; Key is this node's private key. Publish sets an
+	// annotation of this node's Node, "" removes it; it is called again after it failed, and may be nil in other modes.
+	WireGuardPort int
+	Key           *ecdh.PrivateKey
+	Publish       func(ctx context.Context, annotation, value string) error
 	// Offload leaves the checksums of packets in the VXLAN tunnel, and their segmentation, to the link below it: several
 	// times the throughput where kernel and network card do it right, packets lost where not.
 	Offload bool
@@ -97,10 +106,12 @@ func (c *Config) Validate() error {
 	must(len(c.Bridge) < 16, "Bridge %q is longer than a link's name may be", c.Bridge)
 	must(len(c.DNSLink) < 16, "DNSLink %q is longer than a link's name may be", c.DNSLink)
 	must(len(c.Tunnel) < 16, "Tunnel %q is longer than a link's name may be", c.Tunnel)
-	must(c.Mode == "" || slices.Contains(mesh.Modes, c.Mode), "Mode %q is none of %v", c.Mode, mesh.Modes)
+	must(c.Mode == "" || c.Mode == mesh.WireGuard || slices.Contains(mesh.Modes, c.Mode), "Mode %q is none of %v", c.Mode, mesh.Modes)
 	must(c.VXLANPort >= 0 && c.VXLANPort <= 65535, "VXLANPort %d is no UDP port", c.VXLANPort)
 	must(len(c.Relay) < 16, "Relay %q is longer than a link's name may be", c.Relay)
 	must(c.UDPPort >= 0 && c.UDPPort <= 65535, "UDPPort %d is no UDP port", c.UDPPort)
+	must(c.WireGuardPort >= 0 && c.WireGuardPort <= 65535, "WireGuardPort %d is no UDP port", c.WireGuardPort)
+	must(c.Mode != mesh.WireGuard || c.Key != nil && c.Publish != nil, "mode %s needs Key and Publish", mesh.WireGuard)
 	must(c.VNI >= 0 && c.VNI < 1<<24, "VNI %d has more than 24 bits", c.VNI)
 	must(c.Mark&(c.Mark-1) == 0, "Mark %#x is more than one bit", c.Mark)
 	for _, list := range [][]netip.Prefix{c.PodCIDRs, c.ServiceCIDRs} {
@@ -144,6 +155,9 @@ func (c *Config) fill() {
 	if c.UDPPort == 0 {
 		c.UDPPort = DefaultUDPPort
 	}
+	if c.WireGuardPort == 0 {
+		c.WireGuardPort = DefaultWireGuardPort
+	}
 	if c.VNI == 0 {
 		c.VNI = DefaultVNI
 	}
@@ -170,8 +184,11 @@ func (c *Config) hostConfig(ns host.Namespace) host.Config {
 
 func (c *Config) meshConfig() mesh.Config {
 	cfg := mesh.Config{Self: c.NodeName, Mode: c.Mode, Networks: c.PodCIDRs, VNI: c.VNI, Port: c.VXLANPort}
-	if c.Mode == mesh.UDP {
+	switch c.Mode {
+	case mesh.UDP:
 		cfg.Port = c.UDPPort
+	case mesh.WireGuard:
+		cfg.Port = c.WireGuardPort
 	}
 	return cfg
 }

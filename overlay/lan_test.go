@@ -16,12 +16,14 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/balsahq/balsa/overlay/mesh"
 
 	"github.com/balsahq/balsa/overlay/nettest"
+	"github.com/balsahq/balsa/overlay/relay"
 )
 
 // lan is several nodes on two subnets with a router between them, that lets no packet with a pod's address pass:
@@ -49,6 +51,7 @@ type member struct {
 	host, pod             space
 	cfg                   Config
 	stop                  func()
+	falseKey              string // published instead of its own
 }
 
 // journal keeps what nodes log, and shows it.
@@ -213,10 +216,24 @@ func (l *lan) announce(m *member) {
 
 func (m *member) start(l *lan) {
 	l.t.Helper()
+	var err error
 	ctx, cancel := context.WithCancel(context.Background())
 	factory := informers.NewSharedInformerFactory(l.client, 0)
 	cfg := m.cfg
 	cfg.Informers = factory
+	cfg.Publish = func(ctx context.Context, key, value string) error {
+		if m.falseKey != "" {
+			value = m.falseKey
+		}
+		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, key, value)
+		_, err := l.client.CoreV1().Nodes().Patch(ctx, m.name, types.MergePatchType, patch, metav1.PatchOptions{})
+		return err
+	}
+	if cfg.Mode == mesh.WireGuard {
+		if cfg.Key, err = relay.LoadKey(filepath.Join(cfg.StateDir, "wireguard.key")); err != nil {
+			l.t.Fatal(err)
+		}
+	}
 	n, err := New(cfg)
 	if err != nil {
 		l.t.Fatal(err)

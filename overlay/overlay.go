@@ -34,6 +34,8 @@ type Network struct {
 	engine *engine
 	server *dns.Server
 	ns     host.Namespace
+	// nodeSeen holds one token when this node's Node object has changed.
+	nodeSeen chan struct{}
 }
 
 // New prepares a network; the kernel is not touched before Run.
@@ -46,7 +48,7 @@ func New(cfg Config) (*Network, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Network{cfg: cfg, zone: dns.NewZone(cfg.Domain, slices.Concat(cfg.PodCIDRs, cfg.ServiceCIDRs)...), ns: ns}
+	n := &Network{cfg: cfg, zone: dns.NewZone(cfg.Domain, slices.Concat(cfg.PodCIDRs, cfg.ServiceCIDRs)...), ns: ns, nodeSeen: make(chan struct{}, 1)}
 	// Asking for the informers here makes whoever starts the factory start them.
 	cfg.Informers.Core().V1().Services().Informer()
 	cfg.Informers.Core().V1().Nodes().Informer()
@@ -97,7 +99,7 @@ func (n *Network) Run(ctx context.Context) error {
 	if !cache.WaitFor(ctx, "", synced...) {
 		return ctx.Err()
 	}
-	parts := []func(context.Context) error{n.engine.run, n.engine.flows.run, n.watchKernel, n.watchRules, n.watchSettings, n.engine.prober.Run, n.engine.relay.Run}
+	parts := []func(context.Context) error{n.engine.run, n.engine.flows.run, n.watchKernel, n.watchRules, n.watchSettings, n.publishKey, n.engine.prober.Run, n.engine.relay.Run}
 	if n.server != nil {
 		parts = append(parts, n.serveNames)
 	}
@@ -211,6 +213,10 @@ func (n *Network) onNode() cache.ResourceEventHandler {
 		case !ok:
 		case node.Name == n.cfg.NodeName:
 			n.engine.note(nodeTouched)
+			select {
+			case n.nodeSeen <- struct{}{}:
+			default:
+			}
 		default:
 			n.engine.note(peersTouched)
 		}

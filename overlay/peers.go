@@ -49,7 +49,11 @@ func (e *engine) connect() (more touched, err error) {
 	}
 	err = e.host.Connect(now)
 	e.relay.Set(now.Tunnel)
-	e.prober.Set(now.Tunnel)
+	if now.Tunnel != nil && now.Tunnel.Encrypted { // its packets cannot be made by others: its MTU is what the link leaves
+		e.prober.Set(nil)
+	} else {
+		e.prober.Set(now.Tunnel)
+	}
 	e.tunnel.Store(int64(e.host.Tunnel()))
 	if err != nil {
 		return more, fmt.Errorf("ways to other nodes: %w", err)
@@ -74,6 +78,8 @@ func (c *Config) tunnelPort() uint16 {
 	switch {
 	case c.Mode == mesh.HostGateway, c.ForeignPods:
 		return 0
+	case c.Mode == mesh.WireGuard:
+		return uint16(c.WireGuardPort)
 	case c.Mode == mesh.UDP:
 		return uint16(c.UDPPort)
 	}
@@ -86,7 +92,7 @@ func (e *engine) newProber() *paths.Prober {
 
 func (e *engine) newRelay() *relay.Relay {
 	link := func() (*os.File, error) { return host.OpenTUN(e.cfg.Relay) }
-	return relay.New(relay.Config{Enter: e.ns.Do, Link: link, Logger: e.cfg.Logger})
+	return relay.New(relay.Config{Enter: e.ns.Do, Link: link, Key: e.cfg.Key, Logger: e.cfg.Logger})
 }
 
 // settingsLook is how often settings are looked at that the kernel tells nobody of.

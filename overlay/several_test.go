@@ -22,7 +22,7 @@ import (
 )
 
 func TestAllPairs(t *testing.T) {
-	for _, mode := range []mesh.Mode{mesh.Auto, mesh.VXLAN, mesh.UDP} {
+	for _, mode := range []mesh.Mode{mesh.Auto, mesh.VXLAN, mesh.UDP, mesh.WireGuard} {
 		t.Run(string(mode), func(t *testing.T) {
 			l := newLAN(t, mode)
 			l.all()
@@ -50,7 +50,7 @@ func TestAllPairs(t *testing.T) {
 
 // TestAllPairsOfBothFamilies: and two pods of one node, kept apart on the bridge, are led to each other by the host.
 func TestAllPairsOfBothFamilies(t *testing.T) {
-	for _, mode := range []mesh.Mode{mesh.Auto, mesh.UDP} {
+	for _, mode := range []mesh.Mode{mesh.Auto, mesh.UDP, mesh.WireGuard} {
 		t.Run(string(mode), func(t *testing.T) {
 			l := newDualLAN(t, mode)
 			l.all()

@@ -41,9 +41,13 @@ func (a agentParts) startBalancing(network overlay.Config, state *networkState) 
 	return nil
 }
 
-// annotateNode sets an annotation of this machine's Node.
+// annotateNode sets an annotation of this machine's Node; "" removes it.
 func (a agentParts) annotateNode(ctx context.Context, key, value string) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{key: value}}})
+	annotations := map[string]any{key: value}
+	if value == "" {
+		annotations[key] = nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
 	if err != nil {
 		return err
 	}

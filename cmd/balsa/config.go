@@ -44,6 +44,8 @@ type config struct {
 	VXLANOffload     bool
 	VXLANPort        int
 	UDPPort          int
+	Encryption       string // between nodes
+	WireGuardPort    int
 	NetworkPlugin    string
 	TLSSANs          []string
 	RuntimeEndpoint  string
@@ -133,6 +135,8 @@ func (c *config) bindNode(f *pflag.FlagSet) {
 	f.StringVar(&c.OverlayMode, "overlay-mode", c.OverlayMode, "how pods of other nodes are reached: host-gw (by a route; the nodes share a subnet), vxlan (in UDP packets), auto (host-gw where possible, else vxlan), or udp (in UDP packets by this process, where neither works); on all nodes the same")
 	f.IntVar(&c.VXLANPort, "vxlan-port", c.VXLANPort, "UDP port of VXLAN between nodes; on all nodes the same")
 	f.BoolVar(&c.VXLANOffload, "vxlan-offload", c.VXLANOffload, "leave the checksums and the segmentation of packets in VXLAN to this machine's network card: several times the throughput, but some cards and kernels get it wrong, and packets are lost (see `balsa net check`)")
+	f.StringVar(&c.Encryption, "overlay-encryption", c.Encryption, "what packets to other nodes' pods are encrypted with: none, or wireguard, with a key that each node makes; on all nodes the same")
+	f.IntVar(&c.WireGuardPort, "wireguard-port", c.WireGuardPort, "UDP port between nodes of --overlay-encryption wireguard; on all nodes the same")
 	f.IntVar(&c.UDPPort, "udp-port", c.UDPPort, "UDP port between nodes of --overlay-mode udp; on all nodes the same")
 	f.StringVar(&c.NetworkPlugin, "network-plugin", c.NetworkPlugin, "who attaches pods and carries their packets: balsa, or cni for a plugin of yours, which puts its configuration into agent/cni/net.d of the data directory and its programs into bin; Services and DNS stay Balsa's")
 }
@@ -229,7 +233,7 @@ func (c *config) Validate() error {
 	if problems := validation.IsDNS1123Subdomain(c.NodeName); len(problems) > 0 {
 		fault("--node-name %q: %s", c.NodeName, problems[0])
 	}
-	ports := map[string]int{"port": c.Port, "kubelet-port": c.KubeletPort, "gossip-port": c.GossipPort, "vxlan-port": c.VXLANPort, "udp-port": c.UDPPort}
+	ports := map[string]int{"port": c.Port, "kubelet-port": c.KubeletPort, "gossip-port": c.GossipPort, "vxlan-port": c.VXLANPort, "udp-port": c.UDPPort, "wireguard-port": c.WireGuardPort}
 	for flag, port := range ports {
 		if port < 1 || port > 65535 {
 			fault("--%s %d: give a port from 1 to 65535", flag, port)

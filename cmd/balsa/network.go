@@ -21,6 +21,12 @@ const (
 	pluginCNI   = "cni"
 )
 
+// Values of --overlay-encryption.
+const (
+	encryptionNone      = "none"
+	encryptionWireGuard = string(mesh.WireGuard)
+)
+
 // prefixes reads one prefix, or two of different families with a comma between them.
 func prefixes(text string) ([]netip.Prefix, error) {
 	var list []netip.Prefix
@@ -57,6 +63,18 @@ func (c *config) networkFaults() (faults []error) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	if !slices.Contains(mesh.Modes, mesh.Mode(c.OverlayMode)) {
 		fault("--overlay-mode %q: give one of %v", c.OverlayMode, mesh.Modes)
+	}
+	switch c.Encryption {
+	case encryptionNone:
+	case encryptionWireGuard:
+		if c.OverlayMode != string(mesh.Auto) {
+			fault("--overlay-encryption %s sends all packets in WireGuard's: leave out --overlay-mode %s", c.Encryption, c.OverlayMode)
+		}
+		if c.NetworkPlugin == pluginCNI {
+			fault("--overlay-encryption %s: with --network-plugin %s another program carries the packets; have it encrypt them", c.Encryption, pluginCNI)
+		}
+	default:
+		fault("--overlay-encryption %q: give %s or %s", c.Encryption, encryptionNone, encryptionWireGuard)
 	}
 	if c.NetworkPlugin != pluginBalsa && c.NetworkPlugin != pluginCNI {
 		fault("--network-plugin %q: give %s or %s", c.NetworkPlugin, pluginBalsa, pluginCNI)
@@ -136,11 +154,15 @@ func overlayConfig(cfg *config, log *slog.Logger) (overlay.Config, error) {
 	if err != nil {
 		return overlay.Config{}, err
 	}
+	mode := mesh.Mode(cfg.OverlayMode)
+	if cfg.Encryption == encryptionWireGuard {
+		mode = mesh.WireGuard
+	}
 	return overlay.Config{
 		NodeName: cfg.NodeName, PodCIDRs: pods, ServiceCIDRs: services, ForeignPods: cfg.NetworkPlugin == pluginCNI, Reserved: cfg.apiAddresses(),
 		DNS: []netip.Addr{dns}, Domain: cfg.ClusterDomain, CNIConfDir: cfg.cniConfDir(),
 		StateDir: filepath.Join(cfg.agentDir(), "network"), Logger: log,
-		Mode: mesh.Mode(cfg.OverlayMode), VXLANPort: cfg.VXLANPort, Offload: cfg.VXLANOffload, UDPPort: cfg.UDPPort,
+		Mode: mode, WireGuardPort: cfg.WireGuardPort, VXLANPort: cfg.VXLANPort, Offload: cfg.VXLANOffload, UDPPort: cfg.UDPPort,
 	}, nil
 }
 

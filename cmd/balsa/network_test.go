@@ -36,6 +36,10 @@ func TestNetworkFlags(t *testing.T) {
 		"unknown plugin":         {func(c *config) { c.NetworkPlugin = "calico" }, "--network-plugin"},
 		"unknown mode":           {func(c *config) { c.OverlayMode = "ipip" }, "--overlay-mode"},
 		"DNS outside":            {func(c *config) { c.ClusterDNS = "10.97.0.10" }, "--cluster-dns"},
+		"no encryption":          {func(c *config) { c.Encryption = "rot13" }, "--overlay-encryption"},
+		"encrypted VXLAN":        {func(c *config) { c.Encryption, c.OverlayMode = "wireguard", "vxlan" }, "--overlay-mode"},
+		"others' encryption":     {func(c *config) { c.Encryption, c.NetworkPlugin = "wireguard", "cni" }, "--network-plugin"},
+		"no WireGuard port":      {func(c *config) { c.WireGuardPort = 0 }, "--wireguard-port"},
 		"no port":                {func(c *config) { c.UDPPort = 0 }, "--udp-port"},
 		"port that is too large": {func(c *config) { c.VXLANPort = 70000 }, "--vxlan-port"},
 	} {

@@ -27,6 +27,8 @@ import (
 	"github.com/balsahq/balsa/overlay"
 	"github.com/balsahq/balsa/overlay/check"
 	"github.com/balsahq/balsa/overlay/ingress"
+	"github.com/balsahq/balsa/overlay/mesh"
+	"github.com/balsahq/balsa/overlay/relay"
 	"github.com/balsahq/balsa/raftstore"
 )
 
@@ -147,7 +149,12 @@ func (a agentParts) start() error {
 	if err != nil {
 		return err
 	}
-	settings.Informers, settings.Pods = shared, agent.PodInformer()
+	settings.Informers, settings.Pods, settings.Publish = shared, agent.PodInformer(), a.annotateNode
+	if settings.Mode == mesh.WireGuard {
+		if settings.Key, err = relay.LoadKey(filepath.Join(settings.StateDir, "wireguard.key")); err != nil {
+			return err
+		}
+	}
 	network, err := overlay.New(settings)
 	if err != nil {
 		return err

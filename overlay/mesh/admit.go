@@ -56,6 +56,9 @@ func (b *builder) admit(nodes []Node) []Node {
 				*pods = netip.Prefix{}
 			}
 		}
+		if n.Key != (Key{}) && !b.admitKey(n.Name, n.Key, taken) {
+			n.Pods, n.Pods6 = netip.Prefix{}, netip.Prefix{}
+		}
 		for _, a := range []*netip.Addr{&n.Address, &n.Address6} {
 			if a.IsValid() && !b.admitAddress(n.Name, *a, taken) {
 				*a = netip.Addr{}

@@ -10,6 +10,9 @@
 // from Node objects. A node's address in the tunnel is the network address of its pod network, which no pod gets, and its
 // link-layer address is made from that; to IPv6 it is a router with the link-local address made from the latter.
 //
+// In mode WireGuard every other node is a peer, known by the key it has published; nodes that do not agree on encryption, and
+// keys that two nodes claim, are faults.
+//
 // The families go their own ways: the pods of a dual-stack node may be reached directly in one and by the tunnel in the
 // other. The tunnel's own packets are IPv4 where this node has such an address.
 //

@@ -38,7 +38,7 @@ func linkLocal(m MAC) netip.Addr {
 }
 
 func peerOf(n *Node, pods netip.Prefix, via netip.Addr) Peer {
-	p := Peer{Node: n.Name, Pods: pods, Via: via, MAC: macOf(n.Pods, n.Pods6), Address: pods.Addr()}
+	p := Peer{Node: n.Name, Pods: pods, Via: via, Key: n.Key, MAC: macOf(n.Pods, n.Pods6), Address: pods.Addr()}
 	if pods.Addr().Is6() {
 		p.Address = linkLocal(p.MAC)
 	}

@@ -15,6 +15,8 @@ type Node struct {
 	// the node has none.
 	Address, Address6 netip.Addr
 	Pods, Pods6       netip.Prefix
+	// Key is the public key of WireGuard that the node has published; zero: none, it does not encrypt.
+	Key Key
 	// Since is when the Node object was made, in seconds since 1970: of two that claim one network or one address the
 	// first has it.
 	Since int64
@@ -22,7 +24,7 @@ type Node struct {
 
 // NodeOf reads a Node object; what is missing or malformed is left out.
 func NodeOf(node *v1.Node) Node {
-	n := Node{Name: node.Name, Since: node.CreationTimestamp.Unix()}
+	n := Node{Name: node.Name, Key: ParseKey(node.Annotations[KeyAnnotation]), Since: node.CreationTimestamp.Unix()}
 	for _, a := range node.Status.Addresses {
 		ip, err := netip.ParseAddr(a.Address)
 		if err != nil || a.Type != v1.NodeInternalIP {
@@ -65,10 +67,11 @@ type claims struct {
 	owner map[netip.Prefix]string
 	sizes [2][129]bool // by family, which lengths of prefixes are among them; commonly one
 	at    map[netip.Addr]string
+	keys  map[Key]string
 }
 
 func newClaims() *claims {
-	return &claims{owner: make(map[netip.Prefix]string), at: make(map[netip.Addr]string)}
+	return &claims{owner: make(map[netip.Prefix]string), at: make(map[netip.Addr]string), keys: make(map[Key]string)}
 }
 
 // claim takes the network, unless it overlaps one that is taken; then it returns whose.

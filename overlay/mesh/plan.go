@@ -9,23 +9,32 @@ import (
 type Mode string
 
 // Modes. Auto takes a node of a subnet of this host as gateway, and the tunnel to all others. UDP is a tunnel that a
-// process carries, for networks and kernels on which VXLAN does not work.
+// process carries, for networks and kernels on which VXLAN does not work. WireGuard is one whose packets are encrypted, to
+// every node; it is chosen by --overlay-encryption and not among Modes.
 const (
 	Auto        Mode = "auto"
 	VXLAN       Mode = "vxlan"
 	HostGateway Mode = "host-gw"
 	UDP         Mode = "udp"
+	WireGuard   Mode = "wireguard"
 )
 
 // Modes are all there are.
 var Modes = []Mode{Auto, VXLAN, HostGateway, UDP}
+
+// tunnelsAll: every other node is reached by the tunnel.
+func (m Mode) tunnelsAll() bool { return m == VXLAN || m.relayed() }
+
+// relayed: the tunnel is carried by a process.
+func (m Mode) relayed() bool { return m == UDP || m == WireGuard }
 
 // What a tunnel adds to a packet, in bytes.
 const (
 	ip4Header     = 20
 	ip6Header     = 40
 	udpHeader     = 8
-	vxlanOverhead = 8 + 14 // VXLAN and Ethernet headers
+	vxlanOverhead = 8 + 14  // VXLAN and Ethernet headers
+	cryptOverhead = 16 + 16 // of WireGuard's transport messages: header and authenticator
 )
 
 // LeastMTU is what a way should take at least, in bytes: IPv6 demands it (RFC 8200, 5).
@@ -64,8 +73,9 @@ type Gateway struct {
 
 // Tunnel is the link to nodes elsewhere.
 type Tunnel struct {
-	// Relayed: a process carries the packets (mode UDP), not the kernel.
+	// Relayed: a process carries the packets (modes UDP and WireGuard), not the kernel. Encrypted: by WireGuard's protocol.
 	Relayed        bool
+	Encrypted      bool
 	VNI, Port, MTU int
 	// Overhead is what the tunnel adds to a packet, in bytes.
 	Overhead int
@@ -89,6 +99,8 @@ type Peer struct {
 	Address netip.Addr
 	MAC     MAC
 	Via     netip.Addr
+	// Key is the node's in an encrypted tunnel.
+	Key Key
 	// MTU is what the way takes; 0: what the tunnel's link does.
 	MTU int
 }
@@ -105,7 +117,7 @@ func Build(cfg Config, nodes []Node, facts Facts) *Plan {
 				*a = netip.Addr{}
 			}
 		}
-		if n.Name != b.self.Name && (n.Address.IsValid() || n.Address6.IsValid()) {
+		if n.Name != b.self.Name && (n.Address.IsValid() || n.Address6.IsValid()) && b.speaks(n) {
 			b.place(n)
 		}
 	}
@@ -142,7 +154,7 @@ func (b *builder) place(n *Node) {
 func (b *builder) way(n *Node, pods netip.Prefix) {
 	direct := n.address(pods.Addr().Is4())
 	r, ok := b.routes.to(direct)
-	if b.cfg.Mode != VXLAN && b.cfg.Mode != UDP && ok && r.Attached && r.To.Bits() > 0 {
+	if !b.cfg.Mode.tunnelsAll() && ok && r.Attached && r.To.Bits() > 0 {
 		b.plan.Gateways = append(b.plan.Gateways, Gateway{Node: n.Name, Pods: pods, Via: direct, Link: r.Link})
 		return
 	}
@@ -178,10 +190,10 @@ func (b *builder) finish() {
 	p.Members = slices.Compact(p.Members)
 	local := b.self.address(b.over4)
 	p.MTU = b.facts.uplinkMTU(local, b.routes)
-	if !b.self.Pods.IsValid() && !b.self.Pods6.IsValid() || len(b.peers) == 0 && b.cfg.Mode != VXLAN && b.cfg.Mode != UDP {
+	if !b.self.Pods.IsValid() && !b.self.Pods6.IsValid() || len(b.peers) == 0 && !b.cfg.Mode.tunnelsAll() {
 		return
 	}
-	t := &Tunnel{Relayed: b.cfg.Mode == UDP, VNI: b.cfg.VNI, Port: b.cfg.Port, MAC: macOf(b.self.Pods, b.self.Pods6), Overhead: b.overhead()}
+	t := &Tunnel{Relayed: b.cfg.Mode.relayed(), Encrypted: b.cfg.Mode == WireGuard, VNI: b.cfg.VNI, Port: b.cfg.Port, MAC: macOf(b.self.Pods, b.self.Pods6), Overhead: b.overhead()}
 	p.MTU -= t.Overhead
 	t.MTU = p.MTU
 	if b.self.Pods.IsValid() {
@@ -203,10 +215,13 @@ func (b *builder) overhead() int {
 	if !b.over4 {
 		size = udpHeader + ip6Header
 	}
-	if b.cfg.Mode != UDP {
-		size += vxlanOverhead
+	switch b.cfg.Mode {
+	case UDP:
+		return size
+	case WireGuard:
+		return size + cryptOverhead
 	}
-	return size
+	return size + vxlanOverhead
 }
 
 // limit has ways that take less than the links say take no more, and tells of those that take too little.

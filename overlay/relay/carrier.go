@@ -11,6 +11,8 @@ import (
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
+
+	"github.com/balsahq/balsa/overlay/mesh"
 )
 
 // batch is how many packets are moved at once at most.
@@ -60,6 +62,10 @@ func (c *carrier) shut() {
 		c.link.Close()
 	})
 }
+
+func (c *carrier) update(*mesh.Tunnel) error { return nil } // it reads the table
+
+func (c *carrier) done() <-chan struct{} { return c.ended }
 
 func (c *carrier) stop() {
 	c.shut()

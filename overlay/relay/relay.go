@@ -2,6 +2,8 @@ package relay
 
 import (
 	"context"
+	"crypto/ecdh"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -28,7 +30,9 @@ type Config struct {
 	// Enter runs a function in the network namespace; what it opens is the namespace's.
 	Enter func(func() error) error
 	// Link opens the TUN link; reads and writes of the file are single packets.
-	Link   func() (*os.File, error)
+	Link func() (*os.File, error)
+	// Key is this node's private key of WireGuard; nil where no tunnel is encrypted.
+	Key    *ecdh.PrivateKey
 	Logger *slog.Logger
 }
 
@@ -62,24 +66,32 @@ func (r *Relay) Set(t *mesh.Tunnel) {
 	}
 }
 
-func (r *Relay) wanted() (ends endpoint, ok bool) {
+func (r *Relay) wanted() (t *mesh.Tunnel, ends endpoint) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.tunnel == nil {
-		return endpoint{}, false
+	if t = r.tunnel; t == nil {
+		return nil, endpoint{}
 	}
-	return endpoint{local: r.tunnel.Local, port: r.tunnel.Port, mtu: r.tunnel.MTU}, true
+	return t, endpoint{local: t.Local, port: t.Port, mtu: t.MTU, encrypted: t.Encrypted}
 }
 
 // endpoint is what a carrier is made for.
 type endpoint struct {
 	local     netip.Addr
 	port, mtu int
+	encrypted bool
+}
+
+// bearer carries packets from when it is opened.
+type bearer interface {
+	update(t *mesh.Tunnel) error // tells who the other nodes are
+	done() <-chan struct{}       // closed when packets are carried no more
+	stop()                       // waits until everything is closed
 }
 
 // Run carries packets as long as there is something to carry, until ctx ends.
 func (r *Relay) Run(ctx context.Context) error {
-	var current *carrier
+	var current bearer
 	var at endpoint
 	stop := func() {
 		if current != nil {
@@ -92,22 +104,22 @@ func (r *Relay) Run(ctx context.Context) error {
 	defer again.Stop()
 	failed := ""
 	for {
-		want, ok := r.wanted()
+		tunnel, want := r.wanted()
+		ok := tunnel != nil
 		if current != nil && (!ok || want != at) {
 			stop()
 		}
 		if ok && current == nil {
 			c, err := r.open(want)
 			if err == nil {
-				current, at, failed = c, want, ""
-			} else if failed != err.Error() {
-				failed = err.Error()
-				r.cfg.Logger.Warn("packets to other nodes are not carried", "err", err)
+				current, at = c, want
 			}
+			r.tell(&failed, err)
 		}
 		var ended <-chan struct{}
 		if current != nil {
-			ended = current.ended
+			ended = current.done()
+			r.tell(&failed, current.update(tunnel))
 		} else if ok {
 			again.Reset(retry)
 		}
@@ -123,6 +135,18 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 }
 
+// tell logs a failure once.
+func (r *Relay) tell(before *string, err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != *before {
+		r.cfg.Logger.Warn("packets to other nodes are not carried", "err", err)
+	}
+	*before = text
+}
+
 func (r *Relay) pause(ctx context.Context, t *time.Timer) {
 	t.Reset(retry / 10)
 	select {
@@ -131,8 +155,13 @@ func (r *Relay) pause(ctx context.Context, t *time.Timer) {
 	}
 }
 
-// open starts a carrier.
-func (r *Relay) open(at endpoint) (*carrier, error) {
+var errNoKey = errors.New("this node has no key of WireGuard")
+
+// open starts a bearer.
+func (r *Relay) open(at endpoint) (bearer, error) {
+	if at.encrypted && r.cfg.Key == nil {
+		return nil, errNoKey
+	}
 	c := &carrier{table: &r.table, mtu: at.mtu, v4: !at.local.Is6(), ended: make(chan struct{})}
 	err := r.cfg.Enter(func() (err error) {
 		network, address := "udp4", netip.AddrPortFrom(at.local, uint16(at.port))
@@ -160,8 +189,11 @@ func (r *Relay) open(at endpoint) (*carrier, error) {
 		c.wire.Close()
 		return nil, err
 	}
+	r.cfg.Logger.Info("packets to other nodes are carried", "link", c.link.Name(), "port", at.port, "encrypted", at.encrypted)
+	if at.encrypted {
+		return openCrypt(r, c, at)
+	}
 	c.start()
-	r.cfg.Logger.Info("packets to other nodes are carried", "link", c.link.Name(), "port", at.port)
 	return c, nil
 }
 

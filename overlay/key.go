@@ -1,0 +1,41 @@
+package overlay
+
+import (
+	"context"
+	"time"
+
+	"github.com/balsahq/balsa/overlay/mesh"
+)
+
+// publishKey keeps the annotation of this node's Node what this node does: its public key while it encrypts, nothing else.
+func (n *Network) publishKey(ctx context.Context) error {
+	want := ""
+	if n.cfg.Mode == mesh.WireGuard && !n.cfg.ForeignPods {
+		want = mesh.Key(n.cfg.Key.PublicKey().Bytes()).String()
+	}
+	again := time.NewTimer(0)
+	defer again.Stop()
+	failed, delay := "", retry
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-n.nodeSeen:
+		case <-again.C:
+		}
+		node, err := n.cfg.Informers.Core().V1().Nodes().Lister().Get(n.cfg.NodeName)
+		if err != nil || n.cfg.Publish == nil || node.Annotations[mesh.KeyAnnotation] == want {
+			continue // not registered yet: its arrival wakes us
+		}
+		if err := n.cfg.Publish(ctx, mesh.KeyAnnotation, want); err != nil && ctx.Err() == nil {
+			if text := err.Error(); text != failed {
+				failed = text
+				n.cfg.Logger.Warn("this node's WireGuard key is not published; other nodes do not reach its pods until it is", "err", err)
+			}
+			again.Reset(delay)
+			delay = min(2*delay, retryMost)
+			continue
+		}
+		failed, delay = "", retry
+	}
+}

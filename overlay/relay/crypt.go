@@ -1,0 +1,131 @@
+package relay
+
+import (
+	"crypto/ecdh"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.zx2c4.com/wireguard/device"
+	"golang.zx2c4.com/wireguard/tun"
+
+	"github.com/balsahq/balsa/overlay/mesh"
+)
+
+// LoadKey reads this node's private key of WireGuard, and makes it where there is none. It is a file that its owner alone
+// may read, and never leaves the node.
+func LoadKey(path string) (*ecdh.PrivateKey, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return makeKey(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("key of WireGuard: %w", err)
+	}
+	raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(text)))
+	if err == nil {
+		var key *ecdh.PrivateKey
+		if key, err = ecdh.X25519().NewPrivateKey(raw); err == nil {
+			return key, nil
+		}
+	}
+	return nil, fmt.Errorf("key of WireGuard: %s is no key: %w; remove the file to have a new one made", path, err)
+}
+
+func makeKey(path string) (*ecdh.PrivateKey, error) {
+	key, err := ecdh.X25519().GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("key of WireGuard: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("key of WireGuard: %w", err)
+	}
+	text := base64.StdEncoding.EncodeToString(key.Bytes()) + "\n"
+	beside := path + ".new"
+	if err := os.WriteFile(beside, []byte(text), 0o600); err != nil {
+		return nil, fmt.Errorf("key of WireGuard: %w", err)
+	}
+	if err := os.Rename(beside, path); err != nil {
+		return nil, fmt.Errorf("key of WireGuard: %w", err)
+	}
+	return key, nil
+}
+
+// crypt carries packets encrypted, by WireGuard's protocol as wireguard-go has it.
+type crypt struct {
+	device *device.Device
+	link   *cryptLink
+	ended  chan struct{}
+	once   sync.Once
+
+	peers map[mesh.Key]string // what the device knows of each; of the goroutine of Run alone
+}
+
+// openCrypt starts a device between a link and a socket, which are its own from then on.
+func openCrypt(r *Relay, ends *carrier, at endpoint) (bearer, error) {
+	c := &crypt{ended: make(chan struct{}), peers: map[mesh.Key]string{}}
+	c.link = &cryptLink{carrier: ends, events: make(chan tun.Event), over: c.over}
+	logger := &device.Logger{Verbosef: device.DiscardLogf, Errorf: func(format string, args ...any) {
+		r.cfg.Logger.Debug("wireguard", "message", fmt.Sprintf(format, args...))
+	}}
+	c.device = device.NewDevice(c.link, &cryptWire{carrier: ends}, logger)
+	if err := c.device.IpcSet(fmt.Sprintf("private_key=%x\n", r.cfg.Key.Bytes())); err != nil {
+		c.stop()
+		return nil, fmt.Errorf("WireGuard: %w", err)
+	}
+	if err := c.device.Up(); err != nil {
+		c.stop()
+		return nil, fmt.Errorf("WireGuard: %w", err)
+	}
+	return c, nil
+}
+
+func (c *crypt) over() { c.once.Do(func() { close(c.ended) }) }
+
+func (c *crypt) done() <-chan struct{} { return c.ended }
+
+func (c *crypt) stop() {
+	c.device.Close()
+	_ = c.link.wire.Close() // which the device closes if it has used it
+	c.over()
+}
+
+// update tells the device of its peers. Those that did not change keep their sessions.
+func (c *crypt) update(t *mesh.Tunnel) error {
+	want := map[mesh.Key]string{}
+	for i := range t.Peers {
+		p := &t.Peers[i]
+		if want[p.Key] == "" {
+			want[p.Key] = fmt.Sprintf("endpoint=%s\nreplace_allowed_ips=true\n", netip.AddrPortFrom(p.Via, uint16(t.Port)))
+		}
+		want[p.Key] += fmt.Sprintf("allowed_ip=%s\n", p.Pods)
+	}
+	var text strings.Builder
+	for key := range c.peers {
+		if _, ok := want[key]; !ok {
+			fmt.Fprintf(&text, "public_key=%s\nremove=true\n", hex.EncodeToString(key[:]))
+		}
+	}
+	for key, settings := range want {
+		if c.peers[key] != settings {
+			fmt.Fprintf(&text, "public_key=%s\n%s", hex.EncodeToString(key[:]), settings)
+		}
+	}
+	if text.Len() == 0 {
+		return nil
+	}
+	if err := c.device.IpcSet(text.String()); err != nil {
+		c.peers = map[mesh.Key]string{} // all of it again
+		return fmt.Errorf("WireGuard's peers: %w", err)
+	}
+	c.peers = want
+	return nil
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/balsahq/balsa/raftstore/diskfile"
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 // restoreLeap is by how many revisions a restored state is ahead of the one it
@@ -21,12 +22,12 @@ const restoreLeap = 1 << 20
 
 // SaveSnapshot writes the state as it is now, every acknowledged write in it, in
 // a form that VerifySnapshot and RestoreSnapshot read. Writes go on meanwhile.
-func (s *Store) SaveSnapshot(ctx context.Context, w io.Writer) (SnapshotInfo, error) {
+func (s *Store) SaveSnapshot(ctx context.Context, w io.Writer) (mvcc.SnapshotInfo, error) {
 	if err := s.consensus.current(ctx); err != nil {
-		return SnapshotInfo{}, err
+		return mvcc.SnapshotInfo{}, err
 	}
 	r := s.machine.root.Load()
-	return writeSnapshotAt(&untilDone{ctx, w}, r, r.index, r.term)
+	return mvcc.WriteSnapshotAt(&untilDone{ctx, w}, r, r.Index, r.Term)
 }
 
 // untilDone ends a long write with its context.
@@ -51,7 +52,7 @@ func (s *Store) RestoreSnapshot(ctx context.Context, r io.Reader, keep ...string
 	if !s.consensus.leading() {
 		return ErrNotLeader
 	}
-	st, _, err := readSnapshotAt(bufio.NewReaderSize(&readUntilDone{ctx, r}, 1<<20))
+	st, _, err := mvcc.ReadSnapshotAt(bufio.NewReaderSize(&readUntilDone{ctx, r}, 1<<20))
 	if err != nil {
 		return err
 	}
@@ -60,15 +61,15 @@ func (s *Store) RestoreSnapshot(ctx context.Context, r io.Reader, keep ...string
 	}
 	now := s.machine.root.Load()
 	for _, prefix := range keep {
-		st.keep(prefix, now)
+		st.Keep(prefix, now)
 	}
-	st.rebase(now.view.rev + restoreLeap)
-	body, size, done, err := s.spool(st.capture(), now)
+	st.Rebase(now.View.Rev + restoreLeap)
+	body, size, done, err := s.spool(st.Capture(), now)
 	if err != nil {
 		return err
 	}
 	defer done()
-	err = s.consensus.raft.Restore(&raft.SnapshotMeta{Version: raft.SnapshotVersionMax, Index: now.index, Term: now.term, Size: size}, body, 0)
+	err = s.consensus.raft.Restore(&raft.SnapshotMeta{Version: raft.SnapshotVersionMax, Index: now.Index, Term: now.Term, Size: size}, body, 0)
 	if err != nil {
 		return s.consensus.explain(err)
 	}
@@ -90,10 +91,10 @@ func (u *readUntilDone) Read(p []byte) (int, error) {
 }
 
 // spool encodes a state, to a nameless file beside the log if there is one.
-func (s *Store) spool(r, now *root) (body io.Reader, size int64, done func(), err error) {
+func (s *Store) spool(r, now *mvcc.Root) (body io.Reader, size int64, done func(), err error) {
 	if s.dir == nil {
 		var b bytes.Buffer
-		_, err := writeSnapshotAt(&b, r, now.index, now.term)
+		_, err := mvcc.WriteSnapshotAt(&b, r, now.Index, now.Term)
 		return &b, int64(b.Len()), func() {}, err
 	}
 	f, err := os.CreateTemp(s.dir.path, "restore-*.tmp")
@@ -102,9 +103,9 @@ func (s *Store) spool(r, now *root) (body io.Reader, size int64, done func(), er
 	}
 	done = func() { f.Close() }
 	err = os.Remove(f.Name())
-	var info SnapshotInfo
+	var info mvcc.SnapshotInfo
 	if err == nil {
-		info, err = writeSnapshotAt(f, r, now.index, now.term)
+		info, err = mvcc.WriteSnapshotAt(f, r, now.Index, now.Term)
 	}
 	if err == nil {
 		_, err = f.Seek(0, io.SeekStart)

@@ -3,6 +3,8 @@ package raftstore
 import (
 	"encoding/binary"
 	"fmt"
+
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 // batchVersion marks a log entry that carries a batch. Entries of version 1
@@ -46,33 +48,33 @@ func (b *batch) encode() []byte {
 	out = binary.AppendUvarint(out, uint64(len(b.items)))
 	for i := range b.items {
 		out = binary.AppendUvarint(out, b.items[i].seq)
-		out = appendBytes(out, b.items[i].command)
+		out = mvcc.AppendBytes(out, b.items[i].command)
 	}
 	return out
 }
 
 // decodeBatch reads a batch; the commands are sub-slices of data.
 func decodeBatch(data []byte) (*batch, error) {
-	p := parser{b: data}
-	if v := p.byte(); p.err == nil && v != batchVersion {
+	p := mvcc.Parser{Rest: data}
+	if v := p.Byte(); p.Err == nil && v != batchVersion {
 		return nil, fmt.Errorf("%w: log entry has format %d, this program knows up to %d", ErrNewerVersion, v, batchVersion)
 	}
 	b := new(batch)
-	if len(p.b) < 8 {
-		return nil, errShort
+	if len(p.Rest) < 8 {
+		return nil, mvcc.ErrShort
 	}
-	b.origin, p.b = binary.BigEndian.Uint64(p.b), p.b[8:]
-	b.term = p.uvarint()
-	n := p.count(minItemBytes)
+	b.origin, p.Rest = binary.BigEndian.Uint64(p.Rest), p.Rest[8:]
+	b.term = p.Uvarint()
+	n := p.Count(minItemBytes)
 	b.items = make([]batchItem, n)
 	for i := range b.items {
-		b.items[i] = batchItem{seq: p.uvarint(), command: p.bytes()}
+		b.items[i] = batchItem{seq: p.Uvarint(), command: p.Bytes()}
 	}
-	if p.err == nil && len(p.b) > 0 {
-		p.fail(fmt.Errorf("%w: %d bytes after the batch", ErrCorrupt, len(p.b)))
+	if p.Err == nil && len(p.Rest) > 0 {
+		p.Fail(fmt.Errorf("%w: %d bytes after the batch", ErrCorrupt, len(p.Rest)))
 	}
-	if p.err != nil {
-		return nil, p.err
+	if p.Err != nil {
+		return nil, p.Err
 	}
 	return b, nil
 }
@@ -87,9 +89,9 @@ func (b *batch) known() error {
 	for i := range b.items {
 		c := b.items[i].command
 		if len(c) < 2 {
-			return errShort
+			return mvcc.ErrShort
 		}
-		if c[0] != entryVersion || commandKind(c[1]) > lastKind {
+		if c[0] != mvcc.CommandVersion || mvcc.Kind(c[1]) > mvcc.LastKind {
 			return fmt.Errorf("%w: a command has format %d, kind %d", ErrNewerVersion, c[0], c[1])
 		}
 	}
@@ -99,7 +101,7 @@ func (b *batch) known() error {
 // checkEntry reads a log entry of any version to its last byte.
 func checkEntry(data []byte) error {
 	if len(data) == 0 || data[0] != batchVersion {
-		_, err := decodeCommand(data)
+		_, err := mvcc.DecodeCommand(data)
 		return err
 	}
 	b, err := decodeBatch(data)
@@ -107,7 +109,7 @@ func checkEntry(data []byte) error {
 		return err
 	}
 	for i := range b.items {
-		if _, err := decodeCommand(b.items[i].command); err != nil {
+		if _, err := mvcc.DecodeCommand(b.items[i].command); err != nil {
 			return fmt.Errorf("command %d: %w", b.items[i].seq, err)
 		}
 	}

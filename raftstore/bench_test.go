@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 func benchTxn(b *testing.B, clients, size int) {
@@ -29,7 +31,7 @@ func benchStore(b *testing.B, cfg Config, clients, size int) {
 					return
 				}
 				key := fmt.Sprintf("/registry/pods/ns/%d", n%10000)
-				if _, err := s.Txn(context.Background(), Txn{Success: []Op{{Type: OpPut, Key: key, Value: value}}}); err != nil {
+				if _, err := s.Txn(context.Background(), mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: key, Value: value}}}); err != nil {
 					b.Error(err)
 					return
 				}
@@ -57,7 +59,7 @@ func BenchmarkWatchFanout(b *testing.B) {
 		if i >= 1000 {
 			prefix = fmt.Sprintf("/cold/%d/", i)
 		}
-		w, err := s.Watch(WatchRequest{Key: prefix, RangeEnd: PrefixEnd(prefix)})
+		w, err := s.Watch(WatchRequest{Key: prefix, RangeEnd: mvcc.PrefixEnd(prefix)})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -92,14 +94,14 @@ func BenchmarkMemoryPerKey(b *testing.B) {
 		before := heapInUse()
 		m := newMachine(newLessor())
 		for i := range keys {
-			c := &command{kind: cmdTxn, txn: Txn{Success: []Op{{Type: OpPut, Key: fmt.Sprintf("/registry/pods/default/pod-%06d", i), Value: make([]byte, size)}}}}
-			m.apply(uint64(i+1), c.encode())
+			c := &mvcc.Command{Kind: mvcc.KindTxn, Txn: mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: fmt.Sprintf("/registry/pods/default/pod-%06d", i), Value: make([]byte, size)}}}}
+			m.apply(uint64(i+1), c.Encode())
 			if i%64 == 0 {
 				m.publish()
 			}
 		}
-		c := &command{kind: cmdCompact, revision: m.state.rev}
-		m.apply(keys+1, c.encode())
+		c := &mvcc.Command{Kind: mvcc.KindCompact, Revision: m.state.Rev}
+		m.apply(keys+1, c.Encode())
 		m.publish()
 		b.ReportMetric(float64(heapInUse()-before)/keys-size, "overhead-B/key")
 		runtime.KeepAlive(m)
@@ -117,9 +119,9 @@ func BenchmarkMemoryUnderWrites(b *testing.B) {
 				m := newMachine(newLessor())
 				writeBatches(m, c.keys, c.size)
 				b.ReportMetric(float64(heapInUse()-before)/(1<<20), "MiB")
-				b.ReportMetric(float64(m.state.bytes)/(1<<20), "live-MiB")
-				b.ReportMetric(float64(m.state.hist.bytes)/(1<<20), "history-MiB")
-				b.ReportMetric(float64(len(m.state.hist.events)), "events")
+				b.ReportMetric(float64(m.state.Bytes)/(1<<20), "live-MiB")
+				b.ReportMetric(float64(m.root.Load().Hist.Bytes)/(1<<20), "history-MiB")
+				b.ReportMetric(float64(len(m.root.Load().Hist.Events)), "events")
 				runtime.KeepAlive(m)
 			}
 		})
@@ -142,18 +144,19 @@ func writeBatches(m *machine, keys, size int) {
 			if key >= keys {
 				key = random.IntN(keys)
 			}
-			c := command{kind: cmdTxn, txn: Txn{Success: []Op{{Type: OpPut, Key: fmt.Sprintf("%016d", key), Value: make([]byte, size)}}}}
-			bat.items = append(bat.items, batchItem{seq: uint64(i + j + 1), command: c.encode()})
+			c := mvcc.Command{Kind: mvcc.KindTxn, Txn: mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: fmt.Sprintf("%016d", key), Value: make([]byte, size)}}}}
+			bat.items = append(bat.items, batchItem{seq: uint64(i + j + 1), command: c.Encode()})
 		}
 		index++
 		m.enter(index, 1, bat.encode())
 		m.publish()
-		if rev := keep.decide(time.Unix(0, 0), &m.state.hist, m.state.rev); rev != 0 {
+		h := m.root.Load().Hist
+		if rev := keep.decide(time.Unix(0, 0), &h, m.state.Rev); rev != 0 {
 			if full++; full == 3 {
 				return
 			}
 			index++
-			m.apply(index, (&command{kind: cmdCompact, revision: rev}).encode())
+			m.apply(index, (&mvcc.Command{Kind: mvcc.KindCompact, Revision: rev}).Encode())
 			m.publish()
 		}
 	}
@@ -201,7 +204,7 @@ func fill(b *testing.B, dir string, n int) {
 		wg.Go(func() {
 			for i := c; i < n; i += 64 {
 				key := fmt.Sprintf("/registry/pods/default/pod-%06d", i)
-				if _, err := s.Txn(ctx, Txn{Success: []Op{{Type: OpPut, Key: key, Value: make([]byte, 1024)}}}); err != nil {
+				if _, err := s.Txn(ctx, mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: key, Value: make([]byte, 1024)}}}); err != nil {
 					b.Error(err)
 					return
 				}

@@ -16,7 +16,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/balsahq/balsa/raftstore/diskfile"
-
+	"github.com/balsahq/balsa/raftstore/mvcc"
 	"github.com/balsahq/balsa/raftstore/wal"
 )
 
@@ -99,20 +99,20 @@ func appendLog(b []byte, l *raft.Log) []byte {
 	if !l.AppendedAt.IsZero() {
 		at = l.AppendedAt.UnixNano()
 	}
-	b = appendBytes(binary.AppendVarint(b, at), l.Extensions)
+	b = mvcc.AppendBytes(binary.AppendVarint(b, at), l.Extensions)
 	return append(b, l.Data...)
 }
 
 // decodeLog reads what appendLog wrote. The entry does not share b.
 func decodeLog(index uint64, b []byte, l *raft.Log) error {
-	p := parser{b: b}
-	*l = raft.Log{Index: index, Term: p.uvarint(), Type: raft.LogType(p.byte())}
-	if at := p.varint(); at != 0 {
+	p := mvcc.Parser{Rest: b}
+	*l = raft.Log{Index: index, Term: p.Uvarint(), Type: raft.LogType(p.Byte())}
+	if at := p.Varint(); at != 0 {
 		l.AppendedAt = time.Unix(0, at)
 	}
-	l.Extensions = bytes.Clone(p.bytes())
-	l.Data = bytes.Clone(p.b)
-	return p.err
+	l.Extensions = bytes.Clone(p.Bytes())
+	l.Data = bytes.Clone(p.Rest)
+	return p.Err
 }
 
 func (b *boltLog) edge(find func(*bbolt.Cursor) ([]byte, []byte)) (index uint64, err error) {
@@ -313,7 +313,7 @@ func checkMetaPages(path string) error {
 		b := make([]byte, boltMetaSum+8)
 		if _, err := f.ReadAt(b, i*page+boltPageHeader); err != nil {
 			if errors.Is(err, io.EOF) {
-				return errShort
+				return mvcc.ErrShort
 			}
 			return err
 		}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 // Server is one entry of the Raft configuration, which alone says who votes.
@@ -79,10 +81,10 @@ func (s *Store) Generation() int64 { return s.meta.Generation }
 func (s *Store) Hash() (index, sum uint64) {
 	r := s.machine.root.Load()
 	h := fnv.New64a()
-	if _, err := writeSnapshotAt(h, r, r.index, r.term); err != nil {
-		return r.index, 0 // its compact revision is always readable
+	if _, err := mvcc.WriteSnapshotAt(h, r, r.Index, r.Term); err != nil {
+		return r.Index, 0 // its compact revision is always readable
 	}
-	return r.index, h.Sum64()
+	return r.Index, h.Sum64()
 }
 
 // AddLearner makes id a server without a vote. It is one already: no error.
@@ -193,14 +195,14 @@ func (s *Store) ServeReadIndex(ctx context.Context) (uint64, error) {
 }
 
 // ServeKeepAlive implements [Handler].
-func (s *Store) ServeKeepAlive(ctx context.Context, id LeaseID) (time.Duration, error) {
+func (s *Store) ServeKeepAlive(ctx context.Context, id mvcc.LeaseID) (time.Duration, error) {
 	return s.asLeader(ctx, id, s.lessor.renew)
 }
 
 // asLeader gives the lessor's answer if this peer was the leader when it gave
 // it: one that was replaced and does not know it would say of a lease that it
 // ended, or renew it where that counts for nothing.
-func (s *Store) asLeader(ctx context.Context, id LeaseID, fn func(uint64, LeaseID) (time.Duration, bool)) (time.Duration, error) {
+func (s *Store) asLeader(ctx context.Context, id mvcc.LeaseID, fn func(uint64, mvcc.LeaseID) (time.Duration, bool)) (time.Duration, error) {
 	t := s.consensus.who()
 	if !t.here || !s.consensus.leading() {
 		return 0, ErrNotLeader
@@ -216,7 +218,7 @@ func (s *Store) asLeader(ctx context.Context, id LeaseID, fn func(uint64, LeaseI
 }
 
 // ServeLeaseRemaining implements [Handler].
-func (s *Store) ServeLeaseRemaining(ctx context.Context, id LeaseID) (time.Duration, error) {
+func (s *Store) ServeLeaseRemaining(ctx context.Context, id mvcc.LeaseID) (time.Duration, error) {
 	return s.asLeader(ctx, id, s.lessor.remaining)
 }
 

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 // trio is three peers in one process, joined in memory.
@@ -57,7 +59,7 @@ func (w wire) ReadIndex(ctx context.Context, to string) (uint64, error) {
 	return h.ServeReadIndex(ctx)
 }
 
-func (w wire) KeepAlive(ctx context.Context, to string, id LeaseID) (time.Duration, error) {
+func (w wire) KeepAlive(ctx context.Context, to string, id mvcc.LeaseID) (time.Duration, error) {
 	h, err := w.handler(to)
 	if err != nil {
 		return 0, err
@@ -65,7 +67,7 @@ func (w wire) KeepAlive(ctx context.Context, to string, id LeaseID) (time.Durati
 	return h.ServeKeepAlive(ctx, id)
 }
 
-func (w wire) LeaseRemaining(ctx context.Context, to string, id LeaseID) (time.Duration, error) {
+func (w wire) LeaseRemaining(ctx context.Context, to string, id mvcc.LeaseID) (time.Duration, error) {
 	h, err := w.handler(to)
 	if err != nil {
 		return 0, err
@@ -182,7 +184,7 @@ func TestALeaderCutOffServesNoReadsAndLosesNoWrites(t *testing.T) {
 		}
 		done := make(chan result, 1)
 		go func() {
-			res, err := c.stores[old].Txn(context.Background(), Txn{Success: []Op{{Type: OpPut, Key: "/late", Value: []byte("x")}}})
+			res, err := c.stores[old].Txn(context.Background(), mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: "/late", Value: []byte("x")}}})
 			if err != nil {
 				done <- result{err: err}
 				return
@@ -275,7 +277,7 @@ func TestALeadershipMovesWithRaftsLeader(t *testing.T) {
 			t.Fatalf("took %v, epoch %d after %d", took, second.Epoch(), first.Epoch())
 		}
 		c.isolate(first.holder, false)
-		res, err := c.stores[first.holder].Txn(t.Context(), Txn{Compares: []Compare{first.Fence()}, Success: []Op{{Type: OpPut, Key: "x"}}})
+		res, err := c.stores[first.holder].Txn(t.Context(), mvcc.Txn{Compares: []mvcc.Compare{first.Fence()}, Success: []mvcc.Op{{Type: mvcc.OpPut, Key: "x"}}})
 		if err != nil || res.Succeeded {
 			t.Fatal("a write under the old term went through", err)
 		}
@@ -300,7 +302,7 @@ func TestLeasesLiveOnWhicheverPeerIsAsked(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := follower.Txn(t.Context(), Txn{Success: []Op{{Type: OpPut, Key: "/l", Lease: id}}}); err != nil {
+		if _, err := follower.Txn(t.Context(), mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: "/l", Lease: id}}}); err != nil {
 			t.Fatal(err)
 		}
 		for range 10 {
@@ -332,7 +334,7 @@ func TestWritersOnAllPeersDuringElections(t *testing.T) {
 				wg.Go(func() {
 					for n := 0; ctx.Err() == nil; n++ {
 						key := fmt.Sprintf("/%s/%d/%d", id, w, n)
-						res, err := s.Txn(context.Background(), Txn{Compares: []Compare{CreateRevisionIs(key, 0)}, Success: []Op{{Type: OpPut, Key: key}}})
+						res, err := s.Txn(context.Background(), mvcc.Txn{Compares: []mvcc.Compare{mvcc.CreateRevisionIs(key, 0)}, Success: []mvcc.Op{{Type: mvcc.OpPut, Key: key}}})
 						if err != nil {
 							continue // nobody knows
 						}
@@ -489,7 +491,7 @@ func TestAFalseReportOfAnEndLosesNothing(t *testing.T) {
 			t.Fatal("revisions of writes, one after the other:", revs)
 		}
 		v, err := c.stores["a"].Barrier(t.Context())
-		if err != nil || v.Count("/k/", PrefixEnd("/k/")) != 60 {
+		if err != nil || v.Count("/k/", mvcc.PrefixEnd("/k/")) != 60 {
 			t.Fatal("writes are missing", err)
 		}
 	})

@@ -13,35 +13,37 @@ import (
 
 	"github.com/hashicorp/raft"
 	"pgregory.net/rapid"
+
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing to them")
 
 // goldenCommands are one entry of every kind and every field.
-var goldenCommands = map[string]command{
-	"txn": {kind: cmdTxn, txn: Txn{
-		Compares: []Compare{
-			{Key: "/a", Target: CompareMod, Result: Equal, Int: 300},
-			{Key: "/b", RangeEnd: "/c", Target: CompareValue, Result: Less, Value: []byte("v")},
-			{Key: "/d", Target: CompareLease, Result: Greater, Int: -1},
+var goldenCommands = map[string]mvcc.Command{
+	"txn": {Kind: mvcc.KindTxn, Txn: mvcc.Txn{
+		Compares: []mvcc.Compare{
+			{Key: "/a", Target: mvcc.CompareMod, Result: mvcc.Equal, Int: 300},
+			{Key: "/b", RangeEnd: "/c", Target: mvcc.CompareValue, Result: mvcc.Less, Value: []byte("v")},
+			{Key: "/d", Target: mvcc.CompareLease, Result: mvcc.Greater, Int: -1},
 		},
-		Success: []Op{
-			{Type: OpPut, Key: "/a", Value: []byte("value"), Lease: 77, PrevKV: true},
-			{Type: OpPut, Key: "/e", IgnoreValue: true, IgnoreLease: true},
-			{Type: OpDelete, Key: "/f", RangeEnd: "/g", PrevKV: true},
-			{Type: OpTxn, Txn: &Txn{Failure: []Op{{Type: OpPut, Key: "/h"}}}},
+		Success: []mvcc.Op{
+			{Type: mvcc.OpPut, Key: "/a", Value: []byte("value"), Lease: 77, PrevKV: true},
+			{Type: mvcc.OpPut, Key: "/e", IgnoreValue: true, IgnoreLease: true},
+			{Type: mvcc.OpDelete, Key: "/f", RangeEnd: "/g", PrevKV: true},
+			{Type: mvcc.OpTxn, Txn: &mvcc.Txn{Failure: []mvcc.Op{{Type: mvcc.OpPut, Key: "/h"}}}},
 		},
-		Failure: []Op{{Type: OpRange, Key: "/a", RangeEnd: "\x00", Limit: 5, KeysOnly: true, CountOnly: true}},
+		Failure: []mvcc.Op{{Type: mvcc.OpRange, Key: "/a", RangeEnd: "\x00", Limit: 5, KeysOnly: true, CountOnly: true}},
 	}},
-	"grant":   {kind: cmdLeaseGrant, lease: 1 << 40, ttl: 15000},
-	"revoke":  {kind: cmdLeaseRevoke, lease: 1 << 40},
-	"compact": {kind: cmdCompact, revision: 123456},
+	"grant":   {Kind: mvcc.KindLeaseGrant, Lease: 1 << 40, TTL: 15000},
+	"revoke":  {Kind: mvcc.KindLeaseRevoke, Lease: 1 << 40},
+	"compact": {Kind: mvcc.KindCompact, Revision: 123456},
 }
 
 func TestTheEntryFormatDoesNotChange(t *testing.T) {
 	for name, c := range goldenCommands {
 		path := filepath.Join("testdata", "entry-"+name+"-v1.hex")
-		got := c.encode()
+		got := c.Encode()
 		if *update {
 			write(t, path, []byte(hex.EncodeToString(got)+"\n"))
 		}
@@ -52,11 +54,11 @@ func TestTheEntryFormatDoesNotChange(t *testing.T) {
 		if !bytes.Equal(got, want) {
 			t.Errorf("%s is now\n%x\nwas\n%x", name, got, want)
 		}
-		d, err := decodeCommand(want)
+		d, err := mvcc.DecodeCommand(want)
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		d.raw = 0
+		d.Raw = 0
 		if !reflect.DeepEqual(*d, c) {
 			t.Errorf("%s reads back as\n%+v\nwant\n%+v", name, *d, c)
 		}
@@ -66,15 +68,15 @@ func TestTheEntryFormatDoesNotChange(t *testing.T) {
 // goldenMachine has something of everything a snapshot can hold.
 func goldenMachine(t testing.TB) *machine {
 	m := newMachine(newLessor())
-	for i, c := range []command{
-		{kind: cmdLeaseGrant, lease: 5, ttl: 60000},
-		{kind: cmdTxn, txn: Txn{Success: []Op{{Type: OpPut, Key: "/a", Value: []byte("1"), Lease: 5}, {Type: OpPut, Key: "/b"}}}},
-		{kind: cmdTxn, txn: Txn{Success: []Op{{Type: OpPut, Key: "/b", Value: []byte("2")}}}},
-		{kind: cmdCompact, revision: 3},
-		{kind: cmdTxn, txn: Txn{Success: []Op{{Type: OpPut, Key: "/c", Value: []byte("3")}, {Type: OpDelete, Key: "/b"}}}},
+	for i, c := range []mvcc.Command{
+		{Kind: mvcc.KindLeaseGrant, Lease: 5, TTL: 60000},
+		{Kind: mvcc.KindTxn, Txn: mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: "/a", Value: []byte("1"), Lease: 5}, {Type: mvcc.OpPut, Key: "/b"}}}},
+		{Kind: mvcc.KindTxn, Txn: mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: "/b", Value: []byte("2")}}}},
+		{Kind: mvcc.KindCompact, Revision: 3},
+		{Kind: mvcc.KindTxn, Txn: mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: "/c", Value: []byte("3")}, {Type: mvcc.OpDelete, Key: "/b"}}}},
 	} {
-		if a := m.apply(uint64(i+1), c.encode()); a.err != nil {
-			t.Fatal(a.err)
+		if a := m.apply(uint64(i+1), c.Encode()); a.Err != nil {
+			t.Fatal(a.Err)
 		}
 	}
 	m.publish()
@@ -90,7 +92,7 @@ func TestTheFirstSnapshotFormatIsRead(t *testing.T) {
 	if err := n.restore(bytes.NewReader(b)); err != nil {
 		t.Fatal(err)
 	}
-	if n.root.Load().view.Hash() != goldenMachine(t).root.Load().view.Hash() {
+	if n.root.Load().View.Hash() != goldenMachine(t).root.Load().View.Hash() {
 		t.Error("hash differs")
 	}
 	for i := range b {
@@ -126,13 +128,13 @@ func flip(b []byte, i int) []byte {
 
 func TestAnUnknownEntryIsNamedAndStopsTheMachine(t *testing.T) {
 	m := newMachine(newLessor())
-	for _, entry := range [][]byte{{2, byte(cmdTxn)}, {entryVersion, 99}} {
-		if a := m.apply(1, entry); !errors.Is(a.err, ErrNewerVersion) {
-			t.Fatal(a.err)
+	for _, entry := range [][]byte{{2, byte(mvcc.KindTxn)}, {mvcc.CommandVersion, 99}} {
+		if a := m.apply(1, entry); !errors.Is(a.Err, ErrNewerVersion) {
+			t.Fatal(a.Err)
 		}
 	}
 	c := goldenCommands["grant"]
-	if a := m.apply(2, c.encode()); !errors.Is(a.err, ErrNewerVersion) {
+	if a := m.apply(2, c.Encode()); !errors.Is(a.Err, ErrNewerVersion) {
 		t.Fatal("went on after an entry it could not read")
 	}
 }
@@ -145,24 +147,24 @@ func TestTheSameLogGivesTheSameState(t *testing.T) {
 		n := rapid.IntRange(1, 60).Draw(t, "entries")
 		half := rapid.IntRange(0, n).Draw(t, "half")
 		for i := range n {
-			var c command
+			var c mvcc.Command
 			switch rapid.IntRange(0, 9).Draw(t, "kind") {
 			case 0:
-				c = command{kind: cmdLeaseGrant, lease: genLease.Draw(t, "lease"), ttl: 1000}
+				c = mvcc.Command{Kind: mvcc.KindLeaseGrant, Lease: genLease.Draw(t, "lease"), TTL: 1000}
 			case 1:
-				c = command{kind: cmdLeaseRevoke, lease: genLease.Draw(t, "lease")}
+				c = mvcc.Command{Kind: mvcc.KindLeaseRevoke, Lease: genLease.Draw(t, "lease")}
 			case 2:
-				c = command{kind: cmdCompact, revision: rapid.Int64Range(0, 40).Draw(t, "rev")}
+				c = mvcc.Command{Kind: mvcc.KindCompact, Revision: rapid.Int64Range(0, 40).Draw(t, "rev")}
 			default:
-				c = command{kind: cmdTxn, txn: genTxn(t, 0)}
-				if c.txn.check() != nil {
+				c = mvcc.Command{Kind: mvcc.KindTxn, Txn: genTxn(t, 0)}
+				if c.Txn.Check() != nil {
 					continue
 				}
 			}
-			entry := c.encode()
+			entry := c.Encode()
 			x, y := a.apply(uint64(i+1), entry), b.apply(uint64(i+1), entry)
-			if (x.err == nil) != (y.err == nil) {
-				t.Fatal(x.err, y.err)
+			if (x.Err == nil) != (y.Err == nil) {
+				t.Fatal(x.Err, y.Err)
 			}
 			a.publish()
 			if i == half {
@@ -196,28 +198,28 @@ func restored(t *rapid.T, m *machine) *machine {
 
 func FuzzDecodeCommand(f *testing.F) {
 	for _, c := range goldenCommands {
-		f.Add(c.encode())
+		f.Add(c.Encode())
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := decodeCommand(data)
+		c, err := mvcc.DecodeCommand(data)
 		if err != nil {
 			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerVersion) {
 				t.Fatal(err)
 			}
 			return
 		}
-		again, err := decodeCommand(c.encode())
+		again, err := mvcc.DecodeCommand(c.Encode())
 		if err != nil {
 			t.Fatalf("%+v cannot be read back: %v", c, err)
 		}
-		c.raw, again.raw = 0, 0
+		c.Raw, again.Raw = 0, 0
 		if !reflect.DeepEqual(c, again) {
 			t.Fatalf("%+v became %+v", c, again)
 		}
-		if c.kind == cmdTxn && c.txn.check() != nil {
+		if c.Kind == mvcc.KindTxn && c.Txn.Check() != nil {
 			return
 		}
-		newState().apply(c)
+		mvcc.NewState().Apply(c)
 	})
 }
 
@@ -236,7 +238,7 @@ func FuzzReadSnapshot(f *testing.F) {
 			return
 		}
 		var out bytes.Buffer
-		if err := writeSnapshot(&out, s.capture()); err != nil {
+		if err := writeSnapshot(&out, s.Capture()); err != nil {
 			t.Fatal(err)
 		}
 	})

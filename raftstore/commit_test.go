@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 // A server that was started again showed the state of its last snapshot, until
@@ -35,7 +37,7 @@ func TestARestartedPeerDoesNotForgetWhatItShowed(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-		_, err := s.Txn(ctx, Txn{Success: []Op{{Type: OpPut, Key: "/k", Value: []byte("never committed")}}})
+		_, err := s.Txn(ctx, mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: "/k", Value: []byte("never committed")}}})
 		cancel()
 		if err == nil {
 			t.Fatal("a write went through without a quorum")

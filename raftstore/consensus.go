@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 // consensus puts commands into the log. It is what the store knows of Raft:
@@ -226,8 +228,8 @@ func (c *consensus) observe(seen <-chan raft.Observation) {
 // markTerm writes the entry by which every peer knows that it has applied
 // everything of earlier terms.
 func (c *consensus) markTerm() error {
-	mark := command{kind: cmdTerm}
-	b := batch{origin: c.m.origin, term: c.raft.CurrentTerm(), items: []batchItem{{command: mark.encode()}}}
+	mark := mvcc.Command{Kind: mvcc.KindTerm}
+	b := batch{origin: c.m.origin, term: c.raft.CurrentTerm(), items: []batchItem{{command: mark.Encode()}}}
 	return c.ask(func() raft.Future { return c.raft.ApplyLog(raft.Log{Data: b.encode()}, enqueueTimeout) })
 }
 

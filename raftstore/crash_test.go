@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 // crashChildDir makes the test binary the victim of the crash test.
@@ -45,7 +47,7 @@ func crashChild(dir string) {
 			}
 			for {
 				n++
-				_, err := s.Txn(context.Background(), Txn{Success: []Op{{Type: OpPut, Key: key, Value: []byte(strconv.FormatInt(n, 10))}}})
+				_, err := s.Txn(context.Background(), mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: key, Value: []byte(strconv.FormatInt(n, 10))}}})
 				if err != nil {
 					fmt.Println("error", err)
 					os.Exit(1)

@@ -17,7 +17,6 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/balsahq/balsa/raftstore/diskfile"
-
 	"github.com/balsahq/balsa/raftstore/wal"
 )
 

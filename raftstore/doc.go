@@ -16,8 +16,9 @@
 //	       ▼                                │ lessor: when leases run out      │
 //	     disk: wal/, snapshots/             └──────────────────────────────────┘
 //
-// state, txn, history, view and entry are pure: no clock, no randomness, no
-// I/O. What time it is enters as log entries, proposed by the leader.
+// The state is package mvcc, which is pure: no clock, no randomness, no I/O. Time
+// enters as log entries, which the leader proposes. The log's files are package
+// wal, errors have their names in errdefs.
 //
 // # Goroutines
 //

@@ -1,51 +1,46 @@
 package raftstore
 
-import (
-	"errors"
-
-	"github.com/balsahq/balsa/raftstore/diskfile"
-)
+import "github.com/balsahq/balsa/raftstore/errdefs"
 
 // What can go wrong. Test with errors.Is; the wrapped text names key, revision,
 // file or lease.
 var (
 	// ErrCompacted: the revision is older than the history that is kept.
-	ErrCompacted = errors.New("raftstore: revision has been compacted")
+	ErrCompacted = errdefs.ErrCompacted
 	// ErrFutureRevision: the revision has not been reached yet.
-	ErrFutureRevision = errors.New("raftstore: revision is in the future")
+	ErrFutureRevision = errdefs.ErrFutureRevision
 	// ErrOverrun: the watcher was slower than history is kept; start anew.
-	ErrOverrun = errors.New("raftstore: watcher fell behind the kept history")
+	ErrOverrun = errdefs.ErrOverrun
 	// ErrClosed: the store, or the watcher, has been closed.
-	ErrClosed = errors.New("raftstore: closed")
+	ErrClosed = errdefs.ErrClosed
 	// ErrNoLeader: no peer leads, or leadership went while the write was under
 	// way; in the second case the write may or may not have happened.
-	ErrNoLeader = errors.New("raftstore: no leader")
+	ErrNoLeader = errdefs.ErrNoLeader
 	// ErrTooLarge: the transaction is larger than Config.MaxEntryBytes.
-	ErrTooLarge = errors.New("raftstore: transaction is too large")
+	ErrTooLarge = errdefs.ErrTooLarge
 	// ErrInvalid: the request makes no sense; nothing was proposed.
-	ErrInvalid = errors.New("raftstore: invalid request")
+	ErrInvalid = errdefs.ErrInvalid
 	// ErrDuplicateKey: one branch of a transaction writes a key twice.
-	ErrDuplicateKey = errors.New("raftstore: duplicate key in transaction")
+	ErrDuplicateKey = errdefs.ErrDuplicateKey
 	// ErrKeyNotFound: IgnoreValue or IgnoreLease on a key that does not exist.
-	ErrKeyNotFound = errors.New("raftstore: key not found")
+	ErrKeyNotFound = errdefs.ErrKeyNotFound
 	// ErrLeaseNotFound: no such lease; it expired, was revoked or never was.
-	ErrLeaseNotFound = errors.New("raftstore: lease not found")
+	ErrLeaseNotFound = errdefs.ErrLeaseNotFound
 	// ErrLeaseExists: the lease ID asked for is taken.
-	ErrLeaseExists = errors.New("raftstore: lease exists")
-
+	ErrLeaseExists = errdefs.ErrLeaseExists
 	// ErrLocked: another process has the data directory open.
-	ErrLocked = errors.New("raftstore: data directory is in use by another process")
+	ErrLocked = errdefs.ErrLocked
 	// ErrNewerVersion: the data was written by a newer version of this program.
-	ErrNewerVersion = diskfile.ErrNewerVersion
+	ErrNewerVersion = errdefs.ErrNewerVersion
 	// ErrWrongCluster: the data directory belongs to another cluster.
-	ErrWrongCluster = errors.New("raftstore: data directory belongs to another cluster")
+	ErrWrongCluster = errdefs.ErrWrongCluster
 	// ErrCorrupt: a file of the data directory is damaged.
-	ErrCorrupt = diskfile.ErrCorrupt
+	ErrCorrupt = errdefs.ErrCorrupt
 	// ErrDiskFull: no space left where the log is. Reads go on; writes are
 	// accepted again as soon as there is space.
-	ErrDiskFull = diskfile.ErrDiskFull
+	ErrDiskFull = errdefs.ErrDiskFull
 	// ErrDiskReadOnly: the log's file system is read-only.
-	ErrDiskReadOnly = diskfile.ErrDiskReadOnly
+	ErrDiskReadOnly = errdefs.ErrDiskReadOnly
 	// ErrDisk: the disk refused a write for another reason.
-	ErrDisk = diskfile.ErrDisk
+	ErrDisk = errdefs.ErrDisk
 )

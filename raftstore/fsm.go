@@ -4,6 +4,8 @@ import (
 	"io"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 // fsm lets Raft drive the machine. Raft calls it from one goroutine.
@@ -57,14 +59,14 @@ func (f *fsm) Restore(r io.ReadCloser) error {
 	return f.m.restore(r)
 }
 
-type fsmSnapshot struct{ root *root }
+type fsmSnapshot struct{ root *mvcc.Root }
 
 // Persist implements raft.FSMSnapshot.
 func (s *fsmSnapshot) Persist(sink raft.SnapshotSink) error {
 	if k, ok := sink.(*snapshotSink); ok {
 		k.own = true
 	}
-	if _, err := writeSnapshotAt(sink, s.root, s.root.index, s.root.term); err != nil {
+	if _, err := mvcc.WriteSnapshotAt(sink, s.root, s.root.Index, s.root.Term); err != nil {
 		_ = sink.Cancel() // the first error says why
 		return err
 	}

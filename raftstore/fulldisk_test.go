@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 // smallDisk mounts a file system of the given size and unmounts it in the end.
@@ -38,7 +40,7 @@ func TestAFullDiskRefusesWritesUntilThereIsSpace(t *testing.T) {
 		fillDisk(t, ballast)
 		var err error
 		for i := 0; err == nil && i < 100; i++ {
-			_, err = s.Txn(t.Context(), Txn{Success: []Op{{Type: OpPut, Key: "/big", Value: make([]byte, 64<<10)}}})
+			_, err = s.Txn(t.Context(), mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: "/big", Value: make([]byte, 64<<10)}}})
 			if err == nil {
 				rev = s.View().Revision()
 			}
@@ -47,7 +49,7 @@ func TestAFullDiskRefusesWritesUntilThereIsSpace(t *testing.T) {
 			t.Fatalf("a write to a full disk gave %v", err)
 		}
 		start := time.Now()
-		if _, err := s.Txn(t.Context(), Txn{Success: []Op{{Type: OpPut, Key: "/b", Value: make([]byte, 64<<10)}}}); !errors.Is(err, ErrDiskFull) {
+		if _, err := s.Txn(t.Context(), mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: "/b", Value: make([]byte, 64<<10)}}}); !errors.Is(err, ErrDiskFull) {
 			t.Fatalf("the next write gave %v after %v", err, time.Since(start))
 		}
 		if !errors.Is(s.Err(), ErrDiskFull) {
@@ -60,7 +62,7 @@ func TestAFullDiskRefusesWritesUntilThereIsSpace(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		for {
-			_, err := s.Txn(ctx, Txn{Success: []Op{{Type: OpPut, Key: "/c", Value: []byte("after")}}})
+			_, err := s.Txn(ctx, mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: "/c", Value: []byte("after")}}})
 			if err == nil {
 				break
 			}
@@ -132,7 +134,7 @@ func TestAStoreOutlivesALogThatTakesNothing(t *testing.T) {
 			s, fail, tried := breakable(t, store)
 			put(t, s, "/a", "1")
 			fail(cause)
-			if _, err := s.Txn(t.Context(), Txn{Success: []Op{{Type: OpPut, Key: "/b"}}}); !errors.Is(err, want) {
+			if _, err := s.Txn(t.Context(), mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: "/b"}}}); !errors.Is(err, want) {
 				t.Fatalf("%v gave %v", cause, err)
 			}
 			// Raft stands for election and cannot store its term, again and again.
@@ -182,14 +184,14 @@ func TestAStoreClosesWhileItsLogTakesNothing(t *testing.T) {
 	everyLog(t, func(t *testing.T, store string) {
 		s, fail, tried := breakable(t, store)
 		fail(syscall.ENOSPC)
-		if _, err := s.Txn(t.Context(), Txn{Success: []Op{{Type: OpPut, Key: "/b"}}}); !errors.Is(err, ErrDiskFull) {
+		if _, err := s.Txn(t.Context(), mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: "/b"}}}); !errors.Is(err, ErrDiskFull) {
 			t.Fatal(err)
 		}
 		eventually(t, func() bool { return tried.Load() >= 3 })
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Txn(t.Context(), Txn{Success: []Op{{Type: OpPut, Key: "/b"}}}); !errors.Is(err, ErrClosed) && !errors.Is(err, ErrDiskFull) {
+		if _, err := s.Txn(t.Context(), mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: "/b"}}}); !errors.Is(err, ErrClosed) && !errors.Is(err, ErrDiskFull) {
 			t.Fatal(err)
 		}
 	})

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 func TestASurvivorBeginsAnew(t *testing.T) {
@@ -30,7 +32,7 @@ func TestASurvivorBeginsAnew(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
-	if _, err := s.Txn(ctx, Txn{Success: []Op{{Type: OpPut, Key: "/lost"}}}); err == nil {
+	if _, err := s.Txn(ctx, mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: "/lost"}}}); err == nil {
 		t.Fatal("a write went through without a quorum")
 	}
 	if err := s.Close(); err != nil {

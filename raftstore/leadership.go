@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 // LeadershipPrefix is where leaderships are kept: LeadershipPrefix + name holds
@@ -21,7 +23,7 @@ type Leadership struct {
 	name   string
 	holder string
 	epoch  int64
-	lease  LeaseID
+	lease  mvcc.LeaseID
 	ttl    time.Duration
 
 	lost   chan struct{} // closed when the term is over
@@ -91,11 +93,11 @@ func (s *Store) awaitLeading(ctx context.Context) error {
 
 // vacate returns when the leadership kv shows may be vacant: it waits for a
 // holder of this process and takes the key from any other.
-func (s *Store) vacate(ctx context.Context, name string, kv *KeyValue, rev int64) error {
+func (s *Store) vacate(ctx context.Context, name string, kv *mvcc.KeyValue, rev int64) error {
 	if s.holding(name, string(kv.Value)) == nil {
-		_, err := s.Txn(ctx, Txn{
-			Compares: []Compare{ModRevisionIs(kv.Key, kv.ModRevision)},
-			Success:  []Op{{Type: OpDelete, Key: kv.Key}},
+		_, err := s.Txn(ctx, mvcc.Txn{
+			Compares: []mvcc.Compare{mvcc.ModRevisionIs(kv.Key, kv.ModRevision)},
+			Success:  []mvcc.Op{{Type: mvcc.OpDelete, Key: kv.Key}},
 		})
 		if errors.Is(err, ErrNoLeader) {
 			return nil
@@ -175,9 +177,9 @@ func (l *Leadership) take(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	res, err := s.Txn(ctx, Txn{
-		Compares: []Compare{CreateRevisionIs(key, 0)},
-		Success:  []Op{{Type: OpPut, Key: key, Value: []byte(l.holder), Lease: lease}},
+	res, err := s.Txn(ctx, mvcc.Txn{
+		Compares: []mvcc.Compare{mvcc.CreateRevisionIs(key, 0)},
+		Success:  []mvcc.Op{{Type: mvcc.OpPut, Key: key, Value: []byte(l.holder), Lease: lease}},
 	})
 	if err == nil && res.Succeeded {
 		l.lease, l.epoch = lease, res.Revision
@@ -235,9 +237,9 @@ func (l *Leadership) hold() {
 }
 
 // overthrown reports whether the key stopped being this term's.
-func (l *Leadership) overthrown(events []Event) bool {
+func (l *Leadership) overthrown(events []mvcc.Event) bool {
 	for i := range events {
-		if e := &events[i]; e.Type == EventDelete || e.KV.CreateRevision != l.epoch {
+		if e := &events[i]; e.Type == mvcc.EventDelete || e.KV.CreateRevision != l.epoch {
 			return true
 		}
 	}
@@ -249,7 +251,7 @@ func (l *Leadership) Epoch() int64 { return l.epoch }
 
 // Fence is the compare that every write made under this leadership carries. It
 // stops holding the moment the term is over.
-func (l *Leadership) Fence() Compare { return CreateRevisionIs(l.key(), l.epoch) }
+func (l *Leadership) Fence() mvcc.Compare { return mvcc.CreateRevisionIs(l.key(), l.epoch) }
 
 // Lost is closed when the term is over. It may lag behind the fence, never the
 // other way round by more than the ttl.

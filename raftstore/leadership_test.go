@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 func TestALeadershipIsKeptUpWithoutCare(t *testing.T) {
@@ -120,37 +122,37 @@ func TestADeletedLeadershipIsLost(t *testing.T) {
 // TestAnOldEpochIsRefusedByTheStateItself needs no clock: entries of two terms,
 // in the worst order, straight into the state.
 func TestAnOldEpochIsRefusedByTheStateItself(t *testing.T) {
-	s := newState()
-	do := func(c command) applied {
-		d, err := decodeCommand(c.encode())
+	s := mvcc.NewState()
+	do := func(c mvcc.Command) mvcc.Applied {
+		d, err := mvcc.DecodeCommand(c.Encode())
 		if err != nil {
 			t.Fatal(err)
 		}
-		return s.apply(d)
+		return s.Apply(d)
 	}
-	lead := func(lease LeaseID) *Leadership {
-		do(command{kind: cmdLeaseGrant, lease: lease, ttl: 1000})
-		a := do(command{kind: cmdTxn, txn: Txn{
-			Compares: []Compare{CreateRevisionIs(LeadershipPrefix+"x", 0)},
-			Success:  []Op{{Type: OpPut, Key: LeadershipPrefix + "x", Lease: lease}},
+	lead := func(lease mvcc.LeaseID) *Leadership {
+		do(mvcc.Command{Kind: mvcc.KindLeaseGrant, Lease: lease, TTL: 1000})
+		a := do(mvcc.Command{Kind: mvcc.KindTxn, Txn: mvcc.Txn{
+			Compares: []mvcc.Compare{mvcc.CreateRevisionIs(LeadershipPrefix+"x", 0)},
+			Success:  []mvcc.Op{{Type: mvcc.OpPut, Key: LeadershipPrefix + "x", Lease: lease}},
 		}})
-		if a.err != nil || !a.txn.Succeeded {
-			t.Fatal("did not lead", a.err)
+		if a.Err != nil || !a.Txn.Succeeded {
+			t.Fatal("did not lead", a.Err)
 		}
-		return &Leadership{name: "x", epoch: a.txn.Revision}
+		return &Leadership{name: "x", epoch: a.Txn.Revision}
 	}
 	bind := func(l *Leadership, node string) bool {
-		a := do(command{kind: cmdTxn, txn: Txn{
-			Compares: []Compare{l.Fence()},
-			Success:  []Op{{Type: OpPut, Key: "/pod", Value: []byte(node)}},
+		a := do(mvcc.Command{Kind: mvcc.KindTxn, Txn: mvcc.Txn{
+			Compares: []mvcc.Compare{l.Fence()},
+			Success:  []mvcc.Op{{Type: mvcc.OpPut, Key: "/pod", Value: []byte(node)}},
 		}})
-		return a.err == nil && a.txn.Succeeded
+		return a.Err == nil && a.Txn.Succeeded
 	}
 	first := lead(1)
 	if !bind(first, "n1") {
 		t.Fatal("the holder was refused")
 	}
-	do(command{kind: cmdLeaseRevoke, lease: 1})
+	do(mvcc.Command{Kind: mvcc.KindLeaseRevoke, Lease: 1})
 	if bind(first, "n2") {
 		t.Fatal("a write after the end of the term went through")
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 // running opens a store and runs it until the returned function is called. It
@@ -28,13 +30,13 @@ func running(t *testing.T, cfg Config) (*Store, func()) {
 	}
 }
 
-func leased(t *testing.T, s *Store, key string, ttl time.Duration) LeaseID {
+func leased(t *testing.T, s *Store, key string, ttl time.Duration) mvcc.LeaseID {
 	t.Helper()
 	id, err := s.LeaseGrant(context.Background(), 0, ttl)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = s.Txn(context.Background(), Txn{Success: []Op{{Type: OpPut, Key: key, Lease: id}}})
+	_, err = s.Txn(context.Background(), mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: key, Lease: id}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +134,7 @@ func TestRevokingALeaseIsOneRevision(t *testing.T) {
 	}
 	const keys = 40
 	for i := range keys {
-		if _, err := s.Txn(t.Context(), Txn{Success: []Op{{Type: OpPut, Key: fmt.Sprintf("/k%02d", i*17%keys), Lease: id}}}); err != nil {
+		if _, err := s.Txn(t.Context(), mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: fmt.Sprintf("/k%02d", i*17%keys), Lease: id}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -150,7 +152,7 @@ func TestRevokingALeaseIsOneRevision(t *testing.T) {
 		t.Fatal(b, err)
 	}
 	for i, e := range b.Events {
-		if e.Type != EventDelete || e.KV.ModRevision != b.Revision || e.KV.Key != fmt.Sprintf("/k%02d", i) {
+		if e.Type != mvcc.EventDelete || e.KV.ModRevision != b.Revision || e.KV.Key != fmt.Sprintf("/k%02d", i) {
 			t.Fatalf("%+v", e)
 		}
 	}
@@ -207,7 +209,7 @@ func TestHistoryAgesAndContinueTokensExpire(t *testing.T) {
 
 func putIn(t *testing.T, s *Store, key, value string) int64 {
 	t.Helper()
-	res, err := s.Txn(context.Background(), Txn{Success: []Op{{Type: OpPut, Key: key, Value: []byte(value)}}})
+	res, err := s.Txn(context.Background(), mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: key, Value: []byte(value)}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +225,7 @@ func TestHistoryIsBoundedByCountAndBytes(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, stop := running(t, cfg)
 				defer stop()
-				slow, err := s.Watch(WatchRequest{Key: "/k", RangeEnd: PrefixEnd("/k")})
+				slow, err := s.Watch(WatchRequest{Key: "/k", RangeEnd: mvcc.PrefixEnd("/k")})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -236,9 +238,9 @@ func TestHistoryIsBoundedByCountAndBytes(t *testing.T) {
 				}
 				time.Sleep(20 * time.Second)
 				synctest.Wait()
-				h := s.machine.root.Load().hist
-				if len(h.events) > 100 && name == "count" || h.bytes > 100<<10 {
-					t.Fatalf("%d events, %d bytes are kept", len(h.events), h.bytes)
+				h := s.machine.root.Load().Hist
+				if len(h.Events) > 100 && name == "count" || h.Bytes > 100<<10 {
+					t.Fatalf("%d events, %d bytes are kept", len(h.Events), h.Bytes)
 				}
 				if _, err := slow.Next(context.Background()); !errors.Is(err, ErrOverrun) {
 					t.Fatal("a watcher that fell behind was not told", err)

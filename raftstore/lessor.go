@@ -4,6 +4,8 @@ import (
 	"container/heap"
 	"sync"
 	"time"
+
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 // lessor knows when leases run out. It reads the monotonic clock only, so a
@@ -12,14 +14,14 @@ import (
 // new leader first gives every lease its full time again, as in etcd.
 type lessor struct {
 	mu     sync.Mutex
-	leases map[LeaseID]*leaseClock
+	leases map[mvcc.LeaseID]*leaseClock
 	due    leaseHeap
 	wake   chan struct{} // buffered: the earliest deadline may have moved
 	term   uint64        // the newest in which this peer led, as far as it was asked
 }
 
 type leaseClock struct {
-	id       LeaseID
+	id       mvcc.LeaseID
 	ttl      time.Duration
 	deadline time.Time
 	place    int  // in the heap
@@ -27,7 +29,7 @@ type leaseClock struct {
 }
 
 func newLessor() *lessor {
-	return &lessor{leases: make(map[LeaseID]*leaseClock), wake: make(chan struct{}, 1)}
+	return &lessor{leases: make(map[mvcc.LeaseID]*leaseClock), wake: make(chan struct{}, 1)}
 }
 
 func (l *lessor) poke() {
@@ -37,21 +39,21 @@ func (l *lessor) poke() {
 	}
 }
 
-func (l *lessor) granted(id LeaseID, millis int64) {
+func (l *lessor) granted(id mvcc.LeaseID, millis int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.add(id, millis, time.Now())
 	l.poke()
 }
 
-func (l *lessor) add(id LeaseID, millis int64, now time.Time) {
+func (l *lessor) add(id mvcc.LeaseID, millis int64, now time.Time) {
 	c := &leaseClock{id: id, ttl: time.Duration(millis) * time.Millisecond}
 	c.deadline = now.Add(c.ttl)
 	l.leases[id] = c
 	heap.Push(&l.due, c)
 }
 
-func (l *lessor) revoked(id LeaseID) {
+func (l *lessor) revoked(id mvcc.LeaseID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c := l.leases[id]; c != nil {
@@ -61,12 +63,12 @@ func (l *lessor) revoked(id LeaseID) {
 }
 
 // reset starts over with the leases of r.
-func (l *lessor) reset(r *root) {
+func (l *lessor) reset(r *mvcc.Root) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.leases, l.due = make(map[LeaseID]*leaseClock), nil
+	l.leases, l.due = make(map[mvcc.LeaseID]*leaseClock), nil
 	now := time.Now()
-	r.leases.Scan(func(id LeaseID, ttl int64) bool {
+	r.Leases.Scan(func(id mvcc.LeaseID, ttl int64) bool {
 		l.add(id, ttl, now)
 		return true
 	})
@@ -89,7 +91,7 @@ func (l *lessor) lead(term uint64) {
 }
 
 // renew gives id its full time again and returns it, on the leader of term.
-func (l *lessor) renew(term uint64, id LeaseID) (time.Duration, bool) {
+func (l *lessor) renew(term uint64, id mvcc.LeaseID) (time.Duration, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lead(term)
@@ -103,7 +105,7 @@ func (l *lessor) renew(term uint64, id LeaseID) (time.Duration, bool) {
 }
 
 // remaining is how long id still has if nobody renews it, on the leader of term.
-func (l *lessor) remaining(term uint64, id LeaseID) (time.Duration, bool) {
+func (l *lessor) remaining(term uint64, id mvcc.LeaseID) (time.Duration, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lead(term)
@@ -116,7 +118,7 @@ func (l *lessor) remaining(term uint64, id LeaseID) (time.Duration, bool) {
 
 // expired returns the leases that have run out on the leader of term, at most n
 // of them, marked as being revoked, and how long it is until the next one does.
-func (l *lessor) expired(term uint64, n int) (ids []LeaseID, next time.Duration) {
+func (l *lessor) expired(term uint64, n int) (ids []mvcc.LeaseID, next time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lead(term)
@@ -140,7 +142,7 @@ func (l *lessor) expired(term uint64, n int) (ids []LeaseID, next time.Duration)
 }
 
 // giveUp makes id expire again after pause: its revocation did not go through.
-func (l *lessor) giveUp(id LeaseID, pause time.Duration) {
+func (l *lessor) giveUp(id mvcc.LeaseID, pause time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c := l.leases[id]; c != nil && c.revoking {

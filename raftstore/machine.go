@@ -7,14 +7,16 @@ import (
 	"io"
 	"math"
 	"sync/atomic"
+
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 // machine is the state with those who look at it: it applies entries, publishes
 // roots, feeds the watchers and tells the lessor of leases. It can be driven
 // without Raft. apply, publish and restore belong to one goroutine.
 type machine struct {
-	state  *state
-	root   atomic.Pointer[root]
+	state  *mvcc.State
+	root   atomic.Pointer[mvcc.Root]
 	hub    *hub
 	leases *lessor
 	index  atomic.Uint64         // last entry applied
@@ -32,8 +34,8 @@ type machine struct {
 }
 
 func newMachine(l *lessor) *machine {
-	m := &machine{state: newState(), leases: l, reach: newGate()}
-	r := m.state.capture()
+	m := &machine{state: mvcc.NewState(), leases: l, reach: newGate()}
+	r := m.state.Capture()
 	m.root.Store(r)
 	m.hub = newHub(r)
 	return m
@@ -45,7 +47,7 @@ type fate struct {
 	seq  uint64
 	term uint64 // of the batch it was in
 	late bool
-	applied
+	mvcc.Applied
 }
 
 // enter applies an entry of any version.
@@ -70,7 +72,7 @@ func (m *machine) enter(index, term uint64, data []byte) {
 	for i := range b.items {
 		f := fate{seq: b.items[i].seq, term: b.term, late: b.term != term}
 		if !f.late {
-			f.applied = m.applyPart(index, b.items[i].command, len(b.items) > 1)
+			f.Applied = m.applyPart(index, b.items[i].command, len(b.items) > 1)
 		}
 		if b.origin == m.origin {
 			m.fate = append(m.fate, f)
@@ -86,31 +88,33 @@ func (m *machine) skip(index uint64) {
 
 // apply makes the change a command of entry number index describes. What it did
 // becomes visible with the next publish.
-func (m *machine) apply(index uint64, data []byte) applied { return m.applyPart(index, data, false) }
+func (m *machine) apply(index uint64, data []byte) mvcc.Applied {
+	return m.applyPart(index, data, false)
+}
 
 // applyPart is apply for a command that may have neighbours in its entry.
-func (m *machine) applyPart(index uint64, data []byte, shared bool) applied {
+func (m *machine) applyPart(index uint64, data []byte, shared bool) mvcc.Applied {
 	if err := m.halted.Load(); err != nil {
-		return applied{err: *err}
+		return mvcc.Applied{Err: *err}
 	}
-	c, err := decodeCommand(data)
+	c, err := mvcc.DecodeCommand(data)
 	if err != nil {
 		m.halted.Store(&err)
-		return applied{err: err}
+		return mvcc.Applied{Err: err}
 	}
 	if shared {
-		c.raw = math.MaxInt // what lives on must not keep its neighbours in memory
+		c.Raw = math.MaxInt // what lives on must not keep its neighbours in memory
 	}
-	if c.kind == cmdCompact {
+	if c.Kind == mvcc.KindCompact {
 		m.publish() // watchers see what is about to leave history
 	}
-	a := m.state.apply(c)
-	if a.err == nil {
-		switch c.kind {
-		case cmdLeaseGrant:
-			m.leases.granted(c.lease, c.ttl)
-		case cmdLeaseRevoke:
-			m.leases.revoked(c.lease)
+	a := m.state.Apply(c)
+	if a.Err == nil {
+		switch c.Kind {
+		case mvcc.KindLeaseGrant:
+			m.leases.granted(c.Lease, c.TTL)
+		case mvcc.KindLeaseRevoke:
+			m.leases.revoked(c.Lease)
 		}
 	}
 	m.index.Store(index)
@@ -127,10 +131,10 @@ func (m *machine) publish() {
 		return
 	}
 	m.dirty = false
-	r := m.state.capture()
-	r.index, r.term = m.index.Load(), m.term.Load()
+	r := m.state.Capture()
+	r.Index, r.Term = m.index.Load(), m.term.Load()
 	m.root.Store(r)
-	m.stateBytes.Store(m.state.bytes)
+	m.stateBytes.Store(m.state.Bytes)
 	m.hub.publish(r)
 	if len(m.fate) > 0 && m.tell != nil {
 		m.tell(m.fate)
@@ -147,20 +151,20 @@ var errLate = errors.New("raftstore: snapshot came too late")
 // restore replaces the state by a snapshot. One of format 1 does not say which
 // entry it reaches: whoever waits for one waits for the next.
 func (m *machine) restore(r io.Reader) error {
-	s, info, err := readSnapshotAt(bufio.NewReaderSize(r, 1<<20))
+	s, info, err := mvcc.ReadSnapshotAt(bufio.NewReaderSize(r, 1<<20))
 	if err != nil {
 		return err
 	}
-	if at := m.index.Load(); info.Index < at && s.rev <= m.state.rev {
+	if at := m.index.Load(); info.Index < at && s.Rev <= m.state.Rev {
 		return fmt.Errorf("%w: snapshot up to entry %d, %d is applied", errLate, info.Index, at)
 	}
 	m.state = s
 	m.index.Store(info.Index)
 	m.term.Store(info.Term)
-	root := s.capture()
-	root.index, root.term = info.Index, info.Term
+	root := s.Capture()
+	root.Index, root.Term = info.Index, info.Term
 	m.root.Store(root)
-	m.stateBytes.Store(s.bytes)
+	m.stateBytes.Store(s.Bytes)
 	m.hub.reset(root)
 	if m.lost != nil {
 		m.lost() // before reach says that the terms up to here are over

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 // model is the slow, obvious store: every revision whole, in a list.
@@ -11,17 +13,17 @@ type model struct {
 	revs      []map[string]modelKV // index 0 is revision 1
 	events    map[int64][]string   // what each revision did, as text
 	compacted int64
-	leases    map[LeaseID]bool
+	leases    map[mvcc.LeaseID]bool
 }
 
 type modelKV struct {
 	value                string
 	create, mod, version int64
-	lease                LeaseID
+	lease                mvcc.LeaseID
 }
 
 func newModel() *model {
-	return &model{revs: []map[string]modelKV{{}}, events: map[int64][]string{}, compacted: 1, leases: map[LeaseID]bool{}}
+	return &model{revs: []map[string]modelKV{{}}, events: map[int64][]string{}, compacted: 1, leases: map[mvcc.LeaseID]bool{}}
 }
 
 func (m *model) rev() int64                      { return int64(len(m.revs)) }
@@ -46,7 +48,7 @@ func (m *model) keys(at map[string]modelKV, start, end string) []string {
 	return keys
 }
 
-func (m *model) holds(c Compare) bool {
+func (m *model) holds(c mvcc.Compare) bool {
 	keys := m.keys(m.now(), c.Key, c.RangeEnd)
 	one := func(kv modelKV, exists bool) bool {
 		var a int
@@ -59,21 +61,21 @@ func (m *model) holds(c Compare) bool {
 			return 0
 		}
 		switch c.Target {
-		case CompareValue:
+		case mvcc.CompareValue:
 			if !exists {
 				return false
 			}
 			a = bytes.Compare([]byte(kv.value), c.Value)
-		case CompareVersion:
+		case mvcc.CompareVersion:
 			a = cmp(kv.version, c.Int)
-		case CompareCreate:
+		case mvcc.CompareCreate:
 			a = cmp(kv.create, c.Int)
-		case CompareMod:
+		case mvcc.CompareMod:
 			a = cmp(kv.mod, c.Int)
-		case CompareLease:
+		case mvcc.CompareLease:
 			a = cmp(int64(kv.lease), c.Int)
 		}
-		return c.Result == Equal && a == 0 || c.Result == NotEqual && a != 0 || c.Result == Less && a < 0 || c.Result == Greater && a > 0
+		return c.Result == mvcc.Equal && a == 0 || c.Result == mvcc.NotEqual && a != 0 || c.Result == mvcc.Less && a < 0 || c.Result == mvcc.Greater && a > 0
 	}
 	if len(keys) == 0 {
 		return one(modelKV{}, false)
@@ -88,7 +90,7 @@ func (m *model) holds(c Compare) bool {
 
 // txn runs t on next, a copy of the newest revision, and returns what each
 // operation gave as text.
-func (m *model) txn(t Txn, next map[string]modelKV, log *[]string) (out []string) {
+func (m *model) txn(t mvcc.Txn, next map[string]modelKV, log *[]string) (out []string) {
 	held := true
 	for _, c := range t.Compares {
 		held = held && m.holds(c)
@@ -100,9 +102,9 @@ func (m *model) txn(t Txn, next map[string]modelKV, log *[]string) (out []string
 	out = append(out, fmt.Sprint("held ", held))
 	for _, op := range ops {
 		switch op.Type {
-		case OpTxn:
+		case mvcc.OpTxn:
 			out = append(out, m.txn(*op.Txn, next, log)...)
-		case OpPut:
+		case mvcc.OpPut:
 			old, exists := next[op.Key]
 			kv := modelKV{value: string(op.Value), create: m.rev() + 1, mod: m.rev() + 1, version: 1, lease: op.Lease}
 			if exists {
@@ -119,7 +121,7 @@ func (m *model) txn(t Txn, next map[string]modelKV, log *[]string) (out []string
 			if op.PrevKV && exists {
 				out = append(out, fmt.Sprintf("prev %+v", old))
 			}
-		case OpDelete:
+		case mvcc.OpDelete:
 			keys := m.keys(next, op.Key, op.RangeEnd)
 			out = append(out, fmt.Sprint("deleted ", len(keys)))
 			for _, k := range keys {
@@ -128,7 +130,7 @@ func (m *model) txn(t Txn, next map[string]modelKV, log *[]string) (out []string
 				}
 				m.remove(next, k, log)
 			}
-		case OpRange:
+		case mvcc.OpRange:
 			keys := m.keys(next, op.Key, op.RangeEnd)
 			out = append(out, fmt.Sprint("count ", len(keys)))
 			if op.CountOnly {
@@ -163,28 +165,28 @@ func (m *model) commit(next map[string]modelKV, log []string) {
 	}
 }
 
-func kvText(kv *KeyValue) modelKV {
+func kvText(kv *mvcc.KeyValue) modelKV {
 	return modelKV{value: string(kv.Value), create: kv.CreateRevision, mod: kv.ModRevision, version: kv.Version, lease: kv.Lease}
 }
 
 // resultText says of a result what model.txn says.
-func resultText(ops func(bool) []Op, res *TxnResult) (out []string) {
+func resultText(ops func(bool) []mvcc.Op, res *mvcc.TxnResult) (out []string) {
 	out = append(out, fmt.Sprint("held ", res.Succeeded))
 	for i, op := range ops(res.Succeeded) {
 		r := res.Results[i]
 		switch op.Type {
-		case OpTxn:
-			out = append(out, resultText(op.Txn.branch, r.Txn)...)
-		case OpPut:
+		case mvcc.OpTxn:
+			out = append(out, resultText(op.Txn.Branch, r.Txn)...)
+		case mvcc.OpPut:
 			for _, kv := range r.PrevKVs {
 				out = append(out, fmt.Sprintf("prev %+v", kvText(kv)))
 			}
-		case OpDelete:
+		case mvcc.OpDelete:
 			out = append(out, fmt.Sprint("deleted ", r.Deleted))
 			for _, kv := range r.PrevKVs {
 				out = append(out, fmt.Sprintf("prev %+v", kvText(kv)))
 			}
-		case OpRange:
+		case mvcc.OpRange:
 			out = append(out, fmt.Sprint("count ", r.Count))
 			for _, kv := range r.KVs {
 				out = append(out, fmt.Sprintf("%s %+v", kv.Key, kvText(kv)))
@@ -197,8 +199,8 @@ func resultText(ops func(bool) []Op, res *TxnResult) (out []string) {
 	return out
 }
 
-func eventText(e Event) string {
-	if e.Type == EventDelete {
+func eventText(e mvcc.Event) string {
+	if e.Type == mvcc.EventDelete {
 		return fmt.Sprintf("delete %s %d prev %v %+v", e.KV.Key, e.KV.ModRevision, e.Prev != nil, kvText(e.Prev))
 	}
 	old := modelKV{}

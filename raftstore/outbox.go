@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 // outbox holds what this peer has proposed and not yet seen applied here. It
@@ -39,7 +41,7 @@ type wait struct {
 
 // outcome is what a proposer gets.
 type outcome struct {
-	applied applied
+	applied mvcc.Applied
 	err     error
 }
 
@@ -113,7 +115,7 @@ func (o *outbox) settle(fates []fate) bool {
 		switch {
 		case w == nil:
 		case !f.late:
-			w.done <- outcome{applied: f.applied}
+			w.done <- outcome{applied: f.Applied}
 			o.remove(w)
 		case f.term == w.term:
 			// This very attempt had no effect: the next need not wait.

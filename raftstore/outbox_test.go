@@ -3,13 +3,15 @@ package raftstore
 import (
 	"testing"
 	"time"
+
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 func batchOf(origin, term uint64, seqs ...uint64) *batch {
-	put := command{kind: cmdTxn, txn: Txn{Success: []Op{{Type: OpPut, Key: "/k"}}}}
+	put := mvcc.Command{Kind: mvcc.KindTxn, Txn: mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: "/k"}}}}
 	b := &batch{origin: origin, term: term}
 	for _, s := range seqs {
-		b.items = append(b.items, batchItem{seq: s, command: put.encode()})
+		b.items = append(b.items, batchItem{seq: s, command: put.Encode()})
 	}
 	return b
 }
@@ -45,7 +47,7 @@ func TestABatchOfAnotherTermHasNoEffect(t *testing.T) {
 	m.tell = func(f []fate) { fates = append(fates, f...) }
 	m.enter(1, 3, batchOf(7, 2, 1, 2).encode())
 	m.publish()
-	if v := m.root.Load().view; v.Len() != 0 || len(fates) != 2 || !fates[0].late || !fates[1].late {
+	if v := m.root.Load().View; v.Len() != 0 || len(fates) != 2 || !fates[0].late || !fates[1].late {
 		t.Fatalf("%d keys, fates %+v", v.Len(), fates)
 	}
 }

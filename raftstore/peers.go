@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 // Peers carries requests from this peer to another. The store never dials: who
@@ -18,9 +20,9 @@ type Peers interface {
 	// has applied it has applied every write acknowledged before the call.
 	ReadIndex(ctx context.Context, to string) (uint64, error)
 	// KeepAlive renews a lease with the leader and returns its full time.
-	KeepAlive(ctx context.Context, to string, id LeaseID) (time.Duration, error)
+	KeepAlive(ctx context.Context, to string, id mvcc.LeaseID) (time.Duration, error)
 	// LeaseRemaining asks the leader how long a lease still lives.
-	LeaseRemaining(ctx context.Context, to string, id LeaseID) (time.Duration, error)
+	LeaseRemaining(ctx context.Context, to string, id mvcc.LeaseID) (time.Duration, error)
 }
 
 // Batch is a run of commands of one origin, encoded; see [Store.Forwarded].
@@ -49,8 +51,8 @@ var (
 type Handler interface {
 	Forwarded(ctx context.Context, batch Batch) error
 	ServeReadIndex(ctx context.Context) (uint64, error)
-	ServeKeepAlive(ctx context.Context, id LeaseID) (time.Duration, error)
-	ServeLeaseRemaining(ctx context.Context, id LeaseID) (time.Duration, error)
+	ServeKeepAlive(ctx context.Context, id mvcc.LeaseID) (time.Duration, error)
+	ServeLeaseRemaining(ctx context.Context, id mvcc.LeaseID) (time.Duration, error)
 	// PeerEnded hears that the process of a peer is known to have ended. It
 	// must not block.
 	PeerEnded(serverID string)

@@ -1,5 +1,6 @@
 package raftstore
 
+import "github.com/balsahq/balsa/raftstore/mvcc"
 import "time"
 
 // retention decides how much history to keep: a pure function of what it has
@@ -19,12 +20,12 @@ type sighting struct {
 
 // decide returns the revision to compact to now, 0 for none. History older than
 // age goes; when the rest is still too much, so does its older half.
-func (r *retention) decide(now time.Time, h *history, newest int64) int64 {
+func (r *retention) decide(now time.Time, h *mvcc.History, newest int64) int64 {
 	every := r.age / 16
 	if n := len(r.seen); n == 0 || now.Sub(r.seen[n-1].at) >= every {
 		r.seen = append(r.seen, sighting{now, newest})
 	}
-	target, drop := h.compacted(), 0
+	target, drop := h.Compacted(), 0
 	for i, s := range r.seen {
 		if now.Sub(s.at) < r.age {
 			break
@@ -32,11 +33,11 @@ func (r *retention) decide(now time.Time, h *history, newest int64) int64 {
 		target, drop = max(target, s.rev), i
 	}
 	r.seen = append(r.seen[:0:0], r.seen[drop:]...)
-	left := len(h.events) - h.after(target)
-	if n := len(h.events); left > r.events || n > 0 && h.bytes > r.bytes && left > n/2 {
-		target = max(target, h.events[n-1-left/2].KV.ModRevision)
+	left := len(h.Events) - h.After(target)
+	if n := len(h.Events); left > r.events || n > 0 && h.Bytes > r.bytes && left > n/2 {
+		target = max(target, h.Events[n-1-left/2].KV.ModRevision)
 	}
-	if target <= h.compacted() {
+	if target <= h.Compacted() {
 		return 0
 	}
 	return target

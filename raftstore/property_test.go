@@ -11,36 +11,38 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 var (
 	genKey   = rapid.SampledFrom([]string{"a", "a/1", "a/2", "a/3", "b/1", "b/2", "c", "\xff", "\xff\xff"})
 	genEnd   = rapid.SampledFrom([]string{"", "", "\x00", "a/3", "a0", "c", "\xff\xff"})
-	genLease = rapid.SampledFrom([]LeaseID{0, 0, 1, 2, 3})
+	genLease = rapid.SampledFrom([]mvcc.LeaseID{0, 0, 1, 2, 3})
 )
 
-func genCompare(t *rapid.T) Compare {
-	return Compare{
+func genCompare(t *rapid.T) mvcc.Compare {
+	return mvcc.Compare{
 		Key: genKey.Draw(t, "key"), RangeEnd: genEnd.Draw(t, "end"),
-		Target: CompareTarget(rapid.IntRange(0, 4).Draw(t, "target")), Result: CompareResult(rapid.IntRange(0, 3).Draw(t, "result")),
+		Target: mvcc.CompareTarget(rapid.IntRange(0, 4).Draw(t, "target")), Result: mvcc.CompareResult(rapid.IntRange(0, 3).Draw(t, "result")),
 		Int: rapid.Int64Range(0, 8).Draw(t, "int"), Value: []byte(rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "value")),
 	}
 }
 
-func genOp(t *rapid.T, depth int) Op {
-	op := Op{Type: OpType(rapid.IntRange(0, 3).Draw(t, "type")), Key: genKey.Draw(t, "key"), PrevKV: rapid.Bool().Draw(t, "prev")}
+func genOp(t *rapid.T, depth int) mvcc.Op {
+	op := mvcc.Op{Type: mvcc.OpType(rapid.IntRange(0, 3).Draw(t, "type")), Key: genKey.Draw(t, "key"), PrevKV: rapid.Bool().Draw(t, "prev")}
 	switch {
-	case op.Type == OpTxn && depth < 2:
+	case op.Type == mvcc.OpTxn && depth < 2:
 		x := genTxn(t, depth+1)
-		return Op{Type: OpTxn, Txn: &x}
-	case op.Type == OpDelete:
+		return mvcc.Op{Type: mvcc.OpTxn, Txn: &x}
+	case op.Type == mvcc.OpDelete:
 		op.RangeEnd = genEnd.Draw(t, "end")
-	case op.Type == OpRange:
+	case op.Type == mvcc.OpRange:
 		op.PrevKV = false
 		op.RangeEnd, op.Limit = genEnd.Draw(t, "end"), rapid.Int64Range(0, 3).Draw(t, "limit")
 		op.KeysOnly, op.CountOnly = rapid.Bool().Draw(t, "keysOnly"), rapid.Bool().Draw(t, "countOnly")
 	default:
-		op.Type = OpPut
+		op.Type = mvcc.OpPut
 		op.IgnoreValue, op.IgnoreLease = rapid.IntRange(0, 4).Draw(t, "ignoreValue") == 0, rapid.IntRange(0, 4).Draw(t, "ignoreLease") == 0
 		if !op.IgnoreValue {
 			op.Value = []byte(rapid.SampledFrom([]string{"", "x", "y", "z"}).Draw(t, "value"))
@@ -52,8 +54,8 @@ func genOp(t *rapid.T, depth int) Op {
 	return op
 }
 
-func genTxn(t *rapid.T, depth int) Txn {
-	var x Txn
+func genTxn(t *rapid.T, depth int) mvcc.Txn {
+	var x mvcc.Txn
 	for range rapid.IntRange(0, 2).Draw(t, "compares") {
 		x.Compares = append(x.Compares, genCompare(t))
 	}
@@ -68,16 +70,16 @@ func genTxn(t *rapid.T, depth int) Txn {
 
 // admitted says whether the branch t takes may run: leases and keys it needs
 // exist.
-func (m *model) admitted(t Txn) bool {
+func (m *model) admitted(t mvcc.Txn) bool {
 	held := true
 	for _, c := range t.Compares {
 		held = held && m.holds(c)
 	}
-	for _, op := range t.branch(held) {
-		if op.Type == OpTxn && !m.admitted(*op.Txn) {
+	for _, op := range t.Branch(held) {
+		if op.Type == mvcc.OpTxn && !m.admitted(*op.Txn) {
 			return false
 		}
-		if op.Type == OpPut {
+		if op.Type == mvcc.OpPut {
 			if _, ok := m.now()[op.Key]; !ok && (op.IgnoreValue || op.IgnoreLease) || op.Lease != 0 && !m.leases[op.Lease] {
 				return false
 			}
@@ -118,7 +120,7 @@ func (x *subject) txn(t *rapid.T) {
 	next, log := clone(x.m.now()), []string(nil)
 	want := x.m.txn(txn, next, &log)
 	x.m.commit(next, log)
-	if got := resultText(txn.branch, res); !slices.Equal(got, want) {
+	if got := resultText(txn.Branch, res); !slices.Equal(got, want) {
 		t.Fatalf("txn %+v\ngot  %q\nwant %q", txn, got, want)
 	}
 	if res.Revision != x.m.rev() {
@@ -127,7 +129,7 @@ func (x *subject) txn(t *rapid.T) {
 }
 
 func (x *subject) grant(t *rapid.T) {
-	id := LeaseID(rapid.IntRange(1, 3).Draw(t, "lease"))
+	id := mvcc.LeaseID(rapid.IntRange(1, 3).Draw(t, "lease"))
 	_, err := x.s.LeaseGrant(context.Background(), id, time.Hour)
 	if x.m.leases[id] != errors.Is(err, ErrLeaseExists) {
 		t.Fatalf("grant %d: %v", id, err)
@@ -136,7 +138,7 @@ func (x *subject) grant(t *rapid.T) {
 }
 
 func (x *subject) revoke(t *rapid.T) {
-	id := LeaseID(rapid.IntRange(1, 3).Draw(t, "lease"))
+	id := mvcc.LeaseID(rapid.IntRange(1, 3).Draw(t, "lease"))
 	err := x.s.LeaseRevoke(context.Background(), id)
 	if x.m.leases[id] == errors.Is(err, ErrLeaseNotFound) {
 		t.Fatalf("revoke %d: %v", id, err)
@@ -176,7 +178,7 @@ func (x *subject) compact(t *rapid.T) {
 func (x *subject) watch(t *rapid.T) {
 	req := WatchRequest{Key: genKey.Draw(t, "key"), RangeEnd: genEnd.Draw(t, "end"), StartRevision: rapid.Int64Range(0, x.m.rev()+2).Draw(t, "start")}
 	if rapid.Bool().Draw(t, "prefix") {
-		req.RangeEnd = PrefixEnd(req.Key)
+		req.RangeEnd = mvcc.PrefixEnd(req.Key)
 	}
 	w, err := x.s.Watch(req)
 	if req.StartRevision > 0 && req.StartRevision <= x.m.compacted && x.m.compacted > 1 {
@@ -267,7 +269,7 @@ func (x *subject) check(t *rapid.T) {
 		}
 		start, end := genKey.Draw(t, "start"), genEnd.Draw(t, "end")
 		var got, want []string
-		v.Ascend(start, end, func(kv *KeyValue) bool {
+		v.Ascend(start, end, func(kv *mvcc.KeyValue) bool {
 			got = append(got, fmt.Sprintf("%s %+v", kv.Key, kvText(kv)))
 			return true
 		})
@@ -336,7 +338,7 @@ func checkRestored(t *rapid.T, m *machine) {
 	if !bytes.Equal(a.Bytes(), b.Bytes()) {
 		t.Fatal("a restored snapshot is another state")
 	}
-	if x, y := m.root.Load().view.Hash(), n.root.Load().view.Hash(); x != y {
+	if x, y := m.root.Load().View.Hash(), n.root.Load().View.Hash(); x != y {
 		t.Fatalf("hash %x became %x", x, y)
 	}
 }

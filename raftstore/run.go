@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 const (
@@ -55,7 +57,7 @@ func (s *Store) expireLeases(ctx context.Context) {
 		changed := s.consensus.lead.next()
 		next := time.Hour
 		if t := s.consensus.who(); t.here && s.consensus.leading() {
-			var ids []LeaseID
+			var ids []mvcc.LeaseID
 			ids, next = s.lessor.expired(t.number, revokeAtOnce)
 			s.revokeAll(ctx, t.number, ids)
 		}
@@ -75,13 +77,13 @@ func (s *Store) expireLeases(ctx context.Context) {
 // revokeAll revokes leases that ran out, in one append, in the term in which they
 // did: the next leader gives them their time again, and their holders may renew
 // them there.
-func (s *Store) revokeAll(ctx context.Context, number uint64, ids []LeaseID) {
+func (s *Store) revokeAll(ctx context.Context, number uint64, ids []mvcc.LeaseID) {
 	var wg sync.WaitGroup
 	for _, id := range ids {
 		wg.Go(func() {
-			revoke := command{kind: cmdLeaseRevoke, lease: id}
-			a, err := s.consensus.proposeIn(ctx, revoke.encode(), number)
-			err = errors.Join(err, a.err)
+			revoke := mvcc.Command{Kind: mvcc.KindLeaseRevoke, Lease: id}
+			a, err := s.consensus.proposeIn(ctx, revoke.Encode(), number)
+			err = errors.Join(err, a.Err)
 			if err != nil && !errors.Is(err, ErrLeaseNotFound) {
 				s.lessor.giveUp(id, revokePause)
 				s.log.Debug("lease ran out but could not be revoked yet", "lease", int64(id), "error", err)
@@ -119,7 +121,7 @@ func (s *Store) keepHouse(ctx context.Context) error {
 
 func (s *Store) ageHistory(ctx context.Context, keep *retention, now time.Time) {
 	r := s.machine.root.Load()
-	rev := keep.decide(now, &r.hist, r.view.rev)
+	rev := keep.decide(now, &r.Hist, r.View.Rev)
 	if rev == 0 || !s.consensus.leading() {
 		return
 	}

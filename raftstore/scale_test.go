@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 var (
@@ -112,7 +114,7 @@ func scaleFill(b *testing.B, s *Store) {
 func scalePut(b *testing.B, s *Store, i int64) {
 	key := fmt.Sprintf("/registry/pods/namespace-%02d/pod-%07d", i%50, i)
 	v := bytes.Repeat([]byte{byte(i)}, *scaleValue)
-	if _, err := s.Txn(context.Background(), Txn{Success: []Op{{Type: OpPut, Key: key, Value: v}}}); err != nil {
+	if _, err := s.Txn(context.Background(), mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: key, Value: v}}}); err != nil {
 		b.Error(err)
 	}
 }

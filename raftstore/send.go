@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 // How long a write waits for Raft: without any leader, with one, to be queued,
@@ -27,18 +29,18 @@ const window = 3
 
 // propose appends a command to the log and returns what applying it here gave.
 // After the end of ctx, ErrNoLeader or a disk error it may be applied yet.
-func (c *consensus) propose(ctx context.Context, entry []byte) (applied, error) {
+func (c *consensus) propose(ctx context.Context, entry []byte) (mvcc.Applied, error) {
 	return c.proposeIn(ctx, entry, 0)
 }
 
 // proposeIn is propose for a command that has no business in any term but only,
 // if that is not 0: ErrNotLeader when it was not proposed in that one.
-func (c *consensus) proposeIn(ctx context.Context, entry []byte, only uint64) (applied, error) {
+func (c *consensus) proposeIn(ctx context.Context, entry []byte, only uint64) (mvcc.Applied, error) {
 	if err := ctx.Err(); err != nil {
-		return applied{}, err
+		return mvcc.Applied{}, err
 	}
 	if err := c.refused(); err != nil {
-		return applied{}, err
+		return mvcc.Applied{}, err
 	}
 	w := c.out.put(entry, only)
 	c.poke()
@@ -47,10 +49,10 @@ func (c *consensus) proposeIn(ctx context.Context, entry []byte, only uint64) (a
 		return o.applied, o.err
 	case <-ctx.Done():
 		c.out.drop(w)
-		return applied{}, ctx.Err()
+		return mvcc.Applied{}, ctx.Err()
 	case <-c.closed:
 		c.out.drop(w)
-		return applied{}, ErrClosed
+		return mvcc.Applied{}, ErrClosed
 	}
 }
 

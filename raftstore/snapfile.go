@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/balsahq/balsa/raftstore/diskfile"
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 // snapshotFiles keeps snapshots beside the log, each in a directory of its own
@@ -168,7 +169,7 @@ func (s *snapshotFiles) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, erro
 	if _, ok := s.whole.Load(id); ok {
 		return m, f, nil
 	}
-	if _, err = VerifySnapshot(f); err == nil {
+	if _, err = mvcc.VerifySnapshot(f); err == nil {
 		_, err = f.Seek(0, io.SeekStart)
 	}
 	if err != nil {
@@ -304,7 +305,7 @@ func newArrival() *arrival {
 	r, w := io.Pipe()
 	a := &arrival{w: w, done: make(chan error, 1)}
 	go func() {
-		_, err := VerifySnapshot(r)
+		_, err := mvcc.VerifySnapshot(r)
 		if err != nil {
 			err = fmt.Errorf("snapshot that was sent: %w", err)
 		}

@@ -10,22 +10,23 @@ import (
 	"testing"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 // snapshotForBench is a state of n keys, and its snapshot.
-func snapshotForBench(b *testing.B, n, size int) (*root, []byte) {
+func snapshotForBench(b *testing.B, n, size int) (*mvcc.Root, []byte) {
 	b.Helper()
-	s := newState()
+	s := mvcc.NewState()
 	for i := range n {
-		s.rev++
-		s.put(&KeyValue{Key: fmt.Sprintf("/registry/pods/namespace-%02d/pod-%07d", i%50, i), Value: bytes.Repeat([]byte{byte(i)}, size), ModRevision: s.rev})
+		written(s, fmt.Sprintf("/registry/pods/namespace-%02d/pod-%07d", i%50, i), bytes.Repeat([]byte{byte(i)}, size))
 	}
-	if err := s.hist.compact(s.rev, s.view()); err != nil {
-		b.Fatal(err)
+	if a := s.Apply(&mvcc.Command{Kind: mvcc.KindCompact, Revision: s.Rev}); a.Err != nil {
+		b.Fatal(a.Err)
 	}
-	r := s.capture()
+	r := s.Capture()
 	var out bytes.Buffer
-	if _, err := writeSnapshotAt(&out, r, 1, 1); err != nil {
+	if _, err := mvcc.WriteSnapshotAt(&out, r, 1, 1); err != nil {
 		b.Fatal(err)
 	}
 	return r, out.Bytes()
@@ -46,15 +47,15 @@ func BenchmarkSnapshot(b *testing.B) {
 		})
 	}
 	run("write", func() error {
-		_, err := writeSnapshotAt(io.Discard, r, 1, 1)
+		_, err := mvcc.WriteSnapshotAt(io.Discard, r, 1, 1)
 		return err
 	})
 	run("verify", func() error {
-		_, err := VerifySnapshot(bytes.NewReader(raw))
+		_, err := mvcc.VerifySnapshot(bytes.NewReader(raw))
 		return err
 	})
 	run("restore", func() error {
-		_, _, err := readSnapshotAt(bufio.NewReaderSize(bytes.NewReader(raw), 1<<20))
+		_, _, err := mvcc.ReadSnapshotAt(bufio.NewReaderSize(bytes.NewReader(raw), 1<<20))
 		return err
 	})
 }
@@ -107,7 +108,7 @@ func install(b *testing.B, from, to *snapshotFiles, id string) {
 		b.Fatal(err)
 	}
 	defer r.Close()
-	if _, _, err := readSnapshotAt(bufio.NewReaderSize(r, 1<<20)); err != nil {
+	if _, _, err := mvcc.ReadSnapshotAt(bufio.NewReaderSize(r, 1<<20)); err != nil {
 		b.Fatal(err)
 	}
 }

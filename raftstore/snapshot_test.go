@@ -20,24 +20,25 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/balsahq/balsa/raftstore/diskfile"
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 // writeSnapshot and readSnapshot are for tests that care for the state alone.
-func writeSnapshot(w io.Writer, r *root) error {
-	_, err := writeSnapshotAt(w, r, 0, 0)
+func writeSnapshot(w io.Writer, r *mvcc.Root) error {
+	_, err := mvcc.WriteSnapshotAt(w, r, 0, 0)
 	return err
 }
 
-func readSnapshot(r *bufio.Reader) (*state, error) {
-	s, _, err := readSnapshotAt(r)
+func readSnapshot(r *bufio.Reader) (*mvcc.State, error) {
+	s, _, err := mvcc.ReadSnapshotAt(r)
 	return s, err
 }
 
 // snapshotOf is m as a snapshot of the newest format.
-func snapshotOf(t testing.TB, m *machine) ([]byte, SnapshotInfo) {
+func snapshotOf(t testing.TB, m *machine) ([]byte, mvcc.SnapshotInfo) {
 	t.Helper()
 	var b bytes.Buffer
-	info, err := writeSnapshotAt(&b, m.root.Load(), 12, 3)
+	info, err := mvcc.WriteSnapshotAt(&b, m.root.Load(), 12, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,19 +59,19 @@ func TestTheSecondSnapshotFormatDoesNotChange(t *testing.T) {
 	if !bytes.Equal(got, want) {
 		t.Errorf("snapshot is now\n%x\nwas\n%x", got, want)
 	}
-	s, read, err := readSnapshotAt(bufio.NewReader(bytes.NewReader(want)))
+	s, read, err := mvcc.ReadSnapshotAt(bufio.NewReader(bytes.NewReader(want)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.view().Hash() != m.root.Load().view.Hash() || read != info {
+	if s.Capture().View.Hash() != m.root.Load().View.Hash() || read != info {
 		t.Errorf("%+v reads back as %+v", info, read)
 	}
-	verified, err := VerifySnapshot(bytes.NewReader(want))
+	verified, err := mvcc.VerifySnapshot(bytes.NewReader(want))
 	if err != nil || verified != info {
 		t.Errorf("%+v is verified as %+v, %v", info, verified, err)
 	}
 	if info.Index != 12 || info.Term != 3 || info.Bytes != int64(len(want)) || info.Format != 2 ||
-		info.Keys != int64(m.root.Load().view.Len()) || info.Revision != m.root.Load().view.rev {
+		info.Keys != int64(m.root.Load().View.Len()) || info.Revision != m.root.Load().View.Rev {
 		t.Errorf("%+v", info)
 	}
 }
@@ -80,7 +81,7 @@ func TestTheFirstSnapshotFormatIsVerified(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	info, err := VerifySnapshot(bytes.NewReader(b))
+	info, err := mvcc.VerifySnapshot(bytes.NewReader(b))
 	if err != nil || info.Format != 1 || info.Revision == 0 || info.Bytes != int64(len(b)) {
 		t.Fatalf("%+v, %v", info, err)
 	}
@@ -90,7 +91,7 @@ func TestEveryByteOfTheSecondFormatCounts(t *testing.T) {
 	whole, _ := snapshotOf(t, goldenMachine(t))
 	for i := range whole {
 		for _, bad := range [][]byte{whole[:i], flip(whole, i)} {
-			_, err := VerifySnapshot(bytes.NewReader(bad))
+			_, err := mvcc.VerifySnapshot(bytes.NewReader(bad))
 			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerVersion) {
 				t.Fatalf("byte %d of %d: %v", i, len(whole), err)
 			}
@@ -99,7 +100,7 @@ func TestEveryByteOfTheSecondFormatCounts(t *testing.T) {
 			}
 		}
 	}
-	if _, err := VerifySnapshot(bytes.NewReader(append(whole, 0))); !errors.Is(err, ErrCorrupt) {
+	if _, err := mvcc.VerifySnapshot(bytes.NewReader(append(whole, 0))); !errors.Is(err, ErrCorrupt) {
 		t.Fatal(err)
 	}
 }
@@ -108,7 +109,7 @@ func TestEveryByteOfTheSecondFormatCounts(t *testing.T) {
 // believed only as far as bytes arrive.
 func TestALyingSnapshotTakesNoMemory(t *testing.T) {
 	for name, b := range map[string][]byte{
-		"a long frame":     append(append(bytes.Clone(snapshotMagic), 2), binary.AppendUvarint(nil, maxSnapshotFrame)...),
+		"a long frame":     append(append(bytes.Clone(snapshotMagic), 2), binary.AppendUvarint(nil, 64<<20)...),
 		"an endless frame": append(append(bytes.Clone(snapshotMagic), 2), binary.AppendUvarint(nil, 1<<62)...),
 		"many leases":      lyingHead(1<<62, 0, 0),
 		"many keys":        lyingHead(0, 1<<62, 0),
@@ -120,7 +121,7 @@ func TestALyingSnapshotTakesNoMemory(t *testing.T) {
 		if _, err := readSnapshot(bufio.NewReader(bytes.NewReader(b))); !errors.Is(err, ErrCorrupt) {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if _, err := VerifySnapshot(bytes.NewReader(b)); !errors.Is(err, ErrCorrupt) {
+		if _, err := mvcc.VerifySnapshot(bytes.NewReader(b)); !errors.Is(err, ErrCorrupt) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		runtime.ReadMemStats(&after)
@@ -144,40 +145,40 @@ func lyingHead(leases, keys, events uint64) []byte {
 func TestARebasedStateHasNoPast(t *testing.T) {
 	for _, current := range []int64{1, 500} {
 		whole, info := snapshotOf(t, goldenMachine(t))
-		s, _, err := readSnapshotAt(bufio.NewReader(bytes.NewReader(whole)))
+		s, _, err := mvcc.ReadSnapshotAt(bufio.NewReader(bytes.NewReader(whole)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		keys := s.tree.Len()
-		s.rebase(current)
+		keys := s.Capture().View.Len()
+		s.Rebase(current)
 		want := max(current, info.Revision) + 1
-		r := s.capture()
-		if r.view.rev != want || r.hist.compacted() != want || len(r.hist.events) != 0 || r.view.Len() != keys {
-			t.Fatalf("revision %d, compacted %d, %d events, %d keys", r.view.rev, r.hist.compacted(), len(r.hist.events), r.view.Len())
+		r := s.Capture()
+		if r.View.Rev != want || r.Hist.Compacted() != want || len(r.Hist.Events) != 0 || r.View.Len() != keys {
+			t.Fatalf("revision %d, compacted %d, %d events, %d keys", r.View.Rev, r.Hist.Compacted(), len(r.Hist.Events), r.View.Len())
 		}
 		for _, rev := range []int64{info.Revision, current, want - 1} {
-			if _, err := r.hist.viewAt(rev, r.view); !errors.Is(err, ErrCompacted) {
+			if _, err := r.Hist.ViewAt(rev, r.View); !errors.Is(err, ErrCompacted) {
 				t.Fatalf("revision %d: %v", rev, err)
 			}
 		}
-		if v, err := r.hist.viewAt(want, r.view); err != nil || v.Len() != keys {
+		if v, err := r.Hist.ViewAt(want, r.View); err != nil || v.Len() != keys {
 			t.Fatal(err)
 		}
 		// It goes on from there, as any state does.
-		c := command{kind: cmdTxn, txn: Txn{Success: []Op{{Type: OpPut, Key: "/new"}}}}
-		if a := s.apply(&c); a.err != nil || a.txn.Revision != want+1 {
+		c := mvcc.Command{Kind: mvcc.KindTxn, Txn: mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: "/new"}}}}
+		if a := s.Apply(&c); a.Err != nil || a.Txn.Revision != want+1 {
 			t.Fatalf("%+v", a)
 		}
-		if _, err := VerifySnapshot(bytes.NewReader(mustSnapshot(t, s))); err != nil {
+		if _, err := mvcc.VerifySnapshot(bytes.NewReader(mustSnapshot(t, s))); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-func mustSnapshot(t *testing.T, s *state) []byte {
+func mustSnapshot(t *testing.T, s *mvcc.State) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if _, err := writeSnapshotAt(&b, s.capture(), 1, 1); err != nil {
+	if _, err := mvcc.WriteSnapshotAt(&b, s.Capture(), 1, 1); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -187,7 +188,7 @@ func TestASnapshotThatCannotBeWrittenSaysSo(t *testing.T) {
 	m := goldenMachine(t)
 	whole, _ := snapshotOf(t, m)
 	for n := range whole {
-		if _, err := writeSnapshotAt(&fullWriter{left: n}, m.root.Load(), 1, 1); !errors.Is(err, errFull) {
+		if _, err := mvcc.WriteSnapshotAt(&fullWriter{left: n}, m.root.Load(), 1, 1); !errors.Is(err, errFull) {
 			t.Fatalf("after %d bytes: %v", n, err)
 		}
 	}
@@ -211,8 +212,8 @@ func FuzzVerifySnapshot(f *testing.F) {
 	f.Add(b)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, b := range [][]byte{data, refit(data)} {
-			info, err := VerifySnapshot(bytes.NewReader(b))
-			s, _, rerr := readSnapshotAt(bufio.NewReader(bytes.NewReader(b)))
+			info, err := mvcc.VerifySnapshot(bytes.NewReader(b))
+			s, _, rerr := mvcc.ReadSnapshotAt(bufio.NewReader(bytes.NewReader(b)))
 			if err != nil {
 				if rerr == nil || !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerVersion) {
 					t.Fatal(err, rerr)
@@ -225,7 +226,7 @@ func FuzzVerifySnapshot(f *testing.F) {
 				}
 				continue
 			}
-			if _, err := writeSnapshotAt(io.Discard, s.capture(), info.Index, info.Term); err != nil {
+			if _, err := mvcc.WriteSnapshotAt(io.Discard, s.Capture(), info.Index, info.Term); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -251,7 +252,7 @@ func refit(data []byte) []byte {
 }
 
 func ExampleVerifySnapshot() {
-	info, err := VerifySnapshot(strings.NewReader("not a snapshot"))
+	info, err := mvcc.VerifySnapshot(strings.NewReader("not a snapshot"))
 	fmt.Println(info.Keys, err)
 	// Output: 0 raftstore: data is damaged: not a snapshot
 }
@@ -364,15 +365,15 @@ func TestValuesOfABatchKeepNoNeighbours(t *testing.T) {
 	m := newMachine(newLessor())
 	var b batch
 	for i := range 8 {
-		c := command{kind: cmdTxn, txn: Txn{Success: []Op{{Type: OpPut, Key: fmt.Sprint("k", i), Value: bytes.Repeat([]byte{byte(i)}, 512)}}}}
-		b.items = append(b.items, batchItem{seq: uint64(i + 1), command: c.encode()})
+		c := mvcc.Command{Kind: mvcc.KindTxn, Txn: mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: fmt.Sprint("k", i), Value: bytes.Repeat([]byte{byte(i)}, 512)}}}}
+		b.items = append(b.items, batchItem{seq: uint64(i + 1), command: c.Encode()})
 	}
 	b.term = 1
 	data := b.encode()
 	m.enter(1, 1, data)
 	m.publish()
 	for i := range 8 {
-		kv := m.root.Load().view.Get(fmt.Sprint("k", i))
+		kv := m.root.Load().View.Get(fmt.Sprint("k", i))
 		if len(kv.Value) != 512 || cap(kv.Value) != 512 || kv.Value[0] != byte(i) {
 			t.Errorf("k%d: %d bytes of %d", i, len(kv.Value), cap(kv.Value))
 		}
@@ -381,18 +382,25 @@ func TestValuesOfABatchKeepNoNeighbours(t *testing.T) {
 		data[i] = 0xff
 	}
 	for i := range 8 {
-		if kv := m.root.Load().view.Get(fmt.Sprint("k", i)); kv.Value[100] != byte(i) {
+		if kv := m.root.Load().View.Get(fmt.Sprint("k", i)); kv.Value[100] != byte(i) {
 			t.Errorf("k%d lies in its entry still", i)
 		}
 	}
 }
 
 // filledState has n keys and a history.
-func filledState(n int) *state {
-	s := newState()
+func filledState(n int) *mvcc.State {
+	s := mvcc.NewState()
 	for i := range n {
-		s.rev++
-		s.put(&KeyValue{Key: fmt.Sprintf("key-%04d", i/2), Value: bytes.Repeat([]byte{byte(i)}, 100), ModRevision: s.rev})
+		written(s, fmt.Sprintf("key-%04d", i/2), bytes.Repeat([]byte{byte(i)}, 100))
 	}
 	return s
 }
+
+// written puts one key.
+func written(s *mvcc.State, key string, value []byte) {
+	s.Apply(&mvcc.Command{Kind: mvcc.KindTxn, Txn: mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: key, Value: value}}}})
+}
+
+// snapshotMagic is what a snapshot begins with.
+var snapshotMagic = []byte("balsa-kv")

@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 // Store is one peer's copy of the replicated keys. All methods may be called
@@ -59,47 +61,47 @@ func (s *Store) Err() error {
 // it may have been applied or not. A transaction without writes goes through
 // Barrier instead of the log. Values are kept, not copied: the caller must not
 // change them later.
-func (s *Store) Txn(ctx context.Context, t Txn) (*TxnResult, error) {
-	if err := t.check(); err != nil {
+func (s *Store) Txn(ctx context.Context, t mvcc.Txn) (*mvcc.TxnResult, error) {
+	if err := t.Check(); err != nil {
 		return nil, err
 	}
-	if t.readOnly() {
+	if t.ReadOnly() {
 		v, err := s.Barrier(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return v.readTxn(&t), nil
+		return v.ReadTxn(&t), nil
 	}
-	a, err := s.propose(ctx, &command{kind: cmdTxn, txn: t})
-	return a.txn, err
+	a, err := s.propose(ctx, &mvcc.Command{Kind: mvcc.KindTxn, Txn: t})
+	return a.Txn, err
 }
 
 // propose replicates c and returns what it gave.
-func (s *Store) propose(ctx context.Context, c *command) (applied, error) {
-	entry := c.encode()
+func (s *Store) propose(ctx context.Context, c *mvcc.Command) (mvcc.Applied, error) {
+	entry := c.Encode()
 	if len(entry) > s.cfg.MaxEntryBytes {
-		return applied{}, fmt.Errorf("%w: %d bytes, at most %d allowed", ErrTooLarge, len(entry), s.cfg.MaxEntryBytes)
+		return mvcc.Applied{}, fmt.Errorf("%w: %d bytes, at most %d allowed", ErrTooLarge, len(entry), s.cfg.MaxEntryBytes)
 	}
 	a, err := s.consensus.propose(ctx, entry)
 	if err != nil {
-		return applied{}, err
+		return mvcc.Applied{}, err
 	}
-	return a, a.err
+	return a, a.Err
 }
 
 // View is the newest applied state.
-func (s *Store) View() *View { return s.machine.root.Load().view }
+func (s *Store) View() *mvcc.View { return s.machine.root.Load().View }
 
 // ViewAt is the state as it was at revision rev: ErrCompacted when that is
 // older than CompactRevision, ErrFutureRevision when it is not reached yet.
-func (s *Store) ViewAt(rev int64) (*View, error) {
+func (s *Store) ViewAt(rev int64) (*mvcc.View, error) {
 	r := s.machine.root.Load()
-	return r.hist.viewAt(rev, r.view)
+	return r.Hist.ViewAt(rev, r.View)
 }
 
 // Barrier returns a view at least as new as every write that was acknowledged
 // anywhere in the cluster before the call.
-func (s *Store) Barrier(ctx context.Context) (*View, error) {
+func (s *Store) Barrier(ctx context.Context) (*mvcc.View, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -111,12 +113,12 @@ func (s *Store) Barrier(ctx context.Context) (*View, error) {
 
 // Compact forgets the history before rev; the state at rev stays readable.
 func (s *Store) Compact(ctx context.Context, rev int64) error {
-	_, err := s.propose(ctx, &command{kind: cmdCompact, revision: rev})
+	_, err := s.propose(ctx, &mvcc.Command{Kind: mvcc.KindCompact, Revision: rev})
 	return err
 }
 
 // CompactRevision is the oldest revision ViewAt knows.
-func (s *Store) CompactRevision() int64 { return s.machine.root.Load().hist.compacted() }
+func (s *Store) CompactRevision() int64 { return s.machine.root.Load().Hist.Compacted() }
 
 // Watch starts a watcher; see WatchRequest. ErrCompacted when StartRevision is
 // older than history.
@@ -125,9 +127,9 @@ func (s *Store) Watch(req WatchRequest) (*Watcher, error) { return s.machine.hub
 // LeaseGrant makes a lease that expires when it was not renewed for ttl. With
 // id 0 it picks one. ttl counts in milliseconds. ErrLeaseExists when id is
 // taken.
-func (s *Store) LeaseGrant(ctx context.Context, id LeaseID, ttl time.Duration) (LeaseID, error) {
-	if ttl < minLeaseTTL || ttl > maxLeaseTTL {
-		return 0, fmt.Errorf("%w: lease of %v, %v to %v allowed", ErrInvalid, ttl, minLeaseTTL, maxLeaseTTL)
+func (s *Store) LeaseGrant(ctx context.Context, id mvcc.LeaseID, ttl time.Duration) (mvcc.LeaseID, error) {
+	if ttl < mvcc.MinLeaseTTL || ttl > mvcc.MaxLeaseTTL {
+		return 0, fmt.Errorf("%w: lease of %v, %v to %v allowed", ErrInvalid, ttl, mvcc.MinLeaseTTL, mvcc.MaxLeaseTTL)
 	}
 	if id < 0 {
 		return 0, fmt.Errorf("%w: lease ID %d", ErrInvalid, id)
@@ -135,38 +137,38 @@ func (s *Store) LeaseGrant(ctx context.Context, id LeaseID, ttl time.Duration) (
 	if id == 0 {
 		id = randomLease()
 	}
-	_, err := s.propose(ctx, &command{kind: cmdLeaseGrant, lease: id, ttl: ttl.Milliseconds()})
+	_, err := s.propose(ctx, &mvcc.Command{Kind: mvcc.KindLeaseGrant, Lease: id, TTL: ttl.Milliseconds()})
 	if err != nil {
 		return 0, err
 	}
 	return id, nil
 }
 
-func randomLease() LeaseID {
+func randomLease() mvcc.LeaseID {
 	var b [8]byte
 	rand.Read(b[:])
-	return LeaseID(binary.BigEndian.Uint64(b[:])>>1 | 1)
+	return mvcc.LeaseID(binary.BigEndian.Uint64(b[:])>>1 | 1)
 }
 
 // LeaseKeepAlive gives the lease its full time again and returns that time. It
 // writes nothing: after a change of leader or a restart every lease has its
 // full time anyway.
-func (s *Store) LeaseKeepAlive(ctx context.Context, id LeaseID) (time.Duration, error) {
+func (s *Store) LeaseKeepAlive(ctx context.Context, id mvcc.LeaseID) (time.Duration, error) {
 	return s.askLeader(ctx, func() (time.Duration, error) { return s.ServeKeepAlive(ctx, id) },
 		func(leader string) (time.Duration, error) { return s.cfg.Peers.KeepAlive(ctx, leader, id) })
 }
 
 // LeaseRevoke ends the lease and deletes the keys under it, in one revision.
-func (s *Store) LeaseRevoke(ctx context.Context, id LeaseID) error {
-	_, err := s.propose(ctx, &command{kind: cmdLeaseRevoke, lease: id})
+func (s *Store) LeaseRevoke(ctx context.Context, id mvcc.LeaseID) error {
+	_, err := s.propose(ctx, &mvcc.Command{Kind: mvcc.KindLeaseRevoke, Lease: id})
 	return err
 }
 
 // Leases are the leases there are, by ID.
-func (s *Store) Leases() []Lease {
-	var out []Lease
-	s.machine.root.Load().leases.Scan(func(id LeaseID, ttl int64) bool {
-		out = append(out, Lease{ID: id, TTL: time.Duration(ttl) * time.Millisecond})
+func (s *Store) Leases() []mvcc.Lease {
+	var out []mvcc.Lease
+	s.machine.root.Load().Leases.Scan(func(id mvcc.LeaseID, ttl int64) bool {
+		out = append(out, mvcc.Lease{ID: id, TTL: time.Duration(ttl) * time.Millisecond})
 		return true
 	})
 	return out
@@ -174,7 +176,7 @@ func (s *Store) Leases() []Lease {
 
 // LeaseRemaining is how long the lease lives if nobody renews it. The leader
 // knows, and is asked.
-func (s *Store) LeaseRemaining(ctx context.Context, id LeaseID) (time.Duration, error) {
+func (s *Store) LeaseRemaining(ctx context.Context, id mvcc.LeaseID) (time.Duration, error) {
 	return s.askLeader(ctx, func() (time.Duration, error) { return s.ServeLeaseRemaining(ctx, id) },
 		func(leader string) (time.Duration, error) { return s.cfg.Peers.LeaseRemaining(ctx, leader, id) })
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 func open(t testing.TB, cfg Config) *Store {
@@ -22,7 +24,7 @@ func open(t testing.TB, cfg Config) *Store {
 
 func put(t testing.TB, s *Store, key, value string) int64 {
 	t.Helper()
-	res, err := s.Txn(t.Context(), Txn{Success: []Op{{Type: OpPut, Key: key, Value: []byte(value)}}})
+	res, err := s.Txn(t.Context(), mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: key, Value: []byte(value)}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +52,7 @@ func TestASingleVoterLeadsAtOnceAndKeepsItsData(t *testing.T) {
 
 func TestWatchDeliversWhatIsWritten(t *testing.T) {
 	s := open(t, Config{InMemory: true})
-	w, err := s.Watch(WatchRequest{Key: "/a/", RangeEnd: PrefixEnd("/a/")})
+	w, err := s.Watch(WatchRequest{Key: "/a/", RangeEnd: mvcc.PrefixEnd("/a/")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +96,7 @@ func TestLeadershipPassesOnWhenResigned(t *testing.T) {
 	if b.Epoch() <= a.Epoch() {
 		t.Fatalf("epoch %d after %d", b.Epoch(), a.Epoch())
 	}
-	res, err := s.Txn(t.Context(), Txn{Compares: []Compare{a.Fence()}, Success: []Op{{Type: OpPut, Key: "k"}}})
+	res, err := s.Txn(t.Context(), mvcc.Txn{Compares: []mvcc.Compare{a.Fence()}, Success: []mvcc.Op{{Type: mvcc.OpPut, Key: "k"}}})
 	if err != nil || res.Succeeded {
 		t.Fatal("a write under the old term went through", err)
 	}

@@ -9,35 +9,37 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 func TestRequestsThatMakeNoSenseAreRefused(t *testing.T) {
 	s := open(t, Config{InMemory: true, MaxEntryBytes: 1000})
-	deep := &Txn{}
+	deep := &mvcc.Txn{}
 	for range 20 {
-		deep = &Txn{Success: []Op{{Type: OpTxn, Txn: deep}}}
+		deep = &mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpTxn, Txn: deep}}}
 	}
-	put := func(key string) Op { return Op{Type: OpPut, Key: key} }
+	put := func(key string) mvcc.Op { return mvcc.Op{Type: mvcc.OpPut, Key: key} }
 	cases := map[string]struct {
-		txn  Txn
+		txn  mvcc.Txn
 		want error
 	}{
-		"an empty key":           {Txn{Success: []Op{put("")}}, ErrInvalid},
-		"a long key":             {Txn{Success: []Op{put(strings.Repeat("k", 9000))}}, ErrInvalid},
-		"a put of a range":       {Txn{Success: []Op{{Type: OpPut, Key: "a", RangeEnd: "b"}}}, ErrInvalid},
-		"a nested nothing":       {Txn{Success: []Op{{Type: OpTxn}}}, ErrInvalid},
+		"an empty key":           {mvcc.Txn{Success: []mvcc.Op{put("")}}, ErrInvalid},
+		"a long key":             {mvcc.Txn{Success: []mvcc.Op{put(strings.Repeat("k", 9000))}}, ErrInvalid},
+		"a put of a range":       {mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: "a", RangeEnd: "b"}}}, ErrInvalid},
+		"a nested nothing":       {mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpTxn}}}, ErrInvalid},
 		"too deep a nest":        {*deep, ErrInvalid},
-		"an unknown operation":   {Txn{Success: []Op{{Type: 9, Key: "a"}}}, ErrInvalid},
-		"an unknown compare":     {Txn{Compares: []Compare{{Key: "a", Target: 9}}}, ErrInvalid},
-		"a value to ignore":      {Txn{Success: []Op{{Type: OpPut, Key: "a", Value: []byte("x"), IgnoreValue: true}}}, ErrInvalid},
-		"a negative limit":       {Txn{Success: []Op{{Type: OpRange, Key: "a", Limit: -1}}}, ErrInvalid},
-		"a key put twice":        {Txn{Success: []Op{put("a"), put("a")}}, ErrDuplicateKey},
-		"a put under a delete":   {Txn{Failure: []Op{put("ab"), {Type: OpDelete, Key: "a", RangeEnd: "b"}}}, ErrDuplicateKey},
-		"a nested duplicate":     {Txn{Success: []Op{put("a"), {Type: OpTxn, Txn: &Txn{Failure: []Op{put("a")}}}}}, ErrDuplicateKey},
-		"too large a value":      {Txn{Success: []Op{{Type: OpPut, Key: "a", Value: make([]byte, 1001)}}}, ErrTooLarge},
-		"a lease that is not":    {Txn{Success: []Op{put("b"), {Type: OpPut, Key: "a", Lease: 9}}}, ErrLeaseNotFound},
-		"a value that is not":    {Txn{Success: []Op{put("b"), {Type: OpPut, Key: "a", IgnoreValue: true}}}, ErrKeyNotFound},
-		"branches that may meet": {Txn{Success: []Op{{Type: OpTxn, Txn: &Txn{Success: []Op{put("x")}, Failure: []Op{put("x")}}}}}, nil},
+		"an unknown operation":   {mvcc.Txn{Success: []mvcc.Op{{Type: 9, Key: "a"}}}, ErrInvalid},
+		"an unknown compare":     {mvcc.Txn{Compares: []mvcc.Compare{{Key: "a", Target: 9}}}, ErrInvalid},
+		"a value to ignore":      {mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: "a", Value: []byte("x"), IgnoreValue: true}}}, ErrInvalid},
+		"a negative limit":       {mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpRange, Key: "a", Limit: -1}}}, ErrInvalid},
+		"a key put twice":        {mvcc.Txn{Success: []mvcc.Op{put("a"), put("a")}}, ErrDuplicateKey},
+		"a put under a delete":   {mvcc.Txn{Failure: []mvcc.Op{put("ab"), {Type: mvcc.OpDelete, Key: "a", RangeEnd: "b"}}}, ErrDuplicateKey},
+		"a nested duplicate":     {mvcc.Txn{Success: []mvcc.Op{put("a"), {Type: mvcc.OpTxn, Txn: &mvcc.Txn{Failure: []mvcc.Op{put("a")}}}}}, ErrDuplicateKey},
+		"too large a value":      {mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: "a", Value: make([]byte, 1001)}}}, ErrTooLarge},
+		"a lease that is not":    {mvcc.Txn{Success: []mvcc.Op{put("b"), {Type: mvcc.OpPut, Key: "a", Lease: 9}}}, ErrLeaseNotFound},
+		"a value that is not":    {mvcc.Txn{Success: []mvcc.Op{put("b"), {Type: mvcc.OpPut, Key: "a", IgnoreValue: true}}}, ErrKeyNotFound},
+		"branches that may meet": {mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpTxn, Txn: &mvcc.Txn{Success: []mvcc.Op{put("x")}, Failure: []mvcc.Op{put("x")}}}}}, nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -55,23 +57,23 @@ func TestRequestsThatMakeNoSenseAreRefused(t *testing.T) {
 
 func TestAPutCanKeepValueOrLease(t *testing.T) {
 	s := open(t, Config{InMemory: true})
-	for id := LeaseID(1); id <= 2; id++ {
+	for id := mvcc.LeaseID(1); id <= 2; id++ {
 		if _, err := s.LeaseGrant(t.Context(), id, time.Hour); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, c := range []struct {
-		op   Op
+		op   mvcc.Op
 		want string
 	}{
-		{Op{Value: []byte("a"), Lease: 1}, "a 1"},
-		{Op{IgnoreValue: true, Lease: 2}, "a 2"},
-		{Op{Value: []byte("b"), IgnoreLease: true}, "b 2"},
-		{Op{IgnoreValue: true, IgnoreLease: true}, "b 2"},
-		{Op{}, " 0"},
+		{mvcc.Op{Value: []byte("a"), Lease: 1}, "a 1"},
+		{mvcc.Op{IgnoreValue: true, Lease: 2}, "a 2"},
+		{mvcc.Op{Value: []byte("b"), IgnoreLease: true}, "b 2"},
+		{mvcc.Op{IgnoreValue: true, IgnoreLease: true}, "b 2"},
+		{mvcc.Op{}, " 0"},
 	} {
-		c.op.Type, c.op.Key = OpPut, "/a"
-		if _, err := s.Txn(t.Context(), Txn{Success: []Op{c.op}}); err != nil {
+		c.op.Type, c.op.Key = mvcc.OpPut, "/a"
+		if _, err := s.Txn(t.Context(), mvcc.Txn{Success: []mvcc.Op{c.op}}); err != nil {
 			t.Fatal(err)
 		}
 		if kv := s.View().Get("/a"); fmt.Sprintf("%s %d", kv.Value, kv.Lease) != c.want {
@@ -93,9 +95,9 @@ func TestConcurrentCompareAndSwapLosesNothing(t *testing.T) {
 					rev = kv.ModRevision
 					value, _ = strconv.Atoi(string(kv.Value))
 				}
-				res, err := s.Txn(context.Background(), Txn{
-					Compares: []Compare{ModRevisionIs("/counter", rev)},
-					Success:  []Op{{Type: OpPut, Key: "/counter", Value: []byte(strconv.Itoa(value + 1))}},
+				res, err := s.Txn(context.Background(), mvcc.Txn{
+					Compares: []mvcc.Compare{mvcc.ModRevisionIs("/counter", rev)},
+					Success:  []mvcc.Op{{Type: mvcc.OpPut, Key: "/counter", Value: []byte(strconv.Itoa(value + 1))}},
 				})
 				if err != nil {
 					t.Error(err)
@@ -120,7 +122,7 @@ func TestAReadOnlyTxnWritesNoLog(t *testing.T) {
 	s := open(t, Config{InMemory: true})
 	rev := put(t, s, "/a", "1")
 	before := s.consensus.raft.LastIndex()
-	res, err := s.Txn(t.Context(), Txn{Compares: []Compare{ModRevisionIs("/a", rev)}, Success: []Op{{Type: OpRange, Key: "/a"}}})
+	res, err := s.Txn(t.Context(), mvcc.Txn{Compares: []mvcc.Compare{mvcc.ModRevisionIs("/a", rev)}, Success: []mvcc.Op{{Type: mvcc.OpRange, Key: "/a"}}})
 	if err != nil || !res.Succeeded || len(res.Results[0].KVs) != 1 || res.Revision != rev {
 		t.Fatalf("%+v, %v", res, err)
 	}
@@ -139,47 +141,12 @@ func TestAViewDoesNotChangeUnderWrites(t *testing.T) {
 	for i := range 200 {
 		put(t, s, fmt.Sprintf("/k/%03d", i), "new")
 	}
-	if v.Hash() != sum || v.Count("/k/", PrefixEnd("/k/")) != 200 {
+	if v.Hash() != sum || v.Count("/k/", mvcc.PrefixEnd("/k/")) != 200 {
 		t.Fatal("the view changed")
 	}
 	if back, err := s.ViewAt(v.Revision()); err != nil || back.Hash() != sum {
 		t.Fatal("the revision reads differently now", err)
 	}
-}
-
-func TestOldRevisionsAreRebuiltAcrossMarks(t *testing.T) {
-	m := newMachine(newLessor())
-	sums := map[int64]uint64{}
-	const n = 3*markEvery + 100
-	for i := range n {
-		c := command{kind: cmdTxn, txn: Txn{Success: []Op{{Type: OpPut, Key: fmt.Sprintf("/%d", i%50), Value: []byte(strconv.Itoa(i))}}}}
-		m.apply(uint64(i+1), c.encode())
-		m.publish()
-		if i%997 == 0 || i%markEvery < 2 {
-			sums[m.state.rev] = m.root.Load().view.Hash()
-		}
-	}
-	check := func(r *root) {
-		t.Helper()
-		for rev, want := range sums {
-			if rev < r.hist.compacted() {
-				continue
-			}
-			if v, err := r.hist.viewAt(rev, r.view); err != nil || v.Hash() != want {
-				t.Fatalf("revision %d reads differently: %v", rev, err)
-			}
-		}
-	}
-	r := m.root.Load()
-	if len(r.hist.marks) != 4 {
-		t.Fatalf("%d marks", len(r.hist.marks))
-	}
-	check(r)
-	c := command{kind: cmdCompact, revision: markEvery + 500}
-	m.apply(n+1, c.encode())
-	m.publish()
-	check(m.root.Load())
-	check(r) // a root taken before the compaction still reads what it read
 }
 
 func TestTheMemoStaysWithItsVersion(t *testing.T) {
@@ -203,7 +170,7 @@ func TestTheEndOfAContextEndsACall(t *testing.T) {
 	s := open(t, Config{InMemory: true})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.Txn(ctx, Txn{Success: []Op{{Type: OpPut, Key: "/a"}}}); !errors.Is(err, context.Canceled) {
+	if _, err := s.Txn(ctx, mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: "/a"}}}); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	if _, err := s.Barrier(ctx); !errors.Is(err, context.Canceled) {
@@ -218,7 +185,7 @@ func TestAClosedStoreSaysSo(t *testing.T) {
 	s := open(t, Config{InMemory: true})
 	put(t, s, "/a", "1")
 	s.Close()
-	if _, err := s.Txn(t.Context(), Txn{Success: []Op{{Type: OpPut, Key: "/a"}}}); !errors.Is(err, ErrClosed) {
+	if _, err := s.Txn(t.Context(), mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: "/a"}}}); !errors.Is(err, ErrClosed) {
 		t.Fatal(err)
 	}
 	if _, err := s.Watch(WatchRequest{Key: "/a"}); !errors.Is(err, ErrClosed) {
@@ -244,10 +211,11 @@ func TestAConfigurationReportsEveryFault(t *testing.T) {
 func TestRetention(t *testing.T) {
 	base := time.Now()
 	at := func(min int) time.Time { return base.Add(time.Duration(min) * time.Minute) }
-	h := history{marks: []mark{{rev: 1, tree: new(tree)}}}
-	for rev := int64(2); rev <= 101; rev++ {
-		h.append(Event{KV: &KeyValue{Key: "k", ModRevision: rev}})
+	state := mvcc.NewState()
+	for state.Rev < 101 {
+		written(state, "k", nil)
 	}
+	h := state.Capture().Hist
 	r := retention{age: 5 * time.Minute, events: 1000, bytes: 1 << 30}
 	for min, want := range []int64{0, 0, 0, 0, 0, 20, 30, 40} {
 		if got := r.decide(at(min), &h, int64(20+10*min)); got != want {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 // maxBatchEvents bounds a WatchBatch, give or take the rest of one revision.
@@ -21,7 +23,7 @@ type WatchRequest struct {
 // WatchBatch is one or more whole revisions. Events are shared and read-only.
 // After it everything up to Revision has been delivered.
 type WatchBatch struct {
-	Events   []Event
+	Events   []mvcc.Event
 	Revision int64
 }
 
@@ -36,7 +38,7 @@ type WatchBatch struct {
 // watcher holds mu only to search a slice.
 type hub struct {
 	mu       sync.RWMutex
-	root     *root // as last published
+	root     *mvcc.Root // as last published
 	closed   bool
 	keys     map[string]*group // RangeEnd ""
 	prefixes map[string]*group // RangeEnd = PrefixEnd(Key)
@@ -48,13 +50,13 @@ type hub struct {
 // group is the events of one range since floor.
 type group struct {
 	start, end string
-	events     []Event       // append-only; trimmed by replacing
+	events     []mvcc.Event  // append-only; trimmed by replacing
 	floor      int64         // every event later than this is in events
 	wake       chan struct{} // closed when events were added
 	watchers   int
 }
 
-func newHub(r *root) *hub {
+func newHub(r *mvcc.Root) *hub {
 	return &hub{
 		root:     r,
 		keys:     make(map[string]*group),
@@ -65,11 +67,11 @@ func newHub(r *root) *hub {
 }
 
 // publish makes r the newest state and tells the watchers what is new in it.
-func (h *hub) publish(r *root) {
+func (h *hub) publish(r *mvcc.Root) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	events := r.hist.events[r.hist.after(h.root.view.rev):]
-	compacted := r.hist.compacted() > h.root.hist.compacted()
+	events := r.Hist.Events[r.Hist.After(h.root.View.Rev):]
+	compacted := r.Hist.Compacted() > h.root.Hist.Compacted()
 	h.root = r
 	touched := make(map[*group]struct{})
 	for i := range events {
@@ -83,19 +85,19 @@ func (h *hub) publish(r *root) {
 		g.wake = make(chan struct{})
 	}
 	if compacted {
-		h.eachGroup(func(g *group) { g.trim(r.hist.compacted()) })
+		h.eachGroup(func(g *group) { g.trim(r.Hist.Compacted()) })
 	}
 }
 
 // reset makes r the state after a snapshot was installed over the old one:
 // nobody's place in history means anything any more.
-func (h *hub) reset(r *root) {
+func (h *hub) reset(r *mvcc.Root) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.root = r
 	h.eachGroup(func(g *group) {
 		g.events = nil
-		g.floor = r.view.rev
+		g.floor = r.View.Rev
 		close(g.wake)
 		g.wake = make(chan struct{})
 	})
@@ -114,7 +116,7 @@ func (h *hub) each(key string, fn func(*group)) {
 		}
 	}
 	for _, g := range h.ranges {
-		if inRange(key, g.start, g.end) {
+		if mvcc.InRange(key, g.start, g.end) {
 			fn(g)
 		}
 	}
@@ -135,14 +137,14 @@ func (h *hub) eachGroup(fn func(*group)) {
 // trim forgets what happened up to rev. Copying the rest only when most of the
 // array is dead keeps the cost constant for each event.
 func (g *group) trim(rev int64) {
-	n := eventsAfter(g.events, rev)
+	n := mvcc.EventsAfter(g.events, rev)
 	if n == 0 {
 		return
 	}
 	g.floor = g.events[n-1].KV.ModRevision
 	g.events = g.events[n:]
 	if cap(g.events) > 2*len(g.events)+64 || n > len(g.events) {
-		g.events = append(make([]Event, 0, len(g.events)+16), g.events...)
+		g.events = append(make([]mvcc.Event, 0, len(g.events)+16), g.events...)
 	}
 }
 
@@ -150,7 +152,7 @@ func (h *hub) find(start, end string) *group {
 	switch {
 	case end == "":
 		return h.keys[start]
-	case start != "" && end == PrefixEnd(start):
+	case start != "" && end == mvcc.PrefixEnd(start):
 		return h.prefixes[start]
 	}
 	for _, g := range h.ranges {
@@ -165,7 +167,7 @@ func (h *hub) insert(g *group) {
 	switch {
 	case g.end == "":
 		h.keys[g.start] = g
-	case g.start != "" && g.end == PrefixEnd(g.start):
+	case g.start != "" && g.end == mvcc.PrefixEnd(g.start):
 		h.prefixes[g.start] = g
 		h.lengths[len(g.start)]++
 	default:
@@ -177,7 +179,7 @@ func (h *hub) remove(g *group) {
 	switch {
 	case g.end == "":
 		delete(h.keys, g.start)
-	case g.start != "" && g.end == PrefixEnd(g.start):
+	case g.start != "" && g.end == mvcc.PrefixEnd(g.start):
 		delete(h.prefixes, g.start)
 		if n := len(g.start); h.lengths[n] == 1 {
 			delete(h.lengths, n)
@@ -197,7 +199,7 @@ func (h *hub) remove(g *group) {
 // watch starts a watcher. History is searched without the lock; only what
 // happened meanwhile is looked at under it.
 func (h *hub) watch(req WatchRequest) (*Watcher, error) {
-	if err := checkKey(req.Key, req.RangeEnd); err != nil {
+	if err := mvcc.CheckKey(req.Key, req.RangeEnd); err != nil {
 		return nil, err
 	}
 	if req.StartRevision < 0 {
@@ -205,13 +207,13 @@ func (h *hub) watch(req WatchRequest) (*Watcher, error) {
 	}
 	for {
 		seen, covered := h.look(req)
-		var past []Event
+		var past []mvcc.Event
 		searched := req.StartRevision > 0 && !covered
 		if searched {
-			if err := seen.watchable(req.StartRevision); err != nil {
+			if err := watchable(seen, req.StartRevision); err != nil {
 				return nil, err
 			}
-			past = filter(past, seen.hist.events[seen.hist.after(req.StartRevision-1):], req)
+			past = filter(past, seen.Hist.Events[seen.Hist.After(req.StartRevision-1):], req)
 		}
 		if w, err := h.join(req, seen, past, searched); w != nil || err != nil {
 			return w, err
@@ -221,7 +223,7 @@ func (h *hub) watch(req WatchRequest) (*Watcher, error) {
 
 // look returns the newest state and whether a group already holds what req asks
 // for.
-func (h *hub) look(req WatchRequest) (*root, bool) {
+func (h *hub) look(req WatchRequest) (*mvcc.Root, bool) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	g := h.find(req.Key, req.RangeEnd)
@@ -231,21 +233,21 @@ func (h *hub) look(req WatchRequest) (*root, bool) {
 // join returns a watcher in a group that holds everything the watcher needs, or
 // nil when history must be searched first. past is what a search of seen, an
 // earlier state, found.
-func (h *hub) join(req WatchRequest, seen *root, past []Event, searched bool) (*Watcher, error) {
+func (h *hub) join(req WatchRequest, seen *mvcc.Root, past []mvcc.Event, searched bool) (*Watcher, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
 		return nil, ErrClosed
 	}
-	pos := h.root.view.rev
+	pos := h.root.View.Rev
 	if req.StartRevision > 0 {
 		pos = req.StartRevision - 1
-		if err := h.root.watchable(req.StartRevision); err != nil {
+		if err := watchable(h.root, req.StartRevision); err != nil {
 			return nil, err
 		}
 	}
 	// A watcher of the future must not make the group begin there.
-	floor := min(pos, h.root.view.rev)
+	floor := min(pos, h.root.View.Rev)
 	g := h.find(req.Key, req.RangeEnd)
 	fits := g != nil && g.floor <= floor
 	if !fits && req.StartRevision > 0 && !searched {
@@ -256,8 +258,8 @@ func (h *hub) join(req WatchRequest, seen *root, past []Event, searched bool) (*
 		h.insert(g)
 	}
 	if !fits {
-		since := max(floor, seen.view.rev)
-		g.events = filter(past, h.root.hist.events[h.root.hist.after(since):], req)
+		since := max(floor, seen.View.Rev)
+		g.events = filter(past, h.root.Hist.Events[h.root.Hist.After(since):], req)
 		g.floor = floor
 	}
 	g.watchers++
@@ -267,16 +269,16 @@ func (h *hub) join(req WatchRequest, seen *root, past []Event, searched bool) (*
 }
 
 // watchable says whether the events from start on are still known.
-func (r *root) watchable(start int64) error {
-	if c := r.hist.compacted(); start <= c && c > firstRevision {
+func watchable(r *mvcc.Root, start int64) error {
+	if c := r.Hist.Compacted(); start <= c && c > mvcc.FirstRevision {
 		return fmt.Errorf("%w: watch from %d, oldest is %d", ErrCompacted, start, c+1)
 	}
 	return nil
 }
 
-func filter(to, events []Event, req WatchRequest) []Event {
+func filter(to, events []mvcc.Event, req WatchRequest) []mvcc.Event {
 	for i := range events {
-		if inRange(events[i].KV.Key, req.Key, req.RangeEnd) {
+		if mvcc.InRange(events[i].KV.Key, req.Key, req.RangeEnd) {
 			to = append(to, events[i])
 		}
 	}
@@ -342,9 +344,9 @@ func (w *Watcher) poll() (WatchBatch, <-chan struct{}, error) {
 	if pos < g.floor {
 		return WatchBatch{}, nil, fmt.Errorf("%w: at %d, oldest is %d", ErrOverrun, pos, g.floor+1)
 	}
-	i := eventsAfter(g.events, pos)
+	i := mvcc.EventsAfter(g.events, pos)
 	if i == len(g.events) {
-		w.pos.Store(max(pos, h.root.view.rev))
+		w.pos.Store(max(pos, h.root.View.Rev))
 		return WatchBatch{}, g.wake, nil
 	}
 	j := min(i+maxBatchEvents, len(g.events))
@@ -353,7 +355,7 @@ func (w *Watcher) poll() (WatchBatch, <-chan struct{}, error) {
 	}
 	b := WatchBatch{Events: g.events[i:j:j], Revision: g.events[j-1].KV.ModRevision}
 	if j == len(g.events) {
-		b.Revision = max(b.Revision, h.root.view.rev)
+		b.Revision = max(b.Revision, h.root.View.Rev)
 	}
 	w.pos.Store(b.Revision)
 	return b, nil, nil
@@ -365,8 +367,8 @@ func (w *Watcher) Progress() int64 {
 	w.hub.mu.RLock()
 	defer w.hub.mu.RUnlock()
 	pos := w.pos.Load()
-	if g := w.group; pos >= g.floor && eventsAfter(g.events, pos) == len(g.events) {
-		return max(pos, w.hub.root.view.rev)
+	if g := w.group; pos >= g.floor && mvcc.EventsAfter(g.events, pos) == len(g.events) {
+		return max(pos, w.hub.root.View.Rev)
 	}
 	return pos
 }

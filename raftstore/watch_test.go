@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
 // TestWatchersSeeEveryEventOnceInOrder: writers on several prefixes, watchers
@@ -22,12 +24,12 @@ func TestWatchersSeeEveryEventOnceInOrder(t *testing.T) {
 		writing.Go(func() {
 			for i := range each {
 				key := fmt.Sprintf("/p%d/%d", w, i%5)
-				op := Op{Type: OpPut, Key: key}
+				op := mvcc.Op{Type: mvcc.OpPut, Key: key}
 				if i%7 == 6 {
-					op = Op{Type: OpDelete, Key: key}
+					op = mvcc.Op{Type: mvcc.OpDelete, Key: key}
 				}
-				ops := []Op{op, {Type: OpPut, Key: fmt.Sprintf("/all/%d", w)}}
-				if _, err := s.Txn(context.Background(), Txn{Success: ops}); err != nil {
+				ops := []mvcc.Op{op, {Type: mvcc.OpPut, Key: fmt.Sprintf("/all/%d", w)}}
+				if _, err := s.Txn(context.Background(), mvcc.Txn{Success: ops}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -35,7 +37,7 @@ func TestWatchersSeeEveryEventOnceInOrder(t *testing.T) {
 	}
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() { writing.Wait(); close(stop); close(done) }()
-	reqs := []WatchRequest{{Key: "/p0/3"}, {Key: "/p1/", RangeEnd: PrefixEnd("/p1/")}, {Key: "/p", RangeEnd: "/p2"}, {Key: "/", RangeEnd: "\x00"}, {Key: "/all/", RangeEnd: PrefixEnd("/all/")}}
+	reqs := []WatchRequest{{Key: "/p0/3"}, {Key: "/p1/", RangeEnd: mvcc.PrefixEnd("/p1/")}, {Key: "/p", RangeEnd: "/p2"}, {Key: "/", RangeEnd: "\x00"}, {Key: "/all/", RangeEnd: mvcc.PrefixEnd("/all/")}}
 	seen := make([][]string, 3*len(reqs))
 	var watching sync.WaitGroup
 	for i := range seen {
@@ -43,7 +45,7 @@ func TestWatchersSeeEveryEventOnceInOrder(t *testing.T) {
 	}
 	watching.Wait()
 	<-done
-	hist := s.machine.root.Load().hist.events
+	hist := s.machine.root.Load().Hist.Events
 	for i, got := range seen {
 		var want []string
 		for _, e := range filter(nil, hist, reqs[i%len(reqs)]) {
@@ -58,7 +60,7 @@ func TestWatchersSeeEveryEventOnceInOrder(t *testing.T) {
 // follow watches from the beginning, closing and resuming now and then, until
 // writing has stopped and everything is read.
 func follow(t *testing.T, s *Store, req WatchRequest, stop <-chan struct{}) (seen []string) {
-	at := int64(firstRevision)
+	at := int64(mvcc.FirstRevision)
 	for {
 		req.StartRevision = at + 1
 		w, err := s.Watch(req)
@@ -112,12 +114,12 @@ func TestABatchHoldsWholeRevisions(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	var ops []Op
+	var ops []mvcc.Op
 	for i := range 2500 {
-		ops = append(ops, Op{Type: OpPut, Key: fmt.Sprintf("/%04d", i)})
+		ops = append(ops, mvcc.Op{Type: mvcc.OpPut, Key: fmt.Sprintf("/%04d", i)})
 	}
 	put(t, s, "/x", "before")
-	res, err := s.Txn(t.Context(), Txn{Success: ops})
+	res, err := s.Txn(t.Context(), mvcc.Txn{Success: ops})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +132,7 @@ func TestABatchHoldsWholeRevisions(t *testing.T) {
 
 func TestAWatcherIsNotWokenByOthersEvents(t *testing.T) {
 	s := open(t, Config{InMemory: true})
-	w, err := s.Watch(WatchRequest{Key: "/mine/", RangeEnd: PrefixEnd("/mine/")})
+	w, err := s.Watch(WatchRequest{Key: "/mine/", RangeEnd: mvcc.PrefixEnd("/mine/")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,11 +232,11 @@ func TestACompactionInTheSameBatchHidesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	write := command{kind: cmdTxn, txn: Txn{Success: []Op{{Type: OpPut, Key: "/a"}}}}
-	compact := command{kind: cmdCompact, revision: 2}
-	for i, c := range []command{write, compact} {
-		if a := m.apply(uint64(i+1), c.encode()); a.err != nil {
-			t.Fatal(a.err)
+	write := mvcc.Command{Kind: mvcc.KindTxn, Txn: mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: "/a"}}}}
+	compact := mvcc.Command{Kind: mvcc.KindCompact, Revision: 2}
+	for i, c := range []mvcc.Command{write, compact} {
+		if a := m.apply(uint64(i+1), c.Encode()); a.Err != nil {
+			t.Fatal(a.Err)
 		}
 	}
 	m.publish()
@@ -270,11 +272,11 @@ func TestWatchesResumeAfterARestart(t *testing.T) {
 
 func TestPrefixEnd(t *testing.T) {
 	for prefix, want := range map[string]string{"a": "b", "/a/": "/a0", "a\xff": "b", "\xff": "\x00", "": "\x00"} {
-		if got := PrefixEnd(prefix); got != want {
+		if got := mvcc.PrefixEnd(prefix); got != want {
 			t.Errorf("PrefixEnd(%q) is %q, want %q", prefix, got, want)
 		}
 		for _, key := range []string{prefix, prefix + "\x00", prefix + "\xff\xff"} {
-			if key != "" && !inRange(key, prefix, PrefixEnd(prefix)) || !strings.HasPrefix(key, prefix) {
+			if key != "" && !mvcc.InRange(key, prefix, mvcc.PrefixEnd(prefix)) || !strings.HasPrefix(key, prefix) {
 				t.Errorf("%q is not under %q", key, prefix)
 			}
 		}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/balsahq/balsa/raftstore/errdefs"
 )
 
 func TestAFileIsReplacedAsAWholeOrNotAtAll(t *testing.T) {
@@ -32,13 +34,13 @@ func TestAFileIsReplacedAsAWholeOrNotAtAll(t *testing.T) {
 }
 
 func TestAnErrorOfTheDiskNamesTheFileAndWhatToDo(t *testing.T) {
-	for cause, want := range map[error]error{syscall.ENOSPC: ErrDiskFull, syscall.EDQUOT: ErrDiskFull, syscall.EROFS: ErrDiskReadOnly, syscall.EIO: ErrDisk} {
+	for cause, want := range map[error]error{syscall.ENOSPC: errdefs.ErrDiskFull, syscall.EDQUOT: errdefs.ErrDiskFull, syscall.EROFS: errdefs.ErrDiskReadOnly, syscall.EIO: errdefs.ErrDisk} {
 		err := Error("/data/wal", &os.PathError{Op: "write", Path: "/data/wal", Err: cause})
 		if !errors.Is(err, want) || !strings.Contains(err.Error(), "/data/wal") {
 			t.Errorf("%v: %v, want %v", cause, err, want)
 		}
 	}
-	if err := Corrupt("/data/wal", errors.New("torn")); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "/data/wal: torn; nothing was changed") {
+	if err := Corrupt("/data/wal", errors.New("torn")); !errors.Is(err, errdefs.ErrCorrupt) || !strings.Contains(err.Error(), "/data/wal: torn; nothing was changed") {
 		t.Error(err)
 	}
 }

@@ -14,8 +14,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/balsahq/balsa/raftstore"
 	"github.com/hashicorp/raft"
+
+	"github.com/balsahq/balsa/raftstore"
 )
 
 // peers is a cluster of real Raft nodes in memory, each with a Gossip and an

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft-wal/types"
 
 	"github.com/balsahq/balsa/raftstore/diskfile"
+	"github.com/balsahq/balsa/raftstore/errdefs"
 )
 
 func FuzzDecodeWALState(f *testing.F) {
@@ -25,7 +26,7 @@ func FuzzDecodeWALState(f *testing.F) {
 		for _, b := range [][]byte{data, sumUp(data)} {
 			s, err := decodeState(b)
 			if err != nil {
-				if !errors.Is(err, diskfile.ErrCorrupt) && !errors.Is(err, diskfile.ErrNewerVersion) {
+				if !errors.Is(err, errdefs.ErrCorrupt) && !errors.Is(err, errdefs.ErrNewerVersion) {
 					t.Fatal(err)
 				}
 				continue
@@ -61,7 +62,7 @@ func FuzzDecodeSlot(f *testing.F) {
 		for _, b := range [][]byte{data, slot} {
 			seq, kv, err := decodeSlot(b)
 			if err != nil {
-				if !errors.Is(err, diskfile.ErrCorrupt) {
+				if !errors.Is(err, errdefs.ErrCorrupt) {
 					t.Fatal(err)
 				}
 				continue
@@ -84,7 +85,7 @@ func FuzzScanSegment(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, lie uint16) {
 		for _, b := range [][]byte{data, resealed(data, key, int(lie))} {
 			s, err := scanSegment(bytes.NewReader(b), int64(len(b)), key)
-			if err != nil && !errors.Is(err, diskfile.ErrCorrupt) {
+			if err != nil && !errors.Is(err, errdefs.ErrCorrupt) {
 				t.Fatal(err)
 			}
 			if s.end > int64(len(b)) || len(s.offsets) > len(b)/entryHead {

@@ -15,7 +15,7 @@ import (
 	"github.com/hashicorp/raft-wal/types"
 	"pgregory.net/rapid"
 
-	"github.com/balsahq/balsa/raftstore/diskfile"
+	"github.com/balsahq/balsa/raftstore/errdefs"
 )
 
 // smallSegments lets a test see many of them.
@@ -269,7 +269,7 @@ func TestDamageBeforeTheLastBatchIsSeen(t *testing.T) {
 			}
 			t.Fatalf("byte %d: opened, last is %d", at, last)
 		}
-		if !errors.Is(err, diskfile.ErrCorrupt) {
+		if !errors.Is(err, errdefs.ErrCorrupt) {
 			t.Fatal(err)
 		}
 	}
@@ -294,7 +294,7 @@ func TestTheEndOfALogAtRestIsKnown(t *testing.T) {
 	left := crashed(t, dir)
 	file := filepath.Join(left, segmentName(1, 0))
 	write(t, file, flip(read(t, file), 100))
-	if _, err := Open(left, 0); !errors.Is(err, diskfile.ErrCorrupt) {
+	if _, err := Open(left, 0); !errors.Is(err, errdefs.ErrCorrupt) {
 		t.Fatal(err)
 	}
 }

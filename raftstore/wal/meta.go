@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/raft-wal/types"
 
 	"github.com/balsahq/balsa/raftstore/diskfile"
+	"github.com/balsahq/balsa/raftstore/errdefs"
 )
 
 // format is the version of a WAL directory this code writes.
@@ -47,20 +48,20 @@ func (s *segments) encode() ([]byte, error) {
 func decodeState(b []byte) (*segments, error) {
 	line, sum, ok := bytes.Cut(b, []byte("\n"))
 	if !ok || string(sum) != fmt.Sprintf("%08x\n", crc32.Checksum(line, diskfile.Castagnoli)) {
-		return nil, fmt.Errorf("%w: it does not match its checksum", diskfile.ErrCorrupt)
+		return nil, fmt.Errorf("%w: it does not match its checksum", errdefs.ErrCorrupt)
 	}
 	var v struct{ Format int }
 	if err := json.Unmarshal(line, &v); err != nil {
-		return nil, fmt.Errorf("%w: %w", diskfile.ErrCorrupt, err)
+		return nil, fmt.Errorf("%w: %w", errdefs.ErrCorrupt, err)
 	}
 	if v.Format > format {
-		return nil, fmt.Errorf("%w: log has format %d, this program knows up to %d", diskfile.ErrNewerVersion, v.Format, format)
+		return nil, fmt.Errorf("%w: log has format %d, this program knows up to %d", errdefs.ErrNewerVersion, v.Format, format)
 	}
 	s := new(segments)
 	dec := json.NewDecoder(bytes.NewReader(line))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(s); err != nil {
-		return nil, fmt.Errorf("%w: %w", diskfile.ErrCorrupt, err)
+		return nil, fmt.Errorf("%w: %w", errdefs.ErrCorrupt, err)
 	}
 	return s, s.check()
 }
@@ -68,14 +69,14 @@ func decodeState(b []byte) (*segments, error) {
 // check expects sealed segments without a gap, then the one that is written to.
 func (s *segments) check() error {
 	if s.Format < 1 {
-		return fmt.Errorf("%w: incomplete", diskfile.ErrCorrupt)
+		return fmt.Errorf("%w: incomplete", errdefs.ErrCorrupt)
 	}
 	for i, seg := range s.Segments {
 		tail := i == len(s.Segments)-1
 		switch {
 		case seg.BaseIndex == 0, seg.MinIndex < seg.BaseIndex, seg.ID >= s.NextSegmentID, seg.SealTime.IsZero() != tail,
 			!tail && (seg.MaxIndex < seg.MinIndex || seg.MaxIndex+1 != s.Segments[i+1].BaseIndex):
-			return fmt.Errorf("%w: segment %d makes no sense", diskfile.ErrCorrupt, seg.ID)
+			return fmt.Errorf("%w: segment %d makes no sense", errdefs.ErrCorrupt, seg.ID)
 		}
 	}
 	return nil
@@ -118,7 +119,7 @@ func openMeta(path string) (*metaFile, bool, error) {
 		return nil, false, diskfile.Error(path, err)
 	}
 	s, err := decodeState(b)
-	if errors.Is(err, diskfile.ErrNewerVersion) {
+	if errors.Is(err, errdefs.ErrNewerVersion) {
 		return nil, true, fmt.Errorf("%s: %w", path, err)
 	}
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"io"
 
 	"github.com/balsahq/balsa/raftstore/diskfile"
+	"github.com/balsahq/balsa/raftstore/errdefs"
 )
 
 // scanned is what a segment file holds.
@@ -138,7 +139,7 @@ func (s *scanned) rest(r io.ReaderAt, size int64, seed uint32, next uint64) erro
 				continue
 			}
 			if h := parseBatchHeader(b[o:], seed); h != nil && h.first > next {
-				return fmt.Errorf("%w: entry %d is damaged, at byte %d, and entry %d follows it", diskfile.ErrCorrupt, next, s.end, h.first)
+				return fmt.Errorf("%w: entry %d is damaged, at byte %d, and entry %d follows it", errdefs.ErrCorrupt, next, s.end, h.first)
 			}
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/raft-wal/types"
 
 	"github.com/balsahq/balsa/raftstore/diskfile"
+	"github.com/balsahq/balsa/raftstore/errdefs"
 )
 
 // A segment is a header and batches, each one append and one fsync:
@@ -278,7 +279,7 @@ func (s *segment) GetLog(index uint64) (*types.PooledBuffer, error) {
 	}
 	n := binary.LittleEndian.Uint32(b)
 	if uint64(n) > uint64(len(b)-entryHead) || entrySum(index, b[entryHead:entryHead+n]) != binary.LittleEndian.Uint32(b[4:]) {
-		return nil, fmt.Errorf("%w: %s: entry %d does not match its checksum", diskfile.ErrCorrupt, s.path, index)
+		return nil, fmt.Errorf("%w: %s: entry %d does not match its checksum", errdefs.ErrCorrupt, s.path, index)
 	}
 	return &types.PooledBuffer{Bs: b[entryHead : entryHead+n]}, nil
 }
@@ -298,7 +299,7 @@ func (s *segment) load(flag int) error {
 		return diskfile.Error(s.path, err)
 	}
 	found, err := scanSegment(f, st.Size(), s.key)
-	if errors.Is(err, diskfile.ErrCorrupt) {
+	if errors.Is(err, errdefs.ErrCorrupt) {
 		return diskfile.Corrupt(s.path, err)
 	}
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/balsahq/balsa/raftstore/diskfile"
+	"github.com/balsahq/balsa/raftstore/errdefs"
 )
 
 // stableFile keeps Raft's term and vote: a few bytes that must be synced before
@@ -58,7 +59,7 @@ func encodeSlot(seq uint64, kv map[string][]byte) ([]byte, error) {
 // decodeSlot reads what encodeSlot made.
 func decodeSlot(b []byte) (seq uint64, kv map[string][]byte, err error) {
 	if len(b) != slotSize || binary.LittleEndian.Uint32(b[slotSize-4:]) != crc32.Checksum(b[:slotSize-4], diskfile.Castagnoli) {
-		return 0, nil, fmt.Errorf("%w: it does not match its checksum", diskfile.ErrCorrupt)
+		return 0, nil, fmt.Errorf("%w: it does not match its checksum", errdefs.ErrCorrupt)
 	}
 	n := int(binary.LittleEndian.Uint16(b[8:]))
 	if n > slotSize-slotFixed {
@@ -80,7 +81,7 @@ func decodeSlot(b []byte) (seq uint64, kv map[string][]byte, err error) {
 }
 
 var (
-	errShort    = fmt.Errorf("%w: input ends early", diskfile.ErrCorrupt)
+	errShort    = fmt.Errorf("%w: input ends early", errdefs.ErrCorrupt)
 	errTooLarge = errors.New("more than a sector holds")
 )
 

@@ -1,4 +1,4 @@
-package raftstore
+package mvcc
 
 import (
 	"bufio"
@@ -8,7 +8,7 @@ import (
 	"hash/crc32"
 	"io"
 
-	"github.com/balsahq/balsa/raftstore/diskfile"
+	"github.com/balsahq/balsa/raftstore/errdefs"
 )
 
 // A snapshot is the store as it was at its compact revision, and every change
@@ -38,6 +38,7 @@ const (
 
 var (
 	snapshotMagic = []byte("balsa-kv")
+	castagnoli    = crc32.MakeTable(crc32.Castagnoli)
 )
 
 // SnapshotInfo says what a snapshot holds.
@@ -68,13 +69,13 @@ func (s *snapshotWriter) raw(b []byte) {
 }
 
 func (s *snapshotWriter) write(b []byte) {
-	s.sum = crc32.Update(s.sum, diskfile.Castagnoli, b)
+	s.sum = crc32.Update(s.sum, castagnoli, b)
 	s.raw(b)
 }
 
 func (s *snapshotWriter) frame(b []byte) {
 	if len(b) > maxSnapshotFrame && s.err == nil {
-		s.err = fmt.Errorf("%w: %d bytes of one key in a snapshot", ErrTooLarge, len(b))
+		s.err = fmt.Errorf("%w: %d bytes of one key in a snapshot", errdefs.ErrTooLarge, len(b))
 	}
 	var head [binary.MaxVarintLen64]byte
 	s.write(head[:binary.PutUvarint(head[:], uint64(len(b)))])
@@ -84,21 +85,21 @@ func (s *snapshotWriter) frame(b []byte) {
 	}
 }
 
-// writeSnapshotAt writes r, which is what the log gave up to an entry. It holds
+// WriteSnapshotAt writes r, which is what the log gave up to an entry. It holds
 // r and nothing else, so writes go on.
-func writeSnapshotAt(w io.Writer, r *root, index, term uint64) (SnapshotInfo, error) {
+func WriteSnapshotAt(w io.Writer, r *Root, index, term uint64) (SnapshotInfo, error) {
 	info := SnapshotInfo{Format: snapshotVersion, Index: index, Term: term}
-	base, err := r.hist.viewAt(r.hist.compacted(), r.view)
+	base, err := r.Hist.ViewAt(r.Hist.Compacted(), r.View)
 	if err != nil {
 		return info, err
 	}
-	info.Revision, info.CompactRevision = r.view.rev, r.hist.compacted()
-	info.Leases, info.Keys, info.Events = int64(r.leases.Len()), int64(r.view.Len()), int64(len(r.hist.events))
+	info.Revision, info.CompactRevision = r.View.Rev, r.Hist.Compacted()
+	info.Leases, info.Keys, info.Events = int64(r.Leases.Len()), int64(r.View.Len()), int64(len(r.Hist.Events))
 	s := &snapshotWriter{w: bufio.NewWriterSize(w, 256<<10)}
 	s.write(append(bytes.Clone(snapshotMagic), snapshotVersion))
 	s.frame(info.head(nil, base.Len()))
 	var b []byte
-	r.leases.Scan(func(id LeaseID, ttl int64) bool {
+	r.Leases.Scan(func(id LeaseID, ttl int64) bool {
 		b = binary.AppendUvarint(binary.AppendVarint(b[:0], int64(id)), uint64(ttl))
 		s.frame(b)
 		return s.err == nil
@@ -108,11 +109,11 @@ func writeSnapshotAt(w io.Writer, r *root, index, term uint64) (SnapshotInfo, er
 		s.frame(b)
 		return s.err == nil
 	})
-	for i := range r.hist.events {
+	for i := range r.Hist.Events {
 		if s.err != nil {
 			break
 		}
-		e := &r.hist.events[i]
+		e := &r.Hist.Events[i]
 		b = appendKeyValue(append(b[:0], byte(e.Type)), e.KV)
 		s.frame(b)
 	}
@@ -138,11 +139,11 @@ func (i *SnapshotInfo) head(b []byte, base int) []byte {
 	return binary.AppendUvarint(b, uint64(i.Keys))
 }
 
-// rebase makes the state of a snapshot one that follows a store at revision
+// Rebase makes the state of a snapshot one that follows a store at revision
 // current: it gets a revision neither has had, no history, and everything older
 // counts as compacted. So whoever watched either starts anew, and no revision
 // ever stands for two states.
-func (s *state) rebase(current int64) {
-	s.rev = max(current, s.rev) + 1
-	s.hist = history{marks: []mark{{rev: s.rev, tree: s.tree.Copy()}}}
+func (s *State) Rebase(current int64) {
+	s.Rev = max(current, s.Rev) + 1
+	s.hist = History{marks: []mark{{rev: s.Rev, tree: s.tree.Copy()}}}
 }

@@ -1,91 +1,93 @@
-package raftstore
+package mvcc
 
 import (
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/balsahq/balsa/raftstore/errdefs"
 )
 
 // errShort is what every decoder says of input that ends too early.
-var errShort = fmt.Errorf("%w: input ends early", ErrCorrupt)
+var ErrShort = fmt.Errorf("%w: input ends early", errdefs.ErrCorrupt)
 
 func appendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-func appendBytes(b, v []byte) []byte {
+func AppendBytes(b, v []byte) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(v))), v...)
 }
 
-// parser reads varint framing from a byte slice. The first fault sticks, so
+// Parser reads varint framing from a byte slice. The first fault sticks, so
 // callers check err once at the end.
-type parser struct {
-	b   []byte
-	err error
+type Parser struct {
+	Rest []byte
+	Err  error
 }
 
-func (p *parser) fail(err error) {
-	if p.err == nil {
-		p.err = err
-		p.b = nil
+func (p *Parser) Fail(err error) {
+	if p.Err == nil {
+		p.Err = err
+		p.Rest = nil
 	}
 }
 
-func (p *parser) uvarint() uint64 {
-	v, n := binary.Uvarint(p.b)
+func (p *Parser) Uvarint() uint64 {
+	v, n := binary.Uvarint(p.Rest)
 	if n <= 0 {
-		p.fail(errShort)
+		p.Fail(ErrShort)
 		return 0
 	}
-	p.b = p.b[n:]
+	p.Rest = p.Rest[n:]
 	return v
 }
 
-func (p *parser) varint() int64 {
-	v, n := binary.Varint(p.b)
+func (p *Parser) Varint() int64 {
+	v, n := binary.Varint(p.Rest)
 	if n <= 0 {
-		p.fail(errShort)
+		p.Fail(ErrShort)
 		return 0
 	}
-	p.b = p.b[n:]
+	p.Rest = p.Rest[n:]
 	return v
 }
 
-func (p *parser) byte() byte {
-	if len(p.b) == 0 {
-		p.fail(errShort)
+func (p *Parser) Byte() byte {
+	if len(p.Rest) == 0 {
+		p.Fail(ErrShort)
 		return 0
 	}
-	c := p.b[0]
-	p.b = p.b[1:]
+	c := p.Rest[0]
+	p.Rest = p.Rest[1:]
 	return c
 }
 
-// bytes returns a sub-slice of the input, capped so that an append to it
+// Bytes returns a sub-slice of the input, capped so that an append to it
 // cannot reach what follows. Nil stands for "empty".
-func (p *parser) bytes() []byte {
-	n := p.uvarint()
-	if n > uint64(len(p.b)) {
-		p.fail(errShort)
+func (p *Parser) Bytes() []byte {
+	n := p.Uvarint()
+	if n > uint64(len(p.Rest)) {
+		p.Fail(ErrShort)
 		return nil
 	}
 	if n == 0 {
 		return nil
 	}
-	v := p.b[:n:n]
-	p.b = p.b[n:]
+	v := p.Rest[:n:n]
+	p.Rest = p.Rest[n:]
 	return v
 }
 
-func (p *parser) string() string { return string(p.bytes()) }
+func (p *Parser) string() string { return string(p.Bytes()) }
 
-// count reads a number of items that follow, each at least min bytes long, so
+// Count reads a number of items that follow, each at least min bytes long, so
 // that damaged input cannot ask for more memory than it has bytes.
-func (p *parser) count(min int) int {
-	n := p.uvarint()
-	if n > uint64(len(p.b)/min) {
-		p.fail(errShort)
+func (p *Parser) Count(min int) int {
+	n := p.Uvarint()
+	if n > uint64(len(p.Rest)/min) {
+		p.Fail(ErrShort)
 		return 0
 	}
 	return int(n)
@@ -104,7 +106,7 @@ func readFrame(r streamReader, max uint64) ([]byte, error) {
 		return nil, err
 	}
 	if n > max {
-		return nil, fmt.Errorf("%w: frame of %d bytes, at most %d expected", ErrCorrupt, n, max)
+		return nil, fmt.Errorf("%w: frame of %d bytes, at most %d expected", errdefs.ErrCorrupt, n, max)
 	}
 	// Grow with what really arrives: the length itself may be damaged.
 	const step = 1 << 20
@@ -131,12 +133,12 @@ func readUvarint(r io.ByteReader) (v uint64, err error) {
 			return v, nil
 		}
 	}
-	return 0, fmt.Errorf("%w: number of more than 64 bits", ErrCorrupt)
+	return 0, fmt.Errorf("%w: number of more than 64 bits", errdefs.ErrCorrupt)
 }
 
 func short(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return errShort
+		return ErrShort
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-package raftstore
+package mvcc
 
 import (
 	"encoding/binary"
@@ -28,11 +28,11 @@ func copyTree(t *tree) *tree {
 // nobody and costs the nodes that were replaced since.
 type View struct {
 	tree *tree
-	rev  int64
+	Rev  int64
 }
 
 // Revision is the store's revision this view shows.
-func (v *View) Revision() int64 { return v.rev }
+func (v *View) Revision() int64 { return v.Rev }
 
 // Get returns the version of key at this revision, nil when it does not exist.
 func (v *View) Get(key string) *KeyValue {
@@ -99,7 +99,7 @@ var hashTable = crc64.MakeTable(crc64.ECMA)
 // with equal state have equal hashes, whichever way they got there.
 func (v *View) Hash() uint64 {
 	var sum uint64
-	buf := binary.AppendVarint(nil, v.rev)
+	buf := binary.AppendVarint(nil, v.Rev)
 	v.Ascend("", fromKeyEnd, func(kv *KeyValue) bool {
 		buf = appendKeyValue(buf, kv)
 		if len(buf) > 32<<10 {
@@ -113,16 +113,16 @@ func (v *View) Hash() uint64 {
 
 // appendKeyValue writes one version, as snapshots and hashes have it.
 func appendKeyValue(b []byte, kv *KeyValue) []byte {
-	b = appendBytes(appendString(b, kv.Key), kv.Value)
+	b = AppendBytes(appendString(b, kv.Key), kv.Value)
 	b = binary.AppendVarint(b, kv.CreateRevision)
 	b = binary.AppendVarint(b, kv.ModRevision)
 	b = binary.AppendVarint(b, kv.Version)
 	return binary.AppendVarint(b, int64(kv.Lease))
 }
 
-func (p *parser) keyValue() *KeyValue {
-	kv := &KeyValue{Key: p.string(), Value: p.bytes()}
-	kv.CreateRevision, kv.ModRevision, kv.Version = p.varint(), p.varint(), p.varint()
-	kv.Lease = LeaseID(p.varint())
+func (p *Parser) keyValue() *KeyValue {
+	kv := &KeyValue{Key: p.string(), Value: p.Bytes()}
+	kv.CreateRevision, kv.ModRevision, kv.Version = p.Varint(), p.Varint(), p.Varint()
+	kv.Lease = LeaseID(p.Varint())
 	return kv
 }

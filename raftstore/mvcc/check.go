@@ -1,15 +1,17 @@
-package raftstore
+package mvcc
 
 import (
 	"fmt"
 	"time"
+
+	"github.com/balsahq/balsa/raftstore/errdefs"
 )
 
 // Bounds on what a caller may ask for.
 const (
 	maxKeyBytes = 8 << 10
-	minLeaseTTL = 100 * time.Millisecond
-	maxLeaseTTL = maxLeaseMillis * time.Millisecond
+	MinLeaseTTL = 100 * time.Millisecond
+	MaxLeaseTTL = maxLeaseMillis * time.Millisecond
 )
 
 // writes are the keys and ranges one path through a transaction may touch.
@@ -18,15 +20,15 @@ type writes struct {
 	dels []Op
 }
 
-// check refuses a transaction that makes no sense, before it is proposed.
-func (t *Txn) check() error {
+// Check refuses a transaction that makes no sense, before it is proposed.
+func (t *Txn) Check() error {
 	_, err := t.checkDepth(0)
 	return err
 }
 
 func (t *Txn) checkDepth(depth int) (writes, error) {
 	if depth > maxTxnDepth {
-		return writes{}, fmt.Errorf("%w: transactions nested more than %d deep", ErrInvalid, maxTxnDepth)
+		return writes{}, fmt.Errorf("%w: transactions nested more than %d deep", errdefs.ErrInvalid, maxTxnDepth)
 	}
 	for i := range t.Compares {
 		if err := t.Compares[i].check(); err != nil {
@@ -52,9 +54,9 @@ func (t *Txn) checkDepth(depth int) (writes, error) {
 
 func (c *Compare) check() error {
 	if c.Target > CompareLease || c.Result > Greater {
-		return fmt.Errorf("%w: compare of target %d, relation %d", ErrInvalid, c.Target, c.Result)
+		return fmt.Errorf("%w: compare of target %d, relation %d", errdefs.ErrInvalid, c.Target, c.Result)
 	}
-	return checkKey(c.Key, c.RangeEnd)
+	return CheckKey(c.Key, c.RangeEnd)
 }
 
 func (w *writes) put(key string) {
@@ -72,7 +74,7 @@ func checkOps(ops []Op, depth int) (writes, error) {
 		op := &ops[i]
 		if op.Type == OpTxn {
 			if op.Txn == nil {
-				return w, fmt.Errorf("%w: operation without its transaction", ErrInvalid)
+				return w, fmt.Errorf("%w: operation without its transaction", errdefs.ErrInvalid)
 			}
 			inner, err := op.Txn.checkDepth(depth + 1)
 			if err != nil {
@@ -103,15 +105,15 @@ func checkOps(ops []Op, depth int) (writes, error) {
 func (w *writes) merge(o writes) error {
 	for k := range o.puts {
 		if _, dup := w.puts[k]; dup {
-			return fmt.Errorf("%w: %q", ErrDuplicateKey, k)
+			return fmt.Errorf("%w: %q", errdefs.ErrDuplicateKey, k)
 		}
 		if deletes(w.dels, k) {
-			return fmt.Errorf("%w: %q", ErrDuplicateKey, k)
+			return fmt.Errorf("%w: %q", errdefs.ErrDuplicateKey, k)
 		}
 	}
 	for k := range w.puts {
 		if deletes(o.dels, k) {
-			return fmt.Errorf("%w: %q", ErrDuplicateKey, k)
+			return fmt.Errorf("%w: %q", errdefs.ErrDuplicateKey, k)
 		}
 	}
 	if len(o.puts) > 0 && w.puts == nil {
@@ -127,7 +129,7 @@ func (w *writes) merge(o writes) error {
 
 func deletes(dels []Op, key string) bool {
 	for i := range dels {
-		if inRange(key, dels[i].Key, dels[i].RangeEnd) {
+		if InRange(key, dels[i].Key, dels[i].RangeEnd) {
 			return true
 		}
 	}
@@ -138,42 +140,42 @@ func (op *Op) check() error {
 	switch op.Type {
 	case OpPut:
 		if op.RangeEnd != "" {
-			return fmt.Errorf("%w: put of a range", ErrInvalid)
+			return fmt.Errorf("%w: put of a range", errdefs.ErrInvalid)
 		}
 		if op.IgnoreValue && len(op.Value) > 0 {
-			return fmt.Errorf("%w: put of %q with a value and IgnoreValue", ErrInvalid, op.Key)
+			return fmt.Errorf("%w: put of %q with a value and IgnoreValue", errdefs.ErrInvalid, op.Key)
 		}
 		if op.IgnoreLease && op.Lease != 0 {
-			return fmt.Errorf("%w: put of %q with a lease and IgnoreLease", ErrInvalid, op.Key)
+			return fmt.Errorf("%w: put of %q with a lease and IgnoreLease", errdefs.ErrInvalid, op.Key)
 		}
 	case OpDelete:
 	case OpRange:
 		if op.Limit < 0 {
-			return fmt.Errorf("%w: range limit %d", ErrInvalid, op.Limit)
+			return fmt.Errorf("%w: range limit %d", errdefs.ErrInvalid, op.Limit)
 		}
 	default:
-		return fmt.Errorf("%w: operation of type %d", ErrInvalid, op.Type)
+		return fmt.Errorf("%w: operation of type %d", errdefs.ErrInvalid, op.Type)
 	}
-	return checkKey(op.Key, op.RangeEnd)
+	return CheckKey(op.Key, op.RangeEnd)
 }
 
-func checkKey(key, end string) error {
+func CheckKey(key, end string) error {
 	if key == "" && end == "" {
-		return fmt.Errorf("%w: empty key", ErrInvalid)
+		return fmt.Errorf("%w: empty key", errdefs.ErrInvalid)
 	}
 	if len(key) > maxKeyBytes || len(end) > maxKeyBytes {
-		return fmt.Errorf("%w: key of %d bytes, at most %d allowed", ErrInvalid, max(len(key), len(end)), maxKeyBytes)
+		return fmt.Errorf("%w: key of %d bytes, at most %d allowed", errdefs.ErrInvalid, max(len(key), len(end)), maxKeyBytes)
 	}
 	return nil
 }
 
-// readOnly reports whether t can change nothing.
-func (t *Txn) readOnly() bool {
+// ReadOnly reports whether t can change nothing.
+func (t *Txn) ReadOnly() bool {
 	for _, ops := range [2][]Op{t.Success, t.Failure} {
 		for i := range ops {
 			switch op := &ops[i]; {
 			case op.Type == OpRange:
-			case op.Type == OpTxn && op.Txn.readOnly():
+			case op.Type == OpTxn && op.Txn.ReadOnly():
 			default:
 				return false
 			}

@@ -1,16 +1,18 @@
-package raftstore
+package mvcc
 
 import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
 	"sync"
+
+	"github.com/balsahq/balsa/raftstore/errdefs"
 )
 
 // entryVersion is the format of log entries this code writes. It reads this
 // one and every older one. The format is append-only: a new field means a new
 // kind or a new version, never a new meaning of old bytes.
-const entryVersion = 1
+const CommandVersion = 1
 
 // Limits every decoder holds to, so that damaged input cannot exhaust the
 // stack or memory.
@@ -23,29 +25,29 @@ const (
 	maxLeaseMillis = 10 * 365 * 24 * 3600 * 1000
 )
 
-type commandKind uint8
+type Kind uint8
 
 // The kinds of log entries. Numbers are for ever.
 const (
-	cmdTxn         commandKind = 1
-	cmdLeaseGrant  commandKind = 2
-	cmdLeaseRevoke commandKind = 3
-	cmdCompact     commandKind = 4
+	KindTxn         Kind = 1
+	KindLeaseGrant  Kind = 2
+	KindLeaseRevoke Kind = 3
+	KindCompact     Kind = 4
 	// cmdTerm changes nothing. A new leader writes it first: who has applied it
 	// has applied everything of earlier terms.
-	cmdTerm commandKind = 5
+	KindTerm Kind = 5
 
-	lastKind = cmdTerm
+	LastKind = KindTerm
 )
 
-// command is one decoded log entry.
-type command struct {
-	kind     commandKind
-	txn      Txn     // cmdTxn
-	lease    LeaseID // cmdLeaseGrant, cmdLeaseRevoke
-	ttl      int64   // cmdLeaseGrant, milliseconds
-	revision int64   // cmdCompact
-	raw      int     // length of the memory it was decoded from
+// Command is one decoded log entry.
+type Command struct {
+	Kind     Kind
+	Txn      Txn     // cmdTxn
+	Lease    LeaseID // cmdLeaseGrant, cmdLeaseRevoke
+	TTL      int64   // cmdLeaseGrant, milliseconds
+	Revision int64   // cmdCompact
+	Raw      int     // length of the memory it was decoded from
 }
 
 // Flags of an encoded Op.
@@ -61,8 +63,8 @@ const (
 // the values in it stay in memory as long as they are current.
 var scratch = sync.Pool{New: func() any { return new([]byte) }}
 
-// encode returns the log entry of c.
-func (c *command) encode() []byte {
+// Encode returns the log entry of c.
+func (c *Command) Encode() []byte {
 	buf := scratch.Get().(*[]byte)
 	*buf = c.append((*buf)[:0])
 	entry := bytes.Clone(*buf)
@@ -72,54 +74,54 @@ func (c *command) encode() []byte {
 	return entry
 }
 
-func (c *command) append(b []byte) []byte {
-	b = append(b, entryVersion, byte(c.kind))
-	switch c.kind {
-	case cmdTxn:
-		b = appendTxn(b, &c.txn)
-	case cmdLeaseGrant:
-		b = binary.AppendVarint(b, int64(c.lease))
-		b = binary.AppendUvarint(b, uint64(c.ttl))
-	case cmdLeaseRevoke:
-		b = binary.AppendVarint(b, int64(c.lease))
-	case cmdCompact:
-		b = binary.AppendVarint(b, c.revision)
+func (c *Command) append(b []byte) []byte {
+	b = append(b, CommandVersion, byte(c.Kind))
+	switch c.Kind {
+	case KindTxn:
+		b = appendTxn(b, &c.Txn)
+	case KindLeaseGrant:
+		b = binary.AppendVarint(b, int64(c.Lease))
+		b = binary.AppendUvarint(b, uint64(c.TTL))
+	case KindLeaseRevoke:
+		b = binary.AppendVarint(b, int64(c.Lease))
+	case KindCompact:
+		b = binary.AppendVarint(b, c.Revision)
 	}
 	return b
 }
 
-// decodeCommand reads a log entry. Values of the command are sub-slices of
+// DecodeCommand reads a log entry. Values of the command are sub-slices of
 // data, which therefore must never be written to again.
-func decodeCommand(data []byte) (*command, error) {
-	p := parser{b: data}
-	if v := p.byte(); p.err == nil && v != entryVersion {
-		return nil, fmt.Errorf("%w: log entry has format %d, this program knows up to %d", ErrNewerVersion, v, entryVersion)
+func DecodeCommand(data []byte) (*Command, error) {
+	p := Parser{Rest: data}
+	if v := p.Byte(); p.Err == nil && v != CommandVersion {
+		return nil, fmt.Errorf("%w: log entry has format %d, this program knows up to %d", errdefs.ErrNewerVersion, v, CommandVersion)
 	}
-	c := &command{kind: commandKind(p.byte()), raw: len(data)}
+	c := &Command{Kind: Kind(p.Byte()), Raw: len(data)}
 	switch {
-	case p.err != nil:
-	case c.kind == cmdTxn:
-		c.txn = p.txn(0)
-	case c.kind == cmdLeaseGrant:
-		c.lease = LeaseID(p.varint())
-		ms := p.uvarint()
+	case p.Err != nil:
+	case c.Kind == KindTxn:
+		c.Txn = p.txn(0)
+	case c.Kind == KindLeaseGrant:
+		c.Lease = LeaseID(p.Varint())
+		ms := p.Uvarint()
 		if ms > maxLeaseMillis {
-			p.fail(fmt.Errorf("%w: lease of %d ms", ErrCorrupt, ms))
+			p.Fail(fmt.Errorf("%w: lease of %d ms", errdefs.ErrCorrupt, ms))
 		}
-		c.ttl = int64(ms)
-	case c.kind == cmdLeaseRevoke:
-		c.lease = LeaseID(p.varint())
-	case c.kind == cmdCompact:
-		c.revision = p.varint()
-	case c.kind == cmdTerm:
+		c.TTL = int64(ms)
+	case c.Kind == KindLeaseRevoke:
+		c.Lease = LeaseID(p.Varint())
+	case c.Kind == KindCompact:
+		c.Revision = p.Varint()
+	case c.Kind == KindTerm:
 	default:
-		return nil, fmt.Errorf("%w: log entry has kind %d", ErrNewerVersion, c.kind)
+		return nil, fmt.Errorf("%w: log entry has kind %d", errdefs.ErrNewerVersion, c.Kind)
 	}
-	if p.err == nil && len(p.b) > 0 {
-		p.fail(fmt.Errorf("%w: %d bytes after the log entry", ErrCorrupt, len(p.b)))
+	if p.Err == nil && len(p.Rest) > 0 {
+		p.Fail(fmt.Errorf("%w: %d bytes after the log entry", errdefs.ErrCorrupt, len(p.Rest)))
 	}
-	if p.err != nil {
-		return nil, p.err
+	if p.Err != nil {
+		return nil, p.Err
 	}
 	return c, nil
 }
@@ -131,7 +133,7 @@ func appendTxn(b []byte, t *Txn) []byte {
 		b = appendString(appendString(b, c.Key), c.RangeEnd)
 		b = append(b, byte(c.Target), byte(c.Result))
 		if c.Target == CompareValue {
-			b = appendBytes(b, c.Value)
+			b = AppendBytes(b, c.Value)
 		} else {
 			b = binary.AppendVarint(b, c.Int)
 		}
@@ -153,7 +155,7 @@ func appendOp(b []byte, op *Op) []byte {
 	b = appendString(b, op.Key)
 	switch op.Type {
 	case OpPut:
-		b = appendBytes(b, op.Value)
+		b = AppendBytes(b, op.Value)
 		b = binary.AppendVarint(b, int64(op.Lease))
 	case OpDelete:
 		b = appendString(b, op.RangeEnd)
@@ -174,13 +176,13 @@ func (op *Op) flags() byte {
 	return f
 }
 
-func (p *parser) txn(depth int) Txn {
+func (p *Parser) txn(depth int) Txn {
 	if depth > maxTxnDepth {
-		p.fail(fmt.Errorf("%w: transactions nested more than %d deep", ErrCorrupt, maxTxnDepth))
+		p.Fail(fmt.Errorf("%w: transactions nested more than %d deep", errdefs.ErrCorrupt, maxTxnDepth))
 		return Txn{}
 	}
 	var t Txn
-	if n := p.count(minCmpBytes); n > 0 {
+	if n := p.Count(minCmpBytes); n > 0 {
 		t.Compares = make([]Compare, n)
 		for i := range t.Compares {
 			t.Compares[i] = p.compare()
@@ -191,22 +193,22 @@ func (p *parser) txn(depth int) Txn {
 	return t
 }
 
-func (p *parser) compare() Compare {
+func (p *Parser) compare() Compare {
 	c := Compare{Key: p.string(), RangeEnd: p.string()}
-	c.Target, c.Result = CompareTarget(p.byte()), CompareResult(p.byte())
+	c.Target, c.Result = CompareTarget(p.Byte()), CompareResult(p.Byte())
 	if c.Target > CompareLease || c.Result > Greater {
-		p.fail(fmt.Errorf("%w: compare of target %d, relation %d", ErrNewerVersion, c.Target, c.Result))
+		p.Fail(fmt.Errorf("%w: compare of target %d, relation %d", errdefs.ErrNewerVersion, c.Target, c.Result))
 	}
 	if c.Target == CompareValue {
-		c.Value = p.bytes()
+		c.Value = p.Bytes()
 	} else {
-		c.Int = p.varint()
+		c.Int = p.Varint()
 	}
 	return c
 }
 
-func (p *parser) ops(depth int) []Op {
-	n := p.count(minOpBytes)
+func (p *Parser) ops(depth int) []Op {
+	n := p.Count(minOpBytes)
 	if n == 0 {
 		return nil
 	}
@@ -217,11 +219,11 @@ func (p *parser) ops(depth int) []Op {
 	return ops
 }
 
-func (p *parser) op(depth int) Op {
-	op := Op{Type: OpType(p.byte())}
-	f := p.byte()
+func (p *Parser) op(depth int) Op {
+	op := Op{Type: OpType(p.Byte())}
+	f := p.Byte()
 	if f >= flagCountOnly<<1 {
-		p.fail(fmt.Errorf("%w: operation flags %#x", ErrNewerVersion, f))
+		p.Fail(fmt.Errorf("%w: operation flags %#x", errdefs.ErrNewerVersion, f))
 	}
 	op.PrevKV, op.IgnoreValue, op.IgnoreLease = f&flagPrevKV != 0, f&flagIgnoreValue != 0, f&flagIgnoreLease != 0
 	op.KeysOnly, op.CountOnly = f&flagKeysOnly != 0, f&flagCountOnly != 0
@@ -230,13 +232,13 @@ func (p *parser) op(depth int) Op {
 		t := p.txn(depth + 1)
 		op.Txn = &t
 	case OpPut:
-		op.Key, op.Value, op.Lease = p.string(), p.bytes(), LeaseID(p.varint())
+		op.Key, op.Value, op.Lease = p.string(), p.Bytes(), LeaseID(p.Varint())
 	case OpDelete:
 		op.Key, op.RangeEnd = p.string(), p.string()
 	case OpRange:
-		op.Key, op.RangeEnd, op.Limit = p.string(), p.string(), p.varint()
+		op.Key, op.RangeEnd, op.Limit = p.string(), p.string(), p.Varint()
 	default:
-		p.fail(fmt.Errorf("%w: operation of type %d", ErrNewerVersion, op.Type))
+		p.Fail(fmt.Errorf("%w: operation of type %d", errdefs.ErrNewerVersion, op.Type))
 	}
 	return op
 }

@@ -1,4 +1,4 @@
-package raftstore
+package mvcc
 
 import (
 	"bufio"
@@ -9,7 +9,7 @@ import (
 	"hash/crc32"
 	"io"
 
-	"github.com/balsahq/balsa/raftstore/diskfile"
+	"github.com/balsahq/balsa/raftstore/errdefs"
 )
 
 // snapshotParts is what a snapshot is read into.
@@ -49,7 +49,7 @@ func (s *snapshotReader) take(n uint64) ([]byte, error) {
 		}
 		b = append(b, make([]byte, min(n-uint64(at), uint64(max(at, step))))...)
 	}
-	s.sum = crc32.Update(s.sum, diskfile.Castagnoli, b)
+	s.sum = crc32.Update(s.sum, castagnoli, b)
 	s.bytes += int64(n)
 	if _, ok := s.to.(unread); ok {
 		s.spare = b
@@ -65,12 +65,12 @@ func (s *snapshotReader) length() (uint64, error) {
 	}
 	n, w := binary.Uvarint(b)
 	if w == 0 {
-		return 0, errShort
+		return 0, ErrShort
 	}
 	if w < 0 {
-		return 0, fmt.Errorf("%w: number of more than 64 bits", ErrCorrupt)
+		return 0, fmt.Errorf("%w: number of more than 64 bits", errdefs.ErrCorrupt)
 	}
-	s.sum = crc32.Update(s.sum, diskfile.Castagnoli, b[:w])
+	s.sum = crc32.Update(s.sum, castagnoli, b[:w])
 	s.bytes += int64(w)
 	_, err = s.r.Discard(w)
 	return n, err
@@ -84,7 +84,7 @@ func (s *snapshotReader) check() error {
 	}
 	s.bytes += 4
 	if binary.BigEndian.Uint32(b) != s.sum {
-		return fmt.Errorf("%w: snapshot checksum does not match, at byte %d", ErrCorrupt, s.bytes)
+		return fmt.Errorf("%w: snapshot checksum does not match, at byte %d", errdefs.ErrCorrupt, s.bytes)
 	}
 	_, err = s.r.Discard(4)
 	return err
@@ -101,7 +101,7 @@ func (s *snapshotReader) frame() ([]byte, error) {
 		return nil, err
 	}
 	if n == 0 || n > limit {
-		return nil, fmt.Errorf("%w: frame of %d bytes, at byte %d", ErrCorrupt, n, s.bytes)
+		return nil, fmt.Errorf("%w: frame of %d bytes, at byte %d", errdefs.ErrCorrupt, n, s.bytes)
 	}
 	b, err := s.take(n)
 	if err == nil && s.info.Format > 1 {
@@ -128,7 +128,7 @@ func (s *snapshotReader) run() error {
 	}
 	end, err := s.length()
 	if err == nil && end != 0 {
-		err = fmt.Errorf("%w: snapshot has more than it counts", ErrCorrupt)
+		err = fmt.Errorf("%w: snapshot has more than it counts", errdefs.ErrCorrupt)
 	}
 	if err == nil {
 		err = s.check()
@@ -140,7 +140,7 @@ func (s *snapshotReader) run() error {
 		if err != nil {
 			return err
 		}
-		return fmt.Errorf("%w: snapshot goes on after its end", ErrCorrupt)
+		return fmt.Errorf("%w: snapshot goes on after its end", errdefs.ErrCorrupt)
 	}
 	s.info.Bytes = s.bytes
 	return nil
@@ -152,31 +152,31 @@ func (s *snapshotReader) head() error {
 		return err
 	}
 	if !bytes.Equal(head[:len(snapshotMagic)], snapshotMagic) {
-		return fmt.Errorf("%w: not a snapshot", ErrCorrupt)
+		return fmt.Errorf("%w: not a snapshot", errdefs.ErrCorrupt)
 	}
 	v := int(head[len(snapshotMagic)])
 	if v > snapshotVersion {
-		return fmt.Errorf("%w: snapshot has format %d, this program knows up to %d", ErrNewerVersion, v, snapshotVersion)
+		return fmt.Errorf("%w: snapshot has format %d, this program knows up to %d", errdefs.ErrNewerVersion, v, snapshotVersion)
 	}
 	s.info.Format = max(v, 1)
 	b, err := s.frame()
 	if err != nil {
 		return err
 	}
-	p := parser{b: b}
-	s.info.Revision, s.info.CompactRevision = p.varint(), p.varint()
-	leases, keys, events := p.uvarint(), p.uvarint(), p.uvarint()
+	p := Parser{Rest: b}
+	s.info.Revision, s.info.CompactRevision = p.Varint(), p.Varint()
+	leases, keys, events := p.Uvarint(), p.Uvarint(), p.Uvarint()
 	live := keys
 	if v > 1 {
-		s.info.Index, s.info.Term = p.uvarint(), p.uvarint()
-		live = p.uvarint()
+		s.info.Index, s.info.Term = p.Uvarint(), p.Uvarint()
+		live = p.Uvarint()
 	}
 	s.base, s.info.Leases, s.info.Keys, s.info.Events = keys, int64(leases), int64(live), int64(events)
-	if p.err == nil && (v < 1 || s.info.CompactRevision < firstRevision || s.info.Revision < s.info.CompactRevision ||
-		s.info.Leases < 0 || s.info.Keys < 0 || s.info.Events < 0 || v > 1 && len(p.b) > 0) {
-		p.fail(fmt.Errorf("%w: format %d, revision %d, compact revision %d", ErrCorrupt, v, s.info.Revision, s.info.CompactRevision))
+	if p.Err == nil && (v < 1 || s.info.CompactRevision < FirstRevision || s.info.Revision < s.info.CompactRevision ||
+		s.info.Leases < 0 || s.info.Keys < 0 || s.info.Events < 0 || v > 1 && len(p.Rest) > 0) {
+		p.Fail(fmt.Errorf("%w: format %d, revision %d, compact revision %d", errdefs.ErrCorrupt, v, s.info.Revision, s.info.CompactRevision))
 	}
-	return p.err
+	return p.Err
 }
 
 func (s *snapshotReader) lease() error {
@@ -184,15 +184,15 @@ func (s *snapshotReader) lease() error {
 	if err != nil {
 		return err
 	}
-	p := parser{b: b}
-	id, ttl := LeaseID(p.varint()), p.uvarint()
-	if p.err == nil && (ttl > maxLeaseMillis || len(p.b) > 0) {
-		p.fail(fmt.Errorf("%w: lease %x", ErrCorrupt, int64(id)))
+	p := Parser{Rest: b}
+	id, ttl := LeaseID(p.Varint()), p.Uvarint()
+	if p.Err == nil && (ttl > maxLeaseMillis || len(p.Rest) > 0) {
+		p.Fail(fmt.Errorf("%w: lease %x", errdefs.ErrCorrupt, int64(id)))
 	}
-	if p.err == nil {
+	if p.Err == nil {
 		s.to.lease(id, int64(ttl))
 	}
-	return p.err
+	return p.Err
 }
 
 func (s *snapshotReader) keys() error {
@@ -202,10 +202,10 @@ func (s *snapshotReader) keys() error {
 		if err != nil {
 			return err
 		}
-		p := parser{b: b}
+		p := Parser{Rest: b}
 		kv := p.keyValue()
-		if p.err != nil || len(p.b) > 0 || i > 0 && kv.Key <= last || kv.ModRevision > s.info.CompactRevision {
-			return fmt.Errorf("%w: key number %d", ErrCorrupt, i)
+		if p.Err != nil || len(p.Rest) > 0 || i > 0 && kv.Key <= last || kv.ModRevision > s.info.CompactRevision {
+			return fmt.Errorf("%w: key number %d", errdefs.ErrCorrupt, i)
 		}
 		last = kv.Key
 		s.to.key(kv)
@@ -220,11 +220,11 @@ func (s *snapshotReader) events() error {
 		if err != nil {
 			return err
 		}
-		p := parser{b: b}
-		t := EventType(p.byte())
+		p := Parser{Rest: b}
+		t := EventType(p.Byte())
 		kv := p.keyValue()
-		if p.err != nil || len(p.b) > 0 || t > EventDelete || kv.ModRevision < rev || kv.ModRevision > s.info.Revision {
-			return fmt.Errorf("%w: event after revision %d", ErrCorrupt, rev)
+		if p.Err != nil || len(p.Rest) > 0 || t > EventDelete || kv.ModRevision < rev || kv.ModRevision > s.info.Revision {
+			return fmt.Errorf("%w: event after revision %d", errdefs.ErrCorrupt, rev)
 		}
 		rev = kv.ModRevision
 		s.to.event(t, kv)
@@ -240,7 +240,7 @@ func (unread) key(*KeyValue)              {}
 func (unread) event(EventType, *KeyValue) {}
 
 // VerifySnapshot reads a snapshot to its end and checks all of it, in constant
-// memory but for the largest value. An error is ErrCorrupt, ErrNewerVersion, or
+// memory but for the largest value. An error is errdefs.ErrCorrupt, errdefs.ErrNewerVersion, or
 // one of r's.
 func VerifySnapshot(r io.Reader) (SnapshotInfo, error) {
 	s := &snapshotReader{r: bufio.NewReaderSize(r, 1<<20), to: unread{}}
@@ -248,10 +248,10 @@ func VerifySnapshot(r io.Reader) (SnapshotInfo, error) {
 	return s.info, err
 }
 
-// readSnapshotAt rebuilds the state of a snapshot, which it reads to the last
+// ReadSnapshotAt rebuilds the state of a snapshot, which it reads to the last
 // byte.
-func readSnapshotAt(r *bufio.Reader) (*state, SnapshotInfo, error) {
-	b := &stateBuilder{state: newState()}
+func ReadSnapshotAt(r *bufio.Reader) (*State, SnapshotInfo, error) {
+	b := &stateBuilder{state: NewState()}
 	s := &snapshotReader{r: r, to: b}
 	b.info = &s.info
 	if err := s.run(); err != nil {
@@ -259,14 +259,14 @@ func readSnapshotAt(r *bufio.Reader) (*state, SnapshotInfo, error) {
 	}
 	b.finish()
 	if n := int64(b.state.tree.Len()); s.info.Format > 1 && n != s.info.Keys {
-		return nil, s.info, fmt.Errorf("%w: snapshot makes %d keys, not %d", ErrCorrupt, n, s.info.Keys)
+		return nil, s.info, fmt.Errorf("%w: snapshot makes %d keys, not %d", errdefs.ErrCorrupt, n, s.info.Keys)
 	}
 	return b.state, s.info, nil
 }
 
 // stateBuilder makes a state of a snapshot's parts.
 type stateBuilder struct {
-	state *state
+	state *State
 	info  *SnapshotInfo
 	rev   int64 // of the last event, the compact revision before the first
 	based bool  // all keys at the compact revision are there
@@ -287,7 +287,7 @@ func (b *stateBuilder) base() {
 func (b *stateBuilder) event(t EventType, kv *KeyValue) {
 	b.base()
 	if h := &b.state.hist; h.tail >= markEvery && kv.ModRevision > b.rev {
-		h.remember(&View{tree: b.state.tree.Copy(), rev: b.rev})
+		h.remember(&View{tree: b.state.tree.Copy(), Rev: b.rev})
 	}
 	prev, _ := b.state.tree.Get(kv.Key)
 	if prev != nil {
@@ -302,10 +302,10 @@ func (b *stateBuilder) event(t EventType, kv *KeyValue) {
 func (b *stateBuilder) finish() {
 	b.base()
 	// The newest change may have been of a kind that leaves no event.
-	b.state.rev = b.info.Revision
+	b.state.Rev = b.info.Revision
 	b.state.tree.Scan(func(_ string, kv *KeyValue) bool {
 		b.state.attach(kv)
-		b.state.bytes += kv.size()
+		b.state.Bytes += kv.size()
 		return true
 	})
 }

@@ -1,9 +1,11 @@
-package raftstore
+package mvcc
 
 import (
 	"bytes"
 	"cmp"
 	"fmt"
+
+	"github.com/balsahq/balsa/raftstore/errdefs"
 )
 
 // path is the way one transaction takes: for it and every transaction nested in
@@ -20,7 +22,7 @@ func choose(t *tree, x *Txn, p path) path {
 		}
 	}
 	p = append(p, held)
-	ops := x.branch(held)
+	ops := x.Branch(held)
 	for i := range ops {
 		if ops[i].Type == OpTxn {
 			p = choose(t, ops[i].Txn, p)
@@ -29,7 +31,7 @@ func choose(t *tree, x *Txn, p path) path {
 	return p
 }
 
-func (t *Txn) branch(succeeded bool) []Op {
+func (t *Txn) Branch(succeeded bool) []Op {
 	if succeeded {
 		return t.Success
 	}
@@ -88,7 +90,7 @@ func (c *Compare) holdsFor(kv *KeyValue) bool {
 // runner executes one transaction on a tree. With a nil state it can only read.
 type runner struct {
 	tree  *tree
-	state *state
+	state *State
 	path  path
 	rev   int64 // of the writes
 	raw   int   // length of the memory the values lie in
@@ -96,25 +98,25 @@ type runner struct {
 }
 
 // applyTxn runs t, or changes nothing and returns an error.
-func (s *state) applyTxn(t *Txn, raw int) (*TxnResult, error) {
-	r := runner{tree: s.tree, state: s, rev: s.rev + 1, raw: raw}
+func (s *State) applyTxn(t *Txn, raw int) (*TxnResult, error) {
+	r := runner{tree: s.tree, state: s, rev: s.Rev + 1, raw: raw}
 	r.path = choose(s.tree, t, make(path, 0, 1))
 	if err := s.admit(t, r.path); err != nil {
 		return nil, err
 	}
 	res := r.run(t)
 	if r.wrote {
-		s.rev++
+		s.Rev++
 	}
-	res.setRevision(s.rev)
+	res.setRevision(s.Rev)
 	return res, nil
 }
 
-// readTxn runs a transaction that only reads.
-func (v *View) readTxn(t *Txn) *TxnResult {
+// ReadTxn runs a transaction that only reads.
+func (v *View) ReadTxn(t *Txn) *TxnResult {
 	r := runner{tree: v.tree, path: choose(v.tree, t, make(path, 0, 1))}
 	res := r.run(t)
-	res.setRevision(v.rev)
+	res.setRevision(v.Rev)
 	return res
 }
 
@@ -128,13 +130,13 @@ func (r *TxnResult) setRevision(rev int64) {
 }
 
 // admit refuses what would fail half way: leases and keys that must exist.
-func (s *state) admit(t *Txn, p path) error {
+func (s *State) admit(t *Txn, p path) error {
 	_, err := s.admitBranch(t, p)
 	return err
 }
 
-func (s *state) admitBranch(t *Txn, p path) (path, error) {
-	ops := t.branch(p[0])
+func (s *State) admitBranch(t *Txn, p path) (path, error) {
+	ops := t.Branch(p[0])
 	p = p[1:]
 	for i := range ops {
 		op := &ops[i]
@@ -147,12 +149,12 @@ func (s *state) admitBranch(t *Txn, p path) (path, error) {
 		case OpPut:
 			if op.Lease != 0 {
 				if _, ok := s.leases.Get(op.Lease); !ok {
-					return nil, fmt.Errorf("%w: %x for key %q", ErrLeaseNotFound, int64(op.Lease), op.Key)
+					return nil, fmt.Errorf("%w: %x for key %q", errdefs.ErrLeaseNotFound, int64(op.Lease), op.Key)
 				}
 			}
 			if op.IgnoreValue || op.IgnoreLease {
 				if _, ok := s.tree.Get(op.Key); !ok {
-					return nil, fmt.Errorf("%w: %q", ErrKeyNotFound, op.Key)
+					return nil, fmt.Errorf("%w: %q", errdefs.ErrKeyNotFound, op.Key)
 				}
 			}
 		}
@@ -163,7 +165,7 @@ func (s *state) admitBranch(t *Txn, p path) (path, error) {
 func (r *runner) run(t *Txn) *TxnResult {
 	res := &TxnResult{Succeeded: r.path[0]}
 	r.path = r.path[1:]
-	ops := t.branch(res.Succeeded)
+	ops := t.Branch(res.Succeeded)
 	if len(ops) == 0 {
 		return res
 	}

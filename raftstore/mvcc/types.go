@@ -1,4 +1,4 @@
-package raftstore
+package mvcc
 
 import (
 	"sync/atomic"
@@ -179,8 +179,8 @@ func PrefixEnd(prefix string) string {
 // fromKeyEnd is the RangeEnd that means "no upper bound".
 const fromKeyEnd = "\x00"
 
-// inRange reports whether key lies in [start, end) with end as RangeEnd.
-func inRange(key, start, end string) bool {
+// InRange reports whether key lies in [start, end) with end as RangeEnd.
+func InRange(key, start, end string) bool {
 	switch end {
 	case "":
 		return key == start

@@ -1,94 +1,96 @@
-package raftstore
+package mvcc
 
 import (
 	"fmt"
 	"slices"
 
 	"github.com/tidwall/btree"
+
+	"github.com/balsahq/balsa/raftstore/errdefs"
 )
 
-// state is the replicated state: a pure function of the log entries applied to
+// State is the replicated state: a pure function of the log entries applied to
 // it. It has no clock, no randomness and does no I/O, so every peer that
 // applies the same entries holds the same bytes. One goroutine owns it; readers
 // get roots from capture.
-type state struct {
+type State struct {
 	tree     *tree // never published itself, only copies of it
-	rev      int64
-	bytes    int64 // of the live keys, roughly
-	hist     history
+	Rev      int64
+	Bytes    int64 // of the live keys, roughly
+	hist     History
 	leases   *btree.Map[LeaseID, int64] // TTL in milliseconds
 	attached map[LeaseID]map[string]struct{}
 }
 
-// root is the state as it was after some entry, immutable.
-type root struct {
-	index  uint64 // of the last entry in it
-	term   uint64 // of that entry
-	view   *View
-	hist   history
-	leases *btree.Map[LeaseID, int64]
+// Root is the state as it was after some entry, immutable.
+type Root struct {
+	Index  uint64 // of the last entry in it
+	Term   uint64 // of that entry
+	View   *View
+	Hist   History
+	Leases *btree.Map[LeaseID, int64]
 }
 
 // firstRevision is the revision of an empty store, as in etcd: the first write
 // makes revision 2.
-const firstRevision = 1
+const FirstRevision = 1
 
-func newState() *state {
-	return &state{
+func NewState() *State {
+	return &State{
 		tree:     new(tree),
-		rev:      firstRevision,
-		hist:     history{marks: []mark{{rev: firstRevision, tree: new(tree)}}},
+		Rev:      FirstRevision,
+		hist:     History{marks: []mark{{rev: FirstRevision, tree: new(tree)}}},
 		leases:   new(btree.Map[LeaseID, int64]),
 		attached: make(map[LeaseID]map[string]struct{}),
 	}
 }
 
-// applied is what an entry gave to the one who proposed it.
-type applied struct {
-	txn *TxnResult
-	err error
+// Applied is what an entry gave to the one who proposed it.
+type Applied struct {
+	Txn *TxnResult
+	Err error
 }
 
-// apply makes the change c describes.
-func (s *state) apply(c *command) applied {
-	switch c.kind {
-	case cmdTxn:
-		res, err := s.applyTxn(&c.txn, c.raw)
-		return applied{txn: res, err: err}
-	case cmdLeaseGrant:
-		return applied{err: s.grant(c.lease, c.ttl)}
-	case cmdLeaseRevoke:
-		return applied{err: s.revoke(c.lease)}
-	case cmdCompact:
-		return applied{err: s.hist.compact(c.revision, s.view())}
-	case cmdTerm:
-		return applied{}
+// Apply makes the change c describes.
+func (s *State) Apply(c *Command) Applied {
+	switch c.Kind {
+	case KindTxn:
+		res, err := s.applyTxn(&c.Txn, c.Raw)
+		return Applied{Txn: res, Err: err}
+	case KindLeaseGrant:
+		return Applied{Err: s.grant(c.Lease, c.TTL)}
+	case KindLeaseRevoke:
+		return Applied{Err: s.revoke(c.Lease)}
+	case KindCompact:
+		return Applied{Err: s.hist.compact(c.Revision, s.view())}
+	case KindTerm:
+		return Applied{}
 	}
-	return applied{err: fmt.Errorf("%w: log entry has kind %d", ErrNewerVersion, c.kind)}
+	return Applied{Err: fmt.Errorf("%w: log entry has kind %d", errdefs.ErrNewerVersion, c.Kind)}
 }
 
 // view is the state as it is now.
-func (s *state) view() *View { return &View{tree: s.tree.Copy(), rev: s.rev} }
+func (s *State) view() *View { return &View{tree: s.tree.Copy(), Rev: s.Rev} }
 
-// capture returns the state as it is now, in constant time.
-func (s *state) capture() *root {
+// Capture returns the state as it is now, in constant time.
+func (s *State) Capture() *Root {
 	v := s.view()
 	s.hist.remember(v)
-	return &root{view: v, hist: s.hist, leases: s.leases.Copy()}
+	return &Root{View: v, Hist: s.hist, Leases: s.leases.Copy()}
 }
 
-func (s *state) grant(id LeaseID, ttl int64) error {
+func (s *State) grant(id LeaseID, ttl int64) error {
 	if _, ok := s.leases.Get(id); ok {
-		return fmt.Errorf("%w: %x", ErrLeaseExists, int64(id))
+		return fmt.Errorf("%w: %x", errdefs.ErrLeaseExists, int64(id))
 	}
 	s.leases.Set(id, ttl)
 	return nil
 }
 
 // revoke removes a lease and, in one revision, the keys that live under it.
-func (s *state) revoke(id LeaseID) error {
+func (s *State) revoke(id LeaseID) error {
 	if _, ok := s.leases.Delete(id); !ok {
-		return fmt.Errorf("%w: %x", ErrLeaseNotFound, int64(id))
+		return fmt.Errorf("%w: %x", errdefs.ErrLeaseNotFound, int64(id))
 	}
 	keys := make([]string, 0, len(s.attached[id]))
 	for k := range s.attached[id] {
@@ -97,16 +99,16 @@ func (s *state) revoke(id LeaseID) error {
 	slices.Sort(keys)
 	for _, k := range keys {
 		kv, _ := s.tree.Get(k)
-		s.delete(kv, s.rev+1)
+		s.delete(kv, s.Rev+1)
 	}
 	if len(keys) > 0 {
-		s.rev++
+		s.Rev++
 	}
 	return nil
 }
 
 // put writes a version of key at revision rev.
-func (s *state) put(kv *KeyValue) (prev *KeyValue) {
+func (s *State) put(kv *KeyValue) (prev *KeyValue) {
 	prev, _ = s.tree.Get(kv.Key)
 	kv.CreateRevision, kv.Version = kv.ModRevision, 1
 	if prev != nil {
@@ -114,7 +116,7 @@ func (s *state) put(kv *KeyValue) (prev *KeyValue) {
 		kv.CreateRevision, kv.Version = prev.CreateRevision, prev.Version+1
 	}
 	s.tree.Set(kv.Key, kv)
-	s.bytes += kv.size() - prev.size()
+	s.Bytes += kv.size() - prev.size()
 	s.hist.append(Event{Type: EventPut, KV: kv, Prev: prev})
 	if prev != nil && prev.Lease != kv.Lease {
 		s.detach(prev)
@@ -124,16 +126,16 @@ func (s *state) put(kv *KeyValue) (prev *KeyValue) {
 }
 
 // delete removes the key whose newest version is kv.
-func (s *state) delete(kv *KeyValue, rev int64) {
+func (s *State) delete(kv *KeyValue, rev int64) {
 	s.tree.Delete(kv.Key)
-	s.bytes -= kv.size()
+	s.Bytes -= kv.size()
 	s.hist.append(Event{Type: EventDelete, KV: &KeyValue{Key: kv.Key, ModRevision: rev}, Prev: kv})
 	s.detach(kv)
 }
 
-// keep makes the keys under prefix those of now, with their leases. It is for a
+// Keep makes the keys under prefix those of now, with their leases. It is for a
 // state that nobody reads yet.
-func (s *state) keep(prefix string, now *root) {
+func (s *State) Keep(prefix string, now *Root) {
 	end := PrefixEnd(prefix)
 	var old []*KeyValue
 	ascend(s.tree, prefix, end, func(kv *KeyValue) bool {
@@ -142,23 +144,23 @@ func (s *state) keep(prefix string, now *root) {
 	})
 	for _, kv := range old {
 		s.tree.Delete(kv.Key)
-		s.bytes -= kv.size()
+		s.Bytes -= kv.size()
 		s.detach(kv)
 	}
-	now.view.Ascend(prefix, end, func(kv *KeyValue) bool {
+	now.View.Ascend(prefix, end, func(kv *KeyValue) bool {
 		if kv.Lease != 0 {
-			if ttl, ok := now.leases.Get(kv.Lease); ok {
+			if ttl, ok := now.Leases.Get(kv.Lease); ok {
 				s.leases.Set(kv.Lease, ttl)
 			}
 		}
 		s.tree.Set(kv.Key, kv)
-		s.bytes += kv.size()
+		s.Bytes += kv.size()
 		s.attach(kv)
 		return true
 	})
 }
 
-func (s *state) attach(kv *KeyValue) {
+func (s *State) attach(kv *KeyValue) {
 	if kv.Lease == 0 {
 		return
 	}
@@ -170,7 +172,7 @@ func (s *state) attach(kv *KeyValue) {
 	keys[kv.Key] = struct{}{}
 }
 
-func (s *state) detach(kv *KeyValue) {
+func (s *State) detach(kv *KeyValue) {
 	if kv.Lease == 0 {
 		return
 	}

@@ -1,8 +1,10 @@
-package raftstore
+package mvcc
 
 import (
 	"fmt"
 	"sort"
+
+	"github.com/balsahq/balsa/raftstore/errdefs"
 )
 
 // markEvery is the number of events between two kept trees. Reading at an older
@@ -15,7 +17,7 @@ type mark struct {
 	tree *tree
 }
 
-// history is what happened since the compact revision: the events in order and,
+// History is what happened since the compact revision: the events in order and,
 // every so often, the tree as it was. A copy of the struct stays valid and
 // unchanged while the original grows, because both slices are only ever
 // appended to or replaced, never written in place.
@@ -23,10 +25,10 @@ type mark struct {
 //	compact revision                                    newest
 //	      ▼                                               ▼
 //	   mark[0] ─ events ─ mark[1] ─ events ─ mark[2] ─ events ─ live tree
-type history struct {
-	events []Event
+type History struct {
+	Events []Event
 	marks  []mark // at least one; marks[0].rev is the compact revision
-	bytes  int64  // what only the history keeps in memory, roughly
+	Bytes  int64  // what only the history keeps in memory, roughly
 	tail   int    // events since the last mark
 }
 
@@ -38,61 +40,61 @@ func eventCost(e *Event) int64 {
 	return n
 }
 
-func (h *history) compacted() int64 { return h.marks[0].rev }
+func (h *History) Compacted() int64 { return h.marks[0].rev }
 
-func (h *history) append(e Event) {
-	h.events = append(h.events, e)
-	h.bytes += eventCost(&e)
+func (h *History) append(e Event) {
+	h.Events = append(h.Events, e)
+	h.Bytes += eventCost(&e)
 	h.tail++
 }
 
-// after is the index of the first event later than rev.
-func (h *history) after(rev int64) int { return eventsAfter(h.events, rev) }
+// After is the index of the first event later than rev.
+func (h *History) After(rev int64) int { return EventsAfter(h.Events, rev) }
 
-func eventsAfter(events []Event, rev int64) int {
+func EventsAfter(events []Event, rev int64) int {
 	return sort.Search(len(events), func(i int) bool { return events[i].KV.ModRevision > rev })
 }
 
 // remember keeps v, the newest state, as a mark when enough happened since the
 // last one.
-func (h *history) remember(v *View) {
+func (h *History) remember(v *View) {
 	if h.tail >= markEvery {
-		h.marks = append(h.marks, mark{rev: v.rev, tree: v.tree})
+		h.marks = append(h.marks, mark{rev: v.Rev, tree: v.tree})
 		h.tail = 0
 	}
 }
 
-// viewAt rebuilds the state at rev from the nearest tree that is kept, live
+// ViewAt rebuilds the state at rev from the nearest tree that is kept, live
 // being the newest.
-func (h *history) viewAt(rev int64, live *View) (*View, error) {
+func (h *History) ViewAt(rev int64, live *View) (*View, error) {
 	switch {
-	case rev > live.rev:
-		return nil, fmt.Errorf("%w: %d, newest is %d", ErrFutureRevision, rev, live.rev)
-	case rev == live.rev:
+	case rev > live.Rev:
+		return nil, fmt.Errorf("%w: %d, newest is %d", errdefs.ErrFutureRevision, rev, live.Rev)
+	case rev == live.Rev:
 		return live, nil
-	case rev < h.compacted():
-		return nil, fmt.Errorf("%w: %d, oldest is %d", ErrCompacted, rev, h.compacted())
+	case rev < h.Compacted():
+		return nil, fmt.Errorf("%w: %d, oldest is %d", errdefs.ErrCompacted, rev, h.Compacted())
 	}
 	// marks[i-1].rev <= rev < marks[i].rev, the live tree standing for the
 	// mark after the last.
 	i := sort.Search(len(h.marks), func(i int) bool { return h.marks[i].rev > rev })
-	below, above := h.marks[i-1], mark{rev: live.rev, tree: live.tree}
+	below, above := h.marks[i-1], mark{rev: live.Rev, tree: live.tree}
 	if i < len(h.marks) {
 		above = h.marks[i]
 	}
-	from, at, to := h.after(below.rev), h.after(rev), h.after(above.rev)
+	from, at, to := h.After(below.rev), h.After(rev), h.After(above.rev)
 	if at-from <= to-at {
 		t := copyTree(below.tree)
 		for j := from; j < at; j++ {
-			redo(t, &h.events[j])
+			redo(t, &h.Events[j])
 		}
-		return &View{tree: t, rev: rev}, nil
+		return &View{tree: t, Rev: rev}, nil
 	}
 	t := copyTree(above.tree)
 	for j := to - 1; j >= at; j-- {
-		undo(t, &h.events[j])
+		undo(t, &h.Events[j])
 	}
-	return &View{tree: t, rev: rev}, nil
+	return &View{tree: t, Rev: rev}, nil
 }
 
 func redo(t *tree, e *Event) {
@@ -112,20 +114,20 @@ func undo(t *tree, e *Event) {
 }
 
 // compact forgets what happened up to rev; the state at rev stays readable.
-func (h *history) compact(rev int64, live *View) error {
-	if rev <= h.compacted() {
-		return fmt.Errorf("%w: %d, oldest is %d", ErrCompacted, rev, h.compacted())
+func (h *History) compact(rev int64, live *View) error {
+	if rev <= h.Compacted() {
+		return fmt.Errorf("%w: %d, oldest is %d", errdefs.ErrCompacted, rev, h.Compacted())
 	}
-	base, err := h.viewAt(rev, live)
+	base, err := h.ViewAt(rev, live)
 	if err != nil {
 		return err
 	}
-	n := h.after(rev)
-	for i := range h.events[:n] {
-		h.bytes -= eventCost(&h.events[i])
+	n := h.After(rev)
+	for i := range h.Events[:n] {
+		h.Bytes -= eventCost(&h.Events[i])
 	}
 	// A copy lets go of the versions that only the dropped events held.
-	h.events = append(make([]Event, 0, len(h.events)-n+64), h.events[n:]...)
+	h.Events = append(make([]Event, 0, len(h.Events)-n+64), h.Events[n:]...)
 	marks := []mark{{rev: rev, tree: base.tree}}
 	for _, m := range h.marks {
 		if m.rev > rev {
@@ -133,6 +135,6 @@ func (h *history) compact(rev int64, live *View) error {
 		}
 	}
 	h.marks = marks
-	h.tail = len(h.events) - h.after(marks[len(marks)-1].rev)
+	h.tail = len(h.Events) - h.After(marks[len(marks)-1].rev)
 	return nil
 }

@@ -1,0 +1,4 @@
+// Package mvcc plays dice.
+package mvcc
+
+import _ "math/rand/v2"

@@ -1,4 +1,0 @@
-// Package raftstore reads a clock.
-package raftstore
-
-import _ "time"

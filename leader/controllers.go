@@ -15,6 +15,7 @@ import (
 	"github.com/balsahq/balsa/leader/loadbalancer"
 	"github.com/balsahq/balsa/leader/namespace"
 	"github.com/balsahq/balsa/leader/nodes"
+	"github.com/balsahq/balsa/leader/policystatus"
 	"github.com/balsahq/balsa/leader/quota"
 	"github.com/balsahq/balsa/leader/replicaset"
 	"github.com/balsahq/balsa/leader/rootca"
@@ -326,6 +327,12 @@ var controllers = []row{
 		watches: []string{"certificatesigningrequests"},
 		writes:  []part{{"certificatesigningrequests", "deletes of old ones"}},
 		build:   plain(certificates.NewCleaner),
+	},
+	{
+		name: "validatingadmissionpolicy-status-controller", workers: 1,
+		watches: []string{"validatingadmissionpolicies"},
+		writes:  []part{{"validatingadmissionpolicies/status", "observedGeneration and typeChecking"}},
+		build:   plain(policystatus.New),
 	},
 	{
 		name: "clusterrole-aggregation-controller", workers: 2,

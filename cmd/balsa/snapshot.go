@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -142,7 +143,7 @@ func saveSnapshotFile(ctx context.Context, c *clusterClient, path string, say io
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	_, held, err := verifySnapshot(file)
+	_, held, err := verifySnapshot(file, nil) // the server has the key, this machine perhaps not
 	if err != nil {
 		return err
 	}
@@ -153,8 +154,8 @@ func saveSnapshotFile(ctx context.Context, c *clusterClient, path string, say io
 	return err
 }
 
-func verifySnapshot(r io.Reader) (archive.Header, archive.Trailer, error) {
-	return archive.Verify(r, func(r io.Reader) error {
+func verifySnapshot(r io.Reader, key *archive.Key) (archive.Header, archive.Trailer, error) {
+	return archive.Verify(r, key, func(r io.Reader) error {
 		_, err := raftstore.VerifySnapshot(r)
 		return err
 	})
@@ -170,7 +171,11 @@ members, join tokens and gossip keys stay those of today.
 
 With --recovery-key or --recovery-key-file, nothing has to run: the data directory of
 this machine, which must be empty, becomes the first server of the saved cluster, with
-its keys. Start it with ` + "`balsa server`" + ` and let others join as to any cluster.`,
+its keys. Start it with ` + "`balsa server`" + ` and let others join as to any cluster.
+
+Snapshots are encrypted with the recovery key of their cluster, which its servers have.
+With --foreign a snapshot of another cluster is restored into this running one; then
+--recovery-key or --recovery-key-file is that cluster's.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file, err := os.Open(args[0])
@@ -178,11 +183,19 @@ its keys. Start it with ` + "`balsa server`" + ` and let others join as to any c
 				return err
 			}
 			defer file.Close()
+			how := cluster.Restoring{Foreign: foreign}
 			if key != "" || keyFile != "" {
-				return rebuild(cmd.Context(), &c.cfg, file, key, keyFile, cmd.OutOrStdout())
+				opens, err := recoveryKey(key, keyFile)
+				if err != nil {
+					return err
+				}
+				if !foreign {
+					return rebuild(cmd.Context(), &c.cfg, file, opens, cmd.OutOrStdout())
+				}
+				how.Key = &opens
 			}
 			return c.callWithin(cmd.Context(), 0, false, func(ctx context.Context, cc clusterpb.ClusterClient) error {
-				answer, err := cluster.SendArchive(ctx, cc, file, foreign)
+				answer, err := cluster.SendArchive(ctx, cc, file, how)
 				if err != nil {
 					return err
 				}
@@ -193,22 +206,23 @@ its keys. Start it with ` + "`balsa server`" + ` and let others join as to any c
 	}
 	c.bind(cmd.Flags())
 	cmd.Flags().BoolVar(&foreign, "foreign", foreign, "although the snapshot is of another cluster")
-	cmd.Flags().StringVar(&key, "recovery-key", key, "make a cluster on this machine; what balsa snapshot key printed")
+	cmd.Flags().StringVar(&key, "recovery-key", key, "make a cluster on this machine, or open a foreign snapshot; what balsa snapshot key printed")
 	cmd.Flags().StringVar(&keyFile, "recovery-key-file", keyFile, "the same, from a file")
 	cmd.Flags().StringVar(&c.cfg.NodeName, "node-name", c.cfg.NodeName, "name of this machine's Node object, with a recovery key")
 	return cmd
 }
 
-func rebuild(ctx context.Context, cfg *config, file *os.File, text, path string, say io.Writer) error {
+// recoveryKey is the one in a file, or that was given as text.
+func recoveryKey(text, path string) (archive.Key, error) {
+	if path != "" {
+		return archive.OpenKeyFile(path, false)
+	}
+	return archive.ParseKey(text)
+}
+
+func rebuild(ctx context.Context, cfg *config, file *os.File, key archive.Key, say io.Writer) error {
 	if running := runningPID(cfg.pidPath()); running != 0 {
 		return fmt.Errorf("balsa runs here (process %d): stop it first", running)
-	}
-	key, err := archive.ParseKey(text)
-	if path != "" {
-		key, err = archive.OpenKeyFile(path, false)
-	}
-	if err != nil {
-		return err
 	}
 	r, err := join.Rebuild(ctx, join.RebuildConfig{Archive: file, Key: key, Dir: cfg.serverDir(), StoreDir: filepath.Join(cfg.serverDir(), "raft"),
 		Name: cfg.NodeName, Logger: newLogger(&config{LogLevel: "warn"})})
@@ -256,31 +270,57 @@ func printSnapshots(w io.Writer, files []cluster.ArchiveFile) error {
 }
 
 func newSnapshotVerifyCommand() *cobra.Command {
-	return &cobra.Command{
+	cfg, keyFile := defaultConfig(), ""
+	cmd := &cobra.Command{
 		Use:   "verify FILE",
 		Short: "Read a snapshot to its end and check every byte",
-		Args:  cobra.ExactArgs(1),
+		Long: `Read a snapshot to its end and check every byte. On a server of its cluster, or with
+--recovery-key-file, what is encrypted is opened and judged too; without, its checksums
+are checked.`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			key, err := verifyingKey(&cfg, keyFile)
+			if err != nil {
+				return err
+			}
 			file, err := os.Open(args[0])
 			if err != nil {
 				return err
 			}
 			defer file.Close()
-			header, held, err := verifySnapshot(bufio.NewReaderSize(file, 1<<20))
+			header, held, err := verifySnapshot(bufio.NewReaderSize(file, 1<<20), key)
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "whole: cluster %s, revision %d, %d keys, saved %s by %s\n", header.ClusterID, held.Revision, held.Keys, header.Created.Local().Format(time.DateTime), header.Server)
+			state := "whole"
+			if key == nil {
+				state = "whole by its checksums (not opened: no recovery key here)"
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: cluster %s, revision %d, %d keys, saved %s by %s\n", state, header.ClusterID, held.Revision, held.Keys, header.Created.Local().Format(time.DateTime), header.Server)
 			return err
 		},
 	}
+	cfg.bindPaths(cmd.Flags())
+	cmd.Flags().StringVar(&keyFile, "recovery-key-file", keyFile, "recovery key of the snapshot's cluster (default: this server's)")
+	return cmd
+}
+
+// verifyingKey is the recovery key in a file, this server's without one, and nil
+// on a machine that is no server.
+func verifyingKey(cfg *config, file string) (*archive.Key, error) {
+	path := cmp.Or(file, join.RecoveryKeyFile(cfg.serverDir()))
+	key, err := archive.OpenKeyFile(path, false)
+	if file == "" && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)) {
+		return nil, nil
+	}
+	return &key, err
 }
 
 func newSnapshotKeyCommand() *cobra.Command {
 	cfg := defaultConfig()
 	cmd := &cobra.Command{
 		Use:   "key",
-		Short: "Print the recovery key, which opens the keys in every snapshot of this cluster: keep it elsewhere",
+		Short: "Print the recovery key, which opens every snapshot of this cluster: keep it elsewhere",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			key, err := archive.OpenKeyFile(join.RecoveryKeyFile(cfg.serverDir()), false)

@@ -29,6 +29,7 @@ var codeOf = []struct {
 	{token.ErrForm, codes.InvalidArgument},
 	{pki.ErrBadRequest, codes.InvalidArgument},
 	{archive.ErrDamaged, codes.InvalidArgument},
+	{archive.ErrWrongKey, codes.FailedPrecondition},
 	{archive.ErrNewer, codes.FailedPrecondition},
 	{raftstore.ErrCorrupt, codes.InvalidArgument},
 	{raftstore.ErrNewerVersion, codes.FailedPrecondition},

@@ -307,6 +307,9 @@ func TestSnapshotsTravelWholeAndKeepTodaysMembers(t *testing.T) {
 	if !errors.Is(err, io.EOF) {
 		t.Fatal(err)
 	}
+	if bytes.Contains(file.Bytes(), []byte("/registry/")) {
+		t.Fatal("the state lies open in the file")
+	}
 	if bytes.Contains(file.Bytes(), []byte("PRIVATE KEY")) {
 		t.Fatal("keys lie open in the file")
 	}
@@ -326,15 +329,20 @@ func TestSnapshotsTravelWholeAndKeepTodaysMembers(t *testing.T) {
 
 	bad := bytes.Clone(file.Bytes())
 	bad[len(bad)/2] ^= 1
-	_, err = cluster.SendArchive(t.Context(), w.admin(s2), bytes.NewReader(bad), false)
+	_, err = cluster.SendArchive(t.Context(), w.admin(s2), bytes.NewReader(bad), cluster.Restoring{})
 	wantCode(t, err, codes.InvalidArgument, "damaged")
 	other := newWorld(t)
-	_, err = cluster.SendArchive(t.Context(), other.admin(other.form()), bytes.NewReader(file.Bytes()), false)
+	_, err = cluster.SendArchive(t.Context(), other.admin(other.form()), bytes.NewReader(file.Bytes()), cluster.Restoring{})
 	wantCode(t, err, codes.FailedPrecondition, "--foreign")
+	_, err = cluster.SendArchive(t.Context(), other.admin(other.peers[0]), bytes.NewReader(file.Bytes()), cluster.Restoring{Foreign: true})
+	wantCode(t, err, codes.FailedPrecondition, "--recovery-key-file")
+	if _, err := cluster.SendArchive(t.Context(), other.admin(other.peers[0]), bytes.NewReader(file.Bytes()), cluster.Restoring{Foreign: true, Key: &w.key}); err != nil {
+		t.Errorf("a foreign archive with its key: %v", err)
+	}
 	if got := w.store.View().Get("/registry/a"); string(got.Value) != "now" {
 		t.Fatal("a refused archive changed something")
 	}
-	answer, err := cluster.SendArchive(t.Context(), w.admin(s2), bytes.NewReader(file.Bytes()), false) // s2 passes it on
+	answer, err := cluster.SendArchive(t.Context(), w.admin(s2), bytes.NewReader(file.Bytes()), cluster.Restoring{}) // s2 passes it on
 	if err != nil {
 		t.Fatal(err)
 	}

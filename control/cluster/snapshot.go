@@ -22,8 +22,8 @@ const (
 	spoolName = "restore-*.tmp"
 )
 
-// WriteArchive writes an archive of the whole state as this server has applied it, with the cluster's keys sealed in
-// it. What was written is worthless when it fails.
+// WriteArchive writes an archive of the whole state as this server has applied it, with the cluster's keys in it, all
+// encrypted with the recovery key. What was written is worthless when it fails.
 func (s *Service) WriteArchive(ctx context.Context, w io.Writer) (archive.Trailer, error) {
 	var done archive.Trailer
 	keys, err := s.cfg.PKI.Bundle()
@@ -31,15 +31,11 @@ func (s *Service) WriteArchive(ctx context.Context, w io.Writer) (archive.Traile
 		return done, err
 	}
 	store := s.cfg.Store
-	sealed, err := s.cfg.RecoveryKey.Seal(store.ClusterID(), keys)
-	if err != nil {
-		return done, err
-	}
 	set := s.cfg.Settings
 	header := archive.Header{ClusterID: store.ClusterID(), Generation: store.Generation(), CAPin: s.pin, Created: s.cfg.Now().UTC(),
 		ServerID: store.ServerID(), Server: s.cfg.Name, Version: s.cfg.Version,
 		Settings: map[string]string{"service-cidr": set.ServiceCIDR, "cluster-cidr": set.ClusterCIDR, "cluster-dns": set.ClusterDNS, "cluster-domain": set.ClusterDomain, "gossip-port": strconv.Itoa(set.GossipPort)}}
-	err = archive.Write(w, header, sealed, func(w io.Writer) (archive.Trailer, error) {
+	err = archive.Write(w, header, s.cfg.RecoveryKey, keys, func(w io.Writer) (archive.Trailer, error) {
 		info, err := store.SaveSnapshot(ctx, w)
 		done = archive.Trailer{Revision: info.Revision, Keys: info.Keys, Leases: info.Leases}
 		return done, err
@@ -49,7 +45,11 @@ func (s *Service) WriteArchive(ctx context.Context, w io.Writer) (archive.Traile
 
 // VerifyArchive reads a whole archive and judges every byte of it.
 func (s *Service) VerifyArchive(r io.Reader) (archive.Header, archive.Trailer, error) {
-	return archive.Verify(r, func(r io.Reader) error {
+	return verifyArchive(r, s.cfg.RecoveryKey)
+}
+
+func verifyArchive(r io.Reader, key archive.Key) (archive.Header, archive.Trailer, error) {
+	return archive.Verify(r, &key, func(r io.Reader) error {
 		_, err := raftstore.VerifySnapshot(r)
 		return err
 	})
@@ -123,30 +123,46 @@ func (s *Service) SnapshotRestore(stream clusterpb.Cluster_SnapshotRestoreServer
 	default:
 		return status.Error(codes.ResourceExhausted, "another snapshot is being restored")
 	}
-	file, foreign, err := s.spool(stream)
+	file, how, err := s.spool(stream)
 	if err != nil {
 		return wire(err)
 	}
 	defer os.Remove(file.Name())
 	defer file.Close()
-	if err := s.judge(file, foreign); err != nil {
+	if err := s.judge(file, how); err != nil {
 		return wire(err)
 	}
-	answer, err := s.restoreFrom(ctx, file, foreign)
+	answer, err := s.restoreFrom(ctx, file, how)
 	if err != nil {
 		return wire(err)
 	}
 	return stream.SendAndClose(answer)
 }
 
+// Restoring says of which clusters an archive may be that is restored.
+type Restoring struct {
+	// Foreign takes one of another cluster.
+	Foreign bool
+	// Key is that cluster's recovery key; nil is this cluster's.
+	Key *archive.Key
+}
+
+// keyOf is the recovery key that opens the archive.
+func (s *Service) keyOf(how Restoring) archive.Key {
+	if how.Key != nil {
+		return *how.Key
+	}
+	return s.cfg.RecoveryKey
+}
+
 // spool takes an archive to disk, at most MaxArchive bytes.
-func (s *Service) spool(stream clusterpb.Cluster_SnapshotRestoreServer) (_ *os.File, foreign bool, err error) {
+func (s *Service) spool(stream clusterpb.Cluster_SnapshotRestoreServer) (_ *os.File, how Restoring, err error) {
 	if err := os.MkdirAll(s.cfg.SpoolDir, 0o700); err != nil {
-		return nil, false, err
+		return nil, how, err
 	}
 	file, err := os.CreateTemp(s.cfg.SpoolDir, spoolName)
 	if err != nil {
-		return nil, false, err
+		return nil, how, err
 	}
 	defer func() {
 		if err != nil {
@@ -157,47 +173,59 @@ func (s *Service) spool(stream clusterpb.Cluster_SnapshotRestoreServer) (_ *os.F
 	for total, first := int64(0), true; ; first = false {
 		m, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
-			return file, foreign, nil
+			return file, how, nil
 		}
 		if err != nil {
-			return nil, false, err
+			return nil, how, err
 		}
-		foreign = foreign || first && m.Foreign
+		if first {
+			how.Foreign = m.Foreign
+			if len(m.RecoveryKey) > 0 {
+				key, err := archive.KeyOf(m.RecoveryKey)
+				if err != nil {
+					return nil, how, status.Error(codes.InvalidArgument, err.Error())
+				}
+				how.Key = &key
+			}
+		}
 		if total += int64(len(m.Data)); total > s.cfg.MaxArchive || len(m.Data) > maxChunk {
-			return nil, false, status.Errorf(codes.ResourceExhausted, "an archive has at most %d bytes, a message %d", s.cfg.MaxArchive, maxChunk)
+			return nil, how, status.Errorf(codes.ResourceExhausted, "an archive has at most %d bytes, a message %d", s.cfg.MaxArchive, maxChunk)
 		}
 		if _, err := file.Write(m.Data); err != nil {
-			return nil, false, status.Errorf(codes.ResourceExhausted, "the archive cannot be kept while it is checked: %v", err)
+			return nil, how, status.Errorf(codes.ResourceExhausted, "the archive cannot be kept while it is checked: %v", err)
 		}
 	}
 }
 
 // judge reads all of an archive and refuses a damaged one, and one of another cluster unless it is wanted.
-func (s *Service) judge(file *os.File, foreign bool) error {
+func (s *Service) judge(file *os.File, how Restoring) error {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	header, _, err := s.VerifyArchive(file)
-	if err != nil {
-		return err
-	}
-	if own := s.cfg.Store.ClusterID(); header.ClusterID != own && !foreign {
+	header, _, err := verifyArchive(file, s.keyOf(how))
+	own := s.cfg.Store.ClusterID()
+	switch foreign := header.ClusterID != own; {
+	case foreign && !how.Foreign && header.ClusterID != "" && (err == nil || errors.Is(err, archive.ErrWrongKey)):
 		return status.Errorf(codes.FailedPrecondition, "the snapshot is of cluster %s, this is %s: its tokens and certificates would not be valid here; --foreign restores it all the same", short(header.ClusterID), short(own))
+	case errors.Is(err, archive.ErrWrongKey) && foreign:
+		return status.Errorf(codes.FailedPrecondition, "the snapshot is encrypted with the recovery key of cluster %s: give that with --recovery-key-file beside --foreign", short(header.ClusterID))
 	}
-	return nil
+	return err
 }
 
-func (s *Service) restoreFrom(ctx context.Context, file *os.File, foreign bool) (*clusterpb.SnapshotRestoreResponse, error) {
+func (s *Service) restoreFrom(ctx context.Context, file *os.File, how Restoring) (*clusterpb.SnapshotRestoreResponse, error) {
 	_, forwarded := valueFrom(ctx, forwardedBy)
 	return atLeader(ctx, s, forwarded,
-		func(ctx context.Context) (*clusterpb.SnapshotRestoreResponse, error) { return s.restoreHere(ctx, file) },
+		func(ctx context.Context) (*clusterpb.SnapshotRestoreResponse, error) {
+			return s.restoreHere(ctx, file, s.keyOf(how))
+		},
 		func(ctx context.Context, c clusterpb.ClusterClient) (*clusterpb.SnapshotRestoreResponse, error) {
-			return SendArchive(ctx, c, file, foreign)
+			return SendArchive(ctx, c, file, how)
 		})
 }
 
 // SendArchive restores a file on whatever cluster c is of.
-func SendArchive(ctx context.Context, c clusterpb.ClusterClient, file io.ReadSeeker, foreign bool) (*clusterpb.SnapshotRestoreResponse, error) {
+func SendArchive(ctx context.Context, c clusterpb.ClusterClient, file io.ReadSeeker, how Restoring) (*clusterpb.SnapshotRestoreResponse, error) {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return nil, err
 	}
@@ -207,7 +235,15 @@ func SendArchive(ctx context.Context, c clusterpb.ClusterClient, file io.ReadSee
 	if err != nil {
 		return nil, err
 	}
-	out := &chunks{send: func(b []byte) error { return stream.Send(&clusterpb.SnapshotRestoreRequest{Data: b, Foreign: foreign}) }}
+	first := true
+	out := &chunks{send: func(b []byte) error {
+		m := &clusterpb.SnapshotRestoreRequest{Data: b, Foreign: how.Foreign}
+		if first && how.Key != nil {
+			m.RecoveryKey = how.Key.Bytes()
+		}
+		first = false
+		return stream.Send(m)
+	}}
 	_, err = io.Copy(out, file)
 	if err == nil {
 		err = out.flush()
@@ -218,7 +254,7 @@ func SendArchive(ctx context.Context, c clusterpb.ClusterClient, file io.ReadSee
 	return stream.CloseAndRecv()
 }
 
-func (s *Service) restoreHere(ctx context.Context, file *os.File) (*clusterpb.SnapshotRestoreResponse, error) {
+func (s *Service) restoreHere(ctx context.Context, file *os.File, key archive.Key) (*clusterpb.SnapshotRestoreResponse, error) {
 	store := s.cfg.Store
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return nil, err
@@ -227,7 +263,7 @@ func (s *Service) restoreHere(ctx context.Context, file *os.File) (*clusterpb.Sn
 	if err != nil {
 		return nil, err
 	}
-	if err := store.RestoreSnapshot(ctx, in, KeptOverRestore()...); err != nil {
+	if err := store.RestoreSnapshot(ctx, in.Open(key), KeptOverRestore()...); err != nil {
 		return nil, fmt.Errorf("the snapshot could not be restored: %w", err)
 	}
 	v, err := store.Barrier(ctx)

@@ -16,7 +16,7 @@ import (
 
 const (
 	magic, endMagic = "BALSAARC", "BALSAEND"
-	formVersion     = 1
+	formVersion     = 2 // 1 had the store's stream as it is
 	maxHeader       = 64 << 10
 	maxSealed       = 1 << 20
 	maxFrame        = 256 << 10
@@ -49,13 +49,17 @@ type Trailer struct {
 	Revision int64 `json:"revision"`
 	Keys     int64 `json:"keys"`
 	Leases   int64 `json:"leases"`
-	Bytes    int64 `json:"bytes"` // of the store's stream
+	Bytes    int64 `json:"bytes"` // of the store's stream, as it is in the archive
 }
 
-// Write makes an archive. body writes the store's stream and says what it held; sealed is what [Key.Seal] gave, or
-// empty. What was written is worthless when Write fails.
-func Write(w io.Writer, h Header, sealed []byte, body func(io.Writer) (Trailer, error)) error {
+// Write makes an archive, encrypted with key. body writes the store's stream and says what it held; keys are the cluster's.
+// What was written is worthless when Write fails.
+func Write(w io.Writer, h Header, key Key, keys []byte, body func(io.Writer) (Trailer, error)) error {
 	head, err := json.Marshal(h)
+	if err != nil {
+		return err
+	}
+	sealed, err := key.Seal(h.ClusterID, keys)
 	if err != nil {
 		return err
 	}
@@ -74,7 +78,14 @@ func Write(w io.Writer, h Header, sealed []byte, body func(io.Writer) (Trailer, 
 		}
 	}
 	frames := &frameWriter{out: out}
-	trailer, err := body(frames)
+	stream, err := key.encrypt(h.ClusterID, frames)
+	if err != nil {
+		return err
+	}
+	trailer, err := body(stream)
+	if err == nil {
+		err = stream.Close()
+	}
 	if err == nil {
 		err = frames.flush()
 	}
@@ -140,8 +151,9 @@ func (f *frameWriter) flush() error {
 	return err
 }
 
-// Reader reads the store's stream out of an archive.
+// Reader reads the store's stream out of an archive, as it is there: Open is for what it says.
 type Reader struct {
+	form    uint16
 	in      *bufio.Reader
 	sum     hash.Hash
 	header  Header
@@ -163,8 +175,8 @@ func NewReader(r io.Reader) (*Reader, error) {
 	if string(start[:len(magic)]) != magic {
 		return nil, damaged("it is no snapshot of balsa")
 	}
-	if v := binary.BigEndian.Uint16(start[len(magic):]); v != formVersion {
-		return nil, fmt.Errorf("archive: form %d: %w", v, ErrNewer)
+	if a.form = binary.BigEndian.Uint16(start[len(magic):]); a.form == 0 || a.form > formVersion {
+		return nil, fmt.Errorf("archive: form %d: %w", a.form, ErrNewer)
 	}
 	head, err := a.readFrame(maxHeader)
 	if err != nil {
@@ -180,6 +192,17 @@ func NewReader(r io.Reader) (*Reader, error) {
 
 // Header says where the archive comes from.
 func (a *Reader) Header() Header { return a.header }
+
+// Encrypted reports whether the store's stream needs the recovery key. That of older versions is readable by anybody.
+func (a *Reader) Encrypted() bool { return a.form > 1 }
+
+// Open returns the store's stream as it was. Reading it ends with ErrWrongKey when key is another cluster's.
+func (a *Reader) Open(key Key) io.Reader {
+	if !a.Encrypted() {
+		return a
+	}
+	return key.decrypt(a.header.ClusterID, a)
+}
 
 // Sealed are the cluster's keys, for [Key.Open].
 func (a *Reader) Sealed() []byte { return a.sealed }
@@ -286,14 +309,22 @@ func (a *Reader) readEnd() error {
 	return io.EOF
 }
 
-// Verify reads a whole archive. check reads the store's stream and judges it; nil takes any.
-func Verify(r io.Reader, check func(io.Reader) error) (Header, Trailer, error) {
+// Verify reads a whole archive. check reads the store's stream and judges it; nil takes any. Without a key the stream of an
+// encrypted archive is not judged: only the checksums over it are.
+func Verify(r io.Reader, key *Key, check func(io.Reader) error) (Header, Trailer, error) {
 	a, err := NewReader(r)
 	if err != nil {
 		return Header{}, Trailer{}, err
 	}
-	if check != nil {
-		if err := check(a); err != nil {
+	if check != nil && (key != nil || !a.Encrypted()) {
+		stream := io.Reader(a)
+		if a.Encrypted() {
+			stream = a.Open(*key)
+		}
+		if err := check(stream); err != nil {
+			return a.header, Trailer{}, err
+		}
+		if _, err := io.Copy(io.Discard, stream); err != nil {
 			return a.header, Trailer{}, err
 		}
 	}

@@ -2,6 +2,9 @@ package archive
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,10 +18,12 @@ import (
 
 var header = Header{ClusterID: strings.Repeat("c", 32), Generation: 1, Created: time.Unix(1e9, 0).UTC(), Version: "v0.1.0"}
 
+var testKey = NewKey()
+
 func make1(t testing.TB, body []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	err := Write(&out, header, []byte("sealed"), func(w io.Writer) (Trailer, error) {
+	err := Write(&out, header, testKey, []byte("cluster keys"), func(w io.Writer) (Trailer, error) {
 		_, err := io.Copy(struct{ io.Writer }{w}, iotest.HalfReader(bytes.NewReader(body)))
 		return Trailer{Revision: 7, Keys: 3}, err
 	})
@@ -36,17 +41,116 @@ func TestAnArchiveGivesBackWhatWentIn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := io.ReadAll(a)
+		got, err := io.ReadAll(a.Open(testKey))
 		if err != nil || !bytes.Equal(got, body) {
 			t.Fatalf("%d bytes: got %d, %v", size, len(got), err)
 		}
-		want := Trailer{Revision: 7, Keys: 3, Bytes: int64(size)}
-		if a.Header().ClusterID != header.ClusterID || a.Trailer() != want || string(a.Sealed()) != "sealed" {
-			t.Fatalf("%+v %+v", a.Header(), a.Trailer())
+		want := Trailer{Revision: 7, Keys: 3, Bytes: a.Trailer().Bytes}
+		keys, err := testKey.Open(header.ClusterID, a.Sealed())
+		if a.Header().ClusterID != header.ClusterID || a.Trailer() != want || want.Bytes < int64(size) || string(keys) != "cluster keys" {
+			t.Fatalf("%+v %+v %v", a.Header(), a.Trailer(), err)
+		}
+		if size > 10 && bytes.Contains(file, []byte("0123456789")) {
+			t.Fatal("the state lies open in the file")
 		}
 		if h, tr, err := Peek(bytes.NewReader(file)); err != nil || tr != want || !h.Created.Equal(header.Created) {
 			t.Fatalf("%+v %+v %v", h, tr, err)
 		}
+	}
+}
+
+func TestAnArchiveIsReadWithItsKeyAlone(t *testing.T) {
+	body := bytes.Repeat([]byte("0123456789"), 20_000)
+	file := make1(t, body)
+	read := func(r io.Reader) error { _, err := io.Copy(io.Discard, r); return err }
+	other := NewKey()
+	if _, _, err := Verify(bytes.NewReader(file), &other, read); !errors.Is(err, ErrWrongKey) {
+		t.Errorf("another key: %v", err)
+	}
+	moved := header
+	moved.ClusterID = strings.Repeat("d", 32)
+	a, err := NewReader(bytes.NewReader(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.header = moved
+	if err := read(a.Open(testKey)); !errors.Is(err, ErrWrongKey) {
+		t.Errorf("another cluster's header: %v", err)
+	}
+	if h, tr, err := Verify(bytes.NewReader(file), nil, func(io.Reader) error { return errors.New("judged without a key") }); err != nil || tr.Keys != 3 || h.ClusterID != header.ClusterID {
+		t.Errorf("without a key: %v", err)
+	}
+}
+
+func TestChunksStayWhereTheyWere(t *testing.T) {
+	body := bytes.Repeat([]byte("x"), 3*streamChunk)
+	var out bytes.Buffer
+	w, err := testKey.encrypt("c", &out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(body); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	const chunk = streamChunk + gcmTag
+	salt, chunks := out.Bytes()[:streamSalt], out.Bytes()[streamSalt:]
+	if len(chunks) != 3*chunk {
+		t.Fatalf("%d bytes", len(chunks))
+	}
+	one, two, three := chunks[:chunk], chunks[chunk:2*chunk], chunks[2*chunk:]
+	for name, parts := range map[string][][]byte{
+		"swapped": {two, one, three}, "one left out": {one, three}, "the end cut off": {one, two}, "twice": {one, two, three, three}, "none": {},
+		"half a chunk": {one, two, three[:100]},
+	} {
+		if _, err := io.ReadAll(testKey.decrypt("c", bytes.NewReader(bytes.Join(append([][]byte{salt}, parts...), nil)))); err == nil {
+			t.Errorf("%s: not noticed", name)
+		}
+	}
+	if got, err := io.ReadAll(iotest.OneByteReader(testKey.decrypt("c", iotest.HalfReader(&out)))); err != nil || !bytes.Equal(got, body) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+}
+
+// formOne is an archive of the version that did not encrypt the state.
+func formOne(t testing.TB, body string) []byte {
+	t.Helper()
+	head, err := json.Marshal(header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	b.Write(binary.BigEndian.AppendUint16([]byte(magic), 1))
+	for _, part := range [][]byte{head, []byte("sealed"), []byte(body)} {
+		if err := writeFrame(&b, part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tail, err := json.Marshal(Trailer{Revision: 7, Keys: 3, Bytes: int64(len(body))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := binary.BigEndian.AppendUint32(nil, uint32(len(tail)))
+	b.Write(bytes.Join([][]byte{{0, 0, 0, 0}, size, tail, size}, nil))
+	sum := sha256.Sum256(b.Bytes())
+	return append(append(b.Bytes(), sum[:]...), endMagic...)
+}
+
+func TestArchivesOfOlderVersionsAreRead(t *testing.T) {
+	file := formOne(t, "the state")
+	var got []byte
+	_, _, err := Verify(bytes.NewReader(file), nil, func(r io.Reader) (err error) { got, err = io.ReadAll(r); return err })
+	if err != nil || string(got) != "the state" {
+		t.Fatalf("%q, %v", got, err)
+	}
+	a, err := NewReader(bytes.NewReader(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(a.Open(testKey)); err != nil || string(got) != "the state" {
+		t.Fatalf("%q, %v", got, err)
 	}
 }
 
@@ -55,21 +159,21 @@ func TestEveryFlippedOrMissingByteIsNoticed(t *testing.T) {
 	for i := range file {
 		bad := bytes.Clone(file)
 		bad[i] ^= 0x10
-		if _, _, err := Verify(bytes.NewReader(bad), nil); !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrNewer) {
+		if _, _, err := Verify(bytes.NewReader(bad), nil, nil); !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrNewer) {
 			t.Fatalf("byte %d flipped: %v", i, err)
 		}
-		if _, _, err := Verify(bytes.NewReader(file[:i]), nil); !errors.Is(err, ErrDamaged) {
+		if _, _, err := Verify(bytes.NewReader(file[:i]), nil, nil); !errors.Is(err, ErrDamaged) {
 			t.Fatalf("cut after %d: %v", i, err)
 		}
 	}
-	if _, _, err := Verify(bytes.NewReader(append(bytes.Clone(file), 0)), nil); !errors.Is(err, ErrDamaged) {
+	if _, _, err := Verify(bytes.NewReader(append(bytes.Clone(file), 0)), nil, nil); !errors.Is(err, ErrDamaged) {
 		t.Fatalf("a byte too many: %v", err)
 	}
 }
 
 func TestAFailureOfTheBodyIsTheWritersFailure(t *testing.T) {
 	boom := errors.New("boom")
-	if err := Write(io.Discard, header, nil, func(io.Writer) (Trailer, error) { return Trailer{}, boom }); !errors.Is(err, boom) {
+	if err := Write(io.Discard, header, testKey, nil, func(io.Writer) (Trailer, error) { return Trailer{}, boom }); !errors.Is(err, boom) {
 		t.Fatal(err)
 	}
 }
@@ -123,9 +227,11 @@ func TestTheRecoveryKeyOpensItsClusterAlone(t *testing.T) {
 func FuzzReader(f *testing.F) {
 	f.Add(make1(f, []byte("body")))
 	f.Add(make1(f, nil))
+	f.Add(formOne(f, "body"))
 	f.Add([]byte(magic + "\x00\x01\xff\xff\xff\xff"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		_, _, err := Verify(bytes.NewReader(data), nil)
+		_, _, err := Verify(bytes.NewReader(data), nil, nil)
+		_, _, _ = Verify(bytes.NewReader(data), &testKey, func(r io.Reader) error { _, err := io.Copy(io.Discard, r); return err })
 		if err != nil && !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrNewer) {
 			t.Fatal(err)
 		}

@@ -2294,8 +2294,9 @@ func (x *SnapshotChunk) GetData() []byte {
 // SnapshotRestoreRequest is a piece of an archive.
 type SnapshotRestoreRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`        // at most 1 MiB
-	Foreign       bool                   `protobuf:"varint,2,opt,name=foreign,proto3" json:"foreign,omitempty"` // first message: the archive may be of another cluster
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`                                  // at most 1 MiB
+	Foreign       bool                   `protobuf:"varint,2,opt,name=foreign,proto3" json:"foreign,omitempty"`                           // first message: the archive may be of another cluster
+	RecoveryKey   []byte                 `protobuf:"bytes,3,opt,name=recovery_key,json=recoveryKey,proto3" json:"recovery_key,omitempty"` // first message: that cluster's recovery key; empty for this cluster's
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2342,6 +2343,13 @@ func (x *SnapshotRestoreRequest) GetForeign() bool {
 		return x.Foreign
 	}
 	return false
+}
+
+func (x *SnapshotRestoreRequest) GetRecoveryKey() []byte {
+	if x != nil {
+		return x.RecoveryKey
+	}
+	return nil
 }
 
 // SnapshotRestoreResponse: the asked server has the restored state, the others follow.
@@ -3145,10 +3153,11 @@ const file_cluster_proto_rawDesc = "" +
 	"\tleader_id\x18\x01 \x01(\tR\bleaderId\"\x15\n" +
 	"\x13SnapshotSaveRequest\"#\n" +
 	"\rSnapshotChunk\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"F\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"i\n" +
 	"\x16SnapshotRestoreRequest\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12\x18\n" +
-	"\aforeign\x18\x02 \x01(\bR\aforeign\"I\n" +
+	"\aforeign\x18\x02 \x01(\bR\aforeign\x12!\n" +
+	"\frecovery_key\x18\x03 \x01(\fR\vrecoveryKey\"I\n" +
 	"\x17SnapshotRestoreResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x12\n" +
 	"\x04keys\x18\x02 \x01(\x03R\x04keys\"\xb3\x01\n" +

@@ -77,7 +77,7 @@ func unseal(file io.ReadSeeker, key archive.Key) (archive.Header, []byte, error)
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return archive.Header{}, nil, err
 	}
-	header, _, err := archive.Verify(file, func(r io.Reader) error {
+	header, _, err := archive.Verify(file, &key, func(r io.Reader) error {
 		_, err := raftstore.VerifySnapshot(r)
 		return err
 	})
@@ -143,7 +143,7 @@ func (cfg *RebuildConfig) fill(ctx context.Context, r *Result) (gossipKeys [][]b
 	if err != nil {
 		return nil, err
 	}
-	if err := store.RestoreSnapshot(ctx, in); err != nil {
+	if err := store.RestoreSnapshot(ctx, in.Open(cfg.Key)); err != nil {
 		return nil, err
 	}
 	if err := cluster.ForgetMembers(ctx, store); err != nil {

@@ -17,7 +17,7 @@ export CGO_ENABLED := 0
 export GOFLAGS := -buildvcs=false
 PKGS       ?= ./...
 RUN        ?= .
-USED       := bin/kubectl bin/helm bin/operator# programs that tests use clusters with
+USED       := bin/kubectl bin/helm bin/operator bin/hostile# programs that tests use clusters with
 
 .PHONY: help build up down status test unit e2e ecosystem crash linear sim net conformance badapi vm bench bench-ha bench-net bench-api policy record-corpus fuzz vet fmt deps clean
 
@@ -55,6 +55,10 @@ HELM_STAMP := $(foreach p,pkg/chartutil pkg/lint/rules,-X helm.sh/helm/v3/$(p).k
 bin/operator: $(shell find e2e/operator -name '*.go') e2e/operator/go.mod e2e/operator/go.sum # an operator, for the tests
 	@mkdir -p bin
 	@cd e2e/operator && go build -ldflags "-s -w" -o ../../bin/operator ./cmd
+
+bin/hostile: $(wildcard e2e/hostile/*.go) go.mod go.sum # an agent that was taken over, for the tests
+	@mkdir -p bin
+	@go build -ldflags "-s -w" -o bin/hostile ./e2e/hostile
 
 # The programs that run once per pod, and the carried images. runc is the one
 # that needs the C compiler, and libseccomp for seccomp profiles.

@@ -30,6 +30,7 @@ func TestThreeServersTwoAgents(t *testing.T) {
 			t.Errorf("%d of 4 pods are on %s: %s", n, a.NodeName(), nodes)
 		}
 	}
+	t.Run("an agent is hostile", func(t *testing.T) { hostileAgent(t, s) })
 	for i, victim := range s.servers {
 		led := s.leader() == victim
 		other := s.servers[(i+1)%len(s.servers)]

@@ -45,7 +45,7 @@ func newSeveral(t *testing.T, servers, agents, spare int) *several {
 	s := &several{t: t, net: n, spare: n.Machines[servers+agents:]}
 	for i, m := range n.Machines[:servers+agents] {
 		if i < servers {
-			s.servers = append(s.servers, newHostOn(t, m, "--disable-agent"))
+			s.servers = append(s.servers, newHostOn(t, m, "--disable-agent", "--tls-san="+apiName))
 		} else {
 			s.agents = append(s.agents, newHostOn(t, m))
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,9 +38,10 @@ func Revoked(v *raftstore.View, c *x509.Certificate) error {
 	return fmt.Errorf("%w: join again with a token", ErrRevoked)
 }
 
+// keys are those of the node's certificates, each once: a node may use one for several.
 func (n *nodeRecord) keys() (list []string) {
 	for _, key := range []string{n.Key, n.Previous, n.Services, n.WasServices} {
-		if key != "" {
+		if key != "" && !slices.Contains(list, key) {
 			list = append(list, key)
 		}
 	}

@@ -107,6 +107,24 @@ func renewOnce(t *testing.T, a *join.Agent, c *join.Client) {
 	}
 }
 
+// TestAnAgentWithOneKeyForAllIsRemoved: which keys it has is the agent's to choose, and may not keep it in the cluster.
+func TestAnAgentWithOneKeyForAllIsRemoved(t *testing.T) {
+	w := newWorld(t)
+	s1 := w.form()
+	csr := newCSR(t)
+	_, err := w.as(s1, nil).Join(t.Context(), &clusterpb.JoinRequest{Role: clusterpb.Role_ROLE_AGENT, Name: "a1", Csr: csr, ServingCsr: csr, ServicesCsr: csr,
+		Token: w.token(s1, false, 0), Version: "v0.3.0", Protocol: cluster.Protocol})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.admin(s1).Remove(t.Context(), &clusterpb.RemoveRequest{Member: "a1"}); err != nil {
+		t.Error(err)
+	}
+	if n := w.revoked(); n != 1 {
+		t.Errorf("%d keys are refused, want 1", n)
+	}
+}
+
 func TestAMachineThatJoinsAgainWithItsKeyCounts(t *testing.T) {
 	w := newWorld(t)
 	s1 := w.form()

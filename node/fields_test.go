@@ -2,8 +2,10 @@ package node
 
 import (
 	"encoding/json"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -79,7 +81,7 @@ func TestFieldsOfAContainerReachTheRuntime(t *testing.T) {
 		"Resources.Requests":       {func(_ *v1.Pod, c *v1.Container) { c.Resources.Requests = list }, `"cpu_shares":1536`},
 		"Lifecycle.PreStop": {func(_ *v1.Pod, c *v1.Container) {
 			c.Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 41}}}
-		}, `41`},
+		}, `\"seconds\":41`},
 		"Privileged": {func(_ *v1.Pod, c *v1.Container) { c.SecurityContext.Privileged = ptr.To(true) }, `"privileged":true`},
 		"Capabilities.Add": {func(_ *v1.Pod, c *v1.Container) {
 			c.SecurityContext.Capabilities = &v1.Capabilities{Add: []v1.Capability{"SYS_TIME"}}
@@ -180,5 +182,49 @@ func TestContainersRestartByTheirRules(t *testing.T) {
 		if got := restarts(pod, c, code); got != want {
 			t.Errorf("exit code %d: restarts %v, want %v", code, got, want)
 		}
+	}
+}
+
+func TestStatusOfAContainerSaysWhatRanAndWhatRuns(t *testing.T) {
+	pod, o := testPod(v1.RestartPolicyAlways, 0, 1), newObserved()
+	o.Now, o.StartTime = epoch, epoch
+	pod.Generation = 9
+	pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v", ReadOnly: true}}
+	o.Sandbox, o.Volumes = &sandbox{ID: "s", Ready: true}, true
+	user := &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: 1, GID: 2, SupplementalGroups: []int64{3}}}
+	o.Containers["c0"] = []*instance{
+		{ID: "one", SandboxID: "s", Name: "c0", State: stateExited, Started: epoch.Add(-3 * time.Minute), Finished: epoch.Add(-2 * time.Minute), ExitCode: 3, Reason: "Error"},
+		{ID: "two", SandboxID: "s", Name: "c0", Attempt: 1, State: stateRunning, Started: epoch.Add(-time.Minute), ImageID: "sha256:1", User: user},
+	}
+	s := statusAfter(pod, o)
+	c := s.ContainerStatuses[0]
+	if r := c.State.Running; r == nil || !r.StartedAt.Time.Equal(epoch.Add(-time.Minute)) || c.ImageID != "sha256:1" || c.RestartCount != 1 || c.User != user {
+		t.Errorf("State, ImageID, User: %+v", c)
+	}
+	if l := c.LastTerminationState.Terminated; l == nil || l.ExitCode != 3 || l.Reason != "Error" || !l.StartedAt.Time.Equal(epoch.Add(-3*time.Minute)) || !l.FinishedAt.Time.Equal(epoch.Add(-2*time.Minute)) {
+		t.Errorf("lastState: %+v", c.LastTerminationState)
+	}
+	if m := c.VolumeMounts; len(m) != 1 || m[0].Name != "v" || m[0].MountPath != "/v" || !m[0].ReadOnly {
+		t.Errorf("VolumeMounts: %+v", m)
+	}
+	if s.ObservedGeneration != 9 || s.Conditions[0].ObservedGeneration != 9 {
+		t.Errorf("ObservedGeneration: %d, %+v", s.ObservedGeneration, s.Conditions[0])
+	}
+}
+
+func TestANodeSaysWhatItIs(t *testing.T) {
+	a := &Agent{cfg: Config{Version: "v1.36.3"}}
+	i := a.nodeInfo(health{RuntimeName: "containerd", RuntimeVers: "v2.4.2"})
+	for field, got := range map[string][2]string{
+		"KernelVersion": {i.KernelVersion, readLine("/proc/sys/kernel/osrelease")}, "BootID": {i.BootID, readLine("/proc/sys/kernel/random/boot_id")},
+		"MachineID": {i.MachineID, readLine("/etc/machine-id")}, "Architecture": {i.Architecture, runtime.GOARCH}, "OperatingSystem": {i.OperatingSystem, "linux"},
+		"KubeletVersion": {i.KubeletVersion, "v1.36.3"}, "ContainerRuntimeVersion": {i.ContainerRuntimeVersion, "containerd://2.4.2"},
+	} {
+		if got[0] != got[1] {
+			t.Errorf("%s: %q, want %q", field, got[0], got[1])
+		}
+	}
+	if i.SystemUUID == "" && i.MachineID != "" || i.OSImage == "" {
+		t.Errorf("SystemUUID %q, OSImage %q", i.SystemUUID, i.OSImage)
 	}
 }

@@ -22,7 +22,7 @@ import (
 const root = "../.."
 
 // untested is how many rows may name no test. It only ever shrinks: a new field needs a test that shows what it does.
-const untested = 124
+const untested = 69
 
 // row is one line of the table.
 type row struct {

@@ -156,7 +156,7 @@ func (c check) first(obj runtime.Object) (at string, ok bool) {
 
 func (b *Beside) holds(holder reflect.Value) bool {
 	v := holder.FieldByNameFunc(func(n string) bool { return strings.EqualFold(n, b.Field) })
-	return v.IsValid() && (text(v) == b.Value) != b.Not
+	return v.IsValid() && text(v) == b.Value
 }
 
 func text(v reflect.Value) string {

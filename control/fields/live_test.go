@@ -108,14 +108,14 @@ func TestNothingWithoutEffectIsTakenSilently(t *testing.T) {
 		if said := w.heard.take(); !strings.Contains(said, "spec.template.spec.schedulingGroup: pods are not scheduled in groups") {
 			t.Errorf("heard %q", said)
 		}
-		size := `,"volumes":[{"name":"v","emptyDir":{"sizeLimit":"1Gi"}}]`
-		if _, err := w.send(t, "PUT", deployments+"/d", deployment(size, 1)); err != nil {
+		nfs := `,"volumes":[{"name":"v","nfs":{"server":"a","path":"/b"}}]`
+		if _, err := w.send(t, "PUT", deployments+"/d", deployment(nfs, 1)); err != nil {
 			t.Fatal(err)
 		}
-		if said := w.heard.take(); !strings.Contains(said, "volumes[0].emptyDir.sizeLimit: ") {
+		if said := w.heard.take(); !strings.Contains(said, "volumes[0].nfs: ") {
 			t.Errorf("heard %q of what an update sets", said)
 		}
-		if _, err := w.send(t, "PUT", deployments+"/d", deployment(size, 2)); err != nil {
+		if _, err := w.send(t, "PUT", deployments+"/d", deployment(nfs, 2)); err != nil {
 			t.Fatal(err)
 		}
 		if said := w.heard.take(); said != "" {

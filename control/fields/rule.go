@@ -35,10 +35,7 @@ type Rule struct {
 }
 
 // Beside is a condition on a field of the same struct.
-type Beside struct {
-	Field, Value string
-	Not          bool // the field must have another value
-}
+type Beside struct{ Field, Value string }
 
 // Name is how the table calls the rule.
 func (r Rule) Name() string {

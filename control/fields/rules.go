@@ -23,10 +23,6 @@ var rules = []Rule{
 	// Pods: what starts, and lacks something.
 	{Kind: "Pod", Path: "spec.resourceClaims", Does: Said,
 		Says: "devices are not allocated: the pod stays Pending; leave it out for the pod to start"},
-	{Kind: "Pod", Path: "spec.volumes[*].emptyDir.sizeLimit", Where: &Beside{Field: "medium", Value: "Memory", Not: true}, Does: Said,
-		Says: "the size of an emptyDir on disk is not limited; medium: Memory is"},
-	{Kind: "Pod", Path: "spec.{containers,initContainers}[*].resources.limits[ephemeral-storage]", Does: Said,
-		Says: "the limit is not enforced; the request counts when the pod is scheduled"},
 	{Kind: "Pod", Path: "spec.containers[*].resizePolicy[*].restartPolicy", Is: "RestartContainer", Does: Said,
 		Says: "a running container is resized without a restart only: resizing this resource will be refused"},
 	{Kind: "Pod", Path: "spec.securityContext.seLinuxChangePolicy", Does: Said,

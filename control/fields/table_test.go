@@ -146,8 +146,6 @@ func TestTableIsOfWhatIsServed(t *testing.T) {
 				t.Errorf("%s: %s is %s by rule %q, which is not there or says otherwise", r.at, r.field, r.what, r.why)
 			}
 			ruled[r.why] = true
-		} else if name, ok := strings.CutPrefix(r.why, "but for ephemeral-storage: rule "); ok {
-			ruled[name] = true
 		}
 	}
 	for _, f := range slices.Sorted(maps.Keys(left)) {

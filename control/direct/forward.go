@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/apis/audit"
-	apiaudit "k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 
@@ -21,25 +19,17 @@ import (
 // texts. It returns false and has done nothing when there cannot be an offer.
 func (h *Handler) forward(w http.ResponseWriter, r *http.Request, next http.Handler) bool {
 	info, ok := request.RequestInfoFrom(r.Context())
-	if !ok || !info.IsResourceRequest || info.Subresource != "" || len(info.Parts) > 2 || !strings.Contains(info.APIGroup, ".") {
+	if !ok || !info.IsResourceRequest || info.Subresource != "" || !strings.Contains(info.APIGroup, ".") {
 		return false // the groups of custom resources are domains
 	}
-	if info.Verb != "get" && info.Verb != "list" || len(h.hidden) > 0 {
-		return false
-	}
-	if a := apiaudit.AuditContextFrom(r.Context()); a != nil && a.Enabled() && a.GetEventLevel() == audit.LevelRequestResponse {
+	if info.Verb != "get" && info.Verb != "list" || len(h.hidden) > 0 || wantsObjects(r.Context()) {
 		return false
 	}
 	if protobuf, ok := encodingOf(r); !ok || protobuf {
 		return false
 	}
-	if info.Verb == "get" {
-		_, ok = getOptions(r)
-	} else {
-		_, ok = listOptions(r)
-	}
-	if !ok {
-		return false
+	if _, ok := scopeOf(info, info.Namespace != "", r.URL.RawQuery); !ok {
+		return false // next reads what was authorized; but it may answer otherwise than with objects
 	}
 	shell := &shell{ResponseWriter: w, list: info.Verb == "list"}
 	next.ServeHTTP(responsewriter.WrapForHTTP1Or2(shell), r.WithContext(storage.WithVerbatim(r.Context(), &shell.offer)))

@@ -69,55 +69,65 @@ func (h *Handler) Before(next http.Handler) http.Handler {
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request) bool {
 	ctx := r.Context()
 	info, ok := request.RequestInfoFrom(ctx)
-	if !ok || !info.IsResourceRequest || info.Subresource != "" || len(info.Parts) > 2 || info.APIPrefix == "" {
+	if !ok || !info.IsResourceRequest || info.Subresource != "" || info.APIPrefix == "" {
 		return false
 	}
 	k := h.kinds[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}]
-	if k == nil || info.Verb != "get" && info.Verb != "list" && info.Verb != "watch" || !k.routed(info) {
+	if k == nil || parameters[info.Verb] == nil || r.Header.Get("Upgrade") != "" || wantsObjects(ctx) {
 		return false
 	}
 	if info.Verb == "watch" && len(h.hidden) > 0 {
 		return false // a watch cannot be left once it has begun
 	}
-	if a := apiaudit.AuditContextFrom(ctx); a != nil && a.Enabled() && a.GetEventLevel() == audit.LevelRequestResponse {
-		return false // it wants the object
-	}
 	protobuf, ok := encodingOf(r)
 	if !ok || !protobuf && !k.json {
+		return false
+	}
+	scope, ok := scopeOf(info, k.Store.NamespaceScoped(), r.URL.RawQuery)
+	if !ok {
 		return false
 	}
 	began := time.Now()
 	size, code := 0, http.StatusOK
 	if info.Verb == "watch" {
-		size, ok = h.watch(w, r, info, k, protobuf)
+		size, ok = h.watch(w, r, &scope, &audience{k: k, protobuf: protobuf})
 	} else {
-		size, code, ok = h.read(w, r, info, &answer{h: h, k: k, protobuf: protobuf})
+		size, code, ok = h.read(w, r, &scope, &answer{h: h, k: k, protobuf: protobuf, single: info.Verb == "get"})
 	}
 	if !ok {
 		return false
 	}
-	scope := "cluster"
+	breadth := "cluster"
 	switch {
 	case info.Verb == "get":
-		scope = "resource"
+		breadth = "resource"
 	case info.Namespace != "":
-		scope = "namespace"
+		breadth = "namespace"
 	}
-	metrics.MonitorRequest(r, map[string]string{"get": "GET", "list": "LIST", "watch": "LIST"}[info.Verb], info.APIGroup, info.APIVersion, info.Resource, "", scope,
+	metrics.MonitorRequest(r, map[string]string{"get": "GET", "list": "LIST", "watch": "LIST"}[info.Verb], info.APIGroup, info.APIVersion, info.Resource, "", breadth,
 		metrics.APIServerComponent, false, "", code, size, time.Since(began))
 	return true
 }
 
+// wantsObjects reports whether the audit log is to show what is answered, which takes objects.
+func wantsObjects(ctx context.Context) bool {
+	a := apiaudit.AuditContextFrom(ctx)
+	return a != nil && a.Enabled() && a.GetEventLevel() == audit.LevelRequestResponse
+}
+
 // read answers a GET or a list.
-func (h *Handler) read(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, a *answer) (size, code int, ok bool) {
+func (h *Handler) read(w http.ResponseWriter, r *http.Request, scope *scope, a *answer) (size, code int, ok bool) {
 	a.items, a.wanted = itemSlices.get(), wantedSlices.get()
 	a.objects, a.texts = byteSlices.get(), byteSlices.get()
 	defer a.release()
-	ctx := request.WithNamespace(r.Context(), info.Namespace)
-	if info.Verb == "get" {
-		ok = a.get(ctx, r, info.Name)
+	key, err := scope.key(r.Context(), a.k.Store)
+	if err != nil {
+		return 0, 0, false
+	}
+	if a.single {
+		ok = a.get(r.Context(), key, scope)
 	} else {
-		ok = a.list(ctx, r)
+		ok = a.list(r.Context(), key, scope)
 	}
 	switch {
 	case !ok:
@@ -133,7 +143,7 @@ type answer struct {
 	h        *Handler
 	k        *kind
 	protobuf bool
-	single   bool
+	single   bool // one object, not a list
 
 	head    []byte // goes before the items
 	tail    []byte // and after
@@ -164,18 +174,10 @@ func (a *answer) contentType() string {
 }
 
 // get makes the answer of one object.
-func (a *answer) get(ctx context.Context, r *http.Request, name string) bool {
-	resourceVersion, ok := getOptions(r)
-	if !ok {
-		return false
-	}
-	key, err := a.k.Store.KeyFunc(ctx, name)
+func (a *answer) get(ctx context.Context, key string, scope *scope) bool {
+	o, ok, err := a.k.bytes.Get(ctx, key, scope.options.ResourceVersion)
 	if err != nil {
-		return false
-	}
-	o, ok, err := a.k.bytes.Get(ctx, key, resourceVersion)
-	if err != nil {
-		a.failed = storeerr.InterpretGetError(err, a.k.Resource.GroupResource(), name)
+		a.failed = storeerr.InterpretGetError(err, a.k.Resource.GroupResource(), scope.name)
 		return true
 	}
 	if !ok {
@@ -185,7 +187,6 @@ func (a *answer) get(ctx context.Context, r *http.Request, name string) bool {
 	if !ok || len(a.h.hidden) > 0 && bytes.Contains(object, a.h.hidden) {
 		return false
 	}
-	a.single = true
 	if a.protobuf {
 		it, err := parse(object, o.Revision, nil)
 		if err != nil {
@@ -207,13 +208,8 @@ func (a *answer) get(ctx context.Context, r *http.Request, name string) bool {
 }
 
 // list makes the answer of a list.
-func (a *answer) list(ctx context.Context, r *http.Request) bool {
-	opts, ok := listOptions(r)
-	if !ok {
-		return false
-	}
-	key := a.k.Store.KeyRootFunc(ctx)
-	sound := true
+func (a *answer) list(ctx context.Context, key string, scope *scope) bool {
+	opts, sound := scope.stored(), true
 	chosen := storage.NewChosen(opts.Predicate.Label)
 	var see func(k, v []byte)
 	if chosen != nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"time"
@@ -21,42 +22,49 @@ import (
 	"github.com/balsahq/balsa/control/storage"
 )
 
-// watch answers a watch, which ends with it, or returns false and has written
-// nothing.
-func (h *Handler) watch(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, k *kind, protobuf bool) (size int, ok bool) {
-	q, ok := watchOptions(r)
-	flusher, flushes := w.(http.Flusher)
-	if !ok || !flushes || q.name != info.Name {
-		return 0, false // the right to watch was asked for by info.Name
+// leastWatch is how long a watch lasts that does not say: this long, up to twice
+// (kube-apiserver's --min-request-timeout).
+const leastWatch = 30 * time.Minute
+
+// lasts returns how long a watch is served.
+func (s *scope) lasts() time.Duration {
+	if seconds := s.options.TimeoutSeconds; seconds != nil && *seconds > 0 {
+		return time.Duration(*seconds) * time.Second
 	}
-	ctx, cancel := context.WithTimeout(request.WithNamespace(r.Context(), info.Namespace), q.lasts)
+	return time.Duration(float64(leastWatch) * (rand.Float64() + 1))
+}
+
+// watch answers a watch of a.k as a.protobuf says, which ends with it, or returns
+// false and has written nothing.
+func (h *Handler) watch(w http.ResponseWriter, r *http.Request, scope *scope, a *audience) (size int, ok bool) {
+	k, gvr := a.k, a.k.Resource
+	flusher, ok := w.(http.Flusher)
+	if !ok {
+		return 0, false
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), scope.lasts())
 	defer cancel()
-	key := k.Store.KeyRootFunc(ctx)
-	if q.name != "" {
-		var err error
-		if key, err = k.Store.KeyFunc(ctx, q.name); err != nil {
-			return 0, false
-		}
-	}
-	events, err := k.events(protobuf)
+	key, err := scope.key(ctx, k.Store)
 	if err != nil {
 		return 0, false
 	}
-	source, err := k.bytes.Watch(ctx, key, q.options)
+	opts := scope.stored()
+	if a.encode, err = k.events(a.protobuf); err != nil {
+		return 0, false
+	}
+	source, err := k.bytes.Watch(ctx, key, opts)
 	if err != nil {
 		return 0, false
 	}
-	gvr := k.Resource
-	a := &audience{
-		one: answer{h: h, k: k}, ctx: ctx, h: h, k: k, w: w, flusher: flusher, protobuf: protobuf, encode: events, selector: q.options.Predicate.Label,
-		// No requests are traced, and the metrics would look for a trace in the request's context at each event.
-		count: metrics.WatchEvents.WithContext(context.Background()).WithLabelValues(gvr.Group, gvr.Version, gvr.Resource),
-		sizes: metrics.WatchEventsSizes.WithContext(context.Background()).WithLabelValues(gvr.Group, gvr.Version, gvr.Resource),
-		scope: metrics.CleanListScope(ctx, &q.asked),
+	a.one, a.ctx, a.h, a.w, a.flusher = answer{h: h, k: k}, ctx, h, w, flusher
+	// No requests are traced, and the metrics would look for a trace in the request's context at each event.
+	a.count = metrics.WatchEvents.WithContext(context.Background()).WithLabelValues(gvr.Group, gvr.Version, gvr.Resource)
+	a.sizes = metrics.WatchEventsSizes.WithContext(context.Background()).WithLabelValues(gvr.Group, gvr.Version, gvr.Resource)
+	a.scope = metrics.CleanListScope(request.WithNamespace(ctx, scope.namespace), &scope.options)
+	if a.chosen = storage.NewChosen(opts.Predicate.Label); a.chosen != nil {
+		a.selector = opts.Predicate.Label
 	}
-	if a.chosen = storage.NewChosen(a.selector); a.chosen == nil {
-		a.selector = nil
-	}
+	info, _ := request.RequestInfoFrom(ctx)
 	metrics.RecordLongRunning(r, info, metrics.APIServerComponent, func() { a.attend(source) })
 	return a.sent, true
 }

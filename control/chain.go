@@ -33,11 +33,17 @@ func longRunning(_ *http.Request, info *apirequest.RequestInfo) bool {
 	return false
 }
 
-// chain puts the filters around the API. The first line is the innermost filter.
+// chain puts the filters around the API.
 func (s *Server) chain(api http.Handler, c *genericapiserver.Config) http.Handler {
+	return s.chainWith(s.direct.Before, api, c)
+}
+
+// chainWith is chain with reads, which may answer a request in place of the handler it is given. The first line is the
+// innermost filter.
+func (s *Server) chainWith(reads func(http.Handler) http.Handler, api http.Handler, c *genericapiserver.Config) http.Handler {
 	api = s.initializing(api)
 	h := network(flow.Broad(flow.Nested(s.textual(api), maxBody, c.Serializer), maxBody, c.Serializer), api)
-	h = s.others.Before(flow.Named(s.direct.Before(h), c.Serializer))
+	h = s.others.Before(flow.Named(nearby(reads(h)), c.Serializer))
 	h = filters.WithAuthorization(h, c.Authorization.Authorizer, c.Serializer)
 	// A small body is read before its request takes a seat.
 	h = network(flow.ReadFirst(s.flow.Fair(h, c.LongRunningFunc), c.Serializer), h)

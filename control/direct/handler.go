@@ -152,7 +152,6 @@ type answer struct {
 	objects [][]byte
 	texts   [][]byte       // of wanted
 	stored  []storage.Text // JSON that is stored as such
-	size    int
 
 	failed error // the store's, as a status; what took long is not asked again
 }
@@ -278,7 +277,6 @@ func (a *answer) frame(meta *metav1.ListMeta) bool {
 	a.head = openEnvelope(nil, a.k.listMeta, size)
 	a.head = append(appendHead(a.head, listMeta, len(m)), m...)
 	a.tail = closeEnvelope(nil)
-	a.size = len(a.head) + size
 	return true
 }
 

@@ -2,7 +2,6 @@ package direct
 
 import (
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -11,8 +10,8 @@ import (
 )
 
 const (
-	// compressFrom is the size from which an answer is compressed, as upstream has it.
-	compressFrom = 128 << 10
+	// compressBeyond is the size beyond which an answer is compressed, as upstream has it.
+	compressBeyond = 128 << 10
 	// piece is how much is written at once.
 	piece = 64 << 10
 )
@@ -40,16 +39,22 @@ func (c *counter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// length is about how long the answer is.
+// length is how long the answer is.
 func (a *answer) length() int {
-	n := max(a.size, len(a.head)+len(a.tail))
+	n := len(a.head) + len(a.tail)
+	for i := range a.items {
+		size := a.items[i].size()
+		if n += size; !a.single {
+			n += 1 + uvarintSize(size)
+		}
+	}
 	for i := range a.texts {
-		n += len(a.texts[i]) + 1
+		n += len(a.texts[i])
 	}
 	for i := range a.stored {
-		n += a.stored[i].Len() + 1
+		n += a.stored[i].Len()
 	}
-	return n
+	return n + max(0, len(a.texts)-1, len(a.stored)-1) // commas
 }
 
 // write sends the answer and returns how many bytes went out. A client that went
@@ -57,7 +62,7 @@ func (a *answer) length() int {
 func (a *answer) write(w http.ResponseWriter, r *http.Request) int {
 	w.Header().Set("Content-Type", a.contentType())
 	out := &counter{Writer: w}
-	if a.length() < compressFrom || !compressible(r) {
+	if !takesGzip(r) || a.length() <= compressBeyond {
 		w.WriteHeader(http.StatusOK)
 		_ = a.send(out)
 		return out.n
@@ -74,17 +79,14 @@ func (a *answer) write(w http.ResponseWriter, r *http.Request) int {
 	return out.n
 }
 
-// compressible: the client takes gzip, and is far enough away for that to pay.
-func compressible(r *http.Request) bool {
-	if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
-		return false
+// takesGzip reports whether the client takes compressed answers, as upstream reads its header.
+func takesGzip(r *http.Request) bool {
+	for token := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
+		if strings.TrimSpace(token) == "gzip" {
+			return true
+		}
 	}
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return false // in the process
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && !ip.IsLoopback()
+	return false
 }
 
 // send writes the answer in pieces.

@@ -64,8 +64,14 @@ func (t Text) Append(b []byte) []byte {
 	return append(b, t.data[t.at:]...)
 }
 
-// Len is about how long it is.
-func (t Text) Len() int { return len(t.data) + len(versionField) + 10 }
+// Len is how long it is.
+func (t Text) Len() int {
+	if t.at == 0 {
+		return len(t.data)
+	}
+	var digits [20]byte
+	return len(t.data) + len(versionField) + len(strconv.AppendInt(digits[:0], t.revision, 10)) + len(`",`)
+}
 
 // verdict is whether an object reads as it is stored.
 type verdict int8

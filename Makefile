@@ -19,7 +19,7 @@ PKGS       ?= ./...
 RUN        ?= .
 USED       := bin/kubectl bin/helm bin/operator bin/hostile# programs that tests use clusters with
 
-.PHONY: help build up down status test unit e2e ecosystem crash linear sim net conformance badapi vm bench bench-ha bench-net bench-api policy record-corpus fuzz vet fmt deps clean
+.PHONY: help build up down status test unit e2e ecosystem crash linear sim net conformance badapi diffread vm bench bench-ha bench-net bench-api policy record-corpus fuzz vet fmt deps clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -118,6 +118,9 @@ badapi: build ## REQUESTS random requests of everything served; then bombs, and 
 	@go test -tags $(TAGS) -timeout 240m -count=1 -v -run TestRandomRequests ./control/badapi -badapi.requests $(REQUESTS)
 	@go run -tags $(TAGS) ./e2e/badapi -balsa bin/balsa
 REQUESTS ?= 200000
+
+diffread: ## REQUESTS generated requests with the fast reads and without: any difference in status, headers or bytes fails
+	@go test -tags $(TAGS) -timeout 240m -count=1 -v -run TestFastReadsAnswerAsApiserverDoes ./control -same.requests $(REQUESTS)
 
 vm: build ## whole machines (QEMU): install.sh under systemd, upgrade, a clock that jumps, uninstall; VM=flags (root)
 	@go run ./e2e/vm -balsa bin/balsa $(VM)

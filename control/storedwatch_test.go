@@ -59,6 +59,9 @@ func (s *stream) Flush() {
 	s.changed.Broadcast()
 }
 
+// CloseNotify implements http.CloseNotifier, without which wrappers do not flush.
+func (s *stream) CloseNotify() <-chan bool { return make(chan bool) }
+
 // until returns what was sent and flushed up to the n-th event with a mark in it.
 func (s *stream) until(t *testing.T, mark string, n int) []byte {
 	t.Helper()

@@ -16,6 +16,12 @@
 // objects as the texts that are stored, and then it writes a shell into which they are
 // put here (forward).
 //
+// The namespace, the name and the selectors of a read are those that authorization
+// judged (scope.go): one function looks at the path and the query, and only compares
+// them with RequestInfo. Where they say anything else, as with the /watch/ prefix or
+// with a Node below a namespace, the request goes to k8s.io/apiserver, which knows what
+// it means. make diffread holds both ways to the same answers for generated requests.
+//
 // What a request asks for that is not known here (a Table, a field selector, a
 // parameter of later versions), or is wrong in, goes to k8s.io/apiserver before a byte
 // is written: this package says no only when the store did.

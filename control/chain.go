@@ -35,7 +35,16 @@ func longRunning(_ *http.Request, info *apirequest.RequestInfo) bool {
 
 // chain puts the filters around the API.
 func (s *Server) chain(api http.Handler, c *genericapiserver.Config) http.Handler {
-	return s.chainWith(s.direct.Before, api, c)
+	return s.chainWith(s.fastReads, api, c)
+}
+
+// fastReads answers what it can from stored bytes. With initializers it answers nothing: some objects are hidden then, and
+// the others are shown otherwise than they are stored.
+func (s *Server) fastReads(next http.Handler) http.Handler {
+	if s.cfg.Initializers {
+		return next
+	}
+	return s.direct.Before(next)
 }
 
 // chainWith is chain with reads, which may answer a request in place of the handler it is given. The first line is the

@@ -35,7 +35,6 @@ import (
 	"github.com/balsahq/balsa/control/direct"
 	"github.com/balsahq/balsa/control/encryption"
 	"github.com/balsahq/balsa/control/flow"
-	"github.com/balsahq/balsa/control/initializers"
 	"github.com/balsahq/balsa/control/kinds"
 	"github.com/balsahq/balsa/control/openapi"
 	"github.com/balsahq/balsa/raftstore"
@@ -120,9 +119,6 @@ func (s *Server) assemble() error {
 	}
 	if s.direct, err = newDirect(s.set); err != nil {
 		return err
-	}
-	if s.cfg.Initializers {
-		s.direct.Leave(initializers.Annotation)
 	}
 	if s.others, err = s.newAggregation(); err != nil {
 		return err

@@ -22,7 +22,7 @@ func (h *Handler) forward(w http.ResponseWriter, r *http.Request, next http.Hand
 	if !ok || !info.IsResourceRequest || info.Subresource != "" || !strings.Contains(info.APIGroup, ".") {
 		return false // the groups of custom resources are domains
 	}
-	if info.Verb != "get" && info.Verb != "list" || len(h.hidden) > 0 || wantsObjects(r.Context()) {
+	if info.Verb != "get" && info.Verb != "list" || wantsObjects(r.Context()) {
 		return false
 	}
 	if protobuf, ok := encodingOf(r); !ok || protobuf {

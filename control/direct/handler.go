@@ -1,7 +1,6 @@
 package direct
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -28,7 +27,6 @@ type Handler struct {
 	renderings *renderings
 	frames     frames
 	serializer runtime.NegotiatedSerializer
-	hidden     []byte // see Leave
 }
 
 // New makes a handler for kinds; those that cannot be answered from their bytes are
@@ -43,12 +41,6 @@ func New(kinds []Kind, budget int, serializer runtime.NegotiatedSerializer) *Han
 	}
 	return h
 }
-
-// Leave makes h leave an object, or a list with one, to others when its stored bytes
-// have mark in them: such objects are not for everybody, or shown otherwise. Watches it leaves all,
-// for what they will meet is not known. It is called before the first request; an
-// empty mark, as at the start, is in none.
-func (h *Handler) Leave(mark string) { h.hidden = []byte(mark) }
 
 // Answers reports whether reads of a resource may be answered here.
 func (h *Handler) Answers(r schema.GroupVersionResource) bool { return h.kinds[r] != nil }
@@ -75,9 +67,6 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) bool {
 	k := h.kinds[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}]
 	if k == nil || parameters[info.Verb] == nil || r.Header.Get("Upgrade") != "" || wantsObjects(ctx) {
 		return false
-	}
-	if info.Verb == "watch" && len(h.hidden) > 0 {
-		return false // a watch cannot be left once it has begun
 	}
 	protobuf, ok := encodingOf(r)
 	if !ok || !protobuf && !k.json {
@@ -183,7 +172,7 @@ func (a *answer) get(ctx context.Context, key string, scope *scope) bool {
 		return false
 	}
 	object, ok := a.k.object(o.Data)
-	if !ok || len(a.h.hidden) > 0 && bytes.Contains(object, a.h.hidden) {
+	if !ok {
 		return false
 	}
 	if a.protobuf {
@@ -216,7 +205,7 @@ func (a *answer) list(ctx context.Context, key string, scope *scope) bool {
 	}
 	page, err := a.k.bytes.List(ctx, key, opts, func(o storage.Stored) bool {
 		object, ok := a.k.object(o.Data)
-		if !ok || !sound || len(a.h.hidden) > 0 && bytes.Contains(object, a.h.hidden) {
+		if !ok || !sound {
 			sound = false
 			return true
 		}

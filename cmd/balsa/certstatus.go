@@ -1,0 +1,70 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/balsahq/balsa/control/auth/pki"
+)
+
+func newCertificatesCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "certificates", Short: "This machine's certificates and keys"}
+	cmd.AddCommand(newCertificatesStatusCommand())
+	return cmd
+}
+
+func newCertificatesStatusCommand() *cobra.Command {
+	cfg := defaultConfig()
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Whose they are, who signed them, until when they are valid; fails when one is not",
+		Long: `Every certificate and key that the server or the agent of this machine has in its data
+directory: whose it is, who signed it, until when it is valid. Those that are due are
+renewed within the hour while the process runs, without a restart. The command fails
+when a certificate is not valid now or cannot be read.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var all []pki.Entry
+			for _, dir := range []string{filepath.Join(cfg.serverDir(), "tls"), cfg.agentDir()} {
+				list, err := pki.List(dir)
+				if err != nil {
+					return err
+				}
+				all = append(all, list...)
+			}
+			if len(all) == 0 {
+				return fmt.Errorf("neither a server nor an agent has run in %s", cfg.DataDir)
+			}
+			return printCertificates(cmd.OutOrStdout(), all, time.Now())
+		},
+	}
+	cfg.bindPaths(cmd.Flags())
+	return cmd
+}
+
+func printCertificates(w io.Writer, all []pki.Entry, now time.Time) error {
+	var faults []error
+	out := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(out, "FILE\tSUBJECT\tSIGNED BY\tUNTIL\tSTATE")
+	for _, e := range all {
+		switch {
+		case e.Err != nil:
+			faults = append(faults, fmt.Errorf("%s: %w", e.File, e.Err))
+		case e.Cert == nil:
+			fmt.Fprintf(out, "%s\t(a key)\t-\t-\t-\n", e.File)
+		default:
+			state := e.State(now)
+			fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\n", e.File, e.Cert.Subject, e.Cert.Issuer.CommonName, e.Cert.NotAfter.UTC().Format(time.DateTime), state)
+			if state == pki.StateEnded || state == pki.StateFuture {
+				faults = append(faults, fmt.Errorf("%s: %s", e.File, state))
+			}
+		}
+	}
+	return errors.Join(append([]error{out.Flush()}, faults...)...)
+}

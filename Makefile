@@ -66,8 +66,8 @@ $(ASSETS)/MANIFEST: $(ASSET_SRC)
 	@$(MAKE) deps
 	@echo "building runc, the shim, the CNI plugins and the carried images"
 	@rm -rf bin/assets && mkdir -p bin/assets
-	@seccomp=$$(pkg-config --exists libseccomp 2>/dev/null && echo ,seccomp || echo "runc is built without seccomp: libseccomp-dev is missing" >&2); \
-	cd $(TOOLS) && CGO_ENABLED=1 go build -tags "netgo,osusergo,runc_nocriu$$seccomp" -ldflags "-s -w -linkmode external -extldflags -static" -o ../../../bin/assets/runc github.com/opencontainers/runc
+	@pkg-config --exists libseccomp || { echo "libseccomp is missing, with which runc confines containers: install libseccomp-dev and pkg-config (Debian's names)" >&2; exit 1; }
+	@cd $(TOOLS) && CGO_ENABLED=1 go build -tags "netgo,osusergo,runc_nocriu,seccomp" -ldflags "-s -w -linkmode external -extldflags -static" -o ../../../bin/assets/runc github.com/opencontainers/runc
 	@cd $(TOOLS) && go build -tags $(TAGS) -ldflags "-s -w" -o ../../../bin/assets/ \
 		github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2 \
 		github.com/containernetworking/plugins/plugins/{main/bridge,main/loopback,ipam/host-local,meta/bandwidth} ./hello

@@ -238,6 +238,10 @@ func TestInstallThreeServers(t *testing.T) {
 		}
 	}
 	first.await("three servers vote", voters(3))
+	first.await("every control of the CIS benchmark that applies passes", func() error {
+		_, err := first.run("balsa", "check")
+		return err
+	})
 
 	// Laid again, nothing changes.
 	if out := hosts[1].must(script, "--server", "--no-start", "--binary", program); strings.Contains(out, "file:") || strings.Contains(out, "program:") {

@@ -11,6 +11,9 @@ import (
 // volumes of every kind, variables, limits, hooks, probes and restarts.
 func TestPodRoad(t *testing.T) {
 	c := start(t)
+	if out, err := c.Balsa(t.Context(), "check"); err != nil {
+		t.Errorf("a new cluster fails a control of the CIS benchmark: %v\n%s", err, out)
+	}
 	c.apply(podRoad)
 	c.kubectl("wait", "--for=condition=Ready", "pod/road", "--timeout=90s")
 	exec := func(args ...string) string {
@@ -26,6 +29,7 @@ func TestPodRoad(t *testing.T) {
 		"/projected/key":     "value of key",
 		"/one-file/key":      "value of key",
 		"/proc/self/cgroup":  "pod",
+		"/proc/self/status":  "Seccomp:\t2",
 		"/etc/hosts":         "with-alias",
 		"/etc/resolv.conf":   "search default.svc.cluster.local",
 	} {

@@ -52,13 +52,8 @@ func apiServer() []Control {
 			return ""
 		}), "run this project's own build"},
 		Control{"1.2.16", "Requests are recorded (audit log)", servers("recorded", func(s *Server) string {
-			if v, _ := s.flag("audit-log-path"); v == "" {
-				if w, _ := s.flag("audit-webhook-config-file"); w == "" {
-					return "no audit log"
-				}
-			}
-			return ""
-		}), "set --audit-log-path on each server"},
+			return unrecorded(s)
+		}), "take --audit-log-path=none away from each server"},
 		Control{"1.2.17", "Audit logs are kept 30 days", atLeast("audit-log-maxage", 30), "set --audit-log-maxage=30"},
 		Control{"1.2.18", "Ten audit logs are kept", atLeast("audit-log-maxbackup", 10), "set --audit-log-maxbackup=10"},
 		Control{"1.2.19", "Audit logs are rotated at 100 MB", atLeast("audit-log-maxsize", 100), "set --audit-log-maxsize=100"},
@@ -77,6 +72,15 @@ func apiServer() []Control {
 		Control{"1.2.27", "Objects are encrypted at rest", encrypted("secrets"), "balsa secrets config makes a configuration with a new key; set --encryption-provider-config to it on each server, then balsa secrets reencrypt"},
 		Control{"1.2.29", "Only strong ciphers, TLS 1.2 or newer", servers("older versions and weak ciphers were refused", func(s *Server) string { return weakTLS(s.OldTLS, s.WeakCiphers) }), "take weak ones out of --tls-cipher-suites, and set --tls-min-version to VersionTLS12 or newer"},
 	)
+}
+
+// unrecorded says that a server records no requests. Without any setting it records them in a file of its data directory.
+func unrecorded(s *Server) string {
+	path, _ := s.flag("audit-log-path")
+	if hook, _ := s.flag("audit-webhook-config-file"); path == "none" && hook == "" {
+		return "no audit log"
+	}
+	return ""
 }
 
 // servers judges every server by bad; a server that did not answer fails.

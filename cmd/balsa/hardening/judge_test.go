@@ -89,10 +89,10 @@ func TestEveryControlFailsForItsFault(t *testing.T) {
 		{"1.2.6", flag("authorization-mode", "[RBAC,AlwaysAllow]")}, {"1.2.7", flag("authorization-mode", "[RBAC]")}, {"1.2.8", flag("authorization-mode", "[Node]")},
 		{"1.2.12", flag("disable-admission-plugins", "[ServiceAccount]")}, {"1.2.13", flag("disable-admission-plugins", "[X,NamespaceLifecycle]")},
 		{"1.2.14", flag("disable-admission-plugins", "[NodeRestriction]")}, {"1.2.15", func(f *Facts) { f.Servers[0].Profiles = true }},
-		{"1.2.16", flag("audit-log-path", "")}, {"1.2.17", flag("audit-log-maxage", "7")}, {"1.2.18", flag("audit-log-maxbackup", "2")},
+		{"1.2.16", flag("audit-log-path", "none")}, {"1.2.17", flag("audit-log-maxage", "7")}, {"1.2.18", flag("audit-log-maxbackup", "2")},
 		{"1.2.19", flag("audit-log-maxsize", "x")}, {"1.2.20", flag("request-timeout", "0s")}, {"1.2.24", func(f *Facts) { f.Servers[0].Err = "refused" }},
 		{"1.2.27", func(f *Facts) { f.Encrypted = map[string]bool{} }}, {"1.2.29", func(f *Facts) { f.Servers[0].OldTLS = "TLS 1.1" }},
-		{"1.3.2", flag("profile-address", "127.0.0.1:6060")}, {"3.2.1", flag("audit-log-path", "")}, {"3.2.2", func(f *Facts) { f.Servers = nil }},
+		{"1.3.2", flag("profile-address", "127.0.0.1:6060")}, {"3.2.1", flag("audit-log-path", "none")}, {"3.2.2", func(f *Facts) { f.Servers = nil }},
 		{"4.1.5", mode("agent/tls/node.pem", 0o644)}, {"4.2.1", func(f *Facts) { f.Nodes[0].Anonymous = []string{"GET /pods"} }},
 		{"4.2.2", config("authorization", map[string]any{"mode": "AlwaysAllow"})}, {"4.2.3", config("authentication", nil)},
 		{"4.2.4", func(f *Facts) { f.Nodes[0].ReadOnlyPort = true }}, {"4.2.5", config("streamingConnectionIdleTimeout", "0s")}, {"4.2.10", config("rotateCertificates", false)},
@@ -139,13 +139,13 @@ func TestEveryControlFailsForItsFault(t *testing.T) {
 // TestAFailureSaysHowItIsMended: each control that can fail names what mends it, and the table shows that.
 func TestAFailureSaysHowItIsMended(t *testing.T) {
 	f := hardened()
-	f.Servers[0].Flags["audit-log-path"] = ""
+	f.Servers[0].Flags["audit-log-path"] = "none"
 	rows := Judge(f)
 	var out bytes.Buffer
 	if err := Write(&out, rows); err != nil {
 		t.Fatal(err)
 	}
-	if want := "to mend 1.2.16: set --audit-log-path"; !strings.Contains(out.String(), want) {
+	if want := "to mend 1.2.16: take --audit-log-path=none"; !strings.Contains(out.String(), want) {
 		t.Errorf("the table lacks %q:\n%s", want, out.String())
 	}
 	if Failures(rows) != 2 {

@@ -162,7 +162,7 @@ func encrypted(resources ...string) func(*Facts) Verdict {
 			return fail("%s", f.EncryptionErr)
 		}
 		return all(resources, pass(""), strings.Join(resources, ", "), func(r string) string {
-			if !f.Encrypted[r] {
+			if done, stored := f.Encrypted[r]; stored && !done {
 				return r + " are stored as they are"
 			}
 			return ""

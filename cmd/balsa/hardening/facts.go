@@ -27,8 +27,8 @@ type Facts struct {
 	Pods                []corev1.Pod
 	NetworkPolicies     []networkingv1.NetworkPolicy
 
-	// Encrypted lists the resources of which every stored object is encrypted with the key in use; EncryptionErr says why
-	// that is not known.
+	// Encrypted says of each resource with stored objects whether all of them are encrypted with the key in use;
+	// EncryptionErr says why that is not known, or that the servers encrypt nothing.
 	Encrypted     map[string]bool
 	EncryptionErr string
 }

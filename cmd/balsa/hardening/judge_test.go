@@ -91,7 +91,7 @@ func TestEveryControlFailsForItsFault(t *testing.T) {
 		{"1.2.14", flag("disable-admission-plugins", "[NodeRestriction]")}, {"1.2.15", func(f *Facts) { f.Servers[0].Profiles = true }},
 		{"1.2.16", flag("audit-log-path", "none")}, {"1.2.17", flag("audit-log-maxage", "7")}, {"1.2.18", flag("audit-log-maxbackup", "2")},
 		{"1.2.19", flag("audit-log-maxsize", "x")}, {"1.2.20", flag("request-timeout", "0s")}, {"1.2.24", func(f *Facts) { f.Servers[0].Err = "refused" }},
-		{"1.2.27", func(f *Facts) { f.Encrypted = map[string]bool{} }}, {"1.2.29", func(f *Facts) { f.Servers[0].OldTLS = "TLS 1.1" }},
+		{"1.2.27", func(f *Facts) { f.Encrypted["secrets"] = false }}, {"1.2.29", func(f *Facts) { f.Servers[0].OldTLS = "TLS 1.1" }},
 		{"1.3.2", flag("profile-address", "127.0.0.1:6060")}, {"3.2.1", flag("audit-log-path", "none")}, {"3.2.2", func(f *Facts) { f.Servers = nil }},
 		{"4.1.5", mode("agent/tls/node.pem", 0o644)}, {"4.2.1", func(f *Facts) { f.Nodes[0].Anonymous = []string{"GET /pods"} }},
 		{"4.2.2", config("authorization", map[string]any{"mode": "AlwaysAllow"})}, {"4.2.3", config("authentication", nil)},

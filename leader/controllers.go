@@ -201,6 +201,12 @@ var controllers = []row{
 		build: func(_ *scope, env work.Env, _ int) (work.Runner, error) { return volumes.NewBinder(env) },
 	},
 	{
+		name: "ephemeral-volume-controller", workers: 2,
+		watches: []string{"pods", "persistentvolumeclaims"},
+		writes:  []part{{"persistentvolumeclaims", "of pods' ephemeral volumes"}},
+		build:   plain(volumes.NewEphemeral),
+	},
+	{
 		name: "pvc-protection-controller", workers: 2,
 		watches: []string{"persistentvolumeclaims", "pods"},
 		writes:  []part{{"persistentvolumeclaims", "the finalizer pvc-protection"}},

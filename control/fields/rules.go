@@ -29,8 +29,6 @@ var rules = []Rule{
 		Says: "volumes are neither relabelled nor mounted with a label"},
 	{Kind: "Pod", Path: "spec.securityContext.windowsOptions", Does: Said, Says: "nodes run Linux"},
 	{Kind: "Pod", Path: containers + ".securityContext.windowsOptions", Does: Said, Says: "nodes run Linux"},
-	{Kind: "Pod", Path: "spec.volumes[*].ephemeral", Does: Said,
-		Says: "no claim is made from the template: the pod waits until somebody makes the claim POD-VOLUME; make it, or use persistentVolumeClaim"},
 	{Kind: "Pod", Path: "spec.volumes[*].{awsElasticBlockStore,azureDisk,azureFile,cephfs,cinder,csi,fc,flexVolume,flocker,gcePersistentDisk,gitRepo," +
 		"glusterfs,iscsi,nfs,photonPersistentDisk,portworxVolume,quobyte,rbd,scaleIO,storageos,vsphereVolume}", Does: Said,
 		Says: "no node can mount this kind of volume: the pod will not start; use hostPath, or a claim of a local or hostPath volume"},

@@ -12,14 +12,14 @@ LDFLAGS    := -s -w -X main.version=$(VERSION) $(STAMP)
 TOOLS      := node/runtime/tools
 ASSETS     := node/runtime/assets
 ASSET_SRC  := $(shell find $(TOOLS) -type f)
-GO_SRC     := $(shell find cmd control leader node overlay raftstore -name '*.go' -not -path '$(TOOLS)/*' 2>/dev/null)
+GO_SRC     := $(shell find cmd control fault leader node overlay raftstore -name '*.go' -not -path '$(TOOLS)/*' 2>/dev/null)
 export CGO_ENABLED := 0
 export GOFLAGS := -buildvcs=false
 PKGS       ?= ./...
 RUN        ?= .
 USED       := bin/kubectl bin/helm bin/operator bin/hostile# programs that tests use clusters with
 
-.PHONY: help build up down status test unit e2e ecosystem crash linear sim net conformance badapi diffread vm bench bench-ha bench-net bench-api policy record-corpus fuzz vet fmt deps clean
+.PHONY: help build up down status test unit e2e panics ecosystem crash linear sim net conformance badapi diffread vm bench bench-ha bench-net bench-api policy record-corpus fuzz vet fmt deps clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -89,6 +89,13 @@ unit: ## the tests that start no cluster; PKGS and RUN narrow them
 
 e2e: build $(USED) ## whole clusters with real containers (root); RUN narrows them
 	@go test -tags $(TAGS) -timeout 30m -count=1 -v -run '$(RUN)' ./e2e/...
+
+panics: build bin/balsa-failpoint $(USED) ## panics planted in more than forty places of a running server: each ends one unit of work (root)
+	@BALSA_BIN=../bin/balsa-failpoint go test -tags $(TAGS),failpoint -timeout 60m -count=1 -v -run TestPanicsStayWhereTheyAre ./e2e
+
+bin/balsa-failpoint: $(ASSETS)/MANIFEST $(GO_SRC) go.mod go.sum
+	@mkdir -p bin
+	@go build -tags $(TAGS),failpoint -ldflags "$(LDFLAGS)" -o bin/balsa-failpoint ./cmd/balsa
 
 OTHER ?=
 NETNS ?=

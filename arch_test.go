@@ -2,6 +2,7 @@ package balsa
 
 import (
 	"fmt"
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -18,12 +19,13 @@ const module = "github.com/balsahq/balsa/"
 // mayImport is the import direction: the top folders that each top folder may
 // use besides itself.
 var mayImport = map[string][]string{
-	"cmd":       {"control", "leader", "node", "overlay", "raftstore"},
-	"control":   {"raftstore"},
-	"leader":    {},
-	"node":      {"overlay"},
-	"overlay":   {},
-	"raftstore": {},
+	"cmd":       {"control", "leader", "node", "overlay", "raftstore", "fault"},
+	"control":   {"raftstore", "fault"},
+	"leader":    {"fault"},
+	"node":      {"overlay", "fault"},
+	"overlay":   {"fault"},
+	"raftstore": {"fault"},
+	"fault":     {}, // imports nothing of ours: panics are contained on every level
 	"e2e":       {}, // drives the built binary from outside
 }
 
@@ -49,8 +51,24 @@ var pure = map[string][]string{
 	"raftstore/mvcc": {"math/rand", "math/rand/v2", "os", "net", "crypto/rand", "github.com/hashicorp/raft"},
 }
 
+// uncontained are launches of goroutines and event handlers whose panics end the process, by folder or file, with the
+// reason. Everything else goes through package fault.
+var uncontained = map[string]string{
+	"raftstore":                  "Raft, its log, the outbox and the state: what follows from half a change is worse than a restart",
+	"raftstore/wal":              "the log's files",
+	"raftstore/peer/pipeline.go": "carries Raft's log",
+	"cmd/balsa/containerd.go":    "the container runtime's own process",
+	"control/auth/live":          "declares handlers, calls none",
+}
+
+// forTests are folders of tests' own helpers and of programs beside the product.
+var forTests = []string{"e2e", "raftstore/simnet", "raftstore/member/membertest", "control/badapi", "control/corpus", "control/controltest",
+	"control/aggregation/aggregatedtest", "leader/work/worktest", "node/nodetest", "node/realtest", "node/runtime/tools", "overlay/alone",
+	"overlay/nettest", "overlay/policy/policytest", "testdata"}
+
 type goFile struct {
-	path    string // relative to the root, with slashes
+	path    string   // relative to the root, with slashes
+	bare    []string // launches that package fault does not know of, as "line 7: go"
 	pkg     string
 	imports []string
 	hasDoc  bool
@@ -74,11 +92,16 @@ func readTree(root string) ([]goFile, error) {
 		if !strings.HasSuffix(rel, ".go") {
 			return nil
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), p, nil, parser.ImportsOnly|parser.ParseComments)
+		f := goFile{path: rel, test: strings.HasSuffix(rel, "_test.go")}
+		mode, set := parser.ImportsOnly|parser.ParseComments, token.NewFileSet()
+		if product := !f.test && !slices.ContainsFunc(forTests, func(dir string) bool { return strings.HasPrefix(rel, dir+"/") }); product {
+			mode = parser.ParseComments
+		}
+		file, err := parser.ParseFile(set, p, nil, mode)
 		if err != nil {
 			return err
 		}
-		f := goFile{path: rel, pkg: file.Name.Name, hasDoc: file.Doc != nil, test: strings.HasSuffix(rel, "_test.go")}
+		f.pkg, f.hasDoc, f.bare = file.Name.Name, file.Doc != nil, bareLaunches(set, file)
 		for _, spec := range file.Imports {
 			name, err := strconv.Unquote(spec.Path.Value)
 			if err != nil {
@@ -155,10 +178,58 @@ func docFaults(files []goFile) []string {
 	return faults
 }
 
+// bareLaunches lists go statements, calls of a method Go and event handlers that do not name package fault: a panic in
+// one of them would end the process.
+func bareLaunches(set *token.FileSet, file *ast.File) (bare []string) {
+	note := func(n ast.Node, what string) {
+		if !names(n, "fault", "eventhandler") {
+			bare = append(bare, fmt.Sprintf("line %d: %s", set.Position(n.Pos()).Line, what))
+		}
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			note(n, "go")
+		case *ast.CallExpr:
+			if method, ok := n.Fun.(*ast.SelectorExpr); ok && slices.Contains([]string{"Go", "AddEventHandler"}, method.Sel.Name) {
+				note(n, method.Sel.Name)
+			}
+		}
+		return true
+	})
+	return bare
+}
+
+// names tells whether something in n is selected from one of the packages.
+func names(n ast.Node, packages ...string) (found bool) {
+	ast.Inspect(n, func(n ast.Node) bool {
+		if s, ok := n.(*ast.SelectorExpr); ok {
+			id, ok := s.X.(*ast.Ident)
+			found = found || ok && slices.Contains(packages, id.Name)
+		}
+		return !found
+	})
+	return found
+}
+
+func panicFaults(files []goFile) []string {
+	var faults []string
+	for _, f := range files {
+		if uncontained[f.path] != "" || uncontained[path.Dir(f.path)] != "" || top(f.path) == "fault" {
+			continue
+		}
+		for _, launch := range f.bare {
+			faults = append(faults, fmt.Sprintf("%s, %s: a panic there would end the process; use package fault, or say in uncontained why it may", f.path, launch))
+		}
+	}
+	return faults
+}
+
 var rules = map[string]func([]goFile) []string{
 	"import direction": importFaults,
 	"purity":           purityFaults,
 	"package comments": docFaults,
+	"contained panics": panicFaults,
 }
 
 func TestHouseRules(t *testing.T) {
@@ -185,7 +256,7 @@ func TestHouseRulesSeeViolations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]int{"import direction": 3, "purity": 1, "package comments": 1}
+	want := map[string]int{"import direction": 3, "purity": 1, "package comments": 1, "contained panics": 3}
 	for name, rule := range rules {
 		if got := rule(files); len(got) != want[name] {
 			t.Errorf("%s: %d faults found in the planted tree, want %d: %q", name, len(got), want[name], got)

@@ -74,7 +74,7 @@ func (s *Server) chainWith(reads func(http.Handler) http.Handler, api http.Handl
 	h = filters.WithRequestInfo(h, c.RequestInfoResolver)
 	h = filters.WithRequestReceivedTimestamp(h)
 	h = network(flow.Short(h, c.Serializer), h)
-	h = genericfilters.WithPanicRecovery(h, c.RequestInfoResolver)
+	h = contained(h, c.RequestInfoResolver)
 	return filters.WithAuditInit(h)
 }
 

@@ -19,6 +19,8 @@ import (
 
 	"github.com/balsahq/balsa/control/kinds"
 	"github.com/balsahq/balsa/control/storage"
+	"github.com/balsahq/balsa/fault"
+	"github.com/balsahq/balsa/fault/eventhandler"
 )
 
 // extensionsPriority orders apiextensions.k8s.io in discovery; kube-apiserver's number.
@@ -87,13 +89,14 @@ func (s *Server) followGroups() error {
 			o = gone.Obj
 		}
 		if crd, ok := o.(*apiextensionsv1.CustomResourceDefinition); ok {
+			fault.Point("control/extensions")
 			s.showGroup(crd.Spec.Group)
 			s.others.Look()
 		}
 	}
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	_, err := informer.AddEventHandler(eventhandler.Contain("control/extensions", cache.ResourceEventHandlerFuncs{
 		AddFunc: changed, DeleteFunc: changed, UpdateFunc: func(_, o any) { changed(o) },
-	})
+	}))
 	return err
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"runtime/debug"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -16,6 +15,7 @@ import (
 	"github.com/balsahq/balsa/control/auth/authn"
 	"github.com/balsahq/balsa/control/stack"
 	"github.com/balsahq/balsa/control/storage"
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/raftstore"
 )
 
@@ -63,12 +63,12 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(req.Context())
 	detach := context.AfterFunc(s.stopping, cancel)
 	body := newResponse(cancel)
-	go func() {
+	go fault.Contained("control/request", func() {
 		defer s.inflight.Done()
 		defer detach()
 		stack.Grow()
 		t.serve(ctx, req, body)
-	}()
+	})()
 	select {
 	case <-body.ready:
 		return body.response(req), nil
@@ -87,8 +87,8 @@ func (t *transport) serve(ctx context.Context, req *http.Request, w *response) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("in-process request: %v", r)
-			if r != http.ErrAbortHandler { // the chain's own recovery has logged what it knows
-				t.server.log.Error("in-process handler panicked", "panic", r, "stack", string(debug.Stack()))
+			if r != http.ErrAbortHandler { // else the chain has contained it
+				err = fault.Caught("control/request", r)
 			}
 		}
 	}()

@@ -24,6 +24,7 @@ import (
 	"github.com/balsahq/balsa/control/kinds"
 	"github.com/balsahq/balsa/control/openapi"
 	"github.com/balsahq/balsa/control/stack"
+	"github.com/balsahq/balsa/fault"
 )
 
 // minWatch is how long a watch lives at least when its client does not say; upstream's figure.
@@ -52,12 +53,12 @@ func (i *installer) install() error {
 	for _, group := range kinds.Groups {
 		for n, gv := range i.set.Versions(group) {
 			types := i.types(group)
-			g.Go(func() error {
+			g.Go(fault.ContainedErr("control", func() error {
 				if err := i.version(gv, group, n, types); err != nil {
 					return fmt.Errorf("install %q: %w", gv, err)
 				}
 				return nil
-			})
+			}))
 		}
 	}
 	if err := g.Wait(); err != nil {

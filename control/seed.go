@@ -21,6 +21,7 @@ import (
 	"github.com/balsahq/balsa/control/aggregation"
 	"github.com/balsahq/balsa/control/auth/bootstrap"
 	"github.com/balsahq/balsa/control/flow"
+	"github.com/balsahq/balsa/fault"
 )
 
 // seedsInFlight bounds the writes of one seeding; the store groups them into few log entries.
@@ -99,7 +100,7 @@ func (s *Server) seed(ctx context.Context, all []seed) error {
 		if view.Get(keyPrefix+key) != nil {
 			continue
 		}
-		g.Go(func() error {
+		g.Go(fault.ContainedErr("control", func() error {
 			internal, err := internalVersion(o.object)
 			if err == nil {
 				_, err = store.Create(ctx, internal, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
@@ -108,7 +109,7 @@ func (s *Server) seed(ctx context.Context, all []seed) error {
 				return fmt.Errorf("%s %s: %w", o.resource, accessor.GetName(), err)
 			}
 			return nil
-		})
+		}))
 	}
 	return g.Wait()
 }

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/balsahq/balsa/control/cork"
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/raftstore/peer"
 )
 
@@ -40,7 +41,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("control: %w", err)
 	}
 	for _, part := range []func(context.Context) error{s.guard.authn.Run, s.guard.authz.Run, s.share, s.encryption.Run, s.others.Run, s.trust} {
-		group.Go(func() error { return part(ctx) })
+		group.Go(func() error { return fault.Keep(ctx, "control", part) })
 	}
 	if listener := cmp.Or(s.cfg.Listener, s.cfg.Secure); listener != nil {
 		web, err := s.web()
@@ -48,7 +49,7 @@ func (s *Server) Run(ctx context.Context) error {
 			_ = listener.Close()
 			return fmt.Errorf("control: %w", err)
 		}
-		group.Go(func() error {
+		group.Go(fault.ContainedErr("control", func() error {
 			var err error
 			if s.cfg.Secure != nil {
 				err = web.Serve(listener)
@@ -59,15 +60,15 @@ func (s *Server) Run(ctx context.Context) error {
 				return nil
 			}
 			return fmt.Errorf("control: serve: %w", err)
-		})
-		group.Go(func() error {
+		}))
+		group.Go(fault.ContainedErr("control/serve", func() error {
 			<-ctx.Done()
 			s.drain(web)
 			return nil
-		})
+		}))
 	}
 	group.Go(func() error {
-		s.settle(ctx)
+		fault.KeepDo(ctx, "control", s.settle)
 		<-ctx.Done()
 		return nil
 	})
@@ -127,7 +128,7 @@ func (s *Server) drain(web *http.Server) {
 	short, cancel := context.WithTimeout(context.Background(), drain)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- web.Shutdown(short) }()
+	go func() { done <- fault.Contain("control/serve", func() error { return web.Shutdown(short) }) }()
 	s.stop() // watches and streams end now; their connections become idle and close
 	if err := <-done; err != nil {
 		s.log.Warn("cutting off clients that did not finish", "error", err)

@@ -2,8 +2,11 @@ package leader
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 const (
@@ -11,10 +14,15 @@ const (
 	// takes a fraction of a second, and doubling while there is no quorum.
 	campaignRetry     = 50 * time.Millisecond
 	campaignRetryMost = time.Second
-	resignTimeout     = 5 * time.Second
+	// termRetryMost is the same after terms that failed soon after they began: each costs reading everything.
+	termRetryMost = 30 * time.Second
+	resignTimeout = 5 * time.Second
 	// lostTimeout bounds resigning a term that is over already: it only tidies up, and the next campaign waits for it.
 	lostTimeout = 100 * time.Millisecond
 )
+
+// errTerm is a term that was won and failed at once.
+var errTerm = errors.New("the term failed")
 
 // Run campaigns, leads while the term lasts, and campaigns again, until ctx ends. It returns an error only for a
 // configuration that cannot work; losing a term, or failing to start one, is logged and tried again.
@@ -24,7 +32,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	wait := campaignRetry
 	for ctx.Err() == nil {
-		err := once(ctx, cfg)
+		err := fault.Contain("leader", func() error { return once(ctx, cfg) })
 		if err == nil || ctx.Err() != nil {
 			wait = campaignRetry
 			continue
@@ -33,7 +41,11 @@ func Run(ctx context.Context, cfg Config) error {
 			cfg.Logger.Warn("leadership failed, trying again", "error", err)
 		}
 		pause(ctx, wait)
-		wait = min(2*wait, campaignRetryMost)
+		most := campaignRetryMost
+		if errors.Is(err, errTerm) {
+			most = termRetryMost
+		}
+		wait = min(2*wait, most)
 	}
 	return nil
 }
@@ -46,8 +58,12 @@ func once(ctx context.Context, cfg Config) error {
 	}
 	log := cfg.Logger.With("epoch", term.Epoch)
 	log.Info("leading")
+	began := time.Now()
 	err = lead(ctx, cfg, term)
 	log.Info("no longer leading")
+	if err != nil && time.Since(began) < termRetryMost {
+		err = fmt.Errorf("%w: %w", errTerm, err)
+	}
 
 	// The process may be on its way out: resigning gets a time of its own.
 	patience := resignTimeout

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/leader/work"
 )
 
@@ -36,17 +37,21 @@ type scope struct {
 func lead(ctx context.Context, cfg Config, term Term) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
-	all.Go(func() {
+	all.Go(fault.Contained("leader", func() {
 		select {
 		case <-term.Lost:
 			cancel()
 		case <-ctx.Done():
 		}
+	}))
+	var s *scope
+	err := fault.Contain("leader", func() (err error) {
+		fault.Point("leader/term")
+		if s, err = newScope(ctx, cfg, term); err != nil {
+			return err
+		}
+		return s.run(ctx, &all)
 	})
-	s, err := newScope(ctx, cfg, term)
-	if err == nil {
-		err = s.run(ctx, &all)
-	}
 	cancel()
 	all.Wait()
 	if s != nil {
@@ -69,12 +74,13 @@ func (s *scope) run(ctx context.Context, all *sync.WaitGroup) error {
 			if r.later {
 				s.informers.WaitForCacheSync(ctx.Done())
 			}
-			if err := r.runner.Run(ctx); err != nil && ctx.Err() == nil {
+			// A runner runs once. When it panics outside its units of work the term ends, and the next makes all anew.
+			if err := fault.Contain("controller", func() error { return r.runner.Run(ctx) }); err != nil && ctx.Err() == nil {
 				failed <- fmt.Errorf("%s: %w", r.name, err)
 			}
 		})
 	}
-	all.Go(func() { s.showHolder(ctx) })
+	all.Go(func() { fault.KeepDo(ctx, "leader", s.showHolder) })
 	if s.cfg.OnTermStarted != nil {
 		s.cfg.OnTermStarted(s.term.Epoch)
 	}

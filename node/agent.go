@@ -30,6 +30,8 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/balsahq/balsa/fault"
+	"github.com/balsahq/balsa/fault/eventhandler"
 	"github.com/balsahq/balsa/node/admission"
 	"github.com/balsahq/balsa/node/cgroup"
 	"github.com/balsahq/balsa/node/counters"
@@ -188,17 +190,20 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 	}
 	nodes := a.cfg.Informers.Core().V1().Nodes().Informer()
-	reg, err := nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: a.nodeSeen, UpdateFunc: func(_, o any) { a.nodeSeen(o) }})
+	reg, err := nodes.AddEventHandler(eventhandler.Contain("node/events", cache.ResourceEventHandlerFuncs{AddFunc: a.nodeSeen, UpdateFunc: func(_, o any) { a.nodeSeen(o) }}))
 	if err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
 	defer func() { _ = nodes.RemoveEventHandler(reg) }()
 	a.cfg.Informers.Start(ctx.Done())
-	g.Go(func() error { a.informer.RunWithContext(ctx); return nil })
-	g.Go(func() error { a.keepLease(ctx); return nil })
-	g.Go(func() error { a.keepNode(ctx); return nil })
-	g.Go(func() error { return a.volumes.Run(ctx) })
-	g.Go(func() error { return a.runPods(ctx, g) })
+	g.Go(fault.ContainedErr("node", func() error { a.informer.RunWithContext(ctx); return nil }))
+	keep := func(unit string, work func(context.Context)) {
+		g.Go(func() error { fault.KeepDo(ctx, unit, work); return nil })
+	}
+	keep("node/lease", a.keepLease)
+	keep("node/object", a.keepNode)
+	g.Go(func() error { return fault.Keep(ctx, "node/volumes", a.volumes.Run) })
+	g.Go(func() error { return fault.Contain("node/pods", func() error { return a.runPods(ctx, g) }) })
 	err = g.Wait()
 	a.wg.Wait()
 	a.probes.Close()
@@ -216,8 +221,9 @@ func (a *Agent) runPods(ctx context.Context, g *errgroup.Group) error {
 	if err := a.cgroups.Init(a.allPodsLimits()); err != nil {
 		return err
 	}
-	g.Go(func() error { a.followRuntime(ctx); return nil })
-	for delay := notReadyPoll; a.adopt(ctx) != nil; delay = longer(delay) {
+	g.Go(func() error { fault.KeepDo(ctx, unitEvents, a.followRuntime); return nil })
+	adopt := func() error { return a.adopt(ctx) }
+	for delay := notReadyPoll; fault.Contain("node/adoption", adopt) != nil; delay = longer(delay) {
 		if !pause(ctx, delay) {
 			return nil
 		}
@@ -232,22 +238,22 @@ func (a *Agent) runPods(ctx context.Context, g *errgroup.Group) error {
 	if !synced(ctx, a.cfg.Informers.Core().V1().Services().Informer().HasSynced) {
 		return nil
 	}
-	reg, err := a.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	reg, err := a.informer.AddEventHandler(eventhandler.Contain("node/events", cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { a.podSeen(ctx, o) },
 		UpdateFunc: func(_, o any) { a.podSeen(ctx, o) },
 		DeleteFunc: a.podGone,
-	})
+	}))
 	if err != nil {
 		return err
 	}
 	if !synced(ctx, reg.HasSynced) {
 		return nil
 	}
-	a.endOrphans(ctx)
-	a.relist(ctx) // what ended before its worker was there
-	g.Go(func() error { a.housekeeping(ctx); return nil })
-	g.Go(func() error { a.evictions(ctx); return nil })
-	g.Go(func() error { a.static(ctx); return nil })
+	_ = fault.Do("node/adoption", func() { a.endOrphans(ctx) }) // housekeeping ends them otherwise
+	a.relist(ctx)                                               // what ended before its worker was there
+	g.Go(func() error { fault.KeepDo(ctx, "node/housekeeping", a.housekeeping); return nil })
+	g.Go(func() error { fault.KeepDo(ctx, "node/evictions", a.evictions); return nil })
+	g.Go(func() error { fault.KeepDo(ctx, "node/static pods", a.static); return nil })
 	return nil
 }
 
@@ -275,6 +281,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 // podSeen takes in a pod from the API.
 func (a *Agent) podSeen(ctx context.Context, o any) {
+	fault.Point("node/events")
 	pod, ok := o.(*v1.Pod)
 	if !ok {
 		return
@@ -329,7 +336,7 @@ func (a *Agent) begin(ctx context.Context, w *worker) {
 	a.wg.Add(1)
 	go func() {
 		defer a.wg.Done()
-		w.run(ctx)
+		fault.KeepDo(ctx, unitPod, w.run)
 		if ctx.Err() == nil {
 			a.mu.Lock()
 			delete(a.workers, w.uid)

@@ -18,8 +18,12 @@ import (
 	kubelettypes "k8s.io/kubelet/pkg/types"
 	utilexec "k8s.io/utils/exec"
 
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/node/probe"
 )
+
+// unitEvents is the handling of the runtime's events.
+const unitEvents = "node/runtime events"
 
 // criTimeout bounds every call to the runtime but pulls and stops.
 const criTimeout = 2 * time.Minute
@@ -90,17 +94,21 @@ func (a *Agent) dial(ctx context.Context) (criapi.RuntimeService, criapi.ImageMa
 // followRuntime passes the runtime's events on to the workers. While events do
 // not arrive, and rarely otherwise, the runtime is listed.
 func (a *Agent) followRuntime(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	ch := make(chan *runtimeapi.ContainerEventResponse, 256)
 	broken, established := make(chan error, 1), make(chan struct{}, 1)
 	subscribe := func() {
-		broken <- a.runtime.GetContainerEvents(ctx, ch, func(runtimeapi.RuntimeService_GetContainerEventsClient) {
-			select {
-			case established <- struct{}{}:
-			default:
-			}
+		broken <- fault.Contain(unitEvents, func() error {
+			return a.runtime.GetContainerEvents(ctx, ch, func(runtimeapi.RuntimeService_GetContainerEventsClient) {
+				select {
+				case established <- struct{}{}:
+				default:
+				}
+			})
 		})
 	}
-	go subscribe()
+	go fault.Contained(unitEvents, subscribe)()
 	first := true
 	tick := time.NewTicker(relistInterval)
 	defer tick.Stop()
@@ -110,7 +118,9 @@ func (a *Agent) followRuntime(ctx context.Context) {
 			<-broken
 			return
 		case e := <-ch:
-			a.runtimeEvent(e)
+			if err := fault.Do(unitEvents, func() { a.runtimeEvent(e) }); err != nil {
+				a.relist(ctx)
+			}
 		case <-established:
 			if !first {
 				a.relist(ctx) // what happened while nobody listened
@@ -126,7 +136,7 @@ func (a *Agent) followRuntime(ctx context.Context) {
 				return
 			}
 			a.relist(ctx)
-			go subscribe()
+			go fault.Contained(unitEvents, subscribe)()
 		case <-tick.C:
 			a.relist(ctx)
 		}
@@ -135,6 +145,7 @@ func (a *Agent) followRuntime(ctx context.Context) {
 
 // runtimeEvent hands the state an event carries to the pod's worker.
 func (a *Agent) runtimeEvent(e *runtimeapi.ContainerEventResponse) {
+	fault.Point("node/runtime events")
 	var uid types.UID
 	sandboxID := ""
 	if s := e.PodSandboxStatus; s != nil {

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	nodeutil "k8s.io/component-helpers/node/util"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // keepNode registers the Node and keeps its status: written when it changes,
@@ -32,6 +34,7 @@ func (a *Agent) keepNode(ctx context.Context) {
 	delay = notReadyPoll
 	var written time.Time
 	for {
+		fault.Point("node/object")
 		h := a.health(ctx)
 		force := time.Since(written) > statusInterval
 		wrote, err := a.writeNode(ctx, h, force)
@@ -306,6 +309,7 @@ func (a *Agent) keepLease(ctx context.Context) {
 	var lease *coordinationv1.Lease
 	delay := notReadyPoll
 	for {
+		fault.Point("node/lease")
 		var err error
 		if lease, err = a.renew(ctx, lease); err != nil && ctx.Err() == nil {
 			a.log.Debug("node lease not renewed", "err", err)

@@ -81,6 +81,7 @@ type observed struct {
 	AtOnce        bool     // it failed by what it does to the node: containers get no grace
 	Volumes       bool     // volumes, directories and cgroup are there
 	TornDown      bool     // and were removed
+	Trouble       *retry   // handling the pod has panicked, and not gone well since
 	Purged        bool     // nothing is left in the runtime
 	StatusFresh   bool     // the API has the status that follows from all this
 	Sandbox       *sandbox

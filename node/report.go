@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // statusDelay is how long a change that nobody waits for is held back, so that
@@ -133,8 +135,13 @@ func (w *worker) write(ctx context.Context, pod *v1.Pod, s v1.PodStatus) {
 	w.wg.Add(1)
 	go func() {
 		defer w.wg.Done()
-		got, err := w.a.cfg.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
-			metav1.PatchOptions{}, "status")
+		var got *v1.Pod
+		err := fault.Contain("node/status", func() (err error) {
+			fault.Point("node/status")
+			got, err = w.a.cfg.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
+				metav1.PatchOptions{}, "status")
+			return err
+		})
 		w.mailbox.post(func() { w.written(pod, got, err) })
 	}()
 }

@@ -29,12 +29,15 @@ func conditions(in statusInput, s *v1.PodStatus) []v1.PodCondition {
 	for i := range mine {
 		stamp(&mine[i], in)
 	}
+	if in.O.Trouble != nil {
+		mine = append(mine, panickedCondition(in))
+	}
 	return append(out, mine...)
 }
 
 func ours(t v1.PodConditionType) bool {
 	switch t {
-	case v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers:
+	case v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers, podPanicked:
 		return true
 	}
 	return false

@@ -11,6 +11,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/node/probe"
 	"github.com/balsahq/balsa/node/volume"
 )
@@ -74,13 +75,13 @@ func (m *mailbox) post(fn func()) {
 	}
 }
 
-func (m *mailbox) drain() {
+func (m *mailbox) drain(do func(fn func())) {
 	m.mu.Lock()
 	todo := m.todo
 	m.todo = nil
 	m.mu.Unlock()
 	for _, fn := range todo {
-		fn()
+		do(fn)
 	}
 }
 
@@ -105,8 +106,12 @@ func (w *worker) run(ctx context.Context) {
 	defer timer.Stop()
 	defer w.wg.Wait()
 	for {
-		w.mailbox.drain()
-		wake, done := w.step(ctx)
+		w.mailbox.drain(func(fn func()) {
+			if err := fault.Do(unitPod, fn); err != nil {
+				w.panicked(ctx, err)
+			}
+		})
+		wake, done := w.attempt(ctx)
 		if done || ctx.Err() != nil {
 			return
 		}
@@ -195,7 +200,13 @@ func (w *worker) launch(ctx context.Context, a action) {
 	go func() {
 		defer w.wg.Done()
 		defer cancel()
-		apply := perform(opctx)
+		var apply func()
+		if err := fault.Do("node/operation", func() {
+			fault.Point("node/operation/" + string(a.Verb))
+			apply = perform(opctx)
+		}); err != nil {
+			apply = func() { w.panicked(ctx, err) }
+		}
 		w.mailbox.post(func() {
 			if w.ops[k] == self {
 				delete(w.ops, k)

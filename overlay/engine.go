@@ -19,6 +19,7 @@ import (
 	networkinglisters "k8s.io/client-go/listers/networking/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/overlay/host"
 	"github.com/balsahq/balsa/overlay/mesh"
 	"github.com/balsahq/balsa/overlay/paths"
@@ -198,7 +199,15 @@ func (e *engine) run(ctx context.Context) error {
 			owed = todo{what: rulesTouched, by: t.by}
 			again.Reset(later)
 		}
-		done, err := e.apply(t)
+		var done bool
+		err := fault.Contain("overlay/engine", func() (err error) {
+			fault.Point("overlay/engine")
+			done, err = e.apply(t)
+			return err
+		})
+		if errors.Is(err, fault.ErrPanic) {
+			t.add(todo{what: everything}) // half of it may be done
+		}
 		if done {
 			ready()
 		}

@@ -13,6 +13,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/balsahq/balsa/fault"
+	"github.com/balsahq/balsa/fault/eventhandler"
 	"github.com/balsahq/balsa/overlay/dns"
 )
 
@@ -30,11 +32,11 @@ func (n *Network) FollowDNSSettings(ctx context.Context, client kubernetes.Inter
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, DNSSettings).String()
 		})).Core().V1().ConfigMaps().Informer()
-	_, err := one.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	_, err := one.AddEventHandler(eventhandler.Contain("overlay/dns", cache.ResourceEventHandlerFuncs{
 		AddFunc:    n.dnsSettings,
 		UpdateFunc: func(_, obj any) { n.dnsSettings(obj) },
 		DeleteFunc: func(any) { n.server.Set(dns.Settings{}) },
-	})
+	}))
 	if err != nil {
 		return fmt.Errorf("overlay: %w", err)
 	}
@@ -43,6 +45,7 @@ func (n *Network) FollowDNSSettings(ctx context.Context, client kubernetes.Inter
 }
 
 func (n *Network) dnsSettings(obj any) {
+	fault.Point("overlay/dns settings")
 	m, ok := obj.(*v1.ConfigMap)
 	if !ok {
 		return

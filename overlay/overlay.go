@@ -12,6 +12,8 @@ import (
 	discovery "k8s.io/api/discovery/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/balsahq/balsa/fault"
+	"github.com/balsahq/balsa/fault/eventhandler"
 	"github.com/balsahq/balsa/overlay/dns"
 	"github.com/balsahq/balsa/overlay/host"
 	"github.com/balsahq/balsa/overlay/mesh"
@@ -105,7 +107,7 @@ func (n *Network) Run(ctx context.Context) error {
 	}
 	ended := make(chan error, len(parts))
 	for _, part := range parts {
-		go func() { ended <- part(ctx) }()
+		go func() { ended <- fault.Keep(ctx, "overlay", part) }()
 	}
 	var errs []error
 	for range parts {
@@ -123,7 +125,7 @@ func (n *Network) serveNames(ctx context.Context) error {
 	again := time.NewTimer(0)
 	defer again.Stop()
 	for ctx.Err() == nil {
-		if err := n.server.Run(ctx); err != nil && ctx.Err() == nil {
+		if err := fault.Contain("overlay/dns", func() error { return n.server.Run(ctx) }); err != nil && ctx.Err() == nil {
 			n.cfg.Logger.Warn("names are not answered", "err", err)
 		}
 		pause(ctx, again, namesRetry)
@@ -164,7 +166,7 @@ func (n *Network) watch() (remove func(), synced []cache.DoneChecker, err error)
 		}
 	}
 	for _, row := range rows {
-		registration, err := row.informer.AddEventHandler(row.handler)
+		registration, err := row.informer.AddEventHandler(eventhandler.Contain("overlay/events", row.handler))
 		if err != nil {
 			return remove, nil, err
 		}
@@ -236,6 +238,7 @@ func (n *Network) onNode() cache.ResourceEventHandler {
 }
 
 func (n *Network) podChanged(obj any) {
+	fault.Point("overlay/events")
 	if pod, ok := obj.(*v1.Pod); ok && pod.Spec.NodeName == n.cfg.NodeName && hasHostPort(pod) {
 		n.engine.note(servicesTouched)
 	}

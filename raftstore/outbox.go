@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
@@ -24,6 +25,10 @@ type outbox struct {
 	waits  map[uint64]*wait
 	ready  []*wait // to be proposed, in order
 }
+
+// unitOutbox is what a panic in the outbox or the ledger is reported as. Their callers are requests too, whose panics are
+// contained: but a half-made change here could give a command its effect twice, so the process ends.
+const unitOutbox = "raftstore/outbox"
 
 // wait is one command and who waits for it.
 type wait struct {
@@ -49,6 +54,7 @@ func newOutbox() *outbox { return &outbox{oldest: 1, waits: make(map[uint64]*wai
 
 // put queues a command, to be proposed in any term, or in one only.
 func (o *outbox) put(command []byte, only uint64) *wait {
+	defer fault.Fatal(unitOutbox)
 	w := &wait{command: command, only: only, since: time.Now(), done: make(chan outcome, 1), queued: true}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -61,6 +67,7 @@ func (o *outbox) put(command []byte, only uint64) *wait {
 
 // drop forgets a command its proposer gave up on. It may have its effect yet.
 func (o *outbox) drop(w *wait) {
+	defer fault.Fatal(unitOutbox)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.remove(w)
@@ -77,6 +84,7 @@ func (o *outbox) remove(w *wait) {
 // and the oldest sequence number still waited for. applied is the term of the
 // last entry this peer has applied, after settle heard of everything up to it.
 func (o *outbox) take(term, applied uint64) ([]*wait, uint64) {
+	defer fault.Fatal(unitOutbox)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var out, back []*wait
@@ -106,6 +114,7 @@ func (o *outbox) take(term, applied uint64) ([]*wait, uint64) {
 // settle passes on what became of commands, and queues again what came too
 // late. It reports whether there is something to propose.
 func (o *outbox) settle(fates []fate) bool {
+	defer fault.Fatal(unitOutbox)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	again := false
@@ -129,6 +138,7 @@ func (o *outbox) settle(fates []fate) bool {
 // again queues what an attempt in term did not bring into the log, as far as is
 // known.
 func (o *outbox) again(ws []*wait, term uint64) {
+	defer fault.Fatal(unitOutbox)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, w := range ws {
@@ -150,6 +160,7 @@ func (o *outbox) queue(w *wait) bool {
 // overdue queues again what has had no answer since before, and what was sent
 // to the leader of another term.
 func (o *outbox) overdue(before time.Time, term uint64) {
+	defer fault.Fatal(unitOutbox)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, w := range o.waits {
@@ -161,6 +172,7 @@ func (o *outbox) overdue(before time.Time, term uint64) {
 
 // fail gives up on everything put before, or everything when before is zero.
 func (o *outbox) fail(before time.Time, err error) {
+	defer fault.Fatal(unitOutbox)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, w := range o.waits {
@@ -175,6 +187,7 @@ func (o *outbox) fail(before time.Time, err error) {
 // the entries that said what became of it. To propose it again could give it its
 // effect twice.
 func (o *outbox) lost() {
+	defer fault.Fatal(unitOutbox)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, w := range o.waits {
@@ -211,6 +224,7 @@ const pruneAt = 4 * maxBatchCommands
 // enter returns the items that were not taken in this term before, and counts
 // them as taken.
 func (l *ledger) enter(b *batch, oldest uint64) []batchItem {
+	defer fault.Fatal(unitOutbox)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.term != b.term {
@@ -241,6 +255,7 @@ func (l *ledger) enter(b *batch, oldest uint64) []batchItem {
 
 // strike forgets items that did not get into the log after all.
 func (l *ledger) strike(b *batch) {
+	defer fault.Fatal(unitOutbox)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if t := l.origins[b.origin]; t != nil && l.term == b.term {

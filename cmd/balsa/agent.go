@@ -72,6 +72,7 @@ func runAgent(ctx context.Context, cfg *config) error {
 	}
 	log := newLogger(cfg)
 	forbidCore(log)
+	containPanics(log)
 	a := &agent{cfg: cfg, log: log, parts: newParts(log)}
 	defer a.parts.stop()
 	if a.nodeIP, err = nodeAddress(cfg); err != nil {
@@ -164,7 +165,7 @@ func (a *agent) knowServers() error {
 	if err != nil {
 		return err
 	}
-	a.parts.start("servers", a.set.Run)
+	a.parts.keep("servers", a.set.Run)
 	ca, err := os.ReadFile(join.CAFile(a.cfg.agentDir()))
 	if err != nil {
 		return err
@@ -188,12 +189,12 @@ func (a *agent) knowServers() error {
 	a.creds.Client.Notify(a.set.Renew) // the others are renewed before it
 	a.clock = wallclock.New(a.log)
 	a.clock.Notify(a.creds.Wake)
-	a.parts.start("clock", a.clock.Run)
-	a.parts.start("certificates", func(ctx context.Context) error {
+	a.parts.keep("clock", a.clock.Run)
+	a.parts.keep("certificates", func(ctx context.Context) error {
 		defer a.client.Close()
 		return a.creds.Run(ctx, a.client, a.addresses, func(list []*clusterpb.ServerAddress) { a.learn(addressBook(list)) })
 	})
-	a.parts.start("server list", a.followServers)
+	a.parts.keep("server list", a.followServers)
 	if a.cfg.LocalAPIPort == 0 {
 		return nil
 	}

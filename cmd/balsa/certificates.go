@@ -67,7 +67,7 @@ func (s *server) openClientCAs() error {
 	if s.clients, err = pki.OpenTrust(file, s.log); err != nil {
 		return err
 	}
-	s.parts.start("clients' authorities", s.clients.Run)
+	s.parts.keep("clients' authorities", s.clients.Run)
 	return nil
 }
 

@@ -30,7 +30,7 @@ var settle = []time.Duration{5 * time.Second, 2 * time.Minute}
 func (p *parts) startHousekeeping(cfg *config, started <-chan struct{}) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
-		p.start("collector", func(ctx context.Context) error {
+		p.keep("collector", func(ctx context.Context) error {
 			followCollector(ctx)
 			return nil
 		})
@@ -38,7 +38,7 @@ func (p *parts) startHousekeeping(cfg *config, started <-chan struct{}) {
 	if cfg.ProfileAddress != "" {
 		p.start("profiles", func(ctx context.Context) error { return serveProfiles(ctx, cfg.ProfileAddress) })
 	}
-	p.start("housekeeping", func(ctx context.Context) error {
+	p.keep("housekeeping", func(ctx context.Context) error {
 		if await(ctx, started) {
 			giveBack(ctx)
 		}

@@ -109,7 +109,7 @@ func (s *server) startGatewayAPI() {
 	if !s.cfg.Ingress.GatewayAPI {
 		return
 	}
-	s.parts.start("Gateway API", func(ctx context.Context) error {
+	s.parts.keep("Gateway API", func(ctx context.Context) error {
 		if !await(ctx, s.api.Ready()) {
 			return nil
 		}

@@ -14,6 +14,8 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // The administrator's kubeconfig: one user, a context "balsa" that means the
@@ -114,13 +116,13 @@ func answeringContext(ctx context.Context, path string) string {
 			if asked < len(names) {
 				name := names[asked]
 				asked++
-				asking.Go(func() {
+				asking.Go(fault.Contained("cmd/balsa", func() {
 					if answers(ctx, c, name) {
 						found <- name
 					} else {
 						failed <- struct{}{}
 					}
-				})
+				}))
 				next.Reset(askStagger)
 			}
 		case <-ctx.Done():

@@ -8,6 +8,7 @@ import (
 
 	"github.com/balsahq/balsa/control/cluster"
 	"github.com/balsahq/balsa/control/cluster/clusterpb"
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/raftstore/member"
 )
 
@@ -91,7 +92,7 @@ func (s *server) elsewhere(ctx context.Context, nodes []string) (heard []string)
 		if m.State != member.StateAlive || m.ServerID == s.store.ServerID() {
 			continue
 		}
-		all.Go(func() {
+		all.Go(fault.Contained("nodes' signs of life", func() {
 			conn, err := s.dialer.Dial(ctx, m.ServerID)
 			if err != nil {
 				return // it says nothing
@@ -103,7 +104,7 @@ func (s *server) elsewhere(ctx context.Context, nodes []string) (heard []string)
 			mu.Lock()
 			defer mu.Unlock()
 			heard = append(heard, answer.Nodes...)
-		})
+		}))
 	}
 	all.Wait()
 	slices.Sort(heard)

@@ -204,7 +204,7 @@ func (a agentParts) start() error {
 		a.progress.reached(milestoneRuntime)
 		return api.Run(ctx)
 	})
-	a.parts.start("node milestone", a.awaitNode)
+	a.parts.keep("node milestone", a.awaitNode)
 	return nil
 }
 

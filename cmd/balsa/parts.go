@@ -7,6 +7,8 @@ import (
 	"os"
 	"runtime/pprof"
 	"time"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // parts are what runs in this process, in the order in which it was started.
@@ -26,15 +28,15 @@ type part struct {
 
 func newParts(log *slog.Logger) *parts { return &parts{log: log, failed: make(chan error, 1)} }
 
-// start runs fn until the parts stop. An error of fn, or its early return, is a
-// failure of the whole.
+// start runs fn until the parts stop. An error of fn, a panic that nothing
+// below contains, or its early return, is a failure of the whole.
 func (p *parts) start(name string, fn func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	p.list = append(p.list, part{name: name, stop: cancel, done: done})
 	go func() {
 		defer close(done)
-		err := fn(ctx)
+		err := fault.Contain("part/"+name, func() error { return fn(ctx) })
 		if ctx.Err() != nil {
 			if err != nil {
 				p.log.Warn("stopped with an error", "part", name, "error", err)
@@ -49,6 +51,11 @@ func (p *parts) start(name string, fn func(context.Context) error) {
 		default: // one failure is enough to stop
 		}
 	}()
+}
+
+// keep is start for a part that can begin anew: after a panic it does, with back-off.
+func (p *parts) keep(name string, fn func(context.Context) error) {
+	p.start(name, func(ctx context.Context) error { return fault.Keep(ctx, "part/"+name, fn) })
 }
 
 // wait returns when ctx ends, with nil, when a part failed, with its error, or

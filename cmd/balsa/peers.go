@@ -21,6 +21,7 @@ import (
 	"github.com/balsahq/balsa/control/cluster/clusterpb"
 	"github.com/balsahq/balsa/control/cluster/join"
 	"github.com/balsahq/balsa/control/cork"
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/leader/apiservers"
 	"github.com/balsahq/balsa/raftstore"
 	"github.com/balsahq/balsa/raftstore/member"
@@ -142,7 +143,7 @@ func runGossip(g *member.Gossip) func(context.Context) error {
 		running, silence := context.WithCancel(context.WithoutCancel(ctx))
 		defer silence()
 		ended := make(chan error, 1)
-		go func() { ended <- g.Run(running) }()
+		go func() { ended <- fault.Contain("gossip", func() error { return g.Run(running) }) }()
 		select {
 		case err := <-ended:
 			return err
@@ -185,8 +186,8 @@ func (s *server) startMembers() error {
 	if err != nil {
 		return err
 	}
-	s.parts.start("autopilot", autopilot.Run)
-	s.parts.start("gossip keys", func(ctx context.Context) error {
+	s.parts.keep("autopilot", autopilot.Run)
+	s.parts.keep("gossip keys", func(ctx context.Context) error {
 		return cluster.FollowKeyring(ctx, s.store, func(k cluster.Keyring) error {
 			if err := s.member.keepKeys(k.Keys); err != nil {
 				return err
@@ -197,8 +198,8 @@ func (s *server) startMembers() error {
 			return nil
 		})
 	})
-	s.parts.start("address book", s.followRecords)
-	s.parts.start("connections", s.followMembers)
+	s.parts.keep("address book", s.followRecords)
+	s.parts.keep("connections", s.followMembers)
 	return nil
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
+	"github.com/balsahq/balsa/cmd/balsa/repeats"
 	"github.com/balsahq/balsa/cmd/balsa/wallclock"
 	"github.com/balsahq/balsa/control"
 	"github.com/balsahq/balsa/control/auth/pki"
@@ -63,12 +64,12 @@ func newLogger(cfg *config) *slog.Logger {
 	if err != nil {
 		level = slog.LevelInfo
 	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	log := slog.New(repeats.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})))
 	libraries := max(level, slog.LevelWarn)
 	if level == slog.LevelDebug {
 		libraries = level
 	}
-	klog.SetSlogLogger(slog.New(partings{slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: libraries})}))
+	klog.SetSlogLogger(slog.New(partings{repeats.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: libraries}))}))
 	return log
 }
 
@@ -145,6 +146,7 @@ func runServer(ctx context.Context, cfg *config) error {
 	}
 	log := newLogger(cfg)
 	forbidCore(log)
+	containPanics(log)
 	setNice(serverNice, log)
 	setSessionNice(serverNice, log)
 	progress := newProgress(milestones...)
@@ -236,10 +238,10 @@ func (s *server) startCertificates() error {
 	if err := s.cfg.API.encryptWith(s.pki.EncryptionFile()); err != nil {
 		return err
 	}
-	s.parts.start("certificates", s.pki.Run)
+	s.parts.keep("certificates", s.pki.Run)
 	s.clock = wallclock.New(s.log)
 	s.clock.Notify(s.pki.Wake)
-	s.parts.start("clock", s.clock.Run)
+	s.parts.keep("clock", s.clock.Run)
 	return s.openClientCAs()
 }
 
@@ -276,10 +278,10 @@ func (s *server) startAPI() error {
 	if err := s.writeKubeconfig(cluster.Records(s.store.View())); err != nil {
 		return err
 	}
-	s.parts.start("kubeconfig", s.followAdmin)
+	s.parts.keep("kubeconfig", s.followAdmin)
 	s.parts.start("API", s.api.Run)
 	s.startGatewayAPI()
-	s.parts.start("milestones", func(ctx context.Context) error {
+	s.parts.keep("milestones", func(ctx context.Context) error {
 		if await(ctx, s.api.Ready()) {
 			s.progress.reached(milestoneAPI)
 			s.invite(ctx)
@@ -346,8 +348,8 @@ func (s *server) startLeader() error {
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
-	s.parts.start("leader seen", s.awaitLeader)
-	s.parts.start("leader", func(ctx context.Context) error {
+	s.parts.keep("leader seen", s.awaitLeader)
+	s.parts.keep("leader", func(ctx context.Context) error {
 		if !await(ctx, s.api.Ready()) {
 			return nil
 		}

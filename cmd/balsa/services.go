@@ -16,6 +16,7 @@ import (
 	"github.com/balsahq/balsa/control/cluster/archive"
 	"github.com/balsahq/balsa/control/cluster/join"
 	"github.com/balsahq/balsa/control/etcd"
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/raftstore/member"
 	"github.com/balsahq/balsa/raftstore/peer"
 )
@@ -55,7 +56,7 @@ func (s *server) newServices() error {
 	if err != nil {
 		return err
 	}
-	v.grpc = grpc.NewServer(append(etcd.ServerOptions(0), grpc.Creds(peer.ServerCredentials()),
+	v.grpc = grpc.NewServer(append(append(etcd.ServerOptions(0), containCalls()...), grpc.Creds(peer.ServerCredentials()),
 		grpc.InTapHandle(v.cluster.Tap), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(16<<10),
 		// Agents find a frozen server by asking every ten seconds.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
@@ -76,7 +77,7 @@ func (s *server) startServices() error {
 	s.parts.start("etcd API", v.etcd.Run)
 	s.parts.start("gRPC", func(ctx context.Context) error {
 		ended := make(chan error, 1)
-		go func() { ended <- v.grpc.Serve(s.port.GRPC()) }()
+		go func() { ended <- fault.Contain("gRPC", func() error { return v.grpc.Serve(s.port.GRPC()) }) }()
 		select {
 		case err := <-ended:
 			return err
@@ -89,7 +90,7 @@ func (s *server) startServices() error {
 		v.grpc.GracefulStop()
 		return <-ended
 	})
-	s.parts.start("snapshots", func(ctx context.Context) error {
+	s.parts.keep("snapshots", func(ctx context.Context) error {
 		return runSnapshotSchedule(ctx, s.cfg.Snapshots, s.cfg.Snapshots.dir(s.cfg), v.cluster, s.store, s.log)
 	})
 	return nil

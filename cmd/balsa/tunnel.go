@@ -46,7 +46,7 @@ func (s *server) takeNodes() error {
 		return err
 	}
 	s.parts.start("nodes' connections", s.tunnel.Run)
-	s.parts.start("nodes' signs of life", s.liveness.run)
+	s.parts.keep("nodes' signs of life", s.liveness.run)
 	s.port.Handle(tunnel.ALPN, s.tunnel.Serve)
 	return nil
 }
@@ -89,7 +89,7 @@ func (a *agent) startWayBack(roots *x509.CertPool) (err error) {
 		return err
 	}
 	a.back.Update(connectTo(a.set.Servers()))
-	a.parts.start("connections for servers", a.back.Run)
+	a.parts.keep("connections for servers", a.back.Run)
 	return nil
 }
 
@@ -113,8 +113,8 @@ func (s *server) startWayBack() error {
 	if err != nil {
 		return err
 	}
-	s.parts.start("connections for servers", back.Run)
-	s.parts.start("servers to connect to", func(ctx context.Context) error {
+	s.parts.keep("connections for servers", back.Run)
+	s.parts.keep("servers to connect to", func(ctx context.Context) error {
 		gossip := s.gossip.Load()
 		for {
 			changed := gossip.Changed()

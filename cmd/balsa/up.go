@@ -15,6 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // milestoneText is what `balsa up` prints when a milestone is reached.
@@ -124,7 +126,7 @@ func (u *starter) start(ctx context.Context, flags []string) error {
 	u.say("starting (process %d, log %s)", cmd.Process.Pid, u.cfg.logPath())
 	if err := u.follow(ctx, milestones); err != nil {
 		ended := make(chan struct{})
-		go func() { _ = cmd.Wait(); close(ended) }()
+		go fault.Contained("cmd/balsa", func() { _ = cmd.Wait(); close(ended) })()
 		select {
 		case <-ended:
 			return fmt.Errorf("the server ended: %s", lastError(u.cfg.logPath(), logStart))

@@ -32,6 +32,9 @@ import (
 	"k8s.io/kube-aggregator/pkg/controllers/autoregister"
 	localavailability "k8s.io/kube-aggregator/pkg/controllers/status/local"
 	availabilitymetrics "k8s.io/kube-aggregator/pkg/controllers/status/metrics"
+
+	"github.com/balsahq/balsa/fault"
+	"github.com/balsahq/balsa/fault/eventhandler"
 )
 
 // workers of each of upstream's controllers; what they do is rare and short.
@@ -159,9 +162,9 @@ func (a *Aggregation) Run(ctx context.Context) error {
 	case <-a.begin:
 	}
 	informer := a.services.Informer()
-	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	registration, err := informer.AddEventHandler(eventhandler.Contain("control/aggregation", cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { a.Look() }, UpdateFunc: func(_, _ any) { a.Look() }, DeleteFunc: func(any) { a.Look() },
-	})
+	}))
 	if err != nil {
 		return fmt.Errorf("aggregation: %w", err)
 	}
@@ -175,14 +178,14 @@ func (a *Aggregation) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	a.factory.Start(ctx.Done())
 	defer a.factory.Shutdown()
-	g.Go(func() error { keeper.Run(workers, ctx.Done()); return nil })
-	g.Go(func() error { always.Run(workers, ctx.Done()); return nil })
-	g.Go(func() error {
+	g.Go(fault.ContainedErr("control/aggregation", func() error { keeper.Run(workers, ctx.Done()); return nil }))
+	g.Go(fault.ContainedErr("control/aggregation", func() error { always.Run(workers, ctx.Done()); return nil }))
+	g.Go(fault.ContainedErr("control/aggregation", func() error {
 		if cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
 			a.follow(ctx, local)
 		}
 		return nil
-	})
+	}))
 	return g.Wait()
 }
 

@@ -16,6 +16,9 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	apiregistrationinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/controllers/status/remote"
+
+	"github.com/balsahq/balsa/fault"
+	"github.com/balsahq/balsa/fault/eventhandler"
 )
 
 // area is a namespace with Services of targets: its Services and EndpointSlices, and upstream's controller that writes
@@ -62,10 +65,10 @@ func newArea(a *Aggregation, namespace string) (*area, error) {
 		return nil, err
 	}
 	r.factory.Start(ctx.Done())
-	r.done.Go(func() { controller.Run(workers, ctx.Done()) })
+	r.done.Go(fault.Contained("control/aggregation", func() { controller.Run(workers, ctx.Done()) }))
 	for _, h := range r.handlers {
 		if h.every > 0 {
-			r.done.Go(func() { r.remind(ctx, h) })
+			r.done.Go(fault.Contained("control/aggregation", func() { r.remind(ctx, h) }))
 		}
 	}
 	return r, nil
@@ -169,7 +172,7 @@ type some struct {
 
 // AddEventHandlerWithResyncPeriod implements cache.SharedInformer.
 func (s some) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, every time.Duration) (cache.ResourceEventHandlerRegistration, error) {
-	registration, err := s.AddEventHandler(cache.FilteringResourceEventHandler{FilterFunc: s.area.holds, Handler: h})
+	registration, err := s.AddEventHandler(eventhandler.Contain("control/aggregation", cache.FilteringResourceEventHandler{FilterFunc: s.area.holds, Handler: h}))
 	if err == nil {
 		s.area.handlers = append(s.area.handlers, handler{h, registration, every})
 	}

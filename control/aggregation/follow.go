@@ -14,6 +14,8 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
 	upstream "k8s.io/kube-aggregator/pkg/apiserver"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // firstSight bounds how long the endpoints of targets are waited for when the first of a namespace appears.
@@ -156,7 +158,7 @@ type manager struct {
 func newManager(document aggregated.ResourceManager) *manager {
 	document = document.WithSource(aggregated.AggregatorSource)
 	m := &manager{DiscoveryAggregationController: upstream.NewDiscoveryManager(document), document: document, done: make(chan struct{})}
-	m.running.Go(func() { m.Run(m.done, nil) })
+	m.running.Go(fault.Contained("control/aggregation", func() { m.Run(m.done, nil) }))
 	return m
 }
 

@@ -19,6 +19,9 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/balsahq/balsa/fault"
+	"github.com/balsahq/balsa/fault/eventhandler"
 )
 
 // trustName is the ConfigMap in kube-system from which aggregated servers learn whom to believe
@@ -102,15 +105,15 @@ func (t Trust) Keep(ctx context.Context, client kubernetes.Interface, log *slog.
 	informer := coreinformers.NewFilteredConfigMapInformer(client, metav1.NamespaceSystem, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, trustName).String()
 	})
-	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	if _, err := informer.AddEventHandler(eventhandler.Contain("control/aggregation", cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { look() }, UpdateFunc: func(_, _ any) { look() }, DeleteFunc: func(any) { look() },
-	}); err != nil {
+	})); err != nil {
 		return fmt.Errorf("aggregation: %w", err)
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		informer.RunWithContext(ctx)
+		fault.KeepDo(ctx, "control/aggregation", informer.RunWithContext)
 	}()
 	look()
 	for wait := firstRetry; ; {
@@ -120,7 +123,7 @@ func (t Trust) Keep(ctx context.Context, client kubernetes.Interface, log *slog.
 			return nil
 		case <-changed:
 		}
-		if err := t.ensure(ctx, client); err != nil && ctx.Err() == nil {
+		if err := fault.Contain("control/aggregation", func() error { return t.ensure(ctx, client) }); err != nil && ctx.Err() == nil {
 			log.Warn("whom aggregated servers may believe could not be written", "configmap", trustName, "error", err, "again_in", wait)
 			time.AfterFunc(wait, look)
 			wait = min(2*wait, lastRetry)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/balsahq/balsa/control/auth/pki"
 	"github.com/balsahq/balsa/control/cluster/clusterpb"
+	"github.com/balsahq/balsa/fault"
 )
 
 // Service implements clusterpb.ClusterServer. Its methods are safe for concurrent use.
@@ -56,7 +57,7 @@ func (s *Service) Pin() string { return s.pin }
 // Run turns changes into events, keeps health true, and moves rotations of the gossip keys on, until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
 	defer s.health.Shutdown()
-	return s.follow(ctx)
+	return fault.Keep(ctx, "control/cluster", s.follow)
 }
 
 func (s *Service) setHealth(serving bool) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/balsahq/balsa/control/cluster/clusterpb"
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/raftstore"
 	"github.com/balsahq/balsa/raftstore/member"
 )
@@ -91,7 +92,7 @@ func (s *Service) askProgress(ctx context.Context, r roster) map[string]*cluster
 		if state, ok := stateOf(r.gossip, srv.ID); srv.ID == r.self || ok && state != member.StateAlive || i >= maxAsked {
 			continue
 		}
-		wg.Go(func() {
+		wg.Go(fault.Contained("control/cluster", func() {
 			client, err := s.peer(ctx, srv.ID)
 			if err != nil {
 				return
@@ -101,7 +102,7 @@ func (s *Service) askProgress(ctx context.Context, r roster) map[string]*cluster
 				out[srv.ID] = stats
 				mu.Unlock()
 			}
-		})
+		}))
 	}
 	wg.Wait()
 	return out

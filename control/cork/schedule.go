@@ -7,6 +7,8 @@ import (
 	"net/http"
 
 	"golang.org/x/net/http2"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // Configure makes web serve HTTP/2 as conf says. Connections that were accepted by a
@@ -71,7 +73,7 @@ func (s *scheduler) Pop() (http2.FrameWriteRequest, bool) {
 	if !ok {
 		s.conn.hold(false)
 		if s.conn.holds.Load() {
-			go func() { _ = s.conn.let() }() // which may take as long as the client likes
+			go fault.Contained("control/cork", func() { _ = s.conn.let() })() // which may take as long as the client likes
 		}
 		return wr, false
 	}

@@ -19,6 +19,7 @@ import (
 	storeerr "k8s.io/apiserver/pkg/storage/errors"
 
 	"github.com/balsahq/balsa/control/storage"
+	"github.com/balsahq/balsa/fault"
 )
 
 // Handler answers what it can from stored bytes and hands the rest on.
@@ -59,6 +60,7 @@ func (h *Handler) Before(next http.Handler) http.Handler {
 
 // serve answers r, or returns false and has written nothing.
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request) bool {
+	fault.Point("control/direct")
 	ctx := r.Context()
 	info, ok := request.RequestInfoFrom(ctx)
 	if !ok || !info.IsResourceRequest || info.Subresource != "" || info.APIPrefix == "" {

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 const (
@@ -89,7 +91,7 @@ func (r *renderings) keep(key string, revision int64, json []byte) {
 		r.drop(oldest)
 	}
 	if r.timer == nil {
-		r.timer = time.AfterFunc(idle, r.rest)
+		r.timer = time.AfterFunc(idle, fault.Contained("control/direct", r.rest))
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	compbasemetrics "k8s.io/component-base/metrics"
 
 	"github.com/balsahq/balsa/control/storage"
+	"github.com/balsahq/balsa/fault"
 )
 
 // leastWatch is how long a watch lasts that does not say: this long, up to twice
@@ -37,6 +38,7 @@ func (s *scope) lasts() time.Duration {
 // watch answers a watch of a.k as a.protobuf says, which ends with it, or returns
 // false and has written nothing.
 func (h *Handler) watch(w http.ResponseWriter, r *http.Request, scope *scope, a *audience) (size int, ok bool) {
+	fault.Point("control/direct watch")
 	k, gvr := a.k, a.k.Resource
 	flusher, ok := w.(http.Flusher)
 	if !ok {

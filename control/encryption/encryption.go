@@ -58,7 +58,7 @@ type Encryption struct {
 	current atomic.Pointer[generation]
 
 	mu     sync.Mutex
-	faults map[fault]error
+	faults map[unreadable]error
 	looked time.Time // when the faults were last looked at again
 	unused error     // why a changed file is not used
 }
@@ -77,7 +77,7 @@ func New(cfg Config) (*Encryption, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	e := &Encryption{cfg: cfg, log: cmp.Or(cfg.Logger, slog.Default()), faults: map[fault]error{}}
+	e := &Encryption{cfg: cfg, log: cmp.Or(cfg.Logger, slog.Default()), faults: map[unreadable]error{}}
 	if cfg.File == "" {
 		e.current.Store(&generation{cancel: func() {}})
 	}

@@ -23,6 +23,8 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // Rewriting is bounded: objects asked for at once, and written at once.
@@ -92,7 +94,7 @@ func (r *Rewriter) Rewrite(ctx context.Context, resource string) (Rewritten, err
 		g, gctx := errgroup.WithContext(ctx)
 		g.SetLimit(rewriteWorkers)
 		for _, name := range page.Names {
-			g.Go(func() error {
+			g.Go(fault.ContainedErr("control/encryption", func() error {
 				if err := r.touch(gctx, gvr, name); err != nil {
 					failed.Add(1)
 					err = fmt.Errorf("%s %s: %w", resource, name, err)
@@ -101,7 +103,7 @@ func (r *Rewriter) Rewrite(ctx context.Context, resource string) (Rewritten, err
 				}
 				done.Add(1)
 				return nil
-			})
+			}))
 		}
 		err := g.Wait()
 		if after = page.Last; err == nil && after != "" {

@@ -21,8 +21,8 @@ const maxFaults = 64
 // lookAgain is how long a fault is believed before it is looked at again, by who asks.
 const lookAgain = time.Second
 
-// fault is what cannot be decrypted here.
-type fault struct {
+// unreadable is what cannot be decrypted here.
+type unreadable struct {
 	gr   schema.GroupResource
 	with Header
 }
@@ -35,7 +35,7 @@ func (e *Encryption) note(gr schema.GroupResource, data []byte, err error) error
 	locked := &LockedError{Resource: gr, With: HeaderOf(data), Err: err}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if f := (fault{gr, locked.With}); len(e.faults) < maxFaults {
+	if f := (unreadable{gr, locked.With}); len(e.faults) < maxFaults {
 		e.faults[f] = locked
 	}
 	return locked
@@ -59,17 +59,17 @@ func (e *Encryption) Check(req *http.Request) error {
 	return errors.Join(append(errs, e.unused)...)
 }
 
-func compareFaults(a, b fault) int {
+func compareFaults(a, b unreadable) int {
 	return cmp.Or(cmp.Compare(a.gr.String(), b.gr.String()), cmp.Compare(a.with.String(), b.with.String()))
 }
 
 // Look tries one object of each resource and key, and notes those that cannot be decrypted.
 func (e *Encryption) Look(ctx context.Context) {
-	found := map[fault]error{}
+	found := map[unreadable]error{}
 	for _, s := range e.Survey(ctx) {
 		if s.Error != "" && len(found) < maxFaults {
 			gr := schema.ParseGroupResource(s.Resource)
-			found[fault{gr, s.With}] = &LockedError{Resource: gr, With: s.With, Err: errors.New(s.Error)}
+			found[unreadable{gr, s.With}] = &LockedError{Resource: gr, With: s.With, Err: errors.New(s.Error)}
 		}
 	}
 	if ctx.Err() != nil {
@@ -98,18 +98,18 @@ type Share struct {
 
 // Survey looks at every stored object's header, and decrypts one of each kind.
 func (e *Encryption) Survey(ctx context.Context) []Share {
-	shares := map[fault]*Share{}
+	shares := map[unreadable]*Share{}
 	type sample struct {
 		key    string
 		stored []byte
 	}
-	samples := map[fault]sample{}
+	samples := map[unreadable]sample{}
 	e.cfg.Scan(e.cfg.Prefix, func(key string, stored []byte) bool {
 		gr, _, ok := e.cfg.Locate(key)
 		if !ok {
 			return ctx.Err() == nil
 		}
-		f := fault{gr, HeaderOf(stored)}
+		f := unreadable{gr, HeaderOf(stored)}
 		s := shares[f]
 		if s == nil {
 			s = &Share{Resource: gr.String(), With: f.with}

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/raftstore"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -104,8 +105,8 @@ func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
-	wg.Go(func() { s.watchLeader(ctx) })
-	err := s.dispatch(ctx)
+	wg.Go(func() { fault.KeepDo(ctx, "control/etcd", s.watchLeader) })
+	err := fault.Keep(ctx, "control/etcd", s.dispatch)
 	cancel()
 	wg.Wait()
 	s.Close()

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/raftstore"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -45,7 +46,11 @@ func (s *watchService) Watch(stream pb.Watch_WatchServer) error {
 		watches:  make(map[int64]*watch),
 	}
 	// It ends when the stream's context does, which is when this returns.
-	go w.receive(ctx)
+	go func() {
+		if err := fault.Do("control/etcd", func() { w.receive(ctx) }); err != nil {
+			w.failed <- err
+		}
+	}()
 	defer w.close()
 	return w.run(ctx)
 }

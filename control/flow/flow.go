@@ -17,6 +17,8 @@ import (
 	"k8s.io/apiserver/pkg/util/flowcontrol/request"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // Config says what is shared out.
@@ -81,12 +83,12 @@ func (c *Controller) Run(ctx context.Context) error {
 	c.informers.Start(ctx.Done())
 	defer c.informers.Shutdown()
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
+	g.Go(fault.ContainedErr("control/flow", func() error {
 		if err := c.upstream.Run(ctx.Done()); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("flow: %w", err)
 		}
 		return nil
-	})
-	g.Go(func() error { return keep.run(ctx) })
+	}))
+	g.Go(fault.ContainedErr("control/flow", func() error { return keep.run(ctx) }))
 	return g.Wait()
 }

@@ -14,6 +14,8 @@ import (
 	listers "k8s.io/client-go/listers/flowcontrol/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/registry/flowcontrol/ensurer"
+
+	"github.com/balsahq/balsa/fault/eventhandler"
 )
 
 // How long after a change the default objects are looked at, so that many changes are one look; and how soon a look that
@@ -63,7 +65,7 @@ func newKeeper(c *Controller) *keeper {
 	look := func(any) { k.look() }
 	for _, i := range []cache.SharedIndexInformer{levels.Informer(), schemas.Informer()} {
 		// An informer that has stopped refuses; then nobody looks any more.
-		_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(_, o any) { k.look() }, DeleteFunc: look})
+		_, _ = i.AddEventHandler(eventhandler.Contain("control/flow", cache.ResourceEventHandlerFuncs{UpdateFunc: func(_, o any) { k.look() }, DeleteFunc: look}))
 	}
 	return k
 }

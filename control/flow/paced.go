@@ -12,6 +12,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // Pace is how fast the body of a request has to come.
@@ -79,7 +81,7 @@ func (b *paced) begin() {
 	defer b.mu.Unlock()
 	if b.timer == nil && !b.over {
 		b.due = time.Now().Add(b.pace.Start)
-		b.timer = time.AfterFunc(b.pace.Start, b.expire)
+		b.timer = time.AfterFunc(b.pace.Start, fault.Contained("control/flow", b.expire))
 	}
 }
 

@@ -18,6 +18,8 @@ import (
 	"k8s.io/kube-openapi/pkg/handler3"
 	"k8s.io/kube-openapi/pkg/openapiconv"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // Aggregated is a group and version that another server serves and documents.
@@ -86,10 +88,10 @@ func (s *answers) ask(ctx context.Context, sources []Source, path string) map[So
 			fresh[i] = last
 			continue
 		}
-		g.Go(func() error {
+		g.Go(fault.ContainedErr("control/openapi", func() error {
 			fresh[i] = fetch(ctx, source, path, last)
 			return nil
-		})
+		}))
 	}
 	_ = g.Wait() // the functions return nil
 	now := map[question]*said{}

@@ -24,6 +24,8 @@ import (
 	"k8s.io/kube-openapi/pkg/handler"
 	"k8s.io/kube-openapi/pkg/handler3"
 	"k8s.io/kube-openapi/pkg/spec3"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // ErrNoDocument: there is no such group and version.
@@ -96,7 +98,7 @@ func New(cfg Config) (*Documents, error) {
 // touch starts the idle time again. The caller holds mu.
 func (d *Documents) touch() {
 	if d.timer == nil {
-		d.timer = time.AfterFunc(d.cfg.Idle, d.dropIdle)
+		d.timer = time.AfterFunc(d.cfg.Idle, fault.Contained("control/openapi", d.dropIdle))
 		return
 	}
 	d.timer.Reset(d.cfg.Idle)

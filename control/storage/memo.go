@@ -8,6 +8,8 @@ import (
 	"weak"
 
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // DefaultMemoBytes is the encoded size of the objects whose decoded form is
@@ -86,7 +88,7 @@ func (m *Memos) keep(d *decoded) {
 	m.bytes += d.size
 	if !m.resting {
 		m.resting = true
-		time.AfterFunc(restAfter, m.rest)
+		time.AfterFunc(restAfter, fault.Contained("control/storage", m.rest))
 	}
 	for m.bytes > m.budget {
 		oldest := m.queue.Front()
@@ -118,6 +120,6 @@ func (m *Memos) rest() {
 		e = next
 	}
 	if m.resting = m.queue.Len() > 0; m.resting {
-		time.AfterFunc(restAfter, m.rest)
+		time.AfterFunc(restAfter, fault.Contained("control/storage", m.rest))
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apiserver/pkg/storage"
 
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/raftstore"
 )
 
@@ -46,7 +47,7 @@ func (s *store) reach(ctx context.Context, least uint64) (*raftstore.View, error
 	defer cancel()
 	asked := make(chan error, 1)
 	go func() {
-		_, err := s.kv.Barrier(patient)
+		err := fault.Contain("control/storage", func() error { _, err := s.kv.Barrier(patient); return err })
 		if err == nil {
 			cancel() // complete: the wait below need not go on
 		}

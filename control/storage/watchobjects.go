@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/raftstore"
 )
 
@@ -48,7 +49,7 @@ func (s *store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 		s.progress[core] = struct{}{}
 		s.mu.Unlock()
 	}
-	go w.run()
+	go fault.Contained("control/watch", w.run)()
 	return w, nil
 }
 
@@ -69,7 +70,10 @@ func (w *objects) run() {
 			w.s.mu.Unlock()
 		}()
 	}
-	err := w.stream()
+	err := fault.Contain("control/watch", func() error {
+		fault.Point("control/watch")
+		return w.stream()
+	})
 	if err == nil || w.ctx.Err() != nil {
 		return // the client has left; it is owed nothing
 	}

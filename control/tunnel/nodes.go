@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/balsahq/balsa/control/tunnel/mux"
+	"github.com/balsahq/balsa/fault"
 )
 
 // ErrNotConnected: the node keeps no connection to this server.
@@ -67,10 +68,16 @@ func (t *Tunnel) Serve(c *tls.Conn) {
 	var farewell sync.WaitGroup
 	defer farewell.Wait()
 	if old := t.enter(n); old != nil {
-		farewell.Go(func() { old.Bye("this node has connected again") })
+		farewell.Go(fault.Contained("control/tunnel", func() { old.Bye("this node has connected again") }))
 	}
 	defer t.leave(n)
-	farewell.Go(func() { n.Beat(t.beat, misses, func(heard bool) { t.judged(n, heard) }) })
+	farewell.Go(func() {
+		if err := fault.Do("control/tunnel", func() {
+			n.Beat(t.beat, misses, func(heard bool) { t.judged(n, heard) })
+		}); err != nil {
+			n.Close(err) // the node connects again
+		}
+	})
 	t.cfg.Logger.Debug("a node has connected", "node", name, "from", c.RemoteAddr())
 	err = n.Run()
 	level := t.cfg.Logger.Debug

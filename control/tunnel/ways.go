@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // TargetKubelet is what a node understands as its own API.
@@ -187,7 +189,12 @@ func (t *Tunnel) race(ctx context.Context, j journey) (net.Conn, error) {
 	run := func(direct bool, way func(context.Context, journey) (net.Conn, error)) {
 		running++
 		go func() {
-			c, err := way(racing, j)
+			var c net.Conn
+			err := fault.Contain("control/tunnel", func() (err error) {
+				fault.Point("control/tunnel")
+				c, err = way(racing, j)
+				return err
+			})
 			results <- outcome{c, err, direct}
 		}()
 	}

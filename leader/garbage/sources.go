@@ -12,6 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/balsahq/balsa/fault"
+	"github.com/balsahq/balsa/fault/eventhandler"
 )
 
 // patience is how long a kind that does not answer may hold back the collector.
@@ -146,26 +149,26 @@ func (s *sources) start(ctx context.Context, r resource) {
 	reflector := cache.NewReflectorWithOptions(lw, &metav1.PartialObjectMetadata{}, src, cache.ReflectorOptions{
 		Name: "garbage " + r.gvr.String(), TypeDescription: r.gvr.String(),
 	})
-	s.wg.Go(func() { reflector.RunWithContext(ctx) })
+	s.wg.Go(func() { fault.KeepDo(ctx, "controller", reflector.RunWithContext) })
 }
 
 // follow feeds a source from an informer that runs already. It reports false when the informer takes no more handlers.
 func (s *sources) follow(ctx context.Context, src *source, informer cache.SharedIndexInformer) bool {
-	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	registration, err := informer.AddEventHandler(eventhandler.Contain("controller events", cache.ResourceEventHandlerFuncs{
 		AddFunc:    src.take,
 		UpdateFunc: func(_, now any) { src.take(now) },
 		DeleteFunc: func(o any) { _ = src.Delete(o) },
-	})
+	}))
 	if err != nil {
 		return false
 	}
-	s.wg.Go(func() {
+	s.wg.Go(fault.Contained("leader/garbage", func() {
 		if cache.WaitFor(ctx, "", registration.HasSyncedChecker()) {
 			src.once.Do(func() { close(src.filled) })
 		}
 		<-ctx.Done()
 		_ = informer.RemoveEventHandler(registration)
-	})
+	}))
 	return true
 }
 

@@ -13,6 +13,7 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/balsahq/balsa/fault/eventhandler"
 	"github.com/balsahq/balsa/leader/cloud"
 	"github.com/balsahq/balsa/leader/work"
 )
@@ -79,9 +80,9 @@ func New(env work.Env, cfg Config) (work.Runner, error) {
 			services.Again()
 		}
 	}
-	registration, err := maps.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	registration, err := maps.AddEventHandler(eventhandler.Contain("controller events", cache.ResourceEventHandlerFuncs{
 		AddFunc: changed, UpdateFunc: func(_, now any) { changed(now) }, DeleteFunc: func(any) { changed(nil) },
-	})
+	}))
 	if err != nil {
 		return nil, fmt.Errorf("watching the pools: %w", err)
 	}

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // FromTemplate builds a pod of the template that owner controls. The name is generated from the owner's.
@@ -46,7 +48,7 @@ func SlowStart(n int, do func(i int) error) (int, error) {
 		errs := make([]error, size)
 		var wg sync.WaitGroup
 		for i := range size {
-			wg.Go(func() { errs[i] = do(done + i) })
+			wg.Go(func() { errs[i] = fault.Contain("controller", func() error { return do(done + i) }) })
 		}
 		wg.Wait()
 		good := 0
@@ -68,7 +70,7 @@ func Parallel(n int, do func(i int) error) error {
 	errs := make([]error, n)
 	var wg sync.WaitGroup
 	for i := range n {
-		wg.Go(func() { errs[i] = do(i) })
+		wg.Go(func() { errs[i] = fault.Contain("controller", func() error { return do(i) }) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)

@@ -24,6 +24,8 @@ import (
 	"k8s.io/kubernetes/pkg/quota/v1/evaluator/core"
 	"k8s.io/utils/clock"
 
+	"github.com/balsahq/balsa/fault"
+	"github.com/balsahq/balsa/fault/eventhandler"
 	"github.com/balsahq/balsa/leader/work"
 )
 
@@ -143,20 +145,23 @@ func (c *controller) reconcile(ctx context.Context, key work.Key) error {
 // count makes sure that the number of a kind's objects is known: it starts to watch them when it is first asked, until ctx
 // ends, which is Run's, and waits until they are all there.
 func (c *controller) count(ctx context.Context, gr schema.GroupResource, alias v1.ResourceName) error {
-	c.mu.Lock()
-	informer := c.counting[gr]
-	if informer == nil {
-		var err error
-		if informer, err = c.watch(ctx, gr, alias); err != nil {
-			c.mu.Unlock()
-			return fmt.Errorf("counting %s: %w", gr, err)
-		}
+	informer, err := c.counter(ctx, gr, alias)
+	if err != nil {
+		return fmt.Errorf("counting %s: %w", gr, err)
 	}
-	c.mu.Unlock()
 	if !cache.WaitFor(ctx, "", informer.HasSyncedChecker()) {
 		return ctx.Err()
 	}
 	return nil
+}
+
+func (c *controller) counter(ctx context.Context, gr schema.GroupResource, alias v1.ResourceName) (cache.SharedIndexInformer, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if informer := c.counting[gr]; informer != nil {
+		return informer, nil
+	}
+	return c.watch(ctx, gr, alias)
 }
 
 func (c *controller) watch(ctx context.Context, gr schema.GroupResource, alias v1.ResourceName) (cache.SharedIndexInformer, error) {
@@ -179,7 +184,7 @@ func (c *controller) watch(ctx context.Context, gr schema.GroupResource, alias v
 	}
 	// Admission counts what is created under a quota; what this watch had not delivered when a quota was first
 	// reckoned (the quota itself, where quotas are counted) is reckoned when it comes.
-	_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: changed, DeleteFunc: changed})
+	_, err = informer.AddEventHandler(eventhandler.Contain("controller events", cache.ResourceEventHandlerFuncs{AddFunc: changed, DeleteFunc: changed}))
 	if err := errors.Join(err, informer.SetTransform(work.Strip)); err != nil {
 		return nil, err
 	}
@@ -187,7 +192,7 @@ func (c *controller) watch(ctx context.Context, gr schema.GroupResource, alias v
 	c.registry.Add(generic.NewObjectCountEvaluator(gr, func(namespace string) ([]runtime.Object, error) {
 		return list(informer.GetIndexer(), namespace)
 	}, alias))
-	c.running.Go(func() { informer.RunWithContext(ctx) })
+	c.running.Go(fault.Contained("controller", func() { informer.RunWithContext(ctx) }))
 	return informer, nil
 }
 

@@ -15,6 +15,8 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/quota/v1/evaluator/core"
 
+	"github.com/balsahq/balsa/fault"
+	"github.com/balsahq/balsa/fault/eventhandler"
 	"github.com/balsahq/balsa/leader/work"
 )
 
@@ -61,7 +63,7 @@ func (c *controller) watchDevices(ctx context.Context) (*deviceCount, error) {
 	resources := factory.Resource().V1()
 	d := &deviceCount{resources.ResourceClaims().Informer(), resources.DeviceClasses().Informer()}
 	byName := extendedresourcecache.NewExtendedResourceCache(klog.FromContext(ctx))
-	_, err := d.classes.AddEventHandler(byName)
+	_, err := d.classes.AddEventHandler(eventhandler.Contain("controller events", byName))
 	changed := func(o any) {
 		if tomb, ok := o.(cache.DeletedFinalStateUnknown); ok {
 			o = tomb.Obj
@@ -70,7 +72,7 @@ func (c *controller) watchDevices(ctx context.Context) (*deviceCount, error) {
 			c.queue(m.GetNamespace())
 		}
 	}
-	_, err2 := d.claims.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: changed, DeleteFunc: changed})
+	_, err2 := d.claims.AddEventHandler(eventhandler.Contain("controller events", cache.ResourceEventHandlerFuncs{AddFunc: changed, DeleteFunc: changed}))
 	if err := errors.Join(err, err2); err != nil {
 		return nil, err
 	}
@@ -82,7 +84,7 @@ func (c *controller) watchDevices(ctx context.Context) (*deviceCount, error) {
 		return i.Lister(), nil
 	}, byName, nil, nil))
 	for _, i := range []cache.SharedIndexInformer{d.claims, d.classes} {
-		c.running.Go(func() { i.RunWithContext(ctx) })
+		c.running.Go(fault.Contained("controller", func() { i.RunWithContext(ctx) }))
 	}
 	return d, nil
 }

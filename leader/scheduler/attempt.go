@@ -7,6 +7,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/leader/scheduler/queue"
 	"github.com/balsahq/balsa/leader/scheduler/rules"
 	"github.com/balsahq/balsa/leader/scheduler/snapshot"
@@ -20,10 +21,16 @@ func (s *Scheduler) attempt(ctx context.Context, item *queue.Item) {
 		return
 	}
 	item.Pod = pod
-	s.cache.Refresh(s.snapshot)
-	s.decider.nominated = s.nominatedFor(pod)
+	var v verdict
 	c := &rules.Cycle{Pod: pod, Snapshot: s.snapshot, Listers: s.listers}
-	v := s.decider.decide(c)
+	if !s.contained(ctx, item, func() {
+		s.cache.Refresh(s.snapshot)
+		s.decider.nominated = s.nominatedFor(pod)
+		fault.Point("scheduler/rules")
+		v = s.decider.decide(c)
+	}) {
+		return
+	}
 	if v.node == nil {
 		s.refuse(ctx, item, c, v)
 		return
@@ -72,8 +79,14 @@ func (s *Scheduler) nominatedFor(pod *snapshot.Pod) func(node string) []*snapsho
 func (s *Scheduler) place(ctx context.Context, item *queue.Item, c *rules.Cycle, n *snapshot.Node) {
 	var plan rules.VolumePlan
 	if len(c.Pod.Claims) > 0 {
-		var ok bool
-		if plan, ok = rules.PlanVolumes(c, n.Object); !ok {
+		ok := false
+		if !s.contained(ctx, item, func() {
+			fault.Point("scheduler/volumes")
+			plan, ok = rules.PlanVolumes(c, n.Object)
+		}) {
+			return
+		}
+		if !ok {
 			s.queue.Failed(item, c.Pod) // a claim or volume changed just now
 			return
 		}
@@ -88,7 +101,7 @@ func (s *Scheduler) place(ctx context.Context, item *queue.Item, c *rules.Cycle,
 	s.queue.Done(item)
 	if !plan.Empty() {
 		// Waiting for a volume takes as long as the provisioner does: it must not hold a slot.
-		s.writes.Go(func() { s.bindWithVolumes(ctx, item, node, plan) })
+		s.writes.Go(fault.Contained(unit, func() { s.bindWithVolumes(ctx, item, node, plan) }))
 		return
 	}
 	s.write(ctx, func() { s.bind(ctx, item, node) })
@@ -104,7 +117,12 @@ func (s *Scheduler) refuse(ctx context.Context, item *queue.Item, c *rules.Cycle
 	}
 	var p preemption
 	if len(c.Snapshot.Nodes) > 0 {
-		p = s.decider.preempt(c, v, s.allBudgets(), nominated)
+		if !s.contained(ctx, item, func() {
+			fault.Point("scheduler/preemption")
+			p = s.decider.preempt(c, v, s.allBudgets(), nominated)
+		}) {
+			return
+		}
 		if p.message != "" {
 			message += " " + p.message
 		}

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/leader/scheduler/queue"
 	"github.com/balsahq/balsa/leader/scheduler/rules"
 )
@@ -19,7 +20,10 @@ func (s *Scheduler) bind(ctx context.Context, item *queue.Item, node string) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
 		Target:     v1.ObjectReference{Kind: "Node", Name: node},
 	}
-	if err := s.cfg.Client.CoreV1().Pods(pod.Namespace).Bind(ctx, binding, metav1.CreateOptions{}); err != nil {
+	if err := fault.Contain(unit, func() error {
+		fault.Point("scheduler/binding")
+		return s.cfg.Client.CoreV1().Pods(pod.Namespace).Bind(ctx, binding, metav1.CreateOptions{})
+	}); err != nil {
 		s.unplace(ctx, item, fmt.Errorf("binding rejected: %w", err))
 		return
 	}
@@ -30,7 +34,7 @@ func (s *Scheduler) bind(ctx context.Context, item *queue.Item, node string) {
 // bindWithVolumes has the pod's claims bound first.
 func (s *Scheduler) bindWithVolumes(ctx context.Context, item *queue.Item, node string, plan rules.VolumePlan) {
 	defer s.volumes.release(plan)
-	if err := s.bindVolumes(ctx, plan, node); err != nil {
+	if err := fault.Contain(unit, func() error { return s.bindVolumes(ctx, plan, node) }); err != nil {
 		s.unplace(ctx, item, fmt.Errorf("binding volumes: %w", err))
 		return
 	}

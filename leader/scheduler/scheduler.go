@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/leader/scheduler/queue"
 	"github.com/balsahq/balsa/leader/scheduler/rules"
 	"github.com/balsahq/balsa/leader/scheduler/snapshot"
@@ -191,6 +192,6 @@ func (s *Scheduler) write(ctx context.Context, fn func()) {
 	}
 	s.writes.Go(func() {
 		defer func() { <-s.slots }()
-		fn()
+		_ = fault.Do(unit, fn)
 	})
 }

@@ -20,7 +20,9 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/events"
 
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/leader/scheduler/fixture"
+	"github.com/balsahq/balsa/leader/scheduler/rules"
 )
 
 // world is a scheduler that runs against a fake API server.
@@ -37,6 +39,12 @@ type world struct {
 
 func start(t *testing.T, objects ...runtime.Object) *world {
 	t.Helper()
+	return startAs(t, func(*Scheduler) {}, objects...)
+}
+
+// startAs changes the scheduler before it runs.
+func startAs(t *testing.T, change func(*Scheduler), objects ...runtime.Object) *world {
+	t.Helper()
 	w := &world{t: t, client: fake.NewClientset(objects...), events: events.NewFakeRecorder(10000), bound: map[string][]string{}}
 	w.client.PrependReactor("create", "pods", w.bindReactor)
 	s, err := New(Config{
@@ -47,6 +55,7 @@ func start(t *testing.T, objects ...runtime.Object) *world {
 		t.Fatal(err)
 	}
 	w.sched = s
+	change(s)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
@@ -194,6 +203,32 @@ func TestFailedBindingFreesTheNodeAndIsRetried(t *testing.T) {
 	w.add(fixture.Pod("p", fixture.Requests("1", "1Mi")))
 	w.event("Warning FailedScheduling binding rejected: the server is on fire")
 	w.eventually("bound after all", func() bool { return len(w.nodes("p")) == 1 })
+}
+
+// TestAPanickingRuleKeepsBackOnePodAlone plants a rule that panics for one pod, twice.
+func TestAPanickingRuleKeepsBackOnePodAlone(t *testing.T) {
+	before, panics := fault.Counts()[unit], 0
+	w := startAs(t, func(s *Scheduler) {
+		s.decider.filters = append(s.decider.filters, rules.Filter{Name: "Planted", Prepare: func(c *rules.Cycle) (rules.Check, *rules.Refusal) {
+			if c.Pod.Object.Name == "odd" && panics < 2 {
+				panics++
+				panic("a pod nobody expected")
+			}
+			return nil, nil
+		}})
+	}, fixture.Node("n", "4", "8Gi"))
+	w.add(fixture.Pod("odd", fixture.Requests("1", "1Mi")))
+	w.add(fixture.Pod("plain", fixture.Requests("1", "1Mi")))
+	w.eventually("the other pod is bound", func() bool { return len(w.nodes("plain")) == 1 })
+	w.eventually("the pod says so", func() bool {
+		return slices.ContainsFunc(w.get("odd").Status.Conditions, func(c v1.PodCondition) bool {
+			return c.Type == v1.PodScheduled && c.Reason == v1.PodReasonSchedulerError && strings.Contains(c.Message, "a pod nobody expected")
+		})
+	})
+	w.eventually("the pod is bound in the end", func() bool { return len(w.nodes("odd")) == 1 })
+	if n := fault.Counts()[unit] - before; n != 2 {
+		t.Errorf("%d panics counted, want 2", n)
+	}
 }
 
 func TestPreemptionMakesRoom(t *testing.T) {

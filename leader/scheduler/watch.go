@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/balsahq/balsa/fault"
+	"github.com/balsahq/balsa/fault/eventhandler"
 	"github.com/balsahq/balsa/leader/scheduler/queue"
 	"github.com/balsahq/balsa/leader/scheduler/snapshot"
 )
@@ -34,7 +36,7 @@ func (s *Scheduler) watch() (remove func(), synced []cache.DoneChecker, err erro
 		}
 	}
 	for _, row := range rows {
-		registration, err := row.informer.AddEventHandler(row.handler)
+		registration, err := row.informer.AddEventHandler(eventhandler.Contain("scheduler events", row.handler))
 		if err != nil {
 			return remove, nil, err
 		}
@@ -135,6 +137,7 @@ func final(obj any) any {
 }
 
 func (s *Scheduler) podChanged(old, p *v1.Pod) {
+	fault.Point("scheduler/events")
 	if p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed {
 		s.podGone(p)
 		return

@@ -5,13 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/balsahq/balsa/fault"
+	"github.com/balsahq/balsa/fault/eventhandler"
 )
 
 const (
@@ -60,10 +62,10 @@ func (l *Loop[K]) Run(ctx context.Context) error {
 	}
 	var workers sync.WaitGroup
 	for range l.workers {
-		workers.Go(func() {
+		workers.Go(fault.Contained("controller", func() {
 			for l.next(ctx) {
 			}
-		})
+		}))
 	}
 	<-ctx.Done()
 	l.queue.ShutDown()
@@ -80,7 +82,10 @@ func (l *Loop[K]) next(ctx context.Context) bool {
 	if ctx.Err() != nil {
 		return true // drain
 	}
-	err := l.guarded(ctx, key)
+	err := fault.Contain("controller/"+l.name, func() error {
+		fault.Point("controller/" + l.name)
+		return l.reconcile(ctx, key)
+	})
 	switch {
 	case err == nil:
 		l.queue.Forget(key)
@@ -92,22 +97,9 @@ func (l *Loop[K]) next(ctx context.Context) bool {
 	return true
 }
 
-// guarded turns a panic into an error, so that one object nobody expected cannot stop every other.
-func (l *Loop[K]) guarded(ctx context.Context, key K) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("%w: %v\n%s", ErrPanic, r, debug.Stack())
-		}
-	}()
-	return l.reconcile(ctx, key)
-}
-
 // ErrStale is wrapped by what a reconcile function returns when a cache does not show its own last write yet: the retry,
 // which nobody needs to hear of, will find it.
 var ErrStale = errors.New("the cache is behind")
-
-// ErrPanic wraps what a reconcile function panicked with.
-var ErrPanic = errors.New("reconcile panicked")
 
 func (l *Loop[K]) report(key K, err error) {
 	level := slog.LevelWarn
@@ -120,7 +112,7 @@ func (l *Loop[K]) report(key K, err error) {
 // Watch calls changed for every change the informer shows: old is the zero value when the object is new, now is the zero
 // value when it is gone. The loop's Run waits until the informer's first list has been handed over.
 func Watch[T any, K comparable](l *Loop[K], informer cache.SharedInformer, changed func(old, now T)) error {
-	registration, err := informer.AddEventHandler(handler(changed))
+	registration, err := informer.AddEventHandler(eventhandler.Contain("controller/"+l.name+" events", handler(changed)))
 	if err != nil {
 		return fmt.Errorf("watching for %s: %w", l.name, err)
 	}

@@ -5,6 +5,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // Together runs several runners as one: the first error stops the others, and Run joins them all.
@@ -15,7 +17,7 @@ type together []Runner
 func (t together) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, r := range t {
-		g.Go(func() error { return r.Run(ctx) })
+		g.Go(fault.ContainedErr("controller", func() error { return r.Run(ctx) }))
 	}
 	return g.Wait()
 }

@@ -14,6 +14,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // Limits on clients.
@@ -80,7 +82,10 @@ func (s *Server) Handler() http.Handler {
 	if s.cfg.NetCheck != nil {
 		mux.Handle("POST /balsa/netcheck", s.cfg.NetCheck)
 	}
-	return limited(s.authorized(mux))
+	return fault.Handler("node/kubelet API", limited(s.authorized(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fault.Point("node/kubelet API")
+		mux.ServeHTTP(w, r)
+	}))))
 }
 
 // limited bounds what a request may carry, how long it may take to send it and to read the answer. Streams set their
@@ -137,7 +142,9 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		server.TLSConfig.ClientAuth = tls.RequestClientCert
 	}
 	failed := make(chan error, 1)
-	go func() { failed <- server.ServeTLS(&trackingListener{listener, &s.conns}, "", "") }()
+	go func() {
+		failed <- fault.Contain("node/kubelet API", func() error { return server.ServeTLS(&trackingListener{listener, &s.conns}, "", "") })
+	}()
 	var err error
 	select {
 	case err = <-failed:

@@ -7,6 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // Manager runs the probes of containers. Its methods may be called at the same time.
@@ -69,7 +71,7 @@ func (m *Manager) startLocked(t Target) {
 			cancel: cancel, done: make(chan struct{}), state: kind.initial(),
 		}
 		p.workers[kind] = w
-		go w.run(ctx)
+		go fault.Contained("node/probe", func() { w.run(ctx) })()
 	}
 	if len(p.workers) == 0 {
 		return

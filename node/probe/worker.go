@@ -7,6 +7,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // retries is how often a check is tried that could not be made at all, before it is given up until the next period.
@@ -49,7 +51,9 @@ func (w *worker) run(ctx context.Context) {
 		case <-timer.C:
 		}
 		next = time.Now().Add(period)
-		if final := w.once(ctx); final || ctx.Err() != nil {
+		var final bool
+		_ = fault.Do("node/probe", func() { final = w.once(ctx) }) // the next period tries again
+		if final || ctx.Err() != nil {
 			return
 		}
 		timer.Reset(time.Until(next))
@@ -113,7 +117,13 @@ func failed(format string, args ...any) outcome {
 func (w *worker) check(ctx context.Context) outcome {
 	var out outcome
 	for range retries {
-		if out = w.checkOnce(ctx); out.err == nil || ctx.Err() != nil {
+		if err := fault.Do("node/probe", func() {
+			fault.Point("node/probe")
+			out = w.checkOnce(ctx)
+		}); err != nil {
+			return outcome{err: err}
+		}
+		if out.err == nil || ctx.Err() != nil {
 			break
 		}
 	}

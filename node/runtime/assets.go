@@ -15,6 +15,8 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 //go:embed all:assets
@@ -92,13 +94,13 @@ func LayOut(dir string) error {
 		if a.name == carriedImages {
 			continue
 		}
-		group.Go(func() error {
+		group.Go(fault.ContainedErr("node/runtime", func() error {
 			data, err := readAsset(a)
 			if err != nil {
 				return err
 			}
 			return replaceFile(filepath.Join(dir, filepath.Base(a.name)), data, 0o755)
-		})
+		}))
 	}
 	if err := group.Wait(); err != nil {
 		return err

@@ -18,6 +18,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // namespace is where CRI keeps its images and containers.
@@ -39,11 +41,11 @@ func (c *Containerd) awaitSocket(ctx context.Context, pid int) error {
 		return fmt.Errorf("wait for containerd: %w", err)
 	}
 	gone := make(chan struct{})
-	go func() {
+	go fault.Contained("node/runtime", func() {
 		if awaitExit(ctx, pid) == nil {
 			close(gone)
 		}
-	}()
+	})()
 	for {
 		if conn, err := net.Dial("unix", c.cfg.Socket()); err == nil {
 			return conn.Close()

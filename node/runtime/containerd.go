@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 const (
@@ -153,7 +155,7 @@ func (c *Containerd) start() (int, error) {
 		return 0, err
 	}
 	pid := cmd.Process.Pid
-	go func() { _ = cmd.Wait() }() // reaps; awaitExit sees the end through the pidfd
+	go fault.Contained("node/runtime", func() { _ = cmd.Wait() })() // reaps; awaitExit sees the end through the pidfd
 	return pid, os.WriteFile(c.cfg.pidFile(), []byte(strconv.Itoa(pid)+"\n"), 0o644)
 }
 

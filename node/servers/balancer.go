@@ -9,6 +9,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // BalancerConfig says where programs of this machine find the API.
@@ -103,7 +105,10 @@ func (b *Balancer) Run(ctx context.Context) error {
 		all.Go(func() {
 			defer func() { <-b.slots }()
 			defer c.Close()
-			if err := b.serve(ctx, working, c); err != nil {
+			if err := fault.Contain("node/balancer", func() error {
+				fault.Point("node/balancer")
+				return b.serve(ctx, working, c)
+			}); err != nil {
 				b.cfg.Logger.Debug("balancer", "client", c.RemoteAddr(), "error", err)
 			}
 		})
@@ -113,7 +118,7 @@ func (b *Balancer) Run(ctx context.Context) error {
 // drain waits for the connections, and cuts those that take too long.
 func (b *Balancer) drain(all *sync.WaitGroup, cut context.CancelFunc) {
 	done := make(chan struct{})
-	go func() { all.Wait(); close(done) }()
+	go fault.Contained("node/servers", func() { all.Wait(); close(done) })()
 	timer := time.NewTimer(b.cfg.Drain)
 	defer timer.Stop()
 	select {
@@ -197,8 +202,8 @@ func relay(client net.Conn, server *conn) {
 			half.CloseWrite()
 		}
 	}
-	both.Go(func() { pipe(server, client) })
-	both.Go(func() { pipe(client, server) })
+	both.Go(fault.Contained("node/servers", func() { pipe(server, client) }))
+	both.Go(fault.Contained("node/servers", func() { pipe(client, server) }))
 	both.Wait()
 }
 

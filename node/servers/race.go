@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"time"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // ErrNoServer: none of the servers could be reached.
@@ -39,7 +41,8 @@ func race[T any](ctx context.Context, s *Set, connect func(context.Context, Serv
 		go func() {
 			ctx, cancel := context.WithTimeout(attempts, s.cfg.Attempt)
 			defer cancel()
-			v, err := connect(ctx, one)
+			var v T
+			err := fault.Contain("node/servers", func() (err error) { v, err = connect(ctx, one); return err })
 			results <- result{v, one, err}
 		}()
 	}

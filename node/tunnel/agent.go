@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // Server is one to be connected to.
@@ -153,7 +155,10 @@ func (a *Agent) Run(ctx context.Context) error {
 				running, stop := context.WithCancel(ctx)
 				k = &keeper{server: s, stop: stop, back: make(chan struct{}, 1)}
 				keepers[id] = k
-				all.Go(func() { defer stop(); a.keep(running, s.Addr, k.back) })
+				all.Go(func() {
+					defer stop()
+					fault.KeepDo(running, "node/tunnel", func(ctx context.Context) { a.keep(ctx, s.Addr, k.back) })
+				})
 			} else if s.Live && !k.server.Live {
 				select {
 				case k.back <- struct{}{}:
@@ -175,7 +180,10 @@ func (a *Agent) keep(ctx context.Context, addr string, back <-chan struct{}) {
 	told, pause := "", a.cfg.First
 	for {
 		welcome := false
-		err := a.once(ctx, addr, func() { welcome = true })
+		err := fault.Contain("node/tunnel", func() error {
+			fault.Point("node/tunnel")
+			return a.once(ctx, addr, func() { welcome = true })
+		})
 		if ctx.Err() != nil {
 			return
 		}

@@ -15,6 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 const (
@@ -111,7 +113,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.mu.Unlock()
 	var wg sync.WaitGroup
 	for range refreshWorkers {
-		wg.Go(func() { m.refreshLoop(ctx, queue) })
+		wg.Go(fault.Contained("node/volumes", func() { m.refreshLoop(ctx, queue) }))
 	}
 	m.objects.run(ctx)
 	m.mu.Lock()
@@ -128,7 +130,10 @@ func (m *Manager) refreshLoop(ctx context.Context, queue workqueue.TypedRateLimi
 		if quit {
 			return
 		}
-		err := m.refresh(ctx, uid)
+		err := fault.Contain("node/volumes", func() error {
+			fault.Point("node/volumes")
+			return m.refresh(ctx, uid)
+		})
 		var missing missingKeyError
 		switch {
 		case err == nil, ctx.Err() != nil:

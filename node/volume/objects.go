@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 type objectKind uint8
@@ -197,7 +199,7 @@ func (s *objects) watchLocked(w *watched) {
 	r := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, s.client), kind, w, cache.ReflectorOptions{Name: "volumes"})
 	s.wg.Go(func() {
 		defer cancel()
-		r.RunWithContext(ctx)
+		fault.KeepDo(ctx, "node/volumes", r.RunWithContext)
 	})
 }
 

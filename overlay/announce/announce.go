@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/balsahq/balsa/fault"
+	"github.com/balsahq/balsa/fault/eventhandler"
 	"github.com/balsahq/balsa/overlay/host"
 )
 
@@ -77,7 +79,7 @@ func (a *Announcer) Run(ctx context.Context) error {
 		return nil
 	}
 	defer a.mind.silence()
-	followLANs := sync.OnceFunc(func() { others.Go(func() { a.followLANs(ctx) }) })
+	followLANs := sync.OnceFunc(func() { others.Go(fault.Contained("overlay/announce", func() { a.followLANs(ctx) })) })
 	again := time.NewTimer(0)
 	defer again.Stop()
 	for {
@@ -87,7 +89,14 @@ func (a *Announcer) Run(ctx context.Context) error {
 		case <-a.wake:
 		case <-again.C:
 		}
-		next := a.mind.think(ctx, a.take(), time.Now())
+		var next time.Time
+		if fault.Do("overlay/announce", func() {
+			fault.Point("overlay/announce")
+			next = a.mind.think(ctx, a.take(), time.Now())
+		}) != nil {
+			a.tell(func(n *news) { n.nodes, n.lans = true, true })
+			next = time.Now().Add(retry)
+		}
 		if len(a.mind.balancers) > 0 {
 			followLANs()
 		}
@@ -102,7 +111,9 @@ func (a *Announcer) followLANs(ctx context.Context) {
 	again := time.NewTimer(0)
 	defer again.Stop()
 	for ctx.Err() == nil {
-		err := watchLANs(ctx, a.ns, func() { a.tell(func(n *news) { n.lans = true }) })
+		err := fault.Contain("overlay/announce", func() error {
+			return watchLANs(ctx, a.ns, func() { a.tell(func(n *news) { n.lans = true }) })
+		})
 		if ctx.Err() == nil {
 			a.cfg.Logger.Warn("changes of links are not seen, trying again", "err", err)
 		}
@@ -116,9 +127,11 @@ func (a *Announcer) followLANs(ctx context.Context) {
 
 // tell leaves news; it never blocks for long.
 func (a *Announcer) tell(f func(*news)) {
-	a.mu.Lock()
-	f(&a.news)
-	a.mu.Unlock()
+	func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		f(&a.news)
+	}()
 	select {
 	case a.wake <- struct{}{}:
 	default:
@@ -159,7 +172,7 @@ func (a *Announcer) watch() (remove func(), synced []cache.InformerSynced, err e
 		}
 	}
 	for _, row := range rows {
-		registration, err := row.informer.AddEventHandler(row.handler)
+		registration, err := row.informer.AddEventHandler(eventhandler.Contain("overlay/announce", row.handler))
 		if err != nil {
 			return remove, nil, err
 		}

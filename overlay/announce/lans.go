@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/overlay/host"
 )
 
@@ -132,11 +133,11 @@ func watchLANs(ctx context.Context, ns host.Namespace, changed func()) error {
 	}
 	watching, stop := context.WithCancel(ctx)
 	closed := make(chan struct{})
-	go func() {
+	go fault.Contained("overlay/announce", func() {
 		defer close(closed)
 		<-watching.Done()
 		s.Close()
-	}()
+	})()
 	defer func() {
 		stop()
 		<-closed

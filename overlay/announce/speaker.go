@@ -11,6 +11,7 @@ import (
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/overlay/host"
 )
 
@@ -74,7 +75,7 @@ func newSpeaker(ns host.Namespace, l link, v4 bool, tell ears) (*speaker, error)
 		s.release()
 		return nil, fmt.Errorf("answer on %s: %w", l.name, err)
 	}
-	go s.run()
+	go fault.Contained("overlay/speaker", s.run)()
 	return s, nil
 }
 
@@ -199,11 +200,14 @@ func (s *speaker) run() {
 			s.ears.ended()
 			return
 		}
-		if s.v4 {
-			s.onARP(buffer[:n])
-		} else if a, ok := from.(*packet.Addr); ok {
-			s.onNDP(buffer[:n], a.HardwareAddr)
-		}
+		_ = fault.Do("overlay/speaker", func() {
+			fault.Point("overlay/speaker")
+			if s.v4 {
+				s.onARP(buffer[:n])
+			} else if a, ok := from.(*packet.Addr); ok {
+				s.onNDP(buffer[:n], a.HardwareAddr)
+			}
+		})
 	}
 }
 

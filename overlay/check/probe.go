@@ -15,6 +15,7 @@ import (
 
 	"github.com/vishvananda/netns"
 
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/overlay"
 	"github.com/balsahq/balsa/overlay/host"
 )
@@ -106,7 +107,8 @@ func newNamespace() (netns.NsHandle, error) {
 	made := make(chan result, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread is in the namespace and ends with the goroutine
-		h, err := netns.New()
+		var h netns.NsHandle
+		err := fault.Contain("overlay/check", func() (err error) { h, err = netns.New(); return err })
 		made <- result{h, err}
 	}()
 	r := <-made
@@ -138,8 +140,8 @@ func (p *probe) listen(path string) (err error) {
 	if err != nil {
 		return err
 	}
-	p.running.Go(p.echoStreams)
-	p.running.Go(p.echoDatagrams)
+	p.running.Go(fault.Contained("overlay/check", p.echoStreams))
+	p.running.Go(fault.Contained("overlay/check", p.echoDatagrams))
 	return nil
 }
 
@@ -196,10 +198,10 @@ func (p *probe) echoStreams() {
 		}
 		select {
 		case slots <- struct{}{}:
-			open.Go(func() {
+			open.Go(fault.Contained("overlay/check", func() {
 				defer func() { <-slots }()
 				p.echoStream(c)
-			})
+			}))
 		default:
 			c.Close()
 		}

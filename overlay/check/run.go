@@ -11,6 +11,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // Config is what Run needs.
@@ -130,7 +132,9 @@ func (c *runner) each(fn func(n *NodeReport)) {
 		slots <- struct{}{}
 		running.Go(func() {
 			defer func() { <-slots }()
-			fn(n)
+			if err := fault.Do("overlay/check", func() { fn(n) }); err != nil {
+				n.Fault = err.Error()
+			}
 		})
 	}
 	running.Wait()

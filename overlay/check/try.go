@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/overlay/host"
 )
 
@@ -68,7 +69,9 @@ func (p *probe) try(ctx context.Context, targets []Target) []Result {
 		}
 		running.Go(func() {
 			defer func() { <-slots }()
-			p.tryOne(ctx, t, r)
+			if err := fault.Do("overlay/check", func() { p.tryOne(ctx, t, r) }); err != nil {
+				r.OK, r.Error = false, err.Error()
+			}
 		})
 	}
 	running.Wait()

@@ -12,6 +12,8 @@ import (
 
 	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 const (
@@ -54,7 +56,10 @@ func (d *datagrams) run(ctx context.Context) error {
 				if !ok {
 					return
 				}
-				d.answer(ctx, p, &later)
+				_ = fault.Do("overlay/dns", func() {
+					fault.Point("overlay/dns")
+					d.answer(ctx, p, &later)
+				})
 			}
 		})
 	}
@@ -128,12 +133,12 @@ func (d *datagrams) answer(ctx context.Context, p packet, later *sync.WaitGroup)
 	answer, known, err := s.forward.kept(ask)
 	if !known {
 		if err = s.forward.admit(client); err == nil {
-			later.Go(func() {
+			later.Go(fault.Contained("overlay/dns", func() {
 				defer s.forward.leave(client)
 				answer, err := s.forward.wait(ctx, ask)
 				s.finish(m, ask, answer, err)
 				d.send(p.from, m, size)
-			})
+			}))
 			return
 		}
 		answer, err = s.forward.stale(ask, err)

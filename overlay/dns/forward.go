@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 const (
@@ -158,7 +160,10 @@ func (f *forwarder) fly(ctx context.Context, q dns.Question) *flight {
 	f.running.Go(func() {
 		defer close(fl.done)
 		settings := f.settings.Load()
-		fl.msg, fl.err = f.resolvers.resolve(ctx, q, settings)
+		fl.err = fault.Contain("overlay/dns", func() (err error) {
+			fl.msg, err = f.resolvers.resolve(ctx, q, settings)
+			return err
+		})
 		switch {
 		case fl.err == nil && f.settings.Load() == settings:
 			f.cache.put(q, fl.msg, f.now())

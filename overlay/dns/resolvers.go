@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 const (
@@ -106,7 +108,13 @@ func (r *resolvers) resolve(ctx context.Context, q dns.Question, settings *Setti
 			}
 			at := list[asked%len(list)]
 			asked++
-			r.running.Go(func() { results <- r.try(ctx, q, at) })
+			r.running.Go(func() {
+				var a attempt
+				if err := fault.Do("overlay/dns", func() { a = r.try(ctx, q, at) }); err != nil {
+					a = attempt{err: err}
+				}
+				results <- a
+			})
 			next.Reset(hedgeTime)
 		case a := <-results:
 			if a.err == nil {

@@ -13,6 +13,8 @@ import (
 
 	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 const (
@@ -89,12 +91,12 @@ func (s *Server) Run(ctx context.Context) error {
 	var running, started sync.WaitGroup
 	failed := make(chan error, len(open.udp)+len(open.tcp))
 	for _, d := range open.udp {
-		running.Go(func() { failed <- d.run(ctx) })
+		running.Go(func() { failed <- fault.Contain("overlay/dns", func() error { return d.run(ctx) }) })
 	}
 	for _, server := range open.tcp {
 		started.Add(1)
 		server.NotifyStartedFunc = started.Done
-		running.Go(func() { failed <- server.ActivateAndServe() })
+		running.Go(func() { failed <- fault.Contain("overlay/dns", server.ActivateAndServe) })
 	}
 	started.Wait()
 	s.started()
@@ -165,8 +167,8 @@ func freebind(_, _ string, c syscall.RawConn) error {
 // stream answers the queries of a connection, one after the other.
 func (s *Server) stream(ctx context.Context) dns.HandlerFunc {
 	return func(w dns.ResponseWriter, r *dns.Msg) {
-		m := s.reply(ctx, addressOf(w.RemoteAddr()), r)
-		if m == nil {
+		var m *dns.Msg
+		if fault.Do("overlay/dns", func() { m = s.reply(ctx, addressOf(w.RemoteAddr()), r) }) != nil || m == nil {
 			return
 		}
 		wire, err := pack(m, dns.MaxMsgSize)

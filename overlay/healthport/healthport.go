@@ -20,6 +20,8 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/balsahq/balsa/fault"
+	"github.com/balsahq/balsa/fault/eventhandler"
 	"github.com/balsahq/balsa/overlay/host"
 )
 
@@ -131,12 +133,30 @@ func (s *Server) Run(ctx context.Context) error {
 		case <-s.wake:
 		case <-again.C:
 		}
-		for key := range s.take() {
-			s.learn(key)
+		done := false
+		if err := fault.Do("overlay/healthport", func() {
+			fault.Point("overlay/healthport")
+			for key := range s.take() {
+				s.learn(key)
+			}
+			done = s.apply()
+		}); err != nil {
+			s.relearn()
 		}
 		again.Stop()
-		if !s.apply() {
+		if !done {
 			again.Reset(retry)
+		}
+	}
+}
+
+// relearn has every Service that is known looked at again: a panic may have lost one.
+func (s *Server) relearn() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.cfg.Informers.Core().V1().Services().Informer().GetStore().List() {
+		if svc, ok := o.(*v1.Service); ok {
+			s.dirty[types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}] = struct{}{}
 		}
 	}
 }
@@ -247,7 +267,7 @@ func (s *Server) watch() (remove func(), synced []cache.InformerSynced, err erro
 		}
 	}
 	for _, row := range rows {
-		registration, err := row.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		registration, err := row.informer.AddEventHandler(eventhandler.Contain("overlay/healthport", cache.ResourceEventHandlerFuncs{
 			AddFunc: row.changed,
 			UpdateFunc: func(old, now any) {
 				row.changed(old)
@@ -259,7 +279,7 @@ func (s *Server) watch() (remove func(), synced []cache.InformerSynced, err erro
 				}
 				row.changed(o)
 			},
-		})
+		}))
 		if err != nil {
 			return remove, nil, err
 		}

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/net/netutil"
 
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/overlay/host"
 )
 
@@ -38,14 +39,14 @@ func listen(ns host.Namespace, address string, h http.Handler) (*server, error) 
 		return nil, err
 	}
 	s := &server{ended: make(chan struct{}), http: &http.Server{
-		Handler: h, ReadTimeout: patience, ReadHeaderTimeout: patience, WriteTimeout: patience, IdleTimeout: 2 * patience, MaxHeaderBytes: mostHeader,
+		Handler: fault.Handler("overlay/healthport", h), ReadTimeout: patience, ReadHeaderTimeout: patience, WriteTimeout: patience, IdleTimeout: 2 * patience, MaxHeaderBytes: mostHeader,
 	}}
-	go func() {
+	go fault.Contained("overlay/healthport", func() {
 		defer close(s.ended)
 		if err := s.http.Serve(netutil.LimitListener(l, mostConnections)); !errors.Is(err, http.ErrServerClosed) {
 			l.Close()
 		}
-	}()
+	})()
 	return s, nil
 }
 

@@ -5,6 +5,8 @@ import (
 	"runtime"
 
 	"github.com/vishvananda/netns"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // Namespace is the network namespace the overlay works in. The zero value is that of the process.
@@ -60,7 +62,7 @@ func (n Namespace) Do(fn func() error) error {
 			done <- fmt.Errorf("enter network namespace: %w", err)
 			return
 		}
-		err = fn()
+		err = fault.Contain("overlay/host", fn)
 		// A thread that cannot go back stays locked, and ends with this goroutine.
 		if back := netns.Set(origin); back == nil {
 			runtime.UnlockOSThread()

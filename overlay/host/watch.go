@@ -9,6 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // Watch calls changed whenever a link, an address, a route, a setting the kernel tells of, or a neighbour on a link that
@@ -26,11 +28,11 @@ func Watch(ctx context.Context, ns Namespace, concerns func(link int) bool, chan
 		stop()
 		<-closed
 	}()
-	go func() {
+	go fault.Contained("overlay/host", func() {
 		defer close(closed)
 		<-watching.Done()
 		route.Close()
-	}()
+	})()
 	for {
 		messages, _, err := route.Receive()
 		if ctx.Err() != nil {

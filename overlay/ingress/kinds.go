@@ -20,6 +20,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	gw "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/balsahq/balsa/fault"
+	"github.com/balsahq/balsa/fault/eventhandler"
 	"github.com/balsahq/balsa/overlay/ingress/plan"
 )
 
@@ -96,9 +98,9 @@ func newKinds(cfg *rest.Config, log *slog.Logger, changed func()) (*kinds, error
 	if err := k.defined.SetTransform(onlyName(false)); err != nil {
 		return nil, err
 	}
-	_, err = k.defined.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	_, err = k.defined.AddEventHandler(eventhandler.Contain("ingress/kinds", cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { k.look() }, UpdateFunc: func(any, any) { k.look() }, DeleteFunc: func(any) { k.look() },
-	})
+	}))
 	return k, err
 }
 
@@ -127,7 +129,7 @@ func (k *kinds) look() {
 
 // run starts and stops the watches of kinds with their definitions, until ctx ends.
 func (k *kinds) run(ctx context.Context) {
-	k.running.Go(func() { k.defined.RunWithContext(ctx) })
+	k.running.Go(fault.Contained("ingress/kinds", func() { k.defined.RunWithContext(ctx) }))
 	defer k.running.Wait()
 	if !cache.WaitForCacheSync(ctx.Done(), k.defined.HasSynced) {
 		return
@@ -141,7 +143,12 @@ func (k *kinds) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if !k.match(ctx) {
+		served := false
+		_ = fault.Do("ingress/kinds", func() {
+			fault.Point("ingress/kinds")
+			served = k.match(ctx)
+		})
+		if !served {
 			again.Reset(definitionRetry)
 		}
 	}
@@ -183,23 +190,23 @@ func (k *kinds) start(ctx context.Context, resource string) bool {
 		}
 		ctx, stop := context.WithCancel(ctx)
 		informer := cache.NewSharedIndexInformer(cache.NewListWatchFromClient(client, resource, "", fields.Everything()), what.object, 0, cache.Indexers{})
-		if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		if _, err := informer.AddEventHandler(eventhandler.Contain("ingress/kinds", cache.ResourceEventHandlerFuncs{
 			AddFunc: func(any) { k.changed() }, DeleteFunc: func(any) { k.changed() },
 			UpdateFunc: func(before, after any) {
 				if a, ok := after.(metav1.Object); !ok || a.GetGeneration() != before.(metav1.Object).GetGeneration() || a.GetDeletionTimestamp() != nil {
 					k.changed()
 				}
 			},
-		}); err != nil {
+		})); err != nil {
 			stop()
 			return false
 		}
-		k.running.Go(func() { informer.RunWithContext(ctx) })
-		k.running.Go(func() {
+		k.running.Go(fault.Contained("ingress", func() { informer.RunWithContext(ctx) }))
+		k.running.Go(fault.Contained("ingress", func() {
 			if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
 				k.changed() // also when there is none
 			}
-		})
+		}))
 		k.mu.Lock()
 		k.by[resource] = &kind{informer, stop}
 		k.mu.Unlock()
@@ -217,7 +224,7 @@ func (k *kinds) followNamespaces(ctx context.Context) {
 	if informer.SetTransform(onlyName(true)) != nil {
 		return // it is new: there is nothing that could be wrong
 	}
-	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	if _, err := informer.AddEventHandler(eventhandler.Contain("ingress/kinds", cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { k.changed() }, DeleteFunc: func(any) { k.changed() },
 		UpdateFunc: func(before, after any) {
 			b, ok := before.(*metav1.PartialObjectMetadata)
@@ -225,10 +232,10 @@ func (k *kinds) followNamespaces(ctx context.Context) {
 				k.changed()
 			}
 		},
-	}); err != nil {
+	})); err != nil {
 		return
 	}
-	k.running.Go(func() { informer.RunWithContext(ctx) })
+	k.running.Go(fault.Contained("ingress", func() { informer.RunWithContext(ctx) }))
 	k.mu.Lock()
 	k.namespaces = informer
 	k.mu.Unlock()

@@ -21,6 +21,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/balsahq/balsa/fault"
+	"github.com/balsahq/balsa/fault/eventhandler"
 	"github.com/balsahq/balsa/overlay/ingress/plan"
 	"github.com/balsahq/balsa/overlay/ingress/proxy"
 )
@@ -137,9 +139,9 @@ func (n *Node) Run(ctx context.Context) error {
 	defer cancel()
 	n.own.StartWithContext(ctx)
 	n.cfg.Informers.Start(ctx.Done())
-	parts.Go(func() { n.source.run(ctx) })
+	parts.Go(fault.Contained("ingress/source", func() { n.source.run(ctx) }))
 	nodes := n.cfg.Informers.Core().V1().Nodes().Informer()
-	registration, err := nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	registration, err := nodes.AddEventHandler(eventhandler.Contain("ingress/events", cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { n.changed() }, DeleteFunc: func(any) { n.changed() },
 		UpdateFunc: func(before, after any) {
 			b, ok := before.(*v1.Node)
@@ -147,7 +149,7 @@ func (n *Node) Run(ctx context.Context) error {
 				n.changed()
 			}
 		},
-	})
+	}))
 	if err != nil {
 		return fmt.Errorf("ingress: %w", err)
 	}
@@ -234,9 +236,18 @@ func (e *engine) run(ctx context.Context) error {
 		default:
 		}
 		replan, touched := n.take()
-		if !replan {
-			e.endpoints(touched)
-		} else if next := e.step(ctx); next > 0 {
+		var next time.Duration
+		if fault.Do("ingress/node", func() {
+			fault.Point("ingress/node")
+			if !replan {
+				e.endpoints(touched)
+			} else {
+				next = e.step(ctx)
+			}
+		}) != nil {
+			next = portRetry
+		}
+		if next > 0 {
 			again.Reset(next)
 		}
 	}
@@ -293,7 +304,7 @@ func (e *engine) begin(ctx context.Context) error {
 		}
 	}
 	follow := func(i cache.SharedIndexInformer, h cache.ResourceEventHandler) error {
-		registration, err := i.AddEventHandler(h)
+		registration, err := i.AddEventHandler(eventhandler.Contain("ingress/events", h))
 		if err == nil {
 			e.undo = append(e.undo, func() { _ = i.RemoveEventHandler(registration) })
 			if !cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {

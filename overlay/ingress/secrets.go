@@ -12,6 +12,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/balsahq/balsa/fault"
+	"github.com/balsahq/balsa/fault/eventhandler"
 	"github.com/balsahq/balsa/overlay/ingress/plan"
 )
 
@@ -55,7 +57,7 @@ func (s *secrets) follow(ctx context.Context, want map[types.NamespacedName]bool
 			ctx, stop := context.WithCancel(ctx)
 			one := &secret{stop: stop}
 			s.by[key] = one
-			s.running.Go(func() { s.watch(ctx, key, one) })
+			s.running.Go(func() { fault.KeepDo(ctx, "ingress/secrets", func(ctx context.Context) { s.watch(ctx, key, one) }) })
 		}
 		loaded = loaded && s.by[key].loaded
 	}
@@ -93,17 +95,18 @@ func (s *secrets) watch(ctx context.Context, key types.NamespacedName, one *secr
 	}
 	read := func(o any) {
 		if sec, ok := o.(*v1.Secret); ok {
+			fault.Point("ingress/secrets")
 			set(keyPair(sec))
 		}
 	}
 	lw := cache.NewListWatchFromClient(s.client.CoreV1().RESTClient(), "secrets", key.Namespace, fields.OneTermEqualSelector("metadata.name", key.Name))
 	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: lw, ObjectType: &v1.Secret{}, Handler: cache.ResourceEventHandlerFuncs{
+		ListerWatcher: lw, ObjectType: &v1.Secret{}, Handler: eventhandler.Contain("ingress/secrets", cache.ResourceEventHandlerFuncs{
 			AddFunc: read, UpdateFunc: func(_, o any) { read(o) }, DeleteFunc: func(any) { set(nil, errNoSecret) },
-		},
+		}),
 	})
 	var wait sync.WaitGroup
-	wait.Go(func() {
+	wait.Go(fault.Contained("ingress", func() {
 		if cache.WaitForCacheSync(ctx.Done(), controller.HasSynced) {
 			s.mu.Lock()
 			absent := !one.loaded
@@ -112,7 +115,7 @@ func (s *secrets) watch(ctx context.Context, key types.NamespacedName, one *secr
 				set(nil, errNoSecret)
 			}
 		}
-	})
+	}))
 	controller.Run(ctx.Done())
 	wait.Wait()
 }

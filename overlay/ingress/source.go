@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/balsahq/balsa/fault/eventhandler"
 	"github.com/balsahq/balsa/overlay/ingress/plan"
 )
 
@@ -53,7 +54,7 @@ func newSource(cfg sourceConfig) (*source, error) {
 		return nil, err
 	}
 	for _, i := range []cache.SharedIndexInformer{net.Ingresses().Informer(), net.IngressClasses().Informer()} {
-		if _, err := i.AddEventHandler(anything(cfg.changed)); err != nil {
+		if _, err := i.AddEventHandler(eventhandler.Contain("ingress/events", anything(cfg.changed))); err != nil {
 			return nil, err
 		}
 		s.synced = append(s.synced, i.HasSynced)

@@ -18,11 +18,17 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/balsahq/balsa/fault"
+	"github.com/balsahq/balsa/fault/eventhandler"
 	"github.com/balsahq/balsa/overlay/ingress/plan"
 )
 
-// statusRetry is when a status that could not be written is tried again, where no change comes before.
-const statusRetry = 2 * time.Second
+// statusRetry is when a status that could not be written is tried again, where no change comes before; twice as late each
+// time, until statusRetryMost.
+const (
+	statusRetry     = 2 * time.Second
+	statusRetryMost = time.Minute
+)
 
 // StatusConfig is what a Status needs.
 type StatusConfig struct {
@@ -83,7 +89,7 @@ func NewStatus(cfg StatusConfig) (*Status, error) {
 		return nil, err
 	}
 	nodes := cfg.Informers.Core().V1().Nodes().Informer()
-	if _, err = nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	if _, err = nodes.AddEventHandler(eventhandler.Contain("ingress/events", cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { s.poke() }, DeleteFunc: func(any) { s.poke() },
 		UpdateFunc: func(before, after any) {
 			b, ok := before.(*v1.Node)
@@ -91,10 +97,10 @@ func NewStatus(cfg StatusConfig) (*Status, error) {
 				s.poke()
 			}
 		},
-	}); err != nil {
+	})); err != nil {
 		return nil, err
 	}
-	_, err = cfg.Informers.Core().V1().Services().Informer().AddEventHandler(s.source.onService())
+	_, err = cfg.Informers.Core().V1().Services().Informer().AddEventHandler(eventhandler.Contain("ingress/events", s.source.onService()))
 	s.source.synced = append(s.source.synced, nodes.HasSynced)
 	return s, err
 }
@@ -118,13 +124,13 @@ func (s *Status) Run(ctx context.Context) error {
 	var parts sync.WaitGroup
 	defer parts.Wait()
 	defer cancel()
-	parts.Go(func() { s.source.run(ctx) })
+	parts.Go(fault.Contained("ingress/source", func() { s.source.run(ctx) }))
 	if !cache.WaitForCacheSync(ctx.Done(), append(s.source.synced, s.source.kinds.defined.HasSynced)...) {
 		return nil
 	}
 	again := time.NewTimer(0)
 	defer again.Stop()
-	for {
+	for delay := statusRetry; ; {
 		select {
 		case <-s.dirty:
 		case <-again.C:
@@ -140,8 +146,16 @@ func (s *Status) Run(ctx context.Context) error {
 		case <-s.dirty:
 		default:
 		}
-		if !s.step(ctx) && ctx.Err() == nil {
-			again.Reset(statusRetry)
+		done := false
+		_ = fault.Do("ingress/status", func() {
+			fault.Point("ingress/status")
+			done = s.step(ctx)
+		})
+		if done {
+			delay = statusRetry
+		} else if ctx.Err() == nil {
+			again.Reset(delay)
+			delay = min(2*delay, statusRetryMost)
 		}
 	}
 }

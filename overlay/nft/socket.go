@@ -8,6 +8,8 @@ import (
 
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 const (
@@ -84,7 +86,7 @@ func inside(ns int, fn func() error) error {
 			done <- fmt.Errorf("enter network namespace: %w", err)
 			return
 		}
-		err = fn()
+		err = fault.Contain("overlay/nft", fn)
 		// A thread that cannot go back stays locked, and ends with this goroutine.
 		if netns.Set(origin) == nil {
 			runtime.UnlockOSThread()

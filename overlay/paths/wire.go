@@ -8,6 +8,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // wire is the sockets of a tunnel's probes.
@@ -52,10 +54,10 @@ func (r *run) open() (*wire, error) {
 		return nil, fmt.Errorf("sockets for probes: %w", err)
 	}
 	id := r.id
-	go func() {
+	go fault.Contained("overlay/paths", func() {
 		defer close(w.ended)
 		w.hear(id, r.answers)
-	}()
+	})()
 	return w, nil
 }
 

@@ -41,13 +41,18 @@ func (e *Engine) uncut() error {
 	if err != nil || len(flows) == 0 {
 		return err
 	}
-	e.mu.Lock()
-	still := slices.DeleteFunc(slices.Clone(flows), e.allows)
-	e.mu.Unlock()
+	still := e.allowed(flows)
 	if len(still) == len(flows) {
 		return nil
 	}
 	return e.tables.Cut(still, true)
+}
+
+// allowed are those of the connections that might begin now.
+func (e *Engine) allowed(flows []kernel.Flow) []kernel.Flow {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(flows), e.allows)
 }
 
 // allows tells whether a connection might begin; e.mu is held.

@@ -11,15 +11,17 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/overlay/host"
 	"github.com/balsahq/balsa/overlay/policy/kernel"
 	"github.com/balsahq/balsa/overlay/policy/plan"
 )
 
 const (
-	// gather is how long the engine waits for more changes after one that nobody waits for; retry is when it tries again.
-	gather = 20 * time.Millisecond
-	retry  = time.Second
+	// gather is how long the engine waits for more changes after one that nobody waits for; retry is when it tries again,
+	// twice as late each time until retryMost.
+	gather           = 20 * time.Millisecond
+	retry, retryMost = time.Second, 10 * time.Second
 	// cutPause is between two looks at all connections of the node.
 	cutPause = time.Second
 	// patience is how long Admit waits for the kernel.
@@ -105,7 +107,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		e.watchPolicies(ctx)
+		fault.KeepDo(ctx, "overlay/policy", e.watchPolicies)
 	}()
 	defer func() {
 		cancel()
@@ -115,22 +117,32 @@ func (e *Engine) Run(ctx context.Context) error {
 	wait, cut := time.NewTimer(0), time.NewTimer(0)
 	defer wait.Stop()
 	defer cut.Stop()
-	for {
+	for delay := retry; ; {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-cut.C:
-			e.cut()
+			_ = fault.Do("overlay/policy", e.cut) // the next change cuts again
 			continue
 		case <-e.wake:
 		}
 		if !e.hurry() {
 			pause(ctx, wait, gather)
 		}
-		if err := e.step(ctx); err != nil && ctx.Err() == nil {
+		err := fault.Contain("overlay/policy", func() error {
+			fault.Point("overlay/policy")
+			return e.step(ctx)
+		})
+		if err != nil && ctx.Err() == nil {
+			if errors.Is(err, fault.ErrPanic) {
+				e.restart()
+			}
 			e.report(err)
-			pause(ctx, wait, retry)
+			pause(ctx, wait, delay)
+			delay = min(2*delay, retryMost)
 			e.nudge()
+		} else {
+			delay = retry
 		}
 		if e.changed {
 			cut.Reset(max(0, cutPause-time.Since(e.lastCut)))
@@ -157,15 +169,27 @@ func (e *Engine) nudge() {
 
 // change changes the state under the lock, and wakes run if do says that something changed.
 func (e *Engine) change(do func(s *plan.State) bool) {
-	e.mu.Lock()
-	changed := do(e.state)
-	if changed {
-		e.changes++
-	}
-	e.mu.Unlock()
-	if changed {
+	if e.changeState(do) {
 		e.nudge()
 	}
+}
+
+func (e *Engine) changeState(do func(s *plan.State) bool) (changed bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if changed = do(e.state); changed {
+		e.changes++
+	}
+	return changed
+}
+
+// restart forgets what was learned, because a panic may have left it half changed. The kernel keeps what it has until
+// everything has been learned anew.
+func (e *Engine) restart() {
+	e.leave()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.look, e.rebuild = true, true
 }
 
 func (e *Engine) hurry() bool {

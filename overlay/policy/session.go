@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/overlay/policy/plan"
 )
 
@@ -29,7 +30,7 @@ func (e *Engine) enter(ctx context.Context) *session {
 	ctx, stop := context.WithCancel(ctx)
 	s := &session{stop: stop}
 	for _, part := range []func(context.Context){e.watchPods, e.watchNamespaces, e.watchKernel} {
-		s.running.Go(func() { part(ctx) })
+		s.running.Go(func() { fault.KeepDo(ctx, "overlay/policy", part) })
 	}
 	return s
 }

@@ -7,16 +7,21 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
 
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/overlay/mesh"
 )
 
-// batch is how many packets are moved at once at most.
-const batch = 64
+// batch is how many packets are moved at once at most; readPause follows a read that failed.
+const (
+	batch     = 64
+	readPause = 10 * time.Millisecond
+)
 
 // carrier moves packets between a link and a socket while both are there.
 type carrier struct {
@@ -48,8 +53,8 @@ func (c *carrier) batches() wire {
 func (c *carrier) start() {
 	for _, part := range []func(){c.outward, c.inward} {
 		c.wait.Go(func() {
-			defer c.shut()
-			part()
+			defer c.shut() // the relay opens both ends anew
+			_ = fault.Do("overlay/relay", part)
 		})
 	}
 }
@@ -161,6 +166,11 @@ func (c *carrier) inward() {
 			return
 		}
 		if err != nil { // such as what an unreachable node's router said
+			select { // the socket may go on failing
+			case <-time.After(readPause):
+			case <-c.ended:
+				return
+			}
 			continue
 		}
 		if err := c.deliver(messages[:n]); err != nil {

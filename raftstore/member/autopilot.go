@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/raftstore"
 )
 
@@ -328,7 +329,8 @@ func (a *Autopilot) ask(ctx context.Context, conf []raftstore.Server) map[string
 			continue
 		}
 		wg.Go(func() {
-			st, err := a.cfg.Stats(ctx, s.ID)
+			var st Stats
+			err := fault.Contain("autopilot", func() (err error) { st, err = a.cfg.Stats(ctx, s.ID); return err })
 			if err != nil {
 				return // no answer is an answer
 			}

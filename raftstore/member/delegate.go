@@ -6,11 +6,16 @@ import (
 	"log/slog"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // delegate is what memberlist calls back. Alive, events and conflicts come with
 // memberlist's node lock held: nothing here calls memberlist.
 type delegate struct{ *Gossip }
+
+// unit is what panics of gossip are counted as.
+const unit = "gossip"
 
 // NodeMeta implements memberlist.Delegate.
 func (d delegate) NodeMeta(limit int) []byte {
@@ -47,6 +52,13 @@ var errForeign = errors.New("member: of another cluster")
 // NotifyAlive implements memberlist.AliveDelegate: an error makes memberlist
 // ignore the announcement.
 func (d delegate) NotifyAlive(n *memberlist.Node) error {
+	return fault.Contain(unit, func() error {
+		fault.Point("member/alive")
+		return d.admit(n)
+	})
+}
+
+func (d delegate) admit(n *memberlist.Node) error {
 	m, err := metaOf(n)
 	if err == nil && m.ClusterID != d.cfg.Meta.ClusterID {
 		err = errForeign
@@ -62,10 +74,14 @@ func (d delegate) NotifyAlive(n *memberlist.Node) error {
 }
 
 // NotifyJoin implements memberlist.EventDelegate.
-func (d delegate) NotifyJoin(n *memberlist.Node) { d.learn(n, "gossip: member is alive") }
+func (d delegate) NotifyJoin(n *memberlist.Node) {
+	_ = fault.Do(unit, func() { d.learn(n, "gossip: member is alive") })
+}
 
 // NotifyUpdate implements memberlist.EventDelegate.
-func (d delegate) NotifyUpdate(n *memberlist.Node) { d.learn(n, "gossip: member changed") }
+func (d delegate) NotifyUpdate(n *memberlist.Node) {
+	_ = fault.Do(unit, func() { d.learn(n, "gossip: member changed") })
+}
 
 func (d delegate) learn(n *memberlist.Node, what string) {
 	m, err := metaOf(n)
@@ -82,9 +98,11 @@ func (d delegate) learn(n *memberlist.Node, what string) {
 // NotifyLeave implements memberlist.EventDelegate. memberlist does not say
 // whether a member failed or left; the member's last Meta does.
 func (d delegate) NotifyLeave(n *memberlist.Node) {
-	if m, ok := d.table.gone(n.Name); ok && n.Name != d.cfg.Name {
-		d.log.to.Info("gossip: member is "+string(m.State), "name", m.Name, "role", m.Role, "addr", m.Addr)
-	}
+	_ = fault.Do(unit, func() {
+		if m, ok := d.table.gone(n.Name); ok && n.Name != d.cfg.Name {
+			d.log.to.Info("gossip: member is "+string(m.State), "name", m.Name, "role", m.Role, "addr", m.Addr)
+		}
+	})
 }
 
 // NotifyConflict implements memberlist.ConflictDelegate: a member with the name,
@@ -98,6 +116,10 @@ func (d delegate) NotifyConflict(existing, other *memberlist.Node) {
 // NotifyMerge implements memberlist.MergeDelegate: somebody this member joins,
 // or who joins it, shows the table it has. An error refuses it.
 func (d delegate) NotifyMerge(nodes []*memberlist.Node) error {
+	return fault.Contain(unit, func() error { return d.merge(nodes) })
+}
+
+func (d delegate) merge(nodes []*memberlist.Node) error {
 	own, disputed := d.Addr(), false
 	if own == "" { // not seated yet
 		return nil

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 var (
@@ -109,7 +111,7 @@ func (g *Gossip) Run(ctx context.Context) error {
 
 	joining, stop := context.WithCancel(ctx)
 	result := make(chan error, 1)
-	go func() { result <- g.join(joining) }()
+	go func() { result <- fault.Keep(joining, unit, g.join) }()
 	select {
 	case <-ctx.Done():
 	case err = <-result:

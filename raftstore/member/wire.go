@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // Bounds of what strangers can make a member hold. A table of 5,000 members is
@@ -70,8 +72,8 @@ func newWire(log logger, clusterID, addr string, port int) (*wire, error) {
 		}
 	}
 	_ = w.udp.SetReadBuffer(socketReadBuffer) // best effort: the kernel may cap it
-	w.wg.Go(w.readPackets)
-	w.wg.Go(w.accept)
+	w.wg.Go(func() { fault.KeepDo(w.ctx, unit, func(context.Context) { w.readPackets() }) })
+	w.wg.Go(func() { fault.KeepDo(w.ctx, unit, func(context.Context) { w.accept() }) })
 	return w, nil
 }
 
@@ -196,6 +198,10 @@ func (w *wire) readPackets() {
 		}
 		if err != nil { // an ICMP answer to an earlier packet
 			w.log.once(slog.LevelDebug, "udp read", "gossip: read", "err", err)
+			select { // the socket may go on failing
+			case <-time.After(10 * time.Millisecond):
+			case <-w.ctx.Done():
+			}
 			continue
 		}
 		if n < len(w.label) || string(buf[:len(w.label)]) != string(w.label) {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/raftstore"
 	"github.com/balsahq/balsa/raftstore/peer/peerpb"
 )
@@ -75,7 +76,7 @@ func (n *Network) link(id string) (*link, error) {
 	}
 	l.client = peerpb.NewPeersClient(l.grpc)
 	n.links[id] = l
-	n.wg.Go(l.watch)
+	n.wg.Go(fault.Contained("peers", l.watch))
 	return l, nil
 }
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"syscall"
 	"time"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 const (
@@ -24,7 +26,7 @@ func (n *Network) missed(id string) {
 		return
 	}
 	n.knock[id] = true
-	n.wg.Go(func() {
+	n.wg.Go(fault.Contained("peers", func() {
 		ended := n.ended(id)
 		n.mu.Lock()
 		delete(n.knock, id)
@@ -32,7 +34,7 @@ func (n *Network) missed(id string) {
 		if h := n.service.handler.Load(); ended && h != nil {
 			(*h).PeerEnded(id)
 		}
-	})
+	}))
 }
 
 // ended reports whether the peer's port is refused.

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/raftstore"
 )
 
@@ -84,7 +85,7 @@ func (n *Network) Serve(h raftstore.Handler) { n.service.handle(h) }
 func (n *Network) Run(ctx context.Context) error {
 	server := newServer(n.service)
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(n.inbound) }()
+	go func() { served <- fault.Contain("peers", func() error { return server.Serve(n.inbound) }) }()
 	var err error
 	select {
 	case <-ctx.Done():

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // PortConfig says what the port listens on and what it allows. Listener,
@@ -225,7 +227,17 @@ func (p *Port) enter(raw net.Conn) {
 		_ = raw.Close()
 		return
 	}
-	p.wg.Go(func() { p.greet(c) })
+	p.wg.Go(func() {
+		if fault.Do("port", func() {
+			fault.Point("port/handshake")
+			p.greet(c)
+		}) != nil {
+			if c.greeting != nil {
+				p.gate.rest(c)
+			}
+			_ = c.Close()
+		}
+	})
 }
 
 var (

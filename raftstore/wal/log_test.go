@@ -5,8 +5,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -127,10 +129,17 @@ func TestAWALIsWhatWasWritten(t *testing.T) {
 	})
 }
 
+// segmentsOf are the segments that are open; the filer may be making one meanwhile.
+func segmentsOf(w *Log) []*segment {
+	w.filer.mu.Lock()
+	defer w.filer.mu.Unlock()
+	return slices.Collect(maps.Keys(w.filer.open))
+}
+
 // tearTail writes part of a batch behind the end, as an append does that the
 // disk refuses half way.
 func tearTail(t *rapid.T, w *Log, next, term uint64) {
-	for s := range w.filer.open {
+	for _, s := range segmentsOf(w) {
 		if s.key.id != w.meta.state().tail().ID || s.f == nil || s.end == 0 {
 			continue
 		}
@@ -190,7 +199,7 @@ func written(t *testing.T, batches int) (dir, file string, b []byte, ends []int6
 		if err := w.StoreLogs(entries(3*i+1, 3, 1)); err != nil {
 			t.Fatal(err)
 		}
-		for s := range w.filer.open {
+		for _, s := range segmentsOf(w) {
 			ends = append(ends, s.end)
 		}
 	}

@@ -20,6 +20,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // Source is what Gather asks.
@@ -53,11 +55,11 @@ func Gather(ctx context.Context, s Source) (*Facts, error) {
 	slots := make(chan struct{}, atOnce)
 	var asking sync.WaitGroup
 	ask := func(one func()) {
-		asking.Go(func() {
+		asking.Go(fault.Contained("check", func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
 			one()
-		})
+		}))
 	}
 	for i, address := range servers {
 		ask(func() { f.Servers[i] = s.server(ctx, address) })

@@ -16,6 +16,7 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/admission/imagepolicy"
 
 	"github.com/balsahq/balsa/control/auth/live"
+	"github.com/balsahq/balsa/fault"
 )
 
 // final are plugins whose refusal stands: they decide by what others answer, who are not to be asked twice, or count how
@@ -75,6 +76,7 @@ func (s *sequence) Handles(o admission.Operation) bool { return s.handles[o] }
 // Admit implements admission.MutationInterface. Plugins are asked once more when a webhook that came after them has
 // changed the object.
 func (s *sequence) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	fault.Point("control/admission")
 	if err := s.run(ctx, s.admits[a.GetOperation()], a, o); err != nil {
 		return err
 	}
@@ -87,6 +89,7 @@ func (s *sequence) Admit(ctx context.Context, a admission.Attributes, o admissio
 
 // Validate implements admission.ValidationInterface.
 func (s *sequence) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	fault.Point("control/validation")
 	return s.run(ctx, s.validates[a.GetOperation()], a, o)
 }
 

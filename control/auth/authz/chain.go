@@ -19,6 +19,8 @@ import (
 	"k8s.io/apiserver/plugin/pkg/authorizer/webhook"
 	"k8s.io/apiserver/plugin/pkg/authorizer/webhook/metrics"
 	"k8s.io/kubernetes/pkg/auth/authorizer/abac"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // configLook is how often the configuration is read when the kernel tells of no change.
@@ -48,6 +50,7 @@ type order struct {
 
 // Authorize implements authorizer.Authorizer.
 func (c *chain) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	fault.Point("control/authorizer")
 	return c.current.Load().Authorize(ctx, a)
 }
 

@@ -16,6 +16,8 @@ import (
 	"k8s.io/component-helpers/auth/rbac/reconciliation"
 	scheduling "k8s.io/kubernetes/pkg/apis/scheduling/v1"
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // SystemNamespaces exist in every cluster and cannot be deleted.
@@ -103,8 +105,8 @@ func Ensure(ctx context.Context, client kubernetes.Interface) error {
 		return err
 	}
 	var g errgroup.Group
-	g.Go(func() error { return EnsureRBAC(ctx, client, Default()) })
-	g.Go(func() error { return ensurePriorityClasses(ctx, client) })
+	g.Go(fault.ContainedErr("control/auth/bootstrap", func() error { return EnsureRBAC(ctx, client, Default()) }))
+	g.Go(fault.ContainedErr("control/auth/bootstrap", func() error { return ensurePriorityClasses(ctx, client) }))
 	return g.Wait()
 }
 
@@ -210,12 +212,12 @@ func (w *writes) run() error {
 	var g errgroup.Group
 	g.SetLimit(parallel)
 	for i, fn := range w.fns {
-		g.Go(func() error {
+		g.Go(fault.ContainedErr("control/auth/bootstrap", func() error {
 			if err := fn(); err != nil && !apierrors.IsAlreadyExists(err) {
 				errs[i] = fmt.Errorf("bootstrap: %s: %w", w.names[i], err)
 			}
 			return nil
-		})
+		}))
 	}
 	_ = g.Wait() // the functions return nil; their errors are in errs
 	return errors.Join(errs...)

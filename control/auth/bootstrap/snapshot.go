@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-helpers/auth/rbac/reconciliation"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // snapshot holds every RBAC object there was at the start, by "namespace/name". It is read-only once made.
@@ -25,34 +27,34 @@ func readAll(ctx context.Context, client kubernetes.Interface) (*snapshot, error
 	s := &snapshot{map[string]*rbacv1.ClusterRole{}, map[string]*rbacv1.Role{}, map[string]*rbacv1.ClusterRoleBinding{}, map[string]*rbacv1.RoleBinding{}}
 	c, all := client.RbacV1(), metav1.ListOptions{}
 	var g errgroup.Group
-	g.Go(func() error {
+	g.Go(fault.ContainedErr("control/auth/bootstrap", func() error {
 		l, err := c.ClusterRoles().List(ctx, all)
 		if err == nil {
 			index(s.clusterRoles, l.Items, func(o *rbacv1.ClusterRole) string { return "/" + o.Name })
 		}
 		return err
-	})
-	g.Go(func() error {
+	}))
+	g.Go(fault.ContainedErr("control/auth/bootstrap", func() error {
 		l, err := c.Roles("").List(ctx, all)
 		if err == nil {
 			index(s.roles, l.Items, func(o *rbacv1.Role) string { return o.Namespace + "/" + o.Name })
 		}
 		return err
-	})
-	g.Go(func() error {
+	}))
+	g.Go(fault.ContainedErr("control/auth/bootstrap", func() error {
 		l, err := c.ClusterRoleBindings().List(ctx, all)
 		if err == nil {
 			index(s.clusterBindings, l.Items, func(o *rbacv1.ClusterRoleBinding) string { return "/" + o.Name })
 		}
 		return err
-	})
-	g.Go(func() error {
+	}))
+	g.Go(fault.ContainedErr("control/auth/bootstrap", func() error {
 		l, err := c.RoleBindings("").List(ctx, all)
 		if err == nil {
 			index(s.bindings, l.Items, func(o *rbacv1.RoleBinding) string { return o.Namespace + "/" + o.Name })
 		}
 		return err
-	})
+	}))
 	if err := g.Wait(); err != nil {
 		return nil, fmt.Errorf("bootstrap: list RBAC objects: %w", err)
 	}

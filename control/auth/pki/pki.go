@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/balsahq/balsa/control/durable"
+	"github.com/balsahq/balsa/fault"
 )
 
 // Lifetimes. A certificate is valid from Backdate before it was made, so that neither a peer whose clock is behind
@@ -150,9 +151,9 @@ func (a *Authority) openRoots() error {
 		}
 	}
 	var g errgroup.Group
-	g.Go(func() (err error) { a.ca, err = a.openCA("ca", "balsa-ca"); return err })
-	g.Go(func() (err error) { a.front, err = a.openCA("front-proxy-ca", "balsa-front-proxy-ca"); return err })
-	g.Go(func() (err error) { a.serviceKey, err = a.openKey("service-account.key"); return err })
+	g.Go(fault.ContainedErr("control/auth/pki", func() (err error) { a.ca, err = a.openCA("ca", "balsa-ca"); return err }))
+	g.Go(fault.ContainedErr("control/auth/pki", func() (err error) { a.front, err = a.openCA("front-proxy-ca", "balsa-front-proxy-ca"); return err }))
+	g.Go(fault.ContainedErr("control/auth/pki", func() (err error) { a.serviceKey, err = a.openKey("service-account.key"); return err }))
 	if err := g.Wait(); err != nil {
 		return err
 	}
@@ -260,7 +261,7 @@ func (a *Authority) checkClock() error {
 func (a *Authority) openLeaves() error {
 	var g errgroup.Group
 	open := func(into **Leaf, r Request) {
-		g.Go(func() (err error) { *into, err = a.openLeaf(r); return err })
+		g.Go(fault.ContainedErr("control/auth/pki", func() (err error) { *into, err = a.openLeaf(r); return err }))
 	}
 	open(&a.server, a.servingRequest())
 	open(&a.admin, Request{File: "admin", CommonName: "kubernetes-admin", Organization: []string{MastersOrganization}, Usage: Client})

@@ -7,6 +7,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 const (
@@ -91,7 +93,15 @@ func (c *carrier) open(ctx context.Context, id uint32, target string) error {
 		return c.link.send(nil, kindRefused, id, clip(ErrBusy.Error()))
 	}
 	if c.link.add(s) {
-		c.all.Go(func() { c.carry(ctx, s) })
+		c.all.Go(func() {
+			if err := fault.Do("node/tunnel stream", func() {
+				fault.Point("node/tunnel stream")
+				c.carry(ctx, s)
+			}); err != nil {
+				_ = c.link.send(nil, kindRefused, s.id, clip(err.Error())) // of an open stream this is its end
+				_ = s.Close()
+			}
+		})
 	}
 	return nil
 }
@@ -121,14 +131,14 @@ func (c *carrier) carry(ctx context.Context, s *stream) {
 // pump returns when nothing is to be copied any more in either direction.
 func (c *carrier) pump(s *stream, conn net.Conn) {
 	back := make(chan struct{})
-	c.all.Go(func() {
+	c.all.Go(fault.Contained("node/tunnel stream", func() {
 		defer close(back)
 		if _, err := copyTo(s, conn); err != nil && !errors.Is(err, net.ErrClosed) {
 			_ = s.close(plain(err))
 		} else {
 			_ = s.CloseWrite()
 		}
-	})
+	}))
 	_, err := copyTo(conn, s)
 	half, ok := conn.(interface{ CloseWrite() error })
 	if err != nil || !ok {

@@ -67,6 +67,17 @@ func (c *Cache) Refresh(s *Snapshot) {
 	}
 }
 
+// Anew returns an empty snapshot that the next Refresh fills as a whole.
+func (c *Cache) Anew() *Snapshot {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name := range c.nodes {
+		c.dirty[name] = struct{}{}
+	}
+	c.reshaped, c.imagesDirty = true, true
+	return New()
+}
+
 // refreshNode copies one node; it tells whether the node's place in the affinity lists may have changed.
 func (c *Cache) refreshNode(s *Snapshot, name string) bool {
 	src, ok := c.nodes[name]

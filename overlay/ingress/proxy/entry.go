@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/overlay/ingress/plan"
 	"github.com/balsahq/balsa/overlay/ingress/route"
 )
@@ -48,7 +49,7 @@ func (p *Proxy) open(want *plan.Port) error {
 	e.life, e.end = context.WithCancel(context.Background())
 	e.server = p.newServer(e)
 	p.entries[want.Number] = e
-	p.running.Go(func() {
+	p.running.Go(fault.Contained("ingress/proxy", func() {
 		var err error
 		if e.withTLS {
 			err = e.server.ServeTLS(e.listener, "", "")
@@ -58,14 +59,14 @@ func (p *Proxy) open(want *plan.Port) error {
 		if p.ctx.Err() == nil {
 			p.cfg.Logger.Debug("ingress port closed", "port", e.number, "reason", err)
 		}
-	})
+	}))
 	p.cfg.Logger.Info("ingress listens", "address", e.addr, "tls", e.withTLS)
 	return nil
 }
 
 func (p *Proxy) newServer(e *entry) *http.Server {
 	s := &http.Server{
-		Handler: e, ReadHeaderTimeout: p.cfg.HeaderTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeader,
+		Handler: fault.Handler("ingress/proxy", e), ReadHeaderTimeout: p.cfg.HeaderTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeader,
 		DisableGeneralOptionsHandler: true, BaseContext: func(net.Listener) context.Context { return e.life }, ErrorLog: slog.NewLogLogger(p.cfg.Logger.Handler(), slog.LevelDebug),
 		Protocols: new(http.Protocols), HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: 250, MaxReceiveBufferPerConnection: 1 << 20, MaxReceiveBufferPerStream: 256 << 10,

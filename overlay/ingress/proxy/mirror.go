@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/overlay/ingress/plan"
 )
 
@@ -37,7 +38,7 @@ func (p *Proxy) mirror(r *http.Request, x *exchange) {
 			tee := &tee{ReadCloser: r.Body, chunks: make(chan []byte, mirrorAhead)}
 			r.Body, out.Body = tee, &chunkReader{from: tee}
 		}
-		p.running.Go(func() {
+		p.running.Go(fault.Contained("ingress/proxy", func() {
 			defer func() { <-p.mirroring }()
 			ctx, cancel := context.WithTimeout(p.ctx, mirrorTime)
 			defer cancel()
@@ -45,7 +46,7 @@ func (p *Proxy) mirror(r *http.Request, x *exchange) {
 				_, _ = io.Copy(io.Discard, resp.Body)
 				resp.Body.Close()
 			}
-		})
+		}))
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/overlay/ingress/plan"
 )
 
@@ -145,14 +146,14 @@ func (p *Proxy) drop(number uint16) {
 	e := p.entries[number]
 	delete(p.entries, number)
 	e.listener.Close() // at once, so that the port is free when drop returns
-	p.running.Go(func() {
+	p.running.Go(fault.Contained("ingress/proxy", func() {
 		ctx, cancel := context.WithTimeout(context.Background(), p.cfg.Drain)
 		defer cancel()
 		if e.server.Shutdown(ctx) != nil {
 			e.server.Close()
 		}
 		e.end()
-	})
+	}))
 }
 
 // crowded says, at most once a minute, that clients are turned away.

@@ -24,7 +24,7 @@ func TestTheListSaysWhatEachFileHolds(t *testing.T) {
 	for _, e := range list {
 		found[filepath.Base(e.File)] = e
 	}
-	if len(list) != 9 || len(found) != 9 {
+	if len(list) != 10 || len(found) != 10 {
 		t.Fatalf("%d entries: %v", len(list), found)
 	}
 	if e := found["apiserver.pem"]; e.Cert == nil || !e.Cert.Equal(a.Serving().Certificate()) {

@@ -174,7 +174,7 @@ func (w *twice) choose() *sameRequest {
 		q.kind = sameKinds[w.choice.IntN(4)]
 	}
 	q.target = w.choosePath(q.kind)
-	switch named := strings.Contains(q.target, "/"+q.kind.resource+"/"); {
+	switch named := strings.Contains(q.target, "/"+q.kind.resource+"/") && !strings.Contains(q.target, "/watch/"); {
 	case named && !w.wild && w.one(3):
 		q.target += "?resourceVersion=" + w.version()
 	case !named || w.wild:

@@ -10,7 +10,8 @@ import (
 type Verdict string
 
 const (
-	// Refused objects are not stored. Templates are stored with a warning, and the pods made from them are refused.
+	// Refused objects are not stored. Templates of pods are stored with a warning: upstream's strategies drop from them what
+	// its feature gates switch off, and the pods made from them are refused for the rest.
 	Refused Verdict = "refused"
 	// Said is a warning for the writer.
 	Said Verdict = "said"

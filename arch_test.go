@@ -58,12 +58,12 @@ var uncontained = map[string]string{
 	"raftstore/wal":              "the log's files",
 	"raftstore/peer/pipeline.go": "carries Raft's log",
 	"cmd/balsa/containerd.go":    "the container runtime's own process",
-	"control/auth/live":          "declares handlers, calls none",
+	"control/auth/listers":       "declares handlers, calls none",
 }
 
 // forTests are folders of tests' own helpers and of programs beside the product.
 var forTests = []string{"e2e", "raftstore/simnet", "raftstore/member/membertest", "control/badapi", "control/corpus", "control/controltest",
-	"control/aggregation/aggregatedtest", "leader/work/worktest", "node/nodetest", "node/realtest", "node/runtime/tools", "overlay/alone",
+	"control/aggregation/aggregatedtest", "leader/workqueue/workqueuetest", "node/nodetest", "node/realtest", "node/runtime/tools", "overlay/alone",
 	"overlay/nettest", "overlay/policy/policytest", "testdata"}
 
 type goFile struct {

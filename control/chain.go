@@ -11,7 +11,7 @@ import (
 	genericfilters "k8s.io/apiserver/pkg/server/filters"
 
 	"github.com/balsahq/balsa/control/auth/authn"
-	"github.com/balsahq/balsa/control/flow"
+	"github.com/balsahq/balsa/control/limits"
 	"github.com/balsahq/balsa/control/stack"
 	"github.com/balsahq/balsa/raftstore/peer"
 )
@@ -51,13 +51,13 @@ func (s *Server) fastReads(next http.Handler) http.Handler {
 // innermost filter.
 func (s *Server) chainWith(reads func(http.Handler) http.Handler, api http.Handler, c *genericapiserver.Config) http.Handler {
 	api = s.initializing(api)
-	h := network(flow.Broad(flow.Nested(s.textual(api), maxBody, c.Serializer), maxBody, c.Serializer), api)
-	h = s.others.Before(flow.Named(nearby(reads(h)), c.Serializer))
+	h := network(limits.Broad(limits.Nested(s.textual(api), maxBody, c.Serializer), maxBody, c.Serializer), api)
+	h = s.others.Before(limits.Named(nearby(reads(h)), c.Serializer))
 	h = filters.WithAuthorization(h, c.Authorization.Authorizer, c.Serializer)
 	// A small body is read before its request takes a seat.
-	h = network(flow.ReadFirst(s.flow.Fair(h, c.LongRunningFunc), c.Serializer), h)
+	h = network(limits.ReadFirst(s.flow.Fair(h, c.LongRunningFunc), c.Serializer), h)
 	h = impersonation.WithConstrainedImpersonation(h, c.Authorization.Authorizer, c.Serializer)
-	h = network(flow.Connections(s.watches.Bound(h), peer.Proved, c.Serializer), h)
+	h = network(limits.Connections(s.watches.Bound(h), peer.Proved, c.Serializer), h)
 	h = filters.WithAudit(h, c.AuditBackend, c.AuditPolicyRuleEvaluator, c.LongRunningFunc)
 	failed := filters.WithFailedAuthenticationAudit(filters.Unauthorized(c.Serializer), c.AuditBackend, c.AuditPolicyRuleEvaluator)
 	h = filters.WithAuthentication(h, c.Authentication.Authenticator, failed, c.Authentication.APIAudiences, c.Authentication.RequestHeaderConfig)
@@ -70,10 +70,10 @@ func (s *Server) chainWith(reads func(http.Handler) http.Handler, api http.Handl
 	h = filters.WithCacheControl(h)
 	h = genericfilters.WithHSTS(h, c.HSTSDirectives)
 	h = filters.WithLatencyTrackers(h)
-	h = network(flow.Paced(h, c.LongRunningFunc, flow.DefaultPace), h)
+	h = network(limits.Paced(h, c.LongRunningFunc, limits.DefaultPace), h)
 	h = filters.WithRequestInfo(h, c.RequestInfoResolver)
 	h = filters.WithRequestReceivedTimestamp(h)
-	h = network(flow.Short(h, c.Serializer), h)
+	h = network(limits.Short(h, c.Serializer), h)
 	h = contained(h, c.RequestInfoResolver)
 	return filters.WithAuditInit(h)
 }

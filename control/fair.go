@@ -7,18 +7,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
 
-	"github.com/balsahq/balsa/control/auth/live"
-	"github.com/balsahq/balsa/control/flow"
+	"github.com/balsahq/balsa/control/auth/listers"
+	"github.com/balsahq/balsa/control/limits"
 	"github.com/balsahq/balsa/raftstore"
 )
 
 // newFlow makes what shares the server out among its network clients.
 func (s *Server) newFlow() error {
 	var err error
-	s.watches = flow.NewWatches(s.cfg.MaxStreams, longRunning, codecs)
-	s.flow, err = flow.New(flow.Config{
+	s.watches = limits.NewWatches(s.cfg.MaxStreams, longRunning, codecs)
+	s.flow, err = limits.New(limits.Config{
 		Client: s.client, Seats: s.cfg.MaxReads + s.cfg.MaxWrites, Patience: s.cfg.RequestTimeout / 4,
-		Count: flow.NewCounts(s.objects).Get, Logger: s.log,
+		Count: limits.NewCounts(s.objects).Get, Logger: s.log,
 	})
 	return err
 }
@@ -37,7 +37,7 @@ func (s *Server) share(ctx context.Context) error {
 // objects looks at the stored objects of a resource, as its name and group part them ("deployments.apps").
 func (s *Server) objects(resource string) storage.Stats {
 	gr := schema.ParseGroupResource(resource)
-	prefix := live.DefaultPrefix(gr)
+	prefix := listers.DefaultPrefix(gr)
 	if s.set == nil || s.set.Store(gr.Group, gr.Resource) == nil {
 		if !strings.Contains(gr.Group, ".") { // no custom resource
 			return storage.Stats{}

@@ -19,7 +19,7 @@ import (
 	"github.com/balsahq/balsa/control/auth/admission"
 	"github.com/balsahq/balsa/control/auth/authn"
 	"github.com/balsahq/balsa/control/auth/authz"
-	"github.com/balsahq/balsa/control/auth/live"
+	"github.com/balsahq/balsa/control/auth/listers"
 	"github.com/balsahq/balsa/control/kinds"
 	"github.com/balsahq/balsa/control/rest"
 	"github.com/balsahq/balsa/raftstore"
@@ -27,7 +27,7 @@ import (
 
 // guard is what stands between a request and the registries.
 type guard struct {
-	live      *live.Store
+	live      *listers.Store
 	authn     *authn.Authenticators
 	authz     *authz.Authorizers
 	admission *admission.Chain
@@ -48,8 +48,8 @@ func newGuard(s *Server) (*guard, error) {
 		s.cfg.Dial = s.dial
 	}
 	var err error
-	g.live, err = live.New(live.Config{
-		Snapshot:    func() live.Snapshot { return snapshot{s.cfg.Store.View()} },
+	g.live, err = listers.New(listers.Config{
+		Snapshot:    func() listers.Snapshot { return snapshot{s.cfg.Store.View()} },
 		Transformer: s.encryption.For, Hidden: s.hidden(),
 		Confirm: func(ctx context.Context) error {
 			_, err := s.cfg.Store.Barrier(ctx)
@@ -124,10 +124,10 @@ func (s *Server) kinds() (*kinds.Set, error) {
 // snapshot shows a view of the store to listers.
 type snapshot struct{ view *raftstore.View }
 
-// Revision implements live.Snapshot.
+// Revision implements listers.Snapshot.
 func (s snapshot) Revision() int64 { return s.view.Revision() }
 
-// Get implements live.Snapshot.
+// Get implements listers.Snapshot.
 func (s snapshot) Get(key string) ([]byte, int64, bool) {
 	kv := s.view.Get(key)
 	if kv == nil {
@@ -136,7 +136,7 @@ func (s snapshot) Get(key string) ([]byte, int64, bool) {
 	return kv.Value, kv.ModRevision, true
 }
 
-// Scan implements live.Snapshot.
+// Scan implements listers.Snapshot.
 func (s snapshot) Scan(prefix string, fn func(string, []byte, int64) bool) {
 	s.view.Ascend(prefix, raftstore.PrefixEnd(prefix), func(kv *raftstore.KeyValue) bool {
 		return fn(kv.Key, kv.Value, kv.ModRevision)

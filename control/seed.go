@@ -20,7 +20,7 @@ import (
 
 	"github.com/balsahq/balsa/control/aggregation"
 	"github.com/balsahq/balsa/control/auth/bootstrap"
-	"github.com/balsahq/balsa/control/flow"
+	"github.com/balsahq/balsa/control/limits"
 	"github.com/balsahq/balsa/fault"
 )
 
@@ -57,7 +57,7 @@ func (s *Server) seeds() []seed {
 	for _, a := range aggregation.Builtin(s.builtin()) {
 		add(apiregistrationv1.GroupName, "apiservices", a)
 	}
-	levels, schemas := flow.Defaults()
+	levels, schemas := limits.Defaults()
 	for _, l := range levels {
 		add(flowcontrolv1.GroupName, "prioritylevelconfigurations", l)
 	}

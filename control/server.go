@@ -32,10 +32,10 @@ import (
 
 	"github.com/balsahq/balsa/control/aggregation"
 	"github.com/balsahq/balsa/control/audit"
-	"github.com/balsahq/balsa/control/direct"
 	"github.com/balsahq/balsa/control/encryption"
-	"github.com/balsahq/balsa/control/flow"
+	"github.com/balsahq/balsa/control/fastread"
 	"github.com/balsahq/balsa/control/kinds"
+	"github.com/balsahq/balsa/control/limits"
 	"github.com/balsahq/balsa/control/openapi"
 	"github.com/balsahq/balsa/raftstore"
 )
@@ -51,13 +51,13 @@ type Server struct {
 	generic *genericapiserver.GenericAPIServer
 	handler http.Handler // the generic server's chain and what it guards
 	set     *kinds.Set
-	direct  *direct.Handler
+	direct  *fastread.Handler
 	others  *aggregation.Aggregation
 	docs    *openapi.Documents
 	guard   *guard
 	auditor *audit.Auditor // nil when nothing is recorded
-	flow    *flow.Controller
-	watches *flow.Watches
+	flow    *limits.Controller
+	watches *limits.Watches
 
 	encryption *encryption.Encryption
 	roots      map[string]schema.GroupResource // of encryption; see rootsOf

@@ -5,14 +5,14 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
-	"github.com/balsahq/balsa/control/direct"
+	"github.com/balsahq/balsa/control/fastread"
 	"github.com/balsahq/balsa/control/kinds"
 )
 
 // newDirect makes what answers reads from stored bytes. A kind is asked for by the name of its resource and stored by
 // that of its type.
-func newDirect(set *kinds.Set) (*direct.Handler, error) {
-	var all []direct.Kind
+func newDirect(set *kinds.Set) (*fastread.Handler, error) {
+	var all []fastread.Kind
 	var failed error
 	set.Each(func(r *kinds.Row, gv schema.GroupVersion, store *genericregistry.Store) {
 		types, _, err := legacyscheme.Scheme.ObjectKinds(r.Types.New())
@@ -20,9 +20,9 @@ func newDirect(set *kinds.Set) (*direct.Handler, error) {
 			failed = err
 			return
 		}
-		all = append(all, direct.Kind{
+		all = append(all, fastread.Kind{
 			Resource: gv.WithResource(r.Resource), Kind: gv.WithKind(types[0].Kind), Store: store, Scheme: legacyscheme.Scheme,
 		})
 	})
-	return direct.New(all, direct.DefaultBudget, codecs), failed
+	return fastread.New(all, fastread.DefaultBudget, codecs), failed
 }

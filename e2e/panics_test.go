@@ -155,8 +155,8 @@ var panicPoints = []panicPoint{
 		"pdb", "{.status.observedGeneration} {.status.currentHealthy}", "1 1")},
 	{"controller/resourcequota-controller", made(`{"apiVersion":"v1","kind":"ResourceQuota","metadata":{"name":"NAME"},"spec":{"hard":{"pods":"500"}}}`,
 		"resourcequota", "{.status.hard.pods}", "500")},
-	{"control/authorizer", configMap}, {"control/admission", configMap}, {"control/validation", configMap}, {"control/direct", configMap},
-	{"control/direct watch", again("wait", "--for=condition=Ready", "pod/web", "--timeout=30s")},
+	{"control/authorizer", configMap}, {"control/admission", configMap}, {"control/validation", configMap}, {"control/fastread", configMap},
+	{"control/fastread watch", again("wait", "--for=condition=Ready", "pod/web", "--timeout=30s")},
 	{"control/extensions", func(c *cluster, name string) {
 		c.insists("a definition", `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"NAMEs.example.com"},"spec":{"group":"example.com","scope":"Namespaced",
  "names":{"plural":"NAMEs","singular":"NAME","kind":"KNAME"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`, strings.ReplaceAll(name, "-", ""))

@@ -16,7 +16,7 @@ import (
 	"github.com/balsahq/balsa/leader/loadbalancer"
 	"github.com/balsahq/balsa/leader/nodes"
 	"github.com/balsahq/balsa/leader/serviceaccount"
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 // Elector lets this process compete for the cluster's one leadership.
@@ -59,7 +59,7 @@ type Config struct {
 	LoadBalancer loadbalancer.Config
 
 	// IngressStatus makes what writes the status of Ingresses and Gateways, of an environment of its own; nil leaves them alone.
-	IngressStatus func(work.Env) (work.Runner, error)
+	IngressStatus func(workqueue.Env) (workqueue.Runner, error)
 
 	NodeGrace     time.Duration          // how long a node may be silent; 50 s by default
 	NodeLiveness  nodes.Liveness         // knows sooner than Leases do; optional

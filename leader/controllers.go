@@ -25,7 +25,7 @@ import (
 	"github.com/balsahq/balsa/leader/statefulset"
 	"github.com/balsahq/balsa/leader/ttl"
 	"github.com/balsahq/balsa/leader/volumes"
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 const (
@@ -42,7 +42,7 @@ type row struct {
 	workers int
 	later   bool              // begins when the shared caches are filled: it reads much, and nobody waits for it
 	off     func(Config) bool // leaves it out; nil is never
-	build   func(s *scope, env work.Env, workers int) (work.Runner, error)
+	build   func(s *scope, env workqueue.Env, workers int) (workqueue.Runner, error)
 }
 
 // part is a kind of object, or that part of it, that exactly one row writes.
@@ -52,8 +52,8 @@ type part struct {
 }
 
 // plain adapts the constructors that need no more than an environment.
-func plain(f func(work.Env, int) (work.Runner, error)) func(*scope, work.Env, int) (work.Runner, error) {
-	return func(_ *scope, env work.Env, workers int) (work.Runner, error) { return f(env, workers) }
+func plain(f func(workqueue.Env, int) (workqueue.Runner, error)) func(*scope, workqueue.Env, int) (workqueue.Runner, error) {
+	return func(_ *scope, env workqueue.Env, workers int) (workqueue.Runner, error) { return f(env, workers) }
 }
 
 // controllers is everything that runs once in the cluster, in the order it starts: what a new namespace and a new node
@@ -64,7 +64,7 @@ var controllers = []row{
 		watches: []string{"endpoints", "who serves the API"},
 		writes:  []part{{"endpoints", "of the kubernetes Service"}},
 		off:     func(c Config) bool { return c.APIServers.List == nil },
-		build: func(s *scope, env work.Env, _ int) (work.Runner, error) {
+		build: func(s *scope, env workqueue.Env, _ int) (workqueue.Runner, error) {
 			return apiservers.NewEndpoints(env, s.cfg.APIServers)
 		},
 	},
@@ -73,7 +73,7 @@ var controllers = []row{
 		watches: []string{"endpointslices", "who serves the API"},
 		writes:  []part{{"endpointslices", "of the kubernetes Service"}},
 		off:     func(c Config) bool { return c.APIServers.List == nil },
-		build: func(s *scope, env work.Env, _ int) (work.Runner, error) {
+		build: func(s *scope, env workqueue.Env, _ int) (workqueue.Runner, error) {
 			return apiservers.NewSlices(env, s.cfg.APIServers)
 		},
 	},
@@ -88,7 +88,7 @@ var controllers = []row{
 		watches: []string{"namespaces", "configmaps named kube-root-ca.crt"},
 		writes:  []part{{"configmaps", "kube-root-ca.crt"}},
 		off:     func(c Config) bool { return len(c.RootCA) == 0 },
-		build: func(s *scope, env work.Env, workers int) (work.Runner, error) {
+		build: func(s *scope, env workqueue.Env, workers int) (workqueue.Runner, error) {
 			return rootca.New(env, workers, s.cfg.RootCA)
 		},
 	},
@@ -97,7 +97,7 @@ var controllers = []row{
 		watches: []string{"nodes"},
 		writes:  []part{{"nodes", "spec.podCIDR"}},
 		off:     func(c Config) bool { return !c.ClusterCIDR.IsValid() },
-		build: func(s *scope, env work.Env, _ int) (work.Runner, error) {
+		build: func(s *scope, env workqueue.Env, _ int) (workqueue.Runner, error) {
 			return nodes.NewRanges(env, s.cfg.ranges()...)
 		},
 	},
@@ -105,7 +105,7 @@ var controllers = []row{
 		name: "node-controller", workers: 4,
 		watches: []string{"nodes", "leases in kube-node-lease", "pods"},
 		writes:  []part{{"nodes", "spec.taints by condition"}, {"nodes/status", "of silent nodes"}, {"pods/status", "readiness on silent nodes"}},
-		build: func(s *scope, env work.Env, workers int) (work.Runner, error) {
+		build: func(s *scope, env workqueue.Env, workers int) (workqueue.Runner, error) {
 			return nodes.NewLifecycle(env, workers, nodes.LifecycleConfig{Grace: s.cfg.NodeGrace, Liveness: s.cfg.NodeLiveness})
 		},
 	},
@@ -119,7 +119,7 @@ var controllers = []row{
 		name: "pod-garbage-collector", workers: 1,
 		watches: []string{"nodes", "pods"},
 		writes:  []part{{"pods", "deletes of lost nodes"}},
-		build: func(s *scope, env work.Env, _ int) (work.Runner, error) {
+		build: func(s *scope, env workqueue.Env, _ int) (workqueue.Runner, error) {
 			return nodes.NewCollector(env, s.cfg.MaxEndedPods)
 		},
 	},
@@ -127,7 +127,7 @@ var controllers = []row{
 		name: "kube-scheduler", user: userScheduler, workers: 1,
 		watches: []string{"pods", "nodes", "and what its rules ask for"},
 		writes:  []part{{"pods/binding", ""}, {"pods/status", "PodScheduled and nominatedNodeName"}, {"pods", "deletes of preempted ones"}},
-		build: func(s *scope, env work.Env, _ int) (work.Runner, error) {
+		build: func(s *scope, env workqueue.Env, _ int) (workqueue.Runner, error) {
 			return scheduler.New(scheduler.Config{Client: env.Client, Informers: env.Informers, Logger: env.Log})
 		},
 	},
@@ -198,7 +198,7 @@ var controllers = []row{
 			{"persistentvolumeclaims", "spec.volumeName"}, {"persistentvolumeclaims/status", ""},
 			{"persistentvolumes", "spec.claimRef and deletes of released ones"}, {"persistentvolumes/status", ""},
 		},
-		build: func(_ *scope, env work.Env, _ int) (work.Runner, error) { return volumes.NewBinder(env) },
+		build: func(_ *scope, env workqueue.Env, _ int) (workqueue.Runner, error) { return volumes.NewBinder(env) },
 	},
 	{
 		name: "ephemeral-volume-controller", workers: 2,
@@ -232,7 +232,7 @@ var controllers = []row{
 			{"nodes", "deletes of those without a machine"},
 		},
 		off: func(c Config) bool { return c.DisableCloud || c.Cloud.Instances == nil },
-		build: func(s *scope, env work.Env, workers int) (work.Runner, error) {
+		build: func(s *scope, env workqueue.Env, workers int) (workqueue.Runner, error) {
 			return cloud.NewNodes(env, workers, s.cfg.Cloud.Instances)
 		},
 	},
@@ -241,7 +241,7 @@ var controllers = []row{
 		watches: []string{"nodes"},
 		writes:  []part{{"nodes/status", "NetworkUnavailable"}},
 		off:     func(c Config) bool { return c.DisableCloud || c.Cloud.Routes == nil },
-		build: func(s *scope, env work.Env, _ int) (work.Runner, error) {
+		build: func(s *scope, env workqueue.Env, _ int) (workqueue.Runner, error) {
 			return cloud.NewRoutes(env, s.cfg.Cloud.Routes)
 		},
 	},
@@ -249,7 +249,7 @@ var controllers = []row{
 		name: "service-cidrs-controller", workers: 1,
 		watches: []string{"servicecidrs", "services", "nodes"},
 		writes:  []part{{"servicecidrs", "the finalizer service-cidr-finalizer"}, {"servicecidrs/status", "Ready"}},
-		build: func(s *scope, env work.Env, workers int) (work.Runner, error) {
+		build: func(s *scope, env workqueue.Env, workers int) (workqueue.Runner, error) {
 			return servicecidr.New(env, workers, s.cfg.podNetworks())
 		},
 	},
@@ -257,7 +257,7 @@ var controllers = []row{
 		name: "service-lb-controller", user: "system:serviceaccount:kube-system:service-controller", workers: 1,
 		watches: []string{"services", "nodes", "the configmap balsa-load-balancer"},
 		writes:  []part{{"services/status", "loadBalancer, the condition PoolAddress and the clean-up finalizer"}},
-		build: func(s *scope, env work.Env, _ int) (work.Runner, error) {
+		build: func(s *scope, env workqueue.Env, _ int) (workqueue.Runner, error) {
 			if lb := s.cfg.Cloud.LoadBalancers; lb != nil {
 				return cloud.NewServices(env, lb)
 			}
@@ -290,7 +290,7 @@ var controllers = []row{
 			{"httproutes/status", "of our Gateways"}, {"grpcroutes/status", "of our Gateways"},
 		},
 		off:   func(c Config) bool { return c.IngressStatus == nil },
-		build: func(s *scope, env work.Env, _ int) (work.Runner, error) { return s.cfg.IngressStatus(env) },
+		build: func(s *scope, env workqueue.Env, _ int) (workqueue.Runner, error) { return s.cfg.IngressStatus(env) },
 	},
 	{
 		name: "namespace-controller", workers: 8,
@@ -309,7 +309,7 @@ var controllers = []row{
 		watches: []string{"serviceaccounts", "secrets of type service-account-token"},
 		writes:  []part{{"secrets", "of type service-account-token"}},
 		off:     func(c Config) bool { return c.SignToken == nil },
-		build: func(s *scope, env work.Env, workers int) (work.Runner, error) {
+		build: func(s *scope, env workqueue.Env, workers int) (workqueue.Runner, error) {
 			return serviceaccount.NewTokens(env, workers, s.cfg.SignToken, s.cfg.RootCA)
 		},
 	},
@@ -324,7 +324,7 @@ var controllers = []row{
 		watches: []string{"certificatesigningrequests"},
 		writes:  []part{{"certificatesigningrequests/status", "certificates of the signers kubernetes.io/…, and the condition Failed"}},
 		off:     func(c Config) bool { return c.Certificates.Sign == nil },
-		build: func(s *scope, env work.Env, workers int) (work.Runner, error) {
+		build: func(s *scope, env workqueue.Env, workers int) (workqueue.Runner, error) {
 			return certificates.NewSigner(env, workers, s.cfg.Certificates)
 		},
 	},

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/balsahq/balsa/fault"
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 // userManager may list and watch everything; the shared informers and the events act as it.
@@ -101,7 +101,7 @@ func newScope(ctx context.Context, cfg Config, term Term) (*scope, error) {
 	events.StartRecordingToSink(&typedcore.EventSinkImpl{Interface: client.CoreV1().Events("")})
 	return &scope{
 		cfg: cfg, term: term, reader: client, events: events, log: cfg.Logger,
-		informers: informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(work.Strip)),
+		informers: informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(workqueue.Strip)),
 	}, nil
 }
 
@@ -124,7 +124,7 @@ func configFor(ctx context.Context, term Term, user string) *rest.Config {
 
 type namedRunner struct {
 	name   string
-	runner work.Runner
+	runner workqueue.Runner
 	later  bool
 }
 
@@ -147,16 +147,16 @@ func (s *scope) build(ctx context.Context, rows []row) ([]namedRunner, error) {
 	return out, nil
 }
 
-func (s *scope) env(ctx context.Context, r row) (work.Env, error) {
+func (s *scope) env(ctx context.Context, r row) (workqueue.Env, error) {
 	user := r.user
 	if user == "" {
 		user = "system:serviceaccount:kube-system:" + r.name
 	}
 	client, err := newClient(ctx, s.term, user)
 	if err != nil {
-		return work.Env{}, err
+		return workqueue.Env{}, err
 	}
-	return work.Env{
+	return workqueue.Env{
 		Name: r.name, Client: client, Reader: s.reader, Rest: configFor(ctx, s.term, user), Informers: s.informers,
 		Events: s.events.NewRecorder(scheme.Scheme, v1.EventSource{Component: r.name}),
 		Log:    s.log,

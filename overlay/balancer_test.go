@@ -11,15 +11,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 
-	"github.com/balsahq/balsa/overlay/announce"
-	"github.com/balsahq/balsa/overlay/mesh"
+	"github.com/balsahq/balsa/overlay/routes"
+	"github.com/balsahq/balsa/overlay/speaker"
 )
 
 // speak starts the announcer of a node.
 func (l *lan) speak(m *member) {
 	l.t.Helper()
 	factory := informers.NewSharedInformerFactory(l.client, 0)
-	a, err := announce.New(announce.Config{
+	a, err := speaker.New(speaker.Config{
 		NodeName: m.name, Informers: factory, NetNS: m.host.Path, Inside: append(m.cfg.PodCIDRs, m.cfg.ServiceCIDRs...),
 		Logger: slog.New(slog.NewTextHandler(l.t.Output(), nil)).With("on", m.name),
 		Publish: func(ctx context.Context, key, value string) error {
@@ -65,7 +65,7 @@ func (l *lan) through(address string) *member {
 }
 
 func TestALoadBalancerIsReachedThroughWhoeverAnnouncesIt(t *testing.T) {
-	l := newLAN(t, mesh.Auto)
+	l := newLAN(t, routes.Auto)
 	for _, m := range l.nodes {
 		l.speak(m)
 		l.wellness(m, v1.ConditionTrue)
@@ -79,7 +79,7 @@ func TestALoadBalancerIsReachedThroughWhoeverAnnouncesIt(t *testing.T) {
 	}
 	svc.Spec.Type = v1.ServiceTypeLoadBalancer
 	svc.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "192.0.2.50"}, {IP: "192.0.2.200"}}
-	svc.Status.Conditions = []metav1.Condition{{Type: announce.Condition, Status: metav1.ConditionTrue}}
+	svc.Status.Conditions = []metav1.Condition{{Type: speaker.Condition, Status: metav1.ConditionTrue}}
 	if _, err := l.client.CoreV1().Services("default").Update(t.Context(), svc, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/balsahq/balsa/overlay/host"
-	"github.com/balsahq/balsa/overlay/mesh"
+	"github.com/balsahq/balsa/overlay/routes"
 )
 
 // Defaults of Config.
@@ -27,9 +27,9 @@ const (
 	// DefaultVXLANPort is what Linux has for VXLAN, and most overlays use; DefaultVNI the network's identifier.
 	DefaultVXLANPort = 8472
 	DefaultVNI       = 98
-	// DefaultUDPPort is that of mode mesh.UDP.
+	// DefaultUDPPort is that of mode routes.UDP.
 	DefaultUDPPort = 8285
-	// DefaultWireGuardPort is that of mode mesh.WireGuard, and what WireGuard has everywhere.
+	// DefaultWireGuardPort is that of mode routes.WireGuard, and what WireGuard has everywhere.
 	DefaultWireGuardPort = 51820
 	// DefaultMark is the bit of the packet mark that asks for masquerading.
 	DefaultMark = 0x4000
@@ -66,11 +66,11 @@ type Config struct {
 	Bandwidth bool
 	// StateDir is where the overlay keeps what must survive a restart: allocated pod addresses, former kernel settings.
 	StateDir string
-	// Mode says how other nodes' pods are reached; "" is mesh.Auto. VXLANPort, VNI and UDPPort are those of the tunnels, 0
+	// Mode says how other nodes' pods are reached; "" is routes.Auto. VXLANPort, VNI and UDPPort are those of the tunnels, 0
 	// are the defaults. All of the cluster's nodes should have the same.
-	Mode                    mesh.Mode
+	Mode                    routes.Mode
 	VXLANPort, VNI, UDPPort int
-	// WireGuardPort is the UDP port in mode mesh.WireGuard, 0 is the default; Key is this node's private key. Publish sets an
+	// WireGuardPort is the UDP port in mode routes.WireGuard, 0 is the default; Key is this node's private key. Publish sets an
 	// annotation of this node's Node, "" removes it; it is called again after it failed, and may be nil in other modes.
 	WireGuardPort int
 	Key           *ecdh.PrivateKey
@@ -106,12 +106,12 @@ func (c *Config) Validate() error {
 	must(len(c.Bridge) < 16, "Bridge %q is longer than a link's name may be", c.Bridge)
 	must(len(c.DNSLink) < 16, "DNSLink %q is longer than a link's name may be", c.DNSLink)
 	must(len(c.Tunnel) < 16, "Tunnel %q is longer than a link's name may be", c.Tunnel)
-	must(c.Mode == "" || c.Mode == mesh.WireGuard || slices.Contains(mesh.Modes, c.Mode), "Mode %q is none of %v", c.Mode, mesh.Modes)
+	must(c.Mode == "" || c.Mode == routes.WireGuard || slices.Contains(routes.Modes, c.Mode), "Mode %q is none of %v", c.Mode, routes.Modes)
 	must(c.VXLANPort >= 0 && c.VXLANPort <= 65535, "VXLANPort %d is no UDP port", c.VXLANPort)
 	must(len(c.Relay) < 16, "Relay %q is longer than a link's name may be", c.Relay)
 	must(c.UDPPort >= 0 && c.UDPPort <= 65535, "UDPPort %d is no UDP port", c.UDPPort)
 	must(c.WireGuardPort >= 0 && c.WireGuardPort <= 65535, "WireGuardPort %d is no UDP port", c.WireGuardPort)
-	must(c.Mode != mesh.WireGuard || c.Key != nil && c.Publish != nil, "mode %s needs Key and Publish", mesh.WireGuard)
+	must(c.Mode != routes.WireGuard || c.Key != nil && c.Publish != nil, "mode %s needs Key and Publish", routes.WireGuard)
 	must(c.VNI >= 0 && c.VNI < 1<<24, "VNI %d has more than 24 bits", c.VNI)
 	must(c.Mark&(c.Mark-1) == 0, "Mark %#x is more than one bit", c.Mark)
 	for _, list := range [][]netip.Prefix{c.PodCIDRs, c.ServiceCIDRs} {
@@ -146,7 +146,7 @@ func (c *Config) fill() {
 	text(&c.DNSLink, DefaultDNSLink)
 	text(&c.Tunnel, DefaultTunnel)
 	text(&c.Relay, DefaultRelay)
-	text((*string)(&c.Mode), string(mesh.Auto))
+	text((*string)(&c.Mode), string(routes.Auto))
 	text(&c.Domain, DefaultDomain)
 	text(&c.ResolvConf, "/etc/resolv.conf")
 	if c.VXLANPort == 0 {
@@ -182,12 +182,12 @@ func (c *Config) hostConfig(ns host.Namespace) host.Config {
 	return cfg
 }
 
-func (c *Config) meshConfig() mesh.Config {
-	cfg := mesh.Config{Self: c.NodeName, Mode: c.Mode, Networks: c.PodCIDRs, VNI: c.VNI, Port: c.VXLANPort}
+func (c *Config) meshConfig() routes.Config {
+	cfg := routes.Config{Self: c.NodeName, Mode: c.Mode, Networks: c.PodCIDRs, VNI: c.VNI, Port: c.VXLANPort}
 	switch c.Mode {
-	case mesh.UDP:
+	case routes.UDP:
 		cfg.Port = c.UDPPort
-	case mesh.WireGuard:
+	case routes.WireGuard:
 		cfg.Port = c.WireGuardPort
 	}
 	return cfg

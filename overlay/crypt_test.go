@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/balsahq/balsa/overlay/mesh"
 	"github.com/balsahq/balsa/overlay/relay"
+	"github.com/balsahq/balsa/overlay/routes"
 )
 
 // tap keeps what passes the links of a namespace, frame by frame, until it is stopped.
@@ -54,7 +54,7 @@ func (s space) tap() (stop func() [][]byte) {
 // TestNothingReadableIsOnTheWire: what pods say to each other, and who they are, is to be seen in packets of mode UDP, and in
 // none of WireGuard's.
 func TestNothingReadableIsOnTheWire(t *testing.T) {
-	for mode, readable := range map[mesh.Mode]bool{mesh.UDP: true, mesh.WireGuard: false} {
+	for mode, readable := range map[routes.Mode]bool{routes.UDP: true, routes.WireGuard: false} {
 		t.Run(string(mode), func(t *testing.T) {
 			l := newLAN(t, mode)
 			stop := l.router.tap()
@@ -86,7 +86,7 @@ func TestNothingReadableIsOnTheWire(t *testing.T) {
 // TestWrongKeysGetNothing: a node that has not the private key to what it published reaches nobody and is not reached; nor
 // one that says it has another's key, nor one that does not encrypt. The others notice nothing, and each fault is told.
 func TestWrongKeysGetNothing(t *testing.T) {
-	l := newSubnets(t, mesh.WireGuard)
+	l := newSubnets(t, routes.WireGuard)
 	for i, address := range []string{"192.0.2.11", "192.0.2.12", "192.0.2.13", "192.0.2.140", "192.0.2.141"} {
 		m := l.plugNode(i+1, address)
 		l.nodes = append(l.nodes, m)
@@ -101,9 +101,9 @@ func TestWrongKeysGetNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fool.falseKey = mesh.Key(other.PublicKey().Bytes()).String()
-	thief.falseKey = mesh.Key(own.PublicKey().Bytes()).String()
-	plain.cfg.Mode = mesh.Auto
+	fool.falseKey = routes.Key(other.PublicKey().Bytes()).String()
+	thief.falseKey = routes.Key(own.PublicKey().Bytes()).String()
+	plain.cfg.Mode = routes.Auto
 	for _, m := range l.nodes {
 		m.start(l)
 		m.plugPod(t)

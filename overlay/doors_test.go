@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/balsahq/balsa/overlay/mesh"
+	"github.com/balsahq/balsa/overlay/routes"
 )
 
 // TestRefusalReachesWhoeverAsks: of both families, by streams and datagrams, and leaves nothing that would lead nowhere
@@ -81,7 +81,7 @@ func TestAFlowFromBeforeTheServiceIsRefused(t *testing.T) {
 // TestTheNodesLoopbackIsItsOwn: a pod may send there whatever it likes; with and without a tunnel the guard is not at the
 // same place.
 func TestTheNodesLoopbackIsItsOwn(t *testing.T) {
-	for _, mode := range []mesh.Mode{mesh.VXLAN, mesh.HostGateway} {
+	for _, mode := range []routes.Mode{routes.VXLAN, routes.HostGateway} {
 		t.Run(string(mode), func(t *testing.T) {
 			w := newWorld(t)
 			w.stop()
@@ -146,7 +146,7 @@ func (l *lan) leads(name, ip, to string, port int32) {
 func TestNoServiceLeadsToTheTunnelsPort(t *testing.T) {
 	t.Parallel()
 	const open = 9999
-	l := newLAN(t, mesh.Auto)
+	l := newLAN(t, routes.Auto)
 	l.all()
 	n1, n3 := l.nodes[0], l.nodes[2]
 	seen := map[string]func() int{
@@ -181,7 +181,7 @@ func TestNoServiceLeadsToTheTunnelsPort(t *testing.T) {
 func TestTunnelsPortTakesNoBroadcast(t *testing.T) {
 	t.Parallel()
 	const open = 9999
-	l := newLAN(t, mesh.Auto)
+	l := newLAN(t, routes.Auto)
 	n1 := l.nodes[0]
 	closed, control := n1.small(DefaultVXLANPort), n1.small(open)
 	err := l.router.Do(func() error {

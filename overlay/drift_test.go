@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/balsahq/balsa/overlay/host"
-	"github.com/balsahq/balsa/overlay/mesh"
+	"github.com/balsahq/balsa/overlay/routes"
 )
 
 // stream sends datagrams to a pod, each when the one before was answered, until the test is over or stop is called; one
@@ -67,7 +67,7 @@ func (l *lan) stream(from, to *member) (stop func()) {
 // TestDriftBetweenNodesIsRepaired: and as long as only what concerns one node drifts, no packet to another is lost.
 func TestDriftBetweenNodesIsRepaired(t *testing.T) {
 	t.Parallel()
-	l := newLAN(t, mesh.Auto)
+	l := newLAN(t, routes.Auto)
 	n1, n2, n3 := l.nodes[0], l.nodes[1], l.nodes[2]
 	l.all()
 	want := n3.ways()
@@ -111,7 +111,7 @@ func TestDriftBetweenNodesIsRepaired(t *testing.T) {
 // TestDriftOnTheNodeIsRepaired: what only this node has.
 func TestDriftOnTheNodeIsRepaired(t *testing.T) {
 	t.Parallel()
-	l := newLAN(t, mesh.Auto)
+	l := newLAN(t, routes.Auto)
 	l.all()
 	n3 := l.nodes[2]
 	l.stream(l.nodes[0], l.nodes[1])
@@ -155,7 +155,7 @@ func TestDriftOnTheNodeIsRepaired(t *testing.T) {
 // before this one was killed.
 func TestStartCompletesWhatIsHalfDone(t *testing.T) {
 	t.Parallel()
-	l := newLAN(t, mesh.Auto)
+	l := newLAN(t, routes.Auto)
 	l.all()
 	n3 := l.nodes[2]
 	before := sorted(n3.ways())
@@ -264,7 +264,7 @@ func runMany(ctx context.Context, netns, dir string) {
 // on without the process.
 func TestRestartTouchesNoWay(t *testing.T) {
 	t.Parallel()
-	l := newLAN(t, mesh.Auto)
+	l := newLAN(t, routes.Auto)
 	l.all()
 	n3 := l.nodes[2]
 	before := sorted(n3.ways())

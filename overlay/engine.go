@@ -21,10 +21,10 @@ import (
 
 	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/overlay/host"
-	"github.com/balsahq/balsa/overlay/mesh"
-	"github.com/balsahq/balsa/overlay/paths"
+	"github.com/balsahq/balsa/overlay/pmtu"
 	"github.com/balsahq/balsa/overlay/relay"
-	"github.com/balsahq/balsa/overlay/routing"
+	"github.com/balsahq/balsa/overlay/routes"
+	"github.com/balsahq/balsa/overlay/services"
 )
 
 // touched is what may no longer be as it should.
@@ -92,15 +92,15 @@ type engine struct {
 	host     *host.Host
 	pods     []netip.Prefix // this node's pod networks
 	networks []netip.Prefix // of Services
-	reserved *routing.Reserved
-	zone     string     // the node's
-	proxies  []*proxy   // none before the node is known
-	ways     *mesh.Plan // to other nodes; empty before the first look
-	failed   string     // the last error told, so that it is told once
-	patience patience   // with those who change our nftables
+	reserved *services.Reserved
+	zone     string       // the node's
+	proxies  []*proxy     // none before the node is known
+	ways     *routes.Plan // to other nodes; empty before the first look
+	failed   string       // the last error told, so that it is told once
+	patience patience     // with those who change our nftables
 
 	// prober and relay are told of the tunnel.
-	prober *paths.Prober
+	prober *pmtu.Prober
 	relay  *relay.Relay
 
 	// tunnel is the index of the tunnel's link, 0 if there is none; run alone sets it.
@@ -109,7 +109,7 @@ type engine struct {
 
 func newEngine(cfg Config, ns host.Namespace) *engine {
 	e := &engine{
-		cfg: cfg, ns: ns, ways: &mesh.Plan{}, ready: make(chan struct{}), wake: make(chan struct{}, 1),
+		cfg: cfg, ns: ns, ways: &routes.Plan{}, ready: make(chan struct{}), wake: make(chan struct{}, 1),
 		ports: make(map[uint32]struct{}), flows: newFlows(ns, cfg.Logger), dirty: todo{what: everything},
 		services: cfg.Informers.Core().V1().Services().Lister(), serviceCIDRs: cfg.Informers.Networking().V1().ServiceCIDRs().Lister(), networks: cfg.ServiceCIDRs,
 		slices: cfg.Informers.Discovery().V1().EndpointSlices().Informer().GetIndexer(),

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/balsahq/balsa/overlay/host"
-	"github.com/balsahq/balsa/overlay/routing"
+	"github.com/balsahq/balsa/overlay/services"
 )
 
 // flows makes the kernel forget datagram flows to backends that are gone. Looking for them means looking at every flow
@@ -21,16 +21,16 @@ type flows struct {
 	logger *slog.Logger
 
 	mu    sync.Mutex
-	stale map[bool][]routing.Stale // by family: IPv4 or not
+	stale map[bool][]services.Stale // by family: IPv4 or not
 	wake  chan struct{}
 }
 
 func newFlows(ns host.Namespace, logger *slog.Logger) *flows {
-	return &flows{ns: ns, logger: logger, stale: make(map[bool][]routing.Stale), wake: make(chan struct{}, 1)}
+	return &flows{ns: ns, logger: logger, stale: make(map[bool][]services.Stale), wake: make(chan struct{}, 1)}
 }
 
 // forget has the flows forgotten soon; it never blocks.
-func (f *flows) forget(v4 bool, stale []routing.Stale) {
+func (f *flows) forget(v4 bool, stale []services.Stale) {
 	if len(stale) == 0 {
 		return
 	}
@@ -52,7 +52,7 @@ func (f *flows) run(ctx context.Context) error {
 		}
 		f.mu.Lock()
 		stale := f.stale
-		f.stale = make(map[bool][]routing.Stale)
+		f.stale = make(map[bool][]services.Stale)
 		f.mu.Unlock()
 		for v4, list := range stale {
 			f.delete(v4, list)
@@ -62,7 +62,7 @@ func (f *flows) run(ctx context.Context) error {
 
 // delete looks for the flows. Failing to is not worth a retry: such a flow ends by itself when its client is silent for a
 // while.
-func (f *flows) delete(v4 bool, stale []routing.Stale) {
+func (f *flows) delete(v4 bool, stale []services.Stale) {
 	family := netlink.InetFamily(unix.AF_INET6)
 	if v4 {
 		family = unix.AF_INET
@@ -90,7 +90,7 @@ type flowTarget struct {
 	at       netip.AddrPort // without an address: any
 }
 
-func newFlowFilter(stale []routing.Stale) flowFilter {
+func newFlowFilter(stale []services.Stale) flowFilter {
 	f := make(flowFilter)
 	for _, s := range stale {
 		at := flowTarget{uint8(s.Protocol), netip.AddrPortFrom(s.IP, s.Port)}

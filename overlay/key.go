@@ -4,14 +4,14 @@ import (
 	"context"
 	"time"
 
-	"github.com/balsahq/balsa/overlay/mesh"
+	"github.com/balsahq/balsa/overlay/routes"
 )
 
 // publishKey keeps the annotation of this node's Node what this node does: its public key while it encrypts, nothing else.
 func (n *Network) publishKey(ctx context.Context) error {
 	want := ""
-	if n.cfg.Mode == mesh.WireGuard && !n.cfg.ForeignPods {
-		want = mesh.Key(n.cfg.Key.PublicKey().Bytes()).String()
+	if n.cfg.Mode == routes.WireGuard && !n.cfg.ForeignPods {
+		want = routes.Key(n.cfg.Key.PublicKey().Bytes()).String()
 	}
 	again := time.NewTimer(0)
 	defer again.Stop()
@@ -24,10 +24,10 @@ func (n *Network) publishKey(ctx context.Context) error {
 		case <-again.C:
 		}
 		node, err := n.cfg.Informers.Core().V1().Nodes().Lister().Get(n.cfg.NodeName)
-		if err != nil || n.cfg.Publish == nil || node.Annotations[mesh.KeyAnnotation] == want {
+		if err != nil || n.cfg.Publish == nil || node.Annotations[routes.KeyAnnotation] == want {
 			continue // not registered yet: its arrival wakes us
 		}
-		if err := n.cfg.Publish(ctx, mesh.KeyAnnotation, want); err != nil && ctx.Err() == nil {
+		if err := n.cfg.Publish(ctx, routes.KeyAnnotation, want); err != nil && ctx.Err() == nil {
 			if text := err.Error(); text != failed {
 				failed = text
 				n.cfg.Logger.Warn("this node's WireGuard key is not published; other nodes do not reach its pods until it is", "err", err)

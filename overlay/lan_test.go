@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/balsahq/balsa/overlay/mesh"
+	"github.com/balsahq/balsa/overlay/routes"
 
 	"github.com/balsahq/balsa/overlay/nettest"
 	"github.com/balsahq/balsa/overlay/relay"
@@ -36,7 +36,7 @@ type lan struct {
 	router space
 	client *fake.Clientset
 	nodes  []*member
-	mode   mesh.Mode
+	mode   routes.Mode
 	dual   bool // both families
 	log    *journal
 }
@@ -84,7 +84,7 @@ func (j *journal) contains(words ...string) bool {
 	return false
 }
 
-func newLAN(t *testing.T, mode mesh.Mode) *lan {
+func newLAN(t *testing.T, mode routes.Mode) *lan {
 	t.Helper()
 	l := newSubnets(t, mode)
 	l.populate()
@@ -92,7 +92,7 @@ func newLAN(t *testing.T, mode mesh.Mode) *lan {
 }
 
 // newDualLAN is a LAN of both families.
-func newDualLAN(t *testing.T, mode mesh.Mode) *lan {
+func newDualLAN(t *testing.T, mode routes.Mode) *lan {
 	t.Helper()
 	l := newSubnets(t, mode)
 	l.dual = true
@@ -106,7 +106,7 @@ func newDualLAN(t *testing.T, mode mesh.Mode) *lan {
 }
 
 // newSubnets is a LAN without nodes.
-func newSubnets(t *testing.T, mode mesh.Mode) *lan {
+func newSubnets(t *testing.T, mode routes.Mode) *lan {
 	t.Helper()
 	l := &lan{t: t, router: newSpace(t), client: fake.NewClientset(), mode: mode, log: &journal{to: t.Output()}}
 	for bridge, address := range map[string]string{"s1": "192.0.2.1/25", "s2": "192.0.2.129/25"} {
@@ -229,7 +229,7 @@ func (m *member) start(l *lan) {
 		_, err := l.client.CoreV1().Nodes().Patch(ctx, m.name, types.MergePatchType, patch, metav1.PatchOptions{})
 		return err
 	}
-	if cfg.Mode == mesh.WireGuard {
+	if cfg.Mode == routes.WireGuard {
 		if cfg.Key, err = relay.LoadKey(filepath.Join(cfg.StateDir, "wireguard.key")); err != nil {
 			l.t.Fatal(err)
 		}
@@ -295,7 +295,7 @@ func (l *lan) eventually(what string, ok func() bool) {
 func (m *member) ways() string {
 	var out strings.Builder
 	tunnel := DefaultTunnel
-	if m.cfg.Mode == mesh.UDP {
+	if m.cfg.Mode == routes.UDP {
 		tunnel = DefaultRelay
 	}
 	for _, args := range []string{"-d -o link show " + tunnel, "-o addr show " + tunnel, "route", "-6 route", "neigh show dev " + tunnel} {

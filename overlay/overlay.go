@@ -16,8 +16,8 @@ import (
 	"github.com/balsahq/balsa/fault/eventhandler"
 	"github.com/balsahq/balsa/overlay/dns"
 	"github.com/balsahq/balsa/overlay/host"
-	"github.com/balsahq/balsa/overlay/mesh"
 	"github.com/balsahq/balsa/overlay/nft"
+	"github.com/balsahq/balsa/overlay/routes"
 )
 
 const (
@@ -228,7 +228,7 @@ func (n *Network) onNode() cache.ResourceEventHandler {
 		UpdateFunc: func(before, obj any) {
 			old, ok := before.(*v1.Node)
 			node, is := obj.(*v1.Node)
-			if !ok || !is || mesh.NodeOf(old) != mesh.NodeOf(node) || old.Labels[v1.LabelTopologyZone] != node.Labels[v1.LabelTopologyZone] ||
+			if !ok || !is || routes.NodeOf(old) != routes.NodeOf(node) || old.Labels[v1.LabelTopologyZone] != node.Labels[v1.LabelTopologyZone] ||
 				!slices.Equal(old.Status.Addresses, node.Status.Addresses) {
 				h.OnUpdate(before, obj)
 			}

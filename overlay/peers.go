@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/balsahq/balsa/overlay/host"
-	"github.com/balsahq/balsa/overlay/mesh"
-	"github.com/balsahq/balsa/overlay/paths"
+	"github.com/balsahq/balsa/overlay/pmtu"
 	"github.com/balsahq/balsa/overlay/relay"
+	"github.com/balsahq/balsa/overlay/routes"
 )
 
 // connect makes the ways to other nodes' pods; more is what changes with them.
@@ -26,14 +26,14 @@ func (e *engine) connect() (more touched, err error) {
 		return 0, fmt.Errorf("ways to other nodes: %w", err)
 	}
 	e.reserve(nodes, facts)
-	known := make([]mesh.Node, len(nodes))
+	known := make([]routes.Node, len(nodes))
 	for i, n := range nodes {
-		known[i] = mesh.NodeOf(n)
+		known[i] = routes.NodeOf(n)
 	}
 	facts.Paths = e.prober.Paths()
-	before, now := e.ways, mesh.Build(e.cfg.meshConfig(), known, facts)
+	before, now := e.ways, routes.Build(e.cfg.meshConfig(), known, facts)
 	if e.cfg.ForeignPods { // what we made before others took over goes
-		now = &mesh.Plan{}
+		now = &routes.Plan{}
 	}
 	e.ways = now
 	for _, f := range now.Faults {
@@ -76,18 +76,18 @@ func (e *engine) podMTU() int {
 // tunnelPort is the UDP port that only members may send to; 0 where there is no tunnel.
 func (c *Config) tunnelPort() uint16 {
 	switch {
-	case c.Mode == mesh.HostGateway, c.ForeignPods:
+	case c.Mode == routes.HostGateway, c.ForeignPods:
 		return 0
-	case c.Mode == mesh.WireGuard:
+	case c.Mode == routes.WireGuard:
 		return uint16(c.WireGuardPort)
-	case c.Mode == mesh.UDP:
+	case c.Mode == routes.UDP:
 		return uint16(c.UDPPort)
 	}
 	return uint16(c.VXLANPort)
 }
 
-func (e *engine) newProber() *paths.Prober {
-	return paths.New(paths.Config{Enter: e.ns.Do, Changed: func() { e.note(peersTouched) }, Logger: e.cfg.Logger})
+func (e *engine) newProber() *pmtu.Prober {
+	return pmtu.New(pmtu.Config{Enter: e.ns.Do, Changed: func() { e.note(peersTouched) }, Logger: e.cfg.Logger})
 }
 
 func (e *engine) newRelay() *relay.Relay {

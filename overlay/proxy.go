@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/balsahq/balsa/overlay/nft"
-	"github.com/balsahq/balsa/overlay/routing"
+	"github.com/balsahq/balsa/overlay/services"
 )
 
 // byService is an index of EndpointSlices by "namespace/name" of their Service.
@@ -35,8 +35,8 @@ func indexSlices(informer cache.SharedIndexInformer) error {
 
 // proxy is the services of one address family.
 type proxy struct {
-	view  routing.View
-	plan  *routing.Plan
+	view  services.View
+	plan  *services.Plan
 	table *nft.Table
 	// faults are what was last told of a service, rivals of all; so each is told once.
 	faults  map[string]string
@@ -65,8 +65,8 @@ func (e *engine) openProxies(pods []netip.Prefix) error {
 		}
 		e.own(table.Port())
 		e.proxies = append(e.proxies, &proxy{
-			view:  routing.View{V4: v4, Node: e.cfg.NodeName, Zone: e.zone, Services: e.networks, Reserved: e.reserved, Own: e.cfg.DNS},
-			plan:  routing.NewPlan(),
+			view:  services.View{V4: v4, Node: e.cfg.NodeName, Zone: e.zone, Services: e.networks, Reserved: e.reserved, Own: e.cfg.DNS},
+			plan:  services.NewPlan(),
 			table: table, faults: make(map[string]string),
 		})
 	}
@@ -92,7 +92,7 @@ func (e *engine) applyServices(t todo) error {
 			}
 		}
 		if t.what&(allTouched|servicesTouched) != 0 {
-			p.plan.SetHostPorts(routing.HostPorts(e.podsHere(), p.view.V4))
+			p.plan.SetHostPorts(services.HostPorts(e.podsHere(), p.view.V4))
 			p.plan.SetMembers(addressesOf(e.ways.Members, p.view.V4))
 		}
 		if t.what&rulesTouched != 0 {
@@ -140,7 +140,7 @@ func (e *engine) plan(p *proxy, name string, svc *v1.Service) {
 		delete(p.faults, name)
 		return
 	}
-	ports, faults := routing.Ports(svc, slicesOf(e.slices, name), p.view)
+	ports, faults := services.Ports(svc, slicesOf(e.slices, name), p.view)
 	p.plan.SetService(name, ports)
 	text := strings.Join(faults, "; ")
 	if text == "" {

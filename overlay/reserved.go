@@ -7,8 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/balsahq/balsa/overlay/mesh"
-	"github.com/balsahq/balsa/overlay/routing"
+	"github.com/balsahq/balsa/overlay/routes"
+	"github.com/balsahq/balsa/overlay/services"
 )
 
 // apiService is the Service whose endpoints are the API servers.
@@ -16,8 +16,8 @@ const apiService = "default/kubernetes"
 
 // reserve works out which addresses Services may not take, and has those looked at again that have addresses for clients
 // outside, when it changed.
-func (e *engine) reserve(nodes []*v1.Node, facts mesh.Facts) {
-	now := &routing.Reserved{Addresses: make(map[netip.Addr]string), Pods: e.cfg.PodCIDRs}
+func (e *engine) reserve(nodes []*v1.Node, facts routes.Facts) {
+	now := &services.Reserved{Addresses: make(map[netip.Addr]string), Pods: e.cfg.PodCIDRs}
 	for _, a := range e.cfg.Reserved {
 		now.Addresses[a.Unmap()] = "an address of this cluster's API"
 	}

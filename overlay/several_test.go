@@ -18,17 +18,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/balsahq/balsa/overlay/host"
-	"github.com/balsahq/balsa/overlay/mesh"
+	"github.com/balsahq/balsa/overlay/routes"
 )
 
 func TestAllPairs(t *testing.T) {
-	for _, mode := range []mesh.Mode{mesh.Auto, mesh.VXLAN, mesh.UDP, mesh.WireGuard} {
+	for _, mode := range []routes.Mode{routes.Auto, routes.VXLAN, routes.UDP, routes.WireGuard} {
 		t.Run(string(mode), func(t *testing.T) {
 			l := newLAN(t, mode)
 			l.all()
-			routes := l.nodes[0].host.Run("ip", "route")
-			if direct := strings.Contains(routes, "10.244.2.0/24 via 192.0.2.12 dev eth0"); direct != (mode == mesh.Auto) {
-				t.Errorf("the neighbour is reached directly: %v\n%s", direct, routes)
+			table := l.nodes[0].host.Run("ip", "route")
+			if direct := strings.Contains(table, "10.244.2.0/24 via 192.0.2.12 dev eth0"); direct != (mode == routes.Auto) {
+				t.Errorf("the neighbour is reached directly: %v\n%s", direct, table)
 			}
 			for i, backend := range l.nodes {
 				ip, port := fmt.Sprintf("10.96.0.%d", 20+i), 30080+i
@@ -50,7 +50,7 @@ func TestAllPairs(t *testing.T) {
 
 // TestAllPairsOfBothFamilies: and two pods of one node, kept apart on the bridge, are led to each other by the host.
 func TestAllPairsOfBothFamilies(t *testing.T) {
-	for _, mode := range []mesh.Mode{mesh.Auto, mesh.UDP, mesh.WireGuard} {
+	for _, mode := range []routes.Mode{routes.Auto, routes.UDP, routes.WireGuard} {
 		t.Run(string(mode), func(t *testing.T) {
 			l := newDualLAN(t, mode)
 			l.all()
@@ -143,7 +143,7 @@ func (s space) pour(address string, size int) (answer string, err error) {
 
 func TestTunnelDevice(t *testing.T) {
 	t.Parallel()
-	l := newLAN(t, mesh.Auto)
+	l := newLAN(t, routes.Auto)
 	m := l.nodes[2]
 	details := m.host.Run("ip", "-d", "-o", "link", "show", DefaultTunnel)
 	for _, want := range []string{"mtu 1450", "id 98 ", "dstport 8472", "nolearning", "local " + m.address, "0a:58:0a:f4:03:00"} {
@@ -181,7 +181,7 @@ func TestTunnelDevice(t *testing.T) {
 // for looking it up.
 func TestTunnelsPacketsAreNoConnections(t *testing.T) {
 	t.Parallel()
-	l := newLAN(t, mesh.VXLAN)
+	l := newLAN(t, routes.VXLAN)
 	l.all()
 	for _, m := range l.nodes { // before they knew each other, packets of the tunnel were as all others
 		if err := m.host.Do(func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) }); err != nil {
@@ -215,7 +215,7 @@ func TestTunnelsPacketsAreNoConnections(t *testing.T) {
 // TestTunnelPortIsClosed: the port takes packets of members alone, and pods cannot pose as their node.
 func TestTunnelPortIsClosed(t *testing.T) {
 	t.Parallel()
-	l := newLAN(t, mesh.Auto)
+	l := newLAN(t, routes.Auto)
 	n1, n3 := l.nodes[0], l.nodes[2]
 	seen := atomic.Int64{}
 	n3.host.Run("nft", "add table ip probe")
@@ -257,7 +257,7 @@ func sorted(text string) string {
 
 func TestNodesComeGoAndMove(t *testing.T) {
 	t.Parallel()
-	l := newLAN(t, mesh.Auto)
+	l := newLAN(t, routes.Auto)
 	l.all()
 	n1, n2, n3 := l.nodes[0], l.nodes[1], l.nodes[2]
 
@@ -313,7 +313,7 @@ func TestNodesComeGoAndMove(t *testing.T) {
 // name, and nothing changes for the others.
 func TestWhatTwoNodesClaimStaysWithTheFirst(t *testing.T) {
 	t.Parallel()
-	l := newLAN(t, mesh.Auto)
+	l := newLAN(t, routes.Auto)
 	l.all()
 	n1, n2 := l.nodes[0], l.nodes[1]
 	before := []string{sorted(n1.ways()), sorted(l.nodes[2].ways())}
@@ -346,7 +346,7 @@ func TestWhatTwoNodesClaimStaysWithTheFirst(t *testing.T) {
 
 func TestCleanupLeavesNoWay(t *testing.T) {
 	t.Parallel()
-	l := newLAN(t, mesh.Auto)
+	l := newLAN(t, routes.Auto)
 	l.all()
 	for _, m := range l.nodes {
 		m.stop()

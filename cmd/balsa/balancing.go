@@ -10,13 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/balsahq/balsa/overlay"
-	"github.com/balsahq/balsa/overlay/announce"
 	"github.com/balsahq/balsa/overlay/healthport"
+	"github.com/balsahq/balsa/overlay/speaker"
 )
 
 // startBalancing lets clients outside find load balancers on this node, and ask whether they do.
 func (a agentParts) startBalancing(network overlay.Config, state *networkState) error {
-	announcer, err := announce.New(announce.Config{
+	announcer, err := speaker.New(speaker.Config{
 		NodeName: a.cfg.NodeName, Informers: network.Informers, Publish: a.annotateNode, Confirm: a.confirmNode,
 		Inside: slices.Concat(network.PodCIDRs, network.ServiceCIDRs), Logger: a.log,
 	})

@@ -17,7 +17,7 @@ import (
 
 	"github.com/balsahq/balsa/control/tunnel"
 	"github.com/balsahq/balsa/overlay"
-	"github.com/balsahq/balsa/overlay/mesh"
+	"github.com/balsahq/balsa/overlay/routes"
 	"github.com/balsahq/balsa/raftstore/member"
 )
 
@@ -82,7 +82,7 @@ func defaultConfig() config {
 		LogDir: "/var/log", CgroupRoot: "/kubepods", NodeName: strings.ToLower(host),
 		BindAddress: "0.0.0.0", Port: 6443, KubeletPort: 10250,
 		ServiceCIDR: "10.96.0.0/16", ClusterCIDR: "10.244.0.0/16", ClusterDNS: "10.96.0.10", ClusterDomain: "cluster.local",
-		OverlayMode: string(mesh.Auto), VXLANPort: overlay.DefaultVXLANPort, UDPPort: overlay.DefaultUDPPort, Encryption: encryptionNone, WireGuardPort: overlay.DefaultWireGuardPort, NetworkPlugin: pluginBalsa,
+		OverlayMode: string(routes.Auto), VXLANPort: overlay.DefaultVXLANPort, UDPPort: overlay.DefaultUDPPort, Encryption: encryptionNone, WireGuardPort: overlay.DefaultWireGuardPort, NetworkPlugin: pluginBalsa,
 		MaxPods: 110, Pods: defaultPodRules(), Proxy: defaultProxyPorts(), Logs: defaultNodeLogs(), LogLevel: "info", GossipPort: member.DefaultPort, UnreachableTolerationSeconds: 300, LocalAPIPort: 6444, Snapshots: defaultSnapshotSettings(), Ingress: defaultIngressConfig(), NodeTunnel: string(tunnel.Auto), API: defaultAPIConfig(),
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/balsahq/balsa/control"
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 	"github.com/balsahq/balsa/overlay/ingress"
 	"github.com/balsahq/balsa/overlay/ingress/gatewayapi"
 )
@@ -97,7 +97,7 @@ func (a agentParts) startIngress(network ingress.Config) error {
 }
 
 // ingressStatus is what writes the status of Ingresses and Gateways, once in the cluster.
-func (s *server) ingressStatus(env work.Env) (work.Runner, error) {
+func (s *server) ingressStatus(env workqueue.Env) (workqueue.Runner, error) {
 	return ingress.NewStatus(ingress.StatusConfig{
 		Client: env.Client, Rest: env.Rest, Secrets: env.Reader, Informers: env.Informers, Events: env.Events, Logger: env.Log,
 		HTTPPort: uint16(s.cfg.Ingress.HTTPPort), HTTPSPort: uint16(s.cfg.Ingress.HTTPSPort),

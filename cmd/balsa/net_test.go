@@ -16,18 +16,18 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/balsahq/balsa/overlay/check"
-	"github.com/balsahq/balsa/overlay/mesh"
+	"github.com/balsahq/balsa/overlay/routes"
 )
 
 func TestRoutesInEveryForm(t *testing.T) {
-	nodes := []mesh.Node{
+	nodes := []routes.Node{
 		{Name: "a", Address: netip.MustParseAddr("192.0.2.1"), Address6: netip.MustParseAddr("2001:db8::1"),
 			Pods: netip.MustParsePrefix("10.244.0.0/24"), Pods6: netip.MustParsePrefix("fd00::/64")},
 		{Name: "b", Address: netip.MustParseAddr("192.0.2.2"), Pods: netip.MustParsePrefix("10.244.1.0/24"), Since: 1},
 		{Name: "new", Address: netip.MustParseAddr("192.0.2.3")},
 		{Name: "thief", Address: netip.MustParseAddr("192.0.2.4"), Pods: netip.MustParsePrefix("10.244.1.0/24"), Since: 2},
 	}
-	routes, faults := mesh.Export(podNetworks(nodes), nodes)
+	routes, faults := routes.Export(podNetworks(nodes), nodes)
 	if len(faults) != 1 || !strings.Contains(faults[0], "thief") {
 		t.Errorf("faults %v", faults)
 	}

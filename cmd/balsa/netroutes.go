@@ -10,11 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/balsahq/balsa/overlay/mesh"
+	"github.com/balsahq/balsa/overlay/routes"
 )
 
 // routeFormats are the forms in which routes are printed.
-var routeFormats = map[string]func(io.Writer, []mesh.Static) error{
+var routeFormats = map[string]func(io.Writer, []routes.Static) error{
 	"ip": ipRoutes, "bird": birdRoutes, "frr": frrRoutes, "json": jsonRoutes,
 }
 
@@ -44,11 +44,11 @@ nodes come and go.
 			if err != nil {
 				return err
 			}
-			nodes := make([]mesh.Node, len(list))
+			nodes := make([]routes.Node, len(list))
 			for i := range list {
-				nodes[i] = mesh.NodeOf(&list[i])
+				nodes[i] = routes.NodeOf(&list[i])
 			}
-			routes, faults := mesh.Export(podNetworks(nodes), nodes)
+			routes, faults := routes.Export(podNetworks(nodes), nodes)
 			for _, f := range faults {
 				fmt.Fprintln(cmd.ErrOrStderr(), "warning:", f)
 			}
@@ -61,7 +61,7 @@ nodes come and go.
 }
 
 // podNetworks are all that nodes have: the cluster's settings are not the API's.
-func podNetworks(nodes []mesh.Node) []netip.Prefix {
+func podNetworks(nodes []routes.Node) []netip.Prefix {
 	var out []netip.Prefix
 	for _, n := range nodes {
 		for _, p := range []netip.Prefix{n.Pods, n.Pods6} {
@@ -73,7 +73,7 @@ func podNetworks(nodes []mesh.Node) []netip.Prefix {
 	return out
 }
 
-func ipRoutes(w io.Writer, routes []mesh.Static) error {
+func ipRoutes(w io.Writer, routes []routes.Static) error {
 	for _, r := range routes {
 		family := ""
 		if r.Pods.Addr().Is6() {
@@ -86,7 +86,7 @@ func ipRoutes(w io.Writer, routes []mesh.Static) error {
 	return nil
 }
 
-func birdRoutes(w io.Writer, routes []mesh.Static) error {
+func birdRoutes(w io.Writer, routes []routes.Static) error {
 	for _, family := range []struct {
 		name string
 		six  bool
@@ -107,7 +107,7 @@ func birdRoutes(w io.Writer, routes []mesh.Static) error {
 	return nil
 }
 
-func frrRoutes(w io.Writer, routes []mesh.Static) error {
+func frrRoutes(w io.Writer, routes []routes.Static) error {
 	for _, r := range routes {
 		family := "ip"
 		if r.Pods.Addr().Is6() {
@@ -120,7 +120,7 @@ func frrRoutes(w io.Writer, routes []mesh.Static) error {
 	return nil
 }
 
-func jsonRoutes(w io.Writer, routes []mesh.Static) error {
+func jsonRoutes(w io.Writer, routes []routes.Static) error {
 	type row struct {
 		Node string       `json:"node"`
 		Pods netip.Prefix `json:"pods"`

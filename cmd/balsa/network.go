@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"github.com/balsahq/balsa/overlay"
-	"github.com/balsahq/balsa/overlay/mesh"
 	"github.com/balsahq/balsa/overlay/policy"
+	"github.com/balsahq/balsa/overlay/routes"
 )
 
 // Values of --network-plugin.
@@ -24,7 +24,7 @@ const (
 // Values of --overlay-encryption.
 const (
 	encryptionNone      = "none"
-	encryptionWireGuard = string(mesh.WireGuard)
+	encryptionWireGuard = string(routes.WireGuard)
 )
 
 // prefixes reads one prefix, or two of different families with a comma between them.
@@ -61,13 +61,13 @@ func overlapping(a, b []netip.Prefix) (x, y netip.Prefix, found bool) {
 // networkFaults are those of the flags about the network.
 func (c *config) networkFaults() (faults []error) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	if !slices.Contains(mesh.Modes, mesh.Mode(c.OverlayMode)) {
-		fault("--overlay-mode %q: give one of %v", c.OverlayMode, mesh.Modes)
+	if !slices.Contains(routes.Modes, routes.Mode(c.OverlayMode)) {
+		fault("--overlay-mode %q: give one of %v", c.OverlayMode, routes.Modes)
 	}
 	switch c.Encryption {
 	case encryptionNone:
 	case encryptionWireGuard:
-		if c.OverlayMode != string(mesh.Auto) {
+		if c.OverlayMode != string(routes.Auto) {
 			fault("--overlay-encryption %s sends all packets in WireGuard's: leave out --overlay-mode %s", c.Encryption, c.OverlayMode)
 		}
 		if c.NetworkPlugin == pluginCNI {
@@ -154,9 +154,9 @@ func overlayConfig(cfg *config, log *slog.Logger) (overlay.Config, error) {
 	if err != nil {
 		return overlay.Config{}, err
 	}
-	mode := mesh.Mode(cfg.OverlayMode)
+	mode := routes.Mode(cfg.OverlayMode)
 	if cfg.Encryption == encryptionWireGuard {
-		mode = mesh.WireGuard
+		mode = routes.WireGuard
 	}
 	return overlay.Config{
 		NodeName: cfg.NodeName, PodCIDRs: pods, ServiceCIDRs: services, ForeignPods: cfg.NetworkPlugin == pluginCNI, Reserved: cfg.apiAddresses(),

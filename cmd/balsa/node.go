@@ -27,8 +27,8 @@ import (
 	"github.com/balsahq/balsa/overlay"
 	"github.com/balsahq/balsa/overlay/check"
 	"github.com/balsahq/balsa/overlay/ingress"
-	"github.com/balsahq/balsa/overlay/mesh"
 	"github.com/balsahq/balsa/overlay/relay"
+	"github.com/balsahq/balsa/overlay/routes"
 	"github.com/balsahq/balsa/raftstore"
 )
 
@@ -150,7 +150,7 @@ func (a agentParts) start() error {
 		return err
 	}
 	settings.Informers, settings.Pods, settings.Publish = shared, agent.PodInformer(), a.annotateNode
-	if settings.Mode == mesh.WireGuard {
+	if settings.Mode == routes.WireGuard {
 		if settings.Key, err = relay.LoadKey(filepath.Join(settings.StateDir, "wireguard.key")); err != nil {
 			return err
 		}

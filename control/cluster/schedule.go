@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/balsahq/balsa/control/atomicfile"
 	"github.com/balsahq/balsa/control/cluster/archive"
-	"github.com/balsahq/balsa/control/durable"
 )
 
 // Archiver makes archives and judges them. *Service implements it.
@@ -166,7 +166,7 @@ func SaveArchive(ctx context.Context, a Archiver, dir string) (path string, trai
 	if err = os.Rename(file.Name(), path); err != nil {
 		return "", trailer, err
 	}
-	return path, trailer, durable.SyncDir(dir)
+	return path, trailer, atomicfile.SyncDir(dir)
 }
 
 func archiveName(at time.Time, revision int64) string {

@@ -6,7 +6,7 @@
 //	                                   file ──(kernel's events)──▶ Run ─▶ generation: a transformer per resource
 //	                                                                          │
 //	registry ─▶ control/storage ─┐                                           ▼
-//	listers ──▶ control/auth/live ┼──▶ For(resource): encrypt, decrypt, note what could not be ──▶ Check (readiness)
+//	listers ──▶ control/auth/listers ┼──▶ For(resource): encrypt, decrypt, note what could not be ──▶ Check (readiness)
 //	Service ──▶ control/rest ────┘                                           ▲
 //	                                                                          │
 //	             balsa secrets ──▶ Handler: which provider and key holds what, what is to be rewritten

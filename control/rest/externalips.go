@@ -12,7 +12,7 @@ import (
 )
 
 // warnOfExternalIPs tells the writer of a Service about external IPs that have no effect: nodes lead no packet to a Service
-// that is for a node or for another Service (overlay/routing, Reserved). Those that were there before are not told again.
+// that is for a node or for another Service (overlay/services, Reserved). Those that were there before are not told again.
 func (s *Services) warnOfExternalIPs(ctx context.Context, svc, old *api.Service) {
 	var fresh []netip.Addr
 	for _, text := range svc.Spec.ExternalIPs {

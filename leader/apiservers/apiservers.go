@@ -14,7 +14,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	discoverylisters "k8s.io/client-go/listers/discovery/v1"
 
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 // Source says where the API is served now.
@@ -34,8 +34,8 @@ func Only(address netip.AddrPort) Source {
 type one struct{}
 
 // follow queues a look now and at every change of the source.
-func follow(source Source, loop *work.Loop[one]) work.Runner {
-	return work.RunnerFunc(func(ctx context.Context) error {
+func follow(source Source, loop *workqueue.Loop[one]) workqueue.Runner {
+	return workqueue.RunnerFunc(func(ctx context.Context) error {
 		for {
 			var changed <-chan struct{}
 			if source.Changed != nil {
@@ -52,19 +52,19 @@ func follow(source Source, loop *work.Loop[one]) work.Runner {
 }
 
 type endpoints struct {
-	env    work.Env
+	env    workqueue.Env
 	source Source
 	lister corelisters.EndpointsLister //nolint:staticcheck // superseded by slices, and still there in every cluster
-	loop   *work.Loop[one]
+	loop   *workqueue.Loop[one]
 }
 
 // NewEndpoints returns the controller of the Endpoints default/kubernetes.
-func NewEndpoints(env work.Env, source Source) (work.Runner, error) {
+func NewEndpoints(env workqueue.Env, source Source) (workqueue.Runner, error) {
 	informer := env.Informers.Core().V1().Endpoints()
 	c := &endpoints{env: env, source: source, lister: informer.Lister()}
-	c.loop = work.NewLoop(env, 1, c.reconcile)
+	c.loop = workqueue.NewLoop(env, 1, c.reconcile)
 	//nolint:staticcheck // see above
-	err := work.Watch(c.loop, informer.Informer(), func(old, now *v1.Endpoints) {
+	err := workqueue.Watch(c.loop, informer.Informer(), func(old, now *v1.Endpoints) {
 		if now == nil {
 			now = old
 		}
@@ -72,7 +72,7 @@ func NewEndpoints(env work.Env, source Source) (work.Runner, error) {
 			c.loop.Add(one{})
 		}
 	})
-	return work.Together(c.loop, follow(source, c.loop)), err
+	return workqueue.Together(c.loop, follow(source, c.loop)), err
 }
 
 func (c *endpoints) reconcile(ctx context.Context, _ one) error {
@@ -94,18 +94,18 @@ func (c *endpoints) reconcile(ctx context.Context, _ one) error {
 }
 
 type slices struct {
-	env    work.Env
+	env    workqueue.Env
 	source Source
 	lister discoverylisters.EndpointSliceLister
-	loop   *work.Loop[one]
+	loop   *workqueue.Loop[one]
 }
 
 // NewSlices returns the controller of the EndpointSlices of default/kubernetes.
-func NewSlices(env work.Env, source Source) (work.Runner, error) {
+func NewSlices(env workqueue.Env, source Source) (workqueue.Runner, error) {
 	informer := env.Informers.Discovery().V1().EndpointSlices()
 	c := &slices{env: env, source: source, lister: informer.Lister()}
-	c.loop = work.NewLoop(env, 1, c.reconcile)
-	err := work.Watch(c.loop, informer.Informer(), func(old, now *discoveryv1.EndpointSlice) {
+	c.loop = workqueue.NewLoop(env, 1, c.reconcile)
+	err := workqueue.Watch(c.loop, informer.Informer(), func(old, now *discoveryv1.EndpointSlice) {
 		if now == nil {
 			now = old
 		}
@@ -113,7 +113,7 @@ func NewSlices(env work.Env, source Source) (work.Runner, error) {
 			c.loop.Add(one{})
 		}
 	})
-	return work.Together(c.loop, follow(source, c.loop)), err
+	return workqueue.Together(c.loop, follow(source, c.loop)), err
 }
 
 func ours(s *discoveryv1.EndpointSlice) bool {

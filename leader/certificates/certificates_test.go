@@ -30,8 +30,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/balsahq/balsa/leader/work"
-	"github.com/balsahq/balsa/leader/work/worktest"
+	"github.com/balsahq/balsa/leader/workqueue"
+	"github.com/balsahq/balsa/leader/workqueue/workqueuetest"
 )
 
 // signers' usual usages.
@@ -122,7 +122,7 @@ func TestNodesAreApprovedWhenARoleSaysSo(t *testing.T) {
 			return s.User == "system:node:n1" && a.Subresource == "selfnodeclient" ||
 				role.Load() && s.User == "system:bootstrap:abcdef" && s.Groups[0] == "system:bootstrappers" && a.Subresource == "nodeclient"
 		})
-		worktest.Start(t, client, func(e work.Env) (work.Runner, error) { return NewApprover(e, 2) })
+		workqueuetest.Start(t, client, func(e workqueue.Env) (workqueue.Runner, error) { return NewApprover(e, 2) })
 		synctest.Wait()
 		approved := func(name string) bool { is, _ := decided(get(t, client, name)); return is }
 		if !approved("own") || approved("joins") {
@@ -182,7 +182,7 @@ func TestApprovedRequestsAreSignedOrFail(t *testing.T) {
 			approved("serves", asks, jane, toServe), approved("noise", asks, []byte("noise"), toAsk), approved("refused", asks, refused, toAsk),
 		)
 		a, signed := authority(t)
-		worktest.Start(t, client, func(e work.Env) (work.Runner, error) { return NewSigner(e, 2, a) })
+		workqueuetest.Start(t, client, func(e workqueue.Env) (workqueue.Runner, error) { return NewSigner(e, 2, a) })
 		time.Sleep(time.Hour)
 		for name, want := range map[string]string{"serves": "invalid usage for client certificate: server auth", "noise": "PEM block type must be", "refused": "nobody is called so"} {
 			csr := get(t, client, name)
@@ -217,7 +217,7 @@ func TestASignerThatCannotSignNowIsAskedAgain(t *testing.T) {
 		}
 		request := asPEM(t, x509.CertificateRequest{Subject: pkix.Name{CommonName: "jane"}}, newKey(t))
 		client := fake.NewClientset(with(object("a", capi.KubeAPIServerClientSignerName, request, toAsk), capi.CertificateApproved))
-		worktest.Start(t, client, func(e work.Env) (work.Runner, error) { return NewSigner(e, 1, a) })
+		workqueuetest.Start(t, client, func(e workqueue.Env) (workqueue.Runner, error) { return NewSigner(e, 1, a) })
 		time.Sleep(time.Minute)
 		if csr := get(t, client, "a"); len(csr.Status.Certificate) == 0 || len(csr.Status.Conditions) != 1 {
 			t.Errorf("%+v", csr.Status)
@@ -358,7 +358,7 @@ func TestOldRequestsGoInTheirTime(t *testing.T) {
 		}
 		client := fake.NewClientset(make("pending"), make("unsigned", capi.CertificateApproved), make("denied", capi.CertificateDenied),
 			make("failed", capi.CertificateApproved, capi.CertificateFailed), issued, short)
-		worktest.Start(t, client, func(e work.Env) (work.Runner, error) { return NewCleaner(e, 1) })
+		workqueuetest.Start(t, client, func(e workqueue.Env) (workqueue.Runner, error) { return NewCleaner(e, 1) })
 		gone := map[string]time.Duration{}
 		for range 30 * 6 { // ten minutes each
 			synctest.Wait()
@@ -381,15 +381,15 @@ func TestTenThousandRequestsNobodyMayHave(t *testing.T) {
 	const many = 10000
 	for what, c := range map[string]struct {
 		signer string
-		build  func(work.Env) (work.Runner, error)
+		build  func(workqueue.Env) (workqueue.Runner, error)
 		wait   time.Duration
 		most   int64 // questions about each
 		left   int
 	}{
-		"for us to approve":   {capi.KubeAPIServerClientKubeletSignerName, func(e work.Env) (work.Runner, error) { return NewApprover(e, 2) }, 10 * time.Second, 5, many},
-		"for somebody else":   {"example.com/signer", func(e work.Env) (work.Runner, error) { return NewApprover(e, 2) }, time.Hour, 0, many},
-		"for us to sign":      {capi.KubeAPIServerClientSignerName, func(e work.Env) (work.Runner, error) { a, _ := authority(t); return NewSigner(e, 2, a) }, time.Hour, 0, many},
-		"for nobody any more": {"example.com/signer", func(e work.Env) (work.Runner, error) { return NewCleaner(e, 2) }, 25 * time.Hour, 0, 0},
+		"for us to approve":   {capi.KubeAPIServerClientKubeletSignerName, func(e workqueue.Env) (workqueue.Runner, error) { return NewApprover(e, 2) }, 10 * time.Second, 5, many},
+		"for somebody else":   {"example.com/signer", func(e workqueue.Env) (workqueue.Runner, error) { return NewApprover(e, 2) }, time.Hour, 0, many},
+		"for us to sign":      {capi.KubeAPIServerClientSignerName, func(e workqueue.Env) (workqueue.Runner, error) { a, _ := authority(t); return NewSigner(e, 2, a) }, time.Hour, 0, many},
+		"for nobody any more": {"example.com/signer", func(e workqueue.Env) (workqueue.Runner, error) { return NewCleaner(e, 2) }, 25 * time.Hour, 0, 0},
 	} {
 		t.Run(what, func(t *testing.T) {
 			inFakeTime(t, func(t *testing.T) {
@@ -401,7 +401,7 @@ func TestTenThousandRequestsNobodyMayHave(t *testing.T) {
 					}
 				}
 				asked := reviews(client, func(authorization.SubjectAccessReviewSpec) bool { return false })
-				worktest.Start(t, client, c.build)
+				workqueuetest.Start(t, client, c.build)
 				time.Sleep(c.wait)
 				if n := asked.Load(); n > c.most*many || n < min(c.most, 1)*many {
 					t.Errorf("asked %d times about %d requests in %s", n, many, c.wait)

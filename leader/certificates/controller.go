@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	listers "k8s.io/client-go/listers/certificates/v1"
 
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 // DefaultLife is how long certificates are valid whose request does not say less; upstream's
@@ -36,16 +36,16 @@ type Authority struct {
 
 // requests is what all three have.
 type requests struct {
-	env  work.Env
+	env  workqueue.Env
 	list listers.CertificateSigningRequestLister
-	loop *work.Loop[string]
+	loop *workqueue.Loop[string]
 }
 
 // watching returns a loop over all requests there are.
-func watching(env work.Env, workers int, reconcile func(context.Context, *requests, *capi.CertificateSigningRequest) error) (*requests, error) {
+func watching(env workqueue.Env, workers int, reconcile func(context.Context, *requests, *capi.CertificateSigningRequest) error) (*requests, error) {
 	informer := env.Informers.Certificates().V1().CertificateSigningRequests()
 	r := &requests{env: env, list: informer.Lister()}
-	r.loop = work.NewLoop(env, workers, func(ctx context.Context, name string) error {
+	r.loop = workqueue.NewLoop(env, workers, func(ctx context.Context, name string) error {
 		csr, err := r.list.Get(name)
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -55,7 +55,7 @@ func watching(env work.Env, workers int, reconcile func(context.Context, *reques
 		}
 		return reconcile(ctx, r, csr)
 	})
-	return r, work.Watch(r.loop, informer.Informer(), func(_, now *capi.CertificateSigningRequest) {
+	return r, workqueue.Watch(r.loop, informer.Informer(), func(_, now *capi.CertificateSigningRequest) {
 		if now != nil {
 			r.loop.Add(now.Name)
 		}
@@ -64,7 +64,7 @@ func watching(env work.Env, workers int, reconcile func(context.Context, *reques
 
 // NewApprover returns the controller that approves nodes' client certificates: to whoever may create
 // certificatesigningrequests/nodeclient, or /selfnodeclient for a node that asks for its own.
-func NewApprover(env work.Env, workers int) (work.Runner, error) {
+func NewApprover(env workqueue.Env, workers int) (workqueue.Runner, error) {
 	r, err := watching(env, workers, approve)
 	return r.loop, err
 }
@@ -111,7 +111,7 @@ func (r *requests) mayCreate(ctx context.Context, csr *capi.CertificateSigningRe
 }
 
 // NewSigner returns the controller that has approved requests to the signers kubernetes.io/… signed.
-func NewSigner(env work.Env, workers int, authority Authority) (work.Runner, error) {
+func NewSigner(env workqueue.Env, workers int, authority Authority) (workqueue.Runner, error) {
 	if authority.Sign == nil || authority.Life < 0 {
 		return nil, errors.New("certificates: a signer needs Authority.Sign, and a life that is not negative")
 	}
@@ -149,7 +149,7 @@ func sign(ctx context.Context, r *requests, authority Authority, csr *capi.Certi
 }
 
 // NewCleaner returns the controller that deletes requests nobody needs any more.
-func NewCleaner(env work.Env, workers int) (work.Runner, error) {
+func NewCleaner(env workqueue.Env, workers int) (workqueue.Runner, error) {
 	r, err := watching(env, workers, clean)
 	return r.loop, err
 }

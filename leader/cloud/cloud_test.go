@@ -13,14 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/balsahq/balsa/leader/work"
-	"github.com/balsahq/balsa/leader/work/worktest"
+	"github.com/balsahq/balsa/leader/workqueue"
+	"github.com/balsahq/balsa/leader/workqueue/workqueuetest"
 )
 
-func start(t *testing.T, build func(work.Env) (work.Runner, error), objects ...runtime.Object) *fake.Clientset {
+func start(t *testing.T, build func(workqueue.Env) (workqueue.Runner, error), objects ...runtime.Object) *fake.Clientset {
 	t.Helper()
 	client := fake.NewClientset(objects...)
-	worktest.Start(t, client, build)
+	workqueuetest.Start(t, client, build)
 	return client
 }
 
@@ -53,7 +53,7 @@ func TestANodeIsInitializedOnceItsMachineIsKnown(t *testing.T) {
 		ProviderID: "p://1", Zone: "z", Region: "r", Type: "large",
 		Addresses: []v1.NodeAddress{{Type: v1.NodeExternalIP, Address: "198.51.100.1"}},
 	}}}
-	client := start(t, func(e work.Env) (work.Runner, error) { return NewNodes(e, 1, m) },
+	client := start(t, func(e workqueue.Env) (workqueue.Runner, error) { return NewNodes(e, 1, m) },
 		node("1", v1.ConditionTrue, "mine", TaintUninitialized), node("2", v1.ConditionTrue, TaintUninitialized))
 	get := func(ctx context.Context, name string) *v1.Node {
 		n, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
@@ -62,7 +62,7 @@ func TestANodeIsInitializedOnceItsMachineIsKnown(t *testing.T) {
 		}
 		return n
 	}
-	worktest.Eventually(t, "initialized", func(ctx context.Context) (bool, error) { return !uninitialized(get(ctx, "1")), nil })
+	workqueuetest.Eventually(t, "initialized", func(ctx context.Context) (bool, error) { return !uninitialized(get(ctx, "1")), nil })
 	n := get(t.Context(), "1")
 	if n.Spec.ProviderID != "p://1" || n.Labels[v1.LabelTopologyZone] != "z" || n.Labels[v1.LabelTopologyRegion] != "r" ||
 		n.Labels[v1.LabelInstanceTypeStable] != "large" || len(n.Status.Addresses) != 1 || !hasTaint(n, "mine") {
@@ -74,12 +74,12 @@ func TestANodeIsInitializedOnceItsMachineIsKnown(t *testing.T) {
 	m.mu.Lock()
 	m.all["2"] = Instance{ProviderID: "p://2"}
 	m.mu.Unlock()
-	worktest.Eventually(t, "the other, too", func(ctx context.Context) (bool, error) { return !uninitialized(get(ctx, "2")), nil })
+	workqueuetest.Eventually(t, "the other, too", func(ctx context.Context) (bool, error) { return !uninitialized(get(ctx, "2")), nil })
 }
 
 func TestBareMetalLetsEveryNodeIn(t *testing.T) {
-	client := start(t, func(e work.Env) (work.Runner, error) { return NewNodes(e, 1, BareMetal(nil).Instances) }, node("1", v1.ConditionTrue, TaintUninitialized))
-	worktest.Eventually(t, "initialized", func(ctx context.Context) (bool, error) {
+	client := start(t, func(e workqueue.Env) (workqueue.Runner, error) { return NewNodes(e, 1, BareMetal(nil).Instances) }, node("1", v1.ConditionTrue, TaintUninitialized))
+	workqueuetest.Eventually(t, "initialized", func(ctx context.Context) (bool, error) {
 		n, err := client.CoreV1().Nodes().Get(ctx, "1", metav1.GetOptions{})
 		return err == nil && len(n.Spec.Taints) == 0 && n.Spec.ProviderID == "balsa://1", err
 	})
@@ -87,9 +87,9 @@ func TestBareMetalLetsEveryNodeIn(t *testing.T) {
 
 func TestSilentNodesWithoutAMachineGoAndThoseSwitchedOffAreTainted(t *testing.T) {
 	m := &machines{all: map[string]Instance{"2": {Off: true}, "3": {}}}
-	client := start(t, func(e work.Env) (work.Runner, error) { return NewNodes(e, 1, m) },
+	client := start(t, func(e workqueue.Env) (workqueue.Runner, error) { return NewNodes(e, 1, m) },
 		node("1", v1.ConditionUnknown), node("2", v1.ConditionUnknown), node("3", v1.ConditionUnknown, TaintOff), node("4", v1.ConditionTrue))
-	worktest.Eventually(t, "settled", func(ctx context.Context) (bool, error) {
+	workqueuetest.Eventually(t, "settled", func(ctx context.Context) (bool, error) {
 		list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err
@@ -137,20 +137,20 @@ func (p *paths) Delete(_ context.Context, r Route) error {
 
 func TestRoutesFollowTheNodes(t *testing.T) {
 	p := &paths{all: []Route{{ID: "x", Node: "gone", Destination: "10.244.1.0/24"}, {ID: "y", Node: "2", Destination: "10.244.2.0/24"}}}
-	client := start(t, func(e work.Env) (work.Runner, error) { return NewRoutes(e, p) }, node("1", v1.ConditionTrue), node("2", v1.ConditionTrue))
+	client := start(t, func(e workqueue.Env) (workqueue.Runner, error) { return NewRoutes(e, p) }, node("1", v1.ConditionTrue), node("2", v1.ConditionTrue))
 	has := func(want ...Route) func(context.Context) (bool, error) {
 		return func(ctx context.Context) (bool, error) {
 			have, err := p.List(ctx)
 			return len(have) == len(want) && !slices.ContainsFunc(want, func(r Route) bool { return !slices.Contains(have, r) }), err
 		}
 	}
-	worktest.Eventually(t, "the lost node's route is another's", has(Route{"", "1", "10.244.1.0/24"}, Route{"y", "2", "10.244.2.0/24"}))
-	worktest.Eventually(t, "told", func(ctx context.Context) (bool, error) {
+	workqueuetest.Eventually(t, "the lost node's route is another's", has(Route{"", "1", "10.244.1.0/24"}, Route{"y", "2", "10.244.2.0/24"}))
+	workqueuetest.Eventually(t, "told", func(ctx context.Context) (bool, error) {
 		n, err := client.CoreV1().Nodes().Get(ctx, "1", metav1.GetOptions{})
 		return err == nil && networkKnown(n, true), err
 	})
 	if err := client.CoreV1().Nodes().Delete(t.Context(), "2", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	worktest.Eventually(t, "a node's end is its route's", has(Route{"", "1", "10.244.1.0/24"}))
+	workqueuetest.Eventually(t, "a node's end is its route's", has(Route{"", "1", "10.244.1.0/24"}))
 }

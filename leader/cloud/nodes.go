@@ -12,17 +12,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 // lookAgain is when the machine of a node that is not ready is asked about again: providers do not tell by themselves.
 const lookAgain = time.Minute
 
 type nodes struct {
-	env       work.Env
+	env       workqueue.Env
 	instances Instances
 	nodes     corelisters.NodeLister
-	loop      *work.Loop[string]
+	loop      *workqueue.Loop[string]
 }
 
 // NewNodes returns the controller that initializes nodes, and ends those whose machine is gone.
@@ -31,11 +31,11 @@ type nodes struct {
 // labels, addresses, and takes the taint off. Of nodes that are not ready it writes the taint
 // node.cloudprovider.kubernetes.io/shutdown, and deletes those that no machine belongs to. It never touches nodes that
 // are ready and initialized.
-func NewNodes(env work.Env, workers int, instances Instances) (work.Runner, error) {
+func NewNodes(env workqueue.Env, workers int, instances Instances) (workqueue.Runner, error) {
 	informer := env.Informers.Core().V1().Nodes()
 	c := &nodes{env: env, instances: instances, nodes: informer.Lister()}
-	c.loop = work.NewLoop(env, workers, c.reconcile)
-	return c.loop, work.Watch(c.loop, informer.Informer(), func(_, now *v1.Node) {
+	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
+	return c.loop, workqueue.Watch(c.loop, informer.Informer(), func(_, now *v1.Node) {
 		if now != nil && now.DeletionTimestamp == nil && (uninitialized(now) || inDoubt(now) || hasTaint(now, TaintOff)) {
 			c.loop.Add(now.Name)
 		}

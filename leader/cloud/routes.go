@@ -15,28 +15,28 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 // routesAgain is how often the provider's routes are compared without an event: nobody tells when one of them is lost.
 const routesAgain = 5 * time.Minute
 
 type routes struct {
-	env   work.Env
+	env   workqueue.Env
 	ways  Routes
 	nodes corelisters.NodeLister
-	loop  *work.Loop[everything]
+	loop  *workqueue.Loop[everything]
 }
 
 // NewRoutes returns the controller that has the provider lead packets to every node's pods.
 //
 // It watches Nodes, has one worker, and writes of Nodes the condition NetworkUnavailable. It never touches routes that the
 // provider does not list as this cluster's.
-func NewRoutes(env work.Env, ways Routes) (work.Runner, error) {
+func NewRoutes(env workqueue.Env, ways Routes) (workqueue.Runner, error) {
 	informer := env.Informers.Core().V1().Nodes()
 	c := &routes{env: env, ways: ways, nodes: informer.Lister()}
-	c.loop = work.NewLoop(env, 1, c.reconcile)
-	return c.loop, work.Watch(c.loop, informer.Informer(), func(old, now *v1.Node) {
+	c.loop = workqueue.NewLoop(env, 1, c.reconcile)
+	return c.loop, workqueue.Watch(c.loop, informer.Informer(), func(old, now *v1.Node) {
 		if old == nil || now == nil || !slices.Equal(podNetworks(old), podNetworks(now)) || networkKnown(now, true) != networkKnown(old, true) {
 			c.loop.Add(everything{})
 		}

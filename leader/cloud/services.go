@@ -17,7 +17,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 // everything is the one key of a loop that looks at all objects each time.
@@ -28,11 +28,11 @@ type everything struct{}
 // It watches Services and Nodes and writes, of Services, status.loadBalancer, the provider's condition and the finalizer.
 // It never touches a Service that the provider does not serve and has not taken on.
 type ServiceController struct {
-	env      work.Env
+	env      workqueue.Env
 	lb       LoadBalancers
 	services corelisters.ServiceLister
 	nodes    corelisters.NodeLister
-	loop     *work.Loop[everything]
+	loop     *workqueue.Loop[everything]
 	// ahead holds what was written and the cache does not show yet. Only the loop's one worker uses it.
 	ahead map[types.UID]written
 }
@@ -50,20 +50,20 @@ func (w written) hides(cached *v1.Service) bool {
 }
 
 // NewServices returns the controller of Services. It has one worker, as an outcome depends on all the others.
-func NewServices(env work.Env, lb LoadBalancers) (*ServiceController, error) {
+func NewServices(env workqueue.Env, lb LoadBalancers) (*ServiceController, error) {
 	services, nodes := env.Informers.Core().V1().Services(), env.Informers.Core().V1().Nodes()
 	c := &ServiceController{env: env, lb: lb, services: services.Lister(), nodes: nodes.Lister(), ahead: map[types.UID]written{}}
-	c.loop = work.NewLoop(env, 1, c.reconcile)
+	c.loop = workqueue.NewLoop(env, 1, c.reconcile)
 	return c, errors.Join(
-		work.Watch(c.loop, services.Informer(), func(old, now *v1.Service) {
-			for _, s := range work.Either(old, now) {
+		workqueue.Watch(c.loop, services.Informer(), func(old, now *v1.Service) {
+			for _, s := range workqueue.Either(old, now) {
 				if s.Spec.Type == v1.ServiceTypeLoadBalancer || c.taken(s) {
 					c.Again()
 					return
 				}
 			}
 		}),
-		work.Watch(c.loop, nodes.Informer(), func(old, now *v1.Node) {
+		workqueue.Watch(c.loop, nodes.Informer(), func(old, now *v1.Node) {
 			if old == nil || now == nil || !sameNode(old, now) {
 				c.Again()
 			}
@@ -77,7 +77,7 @@ func (c *ServiceController) Need(synced cache.DoneChecker) { c.loop.Need(synced)
 // Again has all Services looked at once more: the provider has changed its mind. It never blocks.
 func (c *ServiceController) Again() { c.loop.Add(everything{}) }
 
-// Run implements work.Runner.
+// Run implements workqueue.Runner.
 func (c *ServiceController) Run(ctx context.Context) error { return c.loop.Run(ctx) }
 
 // sameNode tells whether a node is to a load balancer what it was.
@@ -158,7 +158,7 @@ func (c *ServiceController) settle(ctx context.Context, svc *v1.Service, o Outco
 func (c *ServiceController) release(ctx context.Context, svc *v1.Service) error {
 	if err := c.lb.Release(ctx, svc); err != nil {
 		c.env.Events.Event(svc, v1.EventTypeWarning, "ReleaseFailed", err.Error())
-		return fmt.Errorf("release the load balancer of %s: %w", work.KeyOf(svc), err)
+		return fmt.Errorf("release the load balancer of %s: %w", workqueue.KeyOf(svc), err)
 	}
 	return c.write(ctx, released(svc, c.lb.Condition()))
 }
@@ -170,7 +170,7 @@ func (c *ServiceController) write(ctx context.Context, want *v1.Service) error {
 	case apierrors.IsNotFound(err):
 		return nil
 	case err != nil:
-		return fmt.Errorf("service %s: %w", work.KeyOf(want), err)
+		return fmt.Errorf("service %s: %w", workqueue.KeyOf(want), err)
 	}
 	cached, err := c.services.Services(want.Namespace).Get(want.Name)
 	if err != nil {

@@ -18,21 +18,21 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	rbaclisters "k8s.io/client-go/listers/rbac/v1"
 
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 type controller struct {
-	env   work.Env
+	env   workqueue.Env
 	roles rbaclisters.ClusterRoleLister
-	loop  *work.Loop[string]
+	loop  *workqueue.Loop[string]
 }
 
 // New returns the controller of aggregated ClusterRoles.
-func New(env work.Env, workers int) (work.Runner, error) {
+func New(env workqueue.Env, workers int) (workqueue.Runner, error) {
 	roles := env.Informers.Rbac().V1().ClusterRoles()
 	c := &controller{env: env, roles: roles.Lister()}
-	c.loop = work.NewLoop(env, workers, c.reconcile)
-	return c.loop, errors.Join(work.Watch(c.loop, roles.Informer(), c.changed))
+	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
+	return c.loop, errors.Join(workqueue.Watch(c.loop, roles.Informer(), c.changed))
 }
 
 // changed queues every aggregated role the change may matter to.
@@ -45,7 +45,7 @@ func (c *controller) changed(old, now *rbacv1.ClusterRole) {
 		if r.AggregationRule == nil {
 			continue
 		}
-		for _, v := range work.Either(old, now) {
+		for _, v := range workqueue.Either(old, now) {
 			if v.Name == r.Name || selects(r, v) {
 				c.loop.Add(r.Name)
 			}

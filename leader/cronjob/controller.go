@@ -14,39 +14,39 @@ import (
 	batchlisters "k8s.io/client-go/listers/batch/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/balsahq/balsa/leader/controllerref"
 	"github.com/balsahq/balsa/leader/job"
-	"github.com/balsahq/balsa/leader/owned"
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 var controllerKind = batch.SchemeGroupVersion.WithKind("CronJob")
 
 type controller struct {
-	env      work.Env
+	env      workqueue.Env
 	cronJobs batchlisters.CronJobLister
 	jobs     cache.Indexer
-	loop     *work.Loop[work.Key]
+	loop     *workqueue.Loop[workqueue.Key]
 }
 
 // New returns the controller of CronJobs.
-func New(env work.Env, workers int) (work.Runner, error) {
+func New(env workqueue.Env, workers int) (workqueue.Runner, error) {
 	cronJobs, jobs := env.Informers.Batch().V1().CronJobs(), env.Informers.Batch().V1().Jobs().Informer()
 	c := &controller{env: env, cronJobs: cronJobs.Lister(), jobs: jobs.GetIndexer()}
-	c.loop = work.NewLoop(env, workers, c.reconcile)
+	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
 	return c.loop, errors.Join(
-		owned.Index(jobs),
-		work.Watch(c.loop, cronJobs.Informer(), func(old, now *batch.CronJob) {
-			c.loop.Add(work.KeyOf(work.Newest(old, now)))
+		controllerref.Index(jobs),
+		workqueue.Watch(c.loop, cronJobs.Informer(), func(old, now *batch.CronJob) {
+			c.loop.Add(workqueue.KeyOf(workqueue.Newest(old, now)))
 		}),
-		work.Watch(c.loop, jobs, func(old, now *batch.Job) {
-			if k, ok := work.ControllerKey(work.Newest(old, now), batch.SchemeGroupVersion.String(), controllerKind.Kind); ok {
+		workqueue.Watch(c.loop, jobs, func(old, now *batch.Job) {
+			if k, ok := workqueue.ControllerKey(workqueue.Newest(old, now), batch.SchemeGroupVersion.String(), controllerKind.Kind); ok {
 				c.loop.Add(k)
 			}
 		}),
 	)
 }
 
-func (c *controller) reconcile(ctx context.Context, key work.Key) error {
+func (c *controller) reconcile(ctx context.Context, key workqueue.Key) error {
 	cached, err := c.cronJobs.CronJobs(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -55,7 +55,7 @@ func (c *controller) reconcile(ctx context.Context, key work.Key) error {
 		return err
 	}
 	cj := cached.DeepCopy()
-	jobs := owned.Of[*batch.Job](c.jobs, cj)
+	jobs := controllerref.Of[*batch.Job](c.jobs, cj)
 	if err := c.review(ctx, cj, jobs); err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (c *controller) schedule(ctx context.Context, cj *batch.CronJob) error {
 		c.env.Events.Event(reference(cj), v.kind, v.event, v.detail)
 	}
 	if wait := nextStart(cj, s, now); wait > 0 {
-		c.loop.AddAfter(work.KeyOf(cj), wait)
+		c.loop.AddAfter(workqueue.KeyOf(cj), wait)
 	}
 	for _, r := range v.end {
 		if err := c.end(ctx, cj, r); err != nil {
@@ -182,7 +182,7 @@ func (c *controller) start(ctx context.Context, cj *batch.CronJob, at time.Time)
 	switch {
 	case err == nil:
 		c.env.Events.Eventf(reference(cj), v1.EventTypeNormal, "SuccessfulCreate", "Created job %v", made.Name)
-	case owned.NamespaceEnding(err):
+	case controllerref.NamespaceEnding(err):
 		return nil
 	case apierrors.IsAlreadyExists(err):
 		if made, err = client.Get(ctx, jobName(cj, at), metav1.GetOptions{}); err != nil {
@@ -204,7 +204,7 @@ func (c *controller) start(ctx context.Context, cj *batch.CronJob, at time.Time)
 
 func (c *controller) trim(ctx context.Context, cj *batch.CronJob, jobs []*batch.Job) error {
 	gone := surplus(cj, jobs)
-	return owned.Parallel(len(gone), func(i int) error {
+	return controllerref.Parallel(len(gone), func(i int) error {
 		return c.deleteJob(ctx, cj, gone[i].Namespace, gone[i].Name, gone[i].UID)
 	})
 }

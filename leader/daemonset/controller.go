@@ -17,48 +17,48 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
 
-	"github.com/balsahq/balsa/leader/owned"
+	"github.com/balsahq/balsa/leader/controllerref"
 	"github.com/balsahq/balsa/leader/revision"
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 var controllerKind = apps.SchemeGroupVersion.WithKind("DaemonSet")
 
 type controller struct {
-	env       work.Env
+	env       workqueue.Env
 	sets      appslisters.DaemonSetLister
 	nodes     corelisters.NodeLister
 	pods      cache.Indexer
 	revisions cache.Indexer
-	pending   *owned.Pending
+	pending   *controllerref.Pending
 	failures  *flowcontrol.Backoff
-	loop      *work.Loop[work.Key]
+	loop      *workqueue.Loop[workqueue.Key]
 }
 
 // New returns the controller of DaemonSets.
-func New(env work.Env, workers int) (work.Runner, error) {
+func New(env workqueue.Env, workers int) (workqueue.Runner, error) {
 	sets, nodes := env.Informers.Apps().V1().DaemonSets(), env.Informers.Core().V1().Nodes()
 	podInformer := env.Informers.Core().V1().Pods().Informer()
 	revisions := env.Informers.Apps().V1().ControllerRevisions().Informer()
 	c := &controller{
 		env: env, sets: sets.Lister(), nodes: nodes.Lister(), pods: podInformer.GetIndexer(), revisions: revisions.GetIndexer(),
-		pending: owned.NewPending(), failures: flowcontrol.NewBackOff(time.Second, 15*time.Minute),
+		pending: controllerref.NewPending(), failures: flowcontrol.NewBackOff(time.Second, 15*time.Minute),
 	}
-	c.loop = work.NewLoop(env, workers, c.reconcile)
+	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
 	return c.loop, errors.Join(
-		owned.Index(podInformer),
-		owned.Index(revisions),
-		work.Watch(c.loop, sets.Informer(), func(old, now *apps.DaemonSet) {
+		controllerref.Index(podInformer),
+		controllerref.Index(revisions),
+		workqueue.Watch(c.loop, sets.Informer(), func(old, now *apps.DaemonSet) {
 			if now == nil {
 				c.pending.Forget(old.UID)
 			}
-			c.loop.Add(work.KeyOf(work.Newest(old, now)))
+			c.loop.Add(workqueue.KeyOf(workqueue.Newest(old, now)))
 		}),
-		work.Watch(c.loop, podInformer, c.podChanged),
-		work.Watch(c.loop, nodes.Informer(), c.nodeChanged),
-		work.Watch(c.loop, revisions, func(old, now *apps.ControllerRevision) {
-			for _, r := range work.Either(old, now) {
-				if k, ok := work.ControllerKey(r, apps.SchemeGroupVersion.String(), controllerKind.Kind); ok {
+		workqueue.Watch(c.loop, podInformer, c.podChanged),
+		workqueue.Watch(c.loop, nodes.Informer(), c.nodeChanged),
+		workqueue.Watch(c.loop, revisions, func(old, now *apps.ControllerRevision) {
+			for _, r := range workqueue.Either(old, now) {
+				if k, ok := workqueue.ControllerKey(r, apps.SchemeGroupVersion.String(), controllerKind.Kind); ok {
 					c.loop.Add(k)
 				}
 			}
@@ -67,8 +67,8 @@ func New(env work.Env, workers int) (work.Runner, error) {
 }
 
 func (c *controller) podChanged(old, now *v1.Pod) {
-	c.pending.Observe(work.Newest(old, now))
-	owners, orphan := work.Owners(controllerKind, old, now)
+	c.pending.Observe(workqueue.Newest(old, now))
+	owners, orphan := workqueue.Owners(controllerKind, old, now)
 	for _, k := range owners {
 		c.loop.Add(k)
 	}
@@ -82,7 +82,7 @@ func (c *controller) offer(p *v1.Pod) {
 	if err != nil {
 		return // a lister over a cache does not fail
 	}
-	work.Adopters(all, func(o *apps.DaemonSet) *metav1.LabelSelector { return o.Spec.Selector }, p, func(o *apps.DaemonSet) { c.loop.Add(work.KeyOf(o)) })
+	workqueue.Adopters(all, func(o *apps.DaemonSet) *metav1.LabelSelector { return o.Spec.Selector }, p, func(o *apps.DaemonSet) { c.loop.Add(workqueue.KeyOf(o)) })
 }
 
 // nodeChanged queues every DaemonSet that wants something else of the node than before.
@@ -103,12 +103,12 @@ func (c *controller) nodeChanged(old, now *v1.Node) {
 			is[0], is[1] = fits(ds, now)
 		}
 		if was != is || old == nil || now == nil {
-			c.loop.Add(work.KeyOf(ds))
+			c.loop.Add(workqueue.KeyOf(ds))
 		}
 	}
 }
 
-func (c *controller) reconcile(ctx context.Context, key work.Key) error {
+func (c *controller) reconcile(ctx context.Context, key workqueue.Key) error {
 	ds, err := c.sets.DaemonSets(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -129,14 +129,14 @@ func (c *controller) reconcile(ctx context.Context, key work.Key) error {
 	if errors.Is(err, revision.ErrCollision) {
 		return errors.Join(err, c.bumpCollisions(ctx, ds))
 	}
-	if owned.NamespaceEnding(err) {
+	if controllerref.NamespaceEnding(err) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	candidates := owned.Candidates[*v1.Pod](c.pods, ds)
-	settled := c.pending.Settled(ds.UID, owned.Objects(candidates))
+	candidates := controllerref.Candidates[*v1.Pod](c.pods, ds)
+	settled := c.pending.Settled(ds.UID, controllerref.Objects(candidates))
 	mine, err := c.claimer(ds, selector).Claim(ctx, candidates)
 	if err != nil {
 		return err
@@ -155,7 +155,7 @@ func (c *controller) reconcile(ctx context.Context, key work.Key) error {
 }
 
 func (c *controller) carryOut(ctx context.Context, v view, settled bool, trim func() error) error {
-	key := work.KeyOf(v.ds)
+	key := workqueue.KeyOf(v.ds)
 	var failure error
 	if settled {
 		p := decide(v)
@@ -187,8 +187,8 @@ func (c *controller) fresh(ds *apps.DaemonSet) func(context.Context) (metav1.Obj
 	}
 }
 
-func (c *controller) claimer(ds *apps.DaemonSet, selector labels.Selector) owned.Claimer[*v1.Pod] {
-	return owned.Claimer[*v1.Pod]{
+func (c *controller) claimer(ds *apps.DaemonSet, selector labels.Selector) controllerref.Claimer[*v1.Pod] {
+	return controllerref.Claimer[*v1.Pod]{
 		Owner: ds, Kind: controllerKind, Selector: selector, Fresh: c.fresh(ds),
 		Patch: func(ctx context.Context, p *v1.Pod, patch []byte) error {
 			_, err := c.env.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
@@ -234,11 +234,11 @@ func (c *controller) retry(ds *apps.DaemonSet, node string) time.Duration {
 }
 
 func (c *controller) execute(ctx context.Context, v view, p plan) error {
-	_, created := owned.SlowStart(len(p.create), func(i int) error { return c.createPod(ctx, v, p.create[i]) })
-	if owned.NamespaceEnding(created) {
+	_, created := controllerref.SlowStart(len(p.create), func(i int) error { return c.createPod(ctx, v, p.create[i]) })
+	if controllerref.NamespaceEnding(created) {
 		return nil
 	}
-	removed := owned.Parallel(len(p.remove), func(i int) error { return c.deletePod(ctx, v.ds, p.remove[i]) })
+	removed := controllerref.Parallel(len(p.remove), func(i int) error { return c.deletePod(ctx, v.ds, p.remove[i]) })
 	return errors.Join(created, removed)
 }
 
@@ -246,7 +246,7 @@ func (c *controller) createPod(ctx context.Context, v view, node string) error {
 	made, err := c.env.Client.CoreV1().Pods(v.ds.Namespace).Create(ctx, newPod(v.ds, node, v.hash), metav1.CreateOptions{})
 	if err != nil {
 		c.pending.Unfinished(v.ds.UID, err)
-		if !owned.NamespaceEnding(err) {
+		if !controllerref.NamespaceEnding(err) {
 			c.env.Events.Eventf(reference(v.ds), v1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
 		}
 		return err

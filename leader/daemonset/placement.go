@@ -10,7 +10,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 
-	"github.com/balsahq/balsa/leader/owned"
+	"github.com/balsahq/balsa/leader/controllerref"
 )
 
 // daemonTolerations let a daemon stay, or start, where other pods may not.
@@ -73,7 +73,7 @@ func fits(ds *apps.DaemonSet, node *v1.Node) (run, stay bool) {
 
 // newPod builds the pod for a node.
 func newPod(ds *apps.DaemonSet, node, hash string) *v1.Pod {
-	p := owned.FromTemplate(&ds.Spec.Template, ds, controllerKind)
+	p := controllerref.FromTemplate(&ds.Spec.Template, ds, controllerKind)
 	p.Labels = maps.Clone(p.Labels)
 	if p.Labels == nil {
 		p.Labels = map[string]string{}

@@ -11,8 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/balsahq/balsa/leader/owned"
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/controllerref"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 // carryOut makes the writes of a plan: ReplicaSets first, the status last, so that the status never promises what has
@@ -35,7 +35,7 @@ func (c *controller) carryOut(ctx context.Context, d *apps.Deployment, p plan) e
 		}
 	}
 	if p.again > 0 {
-		c.loop.AddAfter(work.KeyOf(d), p.again)
+		c.loop.AddAfter(workqueue.KeyOf(d), p.again)
 	}
 	return c.writeStatus(ctx, d, p.status, p.revision)
 }
@@ -88,7 +88,7 @@ func (c *controller) create(ctx context.Context, d *apps.Deployment, p plan) err
 		return nil
 	case apierrors.IsAlreadyExists(err):
 		return c.collided(ctx, d, p.create.Name, err)
-	case owned.NamespaceEnding(err):
+	case controllerref.NamespaceEnding(err):
 		return nil
 	}
 	message := fmt.Sprintf("Failed to create new replica set %q: %v", p.create.Name, err)

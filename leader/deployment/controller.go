@@ -14,38 +14,38 @@ import (
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/balsahq/balsa/leader/owned"
+	"github.com/balsahq/balsa/leader/controllerref"
 	"github.com/balsahq/balsa/leader/pods"
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 var controllerKind = apps.SchemeGroupVersion.WithKind("Deployment")
 
 type controller struct {
-	env         work.Env
+	env         workqueue.Env
 	deployments appslisters.DeploymentLister
 	sets        cache.Indexer
 	pods        cache.Indexer
-	pending     *owned.Pending // ReplicaSets written
-	loop        *work.Loop[work.Key]
+	pending     *controllerref.Pending // ReplicaSets written
+	loop        *workqueue.Loop[workqueue.Key]
 }
 
 // New returns the controller of Deployments.
-func New(env work.Env, workers int) (work.Runner, error) {
+func New(env workqueue.Env, workers int) (workqueue.Runner, error) {
 	deployments := env.Informers.Apps().V1().Deployments()
 	sets := env.Informers.Apps().V1().ReplicaSets().Informer()
 	podInformer := env.Informers.Core().V1().Pods().Informer()
 	c := &controller{
 		env: env, deployments: deployments.Lister(), sets: sets.GetIndexer(), pods: podInformer.GetIndexer(),
-		pending: owned.NewPending(),
+		pending: controllerref.NewPending(),
 	}
-	c.loop = work.NewLoop(env, workers, c.reconcile)
+	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
 	return c.loop, errors.Join(
-		owned.Index(sets),
-		owned.Index(podInformer),
-		work.Watch(c.loop, deployments.Informer(), c.deploymentChanged),
-		work.Watch(c.loop, sets, c.setChanged),
-		work.Watch(c.loop, podInformer, c.podChanged),
+		controllerref.Index(sets),
+		controllerref.Index(podInformer),
+		workqueue.Watch(c.loop, deployments.Informer(), c.deploymentChanged),
+		workqueue.Watch(c.loop, sets, c.setChanged),
+		workqueue.Watch(c.loop, podInformer, c.podChanged),
 	)
 }
 
@@ -53,12 +53,12 @@ func (c *controller) deploymentChanged(old, now *apps.Deployment) {
 	if now == nil {
 		c.pending.Forget(old.UID)
 	}
-	c.loop.Add(work.KeyOf(work.Newest(old, now)))
+	c.loop.Add(workqueue.KeyOf(workqueue.Newest(old, now)))
 }
 
 func (c *controller) setChanged(old, now *apps.ReplicaSet) {
-	c.pending.Observe(work.Newest(old, now))
-	owners, orphan := work.Owners(controllerKind, old, now)
+	c.pending.Observe(workqueue.Newest(old, now))
+	owners, orphan := workqueue.Owners(controllerKind, old, now)
 	for _, k := range owners {
 		c.loop.Add(k)
 	}
@@ -73,7 +73,7 @@ func (c *controller) offer(s *apps.ReplicaSet) {
 	if err != nil {
 		return // a lister over a cache does not fail
 	}
-	work.Adopters(all, func(o *apps.Deployment) *metav1.LabelSelector { return o.Spec.Selector }, s, func(o *apps.Deployment) { c.loop.Add(work.KeyOf(o)) })
+	workqueue.Adopters(all, func(o *apps.Deployment) *metav1.LabelSelector { return o.Spec.Selector }, s, func(o *apps.Deployment) { c.loop.Add(workqueue.KeyOf(o)) })
 }
 
 // podChanged matters to Recreate only, which waits for the last old pod to end.
@@ -81,7 +81,7 @@ func (c *controller) podChanged(old, now *v1.Pod) {
 	if old == nil || now != nil && (!pods.Terminal(now) || pods.Terminal(old)) {
 		return
 	}
-	key, ok := work.ControllerKey(old, apps.SchemeGroupVersion.String(), "ReplicaSet")
+	key, ok := workqueue.ControllerKey(old, apps.SchemeGroupVersion.String(), "ReplicaSet")
 	if !ok {
 		return
 	}
@@ -90,7 +90,7 @@ func (c *controller) podChanged(old, now *v1.Pod) {
 	if err != nil || !exists || !isSet {
 		return
 	}
-	key, ok = work.ControllerKey(s, controllerKind.GroupVersion().String(), controllerKind.Kind)
+	key, ok = workqueue.ControllerKey(s, controllerKind.GroupVersion().String(), controllerKind.Kind)
 	if !ok {
 		return
 	}
@@ -100,7 +100,7 @@ func (c *controller) podChanged(old, now *v1.Pod) {
 	}
 }
 
-func (c *controller) reconcile(ctx context.Context, key work.Key) error {
+func (c *controller) reconcile(ctx context.Context, key workqueue.Key) error {
 	d, err := c.deployments.Deployments(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -113,12 +113,12 @@ func (c *controller) reconcile(ctx context.Context, key work.Key) error {
 		c.env.Events.Event(reference(d), v1.EventTypeWarning, "SelectingAll", "This deployment is selecting all pods. A non-empty selector is required.")
 		return nil
 	}
-	candidates := owned.Candidates[*apps.ReplicaSet](c.sets, d)
-	if !c.pending.Settled(d.UID, owned.Objects(candidates)) {
+	candidates := controllerref.Candidates[*apps.ReplicaSet](c.sets, d)
+	if !c.pending.Settled(d.UID, controllerref.Objects(candidates)) {
 		c.loop.AddAfter(key, 10*time.Second) // the event we wait for queues it sooner
 		return nil
 	}
-	claimer := owned.Claimer[*apps.ReplicaSet]{
+	claimer := controllerref.Claimer[*apps.ReplicaSet]{
 		Owner: d, Kind: controllerKind, Selector: selector,
 		Fresh: func(ctx context.Context) (metav1.Object, error) {
 			return c.env.Client.AppsV1().Deployments(d.Namespace).Get(ctx, d.Name, metav1.GetOptions{})
@@ -149,7 +149,7 @@ func (c *controller) oldRunning(d *apps.Deployment, sets []*apps.ReplicaSet) boo
 		if s.Status.Replicas > 0 {
 			return true
 		}
-		for _, p := range owned.Of[*v1.Pod](c.pods, s) {
+		for _, p := range controllerref.Of[*v1.Pod](c.pods, s) {
 			if !pods.Terminal(p) {
 				return true
 			}

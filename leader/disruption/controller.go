@@ -20,20 +20,20 @@ import (
 
 	"github.com/balsahq/balsa/leader/pods"
 	"github.com/balsahq/balsa/leader/scaling"
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 type controller struct {
-	env         work.Env
+	env         workqueue.Env
 	budgets     policylisters.PodDisruptionBudgetLister
 	pods        corelisters.PodLister
 	replicaSets appslisters.ReplicaSetLister
 	scales      *scaling.Client
-	loop        *work.Loop[work.Key]
+	loop        *workqueue.Loop[workqueue.Key]
 }
 
 // New returns the controller of PodDisruptionBudgets.
-func New(env work.Env, workers int) (work.Runner, error) {
+func New(env workqueue.Env, workers int) (workqueue.Runner, error) {
 	scales, err := scaling.New(env.Rest)
 	if err != nil {
 		return nil, err
@@ -41,13 +41,13 @@ func New(env work.Env, workers int) (work.Runner, error) {
 	budgets, core := env.Informers.Policy().V1().PodDisruptionBudgets(), env.Informers.Core().V1()
 	sets := env.Informers.Apps().V1().ReplicaSets()
 	c := &controller{env: env, budgets: budgets.Lister(), pods: core.Pods().Lister(), replicaSets: sets.Lister(), scales: scales}
-	c.loop = work.NewLoop(env, workers, c.reconcile)
-	work.Need(c.loop, sets.Informer())
+	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
+	workqueue.Need(c.loop, sets.Informer())
 	return c.loop, errors.Join(
-		work.Watch(c.loop, budgets.Informer(), func(old, now *policy.PodDisruptionBudget) {
-			c.loop.Add(work.KeyOf(work.Newest(old, now)))
+		workqueue.Watch(c.loop, budgets.Informer(), func(old, now *policy.PodDisruptionBudget) {
+			c.loop.Add(workqueue.KeyOf(workqueue.Newest(old, now)))
 		}),
-		work.Watch(c.loop, core.Pods().Informer(), c.podChanged),
+		workqueue.Watch(c.loop, core.Pods().Informer(), c.podChanged),
 	)
 }
 
@@ -56,7 +56,7 @@ func (c *controller) podChanged(old, now *v1.Pod) {
 		equality.Semantic.DeepEqual(old.Labels, now.Labels) && equality.Semantic.DeepEqual(old.OwnerReferences, now.OwnerReferences) {
 		return
 	}
-	all, err := c.budgets.PodDisruptionBudgets(work.Newest(old, now).Namespace).List(labels.Everything())
+	all, err := c.budgets.PodDisruptionBudgets(workqueue.Newest(old, now).Namespace).List(labels.Everything())
 	if err != nil {
 		return // a lister over a cache does not fail
 	}
@@ -65,15 +65,15 @@ func (c *controller) podChanged(old, now *v1.Pod) {
 		if err != nil {
 			continue
 		}
-		for _, p := range work.Either(old, now) {
+		for _, p := range workqueue.Either(old, now) {
 			if selector.Matches(labels.Set(p.Labels)) {
-				c.loop.Add(work.KeyOf(b))
+				c.loop.Add(workqueue.KeyOf(b))
 			}
 		}
 	}
 }
 
-func (c *controller) reconcile(ctx context.Context, key work.Key) error {
+func (c *controller) reconcile(ctx context.Context, key workqueue.Key) error {
 	b, err := c.budgets.PodDisruptionBudgets(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		return nil

@@ -17,8 +17,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
-	"github.com/balsahq/balsa/leader/work"
-	"github.com/balsahq/balsa/leader/work/worktest"
+	"github.com/balsahq/balsa/leader/workqueue"
+	"github.com/balsahq/balsa/leader/workqueue/workqueuetest"
 )
 
 // TestSlicesFollowTheServicesFamilies: a Service has slices of each of its families, made from status.podIPs, and of no
@@ -71,7 +71,7 @@ func startSlices(t *testing.T, objects ...runtime.Object) *fake.Clientset {
 		slice.UID, slice.Name, slice.Generation = types.UID(fmt.Sprint("slice", made)), fmt.Sprint("web-", made), 1
 		return false, nil, nil // the tracker takes it
 	})
-	worktest.Start(t, client, func(e work.Env) (work.Runner, error) { return NewSlices(e, 1) })
+	workqueuetest.Start(t, client, func(e workqueue.Env) (workqueue.Runner, error) { return NewSlices(e, 1) })
 	return client
 }
 
@@ -109,7 +109,7 @@ func awaitSlices(t *testing.T, client *fake.Clientset, want map[discoveryv1.Addr
 func TestTrafficDistributionGivesHints(t *testing.T) {
 	near := service(func(s *v1.Service) { s.Spec.TrafficDistribution = ptr.To(v1.ServiceTrafficDistributionPreferSameZone) })
 	client := startSlices(t, near, pod(1, true))
-	worktest.Eventually(t, "a hint for the zone, and the port that targetPort names", func(ctx context.Context) (bool, error) {
+	workqueuetest.Eventually(t, "a hint for the zone, and the port that targetPort names", func(ctx context.Context) (bool, error) {
 		list, err := client.DiscoveryV1().EndpointSlices("ns").List(ctx, metav1.ListOptions{})
 		if err != nil || len(list.Items) != 1 || len(list.Items[0].Endpoints) != 1 {
 			return false, err

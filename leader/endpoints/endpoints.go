@@ -13,49 +13,49 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	sliceutil "k8s.io/endpointslice/util"
 
-	"github.com/balsahq/balsa/leader/owned"
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/controllerref"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 type controller struct {
-	env       work.Env
+	env       workqueue.Env
 	services  corelisters.ServiceLister
 	pods      corelisters.PodLister
 	endpoints corelisters.EndpointsLister
 	triggers  *sliceutil.TriggerTimeTracker
 	ended     sync.Map // keys of Services seen to go, until their Endpoints are gone too
-	loop      *work.Loop[work.Key]
+	loop      *workqueue.Loop[workqueue.Key]
 }
 
 // New returns the controller of Endpoints.
-func New(env work.Env, workers int) (work.Runner, error) {
+func New(env workqueue.Env, workers int) (workqueue.Runner, error) {
 	core := env.Informers.Core().V1()
 	c := &controller{
 		env: env, services: core.Services().Lister(), pods: core.Pods().Lister(), endpoints: core.Endpoints().Lister(),
 		triggers: sliceutil.NewTriggerTimeTracker(),
 	}
-	c.loop = work.NewLoop(env, workers, c.reconcile)
+	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
 	return c.loop, errors.Join(
-		work.Watch(c.loop, core.Services().Informer(), func(old, now *v1.Service) {
+		workqueue.Watch(c.loop, core.Services().Informer(), func(old, now *v1.Service) {
 			if now == nil {
-				c.ended.Store(work.KeyOf(old), true)
+				c.ended.Store(workqueue.KeyOf(old), true)
 			}
-			c.loop.Add(work.KeyOf(work.Newest(old, now)))
+			c.loop.Add(workqueue.KeyOf(workqueue.Newest(old, now)))
 		}),
-		work.Watch(c.loop, core.Pods().Informer(), func(old, now *v1.Pod) {
+		workqueue.Watch(c.loop, core.Pods().Informer(), func(old, now *v1.Pod) {
 			for _, k := range touched(c.services, old, now) {
 				c.loop.Add(k)
 			}
 		}),
-		work.Watch(c.loop, core.Endpoints().Informer(), func(old, now *v1.Endpoints) {
+		workqueue.Watch(c.loop, core.Endpoints().Informer(), func(old, now *v1.Endpoints) {
 			if old == nil || now == nil || old.ResourceVersion != now.ResourceVersion {
-				c.loop.Add(work.KeyOf(work.Newest(old, now)))
+				c.loop.Add(workqueue.KeyOf(workqueue.Newest(old, now)))
 			}
 		}),
 	)
 }
 
-func (c *controller) reconcile(ctx context.Context, key work.Key) error {
+func (c *controller) reconcile(ctx context.Context, key workqueue.Key) error {
 	have, err := c.endpoints.Endpoints(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		have = nil
@@ -86,7 +86,7 @@ func (c *controller) reconcile(ctx context.Context, key work.Key) error {
 
 // drop removes the Endpoints of a Service that is gone: ours always, other people's when the Service was seen to go.
 // Those that never had a Service stay.
-func (c *controller) drop(ctx context.Context, key work.Key, have *v1.Endpoints) error {
+func (c *controller) drop(ctx context.Context, key workqueue.Key, have *v1.Endpoints) error {
 	_, ended := c.ended.Load(key)
 	if have == nil || !ended && have.Labels[labelManagedBy] != managedBy {
 		c.ended.Delete(key)
@@ -120,7 +120,7 @@ func (c *controller) write(ctx context.Context, e *v1.Endpoints) error {
 		_, err = client.Update(ctx, e, metav1.UpdateOptions{})
 	}
 	switch {
-	case err == nil, owned.NamespaceEnding(err):
+	case err == nil, controllerref.NamespaceEnding(err):
 		return nil
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), ctx.Err() != nil:
 		return err

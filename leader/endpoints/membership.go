@@ -8,7 +8,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"github.com/balsahq/balsa/leader/pods"
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 // served reports whether a controller makes addresses for the Service: it selects pods, and it is not a mere alias.
@@ -17,23 +17,23 @@ func served(s *v1.Service) bool {
 }
 
 // touched are the Services whose addresses a change of a pod may alter.
-func touched(services corelisters.ServiceLister, old, now *v1.Pod) []work.Key {
+func touched(services corelisters.ServiceLister, old, now *v1.Pod) []workqueue.Key {
 	if old != nil && now != nil && !matters(old, now) {
 		return nil
 	}
-	all, err := services.Services(work.Newest(old, now).Namespace).List(labels.Everything())
+	all, err := services.Services(workqueue.Newest(old, now).Namespace).List(labels.Everything())
 	if err != nil {
 		return nil // a lister over a cache does not fail
 	}
-	var out []work.Key
+	var out []workqueue.Key
 	for _, s := range all {
 		if !served(s) {
 			continue
 		}
 		selector := labels.SelectorFromSet(s.Spec.Selector)
-		for _, p := range work.Either(old, now) {
+		for _, p := range workqueue.Either(old, now) {
 			if selector.Matches(labels.Set(p.Labels)) {
-				out = append(out, work.KeyOf(s))
+				out = append(out, workqueue.KeyOf(s))
 				break
 			}
 		}

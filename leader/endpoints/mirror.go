@@ -18,8 +18,8 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	discoverylisters "k8s.io/client-go/listers/discovery/v1"
 
-	"github.com/balsahq/balsa/leader/owned"
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/controllerref"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 const (
@@ -31,33 +31,33 @@ const (
 )
 
 type mirror struct {
-	env       work.Env
+	env       workqueue.Env
 	services  corelisters.ServiceLister
 	endpoints corelisters.EndpointsLister
 	slices    discoverylisters.EndpointSliceLister
-	loop      *work.Loop[work.Key]
+	loop      *workqueue.Loop[workqueue.Key]
 }
 
 // NewMirror returns the controller that copies Endpoints people wrote for Services without a selector into EndpointSlices.
-func NewMirror(env work.Env, workers int) (work.Runner, error) {
+func NewMirror(env workqueue.Env, workers int) (workqueue.Runner, error) {
 	core, inf := env.Informers.Core().V1(), env.Informers.Discovery().V1().EndpointSlices()
 	c := &mirror{env: env, services: core.Services().Lister(), endpoints: core.Endpoints().Lister(), slices: inf.Lister()}
-	c.loop = work.NewLoop(env, workers, c.reconcile)
+	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
 	return c.loop, errors.Join(
-		work.Watch(c.loop, core.Services().Informer(), func(old, now *v1.Service) {
+		workqueue.Watch(c.loop, core.Services().Informer(), func(old, now *v1.Service) {
 			if old == nil || now == nil || served(old) != served(now) {
-				c.loop.Add(work.KeyOf(work.Newest(old, now)))
+				c.loop.Add(workqueue.KeyOf(workqueue.Newest(old, now)))
 			}
 		}),
-		work.Watch(c.loop, core.Endpoints().Informer(), func(old, now *v1.Endpoints) {
-			if e := work.Newest(old, now); e.Labels[labelManagedBy] != managedBy {
-				c.loop.Add(work.KeyOf(e))
+		workqueue.Watch(c.loop, core.Endpoints().Informer(), func(old, now *v1.Endpoints) {
+			if e := workqueue.Newest(old, now); e.Labels[labelManagedBy] != managedBy {
+				c.loop.Add(workqueue.KeyOf(e))
 			}
 		}),
-		work.Watch(c.loop, inf.Informer(), func(old, now *discoveryv1.EndpointSlice) {
-			for _, s := range work.Either(old, now) {
+		workqueue.Watch(c.loop, inf.Informer(), func(old, now *discoveryv1.EndpointSlice) {
+			for _, s := range workqueue.Either(old, now) {
 				if s.Labels[discoveryv1.LabelManagedBy] == mirrorManager {
-					c.loop.Add(work.Key{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]})
+					c.loop.Add(workqueue.Key{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]})
 				}
 			}
 		}),
@@ -129,7 +129,7 @@ func convert(in []v1.EndpointAddress, family discoveryv1.AddressType, ready bool
 	return out
 }
 
-func (c *mirror) reconcile(ctx context.Context, key work.Key) error {
+func (c *mirror) reconcile(ctx context.Context, key workqueue.Key) error {
 	s, err := c.services.Services(key.Namespace).Get(key.Name)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
@@ -173,7 +173,7 @@ func (c *mirror) write(ctx context.Context, namespace string, have []*discoveryv
 	}
 	for _, now := range want {
 		_, err := client.Create(ctx, now, metav1.CreateOptions{})
-		if err != nil && !apierrors.IsAlreadyExists(err) && !owned.NamespaceEnding(err) {
+		if err != nil && !apierrors.IsAlreadyExists(err) && !controllerref.NamespaceEnding(err) {
 			errs = append(errs, err)
 		}
 	}

@@ -17,8 +17,8 @@ import (
 	sliceutil "k8s.io/endpointslice/util"
 	"k8s.io/klog/v2"
 
-	"github.com/balsahq/balsa/leader/owned"
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/controllerref"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 const (
@@ -27,10 +27,10 @@ const (
 )
 
 // errStale asks for another try when the cache has caught up.
-var errStale = fmt.Errorf("%w: it does not show our last write of EndpointSlices yet", work.ErrStale)
+var errStale = fmt.Errorf("%w: it does not show our last write of EndpointSlices yet", workqueue.ErrStale)
 
 type slices struct {
-	env        work.Env
+	env        workqueue.Env
 	services   corelisters.ServiceLister
 	pods       corelisters.PodLister
 	nodes      corelisters.NodeLister
@@ -39,11 +39,11 @@ type slices struct {
 	triggers   *sliceutil.TriggerTimeTracker
 	topology   *topologycache.TopologyCache
 	reconciler *endpointslice.Reconciler
-	loop       *work.Loop[work.Key]
+	loop       *workqueue.Loop[workqueue.Key]
 }
 
 // NewSlices returns the controller of the EndpointSlices of Services that select pods.
-func NewSlices(env work.Env, workers int) (work.Runner, error) {
+func NewSlices(env workqueue.Env, workers int) (workqueue.Runner, error) {
 	core, inf := env.Informers.Core().V1(), env.Informers.Discovery().V1().EndpointSlices()
 	c := &slices{
 		env: env, services: core.Services().Lister(), pods: core.Pods().Lister(), nodes: core.Nodes().Lister(), slices: inf.Lister(),
@@ -51,18 +51,18 @@ func NewSlices(env work.Env, workers int) (work.Runner, error) {
 	}
 	c.reconciler = endpointslice.NewReconciler(env.Client, c.nodes, perSlice, c.tracker, c.topology, env.Events, sliceManager,
 		endpointslice.WithPreferSameTrafficDistributionEnabled(true))
-	c.loop = work.NewLoop(env, workers, c.reconcile)
+	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
 	return c.loop, errors.Join(
-		work.Watch(c.loop, core.Services().Informer(), func(old, now *v1.Service) {
-			c.loop.Add(work.KeyOf(work.Newest(old, now)))
+		workqueue.Watch(c.loop, core.Services().Informer(), func(old, now *v1.Service) {
+			c.loop.Add(workqueue.KeyOf(workqueue.Newest(old, now)))
 		}),
-		work.Watch(c.loop, core.Pods().Informer(), func(old, now *v1.Pod) {
+		workqueue.Watch(c.loop, core.Pods().Informer(), func(old, now *v1.Pod) {
 			for _, k := range touched(c.services, old, now) {
 				c.loop.Add(k)
 			}
 		}),
-		work.Watch(c.loop, core.Nodes().Informer(), c.nodeChanged),
-		work.Watch(c.loop, inf.Informer(), c.sliceChanged),
+		workqueue.Watch(c.loop, core.Nodes().Informer(), c.nodeChanged),
+		workqueue.Watch(c.loop, inf.Informer(), c.sliceChanged),
 	)
 }
 
@@ -84,13 +84,13 @@ func (c *slices) nodeChanged(old, now *v1.Node) {
 	}
 }
 
-func parseKey(s string) (work.Key, error) {
+func parseKey(s string) (workqueue.Key, error) {
 	for i := range s {
 		if s[i] == '/' {
-			return work.Key{Namespace: s[:i], Name: s[i+1:]}, nil
+			return workqueue.Key{Namespace: s[:i], Name: s[i+1:]}, nil
 		}
 	}
-	return work.Key{}, fmt.Errorf("%q is not namespace/name", s)
+	return workqueue.Key{}, fmt.Errorf("%q is not namespace/name", s)
 }
 
 func nodeReady(n *v1.Node) bool {
@@ -103,7 +103,7 @@ func nodeReady(n *v1.Node) bool {
 }
 
 func (c *slices) sliceChanged(old, now *discoveryv1.EndpointSlice) {
-	latest := work.Newest(old, now)
+	latest := workqueue.Newest(old, now)
 	if latest.Labels[discoveryv1.LabelManagedBy] != sliceManager && (old == nil || old.Labels[discoveryv1.LabelManagedBy] != sliceManager) {
 		return
 	}
@@ -111,14 +111,14 @@ func (c *slices) sliceChanged(old, now *discoveryv1.EndpointSlice) {
 	if expected || now != nil && !c.tracker.ShouldSync(now) {
 		return // our own write
 	}
-	for _, s := range work.Either(old, now) {
+	for _, s := range workqueue.Either(old, now) {
 		if name := s.Labels[discoveryv1.LabelServiceName]; name != "" {
-			c.loop.Add(work.Key{Namespace: s.Namespace, Name: name})
+			c.loop.Add(workqueue.Key{Namespace: s.Namespace, Name: name})
 		}
 	}
 }
 
-func (c *slices) reconcile(ctx context.Context, key work.Key) error {
+func (c *slices) reconcile(ctx context.Context, key workqueue.Key) error {
 	s, err := c.services.Services(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		c.triggers.DeleteService(key.Namespace, key.Name)
@@ -150,7 +150,7 @@ func (c *slices) reconcile(ctx context.Context, key work.Key) error {
 	}
 	changed := c.triggers.ComputeEndpointLastChangeTriggerTime(key.Namespace, s, candidates)
 	err = c.reconciler.Reconcile(klog.FromContext(ctx), s, candidates, live, changed)
-	if owned.NamespaceEnding(err) {
+	if controllerref.NamespaceEnding(err) {
 		return nil
 	}
 	return err

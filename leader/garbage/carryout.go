@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/util/retry"
 
-	"github.com/balsahq/balsa/leader/owned"
+	"github.com/balsahq/balsa/leader/controllerref"
 )
 
 func (c *controller) client(n *node) metadata.ResourceInterface {
@@ -68,7 +68,7 @@ func (c *controller) vanished(uid types.UID) error {
 // orphanDependents makes every dependent forget the owner, then lets the owner go.
 func (c *controller) orphanDependents(ctx context.Context, v view) error {
 	ours := map[types.UID]bool{v.uid: true}
-	err := owned.Parallel(len(v.dependents), func(i int) error {
+	err := controllerref.Parallel(len(v.dependents), func(i int) error {
 		d := &v.dependents[i]
 		if !d.seen {
 			return nil

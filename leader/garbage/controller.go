@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 const (
@@ -37,18 +37,18 @@ const (
 var errUnknownKind = errors.New("kind is not served")
 
 type controller struct {
-	env       work.Env
+	env       workqueue.Env
 	metadata  metadata.Interface
 	discovery discovery.DiscoveryInterface
 	graph     *graph
 	kinds     *kinds
 	sources   *sources
 	changed   chan struct{}
-	loop      *work.Loop[types.UID]
+	loop      *workqueue.Loop[types.UID]
 }
 
 // New returns the garbage collector.
-func New(env work.Env, workers int) (work.Runner, error) {
+func New(env workqueue.Env, workers int) (workqueue.Runner, error) {
 	m, err := metadata.NewForConfig(env.Rest)
 	if err != nil {
 		return nil, fmt.Errorf("garbage collector: %w", err)
@@ -90,9 +90,9 @@ var watchedAnyway = []schema.GroupVersionResource{
 	storagev1.SchemeGroupVersion.WithResource("storageclasses"),
 }
 
-func build(env work.Env, workers int, m metadata.Interface, d discovery.DiscoveryInterface, shared map[schema.GroupVersionResource]cache.SharedIndexInformer) work.Runner {
+func build(env workqueue.Env, workers int, m metadata.Interface, d discovery.DiscoveryInterface, shared map[schema.GroupVersionResource]cache.SharedIndexInformer) workqueue.Runner {
 	c := &controller{env: env, metadata: m, discovery: d, graph: newGraph(), kinds: &kinds{}, changed: make(chan struct{}, 1)}
-	c.loop = work.NewLoop(env, workers, c.reconcile)
+	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
 	c.sources = &sources{
 		metadata: m, shared: shared, graph: c.graph, running: map[schema.GroupVersionResource]*source{}, notify: c.kindsChanged,
 		look: func(uids ...types.UID) {
@@ -101,7 +101,7 @@ func build(env work.Env, workers int, m metadata.Interface, d discovery.Discover
 			}
 		},
 	}
-	return work.Together(work.RunnerFunc(c.follow), c.loop)
+	return workqueue.Together(workqueue.RunnerFunc(c.follow), c.loop)
 }
 
 func (c *controller) kindsChanged() {

@@ -20,41 +20,41 @@ import (
 	batchlisters "k8s.io/client-go/listers/batch/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/balsahq/balsa/leader/owned"
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/controllerref"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 var controllerKind = batch.SchemeGroupVersion.WithKind("Job")
 
 // task is a key of the queue: a Job, or a pod that may have lost its Job and still carries our finalizer.
 type task struct {
-	job    work.Key
-	orphan work.Key
+	job    workqueue.Key
+	orphan workqueue.Key
 }
 
 type controller struct {
-	env     work.Env
+	env     workqueue.Env
 	jobs    batchlisters.JobLister
 	pods    cache.Indexer
-	pending *owned.Pending
+	pending *controllerref.Pending
 	mu      sync.Mutex
 	streaks map[types.UID]streak
-	loop    *work.Loop[task]
+	loop    *workqueue.Loop[task]
 }
 
 // New returns the controller of Jobs.
-func New(env work.Env, workers int) (work.Runner, error) {
+func New(env workqueue.Env, workers int) (workqueue.Runner, error) {
 	jobs := env.Informers.Batch().V1().Jobs()
 	podInformer := env.Informers.Core().V1().Pods().Informer()
 	c := &controller{
 		env: env, jobs: jobs.Lister(), pods: podInformer.GetIndexer(),
-		pending: owned.NewPending(), streaks: map[types.UID]streak{},
+		pending: controllerref.NewPending(), streaks: map[types.UID]streak{},
 	}
-	c.loop = work.NewLoop(env, workers, c.reconcile)
+	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
 	return c.loop, errors.Join(
-		owned.Index(podInformer),
-		work.Watch(c.loop, jobs.Informer(), c.jobChanged),
-		work.Watch(c.loop, podInformer, c.podChanged),
+		controllerref.Index(podInformer),
+		workqueue.Watch(c.loop, jobs.Informer(), c.jobChanged),
+		workqueue.Watch(c.loop, podInformer, c.podChanged),
 	)
 }
 
@@ -62,22 +62,22 @@ func (c *controller) jobChanged(old, now *batch.Job) {
 	if now == nil {
 		c.pending.Forget(old.UID)
 		c.setStreak(old.UID, streak{})
-		for _, p := range owned.Of[*v1.Pod](c.pods, old) {
-			c.loop.Add(task{orphan: work.KeyOf(p)})
+		for _, p := range controllerref.Of[*v1.Pod](c.pods, old) {
+			c.loop.Add(task{orphan: workqueue.KeyOf(p)})
 		}
 		return
 	}
-	c.loop.Add(task{job: work.KeyOf(now)})
+	c.loop.Add(task{job: workqueue.KeyOf(now)})
 }
 
 func (c *controller) podChanged(old, now *v1.Pod) {
-	c.pending.Observe(work.Newest(old, now))
-	owners, orphan := work.Owners(controllerKind, old, now)
+	c.pending.Observe(workqueue.Newest(old, now))
+	owners, orphan := workqueue.Owners(controllerKind, old, now)
 	for _, k := range owners {
 		c.loop.Add(task{job: k})
 	}
 	if now != nil && tracked(now) && c.ownerOf(now) == nil {
-		c.loop.Add(task{orphan: work.KeyOf(now)})
+		c.loop.Add(task{orphan: workqueue.KeyOf(now)})
 	}
 	if orphan {
 		c.offer(now)
@@ -86,7 +86,7 @@ func (c *controller) podChanged(old, now *v1.Pod) {
 
 // ownerOf is the Job that controls the pod, or nil when there is none (any more).
 func (c *controller) ownerOf(p *v1.Pod) *batch.Job {
-	k, ok := work.ControllerKey(p, batch.SchemeGroupVersion.String(), controllerKind.Kind)
+	k, ok := workqueue.ControllerKey(p, batch.SchemeGroupVersion.String(), controllerKind.Kind)
 	if !ok {
 		return nil
 	}
@@ -102,7 +102,7 @@ func (c *controller) offer(p *v1.Pod) {
 	if err != nil {
 		return // a lister over a cache does not fail
 	}
-	work.Adopters(all, func(o *batch.Job) *metav1.LabelSelector { return o.Spec.Selector }, p, func(o *batch.Job) { c.loop.Add(task{job: work.KeyOf(o)}) })
+	workqueue.Adopters(all, func(o *batch.Job) *metav1.LabelSelector { return o.Spec.Selector }, p, func(o *batch.Job) { c.loop.Add(task{job: workqueue.KeyOf(o)}) })
 }
 
 func (c *controller) streak(uid types.UID) streak {
@@ -141,10 +141,10 @@ func (c *controller) reconcile(ctx context.Context, t task) error {
 	}
 	if _, done := Finished(j); done {
 		c.setStreak(j.UID, streak{})
-		return c.strip(ctx, owned.Of[*v1.Pod](c.pods, j))
+		return c.strip(ctx, controllerref.Of[*v1.Pod](c.pods, j))
 	}
-	candidates := owned.Candidates[*v1.Pod](c.pods, j)
-	settled := c.pending.Settled(j.UID, owned.Objects(candidates))
+	candidates := controllerref.Candidates[*v1.Pod](c.pods, j)
+	settled := c.pending.Settled(j.UID, controllerref.Objects(candidates))
 	mine, err := c.claimer(j, selector).Claim(ctx, candidates)
 	if err != nil {
 		return err
@@ -155,8 +155,8 @@ func (c *controller) reconcile(ctx context.Context, t task) error {
 	return c.carryOut(ctx, j, decide(view{job: j, pods: mine, settled: settled, streak: c.streak(j.UID), now: time.Now()}))
 }
 
-func (c *controller) claimer(j *batch.Job, selector labels.Selector) owned.Claimer[*v1.Pod] {
-	return owned.Claimer[*v1.Pod]{
+func (c *controller) claimer(j *batch.Job, selector labels.Selector) controllerref.Claimer[*v1.Pod] {
+	return controllerref.Claimer[*v1.Pod]{
 		Owner: j, Kind: controllerKind, Selector: selector,
 		Fresh: func(ctx context.Context) (metav1.Object, error) {
 			return c.env.Client.BatchV1().Jobs(j.Namespace).Get(ctx, j.Name, metav1.GetOptions{})
@@ -169,14 +169,14 @@ func (c *controller) claimer(j *batch.Job, selector labels.Selector) owned.Claim
 }
 
 func (c *controller) carryOut(ctx context.Context, j *batch.Job, p plan) error {
-	removed := owned.Parallel(len(p.remove), func(i int) error { return c.deletePod(ctx, j, p.remove[i]) })
-	made, created := owned.SlowStart(len(p.create), func(i int) error { return c.createPod(ctx, j, p.create[i], p.counts) })
-	if owned.NamespaceEnding(created) {
+	removed := controllerref.Parallel(len(p.remove), func(i int) error { return c.deletePod(ctx, j, p.remove[i]) })
+	made, created := controllerref.SlowStart(len(p.create), func(i int) error { return c.createPod(ctx, j, p.create[i], p.counts) })
+	if controllerref.NamespaceEnding(created) {
 		created = nil
 	}
 	p.status.Active -= int32(len(p.create) - made)
 	if p.again > 0 {
-		c.loop.AddAfter(task{job: work.KeyOf(j)}, p.again)
+		c.loop.AddAfter(task{job: workqueue.KeyOf(j)}, p.again)
 	}
 	if err := c.writeStatus(ctx, j, p.status); err != nil {
 		return errors.Join(removed, created, err)
@@ -203,7 +203,7 @@ func (c *controller) writeStatus(ctx context.Context, j *batch.Job, status batch
 
 // strip takes our finalizer off pods that are counted.
 func (c *controller) strip(ctx context.Context, list []*v1.Pod) error {
-	return owned.Parallel(len(list), func(i int) error {
+	return controllerref.Parallel(len(list), func(i int) error {
 		p := list[i]
 		if !tracked(p) {
 			return nil
@@ -223,13 +223,13 @@ func (c *controller) strip(ctx context.Context, list []*v1.Pod) error {
 }
 
 // release frees a pod whose Job is gone, as the API confirms.
-func (c *controller) release(ctx context.Context, k work.Key) error {
+func (c *controller) release(ctx context.Context, k workqueue.Key) error {
 	o, exists, err := c.pods.GetByKey(k.String())
 	p, ok := o.(*v1.Pod)
 	if err != nil || !exists || !ok || !tracked(p) || c.ownerOf(p) != nil {
 		return err
 	}
-	if owner, ok := work.ControllerKey(p, batch.SchemeGroupVersion.String(), controllerKind.Kind); ok {
+	if owner, ok := workqueue.ControllerKey(p, batch.SchemeGroupVersion.String(), controllerKind.Kind); ok {
 		j, err := c.env.Client.BatchV1().Jobs(owner.Namespace).Get(ctx, owner.Name, metav1.GetOptions{})
 		if err == nil && metav1.IsControlledBy(p, j) {
 			return nil
@@ -245,7 +245,7 @@ func (c *controller) createPod(ctx context.Context, j *batch.Job, index int, cou
 	made, err := c.env.Client.CoreV1().Pods(j.Namespace).Create(ctx, newPod(j, index, counts[index]), metav1.CreateOptions{})
 	if err != nil {
 		c.pending.Unfinished(j.UID, err)
-		if !owned.NamespaceEnding(err) {
+		if !controllerref.NamespaceEnding(err) {
 			c.env.Events.Eventf(reference(j), v1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
 		}
 		return err
@@ -257,7 +257,7 @@ func (c *controller) createPod(ctx context.Context, j *batch.Job, index int, cou
 
 // newPod builds a pod; index is -1 in a Job that is not indexed.
 func newPod(j *batch.Job, index, failures int) *v1.Pod {
-	p := owned.FromTemplate(&j.Spec.Template, j, controllerKind)
+	p := controllerref.FromTemplate(&j.Spec.Template, j, controllerKind)
 	if !slices.Contains(p.Finalizers, batch.JobTrackingFinalizer) {
 		p.Finalizers = append(p.Finalizers, batch.JobTrackingFinalizer)
 	}

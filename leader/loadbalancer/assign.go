@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 // Reasons of the condition.
@@ -23,7 +23,7 @@ const (
 
 // request is what one Service asks for.
 type request struct {
-	key     work.Key
+	key     workqueue.Key
 	created time.Time
 	held    []netip.Addr
 	// want has one entry for each family the Service has, in its order.
@@ -56,7 +56,7 @@ type world struct {
 // assignment is one run of assign.
 type assignment struct {
 	world
-	holders map[netip.Addr]work.Key
+	holders map[netip.Addr]workqueue.Key
 	next    []netip.Addr  // by span: nothing before it is free
 	left    map[bool]bool // by family (true: IPv4) whether a free address may be left
 }
@@ -64,7 +64,7 @@ type assignment struct {
 // assign decides for all Services at once. The grants are in the order of the requests; leaving are addresses not yet
 // free. It is a function of its arguments alone, whatever their order.
 func assign(w world, requests []request, leaving []netip.Addr) []grant {
-	a := &assignment{world: w, holders: map[netip.Addr]work.Key{}, left: map[bool]bool{true: true, false: true}}
+	a := &assignment{world: w, holders: map[netip.Addr]workqueue.Key{}, left: map[bool]bool{true: true, false: true}}
 	for _, s := range w.pools {
 		a.next = append(a.next, s.first)
 	}
@@ -75,7 +75,7 @@ func assign(w world, requests []request, leaving []netip.Addr) []grant {
 	slices.SortFunc(order, func(i, j int) int { return older(&requests[i], &requests[j]) })
 	// Whatever anybody has stays theirs until it is seen gone from them.
 	for _, addr := range leaving {
-		a.holders[addr] = work.Key{}
+		a.holders[addr] = workqueue.Key{}
 	}
 	for _, i := range order {
 		for _, addr := range requests[i].held {
@@ -175,7 +175,7 @@ func (a *assignment) keeps(r *request, v4 bool) netip.Addr {
 	return netip.Addr{}
 }
 
-func (a *assignment) mayHave(who work.Key, addr netip.Addr) (reason string, err error) {
+func (a *assignment) mayHave(who workqueue.Key, addr netip.Addr) (reason string, err error) {
 	if a.unknown != nil {
 		return ReasonNoPool, a.unknown
 	}

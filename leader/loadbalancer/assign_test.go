@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 func pools(t testing.TB, text string) Pools {
@@ -31,7 +31,7 @@ func addrs(list ...string) []netip.Addr {
 
 // ask is a request of the Service named, made the more recently the later its name is in the alphabet.
 func ask(name, wanted string, held ...string) request {
-	r := request{key: work.Key{Namespace: "d", Name: name}, created: time.Unix(int64(name[0]), 0), held: addrs(held...), want: []wish{{v4: true}}}
+	r := request{key: workqueue.Key{Namespace: "d", Name: name}, created: time.Unix(int64(name[0]), 0), held: addrs(held...), want: []wish{{v4: true}}}
 	if wanted != "" {
 		r.want[0].address = netip.MustParseAddr(wanted)
 	}
@@ -139,7 +139,7 @@ func (h *history) step() {
 	switch n := h.r.IntN(10); {
 	case n < 4 || len(h.live) == 0:
 		h.made++
-		s := request{key: work.Key{Name: fmt.Sprint(h.made)}, created: time.Unix(int64(h.made/2), 0), want: []wish{{v4: true}}}
+		s := request{key: workqueue.Key{Name: fmt.Sprint(h.made)}, created: time.Unix(int64(h.made/2), 0), want: []wish{{v4: true}}}
 		if h.r.IntN(3) == 0 {
 			s.want[0].address = h.address()
 		}
@@ -272,7 +272,7 @@ func BenchmarkAssign(b *testing.B) {
 	w := world{pools: pools(b, "10.0.0.0/16")}
 	var requests []request
 	for i := range 10000 {
-		requests = append(requests, request{key: work.Key{Name: fmt.Sprint(i)}, want: []wish{{v4: true}}})
+		requests = append(requests, request{key: workqueue.Key{Name: fmt.Sprint(i)}, want: []wish{{v4: true}}})
 	}
 	for i, g := range assign(w, requests, nil) {
 		requests[i].held = g.addresses

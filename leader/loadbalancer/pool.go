@@ -15,7 +15,7 @@ import (
 
 	"github.com/balsahq/balsa/fault/eventhandler"
 	"github.com/balsahq/balsa/leader/cloud"
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 // Where pools are configured while the cluster runs. Without the ConfigMap those of Config are in force.
@@ -52,7 +52,7 @@ type provider struct {
 // New returns the controller that gives Services addresses from pools.
 //
 // It watches the ConfigMap of the pools, and what package cloud watches for it; it writes nothing by itself.
-func New(env work.Env, cfg Config) (work.Runner, error) {
+func New(env workqueue.Env, cfg Config) (workqueue.Runner, error) {
 	p := &provider{cfg: cfg}
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func New(env work.Env, cfg Config) (work.Runner, error) {
 		return nil, fmt.Errorf("watching the pools: %w", err)
 	}
 	services.Need(registration.HasSyncedChecker())
-	return work.Together(work.Informer(maps), services), nil
+	return workqueue.Together(workqueue.Informer(maps), services), nil
 }
 
 // configure takes the pools of the ConfigMap, or without one those of Config. A ConfigMap with a fault leaves in force what

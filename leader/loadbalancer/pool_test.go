@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/balsahq/balsa/leader/cloud"
-	"github.com/balsahq/balsa/leader/work"
-	"github.com/balsahq/balsa/leader/work/worktest"
+	"github.com/balsahq/balsa/leader/workqueue"
+	"github.com/balsahq/balsa/leader/workqueue/workqueuetest"
 )
 
 type cluster struct {
@@ -30,7 +30,7 @@ type cluster struct {
 func start(t *testing.T, pools string, objects ...runtime.Object) cluster {
 	t.Helper()
 	c := cluster{Clientset: fake.NewClientset(objects...), t: t}
-	c.events = worktest.Start(t, c, func(e work.Env) (work.Runner, error) {
+	c.events = workqueuetest.Start(t, c, func(e workqueue.Env) (workqueue.Runner, error) {
 		return New(e, Config{Pools: pools, Taken: map[string]netip.Prefix{"network of pods": netip.MustParsePrefix("10.244.0.0/16")}})
 	})
 	return c

@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/balsahq/balsa/leader/cloud"
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 // What Services and nodes see of pools.
@@ -25,7 +25,7 @@ const (
 
 // requestOf reads what a Service asks for.
 func requestOf(svc *v1.Service) request {
-	r := request{key: work.KeyOf(svc), created: svc.CreationTimestamp.Time, held: held(svc)}
+	r := request{key: workqueue.KeyOf(svc), created: svc.CreationTimestamp.Time, held: held(svc)}
 	optional := svc.Spec.IPFamilyPolicy != nil && *svc.Spec.IPFamilyPolicy == v1.IPFamilyPolicyPreferDualStack
 	families := svc.Spec.IPFamilies
 	if len(families) == 0 {

@@ -15,19 +15,19 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/metadata"
 
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 type controller struct {
-	env        work.Env
+	env        workqueue.Env
 	namespaces corelisters.NamespaceLister
 	metadata   metadata.Interface
 	discovery  discovery.DiscoveryInterface
-	loop       *work.Loop[string]
+	loop       *workqueue.Loop[string]
 }
 
 // New returns the controller of ending namespaces.
-func New(env work.Env, workers int) (work.Runner, error) {
+func New(env workqueue.Env, workers int) (workqueue.Runner, error) {
 	m, err := metadata.NewForConfig(env.Rest)
 	if err != nil {
 		return nil, fmt.Errorf("namespace controller: %w", err)
@@ -35,17 +35,17 @@ func New(env work.Env, workers int) (work.Runner, error) {
 	return build(env, workers, m, env.Client.Discovery())
 }
 
-func build(env work.Env, workers int, m metadata.Interface, d discovery.DiscoveryInterface) (work.Runner, error) {
+func build(env workqueue.Env, workers int, m metadata.Interface, d discovery.DiscoveryInterface) (workqueue.Runner, error) {
 	namespaces := env.Informers.Core().V1().Namespaces()
 	c := &controller{env: env, namespaces: namespaces.Lister(), metadata: m, discovery: d}
-	c.loop = work.NewLoop(env, workers, c.reconcile)
+	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
 	return c.loop, errors.Join(
-		work.Watch(c.loop, namespaces.Informer(), func(_, now *v1.Namespace) {
+		workqueue.Watch(c.loop, namespaces.Informer(), func(_, now *v1.Namespace) {
 			if now != nil && now.DeletionTimestamp != nil {
 				c.loop.Add(now.Name)
 			}
 		}),
-		work.Watch(c.loop, env.Informers.Core().V1().Pods().Informer(), func(old, now *v1.Pod) {
+		workqueue.Watch(c.loop, env.Informers.Core().V1().Pods().Informer(), func(old, now *v1.Pod) {
 			if now != nil {
 				return
 			}

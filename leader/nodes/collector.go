@@ -13,9 +13,9 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/balsahq/balsa/leader/owned"
+	"github.com/balsahq/balsa/leader/controllerref"
 	"github.com/balsahq/balsa/leader/pods"
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 const (
@@ -27,37 +27,37 @@ const (
 
 // task is a key of the collector's queue: exactly one field is set.
 type task struct {
-	node  string   // look after the pods of this node, which seems to be gone
-	pod   work.Key // look after this unscheduled pod that is being deleted
-	ended bool     // count the pods that have ended
+	node  string        // look after the pods of this node, which seems to be gone
+	pod   workqueue.Key // look after this unscheduled pod that is being deleted
+	ended bool          // count the pods that have ended
 }
 
 type collector struct {
-	env       work.Env
+	env       workqueue.Env
 	threshold int
 	nodes     corelisters.NodeLister
 	podLister corelisters.PodLister
 	pods      cache.Indexer
-	loop      *work.Loop[task]
+	loop      *workqueue.Loop[task]
 }
 
 // NewCollector returns the controller that deletes pods nobody else will. threshold is how many ended pods the cluster
 // keeps; zero or less keeps them all.
-func NewCollector(env work.Env, threshold int) (work.Runner, error) {
+func NewCollector(env workqueue.Env, threshold int) (workqueue.Runner, error) {
 	nodes := env.Informers.Core().V1().Nodes()
 	podInformer := env.Informers.Core().V1().Pods()
 	c := &collector{env: env, threshold: threshold, nodes: nodes.Lister(), podLister: podInformer.Lister(), pods: podInformer.Informer().GetIndexer()}
-	c.loop = work.NewLoop(env, 1, c.reconcile)
+	c.loop = workqueue.NewLoop(env, 1, c.reconcile)
 	return c.loop, errors.Join(
 		pods.IndexByNode(podInformer.Informer()),
-		work.Watch(c.loop, nodes.Informer(), func(old, now *v1.Node) {
+		workqueue.Watch(c.loop, nodes.Informer(), func(old, now *v1.Node) {
 			if now == nil {
 				c.loop.AddAfter(task{node: old.Name}, quarantine)
 			} else if outOfService(now) {
 				c.loop.Add(task{node: now.Name})
 			}
 		}),
-		work.Watch(c.loop, podInformer.Informer(), c.podChanged),
+		workqueue.Watch(c.loop, podInformer.Informer(), c.podChanged),
 	)
 }
 
@@ -75,7 +75,7 @@ func (c *collector) podChanged(old, now *v1.Pod) {
 	case now == nil:
 	case now.Spec.NodeName == "":
 		if now.DeletionTimestamp != nil {
-			c.loop.Add(task{pod: work.KeyOf(now)})
+			c.loop.Add(task{pod: workqueue.KeyOf(now)})
 		}
 	default:
 		n, err := c.nodes.Get(now.Spec.NodeName)
@@ -116,7 +116,7 @@ func (c *collector) lost(ctx context.Context, name string) error {
 		return err
 	}
 	all := pods.OnNode(c.pods, name)
-	return owned.Parallel(len(all), func(i int) error {
+	return controllerref.Parallel(len(all), func(i int) error {
 		switch {
 		case !stopped:
 			return c.remove(ctx, all[i], "DeletionByPodGC", "PodGC: node no longer exists")
@@ -134,7 +134,7 @@ func (c *collector) trim(ctx context.Context) error {
 		return err
 	}
 	gone := surplus(all, c.threshold)
-	return owned.Parallel(len(gone), func(i int) error { return c.remove(ctx, gone[i], "", "") })
+	return controllerref.Parallel(len(gone), func(i int) error { return c.remove(ctx, gone[i], "", "") })
 }
 
 func surplus(all []*v1.Pod, threshold int) []*v1.Pod {

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/balsahq/balsa/leader/work"
-	"github.com/balsahq/balsa/leader/work/worktest"
+	"github.com/balsahq/balsa/leader/workqueue"
+	"github.com/balsahq/balsa/leader/workqueue/workqueuetest"
 )
 
 // TestNodesGetASharePerFamily: the first is spec.podCIDR, as the API demands, and no two nodes have one.
@@ -24,11 +24,11 @@ func TestNodesGetASharePerFamily(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	worktest.Start(t, client, func(e work.Env) (work.Runner, error) {
+	workqueuetest.Start(t, client, func(e workqueue.Env) (workqueue.Runner, error) {
 		return NewRanges(e, RangeConfig{Cluster: netip.MustParsePrefix("10.244.0.0/16"), NodeBits: 24},
 			RangeConfig{Cluster: netip.MustParsePrefix("fd00:244::/48"), NodeBits: 64})
 	})
-	worktest.Eventually(t, "every node has a share of each family", func(ctx context.Context) (bool, error) {
+	workqueuetest.Eventually(t, "every node has a share of each family", func(ctx context.Context) (bool, error) {
 		list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/balsahq/balsa/leader/pods"
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 // sentence is what the NoExecute taints of a node mean for a pod.
@@ -82,24 +82,24 @@ func tolerates(o *v1.Toleration, t *v1.Taint) bool {
 }
 
 type eviction struct {
-	env   work.Env
+	env   workqueue.Env
 	nodes corelisters.NodeLister
 	pods  cache.Indexer
 	mu    sync.Mutex
 	first map[types.UID]time.Time // when a pod was first seen under sentence
-	loop  *work.Loop[work.Key]
+	loop  *workqueue.Loop[workqueue.Key]
 }
 
 // NewEviction returns the controller that deletes pods their node's NoExecute taints do not bear with.
-func NewEviction(env work.Env, workers int) (work.Runner, error) {
+func NewEviction(env workqueue.Env, workers int) (workqueue.Runner, error) {
 	nodes := env.Informers.Core().V1().Nodes()
 	podInformer := env.Informers.Core().V1().Pods().Informer()
 	c := &eviction{env: env, nodes: nodes.Lister(), pods: podInformer.GetIndexer(), first: map[types.UID]time.Time{}}
-	c.loop = work.NewLoop(env, workers, c.reconcile)
+	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
 	return c.loop, errors.Join(
 		pods.IndexByNode(podInformer),
-		work.Watch(c.loop, nodes.Informer(), c.nodeChanged),
-		work.Watch(c.loop, podInformer, c.podChanged),
+		workqueue.Watch(c.loop, nodes.Informer(), c.nodeChanged),
+		workqueue.Watch(c.loop, podInformer, c.podChanged),
 	)
 }
 
@@ -108,7 +108,7 @@ func (c *eviction) nodeChanged(old, now *v1.Node) {
 		return
 	}
 	for _, p := range pods.OnNode(c.pods, now.Name) {
-		c.loop.Add(work.KeyOf(p))
+		c.loop.Add(workqueue.KeyOf(p))
 	}
 }
 
@@ -130,7 +130,7 @@ func (c *eviction) podChanged(old, now *v1.Pod) {
 		return
 	}
 	if n, err := c.nodes.Get(now.Spec.NodeName); err != nil || repels(n) {
-		c.loop.Add(work.KeyOf(now))
+		c.loop.Add(workqueue.KeyOf(now))
 	}
 }
 
@@ -157,7 +157,7 @@ func (c *eviction) from(uid types.UID, s sentence, now time.Time) time.Time {
 	return start
 }
 
-func (c *eviction) reconcile(ctx context.Context, key work.Key) error {
+func (c *eviction) reconcile(ctx context.Context, key workqueue.Key) error {
 	o, exists, err := c.pods.GetByKey(key.String())
 	p, ok := o.(*v1.Pod)
 	if err != nil || !exists || !ok || p.DeletionTimestamp != nil || p.Spec.NodeName == "" {
@@ -195,7 +195,7 @@ func (c *eviction) evict(ctx context.Context, p *v1.Pod) error {
 }
 
 // disrupt writes down in the pod's status why it is about to be deleted, and its phase where one is given.
-func disrupt(ctx context.Context, env work.Env, p *v1.Pod, reason, message string, phase v1.PodPhase) error {
+func disrupt(ctx context.Context, env workqueue.Env, p *v1.Pod, reason, message string, phase v1.PodPhase) error {
 	status := p.Status.DeepCopy()
 	changed := pods.SetCondition(status, v1.PodCondition{
 		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: reason, Message: message,

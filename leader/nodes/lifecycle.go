@@ -17,9 +17,9 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/balsahq/balsa/leader/owned"
+	"github.com/balsahq/balsa/leader/controllerref"
 	"github.com/balsahq/balsa/leader/pods"
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 // LifecycleConfig tunes how silence is judged.
@@ -29,16 +29,16 @@ type LifecycleConfig struct {
 }
 
 type lifecycle struct {
-	env      work.Env
+	env      workqueue.Env
 	liveness Liveness
 	nodes    corelisters.NodeLister
 	pods     cache.Indexer
 	pulse    *pulse
-	loop     *work.Loop[string]
+	loop     *workqueue.Loop[string]
 }
 
 // NewLifecycle returns the controller that judges whether nodes are alive and taints them by their conditions.
-func NewLifecycle(env work.Env, workers int, cfg LifecycleConfig) (work.Runner, error) {
+func NewLifecycle(env workqueue.Env, workers int, cfg LifecycleConfig) (workqueue.Runner, error) {
 	nodes := env.Informers.Core().V1().Nodes()
 	podInformer := env.Informers.Core().V1().Pods().Informer()
 	leases := coordinationinformers.NewLeaseInformer(env.Reader, v1.NamespaceNodeLease, 0, nil)
@@ -46,19 +46,19 @@ func NewLifecycle(env work.Env, workers int, cfg LifecycleConfig) (work.Runner, 
 		cfg.Grace = 50 * time.Second
 	}
 	c := &lifecycle{env: env, liveness: cfg.Liveness, nodes: nodes.Lister(), pods: podInformer.GetIndexer(), pulse: newPulse(cfg.Grace)}
-	c.loop = work.NewLoop(env, workers, c.reconcile)
+	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
 	err := errors.Join(
 		pods.IndexByNode(podInformer),
-		leases.SetTransform(work.Strip),
-		work.Watch(c.loop, nodes.Informer(), c.nodeChanged),
-		work.Watch(c.loop, leases, c.leaseChanged),
-		work.Watch(c.loop, podInformer, c.podChanged),
+		leases.SetTransform(workqueue.Strip),
+		workqueue.Watch(c.loop, nodes.Informer(), c.nodeChanged),
+		workqueue.Watch(c.loop, leases, c.leaseChanged),
+		workqueue.Watch(c.loop, podInformer, c.podChanged),
 	)
-	runners := []work.Runner{work.Informer(leases), c.loop}
+	runners := []workqueue.Runner{workqueue.Informer(leases), c.loop}
 	if cfg.Liveness != nil {
-		runners = append(runners, work.RunnerFunc(c.follow))
+		runners = append(runners, workqueue.RunnerFunc(c.follow))
 	}
-	return work.Together(runners...), err
+	return workqueue.Together(runners...), err
 }
 
 // follow takes in what the liveness source says. All of one change is noted before any node of it is looked at, so that
@@ -272,7 +272,7 @@ func (c *lifecycle) markPods(ctx context.Context, node *v1.Node) error {
 			ready = append(ready, p)
 		}
 	}
-	return owned.Parallel(len(ready), func(i int) error {
+	return controllerref.Parallel(len(ready), func(i int) error {
 		p := ready[i].DeepCopy()
 		for j := range p.Status.Conditions {
 			if p.Status.Conditions[j].Type == v1.PodReady {

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 // ErrRangesExhausted: every range of the cluster's is taken.
@@ -90,25 +90,25 @@ func following(p netip.Prefix) netip.Prefix {
 }
 
 type ranges struct {
-	env   work.Env
+	env   workqueue.Env
 	cfg   []RangeConfig // of each family at most one, the node's first first
 	nodes corelisters.NodeLister
 	given map[types.UID][]netip.Prefix // handed out, not yet in the cache; the single worker's own
 	queue queue                        // nodes for which there was no share
-	loop  *work.Loop[string]
+	loop  *workqueue.Loop[string]
 }
 
 // NewRanges returns the controller that gives every node its share of the pod addresses, one of each family there is. It
 // has one worker: two could hand out the same share.
-func NewRanges(env work.Env, cfg ...RangeConfig) (work.Runner, error) {
+func NewRanges(env workqueue.Env, cfg ...RangeConfig) (workqueue.Runner, error) {
 	nodes := env.Informers.Core().V1().Nodes()
 	c := &ranges{env: env, cfg: cfg, nodes: nodes.Lister(), given: map[types.UID][]netip.Prefix{}}
-	c.loop = work.NewLoop(env, 1, c.reconcile)
+	c.loop = workqueue.NewLoop(env, 1, c.reconcile)
 	var errs []error
 	for _, one := range cfg {
 		errs = append(errs, one.Validate())
 	}
-	return c.loop, errors.Join(errors.Join(errs...), work.Watch(c.loop, nodes.Informer(), c.changed))
+	return c.loop, errors.Join(errors.Join(errs...), workqueue.Watch(c.loop, nodes.Informer(), c.changed))
 }
 
 // changed queues a node that has no share, once: one for which there is none waits until another node gives its share back.

@@ -12,15 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/balsahq/balsa/leader/work"
-	"github.com/balsahq/balsa/leader/work/worktest"
+	"github.com/balsahq/balsa/leader/workqueue"
+	"github.com/balsahq/balsa/leader/workqueue/workqueuetest"
 )
 
 // TestNodesWithoutARangeWaitForOneToBeGivenBack: there are two shares for six nodes. Four say once that there is none, do
 // nothing while nodes report their state, and are served one by one as others leave.
 func TestNodesWithoutARangeWaitForOneToBeGivenBack(t *testing.T) {
 	client := fake.NewClientset()
-	events := worktest.Start(t, client, func(e work.Env) (work.Runner, error) {
+	events := workqueuetest.Start(t, client, func(e workqueue.Env) (workqueue.Runner, error) {
 		return NewRanges(e, RangeConfig{Cluster: netip.MustParsePrefix("10.244.0.0/23"), NodeBits: 24})
 	})
 	api := client.CoreV1().Nodes()
@@ -66,7 +66,7 @@ func TestNodesWithoutARangeWaitForOneToBeGivenBack(t *testing.T) {
 		if err := api.Delete(t.Context(), with[0].Name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		worktest.Eventually(t, "one more is served", func(context.Context) (bool, error) {
+		workqueuetest.Eventually(t, "one more is served", func(context.Context) (bool, error) {
 			with, without := served()
 			return len(with) == 2 && len(without) == left-1, nil
 		})

@@ -25,34 +25,34 @@ import (
 	"k8s.io/client-go/restmapper"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 // manager owns the fields it applies; the name is upstream's.
 const manager = "validatingadmissionpolicy-status"
 
 type controller struct {
-	env      work.Env
+	env      workqueue.Env
 	policies listers.ValidatingAdmissionPolicyLister
 	types    func() (resolver.SchemaResolver, meta.RESTMapper)
-	loop     *work.Loop[work.Key]
+	loop     *workqueue.Loop[workqueue.Key]
 }
 
 // New returns the controller that type-checks policies.
-func New(env work.Env, workers int) (work.Runner, error) {
+func New(env workqueue.Env, workers int) (workqueue.Runner, error) {
 	return newController(env, workers, func() (resolver.SchemaResolver, meta.RESTMapper) {
 		discovery := env.Client.Discovery() // asked anew for each policy: its types may have been defined a moment ago
 		return &resolver.ClientDiscoveryResolver{Discovery: discovery}, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(discovery))
 	})
 }
 
-func newController(env work.Env, workers int, types func() (resolver.SchemaResolver, meta.RESTMapper)) (work.Runner, error) {
+func newController(env workqueue.Env, workers int, types func() (resolver.SchemaResolver, meta.RESTMapper)) (workqueue.Runner, error) {
 	policies := env.Informers.Admissionregistration().V1().ValidatingAdmissionPolicies()
 	c := &controller{env: env, policies: policies.Lister(), types: types}
-	c.loop = work.NewLoop(env, workers, c.reconcile)
-	return c.loop, work.Watch(c.loop, policies.Informer(), func(_, now *v1.ValidatingAdmissionPolicy) {
+	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
+	return c.loop, workqueue.Watch(c.loop, policies.Informer(), func(_, now *v1.ValidatingAdmissionPolicy) {
 		if now != nil && unchecked(now) {
-			c.loop.Add(work.KeyOf(now))
+			c.loop.Add(workqueue.KeyOf(now))
 		}
 	})
 }
@@ -62,7 +62,7 @@ func unchecked(p *v1.ValidatingAdmissionPolicy) bool {
 	return p.Generation > p.Status.ObservedGeneration
 }
 
-func (c *controller) reconcile(ctx context.Context, key work.Key) error {
+func (c *controller) reconcile(ctx context.Context, key workqueue.Key) error {
 	policy, err := c.policies.Get(key.Name)
 	if apierrors.IsNotFound(err) || err == nil && !unchecked(policy) {
 		return nil

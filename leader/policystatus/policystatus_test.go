@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
-	"github.com/balsahq/balsa/leader/work"
-	"github.com/balsahq/balsa/leader/work/worktest"
+	"github.com/balsahq/balsa/leader/workqueue"
+	"github.com/balsahq/balsa/leader/workqueue/workqueuetest"
 )
 
 var widgets = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}
@@ -47,12 +47,12 @@ func TestPoliciesAreCheckedByTheTypesTheyAreAbout(t *testing.T) {
 	known := &schemas{}
 	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{widgets.GroupVersion()})
 	mapper.Add(widgets, meta.RESTScopeNamespace)
-	worktest.Start(t, client, func(env work.Env) (work.Runner, error) {
+	workqueuetest.Start(t, client, func(env workqueue.Env) (workqueue.Runner, error) {
 		return newController(env, 1, func() (resolver.SchemaResolver, meta.RESTMapper) { return known, mapper })
 	})
 	checked := func(ctx context.Context, name string, generation int64) *v1.TypeChecking {
 		var status v1.ValidatingAdmissionPolicyStatus
-		worktest.Eventually(t, name+" is checked", func(context.Context) (bool, error) {
+		workqueuetest.Eventually(t, name+" is checked", func(context.Context) (bool, error) {
 			p, err := client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(ctx, name, metav1.GetOptions{})
 			if err == nil {
 				status = p.Status

@@ -26,15 +26,15 @@ import (
 
 	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/fault/eventhandler"
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 type controller struct {
-	env      work.Env
+	env      workqueue.Env
 	quotas   corelisters.ResourceQuotaLister
 	metadata metadata.Interface
 	mapper   *restmapper.DeferredDiscoveryRESTMapper
-	loop     *work.Loop[work.Key]
+	loop     *workqueue.Loop[workqueue.Key]
 
 	mu       sync.Mutex
 	registry quota.Registry
@@ -44,7 +44,7 @@ type controller struct {
 }
 
 // New returns the controller of ResourceQuotas.
-func New(env work.Env, workers int) (work.Runner, error) {
+func New(env workqueue.Env, workers int) (workqueue.Runner, error) {
 	m, err := metadata.NewForConfig(env.Rest)
 	if err != nil {
 		return nil, fmt.Errorf("quota controller: %w", err)
@@ -65,24 +65,24 @@ func New(env work.Env, workers int) (work.Runner, error) {
 			core.NewPodEvaluator(lister, clock.RealClock{}), core.NewServiceEvaluator(lister), core.NewPersistentVolumeClaimEvaluator(lister),
 		}),
 	}
-	c.loop = work.NewLoop(env, workers, c.reconcile)
-	return work.RunnerFunc(c.run), errors.Join(
-		work.Watch(c.loop, informers.ResourceQuotas().Informer(), func(old, now *v1.ResourceQuota) {
+	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
+	return workqueue.RunnerFunc(c.run), errors.Join(
+		workqueue.Watch(c.loop, informers.ResourceQuotas().Informer(), func(old, now *v1.ResourceQuota) {
 			if now != nil && (old == nil || !equality.Semantic.DeepEqual(old.Spec, now.Spec) || !equality.Semantic.DeepEqual(now.Spec.Hard, now.Status.Hard)) {
-				c.loop.Add(work.KeyOf(now))
+				c.loop.Add(workqueue.KeyOf(now))
 			}
 		}),
-		work.Watch(c.loop, informers.Pods().Informer(), func(old, now *v1.Pod) {
+		workqueue.Watch(c.loop, informers.Pods().Informer(), func(old, now *v1.Pod) {
 			if frees(old, now) {
 				c.queue(old.Namespace)
 			}
 		}),
-		work.Watch(c.loop, informers.Services().Informer(), func(old, now *v1.Service) {
+		workqueue.Watch(c.loop, informers.Services().Informer(), func(old, now *v1.Service) {
 			if old != nil && (now == nil || !equality.Semantic.DeepEqual(old.Spec, now.Spec)) {
 				c.queue(old.Namespace)
 			}
 		}),
-		work.Watch(c.loop, informers.PersistentVolumeClaims().Informer(), func(old, now *v1.PersistentVolumeClaim) {
+		workqueue.Watch(c.loop, informers.PersistentVolumeClaims().Informer(), func(old, now *v1.PersistentVolumeClaim) {
 			if claimChanges(old, now) {
 				c.queue(old.Namespace)
 			}
@@ -103,11 +103,11 @@ func (c *controller) queue(namespace string) {
 		return // a lister over a cache does not fail
 	}
 	for _, q := range all {
-		c.loop.Add(work.KeyOf(q))
+		c.loop.Add(workqueue.KeyOf(q))
 	}
 }
 
-func (c *controller) reconcile(ctx context.Context, key work.Key) error {
+func (c *controller) reconcile(ctx context.Context, key workqueue.Key) error {
 	q, err := c.quotas.ResourceQuotas(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -185,7 +185,7 @@ func (c *controller) watch(ctx context.Context, gr schema.GroupResource, alias v
 	// Admission counts what is created under a quota; what this watch had not delivered when a quota was first
 	// reckoned (the quota itself, where quotas are counted) is reckoned when it comes.
 	_, err = informer.AddEventHandler(eventhandler.Contain("controller events", cache.ResourceEventHandlerFuncs{AddFunc: changed, DeleteFunc: changed}))
-	if err := errors.Join(err, informer.SetTransform(work.Strip)); err != nil {
+	if err := errors.Join(err, informer.SetTransform(workqueue.Strip)); err != nil {
 		return nil, err
 	}
 	c.counting[gr] = informer

@@ -17,7 +17,7 @@ import (
 
 	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/fault/eventhandler"
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 // deviceClaims are charged by the devices they ask for, per DeviceClass, beside their number.
@@ -59,7 +59,7 @@ func (c *controller) countDevices(ctx context.Context) error {
 }
 
 func (c *controller) watchDevices(ctx context.Context) (*deviceCount, error) {
-	factory := informers.NewSharedInformerFactoryWithOptions(c.env.Reader, 0, informers.WithTransform(work.Strip))
+	factory := informers.NewSharedInformerFactoryWithOptions(c.env.Reader, 0, informers.WithTransform(workqueue.Strip))
 	resources := factory.Resource().V1()
 	d := &deviceCount{resources.ResourceClaims().Informer(), resources.DeviceClasses().Informer()}
 	byName := extendedresourcecache.NewExtendedResourceCache(klog.FromContext(ctx))

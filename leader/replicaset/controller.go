@@ -14,58 +14,58 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/balsahq/balsa/leader/owned"
+	"github.com/balsahq/balsa/leader/controllerref"
 	"github.com/balsahq/balsa/leader/pods"
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 type controller struct {
-	env     work.Env
+	env     workqueue.Env
 	kind    kind
 	pods    cache.Indexer
-	pending *owned.Pending
-	loop    *work.Loop[work.Key]
+	pending *controllerref.Pending
+	loop    *workqueue.Loop[workqueue.Key]
 }
 
 // New returns the controller of ReplicaSets.
-func New(env work.Env, workers int) (work.Runner, error) {
+func New(env workqueue.Env, workers int) (workqueue.Runner, error) {
 	return build(env, replicaSets(env), workers)
 }
 
 // NewReplicationController returns the controller of ReplicationControllers.
-func NewReplicationController(env work.Env, workers int) (work.Runner, error) {
+func NewReplicationController(env workqueue.Env, workers int) (workqueue.Runner, error) {
 	return build(env, replicationControllers(env), workers)
 }
 
-func build(env work.Env, k kind, workers int) (work.Runner, error) {
+func build(env workqueue.Env, k kind, workers int) (workqueue.Runner, error) {
 	podInformer := env.Informers.Core().V1().Pods().Informer()
-	c := &controller{env: env, kind: k, pods: podInformer.GetIndexer(), pending: owned.NewPending()}
-	c.loop = work.NewLoop(env, workers, c.reconcile)
+	c := &controller{env: env, kind: k, pods: podInformer.GetIndexer(), pending: controllerref.NewPending()}
+	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
 	return c.loop, errors.Join(
-		owned.Index(podInformer),
-		work.Watch(c.loop, k.informer, c.setChanged),
-		work.Watch(c.loop, podInformer, c.podChanged),
+		controllerref.Index(podInformer),
+		workqueue.Watch(c.loop, k.informer, c.setChanged),
+		workqueue.Watch(c.loop, podInformer, c.podChanged),
 	)
 }
 
 func (c *controller) setChanged(old, now metav1.Object) {
 	if now == nil {
 		c.pending.Forget(old.GetUID())
-		c.loop.Add(work.KeyOf(old))
+		c.loop.Add(workqueue.KeyOf(old))
 		return
 	}
 	if old != nil && old.GetUID() != now.GetUID() {
 		c.pending.Forget(old.GetUID())
 	}
-	c.loop.Add(work.KeyOf(now))
+	c.loop.Add(workqueue.KeyOf(now))
 }
 
 func (c *controller) podChanged(old, now *v1.Pod) {
 	if old != nil && now != nil && old.ResourceVersion == now.ResourceVersion {
 		return
 	}
-	c.pending.Observe(work.Newest(old, now))
-	owners, orphan := work.Owners(c.kind.gvk, old, now)
+	c.pending.Observe(workqueue.Newest(old, now))
+	owners, orphan := workqueue.Owners(c.kind.gvk, old, now)
 	for _, k := range owners {
 		c.loop.Add(k)
 	}
@@ -80,10 +80,10 @@ func (c *controller) offer(p *v1.Pod) {
 	if err != nil {
 		return // a lister over a cache does not fail
 	}
-	work.Adopters(all, func(o *apps.ReplicaSet) *metav1.LabelSelector { return o.Spec.Selector }, p, func(o *apps.ReplicaSet) { c.loop.Add(work.KeyOf(o)) })
+	workqueue.Adopters(all, func(o *apps.ReplicaSet) *metav1.LabelSelector { return o.Spec.Selector }, p, func(o *apps.ReplicaSet) { c.loop.Add(workqueue.KeyOf(o)) })
 }
 
-func (c *controller) reconcile(ctx context.Context, key work.Key) error {
+func (c *controller) reconcile(ctx context.Context, key workqueue.Key) error {
 	set, err := c.kind.get(key)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -95,8 +95,8 @@ func (c *controller) reconcile(ctx context.Context, key work.Key) error {
 	if err != nil || selector.Empty() {
 		return nil // validation forbids it; such a set must not adopt everything
 	}
-	candidates := owned.Candidates[*v1.Pod](c.pods, set)
-	settled := c.pending.Settled(set.UID, owned.Objects(candidates))
+	candidates := controllerref.Candidates[*v1.Pod](c.pods, set)
+	settled := c.pending.Settled(set.UID, controllerref.Objects(candidates))
 
 	active, terminating, err := c.claim(ctx, set, selector, candidates)
 	if err != nil {
@@ -144,9 +144,9 @@ func (c *controller) claim(ctx context.Context, set *apps.ReplicaSet, selector l
 			terminating++
 		}
 	}
-	claimer := owned.Claimer[*v1.Pod]{
+	claimer := controllerref.Claimer[*v1.Pod]{
 		Owner: set, Kind: c.kind.gvk, Selector: selector,
-		Fresh: func(ctx context.Context) (metav1.Object, error) { return c.kind.fresh(ctx, work.KeyOf(set)) },
+		Fresh: func(ctx context.Context) (metav1.Object, error) { return c.kind.fresh(ctx, workqueue.KeyOf(set)) },
 		Patch: func(ctx context.Context, p *v1.Pod, patch []byte) error {
 			_, err := c.env.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 			return err
@@ -160,7 +160,7 @@ func (c *controller) claim(ctx context.Context, set *apps.ReplicaSet, selector l
 func (c *controller) related(set *apps.ReplicaSet) []*v1.Pod {
 	ref := metav1.GetControllerOfNoCopy(set)
 	if ref == nil {
-		return owned.Of[*v1.Pod](c.pods, set)
+		return controllerref.Of[*v1.Pod](c.pods, set)
 	}
 	sets, err := c.kind.list(set.Namespace)
 	if err != nil {
@@ -169,7 +169,7 @@ func (c *controller) related(set *apps.ReplicaSet) []*v1.Pod {
 	var all []*v1.Pod
 	for _, s := range sets {
 		if r := metav1.GetControllerOfNoCopy(s); r != nil && r.UID == ref.UID {
-			all = append(all, owned.Of[*v1.Pod](c.pods, s)...)
+			all = append(all, controllerref.Of[*v1.Pod](c.pods, s)...)
 		}
 	}
 	return all
@@ -177,21 +177,21 @@ func (c *controller) related(set *apps.ReplicaSet) []*v1.Pod {
 
 func (c *controller) execute(ctx context.Context, set *apps.ReplicaSet, p plan) error {
 	if p.create > 0 {
-		_, err := owned.SlowStart(p.create, func(int) error { return c.createPod(ctx, set) })
-		if owned.NamespaceEnding(err) {
+		_, err := controllerref.SlowStart(p.create, func(int) error { return c.createPod(ctx, set) })
+		if controllerref.NamespaceEnding(err) {
 			return nil
 		}
 		return err
 	}
-	return owned.Parallel(len(p.remove), func(i int) error { return c.deletePod(ctx, set, p.remove[i]) })
+	return controllerref.Parallel(len(p.remove), func(i int) error { return c.deletePod(ctx, set, p.remove[i]) })
 }
 
 func (c *controller) createPod(ctx context.Context, set *apps.ReplicaSet) error {
-	pod := owned.FromTemplate(&set.Spec.Template, set, c.kind.gvk)
+	pod := controllerref.FromTemplate(&set.Spec.Template, set, c.kind.gvk)
 	made, err := c.env.Client.CoreV1().Pods(set.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 	if err != nil {
 		c.pending.Unfinished(set.UID, err)
-		if !owned.NamespaceEnding(err) {
+		if !controllerref.NamespaceEnding(err) {
 			c.env.Events.Eventf(c.reference(set), v1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
 		}
 		return err

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 // kind hides from the core which of the two kinds it works for. Both are handled as a ReplicaSet; what get and list
@@ -18,26 +18,26 @@ import (
 type kind struct {
 	gvk          schema.GroupVersionKind
 	informer     cache.SharedIndexInformer
-	get          func(k work.Key) (*apps.ReplicaSet, error)
+	get          func(k workqueue.Key) (*apps.ReplicaSet, error)
 	list         func(namespace string) ([]*apps.ReplicaSet, error)
-	fresh        func(ctx context.Context, k work.Key) (metav1.Object, error)
+	fresh        func(ctx context.Context, k workqueue.Key) (metav1.Object, error)
 	updateStatus func(ctx context.Context, set *apps.ReplicaSet) error
 }
 
-func replicaSets(env work.Env) kind {
+func replicaSets(env workqueue.Env) kind {
 	informer := env.Informers.Apps().V1().ReplicaSets()
 	lister := informer.Lister()
 	client := env.Client.AppsV1()
 	return kind{
 		gvk:      apps.SchemeGroupVersion.WithKind("ReplicaSet"),
 		informer: informer.Informer(),
-		get: func(k work.Key) (*apps.ReplicaSet, error) {
+		get: func(k workqueue.Key) (*apps.ReplicaSet, error) {
 			return lister.ReplicaSets(k.Namespace).Get(k.Name)
 		},
 		list: func(namespace string) ([]*apps.ReplicaSet, error) {
 			return lister.ReplicaSets(namespace).List(labels.Everything())
 		},
-		fresh: func(ctx context.Context, k work.Key) (metav1.Object, error) {
+		fresh: func(ctx context.Context, k workqueue.Key) (metav1.Object, error) {
 			return client.ReplicaSets(k.Namespace).Get(ctx, k.Name, metav1.GetOptions{})
 		},
 		updateStatus: func(ctx context.Context, set *apps.ReplicaSet) error {
@@ -47,14 +47,14 @@ func replicaSets(env work.Env) kind {
 	}
 }
 
-func replicationControllers(env work.Env) kind {
+func replicationControllers(env workqueue.Env) kind {
 	informer := env.Informers.Core().V1().ReplicationControllers()
 	lister := informer.Lister()
 	client := env.Client.CoreV1()
 	return kind{
 		gvk:      v1.SchemeGroupVersion.WithKind("ReplicationController"),
 		informer: informer.Informer(),
-		get: func(k work.Key) (*apps.ReplicaSet, error) {
+		get: func(k workqueue.Key) (*apps.ReplicaSet, error) {
 			rc, err := lister.ReplicationControllers(k.Namespace).Get(k.Name)
 			if err != nil {
 				return nil, err
@@ -69,7 +69,7 @@ func replicationControllers(env work.Env) kind {
 			}
 			return sets, err
 		},
-		fresh: func(ctx context.Context, k work.Key) (metav1.Object, error) {
+		fresh: func(ctx context.Context, k workqueue.Key) (metav1.Object, error) {
 			return client.ReplicationControllers(k.Namespace).Get(ctx, k.Name, metav1.GetOptions{})
 		},
 		updateStatus: func(ctx context.Context, set *apps.ReplicaSet) error {

@@ -28,7 +28,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/balsahq/balsa/leader/owned"
+	"github.com/balsahq/balsa/leader/controllerref"
 )
 
 // ErrCollision: the name for a new revision is taken by another template. The owner's collision count has to grow.
@@ -37,7 +37,7 @@ var ErrCollision = errors.New("revision name is taken")
 // History is the revisions of one owner.
 type History struct {
 	Client     kubernetes.Interface
-	Cache      cache.Indexer // of ControllerRevisions, indexed by owned.Index
+	Cache      cache.Indexer // of ControllerRevisions, indexed by controllerref.Index
 	Owner      metav1.Object
 	Kind       schema.GroupVersionKind
 	Selector   labels.Selector
@@ -87,14 +87,14 @@ func (h *History) Sync(ctx context.Context) (current *apps.ControllerRevision, o
 }
 
 func (h *History) claim(ctx context.Context) ([]*apps.ControllerRevision, error) {
-	claimer := owned.Claimer[*apps.ControllerRevision]{
+	claimer := controllerref.Claimer[*apps.ControllerRevision]{
 		Owner: h.Owner, Kind: h.Kind, Selector: h.Selector, Fresh: h.Fresh,
 		Patch: func(ctx context.Context, r *apps.ControllerRevision, patch []byte) error {
 			_, err := h.Client.AppsV1().ControllerRevisions(r.Namespace).Patch(ctx, r.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 			return err
 		},
 	}
-	mine, err := claimer.Claim(ctx, owned.Candidates[*apps.ControllerRevision](h.Cache, h.Owner))
+	mine, err := claimer.Claim(ctx, controllerref.Candidates[*apps.ControllerRevision](h.Cache, h.Owner))
 	sortByNumber(mine)
 	return mine, err
 }

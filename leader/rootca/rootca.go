@@ -19,8 +19,8 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/balsahq/balsa/leader/owned"
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/controllerref"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 const (
@@ -32,15 +32,15 @@ const (
 )
 
 type controller struct {
-	env        work.Env
+	env        workqueue.Env
 	bundle     string
 	namespaces corelisters.NamespaceLister
 	configMaps corelisters.ConfigMapLister
-	loop       *work.Loop[string]
+	loop       *workqueue.Loop[string]
 }
 
 // New returns the publisher of bundle, a PEM file.
-func New(env work.Env, workers int, bundle []byte) (work.Runner, error) {
+func New(env workqueue.Env, workers int, bundle []byte) (workqueue.Runner, error) {
 	namespaces := env.Informers.Core().V1().Namespaces()
 	configMaps := coreinformers.NewFilteredConfigMapInformer(env.Reader, metav1.NamespaceAll, 0,
 		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
@@ -51,16 +51,16 @@ func New(env work.Env, workers int, bundle []byte) (work.Runner, error) {
 		env: env, bundle: string(bundle),
 		namespaces: namespaces.Lister(), configMaps: corelisters.NewConfigMapLister(configMaps.GetIndexer()),
 	}
-	c.loop = work.NewLoop(env, workers, c.reconcile)
-	return work.Together(work.Informer(configMaps), c.loop), errors.Join(
-		configMaps.SetTransform(work.Strip),
-		work.Watch(c.loop, namespaces.Informer(), func(_, now *v1.Namespace) {
+	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
+	return workqueue.Together(workqueue.Informer(configMaps), c.loop), errors.Join(
+		configMaps.SetTransform(workqueue.Strip),
+		workqueue.Watch(c.loop, namespaces.Informer(), func(_, now *v1.Namespace) {
 			if now != nil {
 				c.loop.Add(now.Name)
 			}
 		}),
-		work.Watch(c.loop, configMaps, func(old, now *v1.ConfigMap) {
-			if latest := work.Newest(old, now); latest.Name == name {
+		workqueue.Watch(c.loop, configMaps, func(old, now *v1.ConfigMap) {
+			if latest := workqueue.Newest(old, now); latest.Name == name {
 				c.loop.Add(latest.Namespace)
 			}
 		}),
@@ -83,7 +83,7 @@ func (c *controller) reconcile(ctx context.Context, namespace string) error {
 	case err == nil && !good(have, c.bundle):
 		_, err = client.Update(ctx, wanted(namespace, c.bundle, have), metav1.UpdateOptions{})
 	}
-	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || owned.NamespaceEnding(err) {
+	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || controllerref.NamespaceEnding(err) {
 		return nil
 	}
 	return err

@@ -9,31 +9,31 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/balsahq/balsa/leader/work"
-	"github.com/balsahq/balsa/leader/work/worktest"
+	"github.com/balsahq/balsa/leader/workqueue"
+	"github.com/balsahq/balsa/leader/workqueue/workqueuetest"
 )
 
 // start runs a controller against a fake API until the test ends.
-func start(t *testing.T, build func(work.Env) (work.Runner, error), objects ...runtime.Object) *fake.Clientset {
+func start(t *testing.T, build func(workqueue.Env) (workqueue.Runner, error), objects ...runtime.Object) *fake.Clientset {
 	t.Helper()
 	client := fake.NewClientset(objects...)
-	worktest.Start(t, client, build)
+	workqueuetest.Start(t, client, build)
 	return client
 }
 
 func TestEveryNamespaceGetsItsAccountAndKeepsIt(t *testing.T) {
-	client := start(t, func(e work.Env) (work.Runner, error) { return New(e, 1) },
+	client := start(t, func(e workqueue.Env) (workqueue.Runner, error) { return New(e, 1) },
 		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
 		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ending"}, Status: v1.NamespaceStatus{Phase: v1.NamespaceTerminating}})
 	there := func(ctx context.Context) (bool, error) {
 		_, err := client.CoreV1().ServiceAccounts("a").Get(ctx, "default", metav1.GetOptions{})
 		return err == nil, nil
 	}
-	worktest.Eventually(t, "created", there)
+	workqueuetest.Eventually(t, "created", there)
 	if err := client.CoreV1().ServiceAccounts("a").Delete(t.Context(), "default", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	worktest.Eventually(t, "created again", there)
+	workqueuetest.Eventually(t, "created again", there)
 	if _, err := client.CoreV1().ServiceAccounts("ending").Get(t.Context(), "default", metav1.GetOptions{}); err == nil {
 		t.Fatal("an ending namespace got an account")
 	}
@@ -51,14 +51,14 @@ func TestTokenSecretsAreFilledOrGo(t *testing.T) {
 	sign := func(sa *v1.ServiceAccount, s *v1.Secret) (string, error) {
 		return "token of " + sa.Name + " in " + s.Name, nil
 	}
-	client := start(t, func(e work.Env) (work.Runner, error) { return NewTokens(e, 1, sign, []byte("ca")) },
+	client := start(t, func(e workqueue.Env) (workqueue.Runner, error) { return NewTokens(e, 1, sign, []byte("ca")) },
 		&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "robot", UID: "u"}},
 		secret("good", "robot", ""), secret("of-another", "robot", "before"), secret("of-nobody", "ghost", ""))
-	worktest.Eventually(t, "filled", func(ctx context.Context) (bool, error) {
+	workqueuetest.Eventually(t, "filled", func(ctx context.Context) (bool, error) {
 		s, err := client.CoreV1().Secrets("a").Get(ctx, "good", metav1.GetOptions{})
 		return err == nil && string(s.Data["token"]) == "token of robot in good" && string(s.Data["ca.crt"]) == "ca" && string(s.Data["namespace"]) == "a" && s.Annotations[v1.ServiceAccountUIDKey] == "u", nil
 	})
-	worktest.Eventually(t, "the others gone", func(ctx context.Context) (bool, error) {
+	workqueuetest.Eventually(t, "the others gone", func(ctx context.Context) (bool, error) {
 		l, err := client.CoreV1().Secrets("a").List(ctx, metav1.ListOptions{})
 		return err == nil && len(l.Items) == 1, nil
 	})

@@ -13,25 +13,25 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 // Signer makes the long-lived token of an account, bound to the Secret that will hold it.
 type Signer func(sa *v1.ServiceAccount, secret *v1.Secret) (string, error)
 
 type tokens struct {
-	env      work.Env
+	env      workqueue.Env
 	sign     Signer
 	rootCA   []byte
 	accounts corelisters.ServiceAccountLister
 	secrets  cache.Indexer
-	loop     *work.Loop[work.Key]
+	loop     *workqueue.Loop[workqueue.Key]
 }
 
 const bySecretAccount = "account"
 
 // NewTokens returns the controller that fills token Secrets. rootCA is the PEM bundle they carry.
-func NewTokens(env work.Env, workers int, sign Signer, rootCA []byte) (work.Runner, error) {
+func NewTokens(env workqueue.Env, workers int, sign Signer, rootCA []byte) (workqueue.Runner, error) {
 	sas := env.Informers.Core().V1().ServiceAccounts()
 	secrets := coreinformers.NewFilteredSecretInformer(env.Reader, metav1.NamespaceAll, 0, cache.Indexers{
 		bySecretAccount: func(o any) ([]string, error) {
@@ -45,15 +45,15 @@ func NewTokens(env work.Env, workers int, sign Signer, rootCA []byte) (work.Runn
 		o.FieldSelector = fields.OneTermEqualSelector("type", string(v1.SecretTypeServiceAccountToken)).String()
 	})
 	c := &tokens{env: env, sign: sign, rootCA: rootCA, accounts: sas.Lister(), secrets: secrets.GetIndexer()}
-	c.loop = work.NewLoop(env, workers, c.reconcile)
-	return work.Together(work.Informer(secrets), c.loop), errors.Join(
-		secrets.SetTransform(work.Strip),
-		work.Watch(c.loop, secrets, func(_, now *v1.Secret) {
+	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
+	return workqueue.Together(workqueue.Informer(secrets), c.loop), errors.Join(
+		secrets.SetTransform(workqueue.Strip),
+		workqueue.Watch(c.loop, secrets, func(_, now *v1.Secret) {
 			if now != nil {
-				c.loop.Add(work.KeyOf(now))
+				c.loop.Add(workqueue.KeyOf(now))
 			}
 		}),
-		work.Watch(c.loop, sas.Informer(), c.accountChanged),
+		workqueue.Watch(c.loop, sas.Informer(), c.accountChanged),
 	)
 }
 
@@ -61,22 +61,22 @@ func (c *tokens) accountChanged(old, now *v1.ServiceAccount) {
 	if old != nil && now != nil && old.UID == now.UID {
 		return
 	}
-	held, err := c.secrets.ByIndex(bySecretAccount, work.KeyOf(work.Newest(old, now)).String())
+	held, err := c.secrets.ByIndex(bySecretAccount, workqueue.KeyOf(workqueue.Newest(old, now)).String())
 	if err != nil {
 		return // the index exists
 	}
 	for _, o := range held {
 		if s, ok := o.(*v1.Secret); ok {
-			c.loop.Add(work.KeyOf(s))
+			c.loop.Add(workqueue.KeyOf(s))
 		}
 	}
 }
 
-func accountOf(s *v1.Secret) work.Key {
-	return work.Key{Namespace: s.Namespace, Name: s.Annotations[v1.ServiceAccountNameKey]}
+func accountOf(s *v1.Secret) workqueue.Key {
+	return workqueue.Key{Namespace: s.Namespace, Name: s.Annotations[v1.ServiceAccountNameKey]}
 }
 
-func (c *tokens) reconcile(ctx context.Context, key work.Key) error {
+func (c *tokens) reconcile(ctx context.Context, key workqueue.Key) error {
 	o, exists, err := c.secrets.GetByKey(key.String())
 	secret, ok := o.(*v1.Secret)
 	if err != nil || !exists || !ok || secret.DeletionTimestamp != nil {
@@ -101,7 +101,7 @@ func (c *tokens) reconcile(ctx context.Context, key work.Key) error {
 }
 
 // find asks the API when the cache knows no such account: what follows would delete a Secret. Nil means there is none.
-func (c *tokens) find(ctx context.Context, k work.Key) (*v1.ServiceAccount, error) {
+func (c *tokens) find(ctx context.Context, k workqueue.Key) (*v1.ServiceAccount, error) {
 	sa, err := c.accounts.ServiceAccounts(k.Namespace).Get(k.Name)
 	if apierrors.IsNotFound(err) {
 		sa, err = c.env.Client.CoreV1().ServiceAccounts(k.Namespace).Get(ctx, k.Name, metav1.GetOptions{})

@@ -16,32 +16,32 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	networkinglisters "k8s.io/client-go/listers/networking/v1"
 
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 type controller struct {
-	env      work.Env
+	env      workqueue.Env
 	pods     []netip.Prefix
 	cidrs    networkinglisters.ServiceCIDRLister
 	services corelisters.ServiceLister
 	nodes    corelisters.NodeLister
-	loop     *work.Loop[work.Key]
+	loop     *workqueue.Loop[workqueue.Key]
 }
 
 // New returns the controller of ServiceCIDRs. pods are the networks of pods.
-func New(env work.Env, workers int, pods []netip.Prefix) (work.Runner, error) {
+func New(env workqueue.Env, workers int, pods []netip.Prefix) (workqueue.Runner, error) {
 	cidrs, core := env.Informers.Networking().V1().ServiceCIDRs(), env.Informers.Core().V1()
 	c := &controller{env: env, pods: pods, cidrs: cidrs.Lister(), services: core.Services().Lister(), nodes: core.Nodes().Lister()}
-	c.loop = work.NewLoop(env, workers, c.reconcile)
-	work.Need(c.loop, core.Nodes().Informer())
+	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
+	workqueue.Need(c.loop, core.Nodes().Informer())
 	return c.loop, errors.Join(
-		work.Watch(c.loop, cidrs.Informer(), func(_, now *networkingv1.ServiceCIDR) {
+		workqueue.Watch(c.loop, cidrs.Informer(), func(_, now *networkingv1.ServiceCIDR) {
 			if now != nil {
-				c.loop.Add(work.KeyOf(now))
+				c.loop.Add(workqueue.KeyOf(now))
 			}
 			c.queueEnding() // another network may hold the addresses of one that ends, or no longer
 		}),
-		work.Watch(c.loop, core.Services().Informer(), func(old, now *v1.Service) {
+		workqueue.Watch(c.loop, core.Services().Informer(), func(old, now *v1.Service) {
 			if old != nil && (now == nil || !slices.Equal(old.Spec.ClusterIPs, now.Spec.ClusterIPs)) {
 				c.queueEnding()
 			}
@@ -54,12 +54,12 @@ func (c *controller) queueEnding() {
 	all, _ := c.cidrs.List(labels.Everything()) // a lister over a cache does not fail
 	for _, o := range all {
 		if o.DeletionTimestamp != nil {
-			c.loop.Add(work.KeyOf(o))
+			c.loop.Add(workqueue.KeyOf(o))
 		}
 	}
 }
 
-func (c *controller) reconcile(ctx context.Context, key work.Key) error {
+func (c *controller) reconcile(ctx context.Context, key workqueue.Key) error {
 	cidr, err := c.cidrs.Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		return nil

@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/balsahq/balsa/leader/work"
-	"github.com/balsahq/balsa/leader/work/worktest"
+	"github.com/balsahq/balsa/leader/workqueue"
+	"github.com/balsahq/balsa/leader/workqueue/workqueuetest"
 )
 
 func cidr(name string, networks ...string) *networkingv1.ServiceCIDR {
@@ -85,7 +85,7 @@ func TestAServiceCIDRGetsReadyAndGoesWhenItsLastServiceDoes(t *testing.T) {
 	fresh.Finalizers, fresh.Status.Conditions = nil, nil
 	svc := service("203.0.113.9")
 	client := fake.NewClientset(fresh, svc)
-	worktest.Start(t, client, func(env work.Env) (work.Runner, error) { return New(env, 1, nil) })
+	workqueuetest.Start(t, client, func(env workqueue.Env) (workqueue.Runner, error) { return New(env, 1, nil) })
 	get := func(ctx context.Context) *networkingv1.ServiceCIDR {
 		c, err := client.NetworkingV1().ServiceCIDRs().Get(ctx, "a", metav1.GetOptions{})
 		if err != nil {
@@ -93,7 +93,7 @@ func TestAServiceCIDRGetsReadyAndGoesWhenItsLastServiceDoes(t *testing.T) {
 		}
 		return c
 	}
-	worktest.Eventually(t, "ready, and kept", func(ctx context.Context) (bool, error) {
+	workqueuetest.Eventually(t, "ready, and kept", func(ctx context.Context) (bool, error) {
 		c := get(ctx)
 		return slices.Contains(c.Finalizers, finalizer) && meta.IsStatusConditionTrue(c.Status.Conditions, "Ready"), nil
 	})
@@ -101,11 +101,11 @@ func TestAServiceCIDRGetsReadyAndGoesWhenItsLastServiceDoes(t *testing.T) {
 	if _, err := client.NetworkingV1().ServiceCIDRs().Update(t.Context(), gone, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	worktest.Eventually(t, "said why it stays", func(ctx context.Context) (bool, error) {
+	workqueuetest.Eventually(t, "said why it stays", func(ctx context.Context) (bool, error) {
 		return meta.IsStatusConditionFalse(get(ctx).Status.Conditions, "Ready"), nil
 	})
 	if err := client.CoreV1().Services("ns").Delete(t.Context(), "s", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	worktest.Eventually(t, "released", func(ctx context.Context) (bool, error) { return len(get(ctx).Finalizers) == 0, nil })
+	workqueuetest.Eventually(t, "released", func(ctx context.Context) (bool, error) { return len(get(ctx).Finalizers) == 0, nil })
 }

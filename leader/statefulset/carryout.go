@@ -11,19 +11,19 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/balsahq/balsa/leader/owned"
+	"github.com/balsahq/balsa/leader/controllerref"
 )
 
 // errClaimEnding: a pod's claim is being deleted; a pod made now would come up with the old one and lose it.
 var errClaimEnding = errors.New("claim is being deleted")
 
 func (c *controller) execute(ctx context.Context, v view, p plan) error {
-	fixed := owned.Parallel(len(p.fix), func(i int) error { return c.fix(ctx, v.set, p.fix[i]) })
-	_, created := owned.SlowStart(len(p.create), func(i int) error { return c.create(ctx, v.set, p.create[i]) })
-	if owned.NamespaceEnding(created) {
+	fixed := controllerref.Parallel(len(p.fix), func(i int) error { return c.fix(ctx, v.set, p.fix[i]) })
+	_, created := controllerref.SlowStart(len(p.create), func(i int) error { return c.create(ctx, v.set, p.create[i]) })
+	if controllerref.NamespaceEnding(created) {
 		created = nil
 	}
-	removed := owned.Parallel(len(p.remove), func(i int) error { return c.remove(ctx, v.set, p.remove[i]) })
+	removed := controllerref.Parallel(len(p.remove), func(i int) error { return c.remove(ctx, v.set, p.remove[i]) })
 	return errors.Join(fixed, created, removed)
 }
 
@@ -111,7 +111,7 @@ func (c *controller) create(ctx context.Context, set *apps.StatefulSet, p *v1.Po
 	}
 	made, err := c.env.Client.CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{})
 	switch {
-	case apierrors.IsAlreadyExists(err), owned.NamespaceEnding(err):
+	case apierrors.IsAlreadyExists(err), controllerref.NamespaceEnding(err):
 		return err
 	case err != nil:
 		c.env.Events.Eventf(reference(set), v1.EventTypeWarning, "FailedCreate", "create Pod %s in StatefulSet %s failed error: %v", p.Name, set.Name, err)

@@ -16,48 +16,48 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/balsahq/balsa/leader/owned"
+	"github.com/balsahq/balsa/leader/controllerref"
 	"github.com/balsahq/balsa/leader/revision"
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 type controller struct {
-	env       work.Env
+	env       workqueue.Env
 	sets      appslisters.StatefulSetLister
 	claims    corelisters.PersistentVolumeClaimLister
 	pods      cache.Indexer
 	revisions cache.Indexer
-	pending   *owned.Pending
-	loop      *work.Loop[work.Key]
+	pending   *controllerref.Pending
+	loop      *workqueue.Loop[workqueue.Key]
 }
 
 // New returns the controller of StatefulSets.
-func New(env work.Env, workers int) (work.Runner, error) {
+func New(env workqueue.Env, workers int) (workqueue.Runner, error) {
 	sets, claims := env.Informers.Apps().V1().StatefulSets(), env.Informers.Core().V1().PersistentVolumeClaims()
 	podInformer := env.Informers.Core().V1().Pods().Informer()
 	revisions := env.Informers.Apps().V1().ControllerRevisions().Informer()
 	c := &controller{
 		env: env, sets: sets.Lister(), claims: claims.Lister(), pods: podInformer.GetIndexer(), revisions: revisions.GetIndexer(),
-		pending: owned.NewPending(),
+		pending: controllerref.NewPending(),
 	}
-	c.loop = work.NewLoop(env, workers, c.reconcile)
-	work.Need(c.loop, claims.Informer(), revisions)
+	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
+	workqueue.Need(c.loop, claims.Informer(), revisions)
 	return c.loop, errors.Join(
-		owned.Index(podInformer),
-		owned.Index(revisions),
-		work.Watch(c.loop, sets.Informer(), func(old, now *apps.StatefulSet) {
+		controllerref.Index(podInformer),
+		controllerref.Index(revisions),
+		workqueue.Watch(c.loop, sets.Informer(), func(old, now *apps.StatefulSet) {
 			if now == nil {
 				c.pending.Forget(old.UID)
 			}
-			c.loop.Add(work.KeyOf(work.Newest(old, now)))
+			c.loop.Add(workqueue.KeyOf(workqueue.Newest(old, now)))
 		}),
-		work.Watch(c.loop, podInformer, c.podChanged),
+		workqueue.Watch(c.loop, podInformer, c.podChanged),
 	)
 }
 
 func (c *controller) podChanged(old, now *v1.Pod) {
-	c.pending.Observe(work.Newest(old, now))
-	owners, orphan := work.Owners(controllerKind, old, now)
+	c.pending.Observe(workqueue.Newest(old, now))
+	owners, orphan := workqueue.Owners(controllerKind, old, now)
 	for _, k := range owners {
 		c.loop.Add(k)
 	}
@@ -71,14 +71,14 @@ func (c *controller) offer(p *v1.Pod) {
 	if err != nil {
 		return // a lister over a cache does not fail
 	}
-	work.Adopters(all, func(o *apps.StatefulSet) *metav1.LabelSelector { return o.Spec.Selector }, p, func(o *apps.StatefulSet) {
+	workqueue.Adopters(all, func(o *apps.StatefulSet) *metav1.LabelSelector { return o.Spec.Selector }, p, func(o *apps.StatefulSet) {
 		if ordinalOf(o, p) >= 0 {
-			c.loop.Add(work.KeyOf(o))
+			c.loop.Add(workqueue.KeyOf(o))
 		}
 	})
 }
 
-func (c *controller) reconcile(ctx context.Context, key work.Key) error {
+func (c *controller) reconcile(ctx context.Context, key workqueue.Key) error {
 	set, err := c.sets.StatefulSets(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -95,7 +95,7 @@ func (c *controller) reconcile(ctx context.Context, key work.Key) error {
 	switch {
 	case errors.Is(err, revision.ErrCollision):
 		return errors.Join(err, c.bumpCollisions(ctx, set))
-	case owned.NamespaceEnding(err):
+	case controllerref.NamespaceEnding(err):
 		return nil
 	case err != nil:
 		return err
@@ -104,8 +104,8 @@ func (c *controller) reconcile(ctx context.Context, key work.Key) error {
 	if err != nil {
 		return err
 	}
-	candidates := owned.Candidates[*v1.Pod](c.pods, set)
-	settled := c.pending.Settled(set.UID, owned.Objects(candidates))
+	candidates := controllerref.Candidates[*v1.Pod](c.pods, set)
+	settled := c.pending.Settled(set.UID, controllerref.Objects(candidates))
 	if v.pods, err = c.claim(ctx, set, selector, candidates); err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func (c *controller) claim(ctx context.Context, set *apps.StatefulSet, selector 
 			ours = append(ours, p)
 		}
 	}
-	return owned.Claimer[*v1.Pod]{
+	return controllerref.Claimer[*v1.Pod]{
 		Owner: set, Kind: controllerKind, Selector: selector, Fresh: c.fresh(set),
 		Patch: func(ctx context.Context, p *v1.Pod, patch []byte) error {
 			_, err := c.env.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})

@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/balsahq/balsa/leader/owned"
+	"github.com/balsahq/balsa/leader/controllerref"
 )
 
 var (
@@ -60,7 +60,7 @@ func claimName(set *apps.StatefulSet, template string, ordinal int) string {
 
 // newPod builds the pod of an ordinal from a revision's template.
 func newPod(set *apps.StatefulSet, template *v1.PodTemplateSpec, revision string, ordinal int) *v1.Pod {
-	p := owned.FromTemplate(template, set, controllerKind)
+	p := controllerref.FromTemplate(template, set, controllerKind)
 	p.GenerateName, p.Name = "", podName(set, ordinal)
 	p.Spec.Hostname, p.Spec.Subdomain = p.Name, set.Spec.ServiceName
 	identify(set, p, ordinal)

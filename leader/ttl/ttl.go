@@ -16,23 +16,23 @@ import (
 	batchlisters "k8s.io/client-go/listers/batch/v1"
 
 	"github.com/balsahq/balsa/leader/job"
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 type controller struct {
-	env  work.Env
+	env  workqueue.Env
 	jobs batchlisters.JobLister
-	loop *work.Loop[work.Key]
+	loop *workqueue.Loop[workqueue.Key]
 }
 
 // New returns the controller that cleans up after Jobs.
-func New(env work.Env, workers int) (work.Runner, error) {
+func New(env workqueue.Env, workers int) (workqueue.Runner, error) {
 	jobs := env.Informers.Batch().V1().Jobs()
 	c := &controller{env: env, jobs: jobs.Lister()}
-	c.loop = work.NewLoop(env, workers, c.reconcile)
-	return c.loop, errors.Join(work.Watch(c.loop, jobs.Informer(), func(_, now *batch.Job) {
+	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
+	return c.loop, errors.Join(workqueue.Watch(c.loop, jobs.Informer(), func(_, now *batch.Job) {
 		if now != nil && now.Spec.TTLSecondsAfterFinished != nil {
-			c.loop.Add(work.KeyOf(now))
+			c.loop.Add(workqueue.KeyOf(now))
 		}
 	}))
 }
@@ -51,7 +51,7 @@ func left(j *batch.Job, now time.Time) (d time.Duration, ok bool) {
 	return 0, false
 }
 
-func (c *controller) reconcile(ctx context.Context, key work.Key) error {
+func (c *controller) reconcile(ctx context.Context, key workqueue.Key) error {
 	j, err := c.jobs.Jobs(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		return nil

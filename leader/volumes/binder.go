@@ -13,50 +13,50 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 // thing is a key of the binder's queue: a claim, or a volume (which has no namespace).
 type thing struct {
-	key    work.Key
+	key    workqueue.Key
 	volume bool
 }
 
 type binder struct {
-	env     work.Env
+	env     workqueue.Env
 	claims  corelisters.PersistentVolumeClaimLister
 	volumes corelisters.PersistentVolumeLister
 	classes storagelisters.StorageClassLister
-	loop    *work.Loop[thing]
+	loop    *workqueue.Loop[thing]
 }
 
 // NewBinder returns the controller that binds claims and volumes.
-func NewBinder(env work.Env) (work.Runner, error) {
+func NewBinder(env workqueue.Env) (workqueue.Runner, error) {
 	core, classes := env.Informers.Core().V1(), env.Informers.Storage().V1().StorageClasses()
 	c := &binder{env: env, claims: core.PersistentVolumeClaims().Lister(), volumes: core.PersistentVolumes().Lister(), classes: classes.Lister()}
-	c.loop = work.NewLoop(env, 1, c.reconcile)
+	c.loop = workqueue.NewLoop(env, 1, c.reconcile)
 	return c.loop, errors.Join(
-		work.Watch(c.loop, core.PersistentVolumeClaims().Informer(), c.claimChanged),
-		work.Watch(c.loop, core.PersistentVolumes().Informer(), c.volumeChanged),
-		work.Watch(c.loop, classes.Informer(), func(_, _ *storagev1.StorageClass) { c.queueUnbound() }),
+		workqueue.Watch(c.loop, core.PersistentVolumeClaims().Informer(), c.claimChanged),
+		workqueue.Watch(c.loop, core.PersistentVolumes().Informer(), c.volumeChanged),
+		workqueue.Watch(c.loop, classes.Informer(), func(_, _ *storagev1.StorageClass) { c.queueUnbound() }),
 	)
 }
 
 func (c *binder) claimChanged(old, now *v1.PersistentVolumeClaim) {
-	latest := work.Newest(old, now)
+	latest := workqueue.Newest(old, now)
 	if now != nil {
-		c.loop.Add(thing{key: work.KeyOf(now)})
+		c.loop.Add(thing{key: workqueue.KeyOf(now)})
 	}
 	if latest.Spec.VolumeName != "" {
-		c.loop.Add(thing{key: work.Key{Name: latest.Spec.VolumeName}, volume: true})
+		c.loop.Add(thing{key: workqueue.Key{Name: latest.Spec.VolumeName}, volume: true})
 	}
 }
 
 func (c *binder) volumeChanged(old, now *v1.PersistentVolume) {
-	v := work.Newest(old, now)
-	c.loop.Add(thing{key: work.Key{Name: v.Name}, volume: true})
+	v := workqueue.Newest(old, now)
+	c.loop.Add(thing{key: workqueue.Key{Name: v.Name}, volume: true})
 	if r := v.Spec.ClaimRef; r != nil {
-		c.loop.Add(thing{key: work.Key{Namespace: r.Namespace, Name: r.Name}})
+		c.loop.Add(thing{key: workqueue.Key{Namespace: r.Namespace, Name: r.Name}})
 	} else if now != nil {
 		c.queueUnbound()
 	}
@@ -70,7 +70,7 @@ func (c *binder) queueUnbound() {
 	}
 	for _, claim := range all {
 		if claim.Spec.VolumeName == "" {
-			c.loop.Add(thing{key: work.KeyOf(claim)})
+			c.loop.Add(thing{key: workqueue.KeyOf(claim)})
 		}
 	}
 }

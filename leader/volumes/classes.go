@@ -12,34 +12,34 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 const classFinalizer = "kubernetes.io/vac-protection"
 
 type classProtection struct {
-	env     work.Env
+	env     workqueue.Env
 	classes storagelisters.VolumeAttributesClassLister
 	claims  corelisters.PersistentVolumeClaimLister
 	volumes corelisters.PersistentVolumeLister
-	loop    *work.Loop[string]
+	loop    *workqueue.Loop[string]
 }
 
 // NewClassProtection returns the controller that lets VolumeAttributesClasses go once no claim and no volume names them
 // (KEP-3751).
-func NewClassProtection(env work.Env, workers int) (work.Runner, error) {
+func NewClassProtection(env workqueue.Env, workers int) (workqueue.Runner, error) {
 	core, classes := env.Informers.Core().V1(), env.Informers.Storage().V1().VolumeAttributesClasses()
 	claims, volumes := core.PersistentVolumeClaims(), core.PersistentVolumes()
 	c := &classProtection{env: env, classes: classes.Lister(), claims: claims.Lister(), volumes: volumes.Lister()}
-	c.loop = work.NewLoop(env, workers, c.reconcile)
+	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
 	return c.loop, errors.Join(
-		work.Watch(c.loop, classes.Informer(), func(_, now *storagev1.VolumeAttributesClass) {
+		workqueue.Watch(c.loop, classes.Informer(), func(_, now *storagev1.VolumeAttributesClass) {
 			if now != nil && (now.DeletionTimestamp != nil) == slices.Contains(now.Finalizers, classFinalizer) {
 				c.loop.Add(now.Name)
 			}
 		}),
-		work.Watch(c.loop, claims.Informer(), func(old, now *v1.PersistentVolumeClaim) { c.letGo(classesOf(old), classesOf(now)) }),
-		work.Watch(c.loop, volumes.Informer(), func(old, now *v1.PersistentVolume) { c.letGo(classOf(old), classOf(now)) }),
+		workqueue.Watch(c.loop, claims.Informer(), func(old, now *v1.PersistentVolumeClaim) { c.letGo(classesOf(old), classesOf(now)) }),
+		workqueue.Watch(c.loop, volumes.Informer(), func(old, now *v1.PersistentVolume) { c.letGo(classOf(old), classOf(now)) }),
 	)
 }
 

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/balsahq/balsa/leader/work"
-	"github.com/balsahq/balsa/leader/work/worktest"
+	"github.com/balsahq/balsa/leader/workqueue"
+	"github.com/balsahq/balsa/leader/workqueue/workqueuetest"
 )
 
 func TestClassesStayWhileSomethingNamesThem(t *testing.T) {
@@ -25,7 +25,7 @@ func TestClassesStayWhileSomethingNamesThem(t *testing.T) {
 	}
 	client := fake.NewClientset(ending(gold), ending(silver), ending("free"), &storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "new"}},
 		moving, volume("v", "1Gi", func(v *v1.PersistentVolume) { v.Spec.VolumeAttributesClassName = &gold }))
-	worktest.Start(t, client, func(e work.Env) (work.Runner, error) { return NewClassProtection(e, 1) })
+	workqueuetest.Start(t, client, func(e workqueue.Env) (workqueue.Runner, error) { return NewClassProtection(e, 1) })
 	guarded := func(name string) bool {
 		class, err := client.StorageV1().VolumeAttributesClasses().Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
@@ -35,7 +35,7 @@ func TestClassesStayWhileSomethingNamesThem(t *testing.T) {
 	}
 	await := func(what string, want map[string]bool) {
 		t.Helper()
-		worktest.Eventually(t, what, func(context.Context) (bool, error) {
+		workqueuetest.Eventually(t, what, func(context.Context) (bool, error) {
 			for name, is := range want {
 				if guarded(name) != is {
 					return false, nil

@@ -11,33 +11,33 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/component-helpers/storage/ephemeral"
 
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 type ephemeralClaims struct {
-	env    work.Env
+	env    workqueue.Env
 	pods   corelisters.PodLister
 	claims corelisters.PersistentVolumeClaimLister
-	loop   *work.Loop[work.Key]
+	loop   *workqueue.Loop[workqueue.Key]
 }
 
 // NewEphemeral returns the controller that makes the claims of pods' generic ephemeral volumes (KEP-1698). The garbage
 // collector removes them with the pod.
-func NewEphemeral(env work.Env, workers int) (work.Runner, error) {
+func NewEphemeral(env workqueue.Env, workers int) (workqueue.Runner, error) {
 	pods, claims := env.Informers.Core().V1().Pods(), env.Informers.Core().V1().PersistentVolumeClaims()
 	c := &ephemeralClaims{env: env, pods: pods.Lister(), claims: claims.Lister()}
-	c.loop = work.NewLoop(env, workers, c.reconcile)
+	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
 	return c.loop, errors.Join(
-		work.Watch(c.loop, pods.Informer(), func(old, now *v1.Pod) {
+		workqueue.Watch(c.loop, pods.Informer(), func(old, now *v1.Pod) {
 			if old == nil && now != nil && hasEphemeral(now) {
-				c.loop.Add(work.KeyOf(now))
+				c.loop.Add(workqueue.KeyOf(now))
 			}
 		}),
-		work.Watch(c.loop, claims.Informer(), func(old, now *v1.PersistentVolumeClaim) {
+		workqueue.Watch(c.loop, claims.Informer(), func(old, now *v1.PersistentVolumeClaim) {
 			if now != nil || old == nil {
 				return
 			}
-			if pod, ok := work.ControllerKey(old, "v1", "Pod"); ok { // a claim that somebody removed is made anew
+			if pod, ok := workqueue.ControllerKey(old, "v1", "Pod"); ok { // a claim that somebody removed is made anew
 				c.loop.Add(pod)
 			}
 		}),
@@ -53,7 +53,7 @@ func hasEphemeral(p *v1.Pod) bool {
 	return false
 }
 
-func (c *ephemeralClaims) reconcile(ctx context.Context, key work.Key) error {
+func (c *ephemeralClaims) reconcile(ctx context.Context, key workqueue.Key) error {
 	pod, err := c.pods.Pods(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) || err == nil && pod.DeletionTimestamp != nil {
 		return nil
@@ -86,7 +86,7 @@ func (c *ephemeralClaims) ensure(ctx context.Context, pod *v1.Pod, vol *v1.Volum
 	}
 	_, err = c.env.Client.CoreV1().PersistentVolumeClaims(pod.Namespace).Create(ctx, claimFor(pod, vol), metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("%w: %w", work.ErrStale, err) // the retry sees whose it is
+		return fmt.Errorf("%w: %w", workqueue.ErrStale, err) // the retry sees whose it is
 	}
 	return err
 }

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/balsahq/balsa/leader/work"
-	"github.com/balsahq/balsa/leader/work/worktest"
+	"github.com/balsahq/balsa/leader/workqueue"
+	"github.com/balsahq/balsa/leader/workqueue/workqueuetest"
 )
 
 func TestEphemeralVolumesGetTheirClaims(t *testing.T) {
@@ -26,7 +26,7 @@ func TestEphemeralVolumesGetTheirClaims(t *testing.T) {
 	}
 	foreign := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "robbed-scratch"}}
 	client := fake.NewClientset(pod("p"), pod("robbed"), foreign)
-	events := worktest.Start(t, client, func(env work.Env) (work.Runner, error) { return NewEphemeral(env, 1) })
+	events := workqueuetest.Start(t, client, func(env workqueue.Env) (workqueue.Runner, error) { return NewEphemeral(env, 1) })
 	claims := client.CoreV1().PersistentVolumeClaims("ns")
 	var claim *v1.PersistentVolumeClaim
 	there := func(ctx context.Context) (ok bool, err error) {
@@ -36,7 +36,7 @@ func TestEphemeralVolumesGetTheirClaims(t *testing.T) {
 		}
 		return err == nil, err
 	}
-	worktest.Eventually(t, "a claim", there)
+	workqueuetest.Eventually(t, "a claim", there)
 	owner := metav1.GetControllerOf(claim)
 	if owner == nil || owner.Kind != "Pod" || owner.Name != "p" || owner.UID != "1" || claim.Labels["a"] != "b" || *claim.Spec.StorageClassName != class {
 		t.Errorf("%+v", claim)
@@ -47,5 +47,5 @@ func TestEphemeralVolumesGetTheirClaims(t *testing.T) {
 	if err := claims.Delete(t.Context(), "p-scratch", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	worktest.Eventually(t, "the claim anew", there)
+	workqueuetest.Eventually(t, "the claim anew", there)
 }

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/balsahq/balsa/leader/pods"
-	"github.com/balsahq/balsa/leader/work"
+	"github.com/balsahq/balsa/leader/workqueue"
 )
 
 const (
@@ -45,15 +45,15 @@ func indexByClaim(informer cache.SharedIndexInformer) error {
 }
 
 // claimsOf lists the claims a pod uses, those made for its ephemeral volumes included.
-func claimsOf(p *v1.Pod) []work.Key {
-	var out []work.Key
+func claimsOf(p *v1.Pod) []workqueue.Key {
+	var out []workqueue.Key
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
 		switch {
 		case v.PersistentVolumeClaim != nil:
-			out = append(out, work.Key{Namespace: p.Namespace, Name: v.PersistentVolumeClaim.ClaimName})
+			out = append(out, workqueue.Key{Namespace: p.Namespace, Name: v.PersistentVolumeClaim.ClaimName})
 		case v.Ephemeral != nil:
-			out = append(out, work.Key{Namespace: p.Namespace, Name: p.Name + "-" + v.Name})
+			out = append(out, workqueue.Key{Namespace: p.Namespace, Name: p.Name + "-" + v.Name})
 		}
 	}
 	return out
@@ -63,25 +63,25 @@ func claimsOf(p *v1.Pod) []work.Key {
 func uses(p *v1.Pod) bool { return p.Spec.NodeName != "" && !pods.Terminal(p) }
 
 type claimProtection struct {
-	env    work.Env
+	env    workqueue.Env
 	claims corelisters.PersistentVolumeClaimLister
 	pods   cache.Indexer
-	loop   *work.Loop[work.Key]
+	loop   *workqueue.Loop[workqueue.Key]
 }
 
 // NewClaimProtection returns the controller that lets claims go once no pod uses them.
-func NewClaimProtection(env work.Env, workers int) (work.Runner, error) {
+func NewClaimProtection(env workqueue.Env, workers int) (workqueue.Runner, error) {
 	claims, podInformer := env.Informers.Core().V1().PersistentVolumeClaims(), env.Informers.Core().V1().Pods().Informer()
 	c := &claimProtection{env: env, claims: claims.Lister(), pods: podInformer.GetIndexer()}
-	c.loop = work.NewLoop(env, workers, c.reconcile)
+	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
 	return c.loop, errors.Join(
 		indexByClaim(podInformer),
-		work.Watch(c.loop, claims.Informer(), func(_, now *v1.PersistentVolumeClaim) {
+		workqueue.Watch(c.loop, claims.Informer(), func(_, now *v1.PersistentVolumeClaim) {
 			if now != nil && (now.DeletionTimestamp != nil) == slices.Contains(now.Finalizers, claimFinalizer) {
-				c.loop.Add(work.KeyOf(now))
+				c.loop.Add(workqueue.KeyOf(now))
 			}
 		}),
-		work.Watch(c.loop, podInformer, func(old, now *v1.Pod) {
+		workqueue.Watch(c.loop, podInformer, func(old, now *v1.Pod) {
 			if old == nil || now != nil && uses(now) {
 				return
 			}
@@ -92,7 +92,7 @@ func NewClaimProtection(env work.Env, workers int) (work.Runner, error) {
 	)
 }
 
-func (c *claimProtection) reconcile(ctx context.Context, key work.Key) error {
+func (c *claimProtection) reconcile(ctx context.Context, key workqueue.Key) error {
 	claim, err := c.claims.PersistentVolumeClaims(key.Namespace).Get(key.Name)
 	if err != nil {
 		return ignoreGone(err)
@@ -117,7 +117,7 @@ func (c *claimProtection) reconcile(ctx context.Context, key work.Key) error {
 }
 
 // used asks the cache first and, before a claim is let go, the API: a pod may just have been bound.
-func (c *claimProtection) used(ctx context.Context, key work.Key) (bool, error) {
+func (c *claimProtection) used(ctx context.Context, key workqueue.Key) (bool, error) {
 	cached, err := c.pods.ByIndex(byClaim, key.String())
 	if err != nil {
 		return true, err
@@ -147,17 +147,17 @@ func ignoreGone(err error) error {
 }
 
 type volumeProtection struct {
-	env     work.Env
+	env     workqueue.Env
 	volumes corelisters.PersistentVolumeLister
-	loop    *work.Loop[string]
+	loop    *workqueue.Loop[string]
 }
 
 // NewVolumeProtection returns the controller that lets volumes go once no claim is bound to them.
-func NewVolumeProtection(env work.Env, workers int) (work.Runner, error) {
+func NewVolumeProtection(env workqueue.Env, workers int) (workqueue.Runner, error) {
 	volumes := env.Informers.Core().V1().PersistentVolumes()
 	c := &volumeProtection{env: env, volumes: volumes.Lister()}
-	c.loop = work.NewLoop(env, workers, c.reconcile)
-	return c.loop, errors.Join(work.Watch(c.loop, volumes.Informer(), func(_, now *v1.PersistentVolume) {
+	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
+	return c.loop, errors.Join(workqueue.Watch(c.loop, volumes.Informer(), func(_, now *v1.PersistentVolume) {
 		if now != nil && (now.DeletionTimestamp != nil) == slices.Contains(now.Finalizers, volumeFinalizer) {
 			c.loop.Add(now.Name)
 		}

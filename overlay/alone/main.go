@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/balsahq/balsa/overlay"
-	"github.com/balsahq/balsa/overlay/mesh"
+	"github.com/balsahq/balsa/overlay/routes"
 )
 
 // What the product does for its memory, see cmd/balsa.
@@ -41,7 +41,7 @@ func main() {
 func run(ctx context.Context) error {
 	kubeconfig := flag.String("kubeconfig", "", "how to reach the API")
 	node := flag.String("node", "", "the name of the Node object that this is")
-	mode := flag.String("mode", string(mesh.Auto), "how other nodes' pods are reached")
+	mode := flag.String("mode", string(routes.Auto), "how other nodes' pods are reached")
 	offload := flag.Bool("offload", false, "leave checksums of packets in the VXLAN tunnel to the link below")
 	pods := flag.String("pods", "10.244.0.0/16", "the cluster's pod network")
 	services := flag.String("services", "10.96.0.0/16", "the cluster's network of Services")
@@ -66,7 +66,7 @@ func run(ctx context.Context) error {
 		return errors.New("-dir is missing")
 	}
 	network, err := overlay.New(overlay.Config{
-		NodeName: *node, Informers: overlay.NewInformers(client), Mode: mesh.Mode(*mode), Offload: *offload,
+		NodeName: *node, Informers: overlay.NewInformers(client), Mode: routes.Mode(*mode), Offload: *offload,
 		PodCIDRs: []netip.Prefix{podNet}, ServiceCIDRs: []netip.Prefix{serviceNet},
 		CNIConfDir: filepath.Join(*dir, "net.d"), StateDir: filepath.Join(*dir, "state"),
 	})

@@ -8,11 +8,11 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/balsahq/balsa/overlay/mesh"
+	"github.com/balsahq/balsa/overlay/routes"
 )
 
 // Facts reads what a plan needs to know of the host.
-func (h *Host) Facts() (facts mesh.Facts, err error) {
+func (h *Host) Facts() (facts routes.Facts, err error) {
 	err = h.cfg.Namespace.Do(func() error {
 		links, err := dump(h.link.LinkList)
 		if err != nil {
@@ -29,7 +29,7 @@ func (h *Host) Facts() (facts mesh.Facts, err error) {
 				continue
 			}
 			neighbourly[a.Index] = a.Flags&net.FlagBroadcast != 0 && a.Flags&net.FlagPointToPoint == 0 && a.RawFlags&unix.IFF_NOARP == 0
-			facts.Links = append(facts.Links, mesh.Link{Index: a.Index, MTU: a.MTU, Addresses: addresses[a.Index]})
+			facts.Links = append(facts.Links, routes.Link{Index: a.Index, MTU: a.MTU, Addresses: addresses[a.Index]})
 		}
 		facts.Routes, err = h.routesOver(neighbourly)
 		return err
@@ -55,12 +55,12 @@ func (h *Host) addressesByLink() (map[int][]netip.Addr, error) {
 
 // routesOver lists the main tables' routes over the links given, other than ours. A link's value tells whether its
 // neighbours may be gateways.
-func (h *Host) routesOver(links map[int]bool) ([]mesh.Route, error) {
+func (h *Host) routesOver(links map[int]bool) ([]routes.Route, error) {
 	list, err := h.mainTables()
 	if err != nil {
 		return nil, fmt.Errorf("routes: %w", err)
 	}
-	var out []mesh.Route
+	var out []routes.Route
 	for i := range list {
 		r := &list[i]
 		to, index := destination(r), r.LinkIndex
@@ -72,7 +72,7 @@ func (h *Host) routesOver(links map[int]bool) ([]mesh.Route, error) {
 			continue
 		}
 		direct := len(r.MultiPath) == 0 && len(r.Gw) == 0 && r.Via == nil && r.Encap == nil
-		out = append(out, mesh.Route{To: to, Link: index, Metric: r.Priority, Attached: direct && neighbourly})
+		out = append(out, routes.Route{To: to, Link: index, Metric: r.Priority, Attached: direct && neighbourly})
 	}
 	return out, nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/balsahq/balsa/overlay/mesh"
+	"github.com/balsahq/balsa/overlay/routes"
 )
 
 // OpenTUN connects to the TUN link of a name in the namespace of the calling thread, and makes it if there is none. What is
@@ -36,7 +36,7 @@ func OpenTUN(name string) (*os.File, error) {
 }
 
 // ensureRelay returns the link from which a process takes packets for other nodes, made and up.
-func (h *Host) ensureRelay(want *mesh.Tunnel) (netlink.Link, error) {
+func (h *Host) ensureRelay(want *routes.Tunnel) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = h.cfg.Relay
 	if _, err := h.link.LinkByName(attrs.Name); errors.As(err, &netlink.LinkNotFoundError{}) {

@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/balsahq/balsa/overlay/mesh"
+	"github.com/balsahq/balsa/overlay/routes"
 )
 
 // Tunnel is the index of the tunnel's link as the last Connect left it; 0: there is none.
@@ -18,7 +18,7 @@ func (h *Host) Tunnel() int { return h.tunnel }
 
 // applyTunnel makes the tunnel's link and its entries for the peers, or removes it; it returns the link's index, which is
 // not 0 once there is a link, even if something about it failed.
-func (h *Host) applyTunnel(want *mesh.Tunnel) (index int, err error) {
+func (h *Host) applyTunnel(want *routes.Tunnel) (index int, err error) {
 	h.tunnel = 0
 	kernels, relayed := want != nil && !want.Relayed, want != nil && want.Relayed
 	var errs []error
@@ -71,7 +71,7 @@ func (h *Host) removeTunnel(name, kind string) error {
 
 // ensureTunnel returns the link, made and up. One made for another port or address is made anew: the kernel does not
 // change these.
-func (h *Host) ensureTunnel(want *mesh.Tunnel) (netlink.Link, error) {
+func (h *Host) ensureTunnel(want *routes.Tunnel) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU, attrs.HardwareAddr = h.cfg.Tunnel, want.MTU, want.MAC[:]
 	link := &netlink.Vxlan{LinkAttrs: attrs, VxlanId: want.VNI, Port: want.Port}
@@ -94,7 +94,7 @@ func sameTunnel(want, have *netlink.Vxlan) bool {
 		!have.Learning && !have.Proxy && !have.FlowBased && have.VtepDevIndex == 0 && have.Group == nil
 }
 
-func (h *Host) applyTunnelLink(link netlink.Link, want *mesh.Tunnel) error {
+func (h *Host) applyTunnelLink(link netlink.Link, want *routes.Tunnel) error {
 	name := h.cfg.Tunnel
 	if link.Attrs().MTU != want.MTU {
 		if err := h.link.LinkSetMTU(link, want.MTU); err != nil {
@@ -114,11 +114,11 @@ func (h *Host) applyTunnelLink(link netlink.Link, want *mesh.Tunnel) error {
 
 // station is an entry of the forwarding table: behind which node a link-layer address is.
 type station struct {
-	mac mesh.MAC
+	mac routes.MAC
 	at  netip.Addr
 }
 
-func (h *Host) applyStations(link netlink.Link, peers []mesh.Peer) error {
+func (h *Host) applyStations(link netlink.Link, peers []routes.Peer) error {
 	index := link.Attrs().Index
 	have, err := h.neighbours(index, unix.AF_BRIDGE)
 	if err != nil {
@@ -159,13 +159,13 @@ func (h *Host) applyStations(link netlink.Link, peers []mesh.Peer) error {
 	return errors.Join(errs...)
 }
 
-func (h *Host) applyNeighbours(link netlink.Link, peers []mesh.Peer, family int) error {
+func (h *Host) applyNeighbours(link netlink.Link, peers []routes.Peer, family int) error {
 	index := link.Attrs().Index
 	have, err := h.neighbours(index, family)
 	if err != nil {
 		return fmt.Errorf("neighbours on %s: %w", h.cfg.Tunnel, err)
 	}
-	missing := make(map[netip.Addr]mesh.MAC, len(peers))
+	missing := make(map[netip.Addr]routes.MAC, len(peers))
 	for _, p := range peers {
 		if p.Address.Is4() == (family == unix.AF_INET) {
 			missing[p.Address] = p.MAC
@@ -195,7 +195,7 @@ func (h *Host) applyNeighbours(link netlink.Link, peers []mesh.Peer, family int)
 	return errors.Join(errs...)
 }
 
-func macFrom(a net.HardwareAddr) (m mesh.MAC) {
+func macFrom(a net.HardwareAddr) (m routes.MAC) {
 	copy(m[:], a)
 	return m
 }

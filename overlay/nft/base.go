@@ -8,7 +8,7 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
-	"github.com/balsahq/balsa/overlay/routing"
+	"github.com/balsahq/balsa/overlay/services"
 )
 
 const (
@@ -79,12 +79,12 @@ func (t *Table) base() []baseChain {
 		{name: rejectChain, rules: [][]expr.Any{{t.reject()}}},
 		{name: outsideChain, rules: t.unless(t.from, t.setMark(true))},
 		{name: egressChain, rules: t.unless(t.to, []expr.Any{&expr.Masq{FullyRandom: true}})},
-		{name: apartChain(routing.AtAddress), rules: t.apart(routing.AtAddressOutside)},
-		{name: apartChain(routing.AtPort), rules: t.apart(routing.AtPortOutside)},
+		{name: apartChain(services.AtAddress), rules: t.apart(services.AtAddressOutside)},
+		{name: apartChain(services.AtPort), rules: t.apart(services.AtPortOutside)},
 		{name: servicesChain, rules: [][]expr.Any{
 			append(t.destination(false), verdictOf(guardsMap, 0)),
-			t.follow(routing.AtAddress),
-			append(local(false), t.follow(routing.AtPort)...),
+			t.follow(services.AtAddress),
+			append(local(false), t.follow(services.AtPort)...),
 		}},
 		{name: nobodyChain, rules: t.nobody()},
 		{name: strangersChain, rules: t.strangers()},

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/balsahq/balsa/overlay/routing"
+	"github.com/balsahq/balsa/overlay/services"
 
 	"github.com/balsahq/balsa/overlay/nettest"
 )
@@ -17,8 +17,8 @@ import (
 const endpointsEach = 5
 
 // many makes a plan of services with five backends each, on one port.
-func many(count int) *routing.Plan {
-	p := routing.NewPlan()
+func many(count int) *services.Plan {
+	p := services.NewPlan()
 	for i := range count {
 		p.SetService(name(i), oneOfMany(i, 0))
 	}
@@ -28,8 +28,8 @@ func many(count int) *routing.Plan {
 func name(i int) string { return fmt.Sprintf("ns/s%d", i) }
 
 // oneOfMany is a service, with its first backend changed to another.
-func oneOfMany(i, turn int) []routing.Service {
-	s := routing.Service{Name: fmt.Sprintf("ns/s%d:web/TCP", i), Protocol: routing.TCP, Port: 80}
+func oneOfMany(i, turn int) []services.Service {
+	s := services.Service{Name: fmt.Sprintf("ns/s%d:web/TCP", i), Protocol: services.TCP, Port: 80}
 	s.ClusterIPs = []netip.Addr{netip.AddrFrom4([4]byte{10, 96 + byte(i>>16), byte(i >> 8), byte(i)})}
 	for b := range endpointsEach {
 		n := i*endpointsEach + b
@@ -39,7 +39,7 @@ func oneOfMany(i, turn int) []routing.Service {
 		}
 		s.Everywhere = append(s.Everywhere, netip.AddrPortFrom(netip.AddrFrom4(a), 8080))
 	}
-	return []routing.Service{s}
+	return []services.Service{s}
 }
 
 var sizes = []int{100, 1000, 10000}
@@ -121,7 +121,7 @@ func BenchmarkRestart(b *testing.B) {
 func BenchmarkMemory(b *testing.B) {
 	for _, size := range sizes {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			var plan *routing.Plan
+			var plan *services.Plan
 			var before, after runtime.MemStats
 			for b.Loop() {
 				plan = nil
@@ -151,7 +151,7 @@ func cpu(b *testing.B) func() {
 	return func() { b.ReportMetric(float64((used()-start).Microseconds())/float64(b.N), "cpu-µs/op") }
 }
 
-func apply(b *testing.B, table *Table, plan *routing.Plan) *routing.Delta {
+func apply(b *testing.B, table *Table, plan *services.Plan) *services.Delta {
 	b.Helper()
 	delta, err := table.Apply(plan)
 	if err != nil {

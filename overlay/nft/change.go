@@ -10,7 +10,7 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
-	"github.com/balsahq/balsa/overlay/routing"
+	"github.com/balsahq/balsa/overlay/services"
 )
 
 // elementsLimit bounds one message's elements, in bytes: the length of an attribute has 16 bits.
@@ -41,7 +41,7 @@ type writer struct {
 }
 
 // change carries out what differs; anew: in place of whatever table there is.
-func (t *Table) change(want *routing.Table, d *routing.Delta, anew bool) error {
+func (t *Table) change(want *services.Table, d *services.Delta, anew bool) error {
 	w := &writer{wire: t.begin(), t: t}
 	if anew {
 		t.makeTable(w.wire)
@@ -121,7 +121,7 @@ func tag(rule [][]byte) []byte {
 	return append([]byte{0, byte(len(text))}, text...)
 }
 
-func (w *writer) addWays(ways map[routing.Way]bool) {
+func (w *writer) addWays(ways map[services.Way]bool) {
 	list := make(map[string]*changes)
 	for way, comes := range ways {
 		if comes {
@@ -150,7 +150,7 @@ func (w *writer) addGuards(names map[string]bool, guards map[string][]netip.Pref
 	}
 }
 
-func (w *writer) removeChains(d *routing.Delta) {
+func (w *writer) removeChains(d *services.Delta) {
 	var names []string
 	list := make(map[string]*changes)
 	for way, comes := range d.Ways {
@@ -182,7 +182,7 @@ func (w *writer) removeChains(d *routing.Delta) {
 }
 
 // targets changes the maps of destinations.
-func (w *writer) targets(d *routing.Delta) {
+func (w *writer) targets(d *services.Delta) {
 	at := elementsOfTargets(d.Services, addressKey)
 	w.leads(outsideMap, at.outside)
 	w.write(guardsMap, at.guard)
@@ -204,12 +204,12 @@ func (w *writer) leads(name string, l ofLeads) {
 
 type ofLeads struct{ way, group, gone changes }
 
-func (l *ofLeads) change(mem *slab, key []byte, old, now routing.Lead) {
+func (l *ofLeads) change(mem *slab, key []byte, old, now services.Lead) {
 	if old == now {
 		return
 	}
 	var way, group [2][]byte
-	for i, side := range []routing.Lead{old, now} {
+	for i, side := range []services.Lead{old, now} {
 		if side.Somewhere() {
 			way[i], group[i] = wayKey(unused(mem.room(12)), side.Way), groupKey(unused(mem.room(12)), side.Group)
 		}
@@ -223,7 +223,7 @@ type ofTargets struct {
 	guard, refused, dropped changes
 }
 
-func elementsOfTargets[K comparable](targets map[K]routing.Change[routing.Target], key func([]byte, K) []byte) (out ofTargets) {
+func elementsOfTargets[K comparable](targets map[K]services.Change[services.Target], key func([]byte, K) []byte) (out ofTargets) {
 	var mem slab
 	out.lead.expect(len(targets))
 	for at, c := range targets {
@@ -231,8 +231,8 @@ func elementsOfTargets[K comparable](targets map[K]routing.Change[routing.Target
 		out.lead.change(&mem, k, c.Old.Lead, c.New.Lead)
 		out.outside.change(&mem, k, c.Old.Outside, c.New.Outside)
 		out.guard.guarded(k, c.Old.Guard, c.New.Guard)
-		out.refused.present(k, c.Old.Lost == routing.Reject, c.New.Lost == routing.Reject)
-		out.dropped.present(k, c.Old.Lost == routing.Drop, c.New.Lost == routing.Drop)
+		out.refused.present(k, c.Old.Lost == services.Reject, c.New.Lost == services.Reject)
+		out.dropped.present(k, c.Old.Lost == services.Drop, c.New.Lost == services.Drop)
 	}
 	return out
 }
@@ -247,7 +247,7 @@ const longestAddress = 16
 
 type ofGroups struct{ backends, gone, ids, idsGone, stay changes }
 
-func elementsOfGroups(groups map[routing.GroupID]routing.Change[routing.Group]) (out ofGroups) {
+func elementsOfGroups(groups map[services.GroupID]services.Change[services.Group]) (out ofGroups) {
 	var mem slab
 	most := 0
 	for _, c := range groups {
@@ -305,7 +305,7 @@ func staged(change, gone *changes, key, old, now []byte) {
 	change.valued(key, old, now)
 }
 
-func (out *ofGroups) addStay(id routing.GroupID, c routing.Change[routing.Group]) {
+func (out *ofGroups) addStay(id services.GroupID, c services.Change[services.Group]) {
 	before, after := distinct(c.Old), distinct(c.New)
 	for b := range before {
 		if _, ok := after[b]; !ok {
@@ -320,7 +320,7 @@ func (out *ofGroups) addStay(id routing.GroupID, c routing.Change[routing.Group]
 }
 
 // distinct are the backends clients stay with.
-func distinct(g routing.Group) map[netip.AddrPort]struct{} {
+func distinct(g services.Group) map[netip.AddrPort]struct{} {
 	out := make(map[netip.AddrPort]struct{})
 	for _, b := range g.Backends {
 		if g.Sticky && b.IsValid() {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/balsahq/balsa/overlay/nettest"
-	"github.com/balsahq/balsa/overlay/routing"
+	"github.com/balsahq/balsa/overlay/services"
 )
 
 // TestOnlyTheTunnelCostsEveryPacket: other chains than those of type nat, which the kernel asks once for each connection, are
@@ -36,7 +36,7 @@ func TestOnlyTheTunnelCostsEveryPacket(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer table.Close()
-			if _, err := table.Apply(routing.NewPlan()); err != nil {
+			if _, err := table.Apply(services.NewPlan()); err != nil {
 				t.Fatal(err)
 			}
 			var got []string

@@ -12,7 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/balsahq/balsa/overlay/routing"
+	"github.com/balsahq/balsa/overlay/services"
 
 	"github.com/balsahq/balsa/overlay/nettest"
 )
@@ -44,7 +44,7 @@ func open(t testing.TB, ns int, v4 bool) *Table {
 }
 
 // drawService makes the ports of a service, of few addresses and ports, so that services want the same ones.
-func drawService(t *rapid.T, name string, v4 bool) []routing.Service {
+func drawService(t *rapid.T, name string, v4 bool) []services.Service {
 	small := func(label string, n int) int { return rapid.IntRange(0, n).Draw(t, label) }
 	addr := func(kind, n int) netip.Addr {
 		if v4 {
@@ -52,11 +52,11 @@ func drawService(t *rapid.T, name string, v4 bool) []routing.Service {
 		}
 		return netip.MustParseAddr(fmt.Sprintf("fd00:%x::%x", kind, n))
 	}
-	var out []routing.Service
+	var out []services.Service
 	for i := range small("ports", 2) {
-		s := routing.Service{
+		s := services.Service{
 			Name: fmt.Sprintf("%s:%d", name, i), Port: uint16(80 + small("port", 1)), Affinity: time.Duration(small("sticky", 1)*30) * time.Second,
-			Protocol:   rapid.SampledFrom([]routing.Protocol{routing.TCP, routing.UDP, routing.SCTP}).Draw(t, "protocol"),
+			Protocol:   rapid.SampledFrom([]services.Protocol{services.TCP, services.UDP, services.SCTP}).Draw(t, "protocol"),
 			ClusterIPs: []netip.Addr{addr(96, small("ip", 4))}, InternalLocal: small("internal", 3) == 0, ExternalLocal: small("external", 1) == 0,
 			NodePort: uint16(rapid.SampledFrom([]int{0, 30000, 30001}).Draw(t, "node port")),
 		}
@@ -82,14 +82,14 @@ func drawService(t *rapid.T, name string, v4 bool) []routing.Service {
 }
 
 // canonical is the table without what depends on how it came about: the order of backends, how often keys are in use.
-func canonical(t *routing.Table) *routing.Table {
+func canonical(t *services.Table) *services.Table {
 	out := *t
 	out.Groups = maps.Clone(t.Groups)
 	for id, g := range out.Groups {
 		g.Backends = slices.SortedFunc(slices.Values(g.Backends), netip.AddrPort.Compare)
 		out.Groups[id] = g
 	}
-	out.Ways, out.Hairpin, out.Members = make(routing.Counted[routing.Way]), once(t.Hairpin), once(t.Members)
+	out.Ways, out.Hairpin, out.Members = make(services.Counted[services.Way]), once(t.Hairpin), once(t.Members)
 	for _, x := range t.Services {
 		out.Ways[x.Lead.Way], out.Ways[x.Outside.Way] = 1, 1
 	}
@@ -99,15 +99,15 @@ func canonical(t *routing.Table) *routing.Table {
 	return &out
 }
 
-func once[K comparable](c routing.Counted[K]) routing.Counted[K] {
-	out := make(routing.Counted[K])
+func once[K comparable](c services.Counted[K]) services.Counted[K] {
+	out := make(services.Counted[K])
 	for k := range c {
 		out[k] = 1
 	}
 	return out
 }
 
-func same(t interface{ Fatalf(string, ...any) }, what string, got, want *routing.Table) {
+func same(t interface{ Fatalf(string, ...any) }, what string, got, want *services.Table) {
 	if got == nil || !reflect.DeepEqual(canonical(got), canonical(want)) {
 		t.Fatalf("%s:\n%+v\nwant\n%+v", what, got, want)
 	}
@@ -128,7 +128,7 @@ func TestChangesLeadWhereBuildingAnewDoes(t *testing.T) {
 					r.Fatalf("%v", err)
 				}
 				defer table.Close()
-				plan, now := routing.NewPlan(), map[string][]routing.Service{}
+				plan, now := services.NewPlan(), map[string][]services.Service{}
 				for range rapid.IntRange(1, 8).Draw(r, "transactions") {
 					for range rapid.IntRange(1, 3).Draw(r, "changes") {
 						name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(r, "name")
@@ -142,7 +142,7 @@ func TestChangesLeadWhereBuildingAnewDoes(t *testing.T) {
 						r.Fatalf("%v", err)
 					}
 				}
-				anew := routing.NewPlan()
+				anew := services.NewPlan()
 				for name, ports := range now {
 					anew.SetService(name, ports)
 				}

@@ -14,7 +14,7 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
-	"github.com/balsahq/balsa/overlay/routing"
+	"github.com/balsahq/balsa/overlay/services"
 )
 
 // tooMany is a number of backends no group has; an element beyond it is not ours.
@@ -29,7 +29,7 @@ type found struct {
 
 // read returns what the kernel holds; nil when there is no table, or one not made from this configuration, or one whose
 // rules are not as they should be. Rules of guards are known by name only; those wanted are compared.
-func (t *Table) read(want *routing.Table) (*routing.Table, error) {
+func (t *Table) read(want *services.Table) (*services.Table, error) {
 	for try := 1; ; try++ {
 		have, err := t.readAll(want)
 		if !errors.Is(err, errStrange) && !errors.Is(err, unix.ENOENT) { // gone meanwhile
@@ -49,7 +49,7 @@ const (
 	readPause = 25 * time.Millisecond
 )
 
-func (t *Table) readAll(want *routing.Table) (*routing.Table, error) {
+func (t *Table) readAll(want *services.Table) (*services.Table, error) {
 	exists, err := t.exists()
 	if err != nil || !exists {
 		return nil, err
@@ -171,7 +171,7 @@ func (t *Table) same(f *found, chain string, rules [][]expr.Any) bool {
 }
 
 // chainsAreRight compares the chains of ways and guards, and notes those of others.
-func (t *Table) chainsAreRight(f *found, have, want *routing.Table) bool {
+func (t *Table) chainsAreRight(f *found, have, want *services.Table) bool {
 	names := make(map[string]struct{})
 	for _, c := range t.base() {
 		names[c.name] = struct{}{}
@@ -206,10 +206,10 @@ func (t *Table) chainsAreRight(f *found, have, want *routing.Table) bool {
 var errStrange = errors.New("strange element")
 
 // readElements returns errStrange if there are elements we do not make. There is room for as much as is wanted.
-func (t *Table) readElements(want *routing.Table) (*routing.Table, error) {
-	have := routing.NewTable()
-	have.Services, have.Groups = make(map[routing.Address]routing.Target, len(want.Services)), make(map[routing.GroupID]routing.Group, len(want.Groups))
-	r := reading{have, want, make(map[routing.GroupID]int), make(map[routing.GroupID]int)}
+func (t *Table) readElements(want *services.Table) (*services.Table, error) {
+	have := services.NewTable()
+	have.Services, have.Groups = make(map[services.Address]services.Target, len(want.Services)), make(map[services.GroupID]services.Group, len(want.Groups))
+	r := reading{have, want, make(map[services.GroupID]int), make(map[services.GroupID]int)}
 	var list []element
 	for i := range t.sets {
 		s := &t.sets[i]
@@ -246,7 +246,7 @@ func (t *Table) readElements(want *routing.Table) (*routing.Table, error) {
 }
 
 // halves tells whether there is a lead with a way but no group, or the other way round.
-func halves[K comparable](targets map[K]routing.Target) bool {
+func halves[K comparable](targets map[K]services.Target) bool {
 	for _, t := range targets {
 		if t.Lead.Somewhere() != (t.Lead.Group != 0) || t.Outside.Somewhere() != (t.Outside.Group != 0) {
 			return true
@@ -257,8 +257,8 @@ func halves[K comparable](targets map[K]routing.Target) bool {
 
 // reading is what elements come to.
 type reading struct {
-	have, want *routing.Table
-	ids, stay  map[routing.GroupID]int // how many elements there are of groups whose clients stay
+	have, want *services.Table
+	ids, stay  map[services.GroupID]int // how many elements there are of groups whose clients stay
 }
 
 // take puts an element into the table it stands for.
@@ -297,7 +297,7 @@ func (r *reading) take(s *set, e *element) error {
 	return nil
 }
 
-func takeTarget(target *routing.Target, set string, e *element) {
+func takeTarget(target *services.Target, set string, e *element) {
 	switch set {
 	case servicesMap, portsMap:
 		target.Lead.Way = parseWay(e.value[4:])
@@ -310,9 +310,9 @@ func takeTarget(target *routing.Target, set string, e *element) {
 	case guardsMap:
 		target.Guard = e.chain
 	case refusedSet, refusedPortsSet:
-		target.Lost = routing.Reject
+		target.Lost = services.Reject
 	case droppedSet, droppedPortsSet:
-		target.Lost = routing.Drop
+		target.Lost = services.Drop
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 
-	"github.com/balsahq/balsa/overlay/routing"
+	"github.com/balsahq/balsa/overlay/services"
 )
 
 // clientsLimit bounds the clients of all services that are remembered for session affinity (some 30 MB). Past it, new
@@ -38,8 +38,8 @@ const (
 )
 
 // leads are the maps of ways.
-var leads = map[routing.Where]string{
-	routing.AtAddress: servicesMap, routing.AtPort: portsMap, routing.AtAddressOutside: outsideMap, routing.AtPortOutside: outsidePortsMap,
+var leads = map[services.Where]string{
+	services.AtAddress: servicesMap, services.AtPort: portsMap, services.AtAddressOutside: outsideMap, services.AtPortOutside: outsidePortsMap,
 }
 
 // Flags of a set (NFT_SET_…).
@@ -120,12 +120,12 @@ const verdictType = 0xffffff00
 
 // Each is appended to what is there already.
 
-func portKey(to []byte, p routing.NodePort) []byte {
+func portKey(to []byte, p services.NodePort) []byte {
 	return binary.BigEndian.AppendUint32(append(to, byte(p.Protocol), 0, 0, 0), uint32(p.Port)<<16)
 }
 
-func addressKey(to []byte, a routing.Address) []byte {
-	return portKey(appendAddr(to, a.IP), routing.NodePort{Protocol: a.Protocol, Port: a.Port})
+func addressKey(to []byte, a services.Address) []byte {
+	return portKey(appendAddr(to, a.IP), services.NodePort{Protocol: a.Protocol, Port: a.Port})
 }
 
 func appendAddr(to []byte, a netip.Addr) []byte {
@@ -141,11 +141,11 @@ func appendAddr(to []byte, a netip.Addr) []byte {
 
 func unused(to []byte) []byte { return append(to, 0, 0, 0, 0) }
 
-func groupKey(to []byte, id routing.GroupID) []byte {
+func groupKey(to []byte, id services.GroupID) []byte {
 	return binary.BigEndian.AppendUint64(to, uint64(id))
 }
 
-func numberedKey(to []byte, id routing.GroupID, number int) []byte {
+func numberedKey(to []byte, id services.GroupID, number int) []byte {
 	return binary.NativeEndian.AppendUint32(groupKey(to, id), uint32(number))
 }
 
@@ -155,7 +155,7 @@ func backendID(to []byte, b netip.AddrPort) []byte {
 	return append(to, sum[:8]...)
 }
 
-func stayKey(to []byte, id routing.GroupID, b netip.AddrPort) []byte {
+func stayKey(to []byte, id services.GroupID, b netip.AddrPort) []byte {
 	return backendID(groupKey(to, id), b)
 }
 
@@ -164,21 +164,21 @@ func backendValue(to []byte, b netip.AddrPort) []byte {
 }
 
 // wayKey is how many backends there are, and everything else about the way.
-func wayKey(to []byte, w routing.Way) []byte {
+func wayKey(to []byte, w services.Way) []byte {
 	how := uint32(w.Where) | uint32(w.Source)<<4 | w.Sticky<<8
 	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(to, w.Backends), how)
 }
 
 func hairpinKey(to []byte, a netip.Addr) []byte { return appendAddr(appendAddr(to, a), a) }
 
-func parsePort(key []byte) routing.NodePort {
-	return routing.NodePort{Protocol: routing.Protocol(key[0]), Port: binary.BigEndian.Uint16(key[4:])}
+func parsePort(key []byte) services.NodePort {
+	return services.NodePort{Protocol: services.Protocol(key[0]), Port: binary.BigEndian.Uint16(key[4:])}
 }
 
-func parseAddress(key []byte) routing.Address {
+func parseAddress(key []byte) services.Address {
 	ip, _ := netip.AddrFromSlice(key[:len(key)-8])
 	port := parsePort(key[len(key)-8:])
-	return routing.Address{IP: ip, Protocol: port.Protocol, Port: port.Port}
+	return services.Address{IP: ip, Protocol: port.Protocol, Port: port.Port}
 }
 
 func parseBackend(value []byte) netip.AddrPort {
@@ -186,11 +186,11 @@ func parseBackend(value []byte) netip.AddrPort {
 	return netip.AddrPortFrom(ip, binary.BigEndian.Uint16(value[len(value)-4:]))
 }
 
-func parseWay(b []byte) routing.Way {
+func parseWay(b []byte) services.Way {
 	how := binary.BigEndian.Uint32(b[4:])
-	return routing.Way{
-		Backends: binary.BigEndian.Uint32(b), Where: routing.Where(how & 0xf), Source: routing.Source(how >> 4 & 0xf), Sticky: how >> 8,
+	return services.Way{
+		Backends: binary.BigEndian.Uint32(b), Where: services.Where(how & 0xf), Source: services.Source(how >> 4 & 0xf), Sticky: how >> 8,
 	}
 }
 
-func parseGroup(b []byte) routing.GroupID { return routing.GroupID(binary.BigEndian.Uint64(b)) }
+func parseGroup(b []byte) services.GroupID { return services.GroupID(binary.BigEndian.Uint64(b)) }

@@ -10,15 +10,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/balsahq/balsa/overlay/routing"
+	"github.com/balsahq/balsa/overlay/services"
 
 	"github.com/balsahq/balsa/overlay/nettest"
 )
 
 // applied opens a table with one service in it.
-func applied(t *testing.T, ns int) (*Table, *routing.Plan) {
+func applied(t *testing.T, ns int) (*Table, *services.Plan) {
 	t.Helper()
-	table, plan := open(t, ns, true), routing.NewPlan()
+	table, plan := open(t, ns, true), services.NewPlan()
 	plan.SetService("ns/s", oneOfMany(0, 0))
 	if _, err := table.Apply(plan); err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func TestTableOfAnotherProgramIsAClearError(t *testing.T) {
 	if err := other.commit(w); err != nil {
 		t.Fatal(err)
 	}
-	table, plan := open(t, ns, true), routing.NewPlan()
+	table, plan := open(t, ns, true), services.NewPlan()
 	plan.SetService("ns/s", oneOfMany(0, 0))
 	if _, err := table.Apply(plan); !errors.Is(err, ErrOwned) {
 		t.Fatalf("Apply: %v, want ErrOwned", err)
@@ -137,7 +137,7 @@ func TestLargeChangesTakeSeveralTransactions(t *testing.T) {
 	}
 	for deadline := time.Now().Add(20 * time.Second); ; {
 		have, err := table.read(plan.Table())
-		if err == nil && have != nil && routing.Diff(have, plan.Table()).Empty() {
+		if err == nil && have != nil && services.Diff(have, plan.Table()).Empty() {
 			return
 		}
 		if time.Now().After(deadline) {

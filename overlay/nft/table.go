@@ -10,7 +10,7 @@ import (
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 
-	"github.com/balsahq/balsa/overlay/routing"
+	"github.com/balsahq/balsa/overlay/services"
 )
 
 // Name is the name of every table this package makes.
@@ -91,7 +91,7 @@ func (t *Table) Strangers() []string { return t.others }
 // Apply makes the kernel hold the plan's table, changing only what differs, and returns what that was. As long as it knows
 // what the kernel holds, it costs what has changed since the last time. An error leaves that unknown, and what changed is
 // made up for by the next Apply.
-func (t *Table) Apply(p *routing.Plan) (*routing.Delta, error) {
+func (t *Table) Apply(p *services.Plan) (*services.Delta, error) {
 	if t.known {
 		delta := p.Take()
 		if delta.Empty() {
@@ -111,10 +111,10 @@ func (t *Table) Apply(p *routing.Plan) (*routing.Delta, error) {
 	}
 	anew := have == nil
 	if anew {
-		have = routing.NewTable()
+		have = services.NewTable()
 	}
 	p.Adopt(have)
-	all := routing.Diff(have, p.Table())
+	all := services.Diff(have, p.Table())
 	if anew || !all.Empty() {
 		if err := t.change(p.Table(), all, anew); err != nil {
 			return nil, fmt.Errorf("nftables: table %s: %w", t, err)
@@ -126,7 +126,7 @@ func (t *Table) Apply(p *routing.Plan) (*routing.Delta, error) {
 }
 
 // Read returns what the kernel holds; nil if that is no table made from this configuration, or not all of it.
-func (t *Table) Read() (*routing.Table, error) { return t.read(routing.NewTable()) }
+func (t *Table) Read() (*services.Table, error) { return t.read(services.NewTable()) }
 
 // Remove deletes the tables of both families from the namespace behind ns. It is no error if there are none.
 func Remove(ns int) error {

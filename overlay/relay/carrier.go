@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/balsahq/balsa/fault"
-	"github.com/balsahq/balsa/overlay/mesh"
+	"github.com/balsahq/balsa/overlay/routes"
 )
 
 // batch is how many packets are moved at once at most; readPause follows a read that failed.
@@ -68,7 +68,7 @@ func (c *carrier) shut() {
 	})
 }
 
-func (c *carrier) update(*mesh.Tunnel) error { return nil } // it reads the table
+func (c *carrier) update(*routes.Tunnel) error { return nil } // it reads the table
 
 func (c *carrier) done() <-chan struct{} { return c.ended }
 

@@ -17,7 +17,7 @@ import (
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
 
-	"github.com/balsahq/balsa/overlay/mesh"
+	"github.com/balsahq/balsa/overlay/routes"
 )
 
 // LoadKey reads this node's private key of WireGuard, and makes it where there is none. It is a file that its owner alone
@@ -66,12 +66,12 @@ type crypt struct {
 	ended  chan struct{}
 	once   sync.Once
 
-	peers map[mesh.Key]string // what the device knows of each; of the goroutine of Run alone
+	peers map[routes.Key]string // what the device knows of each; of the goroutine of Run alone
 }
 
 // openCrypt starts a device between a link and a socket, which are its own from then on.
 func openCrypt(r *Relay, ends *carrier, at endpoint) (bearer, error) {
-	c := &crypt{ended: make(chan struct{}), peers: map[mesh.Key]string{}}
+	c := &crypt{ended: make(chan struct{}), peers: map[routes.Key]string{}}
 	c.link = &cryptLink{carrier: ends, events: make(chan tun.Event), over: c.over}
 	logger := &device.Logger{Verbosef: device.DiscardLogf, Errorf: func(format string, args ...any) {
 		r.cfg.Logger.Debug("wireguard", "message", fmt.Sprintf(format, args...))
@@ -99,8 +99,8 @@ func (c *crypt) stop() {
 }
 
 // update tells the device of its peers. Those that did not change keep their sessions.
-func (c *crypt) update(t *mesh.Tunnel) error {
-	want := map[mesh.Key]string{}
+func (c *crypt) update(t *routes.Tunnel) error {
+	want := map[routes.Key]string{}
 	for i := range t.Peers {
 		p := &t.Peers[i]
 		if want[p.Key] == "" {
@@ -123,7 +123,7 @@ func (c *crypt) update(t *mesh.Tunnel) error {
 		return nil
 	}
 	if err := c.device.IpcSet(text.String()); err != nil {
-		c.peers = map[mesh.Key]string{} // all of it again
+		c.peers = map[routes.Key]string{} // all of it again
 		return fmt.Errorf("WireGuard's peers: %w", err)
 	}
 	c.peers = want

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/balsahq/balsa/overlay/mesh"
+	"github.com/balsahq/balsa/overlay/routes"
 )
 
 const (
@@ -43,14 +43,14 @@ type Relay struct {
 	table atomic.Pointer[table]
 
 	mu     sync.Mutex
-	tunnel *mesh.Tunnel
+	tunnel *routes.Tunnel
 }
 
 // New returns a Relay that does nothing before Run.
 func New(cfg Config) *Relay { return &Relay{cfg: cfg, wake: make(chan struct{}, 1)} }
 
 // Set tells which tunnel there is. One that the kernel carries, and nil, are none here. It does not block.
-func (r *Relay) Set(t *mesh.Tunnel) {
+func (r *Relay) Set(t *routes.Tunnel) {
 	if t != nil && !t.Relayed {
 		t = nil
 	}
@@ -66,7 +66,7 @@ func (r *Relay) Set(t *mesh.Tunnel) {
 	}
 }
 
-func (r *Relay) wanted() (t *mesh.Tunnel, ends endpoint) {
+func (r *Relay) wanted() (t *routes.Tunnel, ends endpoint) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if t = r.tunnel; t == nil {
@@ -84,9 +84,9 @@ type endpoint struct {
 
 // bearer carries packets from when it is opened.
 type bearer interface {
-	update(t *mesh.Tunnel) error // tells who the other nodes are
-	done() <-chan struct{}       // closed when packets are carried no more
-	stop()                       // waits until everything is closed
+	update(t *routes.Tunnel) error // tells who the other nodes are
+	done() <-chan struct{}         // closed when packets are carried no more
+	stop()                         // waits until everything is closed
 }
 
 // Run carries packets as long as there is something to carry, until ctx ends.

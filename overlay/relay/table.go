@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/balsahq/balsa/overlay/mesh"
+	"github.com/balsahq/balsa/overlay/routes"
 )
 
 // table says who is where. It does not change once made.
@@ -16,7 +16,7 @@ type table struct {
 	own   []netip.Prefix
 }
 
-func newTable(t *mesh.Tunnel) *table {
+func newTable(t *routes.Tunnel) *table {
 	out := &table{to: make(map[netip.Prefix]*net.UDPAddr), from: make(map[netip.Addr][]netip.Prefix), own: t.Pods}
 	for i := range t.Peers {
 		p := &t.Peers[i]

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/balsahq/balsa/overlay/mesh"
+	"github.com/balsahq/balsa/overlay/routes"
 )
 
 func packet(from, to string) []byte {
@@ -15,9 +15,9 @@ func packet(from, to string) []byte {
 	return append(append(append([]byte{0x60}, make([]byte, 7)...), a.AsSlice()...), b.AsSlice()...)
 }
 
-var tunnel = &mesh.Tunnel{
+var tunnel = &routes.Tunnel{
 	Port: 8285, Pods: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:0:0:1::/64")},
-	Peers: []mesh.Peer{
+	Peers: []routes.Peer{
 		{Pods: netip.MustParsePrefix("10.244.2.0/24"), Via: netip.MustParseAddr("192.0.2.2")},
 		{Pods: netip.MustParsePrefix("10.244.3.0/25"), Via: netip.MustParseAddr("192.0.2.3")},
 		{Pods: netip.MustParsePrefix("fd00:0:0:2::/64"), Via: netip.MustParseAddr("192.0.2.2")},

@@ -20,8 +20,8 @@ import (
 	"github.com/balsahq/balsa/control/controltest"
 	"github.com/balsahq/balsa/control/initializers"
 	"github.com/balsahq/balsa/leader/replicaset"
-	"github.com/balsahq/balsa/leader/work"
-	"github.com/balsahq/balsa/leader/work/worktest"
+	"github.com/balsahq/balsa/leader/workqueue"
+	"github.com/balsahq/balsa/leader/workqueue/workqueuetest"
 )
 
 // seeing is a transport that asks for objects that are not initialized.
@@ -37,7 +37,7 @@ func (s seeing) RoundTrip(r *http.Request) (*http.Response, error) {
 func follow(t *testing.T, s *controltest.Server) <-chan string {
 	t.Helper()
 	client := kubernetes.NewForConfigOrDie(s.Client(control.Identity{User: "system:serviceaccount:kube-system:replicaset-controller", Groups: []string{"system:masters"}}))
-	return worktest.Start(t, client, func(e work.Env) (work.Runner, error) { return replicaset.New(e, 2) })
+	return workqueuetest.Start(t, client, func(e workqueue.Env) (workqueue.Runner, error) { return replicaset.New(e, 2) })
 }
 
 func configuration(t *testing.T, name string) *unstructured.Unstructured {

@@ -33,8 +33,8 @@ import (
 	"github.com/balsahq/balsa/control/auth/pki"
 	"github.com/balsahq/balsa/control/controltest"
 	"github.com/balsahq/balsa/leader/certificates"
-	"github.com/balsahq/balsa/leader/work"
-	"github.com/balsahq/balsa/leader/work/worktest"
+	"github.com/balsahq/balsa/leader/workqueue"
+	"github.com/balsahq/balsa/leader/workqueue/workqueuetest"
 )
 
 // cluster is an API server with the three controllers, each acting as upstream's account.
@@ -51,13 +51,13 @@ func start(t *testing.T, cfg pki.IssuerConfig, settings ...func(*control.Config)
 	must(t, err)
 	client := kubernetes.NewForConfigOrDie(s.Client(control.Identity{User: "system:serviceaccount:kube-system:certificate-controller",
 		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"}}))
-	worktest.Start(t, client, func(e work.Env) (work.Runner, error) {
+	workqueuetest.Start(t, client, func(e workqueue.Env) (workqueue.Runner, error) {
 		approver, err := certificates.NewApprover(e, 2)
 		must(t, err)
 		signer, err := certificates.NewSigner(e, 2, signing.Authority(issuer, 0))
 		must(t, err)
 		cleaner, err := certificates.NewCleaner(e, 1)
-		return work.Together(approver, signer, cleaner), err
+		return workqueue.Together(approver, signer, cleaner), err
 	})
 	return c
 }

@@ -59,12 +59,12 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/admission/serviceaccount"
 	"k8s.io/kubernetes/plugin/pkg/admission/storage/persistentvolume/resize"
 
-	"github.com/balsahq/balsa/control/auth/live"
+	"github.com/balsahq/balsa/control/auth/listers"
 )
 
 // Config names what plugins need.
 type Config struct {
-	Live *live.Store
+	Live *listers.Store
 	// Client writes quota status and looks up what live does not answer.
 	Client kubernetes.Interface
 	// Dynamic and RESTMapper serve admission policies with parameters.
@@ -128,7 +128,7 @@ func New(cfg Config) (*Chain, error) {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	b := &builder{cfg: cfg, ctx: ctx, factory: live.NewFactory(cfg.Live, informers.NewSharedInformerFactory(cfg.Client, 0))}
+	b := &builder{cfg: cfg, ctx: ctx, factory: listers.NewFactory(cfg.Live, informers.NewSharedInformerFactory(cfg.Client, 0))}
 	chain, err := b.build()
 	if err != nil {
 		stop()
@@ -140,7 +140,7 @@ func New(cfg Config) (*Chain, error) {
 type builder struct {
 	cfg     Config
 	ctx     context.Context // the life of what plugins start; ended by Chain.Stop
-	factory *live.Factory
+	factory *listers.Factory
 }
 
 func (b *builder) build() (admission.Interface, error) {

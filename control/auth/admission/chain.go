@@ -15,7 +15,7 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/admission/eventratelimit"
 	"k8s.io/kubernetes/plugin/pkg/admission/imagepolicy"
 
-	"github.com/balsahq/balsa/control/auth/live"
+	"github.com/balsahq/balsa/control/auth/listers"
 	"github.com/balsahq/balsa/fault"
 )
 
@@ -34,7 +34,7 @@ var operations = []admission.Operation{admission.Create, admission.Update, admis
 // pod's node, may have been written through another server a moment ago. Plugins refuse before they change anything, or
 // change the same again.
 type sequence struct {
-	store     *live.Store
+	store     *listers.Store
 	handles   map[admission.Operation]bool
 	admits    map[admission.Operation][]step
 	validates map[admission.Operation][]step
@@ -48,7 +48,7 @@ type step struct {
 	ask   func(context.Context, admission.Attributes, admission.ObjectInterfaces) error
 }
 
-func newSequence(store *live.Store) *sequence {
+func newSequence(store *listers.Store) *sequence {
 	return &sequence{store: store, handles: map[admission.Operation]bool{}, admits: map[admission.Operation][]step{}, validates: map[admission.Operation][]step{}}
 }
 

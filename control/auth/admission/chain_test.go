@@ -12,7 +12,7 @@ import (
 	validatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
 	"k8s.io/component-base/metrics/legacyregistry"
 
-	"github.com/balsahq/balsa/control/auth/live"
+	"github.com/balsahq/balsa/control/auth/listers"
 )
 
 // state is a store of keys alone, whose revision is how many there are.
@@ -29,9 +29,9 @@ func (s *state) Scan(prefix string, fn func(string, []byte, int64) bool) {
 }
 
 // storeOf is a store that finds news when it is asked to confirm, or none.
-func storeOf(t *testing.T, s *state, news bool) *live.Store {
+func storeOf(t *testing.T, s *state, news bool) *listers.Store {
 	t.Helper()
-	store, err := live.New(live.Config{Snapshot: func() live.Snapshot { return s }, Confirm: func(context.Context) error {
+	store, err := listers.New(listers.Config{Snapshot: func() listers.Snapshot { return s }, Confirm: func(context.Context) error {
 		if news {
 			s.keys = append(s.keys, "/registry/news")
 		}

@@ -20,7 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/balsahq/balsa/control/auth/live"
+	"github.com/balsahq/balsa/control/auth/listers"
 	"github.com/balsahq/balsa/control/initializers"
 )
 
@@ -209,7 +209,7 @@ func isServer(u user.Info) bool {
 
 // configurations reads InitializerConfigurations and keeps those that have not changed.
 type configurations struct {
-	stored *live.Indexer
+	stored *listers.Indexer
 
 	mu   sync.Mutex
 	kept map[string]kept

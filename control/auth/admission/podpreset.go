@@ -19,7 +19,7 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	api "k8s.io/kubernetes/pkg/apis/core"
 
-	"github.com/balsahq/balsa/control/auth/live"
+	"github.com/balsahq/balsa/control/auth/listers"
 	"github.com/balsahq/balsa/control/presets"
 )
 
@@ -29,7 +29,7 @@ const podPresetName = "PodPreset"
 
 type podPreset struct {
 	*admission.Handler
-	stored *live.Indexer
+	stored *listers.Indexer
 	// events is asked when there is first something to tell.
 	events func() record.EventRecorder
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/kubernetes/pkg/quota/v1/evaluator/core"
 	quotainstall "k8s.io/kubernetes/pkg/quota/v1/install"
 
-	"github.com/balsahq/balsa/control/auth/live"
+	"github.com/balsahq/balsa/control/auth/listers"
 )
 
 // unlimited is the ResourceQuota plugin, asked about namespaces that have a quota. It has one goroutine decide about all
@@ -20,7 +20,7 @@ import (
 // no quota.
 type unlimited struct {
 	admission.ValidationInterface
-	quotas *live.Indexer
+	quotas *listers.Indexer
 	// classes tells the evaluator of claims which DeviceClasses stand for an extended resource.
 	classes func() int
 }

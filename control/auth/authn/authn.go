@@ -35,7 +35,7 @@ import (
 	"k8s.io/kubernetes/pkg/serviceaccount"
 	"k8s.io/kubernetes/plugin/pkg/auth/authenticator/token/bootstrap"
 
-	"github.com/balsahq/balsa/control/auth/live"
+	"github.com/balsahq/balsa/control/auth/listers"
 )
 
 // DefaultIssuer is the issuer of service-account tokens for the cluster domain cluster.local.
@@ -50,7 +50,7 @@ const (
 // Config names what authenticators need.
 type Config struct {
 	// Live answers for ServiceAccounts, Pods, Secrets and Nodes that tokens are bound to.
-	Live *live.Store
+	Live *listers.Store
 	// ClientVerify and FrontProxyVerify give the CAs of client certificates (pki.Authority has both). FrontProxyVerify
 	// may be nil: then no front proxy is believed.
 	ClientVerify, FrontProxyVerify x509.VerifyOptionFunc
@@ -332,7 +332,7 @@ func inProcess(req *http.Request) (*authenticator.Response, bool, error) {
 }
 
 // objects looks up what tokens are bound to.
-type objects struct{ store *live.Store }
+type objects struct{ store *listers.Store }
 
 func (o objects) secrets() corelisters.SecretLister {
 	return corelisters.NewSecretLister(o.store.Fresh(schema.GroupResource{Resource: "secrets"}))

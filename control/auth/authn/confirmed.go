@@ -5,14 +5,14 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 
-	"github.com/balsahq/balsa/control/auth/live"
+	"github.com/balsahq/balsa/control/auth/listers"
 )
 
 // confirmed looks again before a token is refused for what it is bound to: that may have been made through another
 // server a moment ago. A token of nobody's is refused without asking.
 type confirmed struct {
 	authenticator.Token
-	store *live.Store
+	store *listers.Store
 }
 
 // AuthenticateToken implements authenticator.Token.

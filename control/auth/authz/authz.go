@@ -18,7 +18,7 @@ import (
 	rbacvalidation "k8s.io/kubernetes/pkg/registry/rbac/validation"
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac"
 
-	"github.com/balsahq/balsa/control/auth/live"
+	"github.com/balsahq/balsa/control/auth/listers"
 )
 
 // Authorizers are the views on one decision.
@@ -36,7 +36,7 @@ type Authorizers struct {
 // Config names what authorizers need.
 type Config struct {
 	// Live answers for the four RBAC kinds and for what nodes may see.
-	Live *live.Store
+	Live *listers.Store
 	// Settings say who decides.
 	Settings Settings
 	// Logger defaults to slog.Default().
@@ -94,14 +94,14 @@ func rbacResource(name string) schema.GroupResource {
 
 // rbacSource reads the four RBAC kinds. What it returns is shared and read-only.
 type rbacSource struct {
-	roles, roleBindings, clusterRoles, clusterBindings *live.Indexer
+	roles, roleBindings, clusterRoles, clusterBindings *listers.Indexer
 
 	// typed is clusterBindings' last listing; every request asks for it.
 	typed atomic.Pointer[typedBindings]
 }
 
 type typedBindings struct {
-	of       *live.Listing
+	of       *listers.Listing
 	bindings []*rbacv1.ClusterRoleBinding
 }
 
@@ -135,7 +135,7 @@ func (s *rbacSource) ListClusterRoleBindings(context.Context) ([]*rbacv1.Cluster
 	return t.bindings, nil
 }
 
-func get[T any](i *live.Indexer, key string, gr schema.GroupResource, name string) (*T, error) {
+func get[T any](i *listers.Indexer, key string, gr schema.GroupResource, name string) (*T, error) {
 	obj, ok, err := i.GetByKey(key)
 	if err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func get[T any](i *live.Indexer, key string, gr schema.GroupResource, name strin
 	return t, nil
 }
 
-func list[T any](i *live.Indexer, namespace string) ([]*T, error) {
+func list[T any](i *listers.Indexer, namespace string) ([]*T, error) {
 	var out []*T
 	err := i.Each(namespace, func(obj runtime.Object) bool {
 		if t, ok := obj.(any).(*T); ok {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/balsahq/balsa/control/auth/authz"
 	"github.com/balsahq/balsa/control/auth/bootstrap"
-	"github.com/balsahq/balsa/control/auth/live"
+	"github.com/balsahq/balsa/control/auth/listers"
 	"github.com/balsahq/balsa/raftstore"
 )
 
@@ -50,7 +50,7 @@ func newCluster(t testing.TB) cluster {
 			t.Error(err)
 		}
 	})
-	l, err := live.New(live.Config{Snapshot: func() live.Snapshot { return view{s.View()} }})
+	l, err := listers.New(listers.Config{Snapshot: func() listers.Snapshot { return view{s.View()} }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,14 +5,14 @@ import (
 
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/balsahq/balsa/control/auth/live"
+	"github.com/balsahq/balsa/control/auth/listers"
 )
 
 // confirmed asks again before a request is denied: the binding that allows it may have been written through another
 // server a moment ago.
 type confirmed struct {
 	authorizer.Authorizer
-	store *live.Store
+	store *listers.Store
 }
 
 // Authorize implements authorizer.Authorizer.

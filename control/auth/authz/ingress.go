@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/balsahq/balsa/control/auth/live"
+	"github.com/balsahq/balsa/control/auth/listers"
 )
 
 // Who a class names when the nodes serve it.
@@ -23,14 +23,14 @@ const gatewayGroup = "gateway.networking.k8s.io"
 // entrances knows which Secrets hold the certificates of Ingresses and Gateways that nodes serve. Every node may serve, so
 // every node may read them.
 type entrances struct {
-	classes, ingresses, gatewayClasses, gateways, grants *live.Indexer
+	classes, ingresses, gatewayClasses, gateways, grants *listers.Indexer
 }
 
-func newEntrances(store *live.Store) entrances {
+func newEntrances(store *listers.Store) entrances {
 	net := func(r string) schema.GroupResource {
 		return schema.GroupResource{Group: networkingv1.GroupName, Resource: r}
 	}
-	gateway := func(r string) *live.Indexer {
+	gateway := func(r string) *listers.Indexer {
 		return store.Fresh(schema.GroupResource{Group: gatewayGroup, Resource: r})
 	}
 	return entrances{
@@ -103,7 +103,7 @@ type (
 )
 
 // each decodes the stored objects of a kind; what cannot be decoded is no reason to allow anything.
-func each[T any](i *live.Indexer, namespace string, fn func(*T) bool) {
+func each[T any](i *listers.Indexer, namespace string, fn func(*T) bool) {
 	i.EachVersion(namespace, func(_ string, value []byte, _ int64) bool {
 		o := new(T)
 		return json.Unmarshal(value, o) != nil || fn(o)

@@ -19,7 +19,7 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac"
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 
-	"github.com/balsahq/balsa/control/auth/live"
+	"github.com/balsahq/balsa/control/auth/listers"
 )
 
 // Node authorizes members of system:nodes: their own Node, Lease and CSINode, the pods bound to them, what those pods refer
@@ -29,7 +29,7 @@ type Node struct {
 	rules      []rbacv1.PolicyRule
 	identifier nodeidentifier.NodeIdentifier
 
-	pods, volumes, claims, attachments *live.Indexer
+	pods, volumes, claims, attachments *listers.Indexer
 	entrances                          entrances
 
 	mu       sync.Mutex
@@ -55,8 +55,8 @@ const (
 )
 
 // NewNode returns the authorizer.
-func NewNode(store *live.Store) *Node {
-	core := func(r string) *live.Indexer { return store.Fresh(schema.GroupResource{Resource: r}) }
+func NewNode(store *listers.Store) *Node {
+	core := func(r string) *listers.Indexer { return store.Fresh(schema.GroupResource{Resource: r}) }
 	return &Node{
 		rules: bootstrappolicy.NodeRules(), identifier: nodeidentifier.NewDefaultNodeIdentifier(), extracts: map[string]extract{},
 		pods: core("pods"), volumes: core("persistentvolumes"), claims: core("persistentvolumeclaims"),

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/balsahq/balsa/control/durable"
+	"github.com/balsahq/balsa/control/atomicfile"
 )
 
 // ErrOtherIdentity: the directory holds keys of another cluster. Nothing was changed.
@@ -160,10 +160,10 @@ func WriteBundle(dir string, bundle []byte) error {
 			return fmt.Errorf("pki: %w", err)
 		}
 	}
-	if err := durable.WriteContent(filepath.Join(dir, pendingBundle), bundle); err != nil {
+	if err := atomicfile.WriteContent(filepath.Join(dir, pendingBundle), bundle); err != nil {
 		return fmt.Errorf("pki: bundle: %w", err)
 	}
-	if err := durable.SyncDir(dir); err != nil {
+	if err := atomicfile.SyncDir(dir); err != nil {
 		return fmt.Errorf("pki: bundle: %w", err)
 	}
 	return finishBundle(dir)
@@ -190,11 +190,11 @@ func finishBundle(dir string) error {
 		} else if err == nil && name != EncryptionFile {
 			return fmt.Errorf("pki: %s: %w", path, ErrOtherIdentity)
 		}
-		if err := durable.WriteContent(path, data); err != nil {
+		if err := atomicfile.WriteContent(path, data); err != nil {
 			return fmt.Errorf("pki: bundle: %w", err)
 		}
 	}
-	if err := durable.SyncDir(dir); err != nil {
+	if err := atomicfile.SyncDir(dir); err != nil {
 		return fmt.Errorf("pki: bundle: %w", err)
 	}
 	if err := os.Remove(pending); err != nil {

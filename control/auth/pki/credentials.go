@@ -20,7 +20,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/balsahq/balsa/control/durable"
+	"github.com/balsahq/balsa/control/atomicfile"
 )
 
 const (
@@ -200,10 +200,10 @@ func (c *Credentials) pendingKey(create bool) (crypto.Signer, []byte, error) {
 		}
 		key, data, err := newKeyPEM()
 		if err == nil {
-			err = durable.WriteContent(c.pendingPath(), data)
+			err = atomicfile.WriteContent(c.pendingPath(), data)
 		}
 		if err == nil {
-			err = durable.SyncDir(filepath.Dir(c.cfg.Path))
+			err = atomicfile.SyncDir(filepath.Dir(c.cfg.Path))
 		}
 		if err != nil {
 			return nil, nil, fmt.Errorf("pki: make a key: %w", err)
@@ -247,10 +247,10 @@ func (c *Credentials) install(certPEM []byte) error {
 	if err != nil {
 		return fmt.Errorf("pki: %w", err)
 	}
-	if err := durable.WriteContent(c.cfg.Path, data); err != nil {
+	if err := atomicfile.WriteContent(c.cfg.Path, data); err != nil {
 		return fmt.Errorf("pki: %w", err)
 	}
-	if err := durable.SyncDir(filepath.Dir(c.cfg.Path)); err != nil {
+	if err := atomicfile.SyncDir(filepath.Dir(c.cfg.Path)); err != nil {
 		return fmt.Errorf("pki: %w", err)
 	}
 	c.current.Store(p)

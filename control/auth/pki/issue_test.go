@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/balsahq/balsa/control/durable"
+	"github.com/balsahq/balsa/control/atomicfile"
 )
 
 func parsed(t *testing.T, certPEM []byte) *x509.Certificate {
@@ -256,7 +256,7 @@ func TestClientsAuthoritiesAreFollowed(t *testing.T) {
 	}
 	write := func(data []byte) {
 		t.Helper()
-		if err := durable.WriteContent(path, data); err != nil { // by another file's name, as a mounted Secret changes
+		if err := atomicfile.WriteContent(path, data); err != nil { // by another file's name, as a mounted Secret changes
 			t.Fatal(err)
 		}
 	}

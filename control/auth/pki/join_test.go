@@ -22,7 +22,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/balsahq/balsa/control/durable"
+	"github.com/balsahq/balsa/control/atomicfile"
 )
 
 const testServer = "0123456789abcdef0123456789abcdef"
@@ -90,11 +90,11 @@ func TestABundleBegunIsFinishedByOpen(t *testing.T) {
 	files := must(decodeBundle(bundle))(t)
 	for n := 0; n <= len(sharedFiles); n++ { // power goes after n files
 		dir := t.TempDir()
-		if err := durable.WriteContent(filepath.Join(dir, pendingBundle), bundle); err != nil {
+		if err := atomicfile.WriteContent(filepath.Join(dir, pendingBundle), bundle); err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range sharedFiles[:n] {
-			if err := durable.WriteContent(filepath.Join(dir, name), files[name]); err != nil {
+			if err := atomicfile.WriteContent(filepath.Join(dir, name), files[name]); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/balsahq/balsa/control/durable"
+	"github.com/balsahq/balsa/control/atomicfile"
 )
 
 // Usage says what a leaf is for.
@@ -202,7 +202,7 @@ func (a *Authority) issueInto(l *Leaf, r Request) error {
 	if err != nil {
 		return fmt.Errorf("pki: make %s: %w", r.File, err)
 	}
-	if err := durable.WriteContent(l.path, bytes.Join([][]byte{p.certPEM, p.keyPEM}, nil)); err != nil {
+	if err := atomicfile.WriteContent(l.path, bytes.Join([][]byte{p.certPEM, p.keyPEM}, nil)); err != nil {
 		return fmt.Errorf("pki: %w", err)
 	}
 	a.wrote.Store(true)

@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/balsahq/balsa/control/durable"
+	"github.com/balsahq/balsa/control/atomicfile"
 	"github.com/balsahq/balsa/fault"
 )
 
@@ -165,10 +165,10 @@ func (a *Authority) openRoots() error {
 func (a *Authority) makeEncryption() error {
 	data, err := a.cfg.Encryption()
 	if err == nil {
-		err = durable.WriteContent(a.path(EncryptionFile), data)
+		err = atomicfile.WriteContent(a.path(EncryptionFile), data)
 	}
 	if err == nil {
-		err = durable.SyncDir(a.cfg.Dir)
+		err = atomicfile.SyncDir(a.cfg.Dir)
 	}
 	if err != nil {
 		return fmt.Errorf("pki: make %s: %w", EncryptionFile, err)
@@ -189,7 +189,7 @@ func (a *Authority) settle() error {
 	if !a.wrote.Swap(false) {
 		return nil
 	}
-	if err := durable.SyncDir(a.cfg.Dir); err != nil {
+	if err := atomicfile.SyncDir(a.cfg.Dir); err != nil {
 		return fmt.Errorf("pki: %w", err)
 	}
 	return nil
@@ -207,7 +207,7 @@ func (a *Authority) openCA(name, cn string) (*caPair, error) {
 		if pair, err = newCA(cn, a.cfg.Now()); err != nil {
 			return nil, fmt.Errorf("pki: make %s: %w", name, err)
 		}
-		if err = durable.WriteContent(path, pair.pem()); err != nil {
+		if err = atomicfile.WriteContent(path, pair.pem()); err != nil {
 			return nil, fmt.Errorf("pki: %w", err)
 		}
 		a.wrote.Store(true)
@@ -219,7 +219,7 @@ func (a *Authority) openCA(name, cn string) (*caPair, error) {
 	if have, err := os.ReadFile(crt); err == nil && bytes.Equal(have, pair.certPEM) {
 		return pair, nil
 	}
-	if err := durable.WriteCopy(crt, pair.certPEM); err != nil {
+	if err := atomicfile.WriteCopy(crt, pair.certPEM); err != nil {
 		return nil, fmt.Errorf("pki: %w", err)
 	}
 	return pair, nil
@@ -232,7 +232,7 @@ func (a *Authority) openKey(name string) (crypto.Signer, error) {
 		if key, data, err = newKeyPEM(); err != nil {
 			return nil, fmt.Errorf("pki: make %s: %w", name, err)
 		}
-		err = durable.WriteContent(a.path(name), data)
+		err = atomicfile.WriteContent(a.path(name), data)
 		a.wrote.Store(true)
 	}
 	if err != nil {

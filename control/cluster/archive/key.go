@@ -12,7 +12,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/balsahq/balsa/control/durable"
+	"github.com/balsahq/balsa/control/atomicfile"
 )
 
 // Errors of keys.
@@ -99,7 +99,7 @@ func OpenKeyFile(path string, create bool) (Key, error) {
 }
 
 // WriteKeyFile writes the key to path, atomically and durably, mode 0600.
-func WriteKeyFile(path string, k Key) error { return durable.Write(path, []byte(k.Text()+"\n")) }
+func WriteKeyFile(path string, k Key) error { return atomicfile.Write(path, []byte(k.Text()+"\n")) }
 
 func (k Key) aead() (cipher.AEAD, error) {
 	block, err := aes.NewCipher(k.raw[:])

@@ -18,12 +18,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/balsahq/balsa/control/atomicfile"
 	"github.com/balsahq/balsa/control/auth/pki"
 	"github.com/balsahq/balsa/control/cluster"
 	"github.com/balsahq/balsa/control/cluster/archive"
 	"github.com/balsahq/balsa/control/cluster/clusterpb"
 	"github.com/balsahq/balsa/control/cluster/token"
-	"github.com/balsahq/balsa/control/durable"
 )
 
 // DefaultPort is a server's port when an address names none.
@@ -120,7 +120,7 @@ func (r *Result) Save(dir string) error {
 	if err != nil {
 		return err
 	}
-	return durable.Write(filepath.Join(dir, stateFile), append(raw, '\n'))
+	return atomicfile.Write(filepath.Join(dir, stateFile), append(raw, '\n'))
 }
 
 // Join makes this machine a member. Everything it returns is on disk; run again after any failure it goes on. A server
@@ -223,7 +223,7 @@ func ServerID(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	return id, durable.Write(path, []byte(id+"\n"))
+	return id, atomicfile.Write(path, []byte(id+"\n"))
 }
 
 // ask tries one server after the other until one admits, or refuses for a reason that would be every server's.
@@ -293,7 +293,7 @@ func keep(o Options, t token.Token, k keys, req *clusterpb.JoinRequest, a *clust
 	if err := k.main.Install(a.Certificate); err != nil {
 		return nil, err
 	}
-	if err := durable.Write(CAFile(o.Dir), a.Ca); err != nil {
+	if err := atomicfile.Write(CAFile(o.Dir), a.Ca); err != nil {
 		return nil, err
 	}
 	return r, r.Save(o.Dir)

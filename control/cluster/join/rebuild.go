@@ -11,10 +11,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/balsahq/balsa/control/atomicfile"
 	"github.com/balsahq/balsa/control/auth/pki"
 	"github.com/balsahq/balsa/control/cluster"
 	"github.com/balsahq/balsa/control/cluster/archive"
-	"github.com/balsahq/balsa/control/durable"
 	"github.com/balsahq/balsa/raftstore"
 )
 
@@ -126,7 +126,7 @@ func (cfg *RebuildConfig) claim() error {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return err
 	}
-	return durable.Write(mark, nil)
+	return atomicfile.Write(mark, nil)
 }
 
 // fill makes the store of a cluster of one, puts the state into it, and takes out who was a member before.

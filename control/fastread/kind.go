@@ -1,0 +1,136 @@
+package fastread
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/deprecation"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+
+	"github.com/balsahq/balsa/control/storage"
+)
+
+// Kind is a kind as one version serves it.
+type Kind struct {
+	Resource schema.GroupVersionResource
+	Store    *genericregistry.Store
+	// Scheme makes objects of Resource's version.
+	Scheme *runtime.Scheme
+	// Kind is the kind's name.
+	Kind schema.GroupVersionKind
+}
+
+// kind is a Kind that can be answered here.
+type kind struct {
+	Kind
+	bytes    storage.Bytes
+	typeMeta []byte // of one object, as a protobuf message
+	opening  []byte // of a stored object, up to its own message's field
+	listMeta []byte // of a list
+	jsonType string // `"kind":…,"apiVersion":…`, of one object
+	jsonList string
+	elem     reflect.Type
+	json     bool // JSON can be made from the stored message
+
+	serializer runtime.NegotiatedSerializer // for what is not made of stored bytes
+}
+
+// latest is a release after every deprecation there may be.
+const latest = 1 << 20
+
+// message is what the types of k8s.io/api implement.
+type message interface{ Unmarshal([]byte) error }
+
+// late are kinds that are given more defaults whenever they are decoded than when they were created: a Job takes its
+// labels from its template, which is labelled only then. What is stored is not what is read.
+var late = map[schema.GroupResource]bool{{Group: "batch", Resource: "jobs"}: true}
+
+// admit says whether k can be answered here. That what is stored is of k's version
+// is seen object by object.
+func admit(k Kind) (*kind, bool) {
+	stored, ok := storage.BytesOf(k.Store.Storage.Storage)
+	if !ok || k.Store.Decorator != nil || late[k.Resource.GroupResource()] {
+		return nil, false // what is read is not what is stored
+	}
+	obj, err := k.Scheme.New(k.Kind)
+	if err != nil || deprecation.IsDeprecated(obj, latest, latest) {
+		return nil, false // warnings are made elsewhere
+	}
+	if _, ok := obj.(message); !ok {
+		return nil, false
+	}
+	out := &kind{Kind: k, bytes: stored, elem: reflect.TypeOf(obj).Elem()}
+	out.json = !namesTypes(out.elem, map[reflect.Type]bool{}, true)
+	version, name := k.Kind.GroupVersion().String(), k.Kind.Kind
+	out.typeMeta, out.jsonType = typeOf(version, name)
+	out.opening = openObject(nil, out.typeMeta)
+	out.listMeta, out.jsonList = typeOf(version, name+"List")
+	return out, true
+}
+
+// namesTypes reports whether an object holds others below it that say in JSON what
+// they are, as the claims of a StatefulSet do. Protobuf does not keep that.
+func namesTypes(t reflect.Type, seen map[reflect.Type]bool, top bool) bool {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		return namesTypes(t.Elem(), seen, false)
+	case reflect.Struct:
+	default:
+		return false
+	}
+	if seen[t] {
+		return false
+	}
+	seen[t] = true
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if f.Type == reflect.TypeFor[metav1.TypeMeta]() {
+			if !top {
+				return true
+			}
+			continue
+		}
+		if namesTypes(f.Type, seen, false) {
+			return true
+		}
+	}
+	return false
+}
+
+func typeOf(version, name string) (protobuf []byte, json string) {
+	t := runtime.TypeMeta{APIVersion: version, Kind: name}
+	protobuf, err := t.Marshal()
+	if err != nil {
+		panic(err) // two strings
+	}
+	return protobuf, fmt.Sprintf(`"kind":%q,"apiVersion":%q`, name, version)
+}
+
+// object takes stored bytes apart, if they are of this kind and version.
+func (k *kind) object(data []byte) ([]byte, bool) {
+	if rest, ok := bytes.CutPrefix(data, k.opening); ok {
+		if f, err := next(rest, 0); err == nil && f.number == unknownRaw && f.kind == delimited && string(rest[f.end:]) == closing {
+			return rest[f.body:f.end], true
+		}
+	}
+	typeMeta, object, err := envelope(data)
+	return object, err == nil && string(typeMeta) == string(k.typeMeta)
+}
+
+// decode makes the object of a stored message.
+func (k *kind) decode(object []byte, version string) (metav1.Object, error) {
+	obj := reflect.New(k.elem).Interface()
+	if err := obj.(message).Unmarshal(object); err != nil {
+		return nil, err
+	}
+	o, ok := obj.(metav1.Object)
+	if !ok {
+		return nil, errShape
+	}
+	o.SetResourceVersion(version)
+	return o, nil
+}

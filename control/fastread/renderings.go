@@ -1,0 +1,124 @@
+package fastread
+
+import (
+	"container/list"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/balsahq/balsa/fault"
+)
+
+const (
+	// DefaultBudget is how many bytes of renderings are kept by default.
+	DefaultBudget = 48 << 20
+	// idle is when renderings that nobody asked for go.
+	idle = 2 * time.Minute
+)
+
+// rendering names one version of one object.
+type rendering struct {
+	key      string
+	revision int64
+}
+
+// kept is its JSON, without kind and apiVersion, which items of a list do not have.
+type kept struct {
+	rendering
+	json []byte
+	used atomic.Bool // since renderings last looked
+}
+
+// renderings keeps those that were asked for lately, up to a budget in bytes: the
+// oldest goes, unless it was used since it was last looked at.
+type renderings struct {
+	budget int
+
+	mu    sync.RWMutex
+	bytes int                      // guarded by mu
+	byKey map[string]*list.Element // of *kept; guarded by mu
+	queue *list.List               // oldest first; guarded by mu
+	touch atomic.Int64             // when one was asked for, in nanoseconds
+	timer *time.Timer              // guarded by mu; nil when nothing is kept
+}
+
+func newRenderings(budget int) *renderings {
+	return &renderings{budget: budget, byKey: map[string]*list.Element{}, queue: list.New()}
+}
+
+// recall fills in what is kept of the wanted objects, in one go.
+func (r *renderings) recall(wanted []rendering, into [][]byte) (missing int) {
+	r.touch.Store(time.Now().UnixNano())
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for i := range wanted {
+		if e := r.byKey[wanted[i].key]; e != nil {
+			if have := e.Value.(*kept); have.revision == wanted[i].revision {
+				if !have.used.Load() {
+					have.used.Store(true)
+				}
+				into[i] = have.json
+				continue
+			}
+		}
+		missing++
+	}
+	return missing
+}
+
+// keep holds on to a rendering.
+func (r *renderings) keep(key string, revision int64, json []byte) {
+	size := len(json) + len(key)
+	if size > r.budget/8 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if old := r.byKey[key]; old != nil {
+		if old.Value.(*kept).revision > revision {
+			return // a read of an earlier state
+		}
+		r.drop(old)
+	}
+	r.byKey[key] = r.queue.PushBack(&kept{rendering: rendering{key, revision}, json: json})
+	r.bytes += size
+	for r.bytes > r.budget {
+		oldest := r.queue.Front()
+		if oldest.Value.(*kept).used.Swap(false) {
+			r.queue.MoveToBack(oldest)
+			continue
+		}
+		r.drop(oldest)
+	}
+	if r.timer == nil {
+		r.timer = time.AfterFunc(idle, fault.Contained("control/fastread", r.rest))
+	}
+}
+
+// drop lets go of one. r.mu is held.
+func (r *renderings) drop(e *list.Element) {
+	o := r.queue.Remove(e).(*kept)
+	delete(r.byKey, o.key)
+	r.bytes -= len(o.json) + len(o.key)
+}
+
+// rest drops everything once nothing was asked for in a while.
+func (r *renderings) rest() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if since := time.Since(time.Unix(0, r.touch.Load())); since < idle {
+		r.timer.Reset(idle - since)
+		return
+	}
+	r.byKey, r.bytes, r.timer = map[string]*list.Element{}, 0, nil
+	r.queue.Init()
+}
+
+// close ends the timer.
+func (r *renderings) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+}

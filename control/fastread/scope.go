@@ -1,0 +1,132 @@
+package fastread
+
+import (
+	"context"
+	"net/url"
+	"slices"
+	"strings"
+
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	metainternalversionvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/features"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/storage"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+)
+
+// scope is what a read is of. Namespace, name and selectors are those that authorization judged.
+type scope struct {
+	namespace string // "" for all, and for kinds without
+	name      string // of one object; "" for all
+	options   metainternalversion.ListOptions
+}
+
+// parameters are those of the query that each verb may have here.
+var parameters = map[string][]string{
+	"get":  {"resourceVersion"},
+	"list": {"resourceVersion", "resourceVersionMatch", "limit", "continue", "labelSelector"},
+	"watch": {"watch", "resourceVersion", "resourceVersionMatch", "labelSelector", "fieldSelector", "allowWatchBookmarks",
+		"sendInitialEvents", "timeoutSeconds"},
+}
+
+// mostSeconds bounds a watch's timeoutSeconds; what is longer overflows a time.Duration in k8s.io/apiserver.
+const mostSeconds = 1 << 31
+
+// scopeOf returns the scope of an authorized request. It is the only place that looks at the path and the query, and what
+// they say has to be what info, which authorization judged, says: ok is false where it is not, or where k8s.io/apiserver
+// would answer with an error or with anything that this package does not know. Then the request is left to it.
+func scopeOf(info *request.RequestInfo, namespaced bool, rawQuery string) (s scope, ok bool) {
+	query, err := url.ParseQuery(rawQuery)
+	if err != nil || info.Path != pathOf(info, namespaced) {
+		return s, false
+	}
+	for name, values := range query {
+		if len(values) != 1 || !slices.Contains(parameters[info.Verb], name) {
+			return s, false
+		}
+	}
+	if query.Get("labelSelector") != info.LabelSelector || query.Get("fieldSelector") != info.FieldSelector {
+		return s, false // authorization did not see them
+	}
+	if namespaced {
+		s.namespace = info.Namespace
+	}
+	s.name = info.Name
+	if info.Verb == "get" {
+		s.options.ResourceVersion = query.Get("resourceVersion")
+		return s, true
+	}
+	in, watchList := &s.options, utilfeature.DefaultFeatureGate.Enabled(features.WatchList)
+	if metainternalversionscheme.ParameterCodec.DecodeParameters(query, metav1.SchemeGroupVersion, in) != nil {
+		return s, false
+	}
+	metainternalversion.SetListOptionsDefaults(in, watchList)
+	switch {
+	case in.Watch != (info.Verb == "watch"), len(metainternalversionvalidation.ValidateListOptions(in, watchList)) > 0:
+		return s, false
+	case in.Limit < 0, in.TimeoutSeconds != nil && (*in.TimeoutSeconds < 0 || *in.TimeoutSeconds > mostSeconds):
+		return s, false
+	}
+	return s, names(in.FieldSelector, info.Name)
+}
+
+// pathOf is the path by which k8s.io/apiserver routes a request to the handler of info's resource and verb. RequestInfo
+// is made of other paths too, and authorized: of a kind without namespaces below a namespace, by roles of that namespace;
+// with the /watch/ prefix, by the name behind it; and of paths with empty segments.
+func pathOf(info *request.RequestInfo, namespaced bool) string {
+	var b strings.Builder
+	b.Grow(len(info.Path))
+	for _, part := range []struct{ before, segment string }{{"/", info.APIPrefix}, {"/", info.APIGroup}, {"/", info.APIVersion}} {
+		if part.segment != "" {
+			b.WriteString(part.before + part.segment)
+		}
+	}
+	if namespaced && info.Namespace != "" {
+		b.WriteString("/namespaces/" + info.Namespace)
+	}
+	b.WriteString("/" + info.Resource)
+	if info.Verb == "get" {
+		b.WriteString("/" + info.Name)
+	}
+	return b.String()
+}
+
+// names reports whether selector selects exactly the objects of a name, or all if it is "".
+func names(selector fields.Selector, name string) bool {
+	if selector == nil || selector.Empty() {
+		return name == ""
+	}
+	selected, ok := selector.RequiresExactMatch("metadata.name")
+	return ok && name != "" && selected == name && len(selector.Requirements()) == 1
+}
+
+// key returns where a kind keeps the object of the scope, or all its objects.
+func (s *scope) key(ctx context.Context, store *genericregistry.Store) (string, error) {
+	ctx = request.WithNamespace(ctx, s.namespace)
+	if s.name == "" {
+		return store.KeyRootFunc(ctx), nil
+	}
+	return store.KeyFunc(ctx, s.name)
+}
+
+// stored are the options as the store takes them.
+func (s *scope) stored() storage.ListOptions {
+	in, selector := &s.options, labels.Everything()
+	if in.LabelSelector != nil {
+		selector = in.LabelSelector
+	}
+	out := storage.ListOptions{
+		ResourceVersion: in.ResourceVersion, SendInitialEvents: in.SendInitialEvents, Recursive: s.name == "",
+		Predicate: storage.SelectionPredicate{Label: selector, Field: fields.Everything(), GetAttrs: storage.DefaultClusterScopedAttr,
+			Limit: in.Limit, Continue: in.Continue, AllowWatchBookmarks: in.AllowWatchBookmarks},
+	}
+	if !in.Watch {
+		out.ResourceVersionMatch = in.ResourceVersionMatch
+	}
+	return out
+}

@@ -1,0 +1,146 @@
+package limits
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/balsahq/balsa/fault"
+)
+
+// Pace is how fast the body of a request has to come.
+type Pace struct {
+	// Start is how long the first byte may take.
+	Start time.Duration
+	// Rate is how many bytes a second must come after that.
+	Rate int
+}
+
+// DefaultPace lets a body of 3 MiB take a minute, and one of nothing 5 seconds.
+var DefaultPace = Pace{Start: 5 * time.Second, Rate: 64 << 10}
+
+// Paced breaks off bodies that come too slowly: whoever reads them gets a Status with code 408 for an error. It stands
+// where the connection's own writer is at hand, and behind RequestInfo: bodies of streams may take their time.
+func Paced(next http.Handler, longRunning apirequest.LongRunningRequestCheck, pace Pace) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, ok := apirequest.RequestInfoFrom(r.Context())
+		if !ok || r.Body == nil || r.Body == http.NoBody || longRunning(r, info) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		b := &paced{ReadCloser: r.Body, conn: http.NewResponseController(w), pace: pace}
+		defer b.end()
+		// A connection whose deadline has passed ends its request's context, before anybody could be told why. So the end of
+		// that context is passed on unless the body was late.
+		ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+		defer cancel()
+		defer context.AfterFunc(r.Context(), func() {
+			if !b.late() {
+				cancel()
+			}
+		})()
+		r = r.WithContext(ctx)
+		r.Body = b
+		next.ServeHTTP(w, r)
+	})
+}
+
+// paced is a body whose next bytes have to come in time. A timer of its own looks after that, for telling the connection
+// is dear: over HTTP/2 each time is a message to the goroutine that all of its requests share. The connection is told when
+// it is too late.
+type paced struct {
+	io.ReadCloser
+	conn *http.ResponseController
+	pace Pace
+
+	mu    sync.Mutex
+	due   time.Time   // of the next bytes
+	timer *time.Timer // nil until the body is read; asks what is due when it ends
+	over  bool        // the body, or its request, has ended: nothing is due any more
+	broke bool        // the connection was told
+}
+
+// late reports whether the body was broken off.
+func (b *paced) late() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.broke
+}
+
+// begin lets the time run, once.
+func (b *paced) begin() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.timer == nil && !b.over {
+		b.due = time.Now().Add(b.pace.Start)
+		b.timer = time.AfterFunc(b.pace.Start, fault.Contained("control/limits", b.expire))
+	}
+}
+
+// expire breaks the body off if it is late. A connection that takes no deadline is none of the network's.
+func (b *paced) expire() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over {
+		return
+	}
+	if left := time.Until(b.due); left > 0 {
+		b.timer.Reset(left)
+		return
+	}
+	b.broke = b.conn.SetReadDeadline(time.Unix(1, 0)) == nil
+}
+
+// end is called when the request has been answered: from then on nobody uses the connection's writer.
+func (b *paced) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stop()
+}
+
+// complete is called when the body has ended: the handler may take longer than it did.
+func (b *paced) complete() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.broke && !b.over { // in the last moment
+		_ = b.conn.SetReadDeadline(time.Time{})
+	}
+	b.stop()
+}
+
+func (b *paced) stop() {
+	b.over = true
+	if b.timer != nil {
+		b.timer.Stop()
+	}
+}
+
+// came counts n bytes.
+func (b *paced) came(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.due = b.due.Add(time.Duration(n) * time.Second / time.Duration(b.pace.Rate))
+}
+
+// Read implements io.Reader.
+func (b *paced) Read(p []byte) (int, error) {
+	b.begin()
+	n, err := b.ReadCloser.Read(p)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = failure(http.StatusRequestTimeout, metav1.StatusReasonTimeout, fmt.Sprintf("the request's body comes too slowly: after %v it must come with at least %d bytes a second", b.pace.Start, b.pace.Rate))
+	case err != nil:
+		b.complete()
+	case n > 0:
+		b.came(n)
+	}
+	return n, err
+}

@@ -1,0 +1,134 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/balsahq/balsa/overlay/routes"
+)
+
+// routeProtocol marks the routes to other nodes' pods as ours (rtm_protocol of rtnetlink): a process that starts finds
+// those of the one before it, and Remove finds all.
+const routeProtocol = 98
+
+// metric6 is the metric of our IPv6 routes, which the kernel gives to those that ask for none.
+const metric6 = 1024
+
+// Connect makes the ways to other nodes' pods what the plan says. What fails keeps nothing else from being made.
+func (h *Host) Connect(plan *routes.Plan) error {
+	return h.cfg.Namespace.Do(func() error {
+		routes := make(map[netip.Prefix]netlink.Route)
+		for _, g := range plan.Gateways {
+			r := way(g.Pods, g.Link)
+			r.Gw = g.Via.AsSlice()
+			routes[g.Pods] = r
+		}
+		index, failed := h.applyTunnel(plan.Tunnel)
+		if plan.Tunnel != nil && index != 0 {
+			for i := range plan.Tunnel.Peers {
+				routes[plan.Tunnel.Peers[i].Pods] = wayThrough(plan.Tunnel, i, index)
+			}
+		}
+		return errors.Join(failed, h.applyWays(routes))
+	})
+}
+
+func way(pods netip.Prefix, link int) netlink.Route {
+	r := netlink.Route{LinkIndex: link, Dst: netOf(pods), Protocol: routeProtocol, Type: unix.RTN_UNICAST, Table: unix.RT_TABLE_MAIN}
+	if pods.Addr().Is6() {
+		r.Priority = metric6
+	}
+	return r
+}
+
+// wayThrough is the route to a peer of the tunnel: by the peer's address inside, or where there are no such addresses,
+// as if its pods were on the link.
+func wayThrough(t *routes.Tunnel, peer, link int) netlink.Route {
+	p := &t.Peers[peer]
+	r := way(p.Pods, link)
+	r.MTU = p.MTU
+	v4 := p.Pods.Addr().Is4()
+	if !t.Relayed {
+		r.Gw = p.Address.AsSlice()
+		if v4 {
+			r.Flags = unix.RTNH_F_ONLINK
+		}
+	} else if v4 {
+		r.Scope = netlink.SCOPE_LINK
+	}
+	if !v4 {
+		r.Src = t.Source6.AsSlice()
+	}
+	return r
+}
+
+// applyWays makes these, and no others, the routes with our mark. A route of somebody else to the same network with the
+// same metric is replaced: pod networks are the cluster's.
+func (h *Host) applyWays(want map[netip.Prefix]netlink.Route) error {
+	have, err := h.mainTables()
+	if err != nil {
+		return fmt.Errorf("routes to other nodes: %w", err)
+	}
+	right := make(map[netip.Prefix]struct{}, len(want))
+	var stale []netlink.Route
+	for _, r := range have {
+		to := destination(&r)
+		w, wanted := want[to]
+		if wanted && sameWay(&w, &r) {
+			right[to] = struct{}{}
+		} else if r.Protocol == routeProtocol && (!wanted || r.Priority != w.Priority) {
+			stale = append(stale, r)
+		}
+	}
+	var errs []error
+	for to, r := range want {
+		if _, ok := right[to]; ok {
+			continue
+		}
+		if err := h.link.RouteReplace(&r); err != nil {
+			errs = append(errs, fmt.Errorf("route to %s via %s: %w", to, r.Gw, err))
+			continue
+		}
+		h.cfg.Logger.Info("route made", "to", to, "via", r.Gw, "mtu", r.MTU)
+	}
+	for i := range stale {
+		if err := h.link.RouteDel(&stale[i]); err != nil && !errors.Is(err, unix.ESRCH) {
+			errs = append(errs, fmt.Errorf("remove route to %s: %w", destination(&stale[i]), err))
+			continue
+		}
+		h.cfg.Logger.Info("route removed", "to", destination(&stale[i]), "via", stale[i].Gw)
+	}
+	return errors.Join(errs...)
+}
+
+// sameWay compares a route that is wanted with one that is there. What the kernel tells of the state of the link is no
+// difference.
+func sameWay(want, have *netlink.Route) bool {
+	const state = unix.RTNH_F_DEAD | unix.RTNH_F_LINKDOWN | unix.RTNH_F_OFFLOAD | unix.RTNH_F_TRAP
+	return have.LinkIndex == want.LinkIndex && addressFrom(have.Gw) == addressFrom(want.Gw) && have.Flags&^state == want.Flags &&
+		have.Protocol == want.Protocol && have.Priority == want.Priority && have.Tos == 0 &&
+		addressFrom(have.Src) == addressFrom(want.Src) && len(have.MultiPath) == 0 && have.Type == want.Type && have.MTU == want.MTU
+}
+
+// removeWays deletes all routes with our mark.
+func removeWays() error {
+	var errs []error
+	for _, family := range families {
+		list, err := dump(func() ([]netlink.Route, error) {
+			return netlink.RouteListFiltered(family, &netlink.Route{Protocol: routeProtocol}, netlink.RT_FILTER_PROTOCOL)
+		})
+		if err != nil {
+			errs = append(errs, fmt.Errorf("routes to other nodes: %w", err))
+		}
+		for i := range list {
+			if err := netlink.RouteDel(&list[i]); err != nil && !errors.Is(err, unix.ESRCH) {
+				errs = append(errs, fmt.Errorf("remove route to %s: %w", destination(&list[i]), err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,136 @@
+package pmtu
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/balsahq/balsa/fault"
+)
+
+// wire is the sockets of a tunnel's probes.
+type wire struct {
+	out    *net.UDPConn
+	in     *net.IPConn
+	routes *netlink.Handle
+	gone   chan struct{} // closed: stop hearing
+	ended  chan struct{}
+}
+
+// reply is an answer to a probe.
+type reply struct {
+	from     netip.Addr // inside the tunnel
+	sequence uint16
+}
+
+// open opens the sockets and hears replies until the wire is closed.
+func (r *run) open() (*wire, error) {
+	w := &wire{gone: make(chan struct{}), ended: make(chan struct{})}
+	local := r.tunnel.Local
+	if !local.IsValid() {
+		local = netip.IPv4Unspecified()
+	}
+	inside := r.tunnel.Address
+	err := r.p.cfg.Enter(func() (err error) {
+		if w.out, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(local, 0))); err != nil {
+			return err
+		}
+		if err := probing(w.out); err != nil {
+			return err
+		}
+		if w.in, err = net.ListenIP("ip4:icmp", &net.IPAddr{IP: inside.AsSlice()}); err != nil {
+			return err
+		}
+		w.routes, err = netlink.NewHandle(unix.NETLINK_ROUTE)
+		return err
+	})
+	if err != nil {
+		close(w.ended)
+		w.close()
+		return nil, fmt.Errorf("sockets for probes: %w", err)
+	}
+	id := r.id
+	go fault.Contained("overlay/pmtu", func() {
+		defer close(w.ended)
+		w.hear(id, r.answers)
+	})()
+	return w, nil
+}
+
+// probing has packets never cut up, whatever the kernel thinks of the way (IP_PMTUDISC_PROBE of ip(7)).
+func probing(c syscall.Conn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	if err := raw.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE)
+	}); err != nil {
+		return err
+	}
+	return failed
+}
+
+// deaf tells that replies are heard no more.
+func (w *wire) deaf() bool {
+	select {
+	case <-w.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+func (w *wire) send(to netip.Addr, port uint16, payload []byte) error {
+	_, err := w.out.WriteToUDPAddrPort(payload, netip.AddrPortFrom(to, port))
+	return err
+}
+
+// told is what the kernel remembers of the way from what routers said; 0: nothing.
+func (w *wire) told(to netip.Addr) int {
+	routes, err := w.routes.RouteGet(to.AsSlice())
+	if err != nil || len(routes) == 0 {
+		return 0
+	}
+	return routes[0].MTU
+}
+
+// hear passes on replies. Others may send echo replies here too; they answer no number that is waited for.
+func (w *wire) hear(id uint16, to chan<- reply) {
+	buffer := make([]byte, 60+icmpHeader) // the longest IPv4 header; the rest of a message is dropped
+	for {
+		n, from, err := w.in.ReadFromIP(buffer)
+		if err != nil { // closed, or of no use any more
+			return
+		}
+		sequence, ok := answer(buffer[:n], id)
+		if !ok {
+			continue
+		}
+		source, _ := netip.AddrFromSlice(from.IP)
+		select {
+		case to <- reply{source.Unmap(), sequence}:
+		case <-w.gone:
+			return
+		}
+	}
+}
+
+func (w *wire) close() {
+	close(w.gone)
+	if w.out != nil {
+		w.out.Close()
+	}
+	if w.in != nil {
+		w.in.Close()
+	}
+	if w.routes != nil {
+		w.routes.Close()
+	}
+	<-w.ended
+}

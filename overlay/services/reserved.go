@@ -1,0 +1,67 @@
+package services
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// Reserved are addresses that no Service takes from their owners, whatever its externalIPs or the status of its load
+// balancer say: who may write Services of one namespace could else have what all pods send to a node or to the API
+// (CVE-2020-8554). The networks of Services are in View.
+type Reserved struct {
+	Addresses map[netip.Addr]string // to whose they are, in words
+	// Host are addresses on links of this host. They are kept from externalIPs alone: programs that announce load
+	// balancers may put those addresses on links.
+	Host []netip.Addr
+	Pods []netip.Prefix
+}
+
+// Equal tells whether two say the same.
+func (r *Reserved) Equal(other *Reserved) bool {
+	if r == nil || other == nil {
+		return r == other
+	}
+	if len(r.Addresses) != len(other.Addresses) || !slices.Equal(r.Host, other.Host) || !slices.Equal(r.Pods, other.Pods) {
+		return false
+	}
+	for a, whose := range r.Addresses {
+		if got, ok := other.Addresses[a]; !ok || got != whose {
+			return false
+		}
+	}
+	return true
+}
+
+// owner says in words whose an address is, "" when a Service may have it.
+func (v *View) owner(a netip.Addr) string {
+	inside := func(p netip.Prefix) bool { return p.Contains(a) }
+	switch {
+	case slices.ContainsFunc(v.Services, inside):
+		return "in the network of Services"
+	case v.Reserved == nil:
+		return ""
+	case slices.ContainsFunc(v.Reserved.Pods, inside):
+		return "in the network of pods"
+	}
+	return v.Reserved.Addresses[a]
+}
+
+// external are addresses of the family at which clients outside may find a Service; field is where they come from. Those of
+// others are left out and named.
+func (v *View) external(field string, ips []string, note faulty) []netip.Addr {
+	return slices.DeleteFunc(family(ips, v.V4, note), func(a netip.Addr) bool {
+		whose := v.owner(a)
+		if whose == "" && field == externalIPs && v.Reserved != nil && slices.Contains(v.Reserved.Host, a) {
+			whose = "an address of node " + v.Node
+		}
+		if whose != "" {
+			note.add("%s: %s is %s; packets to it are not led to this Service", field, a, whose)
+		}
+		return whose != ""
+	})
+}
+
+const (
+	externalIPs  = "spec.externalIPs"
+	balancersIPs = "status.loadBalancer.ingress"
+)

@@ -1,0 +1,44 @@
+package speaker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+
+	"k8s.io/client-go/informers"
+)
+
+// Config is what an Announcer needs.
+type Config struct {
+	NodeName string
+	// Informers give Services, EndpointSlices and Nodes. Run starts those it asked for, and leaves them running.
+	Informers informers.SharedInformerFactory
+	// Publish sets the annotation on this machine's Node. It is called again after it failed.
+	Publish func(ctx context.Context, annotation, value string) error
+	// Confirm asks the API, and no cache, whether this machine's Node is ready; nil trusts what the informers have.
+	Confirm func(ctx context.Context) error
+	// Inside are the networks of pods and Services, which are no LAN.
+	Inside []netip.Prefix
+	// NetNS is the path of the network namespace to work in; "" is that of the process.
+	NetNS  string
+	Logger *slog.Logger
+}
+
+// Validate reports every fault of the configuration at once.
+func (c *Config) Validate() error {
+	var errs []error
+	if c.NodeName == "" {
+		errs = append(errs, errors.New("announce: NodeName is missing"))
+	}
+	if c.Informers == nil {
+		errs = append(errs, errors.New("announce: Informers are missing"))
+	}
+	if c.Publish == nil {
+		errs = append(errs, errors.New("announce: Publish is missing"))
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return errors.Join(errs...)
+}

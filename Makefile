@@ -19,7 +19,7 @@ PKGS       ?= ./...
 RUN        ?= .
 USED       := bin/kubectl bin/helm bin/operator bin/hostile# programs that tests use clusters with
 
-.PHONY: help build up down status test unit e2e panics ecosystem crash linear sim net conformance badapi diffread vm bench bench-ha bench-net bench-api policy record-corpus fuzz vet fmt deps clean
+.PHONY: help build up down status test race unit e2e panics ecosystem crash linear sim net conformance badapi diffread vm bench bench-ha bench-net bench-api policy record-corpus fuzz vet fmt deps clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -83,6 +83,10 @@ test: build $(USED) ## every test: units, then whole clusters with real containe
 	@go vet -tags $(TAGS) ./...
 	@cd e2e/operator && go vet ./... && go test ./...
 	@go test -tags $(TAGS) -timeout 20m -count=1 ./...
+
+race: ## the race detector over everything that starts no cluster; RACE=./raftstore/... narrows it
+	@CGO_ENABLED=1 go test -race -tags $(TAGS) -timeout 60m $(RACE)
+RACE ?= $$(go list ./... | grep -v /e2e)
 
 unit: ## the tests that start no cluster; PKGS and RUN narrow them
 	@go test -tags $(TAGS) -run '$(RUN)' $$(go list $(PKGS) | grep -v /e2e)

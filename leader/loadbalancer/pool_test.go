@@ -133,6 +133,7 @@ func TestAFullPoolServesWhoWaitsWhenAnAddressIsFree(t *testing.T) {
 
 func TestAServiceThatBecomesAnotherTypeGivesItsAddressBack(t *testing.T) {
 	c := start(t, "192.0.2.10", service("a"), service("b"))
+	c.shows("a", "192.0.2.10", ReasonAssigned) // the fake API lets an update of the type undo a status that is written meanwhile
 	c.shows("b", "", ReasonFull)
 	c.change("a", func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP })
 	c.shows("a", "", "")

@@ -52,7 +52,7 @@ func defaultAudit() *audit.Settings {
 	return s
 }
 
-// noAuditLog is the --audit-log-path of who wants no record.
+// noAuditLog is the --audit-log-path that turns the record off.
 const noAuditLog = "none"
 
 // recordIn has requests recorded in a file of dir, unless the administrator says

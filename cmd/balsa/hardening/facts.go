@@ -41,7 +41,7 @@ type Server struct {
 
 	OldTLS      string // the oldest version below TLS 1.2 that it accepted, or ""
 	WeakCiphers []string
-	// Anonymous are the requests without credentials that it answered though they are for nobody: method and path.
+	// Anonymous are requests without credentials that the server should have refused and answered: method and path.
 	Anonymous []string
 	// Profiles says that /debug/pprof/ answers.
 	Profiles bool

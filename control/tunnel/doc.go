@@ -29,5 +29,5 @@
 //
 // Serve runs on the port's goroutine, one a connected node, and reads; a second one asks for signs of life. Run has one
 // and joins nothing. A race has one a way, and waits for both.
-// Tunnel.mu guards the connections and the verdicts; nothing is called while it is held.
+// Tunnel.mu guards the connections and changes of verdicts; nothing but the verdicts' own lock is taken while it is held.
 package tunnel

@@ -26,7 +26,7 @@ type Tunnel struct {
 
 	mu        sync.Mutex
 	nodes     map[string]*node
-	verdicts  map[string]verdict // by what was to be reached
+	verdicts  verdicts
 	presences map[string]*presence
 	changed   chan struct{} // closed at a change of presences
 	nudge     chan struct{} // one token: a node is away
@@ -44,7 +44,7 @@ func New(cfg Config) (*Tunnel, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return &Tunnel{cfg: cfg.withDefaults(), nodes: map[string]*node{}, verdicts: map[string]verdict{},
+	return &Tunnel{cfg: cfg.withDefaults(), nodes: map[string]*node{}, verdicts: newVerdicts(maxVerdicts),
 		presences: map[string]*presence{}, changed: make(chan struct{}), nudge: make(chan struct{}, 1)}, nil
 }
 

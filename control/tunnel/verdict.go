@@ -1,6 +1,10 @@
 package tunnel
 
-import "time"
+import (
+	"time"
+
+	"k8s.io/utils/lru"
+)
 
 // verdict is what is known of the direct way to something. The zero value: nothing.
 type verdict struct {
@@ -9,8 +13,25 @@ type verdict struct {
 	wait   time.Duration
 }
 
-// maxVerdicts bounds what is remembered; the oldest answers go first.
+// maxVerdicts bounds the verdicts that a Tunnel remembers. Past it the least recently used verdict goes, whether it was
+// read or written last; an eviction costs the same however many there are.
 const maxVerdicts = 4096
+
+// verdicts are what is known of the direct ways. Safe for concurrent use.
+type verdicts struct{ cache *lru.Cache } // of verdict, by what was to be reached
+
+func newVerdicts(size int) verdicts { return verdicts{lru.New(size)} }
+
+func (s verdicts) get(key string) verdict {
+	if v, ok := s.cache.Get(key); ok {
+		return v.(verdict)
+	}
+	return verdict{}
+}
+
+func (s verdicts) set(key string, v verdict) { s.cache.Add(key, v) }
+
+func (s verdicts) forget(key string) { s.cache.Remove(key) }
 
 // barred says whether the direct way is not to be tried now.
 func (v verdict) barred(now time.Time) bool { return now.Before(v.until) }
@@ -24,50 +45,39 @@ func (v verdict) failed(now time.Time, memory time.Duration) verdict {
 	return verdict{until: now.Add(wait), wait: wait}
 }
 
-func (t *Tunnel) verdict(key string) verdict {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.verdicts[key]
-}
+func (t *Tunnel) verdict(key string) verdict { return t.verdicts.get(key) }
 
 // good notes that the direct way is one; proven, that who answers there was looked at.
 func (t *Tunnel) good(key string, proven bool) {
-	t.mu.Lock()
-	before := t.verdicts[key]
-	if proven = proven || before.proven; proven {
-		t.makeRoom()
-		t.verdicts[key] = verdict{proven: true}
-	} else {
-		delete(t.verdicts, key)
-	}
-	t.mu.Unlock()
-	if before.wait > 0 {
+	if before := t.noteGood(key, proven); before.wait > 0 {
 		t.cfg.Logger.Info("is reached directly again", "what", key)
 	}
 }
 
+func (t *Tunnel) noteGood(key string, proven bool) (before verdict) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before = t.verdicts.get(key)
+	if proven || before.proven {
+		t.verdicts.set(key, verdict{proven: true})
+	} else {
+		t.verdicts.forget(key)
+	}
+	return before
+}
+
 // bad notes that it was none, and that another is.
 func (t *Tunnel) bad(key string, reason error) {
-	t.mu.Lock()
-	before := t.verdicts[key]
-	t.makeRoom()
-	after := before.failed(time.Now(), t.cfg.Memory)
-	t.verdicts[key] = after
-	t.mu.Unlock()
-	if before.wait == 0 {
+	if before, after := t.noteBad(key); before.wait == 0 {
 		t.cfg.Logger.Info("is not reached directly, but by a connection that a node has opened", "what", key, "reason", reason, "for", after.wait)
 	}
 }
 
-// makeRoom forgets verdicts when there are too many. t.mu is held.
-func (t *Tunnel) makeRoom() {
-	if len(t.verdicts) < maxVerdicts {
-		return
-	}
-	now := time.Now()
-	for key, v := range t.verdicts {
-		if !v.barred(now) || len(t.verdicts) >= maxVerdicts {
-			delete(t.verdicts, key)
-		}
-	}
+func (t *Tunnel) noteBad(key string) (before, after verdict) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before = t.verdicts.get(key)
+	after = before.failed(time.Now(), t.cfg.Memory)
+	t.verdicts.set(key, after)
+	return before, after
 }

@@ -77,6 +77,9 @@ func race[T any](ctx context.Context, s *Set, connect func(context.Context, Serv
 			next.Reset(0)
 		}
 	}
+	if len(errs) == 0 {
+		return none, fmt.Errorf("%w: the list of servers is empty", ErrNoServer)
+	}
 	return none, fmt.Errorf("%w: %w", ErrNoServer, errors.Join(errs...))
 }
 

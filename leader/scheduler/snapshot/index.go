@@ -163,7 +163,8 @@ func (x *Index) Each(fn func(at Domain, sum int)) {
 	}
 }
 
-// Share is what one node contributes to a domain. n must be a node of the snapshot, not a clone.
+// Share is the sum of what one node contributes to all domains, as of the last Snapshot.Index call for x. For a clone it
+// is what the original contributes: x does not see pods that are added to a clone or removed from it.
 func (x *Index) Share(n *Node) int {
 	sum := 0
 	for _, s := range x.shares[n.slot] {

@@ -135,11 +135,12 @@ func (n *Node) set(object *v1.Node) {
 
 // Clone returns a copy whose pods may be changed without the original noticing.
 func (n *Node) Clone() *Node {
-	c := new(Node)
+	c := &Node{slot: n.slot}
 	c.copyFrom(n)
 	return c
 }
 
+// copyFrom makes n equal to src but for its slot: the cache, which src may belong to, knows no slots.
 func (n *Node) copyFrom(src *Node) {
 	pods, affine, anti, slot := n.Pods[:0], n.Affine[:0], n.AntiAffine[:0], n.slot
 	*n = *src

@@ -41,23 +41,32 @@ type deviceCount struct{ claims, classes cache.SharedIndexInformer }
 // countDevices makes sure that ResourceClaims and DeviceClasses are watched, from the first quota that limits devices until
 // ctx, which is Run's, ends, and that all of them are known.
 func (c *controller) countDevices(ctx context.Context) error {
-	c.mu.Lock()
-	if c.devices == nil {
-		d, err := c.watchDevices(ctx)
-		if err != nil {
-			c.mu.Unlock()
-			return err
-		}
-		c.devices = d
+	d, err := c.deviceInformers(ctx)
+	if err != nil {
+		return err
 	}
-	d := c.devices
-	c.mu.Unlock()
 	if !cache.WaitFor(ctx, "", d.claims.HasSyncedChecker(), d.classes.HasSyncedChecker()) {
 		return ctx.Err()
 	}
 	return nil
 }
 
+// deviceInformers returns the informers and starts them the first time. It unlocks by defer: a panic in making them is
+// contained by the loop, which goes on.
+func (c *controller) deviceInformers(ctx context.Context) (*deviceCount, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.devices == nil {
+		d, err := c.watchDevices(ctx)
+		if err != nil {
+			return nil, err
+		}
+		c.devices = d
+	}
+	return c.devices, nil
+}
+
+// watchDevices makes the informers and starts them. c.mu is held.
 func (c *controller) watchDevices(ctx context.Context) (*deviceCount, error) {
 	factory := informers.NewSharedInformerFactoryWithOptions(c.env.Reader, 0, informers.WithTransform(workqueue.Strip))
 	resources := factory.Resource().V1()

@@ -163,10 +163,22 @@ func SaveArchive(ctx context.Context, a Archiver, dir string) (path string, trai
 		return "", trailer, fmt.Errorf("revision %d was written and %d read back", made.Revision, trailer.Revision)
 	}
 	path = filepath.Join(dir, archiveName(time.Now(), trailer.Revision))
-	if err = os.Rename(file.Name(), path); err != nil {
+	if err = publish(file.Name(), path, atomicfile.SyncDir); err != nil {
 		return "", trailer, err
 	}
-	return path, trailer, atomicfile.SyncDir(dir)
+	return path, trailer, nil
+}
+
+// publish renames an archive and makes the new name last. When syncDir fails it removes the archive: a crash could take
+// the name back later, and the schedule would count a snapshot that is not there.
+func publish(from, to string, syncDir func(dir string) error) error {
+	if err := os.Rename(from, to); err != nil {
+		return err
+	}
+	if err := syncDir(filepath.Dir(to)); err != nil {
+		return errors.Join(err, os.Remove(to))
+	}
+	return nil
 }
 
 func archiveName(at time.Time, revision int64) string {

@@ -39,9 +39,10 @@ func idMapping(r userns.Range) []*runtimeapi.IDMapping {
 	return []*runtimeapi.IDMapping{{HostId: r.First, ContainerId: 0, Length: userns.PerPod}}
 }
 
-// mapOwners has the files of mounts appear in a user namespace with the owners they have on the host.
+// mapOwners has the files of mounts appear in a user namespace with the owners they have on the host. users may be
+// nil, which means the host's user namespace, as in CRI.
 func mapOwners(mounts []*runtimeapi.Mount, users *runtimeapi.UserNamespace) {
-	if users.GetMode() != runtimeapi.NamespaceMode_POD {
+	if users == nil || users.Mode != runtimeapi.NamespaceMode_POD { // POD is 0: GetMode of nil says POD
 		return
 	}
 	for _, m := range mounts {

@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"path"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -89,13 +91,22 @@ func (s *Server) showInitializers() {
 	}
 }
 
-// objectPath is that of an object of the resource that a request is about.
-func objectPath(info *apirequest.RequestInfo, name string) string {
-	parts := []string{"/", info.APIPrefix, info.APIGroup, info.APIVersion}
+var errNoObjectName = errors.New("this names no object")
+
+// objectPath returns the path of an object of the resource that a request is about. The server reads the path with its
+// own rights. Therefore objectPath refuses a segment that would lead to another path: "." and "..", and any "/" or "%".
+func objectPath(info *apirequest.RequestInfo, name string) (string, error) {
+	segments := []string{info.APIPrefix, info.APIGroup, info.APIVersion}
 	if info.Namespace != "" && info.Resource != "namespaces" {
-		parts = append(parts, "namespaces", info.Namespace)
+		segments = append(segments, "namespaces", info.Namespace)
 	}
-	return path.Join(append(parts, info.Resource, name)...)
+	segments = append(segments, info.Resource, name)
+	for _, s := range segments {
+		if faults := pathvalidation.IsValidPathSegmentName(s); len(faults) > 0 {
+			return "", fmt.Errorf("%w: %q %s", errNoObjectName, s, strings.Join(faults, ", "))
+		}
+	}
+	return path.Join(append([]string{"/"}, segments...)...), nil
 }
 
 // waitingFor is what the object that a request names waits for.
@@ -104,7 +115,11 @@ func (s *Server) waitingFor(r *http.Request) *initializers.State {
 	if !ok || info.Name == "" {
 		return nil
 	}
-	text, err := s.client.CoreV1().RESTClient().Get().AbsPath(objectPath(info, info.Name)).SetHeader("Accept", "application/json").Do(r.Context()).Raw()
+	at, err := objectPath(info, info.Name)
+	if err != nil {
+		return nil // the handler behind the filter answers what is wrong
+	}
+	text, err := s.client.CoreV1().RESTClient().Get().AbsPath(at).SetHeader("Accept", "application/json").Do(r.Context()).Raw()
 	o := struct {
 		Metadata metav1.ObjectMeta `json:"metadata"`
 	}{}
@@ -127,7 +142,11 @@ func (s *Server) removeFailed(ctx context.Context, o metav1.Object) error {
 	if !ok {
 		return apierrors.NewInternalError(errNoRequest)
 	}
-	err := s.client.CoreV1().RESTClient().Delete().AbsPath(objectPath(info, o.GetName())).Body(&metav1.DeleteOptions{
+	at, err := objectPath(info, o.GetName())
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	err = s.client.CoreV1().RESTClient().Delete().AbsPath(at).Body(&metav1.DeleteOptions{
 		GracePeriodSeconds: ptr.To[int64](0), PropagationPolicy: ptr.To(metav1.DeletePropagationBackground),
 		Preconditions: metav1.NewUIDPreconditions(string(o.GetUID())),
 	}).Do(ctx).Error()

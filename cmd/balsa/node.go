@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -12,10 +11,12 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -243,25 +244,36 @@ func (a agentParts) kubeletAPI(agent *node.Agent, checks http.Handler) (*kubelet
 
 // awaitNode reports when this machine's Node says that it is ready.
 func (a agentParts) awaitNode(ctx context.Context) error {
-	selector := fields.OneTermEqualSelector("metadata.name", a.cfg.NodeName).String()
 	if !await(ctx, a.apiReady) {
 		return nil
 	}
-	for ctx.Err() == nil {
-		w, err := a.client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{FieldSelector: selector})
-		if err != nil {
-			return fmt.Errorf("watch this node: %w", err)
+	retry := wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 10, Cap: 10 * time.Second}
+	if err := retry.DelayFunc().Until(ctx, true, true, a.sawNodeReady); err != nil {
+		return nil // ctx has ended: sawNodeReady returns no error
+	}
+	a.progress.reached(milestoneNode)
+	<-ctx.Done()
+	return nil
+}
+
+// sawNodeReady watches this machine's Node until it is ready, and returns false when the watch fails or ends before. A
+// failure is only logged: at boot, all servers may still be down.
+func (a agentParts) sawNodeReady(ctx context.Context) (bool, error) {
+	selector := fields.OneTermEqualSelector("metadata.name", a.cfg.NodeName).String()
+	w, err := a.client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{FieldSelector: selector})
+	if err != nil {
+		if ctx.Err() == nil {
+			a.log.Warn("cannot watch this node to see when it is ready; tries again within 12 s", "node", a.cfg.NodeName, "err", err)
 		}
-		for event := range w.ResultChan() {
-			if n, ok := event.Object.(*corev1.Node); ok && isReady(n) {
-				w.Stop()
-				a.progress.reached(milestoneNode)
-				<-ctx.Done()
-				return nil
-			}
+		return false, nil
+	}
+	defer w.Stop()
+	for event := range w.ResultChan() {
+		if n, ok := event.Object.(*corev1.Node); ok && isReady(n) {
+			return true, nil
 		}
 	}
-	return nil
+	return false, nil
 }
 
 func isReady(n *corev1.Node) bool {

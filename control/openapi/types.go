@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/kube-openapi/pkg/builder3"
-	"k8s.io/kube-openapi/pkg/validation/spec"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
@@ -38,11 +37,7 @@ func (t *Types) converter() (managedfields.TypeConverter, error) {
 	if err != nil {
 		return nil, err
 	}
-	schemas, err := t.docs.schemas(names)
-	if err != nil {
-		return nil, err
-	}
-	converter, err := managedfields.NewTypeConverter(schemas, false)
+	converter, err := t.docs.typeConverter(names)
 	if err != nil {
 		return nil, fmt.Errorf("field schemas: %w", err)
 	}
@@ -50,16 +45,17 @@ func (t *Types) converter() (managedfields.TypeConverter, error) {
 	return converter, nil
 }
 
-// schemas returns the definitions of the named types and of what they refer to.
-func (d *Documents) schemas(names []string) (map[string]*spec.Schema, error) {
+// typeConverter makes a converter of the named types and of what they refer to. It holds mu to the end: schemas that are
+// built one after the other share parts, which the builder changes.
+func (d *Documents) typeConverter(names []string) (managedfields.TypeConverter, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.touch()
 	schemas, err := builder3.BuildOpenAPIDefinitionsForResources(d.config3(), names...)
 	if err != nil {
-		return nil, fmt.Errorf("field schemas: %w", err)
+		return nil, err
 	}
-	return schemas, nil
+	return managedfields.NewTypeConverter(schemas, false)
 }
 
 // ObjectToTyped implements managedfields.TypeConverter.

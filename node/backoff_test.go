@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,19 +17,19 @@ import (
 
 // broken is a method of the runtime that fails until it is mended.
 type broken struct {
-	calls  int
-	mended bool
+	calls  atomic.Int64
+	mended atomic.Bool
 }
 
 // hot is where a loop without a delay is ended: in fake time it would go on for ever.
 const hot = 5000
 
 func (b *broken) fault() error {
-	if b.mended {
+	if b.mended.Load() {
 		return nil
 	}
-	if b.calls++; b.calls > hot {
-		b.mended = true
+	if b.calls.Add(1) > hot {
+		b.mended.Store(true)
 	}
 	return errors.New("the runtime is broken")
 }
@@ -51,7 +52,7 @@ func TestWhatFailsInTheRuntimeIsTriedAgainMoreAndMoreRarely(t *testing.T) {
 		before bool         // the runtime is broken before the pod comes
 		then   func(*bench) // what needs the method
 		after  func(*bench) bool
-		most   int
+		most   int64
 	}{
 		"RunPodSandbox":   {method: "RunPodSandbox", before: true, after: ready, most: most},
 		"CreateContainer": {method: "CreateContainer", before: true, after: ready, most: most},
@@ -94,10 +95,10 @@ func TestWhatFailsInTheRuntimeIsTriedAgainMoreAndMoreRarely(t *testing.T) {
 					c.then(b)
 				}
 				b.wait(long)
-				if method.calls > c.most || method.calls < 10 {
-					t.Errorf("%d calls in %s, want 10 to %d", method.calls, long, c.most)
+				if calls := method.calls.Load(); calls > c.most || calls < 10 {
+					t.Errorf("%d calls in %s, want 10 to %d", calls, long, c.most)
 				}
-				method.mended = true
+				method.mended.Store(true)
 				b.wait(10 * time.Minute) // a crash back-off may have to pass
 				if !c.after(b) {
 					t.Errorf("the runtime is mended, and the pod is %+v", b.get("p"))

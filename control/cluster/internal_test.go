@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net/netip"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -114,12 +116,23 @@ func TestWhoMayBeSpared(t *testing.T) {
 
 // fakeArchiver writes what it is told, or fails.
 type fakeArchiver struct {
+	mu       sync.Mutex
 	fail     error
 	revision int64
 	torn     bool
 }
 
+// will has the next archives fail or torn, and returns how many were written.
+func (f *fakeArchiver) will(fail error, torn bool) int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fail, f.torn = fail, torn
+	return f.revision
+}
+
 func (f *fakeArchiver) WriteArchive(_ context.Context, w io.Writer) (archive.Trailer, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.revision++
 	fmt.Fprintln(w, f.revision)
 	return archive.Trailer{Revision: f.revision}, f.fail
@@ -128,6 +141,8 @@ func (f *fakeArchiver) WriteArchive(_ context.Context, w io.Writer) (archive.Tra
 func (f *fakeArchiver) VerifyArchive(r io.Reader) (archive.Header, archive.Trailer, error) {
 	var t archive.Trailer
 	_, err := fmt.Fscan(r, &t.Revision)
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.torn {
 		t.Revision--
 	}
@@ -138,8 +153,9 @@ func TestSnapshotsAreSavedOnScheduleAndPruned(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "snapshots")
 	synctest.Test(t, func(t *testing.T) {
 		leads := make(chan struct{})
-		leading, a := false, &fakeArchiver{}
-		cfg := ScheduleConfig{Archiver: a, Dir: dir, Every: 12 * time.Hour, Keep: 3, Leading: func() bool { return leading }, LeaderChanged: func() <-chan struct{} { return leads }, Logger: slog.New(slog.DiscardHandler)}
+		var leading atomic.Bool
+		a := &fakeArchiver{}
+		cfg := ScheduleConfig{Archiver: a, Dir: dir, Every: 12 * time.Hour, Keep: 3, Leading: leading.Load, LeaderChanged: func() <-chan struct{} { return leads }, Logger: slog.New(slog.DiscardHandler)}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- RunSchedule(ctx, cfg) }()
@@ -156,24 +172,22 @@ func TestSnapshotsAreSavedOnScheduleAndPruned(t *testing.T) {
 		if files() != 0 {
 			t.Fatal("a server that does not lead saves snapshots")
 		}
-		leading = true
+		leading.Store(true)
 		time.Sleep(time.Minute)
 		if files() != 1 {
 			t.Fatalf("%d files soon after leading", files())
 		}
 		time.Sleep(5 * 24 * time.Hour)
-		if files() != 3 || a.revision != 11 {
-			t.Fatalf("%d files, %d saved", files(), a.revision)
+		if n := files(); n != 3 || a.will(syscall.ENOSPC, false) != 11 {
+			t.Fatalf("%d files, %d saved", n, a.revision)
 		}
-		a.fail = syscall.ENOSPC
 		time.Sleep(13 * time.Hour)
-		if files() != 3 || a.revision < 12 {
-			t.Fatalf("full disk: %d files", files())
+		if n := files(); n != 3 || a.will(nil, true) < 12 {
+			t.Fatalf("full disk: %d files", n)
 		}
-		a.fail, a.torn = nil, true
 		time.Sleep(time.Hour)
 		before := files()
-		a.torn = false
+		a.will(nil, false)
 		time.Sleep(6 * time.Minute)
 		if before != 3 || files() != 3 || newest(dir).Before(time.Now().Add(-time.Hour)) {
 			t.Fatalf("after the disk: %d files, newest %v at %v", files(), newest(dir), time.Now())

@@ -299,13 +299,13 @@ func TestCredentialsFollowTheWallClock(t *testing.T) {
 		if err := c.Install(must(a.SignNode(must(c.Request())(t), "n1"))(t)); err != nil {
 			t.Fatal(err)
 		}
-		fails, asked := 0, 0
+		var fails, asked atomic.Int64
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() {
 			done <- c.Run(ctx, func(_ context.Context, csr []byte) ([]byte, error) {
-				if asked++; fails > 0 {
-					fails--
+				if asked.Add(1); fails.Load() > 0 {
+					fails.Add(-1)
 					return nil, errors.New("no server answers")
 				}
 				return a.SignNode(csr, "n1")
@@ -325,21 +325,21 @@ func TestCredentialsFollowTheWallClock(t *testing.T) {
 				t.Fatalf("after a jump of %v: not valid", by)
 			}
 		}
-		if waited := time.Since(began); waited != 0 || asked != 2 {
-			t.Fatalf("took %v, asked %d times", waited, asked)
+		if waited := time.Since(began); waited != 0 || asked.Load() != 2 {
+			t.Fatalf("took %v, asked %d times", waited, asked.Load())
 		}
-		fails = 100
+		fails.Store(100)
 		jump.Add(int64(400 * 24 * time.Hour))
 		for range 50 {
 			_, _ = c.GetCertificate(nil)
 			synctest.Wait()
 		}
-		if asked != 3 {
-			t.Fatalf("handshakes asked %d times while no server answers", asked-2)
+		if asked.Load() != 3 {
+			t.Fatalf("handshakes asked %d times while no server answers", asked.Load()-2)
 		}
 		time.Sleep(time.Hour)
-		if !c.Valid() || asked < 100 {
-			t.Fatalf("valid: %v after %d attempts in an hour", c.Valid(), asked)
+		if !c.Valid() || asked.Load() < 100 {
+			t.Fatalf("valid: %v after %d attempts in an hour", c.Valid(), asked.Load())
 		}
 		cancel()
 		<-done

@@ -38,7 +38,11 @@ func (c *cluster) open(ctx context.Context) (err error) {
 		return err
 	}
 	for i, m := range c.net.Machines {
-		h, err := host.New(host.Config{Balsa: c.o.balsa, Machine: m, Flags: c.o.flags})
+		flags, err := c.flags(ctx, i, m)
+		if err != nil {
+			return err
+		}
+		h, err := host.New(host.Config{Balsa: c.o.balsa, Machine: m, Flags: flags})
 		if err != nil {
 			return err
 		}
@@ -52,6 +56,18 @@ func (c *cluster) open(ctx context.Context) (err error) {
 		return err
 	}
 	return c.writeKubeconfig()
+}
+
+// flags returns what a host's node is started with. Of both families, the host gets its IPv6 address here.
+func (c *cluster) flags(ctx context.Context, i int, m *lan.Machine) ([]string, error) {
+	if !c.o.dual {
+		return c.o.flags, nil
+	}
+	six := fmt.Sprintf("fd00:98::%d", i+1)
+	if out, err := m.Command(ctx, "ip", "-6", "addr", "add", six+"/64", "dev", "eth0", "nodad").CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("address %s: %w: %s", six, err, out)
+	}
+	return append([]string{"--node-ip=" + m.Addr.String() + "," + six, "--cluster-cidr=10.244.0.0/16,fd00:244::/48", "--service-cidr=10.96.0.0/16,fd00:96::/108"}, c.o.flags...), nil
 }
 
 // start starts one host and waits until its node is ready.

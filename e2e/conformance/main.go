@@ -25,6 +25,7 @@ type options struct {
 	nodes, procs                 int
 	limit                        time.Duration
 	flags                        []string
+	dual                         bool
 }
 
 func main() {
@@ -59,6 +60,7 @@ func parse(args []string) (*options, error) {
 	cases := f.String("cases", "", "file with one full name of a case a line; \"\": all that upstream has")
 	only := f.String("only", ".", "a regular expression: only cases whose names match")
 	flags := f.String("flags", "", "further flags of all nodes, separated by spaces")
+	f.BoolVar(&o.dual, "dual-stack", false, "make hosts, pods and Services of both address families")
 	f.IntVar(&o.nodes, "nodes", 2, "how many hosts; the first is the server")
 	f.IntVar(&o.procs, "procs", 2, "how many cases at once; those that want to be alone run afterwards, one by one")
 	f.DurationVar(&o.limit, "limit", time.Hour, "how long all cases may take")

@@ -94,8 +94,8 @@ unit: ## the tests that start no cluster; PKGS and RUN narrow them
 e2e: build $(USED) ## whole clusters with real containers (root); RUN narrows them
 	@go test -tags $(TAGS) -timeout 30m -count=1 -v -run '$(RUN)' ./e2e/...
 
-panics: build bin/balsa-failpoint $(USED) ## panics planted in more than forty places of a running server: each ends one unit of work (root)
-	@BALSA_BIN=../bin/balsa-failpoint go test -tags $(TAGS),failpoint -timeout 60m -count=1 -v -run TestPanicsStayWhereTheyAre ./e2e
+panics: build bin/balsa-failpoint $(USED) ## panics planted in more than forty places of a running server: each ends one unit of work (root); RUN names one
+	@BALSA_BIN=../bin/balsa-failpoint go test -tags $(TAGS),failpoint -timeout 60m -count=1 -v -run 'TestPanicsStayWhereTheyAre/$(RUN)' ./e2e
 
 bin/balsa-failpoint: $(ASSETS)/MANIFEST $(GO_SRC) go.mod go.sum
 	@mkdir -p bin

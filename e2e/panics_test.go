@@ -79,6 +79,14 @@ func again(args ...string) func(*cluster, string) {
 	}
 }
 
+// listed asks the server for its tokens, over gRPC.
+func listed(c *cluster, _ string) {
+	c.eventually("balsa token ls", func() error {
+		_, err := c.Balsa(c.t.Context(), "token", "ls")
+		return err
+	})
+}
+
 // nothing: the place is reached by itself.
 func nothing(*cluster, string) {}
 
@@ -155,6 +163,10 @@ var panicPoints = []panicPoint{
 		"pdb", "{.status.observedGeneration} {.status.currentHealthy}", "1 1")},
 	{"controller/resourcequota-controller", made(`{"apiVersion":"v1","kind":"ResourceQuota","metadata":{"name":"NAME"},"spec":{"hard":{"pods":"500"}}}`,
 		"resourcequota", "{.status.hard.pods}", "500")},
+	{"controller/persistent-volume-binder", made(`{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"name":"NAME"},"spec":{"accessModes":["ReadWriteOnce"],"storageClassName":"","volumeName":"NAME",
+ "resources":{"requests":{"storage":"1Mi"}}}}
+{"apiVersion":"v1","kind":"PersistentVolume","metadata":{"name":"NAME"},"spec":{"capacity":{"storage":"1Mi"},"accessModes":["ReadWriteOnce"],"hostPath":{"path":"/tmp"}}}`,
+		"pvc", "{.status.phase}", "Bound")},
 	{"control/authorizer", configMap}, {"control/admission", configMap}, {"control/validation", configMap}, {"control/fastread", configMap},
 	{"control/fastread watch", again("wait", "--for=condition=Ready", "pod/web", "--timeout=30s")},
 	{"control/extensions", func(c *cluster, name string) {
@@ -165,7 +177,7 @@ var panicPoints = []panicPoint{
 			return err
 		})
 	}},
-	{"port/handshake", again("get", "--raw", "/readyz")},
+	{"gRPC", listed}, {"port/handshake", again("get", "--raw", "/readyz")},
 	{"overlay/events", service}, {"overlay/engine", service}, {"overlay/dns", resolved},
 	{"overlay/policy", made(`{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy","metadata":{"name":"NAME"},"spec":{"podSelector":{"matchLabels":{"app":"NAME"}},"policyTypes":["Ingress"]}}`,
 		"networkpolicy", "{.metadata.name}", "p")},
@@ -235,10 +247,10 @@ func TestPanicsStayWhereTheyAre(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	out, err := c.Kubectl(ctx, "get", "--raw", "/metrics")
-	if err != nil || !strings.Contains(out, `balsa_panics_total{unit="scheduler"}`) {
+	if err != nil || !strings.Contains(out, `balsa_panics_total{unit="leader"}`) {
 		t.Errorf("panics are not counted: %v", err)
 	}
-	if !strings.Contains(c.Log(), "planted at scheduler/rules") || !strings.Contains(c.Log(), "goroutine") {
+	if !strings.Contains(c.Log(), "planted at leader/term") || !strings.Contains(c.Log(), "goroutine") {
 		t.Error("panics are not logged with their stacks")
 	}
 }

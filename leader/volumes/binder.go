@@ -38,7 +38,7 @@ func NewBinder(env workqueue.Env) (workqueue.Runner, error) {
 	return c.loop, errors.Join(
 		workqueue.Watch(c.loop, core.PersistentVolumeClaims().Informer(), c.claimChanged),
 		workqueue.Watch(c.loop, core.PersistentVolumes().Informer(), c.volumeChanged),
-		workqueue.Watch(c.loop, classes.Informer(), func(_, _ *storagev1.StorageClass) { c.queueUnbound() }),
+		workqueue.Watch(c.loop, classes.Informer(), func(_, _ *storagev1.StorageClass) { c.queueUnbound("") }),
 	)
 }
 
@@ -58,18 +58,19 @@ func (c *binder) volumeChanged(old, now *v1.PersistentVolume) {
 	if r := v.Spec.ClaimRef; r != nil {
 		c.loop.Add(thing{key: workqueue.Key{Namespace: r.Namespace, Name: r.Name}})
 	} else if now != nil {
-		c.queueUnbound()
+		c.queueUnbound(v.Name)
 	}
 }
 
-// queueUnbound looks at the claims that may be waiting for just what has turned up.
-func (c *binder) queueUnbound() {
+// queueUnbound looks at the claims that may be waiting for just what has turned up: those that ask for any volume, and
+// those that ask for this one.
+func (c *binder) queueUnbound(volume string) {
 	all, err := c.claims.List(labels.Everything())
 	if err != nil {
 		return // a lister over a cache does not fail
 	}
 	for _, claim := range all {
-		if claim.Spec.VolumeName == "" {
+		if claim.Spec.VolumeName == "" || claim.Spec.VolumeName == volume {
 			c.loop.Add(thing{key: workqueue.KeyOf(claim)})
 		}
 	}

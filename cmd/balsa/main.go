@@ -53,7 +53,27 @@ func newCommand() *cobra.Command {
 	}
 	root.AddCommand(newServerCommand(), newAgentCommand(), newUpCommand(), newDownCommand(), newStatusCommand(),
 		newKubeconfigCommand(), newKubectlCommand(), newImageCommand(), newMembersCommand(), newTokenCommand(), newSecretsCommand(), newCertificatesCommand(), newSnapshotCommand(), newClusterCommand(), newNetCommand(), newCheckCommand(), newVersionCommand())
+	for _, c := range root.Commands() {
+		refuseUnknown(c)
+	}
 	return root
+}
+
+// refuseUnknown has commands that only hold others say so of a word they do not know; cobra would print their help and
+// count it as done.
+func refuseUnknown(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		refuseUnknown(sub)
+	}
+	if c.Runnable() || !c.HasSubCommands() {
+		return
+	}
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		return fmt.Errorf("unknown command %q: `%s --help` lists those there are", args[0], cmd.CommandPath())
+	}
 }
 
 // newKubectlCommand only documents: run takes these arguments before cobra.

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/component-base/metrics/legacyregistry"
 
@@ -40,7 +41,8 @@ func libraryPanicked(_ context.Context, value any) {
 	fault.Caught("library", value)
 }
 
-// containCalls keeps panics of gRPC handlers in the call.
+// containCalls keeps panics of gRPC handlers in the call. What runs before and after them is contained by containTap and
+// by the codec of package etcd.
 func containCalls() []grpc.ServerOption {
 	unary := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (answer any, err error) {
 		err = containCall(func() (err error) {
@@ -55,11 +57,27 @@ func containCalls() []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(unary), grpc.ChainStreamInterceptor(stream)}
 }
 
+// containTap keeps panics of a tap, which runs in the goroutine of the connection, in the call.
+func containTap(next tap.ServerInHandle) tap.ServerInHandle {
+	return func(ctx context.Context, info *tap.Info) (out context.Context, err error) {
+		err = fault.Contain("gRPC", func() (err error) {
+			out, err = next(ctx, info)
+			return err
+		})
+		return out, internal(err)
+	}
+}
+
 func containCall(handle func() error) error {
 	err := fault.Contain("gRPC", func() error {
 		fault.Point("gRPC")
 		return handle()
 	})
+	return internal(err)
+}
+
+// internal is the status that the caller gets for a panic.
+func internal(err error) error {
 	if errors.Is(err, fault.ErrPanic) {
 		return status.Error(codes.Internal, err.Error())
 	}

@@ -57,7 +57,7 @@ func (s *server) newServices() error {
 		return err
 	}
 	v.grpc = grpc.NewServer(append(append(etcd.ServerOptions(0), containCalls()...), grpc.Creds(peer.ServerCredentials()),
-		grpc.InTapHandle(v.cluster.Tap), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(16<<10),
+		grpc.InTapHandle(containTap(v.cluster.Tap)), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(16<<10),
 		// Agents find a frozen server by asking every ten seconds.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 15 * time.Second, MaxConnectionIdle: 10 * time.Minute}))...)

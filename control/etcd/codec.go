@@ -4,6 +4,8 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
+
+	"github.com/balsahq/balsa/fault"
 )
 
 // generated is a message whose code was generated with its own marshalling, as
@@ -16,7 +18,8 @@ type generated interface {
 }
 
 // codec is gRPC's codec for protocol buffers with a shorter way for generated
-// messages; every other message goes the usual way.
+// messages; every other message goes the usual way. It works outside gRPC's
+// interceptors, so it contains panics itself.
 type codec struct{ rest encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2(proto.Name)} }
@@ -25,7 +28,15 @@ func newCodec() codec { return codec{encoding.GetCodecV2(proto.Name)} }
 func (codec) Name() string { return proto.Name }
 
 // Marshal implements [encoding.CodecV2].
-func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+func (c codec) Marshal(v any) (data mem.BufferSlice, err error) {
+	err = fault.Contain("control/etcd", func() (err error) {
+		data, err = c.marshal(v)
+		return err
+	})
+	return data, err
+}
+
+func (c codec) marshal(v any) (mem.BufferSlice, error) {
 	m, ok := v.(generated)
 	if !ok {
 		return c.rest.Marshal(v)
@@ -49,6 +60,10 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 
 // Unmarshal implements [encoding.CodecV2]. The message copies what it keeps.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	return fault.Contain("control/etcd", func() error { return c.unmarshal(data, v) })
+}
+
+func (c codec) unmarshal(data mem.BufferSlice, v any) error {
 	m, ok := v.(generated)
 	if !ok {
 		return c.rest.Unmarshal(data, v)

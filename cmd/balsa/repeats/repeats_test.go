@@ -55,10 +55,12 @@ func TestWindowsGrowAndEndWithSilence(t *testing.T) {
 			log.Error("down", "err", "x")
 			time.Sleep(time.Minute)
 		}
+		synctest.Wait()
 		if n := len(lines(&out)); n < 20 || n > 30 {
 			t.Errorf("%d lines in a day, want one an hour and a few", n)
 		}
 		time.Sleep(3 * time.Hour)
+		synctest.Wait()
 		out.Reset()
 		log.Error("down", "err", "x")
 		if got := lines(&out); len(got) != 1 || strings.Contains(got[0], "repeated") {

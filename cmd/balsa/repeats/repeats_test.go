@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-func logger(out *bytes.Buffer) *slog.Logger {
+func logger(out *output) *slog.Logger {
 	return slog.New(New(slog.NewTextHandler(out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			return slog.Attr{}
@@ -20,13 +21,37 @@ func logger(out *bytes.Buffer) *slog.Logger {
 	}})))
 }
 
-func lines(out *bytes.Buffer) []string {
+// output is what was logged; timers write to it too.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+func (o *output) Reset() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.text.Reset()
+}
+
+func lines(out *output) []string {
 	return strings.Split(strings.TrimSpace(out.String()), "\n")
 }
 
 func TestAWarningThatRepeatsIsWrittenOnceWithACount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
+		var out output
 		log := logger(&out).With("controller", "c")
 		for i := range 300 {
 			log.Warn("cannot write", "node", "n1", "err", fmt.Errorf("no %032x", 1<<40+i), "took", i)
@@ -49,7 +74,7 @@ func TestAWarningThatRepeatsIsWrittenOnceWithACount(t *testing.T) {
 
 func TestWindowsGrowAndEndWithSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
+		var out output
 		log := logger(&out)
 		for range 24 * 60 { // a retry a minute for a day
 			log.Error("down", "err", "x")
@@ -71,7 +96,7 @@ func TestWindowsGrowAndEndWithSilence(t *testing.T) {
 
 func TestAMessageAboutManyObjectsHasABudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
+		var out output
 		log := logger(&out)
 		for range 12 {
 			for n := range 4700 {
@@ -92,7 +117,7 @@ func TestAMessageAboutManyObjectsHasABudget(t *testing.T) {
 
 func TestInfoPassesAndMemoryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
+		var out output
 		h := New(slog.NewTextHandler(&out, nil))
 		log := slog.New(h)
 		for range 10 {

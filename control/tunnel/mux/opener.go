@@ -185,7 +185,8 @@ func (o *Opener) await(ctx context.Context, s *stream) error {
 			return ErrSilent
 		}
 		if asked = now == heard; asked {
-			if err := o.link.send(ctx.Done(), kindPing, 0, nil); err != nil {
+			// When ctx ends the send, the next round returns what that means.
+			if err := o.link.send(ctx.Done(), kindPing, 0, nil); err != nil && ctx.Err() == nil {
 				return err
 			}
 		}

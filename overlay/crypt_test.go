@@ -76,8 +76,12 @@ func TestNothingReadableIsOnTheWire(t *testing.T) {
 				}
 			}
 			t.Logf("of %d frames %d have text of pods, %d their addresses, %d are of WireGuard's port", len(frames), said, named, port)
-			if (said > 0) != readable || (named > 0) != readable || (port > 0) == readable {
+			if (said > 0) != readable || (named > 0) != readable {
 				t.Errorf("readable: %v, want %v", said > 0, readable)
+			}
+			// In the other mode, checksums and sequence numbers may have these two bytes by chance.
+			if !readable && port == 0 {
+				t.Error("no frame is of WireGuard's port")
 			}
 		})
 	}

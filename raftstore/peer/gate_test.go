@@ -61,8 +61,8 @@ func TestIdleConnectionsDoNotDelayOthers(t *testing.T) {
 			t.Errorf("from %s: median %v, more than %v", from, crowded[25], limit)
 		}
 	}
-	if n := m.log.count("too many connections whose handshake is not done"); n != 1 {
-		t.Errorf("logged %d times", n)
+	if n := m.log.count("too many connections whose handshake is not done"); n < 1 || n > 2 {
+		t.Errorf("logged %d times, want once for each of two addresses at most", n)
 	}
 	eventually(t, "idle connections end", func() bool { return m.waiting() == 0 })
 }

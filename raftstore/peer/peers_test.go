@@ -227,6 +227,7 @@ func TestBatchesUnderWayAreBounded(t *testing.T) {
 	if _, err := a.Peers().ReadIndex(ctx, b.id); err != nil {
 		t.Errorf("another request meanwhile: %v", err)
 	}
+	eventually(t, "as many batches as may be are under way", func() bool { return now.Load() == maxForwards })
 	close(free)
 	for range maxForwards {
 		must(t, <-refused)

@@ -61,8 +61,12 @@ func TestIdleConnectionsDoNotDelayOthers(t *testing.T) {
 			t.Errorf("from %s: median %v, more than %v", from, crowded[25], limit)
 		}
 	}
-	if n := m.log.count("too many connections whose handshake is not done"); n < 1 || n > 2 {
-		t.Errorf("logged %d times, want once for each of two addresses at most", n)
+	const crowded = " error=\"peer: too many connections whose handshake is not done\""
+	if n := m.log.count("remote=127.0.0.1" + crowded); n != 1 {
+		t.Errorf("the address of the idle connections is logged %d times", n)
+	}
+	if all := m.log.count(crowded); all > 2 || all != m.log.count("remote=127.0.0.1"+crowded)+m.log.count("remote=127.0.0.2"+crowded) {
+		t.Errorf("logged %d times, more than once for an address", all)
 	}
 	eventually(t, "idle connections end", func() bool { return m.waiting() == 0 })
 }

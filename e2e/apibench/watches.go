@@ -18,7 +18,7 @@ import (
 const (
 	namespaceWatched = "bench-watched"
 	watchers         = 1000
-	watchersEach     = 50 // on one connection; a server allows 100 streams
+	watchersShared   = 50 // on one connection, as the informers of one program; a server allows 100 streams
 	watchersTimed    = 10 // one of so many looks into the events it gets
 	eventsPerSecond  = 50
 	writers          = 8           // so that a slow write does not slow the pace
@@ -27,6 +27,7 @@ const (
 
 // audience is what the watchers of one round have seen.
 type audience struct {
+	each      int // watchers on one connection
 	conns     []*load.Conn
 	opened    sync.WaitGroup
 	joined    sync.WaitGroup
@@ -37,27 +38,31 @@ type audience struct {
 	failed    error     // guarded by mu
 }
 
-// measureWatch lets many watchers see the writes of one namespace.
-func measureWatch(ctx context.Context, b *bench) error {
-	b.loaded = true
-	for _, f := range forms {
-		name := fmt.Sprintf("watch, %s, %d watchers × %d events/s", f.Name, watchers, eventsPerSecond)
-		b.progress("%s", name)
-		for round := range b.rounds {
-			for _, s := range b.turns(round) {
-				if err := s.namespace(ctx, namespaceWatched); err != nil {
-					return err
-				}
-				if err := b.fanOut(ctx, s, f, name); err != nil {
-					return fmt.Errorf("%s, %s: %w", name, s.name, err)
+// measureWatch returns a family: many watchers, each of them on a connection with each-1
+// others, see the writes of one namespace. Kubelets and controllers have a connection
+// each; the informers of one program share one.
+func measureWatch(each int) func(context.Context, *bench) error {
+	return func(ctx context.Context, b *bench) error {
+		b.loaded = true
+		for _, f := range forms {
+			name := fmt.Sprintf("watch, %s, %d watchers on %d connections × %d events/s", f.Name, watchers, watchers/each, eventsPerSecond)
+			b.progress("%s", name)
+			for round := range b.rounds {
+				for _, s := range b.turns(round) {
+					if err := s.namespace(ctx, namespaceWatched); err != nil {
+						return err
+					}
+					if err := b.fanOut(ctx, s, f, name, each); err != nil {
+						return fmt.Errorf("%s, %s: %w", name, s.name, err)
+					}
 				}
 			}
 		}
+		return nil
 	}
-	return nil
 }
 
-func (b *bench) fanOut(ctx context.Context, s *system, f *form, name string) error {
+func (b *bench) fanOut(ctx context.Context, s *system, f *form, name string, each int) error {
 	conns, err := s.connect(ctx, writers)
 	if err != nil {
 		return err
@@ -67,15 +72,15 @@ func (b *bench) fanOut(ctx context.Context, s *system, f *form, name string) err
 	if err := conns[0].Do(f.request(http.MethodPost, path, f.template.Fill(object, stampNow())), nil); err != nil {
 		return err
 	}
-	a := &audience{}
-	if a.conns, err = s.dial(ctx, watchers/watchersEach); err != nil {
+	a := &audience{each: each}
+	if a.conns, err = s.dial(ctx, watchers/each); err != nil {
 		return err
 	}
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	a.opened.Add(len(a.conns))
-	for _, c := range a.conns {
-		a.joined.Go(func() { a.follow(watching, c, f) })
+	for i, c := range a.conns {
+		a.joined.Go(func() { a.follow(watching, c, f, i*each) })
 	}
 	a.opened.Wait()
 	pause(ctx, b.window/2) // what there is has been sent
@@ -102,16 +107,17 @@ func (b *bench) fanOut(ctx context.Context, s *system, f *form, name string) err
 // stampNow is when an object is written, for its watchers.
 func stampNow() string { return fmt.Sprintf("%0*d", load.StampDigits, time.Now().UnixNano()) }
 
-// follow opens the watches of one connection and counts until ctx ends.
-func (a *audience) follow(ctx context.Context, c *load.Conn, f *form) {
+// follow opens the watches of one connection, whose first has the number first, and
+// counts until ctx ends.
+func (a *audience) follow(ctx context.Context, c *load.Conn, f *form, first int) {
 	opened := sync.OnceFunc(a.opened.Done)
 	defer opened()
 	var mine []float64
 	err := func() error {
-		streams := make([]*load.Stream, watchersEach)
+		streams := make([]*load.Stream, a.each)
 		for i := range streams {
 			events := &load.Events{Encoding: f.Encoding}
-			if i%watchersTimed == 0 {
+			if (first+i)%watchersTimed == 0 {
 				events.Each = func(event []byte) error {
 					if sent, err := load.StampOf(event); err == nil { // not what controllers make in every namespace
 						mine = append(mine, float64(time.Now().UnixNano()-sent)/1e6)

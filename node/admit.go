@@ -9,6 +9,7 @@ import (
 
 	"github.com/balsahq/balsa/node/admission"
 	"github.com/balsahq/balsa/node/cgroup"
+	"github.com/balsahq/balsa/node/podloop"
 )
 
 const (
@@ -22,10 +23,10 @@ const (
 
 // admit decides whether a pod that is new to this node may run beside those
 // that do; nil means yes. Called with Agent.mu held.
-func (a *Agent) admit(pod *v1.Pod) *failure {
+func (a *Agent) admit(pod *v1.Pod) *podloop.Failure {
 	var others []*v1.Pod
 	for _, w := range a.workers {
-		if v := w.snapshot.Load(); !w.leaving.Load() && !v.Stopped && !terminalPhase(v.Pod.Status.Phase) {
+		if v := w.snapshot.Load(); !w.leaving.Load() && !v.Stopped && !podloop.IsTerminal(v.Pod.Status.Phase) {
 			others = append(others, v.Pod)
 		}
 	}
@@ -36,7 +37,7 @@ func (a *Agent) admit(pod *v1.Pod) *failure {
 	if refused == nil {
 		return nil
 	}
-	return &failure{refused.Reason, rejectedPrefix + refused.Message}
+	return &podloop.Failure{Reason: refused.Reason, Message: rejectedPrefix + refused.Message}
 }
 
 // allowedSysctls are what pods may set on this machine's kernel.

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/balsahq/balsa/node/podloop"
 )
 
 // adopt reads what an earlier life of the agent left running.
@@ -41,20 +43,20 @@ func (p *found) newest() *runtimeapi.PodSandboxStatus {
 	return p.sandboxes[len(p.sandboxes)-1]
 }
 
-func (p *found) observed() *observed {
-	o := newObserved()
+func (p *found) observed() *podloop.Observed {
+	o := podloop.NewObserved()
 	if b := p.newest(); b != nil {
 		o.Sandbox = sandboxOf(b)
 	}
 	for _, c := range p.containers {
-		o.merge(instanceOf(c, p.boxOf[c.Id]))
+		o.Merge(instanceOf(c, p.boxOf[c.Id]))
 	}
 	return o
 }
 
 // adopt takes over what the runtime has of the pod. What the API said of
 // readiness stays true until a probe says otherwise.
-func (w *worker) adopt(o *observed) {
+func (w *worker) adopt(o *podloop.Observed) {
 	o.StartTime = w.o.StartTime
 	w.o = o
 	if o.Sandbox != nil {
@@ -62,7 +64,7 @@ func (w *worker) adopt(o *observed) {
 	}
 	for _, sts := range [][]v1.ContainerStatus{w.pod.Status.InitContainerStatuses, w.pod.Status.ContainerStatuses} {
 		for i := range sts {
-			in := o.latest(sts[i].Name)
+			in := o.Latest(sts[i].Name)
 			if in == nil || sts[i].ContainerID != w.a.runtimeName+"://"+in.ID {
 				continue
 			}
@@ -72,27 +74,27 @@ func (w *worker) adopt(o *observed) {
 	}
 	for _, ins := range o.Containers {
 		for _, in := range ins {
-			if in.State == stateExited {
+			if in.State == podloop.StateExited {
 				in.TerminationMessage = true
 				w.readTermination(in, w.policyOf(in.Name))
 			}
 		}
 	}
 	for name := range o.Containers {
-		o.Backoff[name] = backoffOf(o.latest(name))
+		o.Backoff[name] = podloop.BackoffOf(o.Latest(name))
 	}
 	// Probes of what runs begin with the worker.
 	w.mailbox.post(func() {
-		for _, name := range o.names() {
-			if c, _ := containerByName(w.pod, name); c != nil && o.latest(name) != nil {
-				w.startProbes(c, o.latest(name).ID)
+		for _, name := range o.ContainerNames() {
+			if c, _ := podloop.FindContainer(w.pod, name); c != nil && o.Latest(name) != nil {
+				w.startProbes(c, o.Latest(name).ID)
 			}
 		}
 	})
 }
 
 func (w *worker) policyOf(name string) v1.TerminationMessagePolicy {
-	if c, _ := containerByName(w.pod, name); c != nil {
+	if c, _ := podloop.FindContainer(w.pod, name); c != nil {
 		return c.TerminationMessagePolicy
 	}
 	return v1.TerminationMessageReadFile
@@ -103,7 +105,7 @@ func (w *worker) policyOf(name string) v1.TerminationMessagePolicy {
 func (w *worker) relisted(p *found) {
 	if len(w.ops) > 0 {
 		for _, c := range p.containers {
-			if w.o.byID(c.Id) != nil {
+			if w.o.ByID(c.Id) != nil {
 				w.observe(c, p.boxOf[c.Id])
 			}
 		}
@@ -117,7 +119,7 @@ func (w *worker) relisted(p *found) {
 	for _, ins := range w.o.Containers {
 		for _, in := range ins {
 			if !there[in.ID] {
-				w.o.forget(in.ID)
+				w.o.Remove(in.ID)
 			}
 		}
 	}
@@ -142,7 +144,7 @@ func (a *Agent) endOrphans(ctx context.Context) {
 		}
 		names := a.orphanNames[uid]
 		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: names[0], Name: names[1], UID: uid}}
-		for _, name := range o.names() {
+		for _, name := range o.ContainerNames() {
 			pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: name})
 		}
 		w := newWorker(a, pod)

@@ -35,6 +35,7 @@ import (
 	"github.com/balsahq/balsa/node/admission"
 	"github.com/balsahq/balsa/node/cgroup"
 	"github.com/balsahq/balsa/node/counters"
+	"github.com/balsahq/balsa/node/podloop"
 	"github.com/balsahq/balsa/node/probe"
 	"github.com/balsahq/balsa/node/stats"
 	"github.com/balsahq/balsa/node/userns"
@@ -113,8 +114,8 @@ type Agent struct {
 
 	mu          sync.Mutex
 	workers     map[types.UID]*worker
-	adopted     map[types.UID]*observed // found in the runtime at start
-	orphanNames map[types.UID][2]string // namespace and name of the adopted
+	adopted     map[types.UID]*podloop.Observed // found in the runtime at start
+	orphanNames map[types.UID][2]string         // namespace and name of the adopted
 	waiting     waiters
 	handlers    map[string]*runtimeapi.RuntimeHandlerFeatures
 	// strictGroups: the runtime can keep the groups of an image's user out.
@@ -130,7 +131,7 @@ func New(cfg Config) (*Agent, error) {
 	}
 	a := &Agent{
 		cfg: cfg, log: cfg.Logger, hostIPs: cfg.nodeIPs(), memory: memoryCapacity(),
-		workers: map[types.UID]*worker{}, adopted: map[types.UID]*observed{}, waiting: waiters{byID: map[string]waiter{}},
+		workers: map[types.UID]*worker{}, adopted: map[types.UID]*podloop.Observed{}, waiting: waiters{byID: map[string]waiter{}},
 		nudgeNode: make(chan struct{}, 1), mirrors: make(chan struct{}, 1), connected: make(chan struct{}),
 		services: cfg.Informers.Core().V1().Services().Lister(),
 		count:    counters.New(),
@@ -322,7 +323,7 @@ func (a *Agent) enlist(pod *v1.Pod, final bool) (w *worker, made bool) {
 	if o := a.adopted[pod.UID]; o != nil {
 		delete(a.adopted, pod.UID)
 		w.adopt(o)
-	} else if pod.DeletionTimestamp == nil && !terminalPhase(pod.Status.Phase) {
+	} else if pod.DeletionTimestamp == nil && !podloop.IsTerminal(pod.Status.Phase) {
 		if w.o.Failed = a.admit(pod); w.o.Failed != nil && !final {
 			return nil, false
 		}
@@ -412,18 +413,18 @@ func (a *Agent) Node() *v1.Node {
 }
 
 // containerEventOf records an event about one container of a pod.
-func (w *worker) containerEventOf(pod *v1.Pod, name string, kind containerKind, t, reason, text string) {
+func (w *worker) containerEventOf(pod *v1.Pod, name string, kind podloop.ContainerKind, t, reason, text string) {
 	path := "spec.containers{" + name + "}"
 	switch kind {
-	case kindInit:
+	case podloop.KindInit:
 		path = "spec.initContainers{" + name + "}"
-	case kindEphemeral:
+	case podloop.KindEphemeral:
 		path = "spec.ephemeralContainers{" + name + "}"
 	}
 	w.a.recorder.Event(&v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: pod.Namespace, Name: pod.Name,
 		UID: pod.UID, ResourceVersion: pod.ResourceVersion, FieldPath: path}, t, reason, strings.ToValidUTF8(text, "?"))
 }
 
-func (w *worker) containerEvent(name string, kind containerKind, t, reason, text string) {
+func (w *worker) containerEvent(name string, kind podloop.ContainerKind, t, reason, text string) {
 	w.containerEventOf(w.pod, name, kind, t, reason, text)
 }

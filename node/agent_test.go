@@ -176,7 +176,7 @@ func TestNodeIsRegisteredAndReady(t *testing.T) {
 func TestCrashingContainerBacksOff(t *testing.T) {
 	onBench(t, func(b *bench) {
 		b.rt.Script("c0", nodetest.Run{Lasts: time.Second, Exit: 1})
-		b.run(testPod(v1.RestartPolicyAlways, 0, 1))
+		b.run(nodetest.Pod(v1.RestartPolicyAlways, 0, 1))
 		b.wait(2 * time.Second) // the first restart is at once
 		if n := b.count("start c0"); n != 2 {
 			t.Errorf("%d starts at first, want 2", n)
@@ -201,7 +201,7 @@ func TestFailedPullBacksOffAndRecovers(t *testing.T) {
 	onBench(t, func(b *bench) {
 		no := errors.New("no route to registry")
 		b.rt.Missing("im:latest", no, no)
-		b.run(testPod(v1.RestartPolicyAlways, 0, 1))
+		b.run(nodetest.Pod(v1.RestartPolicyAlways, 0, 1))
 		b.wait(0)
 		if w := b.get("p").Status.ContainerStatuses[0].State.Waiting; w == nil || w.Reason != "ErrImagePull" {
 			t.Errorf("at first: %+v", w)
@@ -220,7 +220,7 @@ func TestFailedPullBacksOffAndRecovers(t *testing.T) {
 func TestDeletedPodGoesAfterItsGracePeriod(t *testing.T) {
 	onBench(t, func(b *bench) {
 		b.rt.Script("c0", nodetest.Run{Stubborn: true})
-		b.run(testPod(v1.RestartPolicyAlways, 0, 1))
+		b.run(nodetest.Pod(v1.RestartPolicyAlways, 0, 1))
 		b.wait(0)
 		b.delete("p", 20)
 		b.wait(15 * time.Second)
@@ -245,7 +245,7 @@ func TestDeletedPodGoesAfterItsGracePeriod(t *testing.T) {
 func TestShorterGracePeriodCutsTheWait(t *testing.T) {
 	onBench(t, func(b *bench) {
 		b.rt.Script("c0", nodetest.Run{Stubborn: true})
-		b.run(testPod(v1.RestartPolicyAlways, 0, 1))
+		b.run(nodetest.Pod(v1.RestartPolicyAlways, 0, 1))
 		b.wait(0)
 		b.delete("p", 3600)
 		b.wait(10 * time.Second)
@@ -261,7 +261,7 @@ func TestPodEndsWithItsContainers(t *testing.T) {
 	onBench(t, func(b *bench) {
 		b.rt.Script("i0", nodetest.Run{Lasts: time.Second})
 		b.rt.Script("c0", nodetest.Run{Lasts: 5 * time.Second})
-		b.run(testPod(v1.RestartPolicyNever, 1, 1))
+		b.run(nodetest.Pod(v1.RestartPolicyNever, 1, 1))
 		b.wait(0)
 		b.wait(10 * time.Second)
 		p := b.get("p")
@@ -278,7 +278,7 @@ func TestPodEndsWithItsContainers(t *testing.T) {
 func TestDeadSandboxIsMadeAgain(t *testing.T) {
 	onBench(t, func(b *bench) {
 		b.rt.Script("i0", nodetest.Run{Lasts: time.Second})
-		b.run(testPod(v1.RestartPolicyAlways, 1, 1))
+		b.run(nodetest.Pod(v1.RestartPolicyAlways, 1, 1))
 		b.wait(3 * time.Second)
 		b.rt.KillSandbox("p")
 		b.wait(20 * time.Second)
@@ -293,7 +293,7 @@ func TestDeadSandboxIsMadeAgain(t *testing.T) {
 
 func TestContainersOutliveTheAgent(t *testing.T) {
 	onBench(t, func(b *bench) {
-		b.run(testPod(v1.RestartPolicyAlways, 0, 1))
+		b.run(nodetest.Pod(v1.RestartPolicyAlways, 0, 1))
 		b.wait(0)
 		before := b.get("p").Status.ContainerStatuses[0].ContainerID
 		b.stop()
@@ -309,7 +309,7 @@ func TestContainersOutliveTheAgent(t *testing.T) {
 func TestBackoffOutlivesTheAgent(t *testing.T) {
 	onBench(t, func(b *bench) {
 		b.rt.Script("c0", nodetest.Run{Lasts: time.Second, Exit: 1})
-		b.run(testPod(v1.RestartPolicyAlways, 0, 1))
+		b.run(nodetest.Pod(v1.RestartPolicyAlways, 0, 1))
 		b.wait(20 * time.Second) // the third run has ended; the wait is 20 s
 		b.stop()
 		b.start()
@@ -327,7 +327,7 @@ func TestBackoffOutlivesTheAgent(t *testing.T) {
 
 func TestPodThatDoesNotFitIsRejected(t *testing.T) {
 	onBench(t, func(b *bench) {
-		p := testPod(v1.RestartPolicyAlways, 0, 1)
+		p := nodetest.Pod(v1.RestartPolicyAlways, 0, 1)
 		p.Spec.NodeSelector = map[string]string{"moon": "full"}
 		b.run(p)
 		b.wait(0)
@@ -347,7 +347,7 @@ func TestNodeIsSeenAsOthersChangeIt(t *testing.T) {
 		if _, err := b.client.CoreV1().Nodes().Update(context.Background(), n, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		p := testPod(v1.RestartPolicyAlways, 0, 1)
+		p := nodetest.Pod(v1.RestartPolicyAlways, 0, 1)
 		p.Spec.NodeSelector = map[string]string{"disk": "fast"}
 		p.Spec.Containers[0].Resources.Requests = v1.ResourceList{"example.com/of-the-cluster": resource.MustParse("1")}
 		b.run(p)
@@ -449,7 +449,7 @@ func TestNoContainerStartsBeforeItsNetwork(t *testing.T) {
 			}
 			return nil
 		}
-		b.run(testPod(v1.RestartPolicyAlways, 1, 1))
+		b.run(nodetest.Pod(v1.RestartPolicyAlways, 1, 1))
 		b.wait(3 * time.Second)
 		w := b.get("p").Status.InitContainerStatuses[0].State.Waiting
 		if b.count("start i0") != 0 || w == nil || w.Reason != "NetworkNotReady" || w.Message != "the rules are being written" {
@@ -469,7 +469,7 @@ func TestNoContainerStartsBeforeItsNetwork(t *testing.T) {
 
 func TestAPodThatTheNodeRefusesFailsAndNothingOfItRuns(t *testing.T) {
 	onBench(t, func(b *bench) {
-		p := testPod(v1.RestartPolicyAlways, 0, 1)
+		p := nodetest.Pod(v1.RestartPolicyAlways, 0, 1)
 		p.Spec.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: "kernel.msgmax", Value: "65536"}}}
 		b.run(p)
 		b.wait(0)
@@ -496,7 +496,7 @@ func TestAPodThatTheNodeRefusesFailsAndNothingOfItRuns(t *testing.T) {
 
 func TestAPodIsNotStartedWithoutTheUserNamespaceItAsksFor(t *testing.T) {
 	onBench(t, func(b *bench) {
-		p, no := testPod(v1.RestartPolicyAlways, 0, 1), false
+		p, no := nodetest.Pod(v1.RestartPolicyAlways, 0, 1), false
 		p.Spec.HostUsers = &no
 		b.run(p)
 		b.wait(time.Minute)
@@ -520,7 +520,7 @@ func TestEndsOfContainersAreCounted(t *testing.T) {
 	onBench(t, func(b *bench) {
 		b.rt.Script("i0", nodetest.Run{Lasts: time.Second})
 		b.rt.Script("c0", nodetest.Run{Lasts: time.Second, Exit: 139})
-		b.run(testPod(v1.RestartPolicyNever, 1, 1))
+		b.run(nodetest.Pod(v1.RestartPolicyNever, 1, 1))
 		b.wait(time.Minute)
 		families, err := b.agent.Metrics().Gather()
 		if err != nil {
@@ -550,7 +550,7 @@ func TestEndsOfContainersAreCounted(t *testing.T) {
 func TestAPodThatTakesMoreDiskThanItMayIsEvicted(t *testing.T) {
 	onBench(t, func(b *bench) {
 		limit := resource.MustParse("1Mi")
-		p := testPod(v1.RestartPolicyAlways, 0, 1)
+		p := nodetest.Pod(v1.RestartPolicyAlways, 0, 1)
 		p.Spec.Volumes = []v1.Volume{{Name: "e", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &limit}}}}
 		p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "e", MountPath: "/e"}}
 		b.run(p)

@@ -86,7 +86,7 @@ func TestWhatFailsInTheRuntimeIsTriedAgainMoreAndMoreRarely(t *testing.T) {
 				if c.runs != nil {
 					b.rt.Script("c0", c.runs...)
 				}
-				b.run(testPod(v1.RestartPolicyAlways, 0, 1))
+				b.run(nodetest.Pod(v1.RestartPolicyAlways, 0, 1))
 				b.wait(0)
 				if !c.before {
 					b.rt.Fail(c.method, method.fault)

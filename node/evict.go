@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/balsahq/balsa/node/eviction"
+	"github.com/balsahq/balsa/node/podloop"
 )
 
 // evictInterval is how often pods with limits of disk are measured.
@@ -23,12 +24,12 @@ func (a *Agent) evictions(ctx context.Context) {
 		case <-tick.C:
 		}
 		for uid, v := range a.views() {
-			if v.Stopped || terminalPhase(v.Pod.Status.Phase) || !eviction.Limited(v.Pod) {
+			if v.Stopped || podloop.IsTerminal(v.Pod.Status.Phase) || !eviction.Limited(v.Pod) {
 				continue
 			}
 			used, err := a.stats.Pod(ctx, v.Pod)
 			if err != nil {
-				a.log.Debug("pod not measured", "pod", podName(v.Pod), "err", err)
+				a.log.Debug("pod not measured", "pod", podloop.PodName(v.Pod), "err", err)
 				continue
 			}
 			if why, over := eviction.Over(v.Pod, used); over {
@@ -42,9 +43,9 @@ func (a *Agent) evictions(ctx context.Context) {
 
 // evict fails the pod and ends it at once.
 func (w *worker) evict(why string) {
-	if w.o.Failed != nil || w.o.Gone || terminalPhase(w.pod.Status.Phase) {
+	if w.o.Failed != nil || w.o.Gone || podloop.IsTerminal(w.pod.Status.Phase) {
 		return
 	}
 	w.event(v1.EventTypeWarning, eviction.Reason, why)
-	w.o.Failed, w.o.AtOnce = &failure{eviction.Reason, why}, true
+	w.o.Failed, w.o.NoGrace = &podloop.Failure{Reason: eviction.Reason, Message: why}, true
 }

@@ -5,12 +5,13 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/balsahq/balsa/node/nodetest"
 )
 
 // A field of a pod is set, and what the runtime is told has to hold a text that says so.
@@ -23,7 +24,7 @@ type toldCase struct {
 func told(t *testing.T, set func(*v1.Pod, *v1.Container)) string {
 	t.Helper()
 	cfg := &Config{RootDir: t.TempDir(), LogDir: t.TempDir(), ClusterDomain: "cluster.local", ClusterDNS: []string{"10.96.0.10"}}
-	pod := testPod(v1.RestartPolicyAlways, 0, 1)
+	pod := nodetest.Pod(v1.RestartPolicyAlways, 0, 1)
 	pod.Spec.SecurityContext = &v1.PodSecurityContext{}
 	c := &pod.Spec.Containers[0]
 	c.SecurityContext = &v1.SecurityContext{}
@@ -157,7 +158,7 @@ func TestFieldsOfAPodReachTheRuntime(t *testing.T) {
 }
 
 func TestRunAsNonRootRefusesRoot(t *testing.T) {
-	pod := testPod(v1.RestartPolicyAlways, 0, 1)
+	pod := nodetest.Pod(v1.RestartPolicyAlways, 0, 1)
 	pod.Spec.SecurityContext = &v1.PodSecurityContext{RunAsNonRoot: ptr.To(true)}
 	root, other := int64(0), int64(7)
 	for name, c := range map[string]struct {
@@ -167,48 +168,6 @@ func TestRunAsNonRootRefusesRoot(t *testing.T) {
 		if _, err := (&Config{}).containerSecurity(containerInput{Pod: pod, Container: &pod.Spec.Containers[0], User: c.user}); (err != nil) != c.refused {
 			t.Errorf("%s: %v", name, err)
 		}
-	}
-}
-
-func TestContainersRestartByTheirRules(t *testing.T) {
-	pod := testPod(v1.RestartPolicyNever, 0, 1)
-	c := &pod.Spec.Containers[0]
-	c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyNever)
-	c.RestartPolicyRules = []v1.ContainerRestartRule{{
-		Action:    v1.ContainerRestartRuleActionRestart,
-		ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}},
-	}}
-	for code, want := range map[int32]bool{42: true, 1: false, 0: false} {
-		if got := restarts(pod, c, code); got != want {
-			t.Errorf("exit code %d: restarts %v, want %v", code, got, want)
-		}
-	}
-}
-
-func TestStatusOfAContainerSaysWhatRanAndWhatRuns(t *testing.T) {
-	pod, o := testPod(v1.RestartPolicyAlways, 0, 1), newObserved()
-	o.Now, o.StartTime = epoch, epoch
-	pod.Generation = 9
-	pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v", ReadOnly: true}}
-	o.Sandbox, o.Volumes = &sandbox{ID: "s", Ready: true}, true
-	user := &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: 1, GID: 2, SupplementalGroups: []int64{3}}}
-	o.Containers["c0"] = []*instance{
-		{ID: "one", SandboxID: "s", Name: "c0", State: stateExited, Started: epoch.Add(-3 * time.Minute), Finished: epoch.Add(-2 * time.Minute), ExitCode: 3, Reason: "Error"},
-		{ID: "two", SandboxID: "s", Name: "c0", Attempt: 1, State: stateRunning, Started: epoch.Add(-time.Minute), ImageID: "sha256:1", User: user},
-	}
-	s := statusAfter(pod, o)
-	c := s.ContainerStatuses[0]
-	if r := c.State.Running; r == nil || !r.StartedAt.Time.Equal(epoch.Add(-time.Minute)) || c.ImageID != "sha256:1" || c.RestartCount != 1 || c.User != user {
-		t.Errorf("State, ImageID, User: %+v", c)
-	}
-	if l := c.LastTerminationState.Terminated; l == nil || l.ExitCode != 3 || l.Reason != "Error" || !l.StartedAt.Time.Equal(epoch.Add(-3*time.Minute)) || !l.FinishedAt.Time.Equal(epoch.Add(-2*time.Minute)) {
-		t.Errorf("lastState: %+v", c.LastTerminationState)
-	}
-	if m := c.VolumeMounts; len(m) != 1 || m[0].Name != "v" || m[0].MountPath != "/v" || !m[0].ReadOnly {
-		t.Errorf("VolumeMounts: %+v", m)
-	}
-	if s.ObservedGeneration != 9 || s.Conditions[0].ObservedGeneration != 9 {
-		t.Errorf("ObservedGeneration: %d, %+v", s.ObservedGeneration, s.Conditions[0])
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/balsahq/balsa/node/podloop"
 	"github.com/balsahq/balsa/node/volume"
 )
 
@@ -25,9 +26,9 @@ const (
 	mostPullDelay  = 5 * time.Minute
 )
 
-func (w *worker) opImage(a action) operation {
+func (w *worker) opImage(a podloop.Action) operation {
 	pod, handler := w.pod, w.handler
-	c, kind := containerByName(pod, a.Container)
+	c, kind := podloop.FindContainer(pod, a.Container)
 	return func(ctx context.Context) func() {
 		im, fail := w.ensureImages(ctx, imageInput{pod, c, kind, handler})
 		return func() {
@@ -39,7 +40,7 @@ func (w *worker) opImage(a action) operation {
 			if fail.Reason != "ErrImagePull" {
 				most = firstPullDelay
 			}
-			w.o.Images[a.Container] = image{Retry: w.o.Images[a.Container].Retry.again(w.o.Now, *fail, first, most)}
+			w.o.Images[a.Container] = podloop.Image{Retry: w.o.Images[a.Container].Retry.Again(w.o.Now, *fail, first, most)}
 		}
 	}
 }
@@ -48,17 +49,17 @@ func (w *worker) opImage(a action) operation {
 type imageInput struct {
 	pod       *v1.Pod
 	container *v1.Container
-	kind      containerKind
+	kind      podloop.ContainerKind
 	handler   string
 }
 
 // ensureImages makes present what a container runs and the images it mounts.
-func (w *worker) ensureImages(ctx context.Context, in imageInput) (image, *failure) {
-	im := image{Volumes: map[string]string{}}
+func (w *worker) ensureImages(ctx context.Context, in imageInput) (podloop.Image, *podloop.Failure) {
+	im := podloop.Image{Volumes: map[string]string{}}
 	for name, v := range imageVolumes(in.pod, in.container) {
 		ref, fail := w.ensureImage(ctx, in, v.Reference, v.PullPolicy)
 		if fail != nil {
-			return image{}, fail
+			return podloop.Image{}, fail
 		}
 		im.Volumes[name] = ref
 	}
@@ -67,9 +68,8 @@ func (w *worker) ensureImages(ctx context.Context, in imageInput) (image, *failu
 	return im, fail
 }
 
-// resolve is mounts with the runtime's references in place of the names of
-// images.
-func (im image) resolve(mounts volume.Mounts) volume.Mounts {
+// withImageReferences returns mounts with the runtime's references in place of the names of images.
+func withImageReferences(mounts volume.Mounts, im podloop.Image) volume.Mounts {
 	if len(im.Volumes) == 0 {
 		return mounts
 	}
@@ -96,7 +96,7 @@ func imageVolumes(pod *v1.Pod, c *v1.Container) map[string]*v1.ImageVolumeSource
 
 // ensureImage makes an image present as the policy asks and returns the
 // reference to give to the runtime.
-func (w *worker) ensureImage(ctx context.Context, in imageInput, name string, policy v1.PullPolicy) (string, *failure) {
+func (w *worker) ensureImage(ctx context.Context, in imageInput, name string, policy v1.PullPolicy) (string, *podloop.Failure) {
 	pod, c := in.pod, in.container
 	say := func(t, reason, format string, args ...any) string {
 		m := fmt.Sprintf(format, args...)
@@ -109,7 +109,7 @@ func (w *worker) ensureImage(ctx context.Context, in imageInput, name string, po
 	if err != nil {
 		m := say(v1.EventTypeWarning, "InspectFailed", "Failed to apply default image tag %q: %v", name, err)
 		say(v1.EventTypeWarning, "Failed", "Error: InvalidImageName")
-		return "", &failure{"InvalidImageName", m}
+		return "", &podloop.Failure{Reason: "InvalidImageName", Message: m}
 	}
 	spec := &runtimeapi.ImageSpec{Image: named, RuntimeHandler: in.handler}
 	if policy != v1.PullAlways {
@@ -117,7 +117,7 @@ func (w *worker) ensureImage(ctx context.Context, in imageInput, name string, po
 		if err != nil {
 			m := say(v1.EventTypeWarning, "InspectFailed", "Failed to inspect image %q: %v", name, message(err))
 			say(v1.EventTypeWarning, "Failed", "Error: ImageInspectError")
-			return "", &failure{"ImageInspectError", m}
+			return "", &podloop.Failure{Reason: "ImageInspectError", Message: m}
 		}
 		if have.Image != nil {
 			say(v1.EventTypeNormal, "Pulled", "Container image %q already present on machine and can be accessed by the pod", name)
@@ -126,7 +126,7 @@ func (w *worker) ensureImage(ctx context.Context, in imageInput, name string, po
 		if policy == v1.PullNever {
 			m := say(v1.EventTypeWarning, "ErrImageNeverPull", "Container image %q is not present with pull policy of Never", name)
 			say(v1.EventTypeWarning, "Failed", "Error: ErrImageNeverPull")
-			return "", &failure{"ErrImageNeverPull", m}
+			return "", &podloop.Failure{Reason: "ErrImageNeverPull", Message: m}
 		}
 	}
 	say(v1.EventTypeNormal, "Pulling", "Pulling image %q", name)
@@ -135,7 +135,7 @@ func (w *worker) ensureImage(ctx context.Context, in imageInput, name string, po
 	if err != nil {
 		say(v1.EventTypeWarning, "Failed", "Failed to pull image %q: %v", name, message(err))
 		say(v1.EventTypeWarning, "Failed", "Error: ErrImagePull")
-		return "", &failure{"ErrImagePull", message(err)}
+		return "", &podloop.Failure{Reason: "ErrImagePull", Message: message(err)}
 	}
 	took := time.Since(began).Truncate(time.Millisecond)
 	say(v1.EventTypeNormal, "Pulled", "Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.", name, took, took, size)

@@ -2,8 +2,6 @@ package node
 
 import (
 	"encoding/json"
-	"fmt"
-	"hash/fnv"
 	"maps"
 	"path/filepath"
 	"strconv"
@@ -13,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubelettypes "k8s.io/kubelet/pkg/types"
+
+	"github.com/balsahq/balsa/node/podloop"
 )
 
 // Annotations of CRI containers that carry what the agent must know again
@@ -53,7 +53,7 @@ func containerLabels(pod *v1.Pod, name string) map[string]string {
 
 func containerAnnotations(pod *v1.Pod, c *v1.Container, attempt int) map[string]string {
 	a := map[string]string{
-		annHash:              containerHash(c),
+		annHash:              podloop.ContainerHash(c),
 		annRestartCount:      strconv.Itoa(attempt),
 		annTerminationPath:   c.TerminationMessagePath,
 		annTerminationPolicy: string(c.TerminationMessagePolicy),
@@ -77,24 +77,14 @@ func containerAnnotations(pod *v1.Pod, c *v1.Container, attempt int) map[string]
 	return a
 }
 
-// containerHash changes when a running container no longer is what the spec
-// asks for: of the fields that may change, only the image needs a restart.
-func containerHash(c *v1.Container) string {
-	h := fnv.New32a()
-	b, _ := json.Marshal(map[string]string{"name": c.Name, "image": c.Image})
-	_, _ = h.Write(b)
-	return strconv.FormatUint(uint64(h.Sum32()), 16)
-}
-
 // instanceOf reads a container's status as the runtime tells it.
-func instanceOf(s *runtimeapi.ContainerStatus, sandboxID string) *instance {
-	in := &instance{
+func instanceOf(s *runtimeapi.ContainerStatus, sandboxID string) *podloop.Instance {
+	in := &podloop.Instance{
 		ID: s.Id, SandboxID: sandboxID, Name: s.Labels[kubelettypes.KubernetesContainerNameLabel],
 		Attempt: int(s.GetMetadata().GetAttempt()), Created: unixNano(s.CreatedAt),
 		Started: unixNano(s.StartedAt), Finished: unixNano(s.FinishedAt),
 		ExitCode: s.ExitCode, Reason: s.Reason, Message: s.Message,
 		Hash: s.Annotations[annHash], LogPath: s.LogPath, ImageID: s.ImageRef, Image: s.GetImage().GetImage(),
-		Resources: s.Resources,
 	}
 	if in.Name == "" {
 		in.Name = s.GetMetadata().GetName()
@@ -110,9 +100,9 @@ func instanceOf(s *runtimeapi.ContainerStatus, sandboxID string) *instance {
 	}
 	switch s.State {
 	case runtimeapi.ContainerState_CONTAINER_RUNNING:
-		in.State = stateRunning
+		in.State = podloop.StateRunning
 	case runtimeapi.ContainerState_CONTAINER_EXITED:
-		in.State = stateExited
+		in.State = podloop.StateExited
 		if in.Finished.IsZero() {
 			in.Finished = in.Created
 		}
@@ -126,7 +116,7 @@ func instanceOf(s *runtimeapi.ContainerStatus, sandboxID string) *instance {
 	if path := s.Annotations[annTerminationPath]; path != "" {
 		for _, m := range s.Mounts {
 			if m.ContainerPath == path {
-				in.terminationMessageLog = m.HostPath
+				in.TerminationMessageFile = m.HostPath
 			}
 		}
 	}
@@ -149,8 +139,8 @@ func unixNano(n int64) time.Time {
 	return time.Unix(0, n)
 }
 
-func sandboxOf(s *runtimeapi.PodSandboxStatus) *sandbox {
-	b := &sandbox{
+func sandboxOf(s *runtimeapi.PodSandboxStatus) *podloop.Sandbox {
+	b := &podloop.Sandbox{
 		ID: s.Id, Handler: s.RuntimeHandler, Attempt: s.GetMetadata().GetAttempt(), Created: unixNano(s.CreatedAt),
 		Ready: s.State == runtimeapi.PodSandboxState_SANDBOX_READY,
 	}
@@ -163,13 +153,6 @@ func sandboxOf(s *runtimeapi.PodSandboxStatus) *sandbox {
 	return b
 }
 
-// podName is how messages name a pod.
-func podName(pod *v1.Pod) string { return fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID) }
-
-func crashMessage(delay time.Duration, container string, pod *v1.Pod) string {
-	return fmt.Sprintf("back-off %s restarting failed container=%s pod=%s", delay, container, podName(pod))
-}
-
 // podLogDir is where the runtime writes the logs of a pod.
 func (c *Config) podLogDir(ns, name string, uid types.UID) string {
 	return filepath.Join(c.LogDir, "pods", ns+"_"+name+"_"+string(uid))
@@ -177,28 +160,4 @@ func (c *Config) podLogDir(ns, name string, uid types.UID) string {
 
 func logFile(container string, attempt int) string {
 	return filepath.Join(container, strconv.Itoa(attempt)+".log")
-}
-
-func ephemeral(e *v1.EphemeralContainer) *v1.Container {
-	return (*v1.Container)(&e.EphemeralContainerCommon)
-}
-
-// containerByName finds a container of any kind in a spec.
-func containerByName(pod *v1.Pod, name string) (*v1.Container, containerKind) {
-	for i := range pod.Spec.Containers {
-		if pod.Spec.Containers[i].Name == name {
-			return &pod.Spec.Containers[i], kindRegular
-		}
-	}
-	for i := range pod.Spec.InitContainers {
-		if pod.Spec.InitContainers[i].Name == name {
-			return &pod.Spec.InitContainers[i], kindInit
-		}
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		if pod.Spec.EphemeralContainers[i].Name == name {
-			return ephemeral(&pod.Spec.EphemeralContainers[i]), kindEphemeral
-		}
-	}
-	return nil, kindRegular
 }

@@ -14,6 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/balsahq/balsa/node/cgroup"
+	"github.com/balsahq/balsa/node/podloop"
 	"github.com/balsahq/balsa/node/volume"
 )
 
@@ -42,10 +43,10 @@ func (e *startError) Unwrap() error { return e.err }
 type startInput struct {
 	pod       *v1.Pod
 	container *v1.Container
-	kind      containerKind
+	kind      podloop.ContainerKind
 	attempt   int
 	image     string
-	sandbox   sandbox
+	sandbox   podloop.Sandbox
 	handler   string
 	mounts    volume.Mounts // images as the runtime knows them
 	podIPs    []string
@@ -53,21 +54,21 @@ type startInput struct {
 	target    string // of an ephemeral container
 }
 
-func (w *worker) opStart(a action) operation {
-	c, kind := containerByName(w.pod, a.Container)
+func (w *worker) opStart(a podloop.Action) operation {
+	c, kind := podloop.FindContainer(w.pod, a.Container)
 	in := startInput{
 		pod: w.pod, container: c, kind: kind, attempt: a.Attempt, image: w.o.Images[a.Container].Ref,
-		sandbox: *w.o.Sandbox, handler: w.handler, mounts: w.o.Images[a.Container].resolve(w.mounts), podIPs: podIPs(w.pod, w.o, w.a.hostIPs),
+		sandbox: *w.o.Sandbox, handler: w.handler, mounts: withImageReferences(w.mounts, w.o.Images[a.Container]), podIPs: podloop.PodIPs(w.pod, w.o, w.a.hostIPs),
 	}
-	last := w.o.latest(a.Container)
-	if last != nil && last.State == stateCreated {
+	last := w.o.Latest(a.Container)
+	if last != nil && last.State == podloop.StateCreated {
 		in.stale = last.ID
 	}
-	if kind == kindEphemeral {
+	if kind == podloop.KindEphemeral {
 		in.target = w.targetOf(a.Container)
 	}
-	if last != nil && last.State == stateExited {
-		w.o.Backoff[a.Container] = w.o.Backoff[a.Container].next(w.o.Now, last.Finished)
+	if last != nil && last.State == podloop.StateExited {
+		w.o.Backoff[a.Container] = w.o.Backoff[a.Container].Next(w.o.Now, last.Finished)
 	}
 	return func(ctx context.Context) func() { return w.start(ctx, in) }
 }
@@ -75,7 +76,7 @@ func (w *worker) opStart(a action) operation {
 func (w *worker) targetOf(name string) string {
 	for _, e := range w.pod.Spec.EphemeralContainers {
 		if e.Name == name {
-			if t := w.o.latest(e.TargetContainerName); t != nil {
+			if t := w.o.Latest(e.TargetContainerName); t != nil {
 				return t.ID
 			}
 		}
@@ -86,7 +87,7 @@ func (w *worker) targetOf(name string) string {
 // start creates and starts a container and runs its postStart hook.
 func (w *worker) start(ctx context.Context, in startInput) func() {
 	name := in.container.Name
-	w.a.count.ContainerStarts(in.kind.label())
+	w.a.count.ContainerStarts(in.kind.Label())
 	id, cleanup, err := w.create(ctx, in)
 	if err == nil {
 		w.containerEventOf(in.pod, name, in.kind, v1.EventTypeNormal, "Created", "Container created")
@@ -108,7 +109,7 @@ func (w *worker) start(ctx context.Context, in startInput) func() {
 	if l := in.container.Lifecycle; l != nil && l.PostStart != nil {
 		if err := w.a.runHook(ctx, hookTarget{in.pod, in.container, id, in.podIPs}, l.PostStart); err != nil && ctx.Err() == nil {
 			w.containerEventOf(in.pod, name, in.kind, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
-			w.kill(ctx, killInput{pod: in.pod, container: in.container, kind: in.kind, id: id, grace: graceOf(in.pod, nil),
+			w.kill(ctx, killInput{pod: in.pod, container: in.container, kind: in.kind, id: id, grace: podloop.GracePeriod(in.pod, nil),
 				message: "FailedPostStartHook", podIPs: in.podIPs})
 			status = w.containerStatus(ctx, id)
 		}
@@ -137,13 +138,13 @@ func (w *worker) startFailed(in startInput, id string, cleanup func(), err error
 	if errors.As(err, &se) {
 		reason = se.reason
 	}
-	w.a.count.ContainerFailed(in.kind.label(), reason, ownUsers(in.pod))
+	w.a.count.ContainerFailed(in.kind.Label(), reason, ownUsers(in.pod))
 	return func() {
 		name := in.container.Name
 		if cleanup != nil {
 			cleanup()
 		}
-		w.o.StartRetry[name] = w.o.StartRetry[name].again(w.o.Now, failure{reason, message(err)}, time.Second, mostRetry)
+		w.o.StartRetry[name] = w.o.StartRetry[name].Again(w.o.Now, podloop.Failure{Reason: reason, Message: message(err)}, time.Second, podloop.MaxRetry)
 		if status != nil {
 			w.observe(status, in.sandbox.ID)
 			delete(w.o.Images, name)
@@ -174,7 +175,7 @@ func (w *worker) create(ctx context.Context, in startInput) (id string, cleanup 
 		if err := w.a.runtime.RemoveContainer(ctx, in.stale); err != nil && !notFound(err) {
 			return "", nil, &startError{errCreate, err}
 		}
-		w.mailbox.post(func() { w.o.forget(in.stale) })
+		w.mailbox.post(func() { w.o.Remove(in.stale) })
 	}
 	if err := w.networkReady(ctx, in); err != nil {
 		return "", nil, &startError{errNetwork, err}
@@ -231,15 +232,15 @@ func (w *worker) containerStatus(ctx context.Context, id string) *runtimeapi.Con
 
 // observe takes a container's state into the pod's.
 func (w *worker) observe(s *runtimeapi.ContainerStatus, sandboxID string) {
-	in, changed := w.o.merge(instanceOf(s, sandboxID))
-	if in.State == stateExited && !in.TerminationMessage {
+	in, changed := w.o.Merge(instanceOf(s, sandboxID))
+	if in.State == podloop.StateExited && !in.TerminationMessage {
 		in.TerminationMessage = true
 		w.readTermination(in, v1.TerminationMessagePolicy(s.Annotations[annTerminationPolicy]))
 	}
-	if changed && in.State == stateExited {
-		_, kind := containerByName(w.pod, in.Name)
-		w.a.count.ContainerEnded(kind.label(), in.ExitCode, in.Reason)
-		if w.o.latest(in.Name) == in {
+	if changed && in.State == podloop.StateExited {
+		_, kind := podloop.FindContainer(w.pod, in.Name)
+		w.a.count.ContainerEnded(kind.Label(), in.ExitCode, in.Reason)
+		if w.o.Latest(in.Name) == in {
 			w.a.probes.Stop(w.uid, in.Name)
 		}
 		delete(w.o.Unhealthy, in.ID)
@@ -250,7 +251,7 @@ func (w *worker) observe(s *runtimeapi.ContainerStatus, sandboxID string) {
 }
 
 // setRetry keeps a container's retry; nil takes it away.
-func setRetry(m map[string]*retry, container string, r *retry) {
+func setRetry(m map[string]*podloop.Retry, container string, r *podloop.Retry) {
 	if r == nil {
 		delete(m, container)
 		return
@@ -262,18 +263,18 @@ func setRetry(m map[string]*retry, container string, r *retry) {
 type killInput struct {
 	pod       *v1.Pod
 	container *v1.Container
-	kind      containerKind
+	kind      podloop.ContainerKind
 	id        string
 	grace     int64
 	message   string
 	podIPs    []string
 }
 
-func (w *worker) opKill(a action) operation {
-	c, kind := containerByName(w.pod, a.Container)
-	in := killInput{pod: w.pod, container: c, kind: kind, id: a.ID, grace: a.Grace, message: a.Message, podIPs: podIPs(w.pod, w.o, w.a.hostIPs)}
+func (w *worker) opKill(a podloop.Action) operation {
+	c, kind := podloop.FindContainer(w.pod, a.Container)
+	in := killInput{pod: w.pod, container: c, kind: kind, id: a.ID, grace: a.Grace, message: a.Message, podIPs: podloop.PodIPs(w.pod, w.o, w.a.hostIPs)}
 	sandboxID := ""
-	if i := w.o.byID(a.ID); i != nil {
+	if i := w.o.ByID(a.ID); i != nil {
 		sandboxID = i.SandboxID
 		i.ByProbe = a.Reason == "liveness" || a.Reason == "startup"
 	}
@@ -294,14 +295,14 @@ func (w *worker) opKill(a action) operation {
 			if err != nil && cut {
 				return
 			}
-			setRetry(w.o.KillRetry, a.Container, w.o.KillRetry[a.Container].after(w.o.Now, "FailedKillPod", err))
+			setRetry(w.o.KillRetry, a.Container, w.o.KillRetry[a.Container].After(w.o.Now, "FailedKillPod", err))
 			switch {
 			case err != nil:
-				w.a.log.Warn("container not stopped", "pod", podName(in.pod), "container", a.Container, "err", err)
+				w.a.log.Warn("container not stopped", "pod", podloop.PodName(in.pod), "container", a.Container, "err", err)
 			case s != nil:
 				w.observe(s, sandboxID)
 			default:
-				w.o.forget(in.id)
+				w.o.Remove(in.id)
 			}
 		}
 	}
@@ -326,7 +327,7 @@ func (w *worker) kill(ctx context.Context, in killInput) error {
 		if err != nil && ctx.Err() == nil {
 			w.containerEventOf(in.pod, in.container.Name, in.kind, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
 		}
-		grace = max(grace-time.Since(began), minGrace*time.Second)
+		grace = max(grace-time.Since(began), podloop.MinGraceSeconds*time.Second)
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -335,9 +336,9 @@ func (w *worker) kill(ctx context.Context, in killInput) error {
 	return w.a.runtime.StopContainer(ctx, in.id, seconds)
 }
 
-func (w *worker) opResize(a action) operation {
+func (w *worker) opResize(a podloop.Action) operation {
 	pod := w.pod
-	c, _ := containerByName(pod, a.Container)
+	c, _ := podloop.FindContainer(pod, a.Container)
 	return func(ctx context.Context) func() {
 		qos := v1qos.GetPodQOS(pod)
 		_, err := w.a.cgroups.Apply(pod.UID, qos, cgroup.ForPod(pod, qos, w.a.cfg.PodPIDs))
@@ -351,7 +352,7 @@ func (w *worker) opResize(a action) operation {
 			if err == nil {
 				delete(w.o.Resized, a.Container)
 			}
-			setRetry(w.o.ResizeRetry, a.Container, w.o.ResizeRetry[a.Container].after(w.o.Now, "ResizeError", err))
+			setRetry(w.o.ResizeRetry, a.Container, w.o.ResizeRetry[a.Container].After(w.o.Now, "ResizeError", err))
 		}
 	}
 }

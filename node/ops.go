@@ -15,6 +15,7 @@ import (
 	v1qos "k8s.io/kubernetes/pkg/apis/core/v1/helper/qos"
 
 	"github.com/balsahq/balsa/node/cgroup"
+	"github.com/balsahq/balsa/node/podloop"
 )
 
 // operation does one action and returns what to take into the pod's state. It
@@ -22,37 +23,37 @@ import (
 type operation func(ctx context.Context) (apply func())
 
 // perform picks the operation of an action; called in the worker's goroutine.
-func (w *worker) perform(a action) operation {
+func (w *worker) perform(a podloop.Action) operation {
 	switch a.Verb {
-	case doVolumes:
+	case podloop.SetUpVolumes:
 		return w.opVolumes()
-	case doSandbox:
+	case podloop.CreateSandbox:
 		return w.opSandbox(a)
-	case doImage:
+	case podloop.PullImage:
 		return w.opImage(a)
-	case doStart:
+	case podloop.StartContainer:
 		return w.opStart(a)
-	case doKill:
+	case podloop.KillContainer:
 		return w.opKill(a)
-	case doStopSandbox:
+	case podloop.StopSandbox:
 		return w.opStopSandbox(a)
-	case doTearDown:
+	case podloop.TearDown:
 		return w.opTearDown()
-	case doDelete:
+	case podloop.DeletePod:
 		return w.opDelete()
-	case doPurge:
+	case podloop.PurgePod:
 		return w.opPurge()
-	case doPrune:
+	case podloop.PruneContainers:
 		return w.opPrune(a)
-	case doResize:
+	case podloop.ResizeContainer:
 		return w.opResize(a)
 	}
 	return func(context.Context) func() { return func() {} }
 }
 
 // fail is the apply of an operation that failed with a retry kept in *r.
-func (w *worker) fail(r **retry, reason string, err error) func() {
-	return func() { *r = (*r).after(w.o.Now, reason, err) }
+func (w *worker) fail(r **podloop.Retry, reason string, err error) func() {
+	return func() { *r = (*r).After(w.o.Now, reason, err) }
 }
 
 func (w *worker) opVolumes() operation {
@@ -75,7 +76,7 @@ func (w *worker) opVolumes() operation {
 	}
 }
 
-func (w *worker) opSandbox(a action) operation {
+func (w *worker) opSandbox(a podloop.Action) operation {
 	pod := w.pod
 	return func(ctx context.Context) func() {
 		w.a.count.PodStarts(ownUsers(pod))
@@ -84,14 +85,14 @@ func (w *worker) opSandbox(a action) operation {
 			w.a.count.PodFailed(ownUsers(pod))
 			w.a.recorder.Event(pod, v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+message(err))
 			return func() {
-				w.o.SandboxRetry = w.o.SandboxRetry.again(w.o.Now, failure{"FailedCreatePodSandBox", err.Error()}, time.Second, mostRetry)
+				w.o.SandboxRetry = w.o.SandboxRetry.Again(w.o.Now, podloop.Failure{Reason: "FailedCreatePodSandBox", Message: err.Error()}, time.Second, podloop.MaxRetry)
 			}
 		}
 		return func() { w.o.Sandbox, w.o.SandboxRetry, w.handler = b, nil, handler }
 	}
 }
 
-func (w *worker) createSandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (*sandbox, string, error) {
+func (w *worker) createSandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (*podloop.Sandbox, string, error) {
 	qos := v1qos.GetPodQOS(pod)
 	parent, err := w.a.cgroups.Apply(pod.UID, qos, cgroup.ForPod(pod, qos, w.a.cfg.PodPIDs))
 	if err != nil {
@@ -126,7 +127,7 @@ func (w *worker) createSandbox(ctx context.Context, pod *v1.Pod, attempt uint32)
 	return sandboxOf(r.Status), handler, nil
 }
 
-func (w *worker) opStopSandbox(a action) operation {
+func (w *worker) opStopSandbox(a podloop.Action) operation {
 	return func(ctx context.Context) func() {
 		if err := w.a.runtime.StopPodSandbox(ctx, a.ID); err != nil && !notFound(err) {
 			return w.fail(&w.o.SandboxRetry, "FailedKillPod", err)
@@ -168,12 +169,12 @@ func (w *worker) opDelete() operation {
 		err := w.a.cfg.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: &grace, Preconditions: &metav1.Preconditions{UID: &uid}})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			w.a.log.Warn("pod not deleted", "pod", podName(pod), "err", err)
+			w.a.log.Warn("pod not deleted", "pod", podloop.PodName(pod), "err", err)
 			return w.fail(&w.o.DeleteRetry, "Delete", err)
 		}
 		return func() {
 			// A finalizer may keep the object: then the API says so by not saying that it is gone.
-			w.o.DeleteRetry = &retry{Delay: time.Second, NotBefore: w.o.Now.Add(time.Minute)}
+			w.o.DeleteRetry = &podloop.Retry{Delay: time.Second, NotBefore: w.o.Now.Add(time.Minute)}
 			if err != nil || len(w.pod.Finalizers) == 0 {
 				w.o.Gone = true
 			}
@@ -187,7 +188,7 @@ func (w *worker) opPurge() operation {
 	return func(ctx context.Context) func() {
 		if err := w.purge(ctx, pod); err != nil {
 			if ctx.Err() == nil {
-				w.a.log.Warn("pod not purged", "pod", podName(pod), "err", err)
+				w.a.log.Warn("pod not purged", "pod", podloop.PodName(pod), "err", err)
 			}
 			return w.fail(&w.o.PurgeRetry, "FailedPurge", err)
 		}
@@ -237,7 +238,7 @@ func removePodDir(dir string) error {
 
 // opPrune removes dead containers that nobody asks for any more, and sandboxes
 // that are left without one.
-func (w *worker) opPrune(a action) operation {
+func (w *worker) opPrune(a podloop.Action) operation {
 	pod := w.pod
 	keep := map[string]bool{}
 	if w.o.Sandbox != nil {
@@ -262,17 +263,17 @@ func (w *worker) opPrune(a action) operation {
 				done = append(done, id)
 			} else {
 				failed = err
-				w.a.log.Warn("dead container not removed", "pod", podName(pod), "container", id, "err", err)
+				w.a.log.Warn("dead container not removed", "pod", podloop.PodName(pod), "container", id, "err", err)
 			}
 		}
 		w.removeSandboxes(ctx, pod, keep)
 		return func() {
-			w.o.PruneRetry = w.o.PruneRetry.after(w.o.Now, "FailedRemove", failed)
+			w.o.PruneRetry = w.o.PruneRetry.After(w.o.Now, "FailedRemove", failed)
 			for _, id := range done {
-				if in := w.o.byID(id); in != nil {
+				if in := w.o.ByID(id); in != nil {
 					w.removeFiles(in)
 				}
-				w.o.forget(id)
+				w.o.Remove(id)
 				w.cleanup(id)
 			}
 		}
@@ -293,15 +294,15 @@ func (w *worker) removeSandboxes(ctx context.Context, pod *v1.Pod, keep map[stri
 }
 
 // removeFiles removes the log and the termination message of a dead container.
-func (w *worker) removeFiles(in *instance) {
+func (w *worker) removeFiles(in *podloop.Instance) {
 	if in.LogPath != "" {
 		old, _ := filepath.Glob(in.LogPath + "*")
 		for _, f := range old {
 			_ = os.Remove(f)
 		}
 	}
-	if in.terminationMessageLog != "" && filepath.Dir(filepath.Dir(filepath.Dir(in.terminationMessageLog))) == w.a.cfg.podDir(w.uid) {
-		_ = os.Remove(in.terminationMessageLog)
+	if in.TerminationMessageFile != "" && filepath.Dir(filepath.Dir(filepath.Dir(in.TerminationMessageFile))) == w.a.cfg.podDir(w.uid) {
+		_ = os.Remove(in.TerminationMessageFile)
 	}
 }
 

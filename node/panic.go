@@ -6,16 +6,14 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
 	"github.com/balsahq/balsa/fault"
+	"github.com/balsahq/balsa/node/podloop"
 )
 
 const (
-	// podPanicked is the condition of a pod whose handling has panicked, until it was handled without.
-	podPanicked v1.PodConditionType = "balsa.dev/Panicked"
-	unitPod                         = "node/pod"
+	unitPod = "node/pod"
 	// firstHold and mostHold bound how long a pod is left alone after a panic.
 	firstHold = time.Second
 	mostHold  = time.Minute
@@ -23,7 +21,7 @@ const (
 
 // attempt is one step, unless the pod is left alone after a panic. It returns when to look again.
 func (w *worker) attempt(ctx context.Context) (wake time.Time, done bool) {
-	if t := w.o.Trouble; t != nil {
+	if t := w.o.PanicRetry; t != nil {
 		if time.Now().Before(t.NotBefore) {
 			return t.NotBefore, false
 		}
@@ -34,10 +32,10 @@ func (w *worker) attempt(ctx context.Context) (wake time.Time, done bool) {
 		wake, done = w.step(ctx)
 	}); err != nil {
 		w.panicked(ctx, err)
-		return w.o.Trouble.NotBefore, false
+		return w.o.PanicRetry.NotBefore, false
 	}
-	if w.o.Trouble != nil && len(w.ops) == 0 && !done {
-		w.o.Trouble = nil // everything went well again; the next step says so
+	if w.o.PanicRetry != nil && len(w.ops) == 0 && !done {
+		w.o.PanicRetry = nil // everything went well again; the next step says so
 		return time.Now(), false
 	}
 	return wake, done
@@ -60,27 +58,18 @@ func (w *worker) reread() {
 func (w *worker) panicked(ctx context.Context, err error) {
 	now := time.Now()
 	w.o.Now = now
-	w.o.Trouble = w.o.Trouble.again(now, failure{"Panicked", err.Error()}, firstHold, mostHold)
+	w.o.PanicRetry = w.o.PanicRetry.Again(now, podloop.Failure{Reason: "Panicked", Message: err.Error()}, firstHold, mostHold)
 	_ = fault.Do(unitPod, func() {
-		w.event(v1.EventTypeWarning, "Panicked", "the node agent will handle this pod again in "+w.o.Trouble.Delay.String()+": "+err.Error())
+		w.event(v1.EventTypeWarning, "Panicked", "the node agent will handle this pod again in "+w.o.PanicRetry.Delay.String()+": "+err.Error())
 		shown := w.shown()
 		if shown == nil || w.writing || w.o.Gone {
 			return
 		}
 		s := *shown.Status.DeepCopy()
-		c := panickedCondition(statusInput{Pod: shown, O: w.o})
+		c := podloop.PanickedCondition(podloop.StatusInput{Pod: shown, Observed: w.o})
 		if !podutil.UpdatePodCondition(&s, &c) {
 			return
 		}
 		w.write(ctx, shown, s)
 	})
-}
-
-func panickedCondition(in statusInput) v1.PodCondition {
-	c := v1.PodCondition{Type: podPanicked, Status: v1.ConditionTrue, Reason: in.O.Trouble.Reason, Message: in.O.Trouble.Message}
-	stamp(&c, in)
-	if c.LastTransitionTime.IsZero() {
-		c.LastTransitionTime = metav1.NewTime(in.O.Now)
-	}
-	return c
 }

@@ -2,9 +2,6 @@ package node
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"strconv"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -12,33 +9,27 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
-	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
 	"github.com/balsahq/balsa/fault"
+	"github.com/balsahq/balsa/node/podloop"
 )
 
 // statusDelay is how long a change that nobody waits for is held back, so that
 // the steps of a start become one write.
 const statusDelay = 500 * time.Millisecond
 
-const (
-	firstRetry = 100 * time.Millisecond
-	mostRetry  = 10 * time.Second
-)
-
 // report compares the status that follows from what is known with what the API
 // has, and starts a write when it is due. It returns when to look again.
-func (w *worker) report(ctx context.Context, d decision) time.Time {
-	s := podStatus(statusInput{
-		Pod: w.pod, O: w.o, D: d, HostIPs: w.a.hostIPs, RuntimeName: w.a.runtimeName, RRO: w.a.rro(w.handler),
+func (w *worker) report(ctx context.Context, d podloop.Decision) time.Time {
+	s := podloop.PodStatus(podloop.StatusInput{
+		Pod: w.pod, Observed: w.o, Decision: d, HostIPs: w.a.hostIPs, RuntimeName: w.a.runtimeName, RecursiveReadOnly: w.a.rro(w.handler),
 	})
 	w.publish(d, s)
 	shown := w.shown()
 	if shown == nil {
 		return w.o.Now.Add(time.Second) // the mirror of a static pod is not there yet
 	}
-	if apiequality.Semantic.DeepEqual(normalized(s), normalized(shown.Status)) || w.o.Gone {
+	if apiequality.Semantic.DeepEqual(podloop.NormalizeStatus(s), podloop.NormalizeStatus(shown.Status)) || w.o.Gone {
 		w.o.StatusFresh, w.dirty = true, time.Time{}
 		return time.Time{}
 	}
@@ -56,7 +47,7 @@ func (w *worker) report(ctx context.Context, d decision) time.Time {
 		if w.o.TornDown {
 			due = w.o.Now
 		}
-	case d.Stopped, urgent(&shown.Status, &s):
+	case d.Stopped, podloop.IsUrgent(&shown.Status, &s):
 		due = w.o.Now
 	}
 	if w.writeErr != nil && w.writeErr.NotBefore.After(due) {
@@ -82,53 +73,11 @@ func (w *worker) shown() *v1.Pod {
 	return m
 }
 
-// normalized drops what the wire does not keep.
-func normalized(s v1.PodStatus) v1.PodStatus {
-	c := s.DeepCopy()
-	trim := func(t *metav1.Time) { *t = t.Rfc3339Copy() }
-	for i := range c.Conditions {
-		trim(&c.Conditions[i].LastTransitionTime)
-		trim(&c.Conditions[i].LastProbeTime)
-	}
-	if c.StartTime != nil {
-		trim(c.StartTime)
-	}
-	for _, sts := range [][]v1.ContainerStatus{c.InitContainerStatuses, c.ContainerStatuses, c.EphemeralContainerStatuses} {
-		for i := range sts {
-			for _, st := range []*v1.ContainerState{&sts[i].State, &sts[i].LastTerminationState} {
-				if st.Running != nil {
-					trim(&st.Running.StartedAt)
-				}
-				if st.Terminated != nil {
-					trim(&st.Terminated.StartedAt)
-					trim(&st.Terminated.FinishedAt)
-				}
-			}
-		}
-	}
-	return *c
-}
-
-// urgent reports whether somebody waits for the change.
-func urgent(old, s *v1.PodStatus) bool {
-	if old.Phase != s.Phase {
-		return true
-	}
-	ready := func(s *v1.PodStatus) v1.ConditionStatus {
-		_, c := podutil.GetPodConditionFromList(s.Conditions, v1.PodReady)
-		if c == nil {
-			return v1.ConditionFalse
-		}
-		return c.Status
-	}
-	return ready(old) != ready(s)
-}
-
 // write patches the status; the worker's goroutine goes on meanwhile.
 func (w *worker) write(ctx context.Context, pod *v1.Pod, s v1.PodStatus) {
-	patch, err := statusPatch(pod, normalized(s))
+	patch, err := podloop.StatusPatch(pod, podloop.NormalizeStatus(s))
 	if err != nil {
-		w.a.log.Error("status patch", "pod", podName(pod), "err", err)
+		w.a.log.Error("status patch", "pod", podloop.PodName(pod), "err", err)
 		return
 	}
 	w.writing = true
@@ -160,12 +109,12 @@ func (w *worker) written(sent, got *v1.Pod, err error) {
 			w.pod = &p
 		}
 	case isStatic(w.pod):
-		w.writeErr = w.writeErr.again(time.Now(), failure{"StatusUpdate", err.Error()}, firstRetry, mostRetry)
+		w.writeErr = w.writeErr.Again(time.Now(), podloop.Failure{Reason: "StatusUpdate", Message: err.Error()}, podloop.MinRetry, podloop.MaxRetry)
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err) && got == nil && w.otherUID(err):
 		w.o.Gone = true
 	default:
-		w.writeErr = w.writeErr.again(time.Now(), failure{"StatusUpdate", err.Error()}, firstRetry, mostRetry)
-		w.a.log.Warn("pod status not written", "pod", podName(sent), "err", err)
+		w.writeErr = w.writeErr.Again(time.Now(), podloop.Failure{Reason: "StatusUpdate", Message: err.Error()}, podloop.MinRetry, podloop.MaxRetry)
+		w.a.log.Warn("pod status not written", "pod", podloop.PodName(sent), "err", err)
 	}
 }
 
@@ -174,28 +123,4 @@ func (w *worker) written(sent, got *v1.Pod, err error) {
 func (w *worker) otherUID(err error) bool {
 	p, getErr := w.a.pods.Pods(w.pod.Namespace).Get(w.pod.Name)
 	return getErr != nil || p.UID != w.uid
-}
-
-// statusPatch is the difference from what the API has, bound to the pod's UID.
-func statusPatch(pod *v1.Pod, s v1.PodStatus) ([]byte, error) {
-	before, err := json.Marshal(v1.Pod{Status: pod.Status})
-	if err != nil {
-		return nil, err
-	}
-	after, err := json.Marshal(v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: pod.UID}, Status: s})
-	if err != nil {
-		return nil, err
-	}
-	patch, err := strategicpatch.CreateTwoWayMergePatch(before, after, v1.Pod{})
-	if err != nil {
-		return nil, fmt.Errorf("difference of pod status: %w", err)
-	}
-	return patch, nil
-}
-
-// newer reports whether b is a later version of the object than a.
-func newer(a, b *v1.Pod) bool {
-	x, err1 := strconv.ParseUint(a.ResourceVersion, 10, 64)
-	y, err2 := strconv.ParseUint(b.ResourceVersion, 10, 64)
-	return err1 != nil || err2 != nil || y >= x
 }

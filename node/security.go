@@ -6,6 +6,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/balsahq/balsa/node/podloop"
 )
 
 // What a container with the default procMount does not see, and does not write.
@@ -110,7 +112,7 @@ func checkNonRoot(pod *v1.Pod, ct *v1.Container, sc v1.SecurityContext, user ima
 	if !isTrue(sc.RunAsNonRoot) {
 		return nil
 	}
-	what := fmt.Sprintf("(pod: %q, container: %s)", podName(pod), ct.Name)
+	what := fmt.Sprintf("(pod: %q, container: %s)", podloop.PodName(pod), ct.Name)
 	switch {
 	case sc.RunAsUser != nil:
 		if *sc.RunAsUser == 0 {

@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	corev1defaults "k8s.io/kubernetes/pkg/apis/core/v1"
+
+	"github.com/balsahq/balsa/node/podloop"
 )
 
 // static runs the pods whose manifests lie in a directory, whether or not the
@@ -98,7 +100,7 @@ func (a *Agent) syncStatic(ctx context.Context, known map[types.UID]*v1.Pod) {
 			a.follow(ctx, p)
 		}
 		if err := a.mirror(ctx, p); err != nil && ctx.Err() == nil {
-			a.log.Warn("mirror pod not made", "pod", podName(p), "err", err)
+			a.log.Warn("mirror pod not made", "pod", podloop.PodName(p), "err", err)
 		}
 	}
 	for uid, p := range known {
@@ -202,7 +204,7 @@ func (a *Agent) unmirror(ctx context.Context, p *v1.Pod) {
 	now := int64(0)
 	err := a.cfg.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now})
 	if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
-		a.log.Warn("mirror pod not deleted", "pod", podName(p), "err", err)
+		a.log.Warn("mirror pod not deleted", "pod", podloop.PodName(p), "err", err)
 	}
 }
 

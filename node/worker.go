@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/balsahq/balsa/fault"
+	"github.com/balsahq/balsa/node/podloop"
 	"github.com/balsahq/balsa/node/probe"
 	"github.com/balsahq/balsa/node/volume"
 )
@@ -28,8 +29,8 @@ type worker struct {
 	mailbox mailbox
 
 	pod      *v1.Pod // newest from the API, with the newest status known to be there
-	o        *observed
-	ops      map[opKey]*op
+	o        *podloop.Observed
+	ops      map[podloop.OperationKey]*op
 	wg       sync.WaitGroup
 	mounts   volume.Mounts
 	handler  string            // runtime handler of the RuntimeClass
@@ -38,7 +39,7 @@ type worker struct {
 	stale    bool              // files made from labels and annotations are behind
 	writing  bool
 	dirty    time.Time // since when the API's status is behind
-	writeErr *retry
+	writeErr *podloop.Retry
 }
 
 // podView is an immutable picture of a pod for readers.
@@ -87,7 +88,7 @@ func (m *mailbox) drain(do func(fn func())) {
 
 func newWorker(a *Agent, pod *v1.Pod) *worker {
 	w := &worker{
-		a: a, uid: pod.UID, pod: pod, o: newObserved(), ops: map[opKey]*op{},
+		a: a, uid: pod.UID, pod: pod, o: podloop.NewObserved(), ops: map[podloop.OperationKey]*op{},
 		cleanups: map[string]func(){}, told: map[string]string{},
 	}
 	w.mailbox.wake = make(chan struct{}, 1)
@@ -95,7 +96,7 @@ func newWorker(a *Agent, pod *v1.Pod) *worker {
 	if t := pod.Status.StartTime; t != nil {
 		w.o.StartTime = t.Time
 	}
-	w.publish(decision{}, pod.Status)
+	w.publish(podloop.Decision{}, pod.Status)
 	return w
 }
 
@@ -132,23 +133,23 @@ func (w *worker) run(ctx context.Context) {
 func (w *worker) step(ctx context.Context) (wake time.Time, done bool) {
 	for {
 		w.o.Now = time.Now()
-		d := next(w.pod, w.o)
+		d := podloop.Next(w.pod, w.o)
 		if d.Stopping {
 			w.stopping()
 		}
 		again := false
 		for _, a := range d.Actions {
-			if a.Verb == doFail {
-				w.o.Failed = &failure{a.Reason, a.Message}
+			if a.Verb == podloop.FailPod {
+				w.o.Failed = &podloop.Failure{Reason: a.Reason, Message: a.Message}
 				w.event(v1.EventTypeNormal, a.Reason, a.Message)
 				again = true
 				continue
 			}
 			w.launch(ctx, a)
 		}
-		if w.stale && w.o.Volumes && !d.Stopping && !w.o.busy(doVolumes, "") && due(w.o, w.o.VolumesRetry, &d) {
+		if w.stale && w.o.Volumes && !d.Stopping && !w.o.IsBusy(podloop.SetUpVolumes, "") && podloop.RetryDue(w.o, w.o.VolumesRetry, &d) {
 			w.stale = false
-			w.launch(ctx, action{Verb: doVolumes})
+			w.launch(ctx, podloop.Action{Verb: podloop.SetUpVolumes})
 		}
 		w.tellBackoff(d)
 		fresh := w.o.StatusFresh
@@ -179,7 +180,7 @@ func (w *worker) stopping() {
 	}
 	for k, op := range w.ops {
 		switch k.Verb {
-		case doVolumes, doImage, doStart, doSandbox, doResize:
+		case podloop.SetUpVolumes, podloop.PullImage, podloop.StartContainer, podloop.CreateSandbox, podloop.ResizeContainer:
 			op.cancel()
 		}
 	}
@@ -187,8 +188,8 @@ func (w *worker) stopping() {
 
 // launch runs one action beside the worker. What it found comes back through
 // the mailbox.
-func (w *worker) launch(ctx context.Context, a action) {
-	k := a.key()
+func (w *worker) launch(ctx context.Context, a podloop.Action) {
+	k := a.Key()
 	if old := w.ops[k]; old != nil {
 		old.cancel() // a stop with a shorter grace period replaces the one before
 	}
@@ -220,7 +221,7 @@ func (w *worker) launch(ctx context.Context, a action) {
 
 // setPod takes in a newer version from the API.
 func (w *worker) setPod(pod *v1.Pod) {
-	if newer(w.pod, pod) {
+	if podloop.IsNewer(w.pod, pod) {
 		w.resized(w.pod, pod)
 		if !maps.Equal(w.pod.Labels, pod.Labels) || !maps.Equal(w.pod.Annotations, pod.Annotations) {
 			w.stale = true
@@ -233,7 +234,7 @@ func (w *worker) setPod(pod *v1.Pod) {
 func (w *worker) resized(old, pod *v1.Pod) {
 	for _, cs := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range cs {
-			was, _ := containerByName(old, cs[i].Name)
+			was, _ := podloop.FindContainer(old, cs[i].Name)
 			if was != nil && !apiequality.Semantic.DeepEqual(was.Resources, cs[i].Resources) {
 				w.o.Resized[cs[i].Name] = true
 			}
@@ -245,7 +246,7 @@ func (w *worker) resized(old, pod *v1.Pod) {
 func (w *worker) gone() { w.o.Gone = true }
 
 // publish shows readers how the pod stands.
-func (w *worker) publish(d decision, s v1.PodStatus) {
+func (w *worker) publish(d podloop.Decision, s v1.PodStatus) {
 	pod := w.pod
 	if !apiequality.Semantic.DeepEqual(pod.Status, s) {
 		c := *w.pod
@@ -258,7 +259,7 @@ func (w *worker) publish(d decision, s v1.PodStatus) {
 	}
 	for _, ins := range w.o.Containers {
 		for _, in := range ins {
-			v.Containers[in.ID] = containerView{Running: in.State == stateRunning, LogPath: in.LogPath, Name: in.Name}
+			v.Containers[in.ID] = containerView{Running: in.State == podloop.StateRunning, LogPath: in.LogPath, Name: in.Name}
 		}
 	}
 	w.snapshot.Store(v)
@@ -271,19 +272,19 @@ func (w *worker) event(kind, reason, message string) {
 }
 
 // tellBackoff says once for each wait that a restart or a pull is held back.
-func (w *worker) tellBackoff(d decision) {
+func (w *worker) tellBackoff(d podloop.Decision) {
 	for name, wait := range d.Waiting {
 		if w.told[name] == wait.Reason+wait.Message {
 			continue
 		}
-		c, kind := containerByName(w.pod, name)
+		c, kind := podloop.FindContainer(w.pod, name)
 		if c == nil || d.Stopping {
 			continue
 		}
 		switch wait.Reason {
 		case "CrashLoopBackOff":
 			w.containerEvent(name, kind, v1.EventTypeWarning, "BackOff",
-				"Back-off restarting failed container "+name+" in pod "+podName(w.pod))
+				"Back-off restarting failed container "+name+" in pod "+podloop.PodName(w.pod))
 		case "ImagePullBackOff":
 			w.containerEvent(name, kind, v1.EventTypeNormal, "BackOff", "Back-off pulling image \""+c.Image+"\"")
 			w.containerEvent(name, kind, v1.EventTypeWarning, "Failed", "Error: ImagePullBackOff")

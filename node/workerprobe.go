@@ -9,21 +9,22 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/balsahq/balsa/node/podloop"
 	"github.com/balsahq/balsa/node/probe"
 )
 
 // startProbes begins the probes of a container that runs. What an earlier life
 // of the agent found stays true until a probe says otherwise.
 func (w *worker) startProbes(c *v1.Container, id string) {
-	in := w.o.byID(id)
-	if in == nil || in.State != stateRunning || w.o.latest(c.Name) != in || !w.o.StoppingSince.IsZero() {
+	in := w.o.ByID(id)
+	if in == nil || in.State != podloop.StateRunning || w.o.Latest(c.Name) != in || !w.o.StoppingSince.IsZero() {
 		return
 	}
 	if c.LivenessProbe == nil && c.ReadinessProbe == nil && c.StartupProbe == nil {
 		return
 	}
 	ip := ""
-	if ips := podIPs(w.pod, w.o, w.a.hostIPs); len(ips) > 0 {
+	if ips := podloop.PodIPs(w.pod, w.o, w.a.hostIPs); len(ips) > 0 {
 		ip = ips[0]
 	}
 	w.a.probes.Start(probe.Target{
@@ -33,9 +34,9 @@ func (w *worker) startProbes(c *v1.Container, id string) {
 
 // probed takes in what a probe of the newest run of a container found.
 func (w *worker) probed(name string, kind probe.Kind, r probe.Result) {
-	in := w.o.latest(name)
-	c, _ := containerByName(w.pod, name)
-	if in == nil || c == nil || in.State != stateRunning {
+	in := w.o.Latest(name)
+	c, _ := podloop.FindContainer(w.pod, name)
+	if in == nil || c == nil || in.State != podloop.StateRunning {
 		return
 	}
 	switch kind {
@@ -45,11 +46,11 @@ func (w *worker) probed(name string, kind probe.Kind, r probe.Result) {
 		if r == probe.Success {
 			w.o.StartedUp[in.ID] = true
 		} else if r == probe.Failure {
-			w.o.Unhealthy[in.ID] = &unhealthy{Kind: "startup", Grace: probeGrace(w.pod, c.StartupProbe)}
+			w.o.Unhealthy[in.ID] = &podloop.Unhealthy{Kind: "startup", Grace: probeGrace(w.pod, c.StartupProbe)}
 		}
 	case probe.Liveness:
 		if r == probe.Failure {
-			w.o.Unhealthy[in.ID] = &unhealthy{Kind: "liveness", Grace: probeGrace(w.pod, c.LivenessProbe)}
+			w.o.Unhealthy[in.ID] = &podloop.Unhealthy{Kind: "liveness", Grace: probeGrace(w.pod, c.LivenessProbe)}
 		}
 	}
 }
@@ -58,14 +59,14 @@ func probeGrace(pod *v1.Pod, p *v1.Probe) int64 {
 	if p != nil && p.TerminationGracePeriodSeconds != nil {
 		return *p.TerminationGracePeriodSeconds
 	}
-	return graceOf(pod, nil)
+	return podloop.GracePeriod(pod, nil)
 }
 
 // readTermination reads what a container left behind as its last words.
-func (w *worker) readTermination(in *instance, policy v1.TerminationMessagePolicy) {
+func (w *worker) readTermination(in *podloop.Instance, policy v1.TerminationMessagePolicy) {
 	text := ""
-	if in.terminationMessageLog != "" {
-		text = readHead(in.terminationMessageLog, maxTerminationMessage)
+	if in.TerminationMessageFile != "" {
+		text = readHead(in.TerminationMessageFile, maxTerminationMessage)
 	}
 	if text == "" && policy == v1.TerminationMessageFallbackToLogsOnError && in.ExitCode != 0 {
 		text = logTail(in.LogPath)

@@ -1,4 +1,4 @@
-package node
+package podloop
 
 import (
 	"testing"
@@ -8,10 +8,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"pgregory.net/rapid"
+
+	"github.com/balsahq/balsa/node/nodetest"
 )
 
-func statusAfter(pod *v1.Pod, o *observed) v1.PodStatus {
-	return podStatus(statusInput{Pod: pod, O: o, D: next(pod, o), HostIPs: []string{"10.0.0.1"}, RuntimeName: "containerd"})
+func statusAfter(pod *v1.Pod, o *Observed) v1.PodStatus {
+	return PodStatus(StatusInput{Pod: pod, Observed: o, Decision: Next(pod, o), HostIPs: []string{"10.0.0.1"}, RuntimeName: "containerd"})
 }
 
 func condition(s v1.PodStatus, t v1.PodConditionType) v1.PodCondition {
@@ -23,7 +25,7 @@ func condition(s v1.PodStatus, t v1.PodConditionType) v1.PodCondition {
 }
 
 func TestStatusOfANewPod(t *testing.T) {
-	pod, o := testPod(v1.RestartPolicyAlways, 1, 1), newObserved()
+	pod, o := nodetest.Pod(v1.RestartPolicyAlways, 1, 1), NewObserved()
 	o.Now, o.StartTime = epoch, epoch
 	s := statusAfter(pod, o)
 	if s.Phase != v1.PodPending || s.HostIP != "10.0.0.1" || s.QOSClass != v1.PodQOSBestEffort {
@@ -42,12 +44,12 @@ func TestStatusOfANewPod(t *testing.T) {
 }
 
 func TestTransitionTimeStaysWithTheStatus(t *testing.T) {
-	pod, o := testPod(v1.RestartPolicyAlways, 0, 1), newObserved()
+	pod, o := nodetest.Pod(v1.RestartPolicyAlways, 0, 1), NewObserved()
 	o.Now, o.StartTime = epoch, epoch
 	pod.Status = statusAfter(pod, o)
 	o.Now = epoch.Add(time.Minute)
-	o.Volumes, o.Sandbox = true, &sandbox{ID: "s", Ready: true, IPs: []string{"10.1.1.1"}}
-	o.merge(&instance{ID: "x", SandboxID: "s", Name: "c0", State: stateRunning, Started: o.Now})
+	o.Volumes, o.Sandbox = true, &Sandbox{ID: "s", Ready: true, IPs: []string{"10.1.1.1"}}
+	o.Merge(&Instance{ID: "x", SandboxID: "s", Name: "c0", State: StateRunning, Started: o.Now})
 	s := statusAfter(pod, o)
 	if c := condition(s, v1.PodReady); c.Status != v1.ConditionTrue || !c.LastTransitionTime.Time.Equal(o.Now) {
 		t.Errorf("ready: %+v", c)
@@ -61,10 +63,10 @@ func TestTransitionTimeStaysWithTheStatus(t *testing.T) {
 }
 
 func TestReadinessGateHoldsReadyBack(t *testing.T) {
-	pod, o := testPod(v1.RestartPolicyAlways, 0, 1), newObserved()
+	pod, o := nodetest.Pod(v1.RestartPolicyAlways, 0, 1), NewObserved()
 	pod.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: "x/y"}}
-	o.Now, o.Volumes, o.Sandbox = epoch, true, &sandbox{ID: "s", Ready: true}
-	o.merge(&instance{ID: "x", SandboxID: "s", Name: "c0", State: stateRunning})
+	o.Now, o.Volumes, o.Sandbox = epoch, true, &Sandbox{ID: "s", Ready: true}
+	o.Merge(&Instance{ID: "x", SandboxID: "s", Name: "c0", State: StateRunning})
 	if c := condition(statusAfter(pod, o), v1.PodReady); c.Reason != "ReadinessGatesNotReady" {
 		t.Errorf("without the condition: %+v", c)
 	}
@@ -79,16 +81,16 @@ func TestReadinessGateHoldsReadyBack(t *testing.T) {
 }
 
 func TestPhases(t *testing.T) {
-	exit := func(code int32) func(*observed) {
-		return func(o *observed) {
-			o.merge(&instance{ID: "x", SandboxID: "s", Name: "c0", State: stateExited, ExitCode: code, Finished: epoch})
+	exit := func(code int32) func(*Observed) {
+		return func(o *Observed) {
+			o.Merge(&Instance{ID: "x", SandboxID: "s", Name: "c0", State: StateExited, ExitCode: code, Finished: epoch})
 		}
 	}
 	deleted := func(p *v1.Pod) { now := metav1.NewTime(epoch); p.DeletionTimestamp = &now }
 	for name, c := range map[string]struct {
 		policy v1.RestartPolicy
 		edit   func(*v1.Pod)
-		given  func(*observed)
+		given  func(*Observed)
 		want   v1.PodPhase
 	}{
 		"ended well":              {v1.RestartPolicyNever, nil, exit(0), v1.PodSucceeded},
@@ -96,11 +98,11 @@ func TestPhases(t *testing.T) {
 		"will be restarted":       {v1.RestartPolicyAlways, nil, exit(1), v1.PodRunning},
 		"deleted after a crash":   {v1.RestartPolicyAlways, deleted, exit(1), v1.PodFailed},
 		"deleted, ended well":     {v1.RestartPolicyAlways, deleted, exit(0), v1.PodSucceeded},
-		"deleted before it began": {v1.RestartPolicyAlways, deleted, func(o *observed) { o.Sandbox = nil }, v1.PodFailed},
+		"deleted before it began": {v1.RestartPolicyAlways, deleted, func(o *Observed) { o.Sandbox = nil }, v1.PodFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pod, o := testPod(c.policy, 0, 1), newObserved()
-			o.Now, o.StartTime, o.Volumes, o.Sandbox = epoch, epoch, true, &sandbox{ID: "s", Ready: true}
+			pod, o := nodetest.Pod(c.policy, 0, 1), NewObserved()
+			o.Now, o.StartTime, o.Volumes, o.Sandbox = epoch, epoch, true, &Sandbox{ID: "s", Ready: true}
 			c.given(o)
 			if c.edit != nil {
 				c.edit(pod)
@@ -115,14 +117,14 @@ func TestPhases(t *testing.T) {
 // TestStatusNeverLeavesATerminalPhase whatever is observed later.
 func TestStatusNeverLeavesATerminalPhase(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		w := newWorld(rt, testPod(rapid.SampledFrom([]v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever}).Draw(rt, "policy"), 1, 2))
+		w := newWorld(rt, nodetest.Pod(rapid.SampledFrom([]v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever}).Draw(rt, "policy"), 1, 2))
 		for range 40 {
 			w.begin()
 			s := statusAfter(w.pod, w.o)
-			if terminalPhase(w.pod.Status.Phase) && s.Phase != w.pod.Status.Phase {
+			if IsTerminal(w.pod.Status.Phase) && s.Phase != w.pod.Status.Phase {
 				rt.Fatalf("from %s to %s", w.pod.Status.Phase, s.Phase)
 			}
-			if terminalPhase(s.Phase) && anyRunning(w.o) {
+			if IsTerminal(s.Phase) && anyRunning(w.o) {
 				rt.Fatalf("%s while a container runs", s.Phase)
 			}
 			if len(s.ContainerStatuses) != 2 || len(s.InitContainerStatuses) != 1 {
@@ -140,4 +142,31 @@ func TestStatusNeverLeavesATerminalPhase(t *testing.T) {
 			w.o.Now = w.o.Now.Add(time.Duration(rapid.IntRange(0, 9).Draw(rt, "seconds")) * time.Second)
 		}
 	})
+}
+
+func TestStatusOfAContainerSaysWhatRanAndWhatRuns(t *testing.T) {
+	pod, o := nodetest.Pod(v1.RestartPolicyAlways, 0, 1), NewObserved()
+	o.Now, o.StartTime = epoch, epoch
+	pod.Generation = 9
+	pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v", ReadOnly: true}}
+	o.Sandbox, o.Volumes = &Sandbox{ID: "s", Ready: true}, true
+	user := &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: 1, GID: 2, SupplementalGroups: []int64{3}}}
+	o.Containers["c0"] = []*Instance{
+		{ID: "one", SandboxID: "s", Name: "c0", State: StateExited, Started: epoch.Add(-3 * time.Minute), Finished: epoch.Add(-2 * time.Minute), ExitCode: 3, Reason: "Error"},
+		{ID: "two", SandboxID: "s", Name: "c0", Attempt: 1, State: StateRunning, Started: epoch.Add(-time.Minute), ImageID: "sha256:1", User: user},
+	}
+	s := statusAfter(pod, o)
+	c := s.ContainerStatuses[0]
+	if r := c.State.Running; r == nil || !r.StartedAt.Time.Equal(epoch.Add(-time.Minute)) || c.ImageID != "sha256:1" || c.RestartCount != 1 || c.User != user {
+		t.Errorf("State, ImageID, User: %+v", c)
+	}
+	if l := c.LastTerminationState.Terminated; l == nil || l.ExitCode != 3 || l.Reason != "Error" || !l.StartedAt.Time.Equal(epoch.Add(-3*time.Minute)) || !l.FinishedAt.Time.Equal(epoch.Add(-2*time.Minute)) {
+		t.Errorf("lastState: %+v", c.LastTerminationState)
+	}
+	if m := c.VolumeMounts; len(m) != 1 || m[0].Name != "v" || m[0].MountPath != "/v" || !m[0].ReadOnly {
+		t.Errorf("VolumeMounts: %+v", m)
+	}
+	if s.ObservedGeneration != 9 || s.Conditions[0].ObservedGeneration != 9 {
+		t.Errorf("ObservedGeneration: %d, %+v", s.ObservedGeneration, s.Conditions[0])
+	}
 }

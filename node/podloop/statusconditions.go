@@ -1,4 +1,4 @@
-package node
+package podloop
 
 import (
 	"fmt"
@@ -9,35 +9,38 @@ import (
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 )
 
-// conditions are those of others as they stand, then ours. A condition keeps
+// Panicked is the condition of a pod whose handling has panicked, until it was handled without.
+const Panicked v1.PodConditionType = "balsa.dev/Panicked"
+
+// podConditions are those of others as they stand, then ours. A condition keeps
 // its transition time as long as its status stays.
-func conditions(in statusInput, s *v1.PodStatus) []v1.PodCondition {
+func podConditions(in StatusInput, s *v1.PodStatus) []v1.PodCondition {
 	var out []v1.PodCondition
 	for _, c := range in.Pod.Status.Conditions {
-		if !ours(c.Type) {
+		if !isOwnCondition(c.Type) {
 			out = append(out, c)
 		}
 	}
-	containers := containersReady(in.Pod, s)
+	containers := containersReadyCondition(in.Pod, s)
 	mine := []v1.PodCondition{
-		{Type: v1.PodReadyToStartContainers, Status: boolCondition(in.O.Sandbox != nil && in.O.Sandbox.Ready && !in.O.Sandbox.Stopped)},
+		{Type: v1.PodReadyToStartContainers, Status: boolCondition(in.Observed.Sandbox != nil && in.Observed.Sandbox.Ready && !in.Observed.Sandbox.Stopped)},
 		initializedCondition(in, s),
-		podReady(in.Pod, containers, out),
+		readyCondition(in.Pod, containers, out),
 		containers,
 		{Type: v1.PodScheduled, Status: v1.ConditionTrue},
 	}
 	for i := range mine {
-		stamp(&mine[i], in)
+		setTimes(&mine[i], in)
 	}
-	if in.O.Trouble != nil {
-		mine = append(mine, panickedCondition(in))
+	if in.Observed.PanicRetry != nil {
+		mine = append(mine, PanickedCondition(in))
 	}
 	return append(out, mine...)
 }
 
-func ours(t v1.PodConditionType) bool {
+func isOwnCondition(t v1.PodConditionType) bool {
 	switch t {
-	case v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers, podPanicked:
+	case v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers, Panicked:
 		return true
 	}
 	return false
@@ -50,9 +53,9 @@ func boolCondition(b bool) v1.ConditionStatus {
 	return v1.ConditionFalse
 }
 
-func stamp(c *v1.PodCondition, in statusInput) {
+func setTimes(c *v1.PodCondition, in StatusInput) {
 	c.ObservedGeneration = in.Pod.Generation
-	c.LastTransitionTime = metav1.NewTime(in.O.Now)
+	c.LastTransitionTime = metav1.NewTime(in.Observed.Now)
 	if _, old := podutil.GetPodConditionFromList(in.Pod.Status.Conditions, c.Type); old != nil {
 		c.LastProbeTime = old.LastProbeTime
 		if old.Status == c.Status && !old.LastTransitionTime.IsZero() {
@@ -62,7 +65,7 @@ func stamp(c *v1.PodCondition, in statusInput) {
 }
 
 // containersReady: True when every sidecar and container is ready.
-func containersReady(pod *v1.Pod, s *v1.PodStatus) v1.PodCondition {
+func containersReadyCondition(pod *v1.Pod, s *v1.PodStatus) v1.PodCondition {
 	c := v1.PodCondition{Type: v1.ContainersReady, Status: v1.ConditionFalse}
 	all := append(append([]v1.ContainerStatus{}, s.InitContainerStatuses...), s.ContainerStatuses...)
 	if len(all) == 0 {
@@ -96,7 +99,7 @@ func containersReady(pod *v1.Pod, s *v1.PodStatus) v1.PodCondition {
 	for i := range pod.Spec.Containers {
 		check(pod.Spec.Containers[i].Name)
 	}
-	if m := faults(unknown, unready, "unready"); m != "" {
+	if m := containerFaults(unknown, unready, "unready"); m != "" {
 		c.Reason, c.Message = "ContainersNotReady", m
 		return c
 	}
@@ -104,7 +107,7 @@ func containersReady(pod *v1.Pod, s *v1.PodStatus) v1.PodCondition {
 	return c
 }
 
-func faults(unknown, bad []string, word string) string {
+func containerFaults(unknown, bad []string, word string) string {
 	var m []string
 	if len(unknown) > 0 {
 		m = append(m, fmt.Sprintf("containers with unknown status: %s", unknown))
@@ -116,7 +119,7 @@ func faults(unknown, bad []string, word string) string {
 }
 
 // podReady: the containers' readiness and the readiness gates that others set.
-func podReady(pod *v1.Pod, containers v1.PodCondition, others []v1.PodCondition) v1.PodCondition {
+func readyCondition(pod *v1.Pod, containers v1.PodCondition, others []v1.PodCondition) v1.PodCondition {
 	c := containers
 	c.Type = v1.PodReady
 	if c.Status != v1.ConditionTrue {
@@ -137,7 +140,7 @@ func podReady(pod *v1.Pod, containers v1.PodCondition, others []v1.PodCondition)
 	return c
 }
 
-func initializedCondition(in statusInput, s *v1.PodStatus) v1.PodCondition {
+func initializedCondition(in StatusInput, s *v1.PodStatus) v1.PodCondition {
 	c := v1.PodCondition{Type: v1.PodInitialized, Status: v1.ConditionTrue}
 	if len(s.InitContainerStatuses) == 0 && len(s.ContainerStatuses) == 0 && len(in.Pod.Spec.InitContainers) > 0 {
 		c.Status, c.Reason = v1.ConditionFalse, "UnknownContainerStatuses"
@@ -167,7 +170,16 @@ func initializedCondition(in statusInput, s *v1.PodStatus) v1.PodCondition {
 	}
 	if len(incomplete) > 0 {
 		c.Status, c.Reason = v1.ConditionFalse, "ContainersNotInitialized"
-		c.Message = faults(nil, incomplete, "incomplete")
+		c.Message = containerFaults(nil, incomplete, "incomplete")
+	}
+	return c
+}
+
+func PanickedCondition(in StatusInput) v1.PodCondition {
+	c := v1.PodCondition{Type: Panicked, Status: v1.ConditionTrue, Reason: in.Observed.PanicRetry.Reason, Message: in.Observed.PanicRetry.Message}
+	setTimes(&c, in)
+	if c.LastTransitionTime.IsZero() {
+		c.LastTransitionTime = metav1.NewTime(in.Observed.Now)
 	}
 	return c
 }

@@ -1,4 +1,4 @@
-package node
+package podloop
 
 import (
 	v1 "k8s.io/api/core/v1"
@@ -6,32 +6,32 @@ import (
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 )
 
-// containerKind is the place of a container in its pod.
-type containerKind uint8
+// ContainerKind is the place of a container in its pod.
+type ContainerKind uint8
 
 const (
-	kindRegular containerKind = iota
-	kindInit
-	kindEphemeral
+	KindRegular ContainerKind = iota
+	KindInit
+	KindEphemeral
 )
 
-// label names the kind in counters.
-func (k containerKind) label() string {
+// Label names the kind in counters.
+func (k ContainerKind) Label() string {
 	switch k {
-	case kindInit:
+	case KindInit:
 		return "init_container"
-	case kindEphemeral:
+	case KindEphemeral:
 		return "ephemeral_container"
 	}
 	return "container"
 }
 
-func statusesOf(in statusInput, cs []v1.Container, kind containerKind) []v1.ContainerStatus {
+func containerStatuses(in StatusInput, cs []v1.Container, kind ContainerKind) []v1.ContainerStatus {
 	if len(cs) == 0 {
 		return nil
 	}
 	old := in.Pod.Status.ContainerStatuses
-	if kind == kindInit {
+	if kind == KindInit {
 		old = in.Pod.Status.InitContainerStatuses
 	}
 	out := make([]v1.ContainerStatus, 0, len(cs))
@@ -41,10 +41,10 @@ func statusesOf(in statusInput, cs []v1.Container, kind containerKind) []v1.Cont
 	return out
 }
 
-func ephemeralStatuses(in statusInput) []v1.ContainerStatus {
+func ephemeralStatuses(in StatusInput) []v1.ContainerStatus {
 	var out []v1.ContainerStatus
 	for i := range in.Pod.Spec.EphemeralContainers {
-		out = append(out, containerStatus(in, ephemeral(&in.Pod.Spec.EphemeralContainers[i]), kindEphemeral,
+		out = append(out, containerStatus(in, ephemeralContainer(&in.Pod.Spec.EphemeralContainers[i]), KindEphemeral,
 			in.Pod.Status.EphemeralContainerStatuses))
 	}
 	return out
@@ -52,42 +52,42 @@ func ephemeralStatuses(in statusInput) []v1.ContainerStatus {
 
 // containerStatus says how one container stands: its newest run, the one
 // before as the last state, or why it does not run.
-func containerStatus(in statusInput, c *v1.Container, kind containerKind, olds []v1.ContainerStatus) v1.ContainerStatus {
-	st := v1.ContainerStatus{Name: c.Name, Image: c.Image, VolumeMounts: mountStatuses(c, in.RRO)}
+func containerStatus(in StatusInput, c *v1.Container, kind ContainerKind, olds []v1.ContainerStatus) v1.ContainerStatus {
+	st := v1.ContainerStatus{Name: c.Name, Image: c.Image, VolumeMounts: mountStatuses(c, in.RecursiveReadOnly)}
 	old, _ := podutil.GetContainerStatus(olds, c.Name)
-	cur, prev := in.O.latest(c.Name), in.O.previous(c.Name)
-	wait, waits := in.D.Waiting[c.Name]
+	cur, prev := in.Observed.Latest(c.Name), in.Observed.previous(c.Name)
+	wait, waits := in.Decision.Waiting[c.Name]
 	if cur == nil {
-		return absent(in, st, old, wait)
+		return missingStatus(in, st, old, wait)
 	}
 	st.RestartCount = int32(cur.Attempt)
 	st.Image, st.ImageID = cur.Image, cur.ImageID
 	st.ContainerID = in.RuntimeName + "://" + cur.ID
 	st.User = cur.User
 	st.Resources, st.AllocatedResources = c.Resources.DeepCopy(), c.Resources.Requests.DeepCopy()
-	if prev != nil && prev.State == stateExited {
-		st.LastTerminationState.Terminated = terminated(in, prev)
+	if prev != nil && prev.State == StateExited {
+		st.LastTerminationState.Terminated = terminatedState(in, prev)
 	} else if old.ContainerID == st.ContainerID {
 		st.LastTerminationState = old.LastTerminationState
 	}
 	switch {
-	case cur.State == stateRunning && !(in.O.busy(doStart, c.Name) && !in.D.Stopping):
+	case cur.State == StateRunning && !(in.Observed.IsBusy(StartContainer, c.Name) && !in.Decision.Stopping):
 		st.State.Running = &v1.ContainerStateRunning{StartedAt: metav1.NewTime(cur.Started)}
-	case cur.State == stateExited:
-		st.State.Terminated = terminated(in, cur)
-		if waits && !in.D.Stopping && wait.Reason != creating(in.Pod) {
+	case cur.State == StateExited:
+		st.State.Terminated = terminatedState(in, cur)
+		if waits && !in.Decision.Stopping && wait.Reason != creatingReason(in.Pod) {
 			st.LastTerminationState = st.State
 			st.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: wait.Reason, Message: wait.Message}}
 		}
 	default:
 		st.State.Waiting = &v1.ContainerStateWaiting{Reason: wait.Reason, Message: wait.Message}
 	}
-	readiness(in, &st, c, kind, cur)
+	setReadiness(in, &st, c, kind, cur)
 	return st
 }
 
-// absent is the status of a container of which the runtime knows nothing.
-func absent(in statusInput, st, old v1.ContainerStatus, wait waiting) v1.ContainerStatus {
+// missingStatus is the status of a container of which the runtime knows nothing.
+func missingStatus(in StatusInput, st, old v1.ContainerStatus, wait Waiting) v1.ContainerStatus {
 	started := false
 	st.Started = &started
 	if old.State.Terminated != nil {
@@ -109,7 +109,7 @@ func absent(in statusInput, st, old v1.ContainerStatus, wait waiting) v1.Contain
 	return st
 }
 
-func terminated(in statusInput, i *instance) *v1.ContainerStateTerminated {
+func terminatedState(in StatusInput, i *Instance) *v1.ContainerStateTerminated {
 	return &v1.ContainerStateTerminated{
 		ExitCode: i.ExitCode, Reason: i.Reason, Message: i.Message,
 		StartedAt: metav1.NewTime(i.Started), FinishedAt: metav1.NewTime(i.Finished),
@@ -117,18 +117,18 @@ func terminated(in statusInput, i *instance) *v1.ContainerStateTerminated {
 	}
 }
 
-// readiness sets started and ready from what the probes found.
-func readiness(in statusInput, st *v1.ContainerStatus, c *v1.Container, kind containerKind, cur *instance) {
-	if kind == kindEphemeral {
+// setReadiness sets started and ready from what the probes found.
+func setReadiness(in StatusInput, st *v1.ContainerStatus, c *v1.Container, kind ContainerKind, cur *Instance) {
+	if kind == KindEphemeral {
 		return
 	}
-	started := st.State.Running != nil && (c.StartupProbe == nil || in.O.StartedUp[cur.ID])
+	started := st.State.Running != nil && (c.StartupProbe == nil || in.Observed.StartedUp[cur.ID])
 	st.Started = &started
-	if kind == kindInit && !podutil.IsRestartableInitContainer(c) {
+	if kind == KindInit && !podutil.IsRestartableInitContainer(c) {
 		st.Ready = st.State.Terminated != nil && st.State.Terminated.ExitCode == 0
 		return
 	}
-	st.Ready = started && (c.ReadinessProbe == nil || in.O.Ready[cur.ID])
+	st.Ready = started && (c.ReadinessProbe == nil || in.Observed.Ready[cur.ID])
 }
 
 func mountStatuses(c *v1.Container, rro bool) []v1.VolumeMountStatus {

@@ -1,4 +1,4 @@
-package node
+package podloop
 
 import (
 	"sort"
@@ -9,63 +9,63 @@ import (
 	v1qos "k8s.io/kubernetes/pkg/apis/core/v1/helper/qos"
 )
 
-// statusInput is everything a pod's status follows from.
-type statusInput struct {
-	Pod         *v1.Pod // with the newest status the API has
-	O           *observed
-	D           decision
-	HostIPs     []string
-	RuntimeName string // prefix of container IDs, such as "containerd"
-	RRO         bool   // the runtime handler can mount read-only recursively
+// StatusInput is everything a pod's status follows from.
+type StatusInput struct {
+	Pod               *v1.Pod // with the newest status the API has
+	Observed          *Observed
+	Decision          Decision
+	HostIPs           []string
+	RuntimeName       string // prefix of container IDs, such as "containerd"
+	RecursiveReadOnly bool   // the runtime handler can mount read-only recursively
 }
 
-// podStatus builds the status to report. Pure; it never leaves a terminal phase.
-func podStatus(in statusInput) v1.PodStatus {
+// PodStatus builds the status to report. Pure; it never leaves a terminal phase.
+func PodStatus(in StatusInput) v1.PodStatus {
 	old := &in.Pod.Status
 	s := *old.DeepCopy()
 	s.ObservedGeneration = in.Pod.Generation
 	s.QOSClass = v1qos.GetPodQOS(in.Pod)
-	if s.StartTime == nil && !in.O.StartTime.IsZero() {
-		t := metav1.NewTime(in.O.StartTime)
+	if s.StartTime == nil && !in.Observed.StartTime.IsZero() {
+		t := metav1.NewTime(in.Observed.StartTime)
 		s.StartTime = &t
 	}
-	if f := in.O.Failed; f != nil && len(in.O.Containers) == 0 && in.O.Sandbox == nil {
+	if f := in.Observed.Failed; f != nil && len(in.Observed.Containers) == 0 && in.Observed.Sandbox == nil {
 		// Never started: nothing is known of its containers.
 		s.Phase, s.Reason, s.Message = v1.PodFailed, f.Reason, f.Message
 		setIPs(in, &s)
-		s.Conditions = conditions(in, &s)
+		s.Conditions = podConditions(in, &s)
 		return s
 	}
-	s.InitContainerStatuses = statusesOf(in, in.Pod.Spec.InitContainers, kindInit)
-	s.ContainerStatuses = statusesOf(in, in.Pod.Spec.Containers, kindRegular)
+	s.InitContainerStatuses = containerStatuses(in, in.Pod.Spec.InitContainers, KindInit)
+	s.ContainerStatuses = containerStatuses(in, in.Pod.Spec.Containers, KindRegular)
 	s.EphemeralContainerStatuses = ephemeralStatuses(in)
 	sort.Slice(s.ContainerStatuses, func(i, j int) bool { return s.ContainerStatuses[i].Name < s.ContainerStatuses[j].Name })
-	if in.D.Stopped {
-		settle(in, &s)
+	if in.Decision.Stopped {
+		setFinalStates(in, &s)
 	}
-	s.Phase = phase(in, &s)
-	if f := in.O.Failed; f != nil {
+	s.Phase = podPhase(in, &s)
+	if f := in.Observed.Failed; f != nil {
 		s.Phase, s.Reason, s.Message = v1.PodFailed, f.Reason, f.Message
 	}
-	if terminalPhase(old.Phase) {
+	if IsTerminal(old.Phase) {
 		s.Phase = old.Phase
-	} else if !in.D.Stopped && terminalPhase(s.Phase) && in.O.Failed == nil && in.D.Stopping {
+	} else if !in.Decision.Stopped && IsTerminal(s.Phase) && in.Observed.Failed == nil && in.Decision.Stopping {
 		// A sidecar still runs: the phase becomes terminal with the last container.
-		if anyRunning(in.O) {
+		if anyRunning(in.Observed) {
 			s.Phase = v1.PodRunning
 		}
 	}
 	setIPs(in, &s)
-	s.Conditions = conditions(in, &s)
+	s.Conditions = podConditions(in, &s)
 	return s
 }
 
-func terminalPhase(p v1.PodPhase) bool { return p == v1.PodFailed || p == v1.PodSucceeded }
+func IsTerminal(p v1.PodPhase) bool { return p == v1.PodFailed || p == v1.PodSucceeded }
 
-func anyRunning(o *observed) bool {
+func anyRunning(o *Observed) bool {
 	for _, ins := range o.Containers {
 		for _, in := range ins {
-			if in.State == stateRunning {
+			if in.State == StateRunning {
 				return true
 			}
 		}
@@ -73,14 +73,14 @@ func anyRunning(o *observed) bool {
 	return false
 }
 
-// settle gives every container of a pod that has ended a final state.
-func settle(in statusInput, s *v1.PodStatus) {
+// setFinalStates gives every container of a pod that has ended a final state.
+func setFinalStates(in StatusInput, s *v1.PodStatus) {
 	lost := v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
 		Reason:   "ContainerStatusUnknown",
 		Message:  "The container could not be located when the pod was terminated",
 		ExitCode: 137,
 	}}
-	if initialized(in, s) {
+	if isInitialized(in, s) {
 		for i := range s.ContainerStatuses {
 			if s.ContainerStatuses[i].State.Terminated == nil {
 				s.ContainerStatuses[i].State = lost
@@ -101,12 +101,12 @@ func settle(in statusInput, s *v1.PodStatus) {
 	}
 }
 
-func initialized(in statusInput, s *v1.PodStatus) bool {
+func isInitialized(in StatusInput, s *v1.PodStatus) bool {
 	if len(in.Pod.Spec.InitContainers) == 0 {
 		return true
 	}
 	for i := range in.Pod.Spec.Containers {
-		if len(in.O.Containers[in.Pod.Spec.Containers[i].Name]) > 0 {
+		if len(in.Observed.Containers[in.Pod.Spec.Containers[i].Name]) > 0 {
 			return true
 		}
 	}
@@ -123,7 +123,7 @@ func initialized(in statusInput, s *v1.PodStatus) bool {
 	return true
 }
 
-func setIPs(in statusInput, s *v1.PodStatus) {
+func setIPs(in StatusInput, s *v1.PodStatus) {
 	if len(in.HostIPs) > 0 {
 		s.HostIP = in.HostIPs[0]
 		s.HostIPs = nil
@@ -131,7 +131,7 @@ func setIPs(in statusInput, s *v1.PodStatus) {
 			s.HostIPs = append(s.HostIPs, v1.HostIP{IP: ip})
 		}
 	}
-	ips := podIPs(in.Pod, in.O, in.HostIPs)
+	ips := PodIPs(in.Pod, in.Observed, in.HostIPs)
 	if len(ips) == 0 {
 		return
 	}
@@ -141,8 +141,8 @@ func setIPs(in statusInput, s *v1.PodStatus) {
 	}
 }
 
-// podIPs are the pod's addresses: its sandbox's, or the host's.
-func podIPs(pod *v1.Pod, o *observed, hostIPs []string) []string {
+// PodIPs are the pod's addresses: its sandbox's, or the host's.
+func PodIPs(pod *v1.Pod, o *Observed, hostIPs []string) []string {
 	if pod.Spec.HostNetwork {
 		return hostIPs
 	}
@@ -152,29 +152,29 @@ func podIPs(pod *v1.Pod, o *observed, hostIPs []string) []string {
 	return o.Sandbox.IPs
 }
 
-// counts is what the phase follows from.
-type counts struct {
+// containerCounts is what the phase follows from.
+type containerCounts struct {
 	pendingInit, pendingSidecar, initFailed       int
 	unknown, running, waiting, stopped, succeeded int
 	final                                         int // stopped for good
 }
 
-func phase(in statusInput, s *v1.PodStatus) v1.PodPhase {
-	var n counts
+func podPhase(in StatusInput, s *v1.PodStatus) v1.PodPhase {
+	var n containerCounts
 	for i := range in.Pod.Spec.InitContainers {
 		n.addInit(in.Pod, &in.Pod.Spec.InitContainers[i], s.InitContainerStatuses)
 	}
 	for i := range in.Pod.Spec.Containers {
 		n.addRegular(in.Pod, &in.Pod.Spec.Containers[i], s.ContainerStatuses)
 	}
-	p := n.phase(in.D.Stopped, anyRegular(in.Pod, in.O))
-	if in.D.Stopped && !terminalPhase(p) {
+	p := n.phase(in.Decision.Stopped, anyRegularStarted(in.Pod, in.Observed))
+	if in.Decision.Stopped && !IsTerminal(p) {
 		return v1.PodFailed
 	}
 	return p
 }
 
-func (n *counts) addInit(pod *v1.Pod, c *v1.Container, sts []v1.ContainerStatus) {
+func (n *containerCounts) addInit(pod *v1.Pod, c *v1.Container, sts []v1.ContainerStatus) {
 	st, ok := podutil.GetContainerStatus(sts, c.Name)
 	if podutil.IsRestartableInitContainer(c) {
 		n.addSidecar(st, ok)
@@ -187,7 +187,7 @@ func (n *counts) addInit(pod *v1.Pod, c *v1.Container, sts []v1.ContainerStatus)
 	switch {
 	case !ok, t == nil:
 		n.pendingInit++
-	case t.ExitCode != 0 && !restarts(pod, c, t.ExitCode):
+	case t.ExitCode != 0 && !restartsAfter(pod, c, t.ExitCode):
 		n.initFailed++
 	case t.ExitCode != 0:
 		n.pendingInit++
@@ -196,7 +196,7 @@ func (n *counts) addInit(pod *v1.Pod, c *v1.Container, sts []v1.ContainerStatus)
 	}
 }
 
-func (n *counts) addSidecar(st v1.ContainerStatus, ok bool) {
+func (n *containerCounts) addSidecar(st v1.ContainerStatus, ok bool) {
 	switch {
 	case !ok:
 		n.unknown++
@@ -212,7 +212,7 @@ func (n *counts) addSidecar(st v1.ContainerStatus, ok bool) {
 	}
 }
 
-func (n *counts) addRegular(pod *v1.Pod, c *v1.Container, sts []v1.ContainerStatus) {
+func (n *containerCounts) addRegular(pod *v1.Pod, c *v1.Container, sts []v1.ContainerStatus) {
 	st, ok := podutil.GetContainerStatus(sts, c.Name)
 	if !ok {
 		n.unknown++
@@ -232,7 +232,7 @@ func (n *counts) addRegular(pod *v1.Pod, c *v1.Container, sts []v1.ContainerStat
 		return
 	}
 	n.stopped++
-	if !restarts(pod, c, t.ExitCode) {
+	if !restartsAfter(pod, c, t.ExitCode) {
 		n.final++
 	}
 	if now && t.ExitCode == 0 {
@@ -240,7 +240,7 @@ func (n *counts) addRegular(pod *v1.Pod, c *v1.Container, sts []v1.ContainerStat
 	}
 }
 
-func (n *counts) phase(ended, begun bool) v1.PodPhase {
+func (n *containerCounts) phase(ended, begun bool) v1.PodPhase {
 	switch {
 	case n.initFailed > 0:
 		return v1.PodFailed

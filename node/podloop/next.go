@@ -1,0 +1,372 @@
+package podloop
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
+)
+
+// Verb says what an action does.
+type Verb string
+
+const (
+	SetUpVolumes    Verb = "volumes"      // make the pod's directories, cgroup and volumes
+	CreateSandbox   Verb = "sandbox"      // run a new pod sandbox
+	PullImage       Verb = "image"        // make one container's image present
+	StartContainer  Verb = "start"        // create and start one container, run its postStart hook
+	KillContainer   Verb = "kill"         // preStop, SIGTERM, SIGKILL
+	StopSandbox     Verb = "stop-sandbox" // tear down the pod's network
+	TearDown        Verb = "tear-down"    // remove volumes and cgroup
+	DeletePod       Verb = "delete"       // remove the pod from the API
+	PurgePod        Verb = "purge"        // remove containers, sandboxes and logs from the machine
+	PruneContainers Verb = "prune"        // remove containers that nobody will ask for
+	ResizeContainer Verb = "resize"       // give a running container its new resources
+	FailPod         Verb = "fail"         // the pod has failed as a whole
+)
+
+// Action is one thing to do now. Container is empty for what concerns the pod.
+type Action struct {
+	Verb      Verb
+	Container string
+	ID        string // container or sandbox, where one is meant
+	Attempt   int    // restart count of what is started
+	Grace     int64  // seconds, of doKill
+	Reason    string
+	Message   string
+	IDs       []string // of doPrune
+}
+
+// OperationKey names an operation in flight: of each there is at most one.
+type OperationKey struct {
+	Verb      Verb
+	Container string
+}
+
+func (a Action) Key() OperationKey { return OperationKey{a.Verb, a.Container} }
+
+// Waiting is why a container does not run, as its status says it.
+type Waiting struct{ Reason, Message string }
+
+// Decision is what next found: what to do now, when to look again at the
+// latest (zero: when something happens), and what to say of each container
+// that does not run.
+type Decision struct {
+	Actions []Action
+	Wake    time.Time
+	Waiting map[string]Waiting
+	// Stopping: nothing of this pod shall be started any more.
+	Stopping bool
+	// Stopped: no container of this pod runs or will run.
+	Stopped bool
+	// Done: nothing is left on the machine and in the API; the worker may end.
+	Done bool
+}
+
+func (d *Decision) add(a Action) { d.Actions = append(d.Actions, a) }
+
+func (d *Decision) wakeAt(t time.Time) {
+	if !t.IsZero() && (d.Wake.IsZero() || t.Before(d.Wake)) {
+		d.Wake = t
+	}
+}
+
+func (d *Decision) waitFor(container, reason, message string) {
+	d.Waiting[container] = Waiting{reason, message}
+}
+
+// Next is the heart of the agent: from what the pod should be and what has
+// been observed of it, what to do now. Pure.
+func Next(pod *v1.Pod, o *Observed) Decision {
+	d := Decision{Waiting: map[string]Waiting{}}
+	if why := stopReason(pod, o, &d); why != "" {
+		d.Stopping = true
+		stopPod(pod, o, &d, why)
+		return d
+	}
+	runPod(pod, o, &d)
+	return d
+}
+
+// stopReason says why everything of the pod has to end, "" when it shall live.
+func stopReason(pod *v1.Pod, o *Observed, d *Decision) string {
+	switch {
+	case o.Gone, pod.DeletionTimestamp != nil:
+		return "deleted"
+	case o.Failed != nil:
+		return o.Failed.Reason
+	case pod.Status.Phase == v1.PodFailed || pod.Status.Phase == v1.PodSucceeded:
+		return "finished"
+	}
+	if s := pod.Spec.ActiveDeadlineSeconds; s != nil && !o.StartTime.IsZero() {
+		deadline := o.StartTime.Add(time.Duration(*s) * time.Second)
+		if !o.Now.Before(deadline) {
+			d.add(Action{Verb: FailPod, Reason: "DeadlineExceeded",
+				Message: "Pod was active on the node longer than the specified deadline"})
+			return "DeadlineExceeded"
+		}
+		d.wakeAt(deadline)
+	}
+	if allExited(pod, o) {
+		return "finished"
+	}
+	return ""
+}
+
+// allExited reports whether the pod ran to its end: every container has exited
+// for good, or initialization has failed for good.
+func allExited(pod *v1.Pod, o *Observed) bool {
+	if o.anyBusy(StartContainer) {
+		return false
+	}
+	if initializationFailed(pod, o) {
+		return true
+	}
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		in := o.Latest(c.Name)
+		if in == nil || in.State != StateExited || restartsAfter(pod, c, in.ExitCode) {
+			return false
+		}
+	}
+	return len(pod.Spec.Containers) > 0
+}
+
+func initializationFailed(pod *v1.Pod, o *Observed) bool {
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		if podutil.IsRestartableInitContainer(c) {
+			continue
+		}
+		in := o.Latest(c.Name)
+		if in != nil && in.State == StateExited && in.ExitCode != 0 && !restartsAfter(pod, c, in.ExitCode) {
+			return true
+		}
+	}
+	return false
+}
+
+// restartsAfter reports whether a container that exited with code is started again.
+func restartsAfter(pod *v1.Pod, c *v1.Container, code int32) bool {
+	return podutil.ContainerShouldRestart(*c, pod.Spec, code)
+}
+
+// runPod brings a living pod forward.
+func runPod(pod *v1.Pod, o *Observed, d *Decision) {
+	ground := prepareSandbox(pod, o, d)
+	if !ground {
+		// Pulling needs no sandbox: it goes on beside its creation.
+		for _, c := range firstToStart(pod, o) {
+			ensureImage(o, c, d)
+		}
+		setAllWaiting(pod, d)
+		return
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		c := ephemeralContainer(&pod.Spec.EphemeralContainers[i])
+		if o.Latest(c.Name) == nil {
+			startContainer(pod, o, c, d)
+		}
+	}
+	if runInitContainers(pod, o, d) {
+		for i := range pod.Spec.Containers {
+			runContainer(pod, o, &pod.Spec.Containers[i], d)
+		}
+	} else {
+		for i := range pod.Spec.Containers {
+			d.waitFor(pod.Spec.Containers[i].Name, "PodInitializing", "")
+		}
+	}
+	pruneContainers(o, d)
+}
+
+// prepareSandbox makes volumes and sandbox; true when containers may start.
+func prepareSandbox(pod *v1.Pod, o *Observed, d *Decision) bool {
+	if !o.Volumes && !o.IsBusy(SetUpVolumes, "") && RetryDue(o, o.VolumesRetry, d) {
+		d.add(Action{Verb: SetUpVolumes})
+	}
+	if o.Sandbox != nil && !o.Sandbox.Ready {
+		// The sandbox died: what still runs in it goes first, then a new one.
+		if !killContainers(pod, o, d, "", "Pod sandbox changed, it will be killed and re-created.", GracePeriod(pod, nil)) {
+			return false
+		}
+		if !o.Sandbox.Stopped {
+			if !o.IsBusy(StopSandbox, "") && RetryDue(o, o.SandboxRetry, d) {
+				d.add(Action{Verb: StopSandbox, ID: o.Sandbox.ID})
+			}
+			return false
+		}
+	}
+	if o.Sandbox == nil || !o.Sandbox.Ready {
+		mayStart := o.Volumes || (o.IsBusy(SetUpVolumes, "") || o.VolumesRetry == nil) && !volumesMayBlock(pod)
+		if mayStart && !o.IsBusy(CreateSandbox, "") && RetryDue(o, o.SandboxRetry, d) {
+			attempt := 0
+			if o.Sandbox != nil {
+				attempt = int(o.Sandbox.Attempt) + 1
+			}
+			d.add(Action{Verb: CreateSandbox, Attempt: attempt})
+		}
+		return false
+	}
+	return o.Volumes
+}
+
+// volumesMayBlock reports whether a volume may have to wait for something that
+// does not exist yet; then no sandbox is made before the volumes are there.
+func volumesMayBlock(pod *v1.Pod) bool {
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		switch {
+		case v.EmptyDir != nil, v.DownwardAPI != nil:
+		case v.HostPath != nil && (v.HostPath.Type == nil || *v.HostPath.Type == v1.HostPathUnset):
+		case v.Projected != nil && isTokenProjection(v.Projected):
+		default:
+			return true
+		}
+	}
+	return false
+}
+
+// tokenProjection: the service-account volume every pod has. Its ConfigMap is
+// made with the namespace.
+func isTokenProjection(p *v1.ProjectedVolumeSource) bool {
+	for _, s := range p.Sources {
+		if s.Secret != nil || s.ConfigMap != nil && s.ConfigMap.Name != "kube-root-ca.crt" {
+			return false
+		}
+	}
+	return true
+}
+
+// firstToStart lists the containers that start first once the sandbox is there.
+func firstToStart(pod *v1.Pod, o *Observed) []*v1.Container {
+	if len(pod.Spec.InitContainers) > 0 && !anyRegularStarted(pod, o) {
+		return []*v1.Container{&pod.Spec.InitContainers[0]}
+	}
+	var cs []*v1.Container
+	for i := range pod.Spec.Containers {
+		if in := o.Latest(pod.Spec.Containers[i].Name); in == nil {
+			cs = append(cs, &pod.Spec.Containers[i])
+		}
+	}
+	return cs
+}
+
+func setAllWaiting(pod *v1.Pod, d *Decision) {
+	reason := "ContainerCreating"
+	if len(pod.Spec.InitContainers) > 0 {
+		reason = "PodInitializing"
+	}
+	podutil.VisitContainers(&pod.Spec, podutil.AllContainers, func(c *v1.Container, _ podutil.ContainerType) bool {
+		if _, said := d.Waiting[c.Name]; !said {
+			d.waitFor(c.Name, reason, "")
+		}
+		return true
+	})
+}
+
+// anyRegularStarted reports whether a regular container was started in the present
+// sandbox: then initialization is over, whatever was pruned since.
+func anyRegularStarted(pod *v1.Pod, o *Observed) bool {
+	for i := range pod.Spec.Containers {
+		if in := o.Latest(pod.Spec.Containers[i].Name); in != nil && o.inSandbox(in) {
+			return true
+		}
+	}
+	return false
+}
+
+// runInitContainers brings init containers forward in order; true when all of them let
+// the regular containers start.
+func runInitContainers(pod *v1.Pod, o *Observed, d *Decision) bool {
+	initialized := anyRegularStarted(pod, o)
+	open := true // every earlier one is through
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		if !open {
+			d.waitFor(c.Name, "PodInitializing", "")
+			continue
+		}
+		if podutil.IsRestartableInitContainer(c) {
+			up := runContainer(pod, o, c, d)
+			open = initialized || up && o.hasStarted(c)
+			continue
+		}
+		in := o.Latest(c.Name)
+		switch {
+		case in != nil && o.inSandbox(in) && in.State == StateExited && in.ExitCode == 0:
+		case initialized:
+		default:
+			open = false
+			runContainer(pod, o, c, d)
+		}
+	}
+	return open
+}
+
+// runContainer keeps one container as it should be; true when it runs.
+func runContainer(pod *v1.Pod, o *Observed, c *v1.Container, d *Decision) bool {
+	in := o.Latest(c.Name)
+	if o.IsBusy(StartContainer, c.Name) {
+		d.waitFor(c.Name, creatingReason(pod), "")
+		return in != nil && in.State == StateRunning
+	}
+	switch {
+	case in == nil || !o.inSandbox(in) && in.State != StateRunning:
+		startContainer(pod, o, c, d)
+		return false
+	case in.State == StateCreated:
+		startContainer(pod, o, c, d)
+		return false
+	case in.State == StateRunning:
+		return checkRunning(pod, o, c, in, d)
+	}
+	if !restartsAfter(pod, c, in.ExitCode) {
+		return false
+	}
+	if at := restartAt(o, c.Name, in); o.Now.Before(at) {
+		d.wakeAt(at)
+		delay := o.Backoff[c.Name].Delay
+		d.waitFor(c.Name, "CrashLoopBackOff", crashLoopMessage(delay, c.Name, pod))
+		return false
+	}
+	startContainer(pod, o, c, d)
+	return false
+}
+
+func creatingReason(pod *v1.Pod) string {
+	if len(pod.Spec.InitContainers) > 0 {
+		return "PodInitializing"
+	}
+	return "ContainerCreating"
+}
+
+// checkRunning judges a running container.
+func checkRunning(pod *v1.Pod, o *Observed, c *v1.Container, in *Instance, d *Decision) bool {
+	switch {
+	case o.IsBusy(KillContainer, c.Name):
+	case mustBeReplaced(o, c, in) && !RetryDue(o, o.KillRetry[c.Name], d):
+	case in.Hash != "" && in.Hash != ContainerHash(c):
+		d.add(Action{Verb: KillContainer, Container: c.Name, ID: in.ID, Grace: GracePeriod(pod, nil),
+			Message: "Container " + c.Name + " definition changed, will be restarted"})
+	case o.Unhealthy[in.ID] != nil:
+		u := o.Unhealthy[in.ID]
+		d.add(Action{Verb: KillContainer, Container: c.Name, ID: in.ID, Grace: u.Grace, Reason: u.Kind,
+			Message: "Container " + c.Name + " failed " + u.Kind + " probe" + restartSuffix(pod, c)})
+	case o.Resized[c.Name] && !o.IsBusy(ResizeContainer, c.Name) && RetryDue(o, o.ResizeRetry[c.Name], d):
+		d.add(Action{Verb: ResizeContainer, Container: c.Name, ID: in.ID})
+	}
+	return true
+}
+
+// mustBeReplaced reports whether a running container has to make way for another run.
+func mustBeReplaced(o *Observed, c *v1.Container, in *Instance) bool {
+	return in.Hash != "" && in.Hash != ContainerHash(c) || o.Unhealthy[in.ID] != nil
+}
+
+func restartSuffix(pod *v1.Pod, c *v1.Container) string {
+	if restartsAfter(pod, c, 1) {
+		return ", will be restarted"
+	}
+	return ""
+}

@@ -1,0 +1,221 @@
+package podloop
+
+import (
+	"sort"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// InstanceState is how far one container got; it only moves forward.
+type InstanceState uint8
+
+const (
+	StateCreated InstanceState = iota
+	StateRunning
+	StateExited
+)
+
+// Instance is one container in the runtime: one run of a container of the spec.
+type Instance struct {
+	ID, SandboxID, Name    string
+	State                  InstanceState
+	Attempt                int // restart count
+	Created                time.Time
+	Started, Finished      time.Time
+	ExitCode               int32
+	Reason, Message        string
+	Image, ImageID         string
+	Hash                   string
+	LogPath                string
+	TerminationMessage     bool // Message is complete
+	ByProbe                bool // we killed it because a probe failed
+	User                   *v1.ContainerUser
+	TerminationMessageFile string // host path of the termination message
+}
+
+// Sandbox is the pod's newest sandbox in the runtime.
+type Sandbox struct {
+	ID      string
+	Handler string // runtime handler, "" for the default
+	Attempt uint32
+	Ready   bool
+	Stopped bool // StopPodSandbox has succeeded
+	IPs     []string
+	Created time.Time
+}
+
+// Image is what is known of a container's image for its next start.
+type Image struct {
+	Ref     string            // what to give CreateContainer; empty: not ensured
+	Volumes map[string]string // the same for the images it mounts, by volume
+	Retry   *Retry
+}
+
+// Failure ends a pod as a whole (admission, deadline, eviction).
+type Failure struct{ Reason, Message string }
+
+// Unhealthy asks for a container to be killed.
+type Unhealthy struct {
+	Kind  string // "liveness", "startup"
+	Grace int64
+}
+
+// Observed is everything next looks at besides the spec. Only the pod's worker
+// writes it.
+type Observed struct {
+	Now           time.Time
+	StartTime     time.Time
+	StoppingSince time.Time
+	Gone          bool     // the API has no such pod
+	Failed        *Failure // the pod failed as a whole
+	NoGrace       bool     // it failed by what it does to the node: containers get no grace
+	Volumes       bool     // volumes, directories and cgroup are there
+	TornDown      bool     // and were removed
+	PanicRetry    *Retry   // handling the pod has panicked, and not gone well since
+	Purged        bool     // nothing is left in the runtime
+	StatusFresh   bool     // the API has the status that follows from all this
+	Sandbox       *Sandbox
+	Containers    map[string][]*Instance // by name, oldest first
+	Images        map[string]Image       // by container name
+	Backoff       map[string]Backoff     // by container name
+	Unhealthy     map[string]*Unhealthy  // by container ID
+	StartedUp     map[string]bool        // by container ID: the startup probe has passed
+	Ready         map[string]bool        // by container ID: the readiness probe passes
+	Resized       map[string]bool        // by container name: the spec's resources are not the running ones
+	Busy          map[OperationKey]int64 // operations in flight; of doKill the grace period
+
+	// Failures by operation, and by container name where there is one for each. An operation that failed is begun again
+	// when its retry is due, and not before.
+	VolumesRetry, SandboxRetry, TearDownRetry, DeleteRetry, PurgeRetry, PruneRetry *Retry
+	StartRetry, KillRetry, ResizeRetry                                             map[string]*Retry
+}
+
+func NewObserved() *Observed {
+	return &Observed{
+		Containers: map[string][]*Instance{}, Images: map[string]Image{}, Backoff: map[string]Backoff{},
+		Unhealthy: map[string]*Unhealthy{}, StartedUp: map[string]bool{}, Ready: map[string]bool{},
+		Resized: map[string]bool{}, Busy: map[OperationKey]int64{},
+		StartRetry: map[string]*Retry{}, KillRetry: map[string]*Retry{}, ResizeRetry: map[string]*Retry{},
+	}
+}
+
+func (o *Observed) IsBusy(v Verb, container string) bool {
+	_, ok := o.Busy[OperationKey{v, container}]
+	return ok
+}
+
+func (o *Observed) anyBusy(v Verb) bool {
+	for k := range o.Busy {
+		if k.Verb == v {
+			return true
+		}
+	}
+	return false
+}
+
+// killGrace returns the grace period of the stop in flight.
+func (o *Observed) killGrace(container string) (int64, bool) {
+	g, ok := o.Busy[OperationKey{KillContainer, container}]
+	return g, ok
+}
+
+// Latest is the newest instance of a container, nil when there is none.
+func (o *Observed) Latest(name string) *Instance {
+	ins := o.Containers[name]
+	if len(ins) == 0 {
+		return nil
+	}
+	return ins[len(ins)-1]
+}
+
+// previous is the instance before the newest one.
+func (o *Observed) previous(name string) *Instance {
+	ins := o.Containers[name]
+	if len(ins) < 2 {
+		return nil
+	}
+	return ins[len(ins)-2]
+}
+
+// inSandbox reports whether an instance belongs to the present sandbox.
+func (o *Observed) inSandbox(in *Instance) bool {
+	return o.Sandbox != nil && in.SandboxID == o.Sandbox.ID
+}
+
+// hasStarted reports whether the container runs and has passed its startup
+// probe and its postStart hook.
+func (o *Observed) hasStarted(c *v1.Container) bool {
+	in := o.Latest(c.Name)
+	if in == nil || in.State != StateRunning || o.IsBusy(StartContainer, c.Name) {
+		return false
+	}
+	return c.StartupProbe == nil || o.StartedUp[in.ID]
+}
+
+func (o *Observed) ContainerNames() []string {
+	names := make([]string, 0, len(o.Containers))
+	for n := range o.Containers {
+		names = append(names, n)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// ByID finds an instance.
+func (o *Observed) ByID(id string) *Instance {
+	for _, ins := range o.Containers {
+		for _, in := range ins {
+			if in.ID == id {
+				return in
+			}
+		}
+	}
+	return nil
+}
+
+// Merge takes in what the runtime said of a container. News of one that is
+// already further along is old and is dropped, so events may come late and
+// twice. It returns the instance and whether anything changed.
+func (o *Observed) Merge(n *Instance) (*Instance, bool) {
+	in := o.ByID(n.ID)
+	if in == nil {
+		ins := append(o.Containers[n.Name], n)
+		sort.SliceStable(ins, func(i, j int) bool { return startedBefore(ins[i], ins[j]) })
+		o.Containers[n.Name] = ins
+		return n, true
+	}
+	if n.State < in.State || n.State == in.State && in.State != StateCreated {
+		return in, false
+	}
+	changed := n.State != in.State
+	probe, message := in.ByProbe, in.TerminationMessageFile
+	*in = *n
+	in.ByProbe = probe
+	if in.TerminationMessageFile == "" {
+		in.TerminationMessageFile = message
+	}
+	return in, changed
+}
+
+func startedBefore(a, b *Instance) bool {
+	if a.Attempt != b.Attempt {
+		return a.Attempt < b.Attempt
+	}
+	return a.Created.Before(b.Created)
+}
+
+// Remove drops an instance that was removed from the runtime.
+func (o *Observed) Remove(id string) {
+	for name, ins := range o.Containers {
+		for i, in := range ins {
+			if in.ID == id {
+				o.Containers[name] = append(append([]*Instance{}, ins[:i]...), ins[i+1:]...)
+				if len(o.Containers[name]) == 0 {
+					delete(o.Containers, name)
+				}
+				return
+			}
+		}
+	}
+}

@@ -69,6 +69,7 @@ var forTests = []string{"e2e", "raftstore/simnet", "raftstore/member/membertest"
 type goFile struct {
 	path    string   // relative to the root, with slashes
 	bare    []string // launches that package fault does not know of, as "line 7: go"
+	clock   []string // uses of a clock or a timer, as "line 7: time.Now"
 	pkg     string
 	imports []string
 	hasDoc  bool
@@ -101,7 +102,7 @@ func readTree(root string) ([]goFile, error) {
 		if err != nil {
 			return err
 		}
-		f.pkg, f.hasDoc, f.bare = file.Name.Name, file.Doc != nil, bareLaunches(set, file)
+		f.pkg, f.hasDoc, f.bare, f.clock = file.Name.Name, file.Doc != nil, bareLaunches(set, file), clockUses(set, file)
 		for _, spec := range file.Imports {
 			name, err := strconv.Unquote(spec.Path.Value)
 			if err != nil {
@@ -230,6 +231,7 @@ var rules = map[string]func([]goFile) []string{
 	"purity":           purityFaults,
 	"package comments": docFaults,
 	"contained panics": panicFaults,
+	"pure decisions":   decisionFaults,
 }
 
 func TestHouseRules(t *testing.T) {
@@ -256,7 +258,7 @@ func TestHouseRulesSeeViolations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]int{"import direction": 3, "purity": 1, "package comments": 1, "contained panics": 3}
+	want := map[string]int{"import direction": 3, "purity": 1, "package comments": 1, "contained panics": 3, "pure decisions": 4}
 	for name, rule := range rules {
 		if got := rule(files); len(got) != want[name] {
 			t.Errorf("%s: %d faults found in the planted tree, want %d: %q", name, len(got), want[name], got)

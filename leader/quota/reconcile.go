@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	quota "k8s.io/apiserver/pkg/quota/v1"
-	"k8s.io/kubernetes/pkg/quota/v1/install"
 )
 
 // aliases are the kinds that quotas name without the prefix count/.
@@ -57,34 +56,4 @@ func statusOf(q *v1.ResourceQuota, used v1.ResourceList) (v1.ResourceQuotaStatus
 	}
 	s := v1.ResourceQuotaStatus{Hard: q.Spec.Hard.DeepCopy(), Used: quota.Mask(all, names)}
 	return s, !equality.Semantic.DeepEqual(q.Status.Hard, s.Hard) || !equality.Semantic.DeepEqual(q.Status.Used, s.Used)
-}
-
-// changes is upstream's filter: an update of an object that can change what its namespace uses.
-var changes = install.DefaultUpdateFilter()
-
-// frees reports whether a change of a pod can lower what its namespace uses, or move it to another scope.
-func frees(old, now *v1.Pod) bool {
-	switch {
-	case old == nil:
-		return false
-	case now == nil:
-		return true
-	}
-	return changes(v1.SchemeGroupVersion.WithResource("pods"), old, now) || !equality.Semantic.DeepEqual(old.Spec.Containers, now.Spec.Containers) ||
-		old.DeletionTimestamp == nil && now.DeletionTimestamp != nil
-}
-
-// claimChanges is the same for a PersistentVolumeClaim: the class of its volume's attributes, which is a scope, and what was
-// allocated to it are in its status. Upstream's filter compares pointers here and answers true for every update.
-func claimChanges(old, now *v1.PersistentVolumeClaim) bool {
-	switch {
-	case old == nil:
-		return false
-	case now == nil:
-		return true
-	}
-	return !equality.Semantic.DeepEqual(old.Spec, now.Spec) ||
-		!equality.Semantic.DeepEqual(old.Status.AllocatedResources, now.Status.AllocatedResources) ||
-		!equality.Semantic.DeepEqual(old.Status.CurrentVolumeAttributesClassName, now.Status.CurrentVolumeAttributesClassName) ||
-		!equality.Semantic.DeepEqual(old.Status.ModifyVolumeStatus, now.Status.ModifyVolumeStatus)
 }

@@ -146,22 +146,22 @@ policy: ## NetworkPolicies by real packets between real pods, WORLDS of them, ag
 WORLDS ?= 100
 
 bench-ha: build ## figures of three servers; UPSTREAM=DIR with etcd and etcd-benchmark measures them beside (root)
-	@go run -tags $(TAGS) ./e2e/benchha -balsa bin/balsa $(addprefix -upstream ,$(UPSTREAM)) $(BENCH)
+	@go run -tags $(TAGS) ./e2e/bench/ha -balsa bin/balsa $(addprefix -upstream ,$(UPSTREAM)) $(BENCH)
 UPSTREAM ?=
 BENCH    ?=
 
 bench-net: build bin/alone ## figures of the network beside what is made by hand; UPSTREAM=DIR with kube-proxy measures it beside (root)
-	@go run -tags $(TAGS) ./e2e/netbench -balsa bin/balsa -alone bin/alone $(addprefix -upstream ,$(UPSTREAM)) $(BENCH)
+	@go run -tags $(TAGS) ./e2e/bench/net -balsa bin/balsa -alone bin/alone $(addprefix -upstream ,$(UPSTREAM)) $(BENCH)
 
 bin/alone: $(GO_SRC) go.mod go.sum # the network by itself, for its figures
 	@mkdir -p bin
 	@go build -tags $(TAGS) -ldflags "$(LDFLAGS)" -o bin/alone ./overlay/alone
 
 bench-api: build ## figures of the API; UPSTREAM=DIR with kube-apiserver and etcd measures them beside; BENCH=flags (root)
-	@go run -tags $(TAGS) ./e2e/apibench -balsa bin/balsa $(addprefix -upstream ,$(UPSTREAM)) $(BENCH)
+	@go run -tags $(TAGS) ./e2e/bench/api -balsa bin/balsa $(addprefix -upstream ,$(UPSTREAM)) $(BENCH)
 
 bench: build ## figures of this build: start-up, idle cost, throughput, pod start
-	@go run -tags $(TAGS) ./e2e/bench -balsa bin/balsa
+	@go run -tags $(TAGS) ./e2e/bench/node -balsa bin/balsa
 
 record-corpus: ## upstream's answers that control/corpus compares with, recorded anew: UPSTREAM=DIR with etcd and kube-apiserver; CORPUS="-parts stories"
 	@go run -tags $(TAGS) ./control/corpus/record $(addprefix -upstream ,$(UPSTREAM)) $(CORPUS)

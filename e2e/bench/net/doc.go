@@ -1,4 +1,4 @@
-// Command netbench owns the figures of the network: what packets between pods
+// Command net owns the figures of the network: what packets between pods
 // on two hosts cost, what a Service adds to them, and how long the kernel takes
 // to have what the API has when there are many Services. It prints one table.
 //

@@ -43,7 +43,7 @@ var families = []struct {
 
 func main() {
 	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "netbench:", err)
+		fmt.Fprintln(os.Stderr, "bench/net:", err)
 		os.Exit(1)
 	}
 }

@@ -57,7 +57,7 @@ var families = []struct {
 
 func main() {
 	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "apibench:", err)
+		fmt.Fprintln(os.Stderr, "bench/api:", err)
 		os.Exit(1)
 	}
 }

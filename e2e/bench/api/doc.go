@@ -1,4 +1,4 @@
-// Command apibench owns the figures of the API: what an operation costs the
+// Command api owns the figures of the API: what an operation costs the
 // servers, how long it takes and how many there are a second, and what memory
 // the servers need. It prints one table; given upstream's kube-apiserver and etcd
 // it measures them beside, window by window and in turns, so that the noise of a

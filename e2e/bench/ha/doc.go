@@ -1,4 +1,4 @@
-// Command benchha owns the figures of several servers: how long writes and
+// Command ha owns the figures of several servers: how long writes and
 // controllers stand still when the leader is killed, how many requests the etcd
 // API takes and what they cost, whether a loaded machine loses its leader, and
 // what a large store costs. It prints one table.

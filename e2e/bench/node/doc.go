@@ -1,4 +1,4 @@
-// Command bench owns the figures of a build: it starts the built binary on a
+// Command node owns the figures of a build: it starts the built binary on a
 // machine of its own (see e2e/host), measures it from outside, and prints one
 // table. Given upstream's binaries and a script that starts them, it measures
 // both in turns, round by round, so that the noise of a shared machine falls on

@@ -61,7 +61,7 @@ var families = []struct {
 
 func main() {
 	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "benchha:", err)
+		fmt.Fprintln(os.Stderr, "bench/ha:", err)
 		os.Exit(1)
 	}
 }

@@ -58,7 +58,7 @@ var families = []struct {
 
 func main() {
 	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
+		fmt.Fprintln(os.Stderr, "bench/node:", err)
 		os.Exit(1)
 	}
 }

@@ -126,7 +126,7 @@ conformance: build ## upstream's cases on two nodes: UPSTREAM=DIR of e2e.test, g
 CONFORMANCE ?=
 
 badapi: build ## REQUESTS random requests of everything served; then bombs, and what another client notices of them (root)
-	@go test -tags $(TAGS) -timeout 240m -count=1 -v -run TestRandomRequests ./control/badapi -badapi.requests $(REQUESTS)
+	@go test -tags $(TAGS) -timeout 240m -count=1 -v -run TestRandomRequests ./control/badapitest -badapi.requests $(REQUESTS)
 	@go run -tags $(TAGS) ./e2e/badapi -balsa bin/balsa
 REQUESTS ?= 200000
 

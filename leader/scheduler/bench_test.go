@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/balsahq/balsa/leader/scheduler/fixture"
 	"github.com/balsahq/balsa/leader/scheduler/rules"
+	"github.com/balsahq/balsa/leader/scheduler/schedulertest"
 	"github.com/balsahq/balsa/leader/scheduler/snapshot"
 )
 
@@ -19,22 +19,22 @@ import (
 func BenchmarkSchedule(b *testing.B) {
 	workloads := map[string]func(int) []func(*v1.Pod){
 		"plain":   func(int) []func(*v1.Pod) { return nil },
-		"service": func(int) []func(*v1.Pod) { return []func(*v1.Pod){fixture.Labelled("app", "web")} },
+		"service": func(int) []func(*v1.Pod) { return []func(*v1.Pod){schedulertest.Labelled("app", "web")} },
 		"spread": func(int) []func(*v1.Pod) {
-			return []func(*v1.Pod){fixture.Labelled("app", "web"),
-				fixture.Spread("app", "web", v1.LabelTopologyZone, 5, v1.DoNotSchedule)}
+			return []func(*v1.Pod){schedulertest.Labelled("app", "web"),
+				schedulertest.Spread("app", "web", v1.LabelTopologyZone, 5, v1.DoNotSchedule)}
 		},
 		"antiaffinity": func(i int) []func(*v1.Pod) {
 			app := fmt.Sprintf("app-%d", i/100)
-			return []func(*v1.Pod){fixture.Labelled("app", app), fixture.Far("app", app, v1.LabelHostname)}
+			return []func(*v1.Pod){schedulertest.Labelled("app", app), schedulertest.Far("app", app, v1.LabelHostname)}
 		},
 	}
 	for name, with := range workloads {
 		b.Run(name, func(b *testing.B) {
 			var objects []runtime.Object
 			for i := range 5000 {
-				objects = append(objects, fixture.Node(fmt.Sprintf("node-%04d", i), "32", "256Gi",
-					fixture.Label(v1.LabelTopologyZone, fmt.Sprintf("zone-%d", i%3))))
+				objects = append(objects, schedulertest.Node(fmt.Sprintf("node-%04d", i), "32", "256Gi",
+					schedulertest.Label(v1.LabelTopologyZone, fmt.Sprintf("zone-%d", i%3))))
 			}
 			if name == "service" {
 				objects = append(objects, &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
@@ -49,13 +49,13 @@ func BenchmarkSchedule(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				if i%perRun == 0 {
 					b.StopTimer()
-					cache, listers = fixture.Cluster(objects...)
+					cache, listers = schedulertest.Cluster(objects...)
 					snap = snapshot.New()
 					cache.Refresh(snap)
 					b.StartTimer()
 				}
-				opts := append([]func(*v1.Pod){fixture.Requests("100m", "500Mi")}, with(i%perRun)...)
-				pod := fixture.Info(fixture.Pod(fmt.Sprintf("pod-%d", i), opts...))
+				opts := append([]func(*v1.Pod){schedulertest.Requests("100m", "500Mi")}, with(i%perRun)...)
+				pod := schedulertest.Info(schedulertest.Pod(fmt.Sprintf("pod-%d", i), opts...))
 				cache.Refresh(snap)
 				v := d.decide(&rules.Cycle{Pod: pod, Snapshot: snap, Listers: listers})
 				if v.node == nil {

@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/balsahq/balsa/leader/scheduler/fixture"
 	"github.com/balsahq/balsa/leader/scheduler/rules"
+	"github.com/balsahq/balsa/leader/scheduler/schedulertest"
 	"github.com/balsahq/balsa/leader/scheduler/snapshot"
 )
 
@@ -24,10 +24,10 @@ func newDecider() *decider {
 }
 
 func cycleFor(pod *v1.Pod, objects ...runtime.Object) *rules.Cycle {
-	cache, listers := fixture.Cluster(objects...)
+	cache, listers := schedulertest.Cluster(objects...)
 	snap := snapshot.New()
 	cache.Refresh(snap)
-	return &rules.Cycle{Pod: fixture.Info(pod), Snapshot: snap, Listers: listers}
+	return &rules.Cycle{Pod: schedulertest.Info(pod), Snapshot: snap, Listers: listers}
 }
 
 func restrict(key string, op v1.NodeSelectorOperator, values ...string) func(*v1.Pod) {
@@ -90,7 +90,7 @@ func newClass(name, provisioner string, mode storagev1.VolumeBindingMode) *stora
 
 // TestRules has, for every filter, a case in which it decides: either the node that is left or the text a user reads.
 func TestRules(t *testing.T) {
-	zone := func(z string) func(*v1.Node) { return fixture.Label(v1.LabelTopologyZone, z) }
+	zone := func(z string) func(*v1.Node) { return schedulertest.Label(v1.LabelTopologyZone, z) }
 	cordoned := func(n *v1.Node) { n.Spec.Unschedulable = true }
 	gpus := func(n *v1.Node) { n.Status.Allocatable["example.com/gpu"] = resource.MustParse("2") }
 	gpu := func(count string) func(*v1.Pod) {
@@ -105,110 +105,110 @@ func TestRules(t *testing.T) {
 		objects []runtime.Object
 		want    string // a node, or the text
 	}{
-		{"an empty cluster", fixture.Pod("p"), nil, "no nodes available to schedule pods"},
-		{"cordoned", fixture.Pod("p"), []runtime.Object{fixture.Node("a", "1", "1Gi", cordoned)},
+		{"an empty cluster", schedulertest.Pod("p"), nil, "no nodes available to schedule pods"},
+		{"cordoned", schedulertest.Pod("p"), []runtime.Object{schedulertest.Node("a", "1", "1Gi", cordoned)},
 			"0/1 nodes are available: 1 node(s) were unschedulable."},
-		{"cordoned but tolerated", fixture.Pod("p", func(p *v1.Pod) {
+		{"cordoned but tolerated", schedulertest.Pod("p", func(p *v1.Pod) {
 			p.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
-		}), []runtime.Object{fixture.Node("a", "1", "1Gi", cordoned)}, "a"},
-		{"taints", fixture.Pod("p"), []runtime.Object{
-			fixture.Node("a", "1", "1Gi", fixture.Taint("x", v1.TaintEffectNoSchedule)),
-			fixture.Node("b", "1", "1Gi", fixture.Taint("y", v1.TaintEffectNoExecute)),
+		}), []runtime.Object{schedulertest.Node("a", "1", "1Gi", cordoned)}, "a"},
+		{"taints", schedulertest.Pod("p"), []runtime.Object{
+			schedulertest.Node("a", "1", "1Gi", schedulertest.Taint("x", v1.TaintEffectNoSchedule)),
+			schedulertest.Node("b", "1", "1Gi", schedulertest.Taint("y", v1.TaintEffectNoExecute)),
 		}, "0/2 nodes are available: 2 node(s) had untolerated taint(s)."},
-		{"prefers the untainted", fixture.Pod("p"), []runtime.Object{
-			fixture.Node("a", "1", "1Gi", fixture.Taint("x", v1.TaintEffectPreferNoSchedule)), fixture.Node("b", "1", "1Gi"),
+		{"prefers the untainted", schedulertest.Pod("p"), []runtime.Object{
+			schedulertest.Node("a", "1", "1Gi", schedulertest.Taint("x", v1.TaintEffectPreferNoSchedule)), schedulertest.Node("b", "1", "1Gi"),
 		}, "b"},
-		{"node selector", fixture.Pod("p", func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }),
-			[]runtime.Object{fixture.Node("a", "1", "1Gi"), fixture.Node("b", "1", "1Gi", fixture.Label("disk", "ssd"))}, "b"},
-		{"node affinity", fixture.Pod("p", restrict("disk", v1.NodeSelectorOpIn, "ssd")),
-			[]runtime.Object{fixture.Node("a", "1", "1Gi"), fixture.Node("b", "1", "1Gi")},
+		{"node selector", schedulertest.Pod("p", func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }),
+			[]runtime.Object{schedulertest.Node("a", "1", "1Gi"), schedulertest.Node("b", "1", "1Gi", schedulertest.Label("disk", "ssd"))}, "b"},
+		{"node affinity", schedulertest.Pod("p", restrict("disk", v1.NodeSelectorOpIn, "ssd")),
+			[]runtime.Object{schedulertest.Node("a", "1", "1Gi"), schedulertest.Node("b", "1", "1Gi")},
 			"0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector."},
-		{"pinned to a node", fixture.Pod("p", pinned("b")),
-			[]runtime.Object{fixture.Node("a", "1", "1Gi"), fixture.Node("b", "1", "1Gi")}, "b"},
-		{"pinned to a full node", fixture.Pod("p", pinned("b"), fixture.Requests("2", "1Mi")),
-			[]runtime.Object{fixture.Node("a", "1", "1Gi"), fixture.Node("b", "1", "1Gi")},
+		{"pinned to a node", schedulertest.Pod("p", pinned("b")),
+			[]runtime.Object{schedulertest.Node("a", "1", "1Gi"), schedulertest.Node("b", "1", "1Gi")}, "b"},
+		{"pinned to a full node", schedulertest.Pod("p", pinned("b"), schedulertest.Requests("2", "1Mi")),
+			[]runtime.Object{schedulertest.Node("a", "1", "1Gi"), schedulertest.Node("b", "1", "1Gi")},
 			"0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't satisfy plugin(s) [NodeAffinity]."},
-		{"host port", fixture.Pod("p", fixture.Port(80)), []runtime.Object{
-			fixture.Node("a", "1", "1Gi"), fixture.Pod("q", fixture.Port(80), fixture.On("a")),
+		{"host port", schedulertest.Pod("p", schedulertest.Port(80)), []runtime.Object{
+			schedulertest.Node("a", "1", "1Gi"), schedulertest.Pod("q", schedulertest.Port(80), schedulertest.On("a")),
 		}, "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."},
-		{"everything that lacks is told", fixture.Pod("p", fixture.Requests("2", "2Gi")), []runtime.Object{
-			fixture.Node("a", "1", "1Gi", full), fixture.Node("b", "1", "8Gi"),
+		{"everything that lacks is told", schedulertest.Pod("p", schedulertest.Requests("2", "2Gi")), []runtime.Object{
+			schedulertest.Node("a", "1", "1Gi", full), schedulertest.Node("b", "1", "8Gi"),
 		}, "0/2 nodes are available: 1 Insufficient memory, 1 Too many pods, 2 Insufficient cpu."},
-		{"extended resource", fixture.Pod("p", gpu("3")), []runtime.Object{fixture.Node("a", "1", "1Gi", gpus)},
+		{"extended resource", schedulertest.Pod("p", gpu("3")), []runtime.Object{schedulertest.Node("a", "1", "1Gi", gpus)},
 			"0/1 nodes are available: 1 Insufficient example.com/gpu."},
-		{"extended resource fits", fixture.Pod("p", gpu("2")), []runtime.Object{
-			fixture.Node("a", "1", "1Gi", gpus), fixture.Node("b", "9", "9Gi")}, "a"},
-		{"sidecars, init containers and overhead count", fixture.Pod("p", fixture.Requests("100m", "1Mi"), func(p *v1.Pod) {
+		{"extended resource fits", schedulertest.Pod("p", gpu("2")), []runtime.Object{
+			schedulertest.Node("a", "1", "1Gi", gpus), schedulertest.Node("b", "9", "9Gi")}, "a"},
+		{"sidecars, init containers and overhead count", schedulertest.Pod("p", schedulertest.Requests("100m", "1Mi"), func(p *v1.Pod) {
 			always := v1.ContainerRestartPolicyAlways
 			p.Spec.InitContainers = []v1.Container{{Name: "side", RestartPolicy: &always, Resources: p.Spec.Containers[0].Resources}}
 			p.Spec.Overhead = v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m")}
-		}), []runtime.Object{fixture.Node("a", "299m", "1Gi")}, "0/1 nodes are available: 1 Insufficient cpu."},
-		{"spread over zones", fixture.Pod("p", fixture.Labelled("app", "w"), fixture.Spread("app", "w", v1.LabelTopologyZone, 1, v1.DoNotSchedule)),
+		}), []runtime.Object{schedulertest.Node("a", "299m", "1Gi")}, "0/1 nodes are available: 1 Insufficient cpu."},
+		{"spread over zones", schedulertest.Pod("p", schedulertest.Labelled("app", "w"), schedulertest.Spread("app", "w", v1.LabelTopologyZone, 1, v1.DoNotSchedule)),
 			[]runtime.Object{
-				fixture.Node("a", "8", "8Gi", zone("1")), fixture.Node("b", "1", "1Gi", zone("2")),
-				fixture.Pod("q", fixture.Labelled("app", "w"), fixture.On("a")),
+				schedulertest.Node("a", "8", "8Gi", zone("1")), schedulertest.Node("b", "1", "1Gi", zone("2")),
+				schedulertest.Pod("q", schedulertest.Labelled("app", "w"), schedulertest.On("a")),
 			}, "b"},
-		{"spread impossible", fixture.Pod("p", fixture.Labelled("app", "w"), fixture.Spread("app", "w", v1.LabelTopologyZone, 1, v1.DoNotSchedule)),
+		{"spread impossible", schedulertest.Pod("p", schedulertest.Labelled("app", "w"), schedulertest.Spread("app", "w", v1.LabelTopologyZone, 1, v1.DoNotSchedule)),
 			[]runtime.Object{
-				fixture.Node("a", "8", "8Gi", zone("1")), fixture.Node("b", "10m", "1Gi", zone("2"), cordoned), fixture.Node("c", "1", "1Gi"),
-				fixture.Pod("q", fixture.Labelled("app", "w"), fixture.On("a")),
+				schedulertest.Node("a", "8", "8Gi", zone("1")), schedulertest.Node("b", "10m", "1Gi", zone("2"), cordoned), schedulertest.Node("c", "1", "1Gi"),
+				schedulertest.Pod("q", schedulertest.Labelled("app", "w"), schedulertest.On("a")),
 			}, "0/3 nodes are available: 1 node(s) didn't match pod topology spread constraints, " +
 				"1 node(s) didn't match pod topology spread constraints (missing required label), 1 node(s) were unschedulable."},
-		{"pods of a service are spread", fixture.Pod("p", fixture.Labelled("app", "w")), []runtime.Object{
-			fixture.Node("a", "8", "8Gi"), fixture.Node("b", "8", "8Gi"),
-			fixture.Pod("q", fixture.Labelled("app", "w"), fixture.On("a")), fixture.Pod("r", fixture.On("b")),
+		{"pods of a service are spread", schedulertest.Pod("p", schedulertest.Labelled("app", "w")), []runtime.Object{
+			schedulertest.Node("a", "8", "8Gi"), schedulertest.Node("b", "8", "8Gi"),
+			schedulertest.Pod("q", schedulertest.Labelled("app", "w"), schedulertest.On("a")), schedulertest.Pod("r", schedulertest.On("b")),
 			&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}, Spec: v1.ServiceSpec{Selector: map[string]string{"app": "w"}}},
 		}, "b"},
-		{"near", fixture.Pod("p", fixture.Near("app", "db", v1.LabelHostname)), []runtime.Object{
-			fixture.Node("a", "8", "8Gi"), fixture.Node("b", "1", "1Gi"), fixture.Pod("q", fixture.Labelled("app", "db"), fixture.On("b")),
+		{"near", schedulertest.Pod("p", schedulertest.Near("app", "db", v1.LabelHostname)), []runtime.Object{
+			schedulertest.Node("a", "8", "8Gi"), schedulertest.Node("b", "1", "1Gi"), schedulertest.Pod("q", schedulertest.Labelled("app", "db"), schedulertest.On("b")),
 		}, "b"},
-		{"near nobody", fixture.Pod("p", fixture.Near("app", "db", v1.LabelHostname)), []runtime.Object{fixture.Node("a", "8", "8Gi")},
+		{"near nobody", schedulertest.Pod("p", schedulertest.Near("app", "db", v1.LabelHostname)), []runtime.Object{schedulertest.Node("a", "8", "8Gi")},
 			"0/1 nodes are available: 1 node(s) didn't match pod affinity rules."},
-		{"the first of its kind", fixture.Pod("p", fixture.Labelled("app", "db"), fixture.Near("app", "db", v1.LabelHostname)),
-			[]runtime.Object{fixture.Node("a", "8", "8Gi")}, "a"},
-		{"far", fixture.Pod("p", fixture.Far("app", "db", v1.LabelHostname)), []runtime.Object{
-			fixture.Node("a", "8", "8Gi"), fixture.Pod("q", fixture.Labelled("app", "db"), fixture.On("a")),
+		{"the first of its kind", schedulertest.Pod("p", schedulertest.Labelled("app", "db"), schedulertest.Near("app", "db", v1.LabelHostname)),
+			[]runtime.Object{schedulertest.Node("a", "8", "8Gi")}, "a"},
+		{"far", schedulertest.Pod("p", schedulertest.Far("app", "db", v1.LabelHostname)), []runtime.Object{
+			schedulertest.Node("a", "8", "8Gi"), schedulertest.Pod("q", schedulertest.Labelled("app", "db"), schedulertest.On("a")),
 		}, "0/1 nodes are available: 1 node(s) didn't match pod anti-affinity rules."},
-		{"kept far by others", fixture.Pod("p", fixture.Labelled("app", "db")), []runtime.Object{
-			fixture.Node("a", "8", "8Gi"), fixture.Pod("q", fixture.Far("app", "db", v1.LabelHostname), fixture.On("a")),
+		{"kept far by others", schedulertest.Pod("p", schedulertest.Labelled("app", "db")), []runtime.Object{
+			schedulertest.Node("a", "8", "8Gi"), schedulertest.Pod("q", schedulertest.Far("app", "db", v1.LabelHostname), schedulertest.On("a")),
 		}, "0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules."},
-		{"devices", fixture.Pod("p", func(p *v1.Pod) {
+		{"devices", schedulertest.Pod("p", func(p *v1.Pod) {
 			p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: new(string)}}
-		}), []runtime.Object{fixture.Node("a", "8", "8Gi")},
+		}), []runtime.Object{schedulertest.Node("a", "8", "8Gi")},
 			"0/1 nodes are available: pod has resourceClaims, and devices are not allocated in this cluster."},
-		{"missing claim", fixture.Pod("p", fixture.Claim("data")), []runtime.Object{fixture.Node("a", "8", "8Gi")},
+		{"missing claim", schedulertest.Pod("p", schedulertest.Claim("data")), []runtime.Object{schedulertest.Node("a", "8", "8Gi")},
 			`0/1 nodes are available: persistentvolumeclaim "data" not found.`},
-		{"unbound claim", fixture.Pod("p", fixture.Claim("data")), []runtime.Object{fixture.Node("a", "8", "8Gi"),
+		{"unbound claim", schedulertest.Pod("p", schedulertest.Claim("data")), []runtime.Object{schedulertest.Node("a", "8", "8Gi"),
 			newClaim("data", "", "fast"), newClass("fast", "example.com/p", storagev1.VolumeBindingImmediate)},
 			"0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims."},
-		{"volume elsewhere", fixture.Pod("p", fixture.Claim("data")), []runtime.Object{fixture.Node("a", "8", "8Gi"),
+		{"volume elsewhere", schedulertest.Pod("p", schedulertest.Claim("data")), []runtime.Object{schedulertest.Node("a", "8", "8Gi"),
 			newClaim("data", "v", "local"), newVolume("v", "data", "b")},
 			"0/1 nodes are available: 1 node(s) didn't match PersistentVolume's node affinity."},
-		{"volume gone", fixture.Pod("p", fixture.Claim("data")), []runtime.Object{fixture.Node("a", "8", "8Gi"), newClaim("data", "v", "local")},
+		{"volume gone", schedulertest.Pod("p", schedulertest.Claim("data")), []runtime.Object{schedulertest.Node("a", "8", "8Gi"), newClaim("data", "v", "local")},
 			"0/1 nodes are available: 1 node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)."},
-		{"no volume to bind", fixture.Pod("p", fixture.Claim("data")), []runtime.Object{fixture.Node("a", "8", "8Gi"), newVolume("v", "", "b"),
+		{"no volume to bind", schedulertest.Pod("p", schedulertest.Claim("data")), []runtime.Object{schedulertest.Node("a", "8", "8Gi"), newVolume("v", "", "b"),
 			newClaim("data", "", "local"), newClass("local", "kubernetes.io/no-provisioner", storagev1.VolumeBindingWaitForFirstConsumer)},
 			"0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind."},
-		{"goes to where a volume is free", fixture.Pod("p", fixture.Claim("data")), []runtime.Object{
-			fixture.Node("a", "8", "8Gi"), fixture.Node("b", "1", "1Gi"), newVolume("v", "", "b"),
+		{"goes to where a volume is free", schedulertest.Pod("p", schedulertest.Claim("data")), []runtime.Object{
+			schedulertest.Node("a", "8", "8Gi"), schedulertest.Node("b", "1", "1Gi"), newVolume("v", "", "b"),
 			newClaim("data", "", "local"), newClass("local", "kubernetes.io/no-provisioner", storagev1.VolumeBindingWaitForFirstConsumer)}, "b"},
-		{"volume zone", fixture.Pod("p", fixture.Claim("data")), []runtime.Object{fixture.Node("a", "8", "8Gi", zone("1")),
+		{"volume zone", schedulertest.Pod("p", schedulertest.Claim("data")), []runtime.Object{schedulertest.Node("a", "8", "8Gi", zone("1")),
 			newClaim("data", "v", "local"), func() *v1.PersistentVolume {
 				pv := newVolume("v", "data", "a")
 				pv.Labels = map[string]string{v1.LabelTopologyZone: "2__3"}
 				return pv
 			}()}, "0/1 nodes are available: 1 node(s) had no available volume zone."},
-		{"exclusive claim", fixture.Pod("p", fixture.Claim("data")), []runtime.Object{fixture.Node("a", "8", "8Gi"), newVolume("v", "data", "a"),
+		{"exclusive claim", schedulertest.Pod("p", schedulertest.Claim("data")), []runtime.Object{schedulertest.Node("a", "8", "8Gi"), newVolume("v", "data", "a"),
 			func() *v1.PersistentVolumeClaim {
 				c := newClaim("data", "v", "local")
 				c.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
 				return c
-			}(), fixture.Pod("q", fixture.Claim("data"), fixture.On("a"))},
+			}(), schedulertest.Pod("q", schedulertest.Claim("data"), schedulertest.On("a"))},
 			"0/1 nodes are available: 1 node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod."},
-		{"prefers the emptier", fixture.Pod("p"), []runtime.Object{fixture.Node("a", "4", "4Gi"), fixture.Node("b", "4", "4Gi"),
-			fixture.Pod("q", fixture.Requests("3", "3Gi"), fixture.On("a"))}, "b"},
-		{"prefers the node with a big image", fixture.Pod("p"), []runtime.Object{fixture.Node("a", "4", "4Gi"),
-			fixture.Node("b", "4", "4Gi", func(n *v1.Node) {
+		{"prefers the emptier", schedulertest.Pod("p"), []runtime.Object{schedulertest.Node("a", "4", "4Gi"), schedulertest.Node("b", "4", "4Gi"),
+			schedulertest.Pod("q", schedulertest.Requests("3", "3Gi"), schedulertest.On("a"))}, "b"},
+		{"prefers the node with a big image", schedulertest.Pod("p"), []runtime.Object{schedulertest.Node("a", "4", "4Gi"),
+			schedulertest.Node("b", "4", "4Gi", func(n *v1.Node) {
 				n.Status.Images = []v1.ContainerImage{{Names: []string{"registry.example/app:1"}, SizeBytes: 900 << 20}}
 			})}, "b"},
 	}
@@ -233,7 +233,7 @@ func TestPreemptionTakesTheLeastHarmfulVictims(t *testing.T) {
 	started := func(minute int) func(*v1.Pod) {
 		return func(p *v1.Pod) { p.Status.StartTime = &metav1.Time{Time: time.Unix(int64(minute)*60, 0)} }
 	}
-	half := fixture.Requests("2", "1Gi")
+	half := schedulertest.Requests("2", "1Gi")
 	protected := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"},
 		Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"keep": "yes"}}}}
 	cases := []struct {
@@ -245,32 +245,32 @@ func TestPreemptionTakesTheLeastHarmfulVictims(t *testing.T) {
 		victims string
 		message string
 	}{
-		{"one is enough, the less important goes", fixture.Pod("p", half, fixture.Priority(10)), []runtime.Object{
-			fixture.Node("a", "4", "4Gi"), fixture.Pod("low", half, fixture.Priority(1), fixture.On("a")),
-			fixture.Pod("mid", half, fixture.Priority(5), fixture.On("a")),
+		{"one is enough, the less important goes", schedulertest.Pod("p", half, schedulertest.Priority(10)), []runtime.Object{
+			schedulertest.Node("a", "4", "4Gi"), schedulertest.Pod("low", half, schedulertest.Priority(1), schedulertest.On("a")),
+			schedulertest.Pod("mid", half, schedulertest.Priority(5), schedulertest.On("a")),
 		}, nil, "a", "low", ""},
-		{"a budget is spared", fixture.Pod("p", half, fixture.Priority(10)), []runtime.Object{
-			fixture.Node("a", "2", "4Gi"), fixture.Node("b", "2", "4Gi"),
-			fixture.Pod("kept", half, fixture.Priority(1), fixture.Labelled("keep", "yes"), fixture.On("a")),
-			fixture.Pod("other", half, fixture.Priority(5), fixture.On("b")),
+		{"a budget is spared", schedulertest.Pod("p", half, schedulertest.Priority(10)), []runtime.Object{
+			schedulertest.Node("a", "2", "4Gi"), schedulertest.Node("b", "2", "4Gi"),
+			schedulertest.Pod("kept", half, schedulertest.Priority(1), schedulertest.Labelled("keep", "yes"), schedulertest.On("a")),
+			schedulertest.Pod("other", half, schedulertest.Priority(5), schedulertest.On("b")),
 		}, []*policyv1.PodDisruptionBudget{protected}, "b", "other", ""},
-		{"the youngest goes", fixture.Pod("p", half, fixture.Priority(10)), []runtime.Object{
-			fixture.Node("a", "2", "4Gi"), fixture.Node("b", "2", "4Gi"),
-			fixture.Pod("old", half, fixture.On("a"), started(1)), fixture.Pod("young", half, fixture.On("b"), started(9)),
+		{"the youngest goes", schedulertest.Pod("p", half, schedulertest.Priority(10)), []runtime.Object{
+			schedulertest.Node("a", "2", "4Gi"), schedulertest.Node("b", "2", "4Gi"),
+			schedulertest.Pod("old", half, schedulertest.On("a"), started(1)), schedulertest.Pod("young", half, schedulertest.On("b"), started(9)),
 		}, nil, "b", "young", ""},
-		{"equals are safe", fixture.Pod("p", half), []runtime.Object{
-			fixture.Node("a", "2", "4Gi"), fixture.Pod("q", half, fixture.On("a")),
+		{"equals are safe", schedulertest.Pod("p", half), []runtime.Object{
+			schedulertest.Node("a", "2", "4Gi"), schedulertest.Pod("q", half, schedulertest.On("a")),
 		}, nil, "", "", "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."},
-		{"not where it can never fit", fixture.Pod("p", fixture.Requests("3", "1Gi"), fixture.Priority(9)), []runtime.Object{
-			fixture.Node("a", "2", "4Gi"), fixture.Pod("q", half, fixture.On("a")),
+		{"not where it can never fit", schedulertest.Pod("p", schedulertest.Requests("3", "1Gi"), schedulertest.Priority(9)), []runtime.Object{
+			schedulertest.Node("a", "2", "4Gi"), schedulertest.Pod("q", half, schedulertest.On("a")),
 		}, nil, "", "", "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."},
-		{"never means never", fixture.Pod("p", half, fixture.Priority(9), func(p *v1.Pod) {
+		{"never means never", schedulertest.Pod("p", half, schedulertest.Priority(9), func(p *v1.Pod) {
 			never := v1.PreemptNever
 			p.Spec.PreemptionPolicy = &never
-		}), []runtime.Object{fixture.Node("a", "2", "4Gi"), fixture.Pod("q", half, fixture.On("a"))}, nil, "", "",
+		}), []runtime.Object{schedulertest.Node("a", "2", "4Gi"), schedulertest.Pod("q", half, schedulertest.On("a"))}, nil, "", "",
 			"preemption: not eligible due to preemptionPolicy=Never."},
-		{"an unwelcoming pod goes", fixture.Pod("p", fixture.Labelled("app", "x"), fixture.Priority(9)), []runtime.Object{
-			fixture.Node("a", "2", "4Gi"), fixture.Pod("q", fixture.Far("app", "x", v1.LabelHostname), fixture.On("a")),
+		{"an unwelcoming pod goes", schedulertest.Pod("p", schedulertest.Labelled("app", "x"), schedulertest.Priority(9)), []runtime.Object{
+			schedulertest.Node("a", "2", "4Gi"), schedulertest.Pod("q", schedulertest.Far("app", "x", v1.LabelHostname), schedulertest.On("a")),
 		}, nil, "a", "q", ""},
 	}
 	for _, c := range cases {
@@ -300,11 +300,11 @@ func TestPreemptionTakesTheLeastHarmfulVictims(t *testing.T) {
 }
 
 func TestNominatedPodsHoldTheirRoom(t *testing.T) {
-	half := fixture.Requests("2", "1Gi")
-	cycle := cycleFor(fixture.Pod("p", half), fixture.Node("a", "2", "4Gi"))
+	half := schedulertest.Requests("2", "1Gi")
+	cycle := cycleFor(schedulertest.Pod("p", half), schedulertest.Node("a", "2", "4Gi"))
 	d := newDecider()
 	d.nominated = func(string) []*snapshot.Pod {
-		return []*snapshot.Pod{fixture.Info(fixture.Pod("vip", half, fixture.Priority(9)))}
+		return []*snapshot.Pod{schedulertest.Info(schedulertest.Pod("vip", half, schedulertest.Priority(9)))}
 	}
 	if v := d.decide(cycle); v.node != nil {
 		t.Error("took the room of a more important nominated pod")
@@ -325,10 +325,10 @@ func TestCandidatesShrinkWithTheCluster(t *testing.T) {
 func TestSearchTakesTurnsOverNodes(t *testing.T) {
 	var objects []runtime.Object
 	for i := range 400 {
-		objects = append(objects, fixture.Node(fmt.Sprintf("n%03d", i), "64", "64Gi"))
+		objects = append(objects, schedulertest.Node(fmt.Sprintf("n%03d", i), "64", "64Gi"))
 	}
 	d, seen := newDecider(), map[string]bool{}
-	cycle := cycleFor(fixture.Pod("p"), objects...)
+	cycle := cycleFor(schedulertest.Pod("p"), objects...)
 	for range 4 {
 		d.decide(cycle)
 		for _, n := range d.nodes {

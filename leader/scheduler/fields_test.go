@@ -8,31 +8,31 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
-	"github.com/balsahq/balsa/leader/scheduler/fixture"
+	"github.com/balsahq/balsa/leader/scheduler/schedulertest"
 )
 
 // TestFieldsOfConstraints has, for each field that refines where a pod goes, a cluster in which the field decides.
 func TestFieldsOfConstraints(t *testing.T) {
-	zone := func(z string) func(*v1.Node) { return fixture.Label(v1.LabelTopologyZone, z) }
-	web := fixture.Labelled("app", "w")
+	zone := func(z string) func(*v1.Node) { return schedulertest.Label(v1.LabelTopologyZone, z) }
+	web := schedulertest.Labelled("app", "w")
 	spread := func(change func(*v1.TopologySpreadConstraint)) *v1.Pod {
-		p := fixture.Pod("p", web, fixture.Spread("app", "w", v1.LabelTopologyZone, 1, v1.DoNotSchedule))
+		p := schedulertest.Pod("p", web, schedulertest.Spread("app", "w", v1.LabelTopologyZone, 1, v1.DoNotSchedule))
 		change(&p.Spec.TopologySpreadConstraints[0])
 		return p
 	}
 	near := func(change func(*v1.PodAffinityTerm)) *v1.Pod {
-		p := fixture.Pod("p", fixture.Near("app", "w", v1.LabelHostname))
+		p := schedulertest.Pod("p", schedulertest.Near("app", "w", v1.LabelHostname))
 		change(&p.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0])
 		return p
 	}
 	weighted := []v1.WeightedPodAffinityTerm{{Weight: 100, PodAffinityTerm: v1.PodAffinityTerm{
 		TopologyKey: v1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "w"}},
 	}}}
-	elsewhere := fixture.Pod("q", web, fixture.On("b"), func(p *v1.Pod) { p.Namespace = "other" })
+	elsewhere := schedulertest.Pod("q", web, schedulertest.On("b"), func(p *v1.Pod) { p.Namespace = "other" })
 	namespace := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other", Labels: map[string]string{"team": "a"}}}
-	two := []runtime.Object{fixture.Node("a", "8", "8Gi", zone("1")), fixture.Node("b", "8", "8Gi", zone("2"))}
-	onA, onB := fixture.Pod("q", web, fixture.On("a")), fixture.Pod("q", web, fixture.On("b"))
-	tainted := fixture.Node("b", "8", "8Gi", zone("2"), fixture.Taint("x", v1.TaintEffectNoSchedule))
+	two := []runtime.Object{schedulertest.Node("a", "8", "8Gi", zone("1")), schedulertest.Node("b", "8", "8Gi", zone("2"))}
+	onA, onB := schedulertest.Pod("q", web, schedulertest.On("a")), schedulertest.Pod("q", web, schedulertest.On("b"))
+	tainted := schedulertest.Node("b", "8", "8Gi", zone("2"), schedulertest.Taint("x", v1.TaintEffectNoSchedule))
 	for name, c := range map[string]struct {
 		pod     *v1.Pod
 		objects []runtime.Object
@@ -40,7 +40,7 @@ func TestFieldsOfConstraints(t *testing.T) {
 		want    string
 	}{
 		"MinDomains: two zones are too few": {spread(func(s *v1.TopologySpreadConstraint) { s.MinDomains = ptr.To[int32](3) }),
-			append([]runtime.Object{onA}, two...), fixture.Pod("r", web, fixture.On("b")), ""},
+			append([]runtime.Object{onA}, two...), schedulertest.Pod("r", web, schedulertest.On("b")), ""},
 		"MinDomains: two zones are enough": {spread(func(s *v1.TopologySpreadConstraint) { s.MinDomains = ptr.To[int32](2) }),
 			append([]runtime.Object{onA}, two...), nil, "b"},
 		"WhenUnsatisfiable: ScheduleAnyway": {spread(func(s *v1.TopologySpreadConstraint) { s.WhenUnsatisfiable = v1.ScheduleAnyway }),
@@ -66,10 +66,10 @@ func TestFieldsOfConstraints(t *testing.T) {
 		"NamespaceSelector of another team": {near(func(t *v1.PodAffinityTerm) {
 			t.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "b"}}
 		}), append([]runtime.Object{namespace}, two...), elsewhere, ""},
-		"PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution, Weight": {fixture.Pod("p", func(p *v1.Pod) {
+		"PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution, Weight": {schedulertest.Pod("p", func(p *v1.Pod) {
 			p.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: weighted}}
 		}), two, onB, "b"},
-		"PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution, Weight": {fixture.Pod("p", func(p *v1.Pod) {
+		"PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution, Weight": {schedulertest.Pod("p", func(p *v1.Pod) {
 			p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: weighted}}
 		}), two, onB, "a"},
 	} {

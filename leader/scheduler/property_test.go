@@ -10,14 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"pgregory.net/rapid"
 
-	"github.com/balsahq/balsa/leader/scheduler/fixture"
 	"github.com/balsahq/balsa/leader/scheduler/rules"
+	"github.com/balsahq/balsa/leader/scheduler/schedulertest"
 	"github.com/balsahq/balsa/leader/scheduler/snapshot"
 )
 
 func drawNode(t *rapid.T, i int) *v1.Node {
-	n := fixture.Node(fmt.Sprintf("n%d", i), fmt.Sprintf("%d", rapid.IntRange(1, 4).Draw(t, "cpu")), "4Gi",
-		fixture.Label(v1.LabelTopologyZone, rapid.SampledFrom([]string{"1", "2", "3"}).Draw(t, "zone")))
+	n := schedulertest.Node(fmt.Sprintf("n%d", i), fmt.Sprintf("%d", rapid.IntRange(1, 4).Draw(t, "cpu")), "4Gi",
+		schedulertest.Label(v1.LabelTopologyZone, rapid.SampledFrom([]string{"1", "2", "3"}).Draw(t, "zone")))
 	if rapid.Bool().Draw(t, "tainted") {
 		n.Spec.Taints = []v1.Taint{{Key: "special", Effect: v1.TaintEffectNoSchedule}}
 	}
@@ -28,20 +28,20 @@ func drawPod(t *rapid.T, i int) *v1.Pod {
 	app := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "app")
 	topology := rapid.SampledFrom([]string{v1.LabelHostname, v1.LabelTopologyZone}).Draw(t, "topology")
 	other := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "other")
-	p := fixture.Pod(fmt.Sprintf("p%d", i), fixture.Labelled("app", app),
-		fixture.Requests(fmt.Sprintf("%dm", rapid.IntRange(0, 1500).Draw(t, "milli")), "64Mi"))
+	p := schedulertest.Pod(fmt.Sprintf("p%d", i), schedulertest.Labelled("app", app),
+		schedulertest.Requests(fmt.Sprintf("%dm", rapid.IntRange(0, 1500).Draw(t, "milli")), "64Mi"))
 	if rapid.Bool().Draw(t, "tolerates") {
 		p.Spec.Tolerations = []v1.Toleration{{Key: "special", Operator: v1.TolerationOpExists}}
 	}
 	switch rapid.IntRange(0, 5).Draw(t, "kind") {
 	case 0:
-		fixture.Far("app", other, topology)(p)
+		schedulertest.Far("app", other, topology)(p)
 	case 1:
-		fixture.Near("app", other, topology)(p)
+		schedulertest.Near("app", other, topology)(p)
 	case 2:
-		fixture.Spread("app", app, topology, 1, v1.DoNotSchedule)(p)
+		schedulertest.Spread("app", app, topology, 1, v1.DoNotSchedule)(p)
 	case 3:
-		fixture.Port(8080)(p)
+		schedulertest.Port(8080)(p)
 	}
 	return p
 }
@@ -56,19 +56,19 @@ func TestNoRequiredRuleIsEverBroken(t *testing.T) {
 			nodes = append(nodes, drawNode(t, i))
 			objects = append(objects, nodes[i])
 		}
-		cache, listers := fixture.Cluster(objects...)
+		cache, listers := schedulertest.Cluster(objects...)
 		snap, d := snapshot.New(), newDecider()
 		var placed []*v1.Pod
 		for i := range rapid.IntRange(1, 25).Draw(t, "pods") {
 			pod := drawPod(t, i)
 			cache.Refresh(snap)
-			v := d.decide(&rules.Cycle{Pod: fixture.Info(pod), Snapshot: snap, Listers: listers})
+			v := d.decide(&rules.Cycle{Pod: schedulertest.Info(pod), Snapshot: snap, Listers: listers})
 			if v.node != nil {
 				pod.Spec.NodeName = v.node.Name()
 				if broken := breaks(nodes, placed, pod); broken != "" {
 					t.Fatalf("pod %s on %s: %s", pod.Name, pod.Spec.NodeName, broken)
 				}
-				cache.Put(fixture.Info(pod))
+				cache.Put(schedulertest.Info(pod))
 				placed = append(placed, pod)
 			}
 			if len(placed) > 0 && rapid.IntRange(0, 3).Draw(t, "remove") == 0 {
@@ -183,12 +183,12 @@ func TestSameSeedSameDecisions(t *testing.T) {
 		}
 		seed := rapid.Uint64().Draw(t, "seed")
 		run := func() (decisions []string) {
-			cache, listers := fixture.Cluster(objects...)
+			cache, listers := schedulertest.Cluster(objects...)
 			snap := snapshot.New()
 			d := &decider{filters: rules.Filters(), scores: rules.Scores(), rand: rand.New(rand.NewPCG(seed, 0))}
 			for _, p := range pods {
 				cache.Refresh(snap)
-				info := fixture.Info(p)
+				info := schedulertest.Info(p)
 				v := d.decide(&rules.Cycle{Pod: info, Snapshot: snap, Listers: listers})
 				if v.node == nil {
 					decisions = append(decisions, v.explain(len(snap.Nodes)))

@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/balsahq/balsa/fault"
-	"github.com/balsahq/balsa/leader/scheduler/fixture"
 	"github.com/balsahq/balsa/leader/scheduler/rules"
+	"github.com/balsahq/balsa/leader/scheduler/schedulertest"
 )
 
 // world is a scheduler that runs against a fake API server.
@@ -145,14 +145,14 @@ func (w *world) event(want string) {
 func TestEveryPodIsBoundOnceAndNoNodeOvercommitted(t *testing.T) {
 	var objects []runtime.Object
 	for i := range 10 {
-		objects = append(objects, fixture.Node(fmt.Sprintf("n%d", i), "2", "64Gi"))
+		objects = append(objects, schedulertest.Node(fmt.Sprintf("n%d", i), "2", "64Gi"))
 	}
 	w := start(t, objects...)
 	var creators sync.WaitGroup
 	for c := range 4 {
 		creators.Go(func() {
 			for i := range 50 {
-				w.add(fixture.Pod(fmt.Sprintf("p%d-%d", c, i), fixture.Requests("100m", "1Mi")))
+				w.add(schedulertest.Pod(fmt.Sprintf("p%d-%d", c, i), schedulertest.Requests("100m", "1Mi")))
 			}
 		})
 	}
@@ -178,8 +178,8 @@ func TestEveryPodIsBoundOnceAndNoNodeOvercommitted(t *testing.T) {
 }
 
 func TestRefusalIsToldAndUndoneByANewNode(t *testing.T) {
-	w := start(t, fixture.Node("small", "100m", "1Gi"), fixture.Node("tainted", "8", "8Gi", fixture.Taint("x", v1.TaintEffectNoSchedule)))
-	w.add(fixture.Pod("p", fixture.Requests("1", "1Mi")))
+	w := start(t, schedulertest.Node("small", "100m", "1Gi"), schedulertest.Node("tainted", "8", "8Gi", schedulertest.Taint("x", v1.TaintEffectNoSchedule)))
+	w.add(schedulertest.Pod("p", schedulertest.Requests("1", "1Mi")))
 	const message = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s). " +
 		"preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
 	w.event("Warning FailedScheduling " + message)
@@ -188,7 +188,7 @@ func TestRefusalIsToldAndUndoneByANewNode(t *testing.T) {
 	if c.Type != v1.PodScheduled || c.Status != v1.ConditionFalse || c.Reason != v1.PodReasonUnschedulable || c.Message != message {
 		t.Errorf("condition %+v", c)
 	}
-	if _, err := w.client.CoreV1().Nodes().Create(t.Context(), fixture.Node("big", "4", "4Gi"), metav1.CreateOptions{}); err != nil {
+	if _, err := w.client.CoreV1().Nodes().Create(t.Context(), schedulertest.Node("big", "4", "4Gi"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.eventually("bound to the new node", func() bool { return len(w.nodes("p")) == 1 && w.nodes("p")[0] == "big" })
@@ -196,11 +196,11 @@ func TestRefusalIsToldAndUndoneByANewNode(t *testing.T) {
 }
 
 func TestFailedBindingFreesTheNodeAndIsRetried(t *testing.T) {
-	w := start(t, fixture.Node("n", "1", "1Gi"))
+	w := start(t, schedulertest.Node("n", "1", "1Gi"))
 	w.mu.Lock()
 	w.fail = 1
 	w.mu.Unlock()
-	w.add(fixture.Pod("p", fixture.Requests("1", "1Mi")))
+	w.add(schedulertest.Pod("p", schedulertest.Requests("1", "1Mi")))
 	w.event("Warning FailedScheduling binding rejected: the server is on fire")
 	w.eventually("bound after all", func() bool { return len(w.nodes("p")) == 1 })
 }
@@ -216,9 +216,9 @@ func TestAPanickingRuleKeepsBackOnePodAlone(t *testing.T) {
 			}
 			return nil, nil
 		}})
-	}, fixture.Node("n", "4", "8Gi"))
-	w.add(fixture.Pod("odd", fixture.Requests("1", "1Mi")))
-	w.add(fixture.Pod("plain", fixture.Requests("1", "1Mi")))
+	}, schedulertest.Node("n", "4", "8Gi"))
+	w.add(schedulertest.Pod("odd", schedulertest.Requests("1", "1Mi")))
+	w.add(schedulertest.Pod("plain", schedulertest.Requests("1", "1Mi")))
 	w.eventually("the other pod is bound", func() bool { return len(w.nodes("plain")) == 1 })
 	w.eventually("the pod says so", func() bool {
 		return slices.ContainsFunc(w.get("odd").Status.Conditions, func(c v1.PodCondition) bool {
@@ -232,9 +232,9 @@ func TestAPanickingRuleKeepsBackOnePodAlone(t *testing.T) {
 }
 
 func TestPreemptionMakesRoom(t *testing.T) {
-	w := start(t, fixture.Node("n", "1", "1Gi"),
-		fixture.Pod("low", fixture.Requests("1", "1Mi"), fixture.On("n"), func(p *v1.Pod) { p.Status.Phase = v1.PodRunning }))
-	w.add(fixture.Pod("high", fixture.Requests("1", "1Mi"), fixture.Priority(100)))
+	w := start(t, schedulertest.Node("n", "1", "1Gi"),
+		schedulertest.Pod("low", schedulertest.Requests("1", "1Mi"), schedulertest.On("n"), func(p *v1.Pod) { p.Status.Phase = v1.PodRunning }))
+	w.add(schedulertest.Pod("high", schedulertest.Requests("1", "1Mi"), schedulertest.Priority(100)))
 	w.eventually("the important pod bound", func() bool { return len(w.nodes("high")) == 1 })
 	var patched, deleted bool
 	for _, a := range w.client.Actions() {
@@ -254,8 +254,8 @@ func TestPreemptionMakesRoom(t *testing.T) {
 func TestClaimThatWaitsGetsTheNodeOfItsPod(t *testing.T) {
 	claim := newClaim("data", "", "late")
 	claim.UID = "claim"
-	w := start(t, fixture.Node("n", "1", "1Gi"), claim, newClass("late", "example.com/p", storagev1.VolumeBindingWaitForFirstConsumer))
-	w.add(fixture.Pod("p", fixture.Claim("data")))
+	w := start(t, schedulertest.Node("n", "1", "1Gi"), claim, newClass("late", "example.com/p", storagev1.VolumeBindingWaitForFirstConsumer))
+	w.add(schedulertest.Pod("p", schedulertest.Claim("data")))
 	claims := w.client.CoreV1().PersistentVolumeClaims("default")
 	var live *v1.PersistentVolumeClaim
 	w.eventually("node chosen for the claim", func() bool {
@@ -278,9 +278,9 @@ func TestClaimThatWaitsGetsTheNodeOfItsPod(t *testing.T) {
 }
 
 func TestPodsOfOthersAreLeftAlone(t *testing.T) {
-	w := start(t, fixture.Node("n", "1", "1Gi"))
-	w.add(fixture.Pod("theirs", func(p *v1.Pod) { p.Spec.SchedulerName = "other" }))
-	w.add(fixture.Pod("ours"))
+	w := start(t, schedulertest.Node("n", "1", "1Gi"))
+	w.add(schedulertest.Pod("theirs", func(p *v1.Pod) { p.Spec.SchedulerName = "other" }))
+	w.add(schedulertest.Pod("ours"))
 	w.eventually("ours bound", func() bool { return len(w.nodes("ours")) == 1 })
 	if len(w.nodes("theirs")) != 0 {
 		t.Error("bound a pod of another scheduler")

@@ -9,8 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/balsahq/balsa/leader/scheduler/fixture"
 	"github.com/balsahq/balsa/leader/scheduler/queue"
+	"github.com/balsahq/balsa/leader/scheduler/schedulertest"
 )
 
 func newQueue() (*queue.Queue, *clocktesting.FakeClock) {
@@ -62,8 +62,8 @@ func name(item *queue.Item) string {
 
 func TestOrderIsPriorityThenArrival(t *testing.T) {
 	q, _ := newQueue()
-	for _, p := range []*v1.Pod{fixture.Pod("first"), fixture.Pod("second"), fixture.Pod("vip", fixture.Priority(5)), fixture.Pod("least", fixture.Priority(-1))} {
-		q.Add(fixture.Info(p))
+	for _, p := range []*v1.Pod{schedulertest.Pod("first"), schedulertest.Pod("second"), schedulertest.Pod("vip", schedulertest.Priority(5)), schedulertest.Pod("least", schedulertest.Priority(-1))} {
+		q.Add(schedulertest.Info(p))
 	}
 	for _, want := range []string{"vip", "first", "second", "least"} {
 		item := next(t, q)
@@ -76,12 +76,12 @@ func TestOrderIsPriorityThenArrival(t *testing.T) {
 
 func TestGatedPodWaitsForItsGates(t *testing.T) {
 	q, _ := newQueue()
-	gated := fixture.Pod("p", func(p *v1.Pod) { p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "x"}} })
-	q.Add(fixture.Info(gated))
+	gated := schedulertest.Pod("p", func(p *v1.Pod) { p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "x"}} })
+	q.Add(schedulertest.Info(gated))
 	if item := next(t, q); item != nil {
 		t.Fatal("a gated pod was popped")
 	}
-	q.Add(fixture.Info(fixture.Pod("p")))
+	q.Add(schedulertest.Info(schedulertest.Pod("p")))
 	if item := next(t, q); name(item) != "p" {
 		t.Fatal("the pod did not come when its gates went")
 	}
@@ -89,16 +89,16 @@ func TestGatedPodWaitsForItsGates(t *testing.T) {
 
 func TestRefusedPodComesBackOnlyForEventsThatHelp(t *testing.T) {
 	q, c := newQueue()
-	q.Add(fixture.Info(fixture.Pod("p")))
+	q.Add(schedulertest.Info(schedulertest.Pod("p")))
 	item := next(t, q)
 	q.Refused(item, item.Pod, []string{"taint"})
 	c.Step(time.Minute)
 	q.Happened(queue.Event{Kind: queue.Pod, Action: queue.Delete})
-	q.Happened(queue.Event{Kind: queue.Node, Action: queue.Update, New: fixture.Node("n", "1", "1Gi", fixture.Taint("x", v1.TaintEffectNoSchedule))})
+	q.Happened(queue.Event{Kind: queue.Node, Action: queue.Update, New: schedulertest.Node("n", "1", "1Gi", schedulertest.Taint("x", v1.TaintEffectNoSchedule))})
 	if next(t, q) != nil {
 		t.Fatal("an event that does not help brought the pod back")
 	}
-	q.Happened(queue.Event{Kind: queue.Node, Action: queue.Update, New: fixture.Node("n", "1", "1Gi")})
+	q.Happened(queue.Event{Kind: queue.Node, Action: queue.Update, New: schedulertest.Node("n", "1", "1Gi")})
 	if next(t, q) != item {
 		t.Fatal("an event that helps did not bring the pod back")
 	}
@@ -106,7 +106,7 @@ func TestRefusedPodComesBackOnlyForEventsThatHelp(t *testing.T) {
 
 func TestEventWhileInFlightIsNotMissed(t *testing.T) {
 	q, c := newQueue()
-	q.Add(fixture.Info(fixture.Pod("p")))
+	q.Add(schedulertest.Info(schedulertest.Pod("p")))
 	item := next(t, q)
 	q.Happened(queue.Event{Kind: queue.Pod, Action: queue.Delete})
 	q.Refused(item, item.Pod, []string{"fit"})
@@ -121,7 +121,7 @@ func TestEventWhileInFlightIsNotMissed(t *testing.T) {
 
 func TestBackoffDoublesUpToItsLimit(t *testing.T) {
 	q, c := newQueue()
-	q.Add(fixture.Info(fixture.Pod("p")))
+	q.Add(schedulertest.Info(schedulertest.Pod("p")))
 	for _, want := range []time.Duration{1, 2, 4, 8, 10, 10} {
 		item := next(t, q)
 		q.Failed(item, item.Pod)
@@ -138,7 +138,7 @@ func TestBackoffDoublesUpToItsLimit(t *testing.T) {
 
 func TestNobodyRestsForEver(t *testing.T) {
 	q, c := newQueue()
-	q.Add(fixture.Info(fixture.Pod("p")))
+	q.Add(schedulertest.Info(schedulertest.Pod("p")))
 	item := next(t, q)
 	q.Refused(item, item.Pod, []string{"fit"})
 	c.Step(5 * time.Minute)
@@ -149,21 +149,21 @@ func TestNobodyRestsForEver(t *testing.T) {
 
 func TestStatusWritesDoNotBringAPodBack(t *testing.T) {
 	q, c := newQueue()
-	p := fixture.Pod("p")
-	q.Add(fixture.Info(p))
+	p := schedulertest.Pod("p")
+	q.Add(schedulertest.Info(p))
 	item := next(t, q)
 	q.Refused(item, item.Pod, []string{"fit"})
 	c.Step(time.Minute)
 	written := p.DeepCopy()
 	written.ResourceVersion = "2"
 	written.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse}}
-	q.Add(fixture.Info(written))
+	q.Add(schedulertest.Info(written))
 	if next(t, q) != nil {
 		t.Fatal("a condition brought the pod back")
 	}
 	changed := written.DeepCopy()
 	changed.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
-	q.Add(fixture.Info(changed))
+	q.Add(schedulertest.Info(changed))
 	if next(t, q) != item {
 		t.Fatal("a new toleration did not bring the pod back")
 	}
@@ -171,8 +171,8 @@ func TestStatusWritesDoNotBringAPodBack(t *testing.T) {
 
 func TestDeletedPodsAreForgotten(t *testing.T) {
 	q, _ := newQueue()
-	p := fixture.Pod("p")
-	q.Add(fixture.Info(p))
+	p := schedulertest.Pod("p")
+	q.Add(schedulertest.Info(p))
 	item := next(t, q)
 	q.Delete(p.UID)
 	q.Refused(item, item.Pod, []string{"fit"})

@@ -10,4 +10,4 @@
 // back is a table (verdict.go): no panic, and no 5xx but those that upstream answers too.
 //
 // It has neither goroutines nor locks; a Wild belongs to one goroutine.
-package badapi
+package badapitest

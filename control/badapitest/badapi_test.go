@@ -1,4 +1,4 @@
-package badapi_test
+package badapitest_test
 
 import (
 	"bufio"
@@ -28,7 +28,7 @@ import (
 
 	"github.com/balsahq/balsa/control"
 	"github.com/balsahq/balsa/control/auth/authn"
-	"github.com/balsahq/balsa/control/badapi"
+	"github.com/balsahq/balsa/control/badapitest"
 	"github.com/balsahq/balsa/control/controltest"
 )
 
@@ -84,7 +84,7 @@ type trial struct {
 	t       *testing.T
 	s       *controltest.Server
 	handler http.Handler
-	docs    *badapi.Documents
+	docs    *badapitest.Documents
 	panics  *panics
 	codes   map[int]int
 	faults  map[string]int
@@ -99,8 +99,8 @@ func start(t *testing.T) *trial {
 		c.Dial = func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("nobody is there") }
 	})
 	x := &trial{t: t, s: s, handler: s.Handler(), panics: p, codes: map[int]int{}, faults: map[string]int{}}
-	x.docs = badapi.NewDocuments(func(path string) (int, []byte) {
-		code, _, body := x.send(&badapi.Request{Method: http.MethodGet, URI: path, Header: http.Header{}})
+	x.docs = badapitest.NewDocuments(func(path string) (int, []byte) {
+		code, _, body := x.send(&badapitest.Request{Method: http.MethodGet, URI: path, Header: http.Header{}})
 		return code, body
 	})
 	x.round()
@@ -108,7 +108,7 @@ func start(t *testing.T) *trial {
 }
 
 // send makes a request of the server's handlers as its listener would.
-func (x *trial) send(r *badapi.Request) (code int, header http.Header, body []byte) {
+func (x *trial) send(r *badapitest.Request) (code int, header http.Header, body []byte) {
 	req, err := http.ReadRequest(newReader(r))
 	if err != nil {
 		return http.StatusBadRequest, nil, nil // no server sees it
@@ -221,13 +221,13 @@ func (x *trial) tidy(c kubernetes.Interface) {
 }
 
 // one makes a request and judges the answer.
-func (x *trial) one(w *badapi.Wild, i int) {
+func (x *trial) one(w *badapitest.Wild, i int) {
 	r := w.Next()
 	began := time.Now()
 	code, header, body := x.send(r)
 	x.codes[code]++
 	w.Answered(r, code, header, body)
-	fault := badapi.Verdict(code, body)
+	fault := badapitest.Verdict(code, body)
 	if again := r.Otherwise(); again != nil && i%3 == 0 {
 		fault += x.compare(r, again)
 	}
@@ -248,12 +248,12 @@ func (x *trial) one(w *badapi.Wild, i int) {
 }
 
 // newReader is the head of a request as it comes over a connection.
-func newReader(r *badapi.Request) *bufio.Reader {
+func newReader(r *badapitest.Request) *bufio.Reader {
 	return bufio.NewReader(strings.NewReader(r.Method + " " + r.URI + " HTTP/1.1\r\nHost: x\r\n\r\n"))
 }
 
 // compare makes a read twice, in ways that are answered by different parts of the server, and wants one answer.
-func (x *trial) compare(r, again *badapi.Request) (fault string) {
+func (x *trial) compare(r, again *badapitest.Request) (fault string) {
 	for range 3 { // something may change in between
 		code, _, body := x.send(r)
 		code2, _, body2 := x.send(again)
@@ -282,7 +282,7 @@ func TestRandomRequestsBreakNothing(t *testing.T) {
 	}
 	t.Logf("-badapi.seed=%d", from)
 	x := start(t)
-	w, err := badapi.New(x.docs, from)
+	w, err := badapitest.New(x.docs, from)
 	if err != nil {
 		t.Fatal(err)
 	}

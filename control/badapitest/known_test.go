@@ -1,4 +1,4 @@
-package badapi_test
+package badapitest_test
 
 import (
 	"bytes"
@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/balsahq/balsa/control/badapi"
+	"github.com/balsahq/balsa/control/badapitest"
 )
 
 // TestWhatWasFoundIsRefused holds requests that once broke something to the answers they get.
@@ -25,7 +25,7 @@ func TestWhatWasFoundIsRefused(t *testing.T) {
 		fmt.Fprintf(&labels, `"l%d":"",`, i)
 	}
 	for name, c := range map[string]struct {
-		r    *badapi.Request
+		r    *badapitest.Request
 		want int
 	}{
 		"a namespace that is a path":           {ask(http.MethodGet, "/api/v1/namespaces/../pods", "", ""), 400},
@@ -66,8 +66,8 @@ func TestAJobIsReadInOneWay(t *testing.T) {
 	}
 }
 
-func ask(method, uri, kind, body string) *badapi.Request {
-	r := &badapi.Request{Method: method, URI: uri, Header: http.Header{}, Body: []byte(body)}
+func ask(method, uri, kind, body string) *badapitest.Request {
+	r := &badapitest.Request{Method: method, URI: uri, Header: http.Header{}, Body: []byte(body)}
 	if kind != "" {
 		r.Header.Set("Content-Type", kind)
 	}

@@ -1,4 +1,4 @@
-package badapi
+package badapitest
 
 import (
 	"bytes"

@@ -387,30 +387,6 @@ func TestStaticPodHasAMirror(t *testing.T) {
 	})
 }
 
-func TestLogIsRotatedAndCompressed(t *testing.T) {
-	onBench(t, func(b *bench) {
-		log := b.dir + "/0.log"
-		for range 7 {
-			if err := os.WriteFile(log, []byte("line\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if err := b.agent.rotate(context.Background(), "id", log); err != nil {
-				t.Fatal(err)
-			}
-			b.wait(0)
-		}
-		files, err := rotated(log)
-		if err != nil || len(files) != 4 {
-			t.Errorf("%d rotated files, want 4 beside the live one: %v %v", len(files), files, err)
-		}
-		for i, f := range files {
-			if strings.HasSuffix(f, ".gz") == (i == len(files)-1) {
-				t.Errorf("only the newest stays as it is: %v", files)
-			}
-		}
-	})
-}
-
 func TestPullSecretsFitTheirRegistry(t *testing.T) {
 	s := &v1.Secret{Type: v1.SecretTypeDockerConfigJson, Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(
 		`{"auths":{"https://index.docker.io/v1/":{"auth":"aHViOnB3"},"reg.example/team":{"username":"team","password":"x"},"*.example":{"username":"any"}}}`)}}

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/balsahq/balsa/node/containerlogs"
 )
 
 // containerInput is what a container's configuration depends on besides specs.
@@ -44,7 +46,7 @@ func (c *Config) containerConfig(in containerInput) (*runtimeapi.ContainerConfig
 		return nil, err
 	}
 	mapOwners(mounts, in.Users)
-	logDir := filepath.Join(c.podLogDir(in.Pod.Namespace, in.Pod.Name, in.Pod.UID), ct.Name)
+	logDir := filepath.Join(containerlogs.PodDir(c.LogDir, in.Pod), ct.Name)
 	if err := os.MkdirAll(logDir, dirMode); err != nil {
 		return nil, fmt.Errorf("create container log directory for container %s failed: %w", ct.Name, err)
 	}
@@ -63,7 +65,7 @@ func (c *Config) containerConfig(in containerInput) (*runtimeapi.ContainerConfig
 		Devices:     in.Devices,
 		Labels:      containerLabels(in.Pod, ct.Name),
 		Annotations: containerAnnotations(in.Pod, ct, in.Attempt),
-		LogPath:     logFile(ct.Name, in.Attempt),
+		LogPath:     containerlogs.FileName(ct.Name, in.Attempt),
 		Stdin:       ct.Stdin, StdinOnce: ct.StdinOnce, Tty: ct.TTY,
 		Linux: &runtimeapi.LinuxContainerConfig{
 			Resources:       containerResources(in.Pod, ct, in.MemoryCapacity),

@@ -1,15 +1,11 @@
 package node
 
 import (
-	"compress/gzip"
 	"context"
 	"fmt"
-	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"sort"
-	"strings"
 	"time"
 
 	"github.com/distribution/reference"
@@ -21,6 +17,7 @@ import (
 	v1qos "k8s.io/kubernetes/pkg/apis/core/v1/helper/qos"
 
 	"github.com/balsahq/balsa/node/cgroup"
+	"github.com/balsahq/balsa/node/containerlogs"
 )
 
 // housekeeping does what no event asks for: logs are rotated, unused images
@@ -90,90 +87,12 @@ func (a *Agent) rotateLogs(ctx context.Context) {
 			case os.IsNotExist(err):
 				_ = a.runtime.ReopenContainerLog(ctx, id) // a rotation was cut short
 			case err == nil && st.Size() >= a.cfg.LogMaxSize:
-				if err := a.rotate(ctx, id, c.LogPath); err != nil && ctx.Err() == nil {
+				if err := containerlogs.Rotate(c.LogPath, a.cfg.LogMaxFiles, func() error { return a.runtime.ReopenContainerLog(ctx, id) }); err != nil && ctx.Err() == nil {
 					a.log.Warn("log not rotated", "path", c.LogPath, "err", err)
 				}
 			}
 		}
 	}
-}
-
-// rotate renames the log, has the runtime open a new one, compresses the older
-// ones and removes those beyond the limit.
-func (a *Agent) rotate(ctx context.Context, id, path string) error {
-	old, err := rotated(path)
-	if err != nil {
-		return err
-	}
-	// The live log and the one renamed now count, too.
-	for len(old) > max(0, a.cfg.LogMaxFiles-2) {
-		if err := os.Remove(old[0]); err != nil && !os.IsNotExist(err) {
-			return err
-		}
-		old = old[1:]
-	}
-	for _, f := range old {
-		if !strings.HasSuffix(f, ".gz") {
-			if err := compress(f); err != nil {
-				return err
-			}
-		}
-	}
-	now := path + "." + time.Now().Format("20060102-150405")
-	if err := os.Rename(path, now); err != nil {
-		return err
-	}
-	if err := a.runtime.ReopenContainerLog(ctx, id); err != nil {
-		_ = os.Rename(now, path)
-		return fmt.Errorf("reopen log: %w", err)
-	}
-	return nil
-}
-
-// rotated lists the rotated files of a log, oldest first.
-func rotated(path string) ([]string, error) {
-	all, err := filepath.Glob(path + ".*")
-	if err != nil {
-		return nil, err
-	}
-	var out []string
-	for _, f := range all {
-		if strings.HasSuffix(f, ".tmp") {
-			_ = os.Remove(f)
-			continue
-		}
-		out = append(out, f)
-	}
-	sort.Strings(out)
-	return out, nil
-}
-
-func compress(path string) error {
-	in, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	tmp := path + ".tmp"
-	out, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o640)
-	if err != nil {
-		return err
-	}
-	z := gzip.NewWriter(out)
-	_, err = io.Copy(z, in)
-	for _, c := range []io.Closer{z, out} {
-		if e := c.Close(); err == nil {
-			err = e
-		}
-	}
-	if err == nil {
-		err = os.Rename(tmp, path+".gz")
-	}
-	if err != nil {
-		_ = os.Remove(tmp)
-		return fmt.Errorf("compress log: %w", err)
-	}
-	return os.Remove(path)
 }
 
 // minImageAge protects an image from removal between its pull and its first use.

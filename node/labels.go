@@ -3,12 +3,10 @@ package node
 import (
 	"encoding/json"
 	"maps"
-	"path/filepath"
 	"strconv"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubelettypes "k8s.io/kubelet/pkg/types"
 
@@ -29,8 +27,6 @@ const (
 	dirMode               = 0o755
 	terminationLogMode    = 0o666
 	maxTerminationMessage = 4096
-	maxTerminationLog     = 2048
-	maxTerminationLines   = 80
 )
 
 func podLabels(pod *v1.Pod) map[string]string {
@@ -151,13 +147,4 @@ func sandboxOf(s *runtimeapi.PodSandboxStatus) *podloop.Sandbox {
 		}
 	}
 	return b
-}
-
-// podLogDir is where the runtime writes the logs of a pod.
-func (c *Config) podLogDir(ns, name string, uid types.UID) string {
-	return filepath.Join(c.LogDir, "pods", ns+"_"+name+"_"+string(uid))
-}
-
-func logFile(container string, attempt int) string {
-	return filepath.Join(container, strconv.Itoa(attempt)+".log")
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -14,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/balsahq/balsa/node/cgroup"
+	"github.com/balsahq/balsa/node/containerlogs"
 	"github.com/balsahq/balsa/node/podloop"
 	"github.com/balsahq/balsa/node/volume"
 )
@@ -101,7 +100,9 @@ func (w *worker) start(ctx context.Context, in startInput) func() {
 		return w.startFailed(in, id, cleanup, err)
 	}
 	w.containerEventOf(in.pod, name, in.kind, v1.EventTypeNormal, "Started", "Container started")
-	w.a.linkLog(in.pod, name, id, in.attempt)
+	if err := containerlogs.Link(w.a.cfg.LogDir, containerlogs.Run{Pod: in.pod, Container: name, ID: id, Attempt: in.attempt}); err != nil {
+		w.a.log.Warn("the link to a container's log cannot be made; log collectors do not find it", "pod", podloop.PodName(in.pod), "container", name, "err", err)
+	}
 	status := w.containerStatus(context.WithoutCancel(ctx), id)
 	if status != nil {
 		w.mailbox.post(func() { w.observe(status, in.sandbox.ID) })
@@ -353,24 +354,6 @@ func (w *worker) opResize(a podloop.Action) operation {
 				delete(w.o.Resized, a.Container)
 			}
 			setRetry(w.o.ResizeRetry, a.Container, w.o.ResizeRetry[a.Container].After(w.o.Now, "ResizeError", err))
-		}
-	}
-}
-
-// linkLog makes the link by which log collectors find a container's log.
-func (a *Agent) linkLog(pod *v1.Pod, name, id string, attempt int) {
-	link := filepath.Join(a.cfg.LogDir, "containers", pod.Name+"_"+pod.Namespace+"_"+name+"-"+id+".log")
-	target := filepath.Join(a.cfg.podLogDir(pod.Namespace, pod.Name, pod.UID), logFile(name, attempt))
-	if err := os.Symlink(target, link); err != nil && !os.IsExist(err) {
-		a.log.Warn("log link", "path", link, "err", err)
-	}
-}
-
-func (a *Agent) removeLogLinks(pod *v1.Pod) {
-	links, _ := filepath.Glob(filepath.Join(a.cfg.LogDir, "containers", pod.Name+"_"+pod.Namespace+"_*"))
-	for _, l := range links {
-		if t, err := os.Readlink(l); err == nil && filepath.Dir(filepath.Dir(t)) == a.cfg.podLogDir(pod.Namespace, pod.Name, pod.UID) {
-			_ = os.Remove(l)
 		}
 	}
 }

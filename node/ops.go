@@ -15,6 +15,7 @@ import (
 	v1qos "k8s.io/kubernetes/pkg/apis/core/v1/helper/qos"
 
 	"github.com/balsahq/balsa/node/cgroup"
+	"github.com/balsahq/balsa/node/containerlogs"
 	"github.com/balsahq/balsa/node/podloop"
 )
 
@@ -212,8 +213,8 @@ func (w *worker) purge(ctx context.Context, pod *v1.Pod) error {
 			return err
 		}
 	}
-	w.a.removeLogLinks(pod)
-	if err := os.RemoveAll(w.a.cfg.podLogDir(pod.Namespace, pod.Name, pod.UID)); err != nil {
+	containerlogs.RemoveLinks(w.a.cfg.LogDir, pod)
+	if err := os.RemoveAll(containerlogs.PodDir(w.a.cfg.LogDir, pod)); err != nil {
 		return err
 	}
 	return removePodDir(w.a.cfg.podDir(pod.UID))

@@ -7,6 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/balsahq/balsa/node/containerlogs"
 )
 
 // sandboxInput is what a sandbox's configuration depends on besides the pod's spec.
@@ -29,7 +31,7 @@ func (c *Config) sandboxConfig(pod *v1.Pod, in sandboxInput) (*runtimeapi.PodSan
 		Labels:       podLabels(pod),
 		Annotations:  maps.Clone(pod.Annotations),
 		DnsConfig:    dns,
-		LogDirectory: c.podLogDir(pod.Namespace, pod.Name, pod.UID),
+		LogDirectory: containerlogs.PodDir(c.LogDir, pod),
 		PortMappings: portMappings(pod),
 	}
 	if !pod.Spec.HostNetwork {

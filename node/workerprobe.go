@@ -1,14 +1,12 @@
 package node
 
 import (
-	"bufio"
-	"bytes"
 	"io"
 	"os"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/balsahq/balsa/node/containerlogs"
 	"github.com/balsahq/balsa/node/podloop"
 	"github.com/balsahq/balsa/node/probe"
 )
@@ -69,7 +67,7 @@ func (w *worker) readTermination(in *podloop.Instance, policy v1.TerminationMess
 		text = readHead(in.TerminationMessageFile, maxTerminationMessage)
 	}
 	if text == "" && policy == v1.TerminationMessageFallbackToLogsOnError && in.ExitCode != 0 {
-		text = logTail(in.LogPath)
+		text = containerlogs.Tail(in.LogPath)
 	}
 	switch {
 	case text == "":
@@ -88,44 +86,4 @@ func readHead(path string, most int64) string {
 	defer f.Close()
 	b, _ := io.ReadAll(io.LimitReader(f, most))
 	return string(b)
-}
-
-// logTail is the end of a container's log without the runtime's marks.
-func logTail(path string) string {
-	f, err := os.Open(path)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	const most = 256 << 10
-	if st, err := f.Stat(); err == nil && st.Size() > most {
-		_, _ = f.Seek(-most, io.SeekEnd)
-	}
-	var lines []string
-	sc := bufio.NewScanner(f)
-	sc.Buffer(make([]byte, 64<<10), 1<<20)
-	partial := false
-	for sc.Scan() {
-		parts := bytes.SplitN(sc.Bytes(), []byte(" "), 4)
-		if len(parts) < 4 {
-			continue
-		}
-		if partial && len(lines) > 0 {
-			lines[len(lines)-1] += string(parts[3])
-		} else {
-			lines = append(lines, string(parts[3]))
-		}
-		partial = string(parts[2]) == "P"
-	}
-	if len(lines) > maxTerminationLines {
-		lines = lines[len(lines)-maxTerminationLines:]
-	}
-	text := strings.Join(lines, "\n")
-	if text != "" && !partial { // what ends without a newline is marked as going on
-		text += "\n"
-	}
-	if len(text) > maxTerminationLog {
-		text = text[len(text)-maxTerminationLog:]
-	}
-	return text
 }

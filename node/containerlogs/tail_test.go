@@ -1,4 +1,4 @@
-package node
+package containerlogs
 
 import (
 	"os"
@@ -20,7 +20,7 @@ func TestLastWordsFromTheLogEndAsTheContainerEndedThem(t *testing.T) {
 			if err := os.WriteFile(path, []byte(tc.log), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if got := logTail(path); got != tc.want {
+			if got := Tail(path); got != tc.want {
 				t.Errorf("%q, want %q", got, tc.want)
 			}
 		})

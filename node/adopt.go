@@ -180,7 +180,7 @@ func (a *Agent) removeFormerDirs(keep func(types.UID) bool) {
 			if err := a.users.Release(types.UID(d.Name())); err != nil {
 				a.log.Warn("user namespace of a former pod", "err", err)
 			}
-			if err := removePodDir(a.cfg.podDir(types.UID(d.Name()))); err != nil {
+			if err := removePodDir(a.translate.podDir(types.UID(d.Name()))); err != nil {
 				a.log.Warn("directory of a former pod", "err", err)
 			}
 		}

@@ -75,14 +75,15 @@ type cgroups interface {
 
 // Agent runs the pods of one node.
 type Agent struct {
-	cfg     Config
-	log     *slog.Logger
-	hostIPs []string
-	memory  int64 // capacity in bytes
-	sysctls *admission.Sysctls
-	users   *userns.Ranges
-	count   *counters.Counters
-	stats   *stats.Provider // set once the runtime answers
+	cfg       Config
+	log       *slog.Logger
+	hostIPs   []string
+	memory    int64 // capacity in bytes
+	translate *criConfig
+	sysctls   *admission.Sysctls
+	users     *userns.Ranges
+	count     *counters.Counters
+	stats     *stats.Provider // set once the runtime answers
 
 	// Set by Run before any worker starts, then read-only.
 	life        context.Context
@@ -135,7 +136,11 @@ func New(cfg Config) (*Agent, error) {
 		nudgeNode: make(chan struct{}, 1), mirrors: make(chan struct{}, 1), connected: make(chan struct{}),
 		services: cfg.Informers.Core().V1().Services().Lister(),
 		count:    counters.New(),
-		users:    userns.New(filepath.Join(cfg.RootDir, "pods"), cfg.MaxPods, userns.HostSpan),
+		translate: &criConfig{
+			RootDir: cfg.RootDir, LogDir: cfg.LogDir, ResolvConf: cfg.ResolvConf, ClusterDNS: cfg.ClusterDNS, ClusterDomain: cfg.ClusterDomain,
+			SeccompDefault: cfg.SeccompDefault, SandboxConfinesItself: cfg.SandboxConfinesItself,
+		},
+		users: userns.New(filepath.Join(cfg.RootDir, "pods"), cfg.MaxPods, userns.HostSpan),
 	}
 	cfg.Informers.Core().V1().Services().Informer()
 	cfg.Informers.Core().V1().Nodes().Informer()

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -32,7 +31,7 @@ type containerInput struct {
 
 // containerConfig translates a container for the runtime and makes the files
 // that are mounted into it besides volumes.
-func (c *Config) containerConfig(in containerInput) (*runtimeapi.ContainerConfig, error) {
+func (c *criConfig) containerConfig(in containerInput) (*runtimeapi.ContainerConfig, error) {
 	ct := in.Container
 	security, err := c.containerSecurity(in)
 	if err != nil {
@@ -79,7 +78,7 @@ func (c *Config) containerConfig(in containerInput) (*runtimeapi.ContainerConfig
 }
 
 // fileMounts adds /etc/hosts and the termination message to the volumes.
-func (c *Config) fileMounts(in containerInput) ([]*runtimeapi.Mount, error) {
+func (c *criConfig) fileMounts(in containerInput) ([]*runtimeapi.Mount, error) {
 	mounts := in.Mounts
 	taken := map[string]bool{}
 	for _, m := range mounts {
@@ -109,61 +108,7 @@ func (c *Config) fileMounts(in containerInput) ([]*runtimeapi.Mount, error) {
 	return mounts, nil
 }
 
-// writeHosts writes the pod's hosts file in place: it is mounted as a file.
-func (c *Config) writeHosts(path string, in containerInput) error {
-	b, err := c.hostsFile(in.Pod, in.PodIPs)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
-		return err
-	}
-	return os.WriteFile(path, b, 0o644)
-}
-
 // podDir is the agent's directory of one pod.
-func (c *Config) podDir(uid types.UID) string { return filepath.Join(c.RootDir, "pods", string(uid)) }
-
-func expandAll(in []string, env map[string]string) []string {
-	if in == nil {
-		return nil
-	}
-	out := make([]string, len(in))
-	for i, s := range in {
-		out[i] = expand(s, env)
-	}
-	return out
-}
-
-// expand replaces $(NAME) by the variable's value; $$ is a dollar sign, and a
-// name that is not set stays as it is written.
-func expand(s string, env map[string]string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] != '$' || i+1 == len(s) {
-			b.WriteByte(s[i])
-			continue
-		}
-		switch s[i+1] {
-		case '$':
-			b.WriteByte('$')
-			i++
-		case '(':
-			end := strings.IndexByte(s[i+2:], ')')
-			if end < 0 {
-				b.WriteByte('$')
-				continue
-			}
-			name := s[i+2 : i+2+end]
-			if v, ok := env[name]; ok {
-				b.WriteString(v)
-			} else {
-				b.WriteString(s[i : i+3+end])
-			}
-			i += 2 + end
-		default:
-			b.WriteByte('$')
-		}
-	}
-	return b.String()
+func (c *criConfig) podDir(uid types.UID) string {
+	return filepath.Join(c.RootDir, "pods", string(uid))
 }

@@ -33,7 +33,7 @@ const (
 type dnsWarning struct{ reason, text string }
 
 // dnsConfig is the resolv.conf of a pod by its DNS policy and DNS config.
-func (c *Config) dnsConfig(pod *v1.Pod) (*runtimeapi.DNSConfig, []dnsWarning, error) {
+func (c *criConfig) dnsConfig(pod *v1.Pod) (*runtimeapi.DNSConfig, []dnsWarning, error) {
 	host, err := c.hostDNS()
 	if err != nil {
 		return nil, nil, err
@@ -65,7 +65,7 @@ func (c *Config) dnsConfig(pod *v1.Pod) (*runtimeapi.DNSConfig, []dnsWarning, er
 
 // inherited is the host's configuration as it works in a pod: a resolver at a loopback address is one of the host, which
 // a pod with a network of its own cannot reach. The cluster's DNS can, and asks it.
-func (c *Config) inherited(host *runtimeapi.DNSConfig, hostNetwork bool) *runtimeapi.DNSConfig {
+func (c *criConfig) inherited(host *runtimeapi.DNSConfig, hostNetwork bool) *runtimeapi.DNSConfig {
 	if hostNetwork || len(c.ClusterDNS) == 0 {
 		return host
 	}
@@ -144,7 +144,7 @@ func unique(in []string) []string {
 }
 
 // hostDNS reads the host's resolver configuration.
-func (c *Config) hostDNS() (*runtimeapi.DNSConfig, error) {
+func (c *criConfig) hostDNS() (*runtimeapi.DNSConfig, error) {
 	b, err := os.ReadFile(c.ResolvConf)
 	if os.IsNotExist(err) {
 		return &runtimeapi.DNSConfig{}, nil
@@ -178,35 +178,4 @@ func (c *Config) hostDNS() (*runtimeapi.DNSConfig, error) {
 		}
 	}
 	return dns, nil
-}
-
-// hostsFile is the /etc/hosts of a pod.
-func (c *Config) hostsFile(pod *v1.Pod, podIPs []string) ([]byte, error) {
-	var b bytes.Buffer
-	if pod.Spec.HostNetwork {
-		host, err := os.ReadFile("/etc/hosts")
-		if err != nil && !os.IsNotExist(err) {
-			return nil, err
-		}
-		b.WriteString("# Kubernetes-managed hosts file (host network).\n")
-		b.Write(host)
-	} else {
-		b.WriteString("# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n" +
-			"fe00::0\tip6-localnet\nfe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n")
-		host, domain := c.hostname(pod)
-		for _, ip := range podIPs {
-			if domain != "" {
-				fmt.Fprintf(&b, "%s\t%s.%s\t%s\n", ip, host, domain, host)
-			} else {
-				fmt.Fprintf(&b, "%s\t%s\n", ip, host)
-			}
-		}
-	}
-	if len(pod.Spec.HostAliases) > 0 {
-		b.WriteString("\n# Entries added by HostAliases.\n")
-		for _, a := range pod.Spec.HostAliases {
-			fmt.Fprintf(&b, "%s\t%s\n", a.IP, strings.Join(a.Hostnames, "\t"))
-		}
-	}
-	return b.Bytes(), nil
 }

@@ -67,7 +67,7 @@ func podDNS(t *testing.T, cluster []string, spec v1.PodSpec) (resolvConf, []dnsW
 	if err := os.WriteFile(path, []byte(hostResolvConf), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := &Config{ResolvConf: path, ClusterDNS: cluster, ClusterDomain: "cluster.local"}
+	c := &criConfig{ResolvConf: path, ClusterDNS: cluster, ClusterDomain: "cluster.local"}
 	dns, warnings, err := c.dnsConfig(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}, Spec: spec})
 	if err != nil {
 		return resolvConf{}, nil, err

@@ -2,7 +2,6 @@ package node
 
 import (
 	"encoding/json"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -23,7 +22,7 @@ type toldCase struct {
 // told returns what the runtime is told of a pod and its container, as JSON.
 func told(t *testing.T, set func(*v1.Pod, *v1.Container)) string {
 	t.Helper()
-	cfg := &Config{RootDir: t.TempDir(), LogDir: t.TempDir(), ClusterDomain: "cluster.local", ClusterDNS: []string{"10.96.0.10"}}
+	cfg := &criConfig{RootDir: t.TempDir(), LogDir: t.TempDir(), ClusterDomain: "cluster.local", ClusterDNS: []string{"10.96.0.10"}}
 	pod := nodetest.Pod(v1.RestartPolicyAlways, 0, 1)
 	pod.Spec.SecurityContext = &v1.PodSecurityContext{}
 	c := &pod.Spec.Containers[0]
@@ -165,25 +164,8 @@ func TestRunAsNonRootRefusesRoot(t *testing.T) {
 		user    imageUser
 		refused bool
 	}{"root": {imageUser{UID: &root}, true}, "a number": {imageUser{UID: &other}, false}, "a name": {imageUser{Name: "www"}, true}} {
-		if _, err := (&Config{}).containerSecurity(containerInput{Pod: pod, Container: &pod.Spec.Containers[0], User: c.user}); (err != nil) != c.refused {
+		if _, err := (&criConfig{}).containerSecurity(containerInput{Pod: pod, Container: &pod.Spec.Containers[0], User: c.user}); (err != nil) != c.refused {
 			t.Errorf("%s: %v", name, err)
 		}
-	}
-}
-
-func TestANodeSaysWhatItIs(t *testing.T) {
-	a := &Agent{cfg: Config{Version: "v1.36.3"}}
-	i := a.nodeInfo(health{RuntimeName: "containerd", RuntimeVers: "v2.4.2"})
-	for field, got := range map[string][2]string{
-		"KernelVersion": {i.KernelVersion, readLine("/proc/sys/kernel/osrelease")}, "BootID": {i.BootID, readLine("/proc/sys/kernel/random/boot_id")},
-		"MachineID": {i.MachineID, readLine("/etc/machine-id")}, "Architecture": {i.Architecture, runtime.GOARCH}, "OperatingSystem": {i.OperatingSystem, "linux"},
-		"KubeletVersion": {i.KubeletVersion, "v1.36.3"}, "ContainerRuntimeVersion": {i.ContainerRuntimeVersion, "containerd://2.4.2"},
-	} {
-		if got[0] != got[1] {
-			t.Errorf("%s: %q, want %q", field, got[0], got[1])
-		}
-	}
-	if i.SystemUUID == "" && i.MachineID != "" || i.OSImage == "" {
-		t.Errorf("SystemUUID %q, OSImage %q", i.SystemUUID, i.OSImage)
 	}
 }

@@ -201,14 +201,14 @@ func (w *worker) create(ctx context.Context, in startInput) (id string, cleanup 
 	if err != nil {
 		return "", cleanup, &startError{errConfig, err}
 	}
-	cfg, err := w.a.cfg.containerConfig(containerInput{
+	cfg, err := w.a.translate.containerConfig(containerInput{
 		Pod: in.pod, Container: in.container, Attempt: in.attempt, ImageRef: in.image, User: user, Env: env,
 		Mounts: mounts, Devices: devices, PodIPs: in.podIPs, TargetID: in.target, MemoryCapacity: w.a.memory, Users: users,
 	})
 	if err != nil {
 		return "", cleanup, &startError{errConfig, err}
 	}
-	box, _, err := w.a.cfg.sandboxConfig(in.pod, sandboxInput{
+	box, _, err := w.a.translate.sandboxConfig(in.pod, sandboxInput{
 		Attempt: in.sandbox.Attempt, CgroupParent: w.a.cgroups.Path(in.pod.UID, v1qos.GetPodQOS(in.pod)), Users: users})
 	if err != nil {
 		return "", cleanup, &startError{errConfig, err}

@@ -60,7 +60,7 @@ func (w *worker) fail(r **podloop.Retry, reason string, err error) func() {
 func (w *worker) opVolumes() operation {
 	pod := w.pod
 	return func(ctx context.Context) func() {
-		if err := os.MkdirAll(w.a.cfg.podDir(pod.UID), 0o750); err != nil {
+		if err := os.MkdirAll(w.a.translate.podDir(pod.UID), 0o750); err != nil {
 			return w.fail(&w.o.VolumesRetry, "FailedMount", err)
 		}
 		mounts, err := w.a.volumes.SetUp(ctx, pod)
@@ -107,7 +107,7 @@ func (w *worker) createSandbox(ctx context.Context, pod *v1.Pod, attempt uint32)
 	if err != nil {
 		return nil, "", err
 	}
-	cfg, warnings, err := w.a.cfg.sandboxConfig(pod, sandboxInput{Attempt: attempt, CgroupParent: parent, Users: users})
+	cfg, warnings, err := w.a.translate.sandboxConfig(pod, sandboxInput{Attempt: attempt, CgroupParent: parent, Users: users})
 	if err != nil {
 		return nil, "", err
 	}
@@ -217,7 +217,7 @@ func (w *worker) purge(ctx context.Context, pod *v1.Pod) error {
 	if err := os.RemoveAll(containerlogs.PodDir(w.a.cfg.LogDir, pod)); err != nil {
 		return err
 	}
-	return removePodDir(w.a.cfg.podDir(pod.UID))
+	return removePodDir(w.a.translate.podDir(pod.UID))
 }
 
 // removePodDir removes the agent's directory of a pod but never follows into
@@ -302,7 +302,7 @@ func (w *worker) removeFiles(in *podloop.Instance) {
 			_ = os.Remove(f)
 		}
 	}
-	if in.TerminationMessageFile != "" && filepath.Dir(filepath.Dir(filepath.Dir(in.TerminationMessageFile))) == w.a.cfg.podDir(w.uid) {
+	if in.TerminationMessageFile != "" && filepath.Dir(filepath.Dir(filepath.Dir(in.TerminationMessageFile))) == w.a.translate.podDir(w.uid) {
 		_ = os.Remove(in.TerminationMessageFile)
 	}
 }

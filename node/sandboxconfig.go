@@ -3,7 +3,6 @@ package node
 import (
 	"fmt"
 	"maps"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -19,7 +18,7 @@ type sandboxInput struct {
 }
 
 // sandboxConfig translates a pod's spec for the runtime; the warnings are for the pod's user.
-func (c *Config) sandboxConfig(pod *v1.Pod, in sandboxInput) (*runtimeapi.PodSandboxConfig, []dnsWarning, error) {
+func (c *criConfig) sandboxConfig(pod *v1.Pod, in sandboxInput) (*runtimeapi.PodSandboxConfig, []dnsWarning, error) {
 	dns, warnings, err := c.dnsConfig(pod)
 	if err != nil {
 		return nil, nil, err
@@ -83,42 +82,6 @@ func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {
 	return out
 }
 
-const (
-	maxHostname = 63
-	maxFQDN     = 64 // what the kernel takes
-)
-
-// hostname is the pod's host name and the domain below which DNS knows it.
-func (c *Config) hostname(pod *v1.Pod) (host, domain string) {
-	host = pod.Name
-	if pod.Spec.HostnameOverride != nil {
-		return *pod.Spec.HostnameOverride, ""
-	}
-	if pod.Spec.Hostname != "" {
-		host = pod.Spec.Hostname
-	}
-	if len(host) > maxHostname {
-		host = strings.TrimRight(host[:maxHostname], "-.")
-	}
-	if pod.Spec.Subdomain != "" {
-		domain = fmt.Sprintf("%s.%s.svc.%s", pod.Spec.Subdomain, pod.Namespace, c.ClusterDomain)
-	}
-	return host, domain
-}
-
-func (c *Config) kernelHostname(pod *v1.Pod) (string, error) {
-	host, domain := c.hostname(pod)
-	if pod.Spec.SetHostnameAsFQDN == nil || !*pod.Spec.SetHostnameAsFQDN || domain == "" {
-		return host, nil
-	}
-	fqdn := host + "." + domain
-	if len(fqdn) > maxFQDN {
-		return "", fmt.Errorf("failed to construct FQDN from Pod hostname and cluster domain, FQDN %s is too long (%d characters is the max, %d characters requested)",
-			fqdn, maxFQDN, len(fqdn))
-	}
-	return fqdn, nil
-}
-
 // namespaces says which namespaces containers of the pod share with what.
 func namespaces(pod *v1.Pod, users *runtimeapi.UserNamespace) *runtimeapi.NamespaceOption {
 	n := &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER, UsernsOptions: users}
@@ -137,7 +100,7 @@ func namespaces(pod *v1.Pod, users *runtimeapi.UserNamespace) *runtimeapi.Namesp
 	return n
 }
 
-func (c *Config) sandboxSecurity(pod *v1.Pod, users *runtimeapi.UserNamespace) (*runtimeapi.LinuxSandboxSecurityContext, error) {
+func (c *criConfig) sandboxSecurity(pod *v1.Pod, users *runtimeapi.UserNamespace) (*runtimeapi.LinuxSandboxSecurityContext, error) {
 	s := &runtimeapi.LinuxSandboxSecurityContext{
 		NamespaceOptions: namespaces(pod, users),
 		Privileged:       anyPrivileged(pod),

@@ -58,7 +58,7 @@ func effective(pod *v1.Pod, c *v1.Container) v1.SecurityContext {
 }
 
 // containerSecurity translates the security context of a container.
-func (c *Config) containerSecurity(in containerInput) (*runtimeapi.LinuxContainerSecurityContext, error) {
+func (c *criConfig) containerSecurity(in containerInput) (*runtimeapi.LinuxContainerSecurityContext, error) {
 	pod, ct, user := in.Pod, in.Container, in.User
 	sc := effective(pod, ct)
 	if err := checkNonRoot(pod, ct, sc, user); err != nil {
@@ -126,7 +126,7 @@ func checkNonRoot(pod *v1.Pod, ct *v1.Container, sc v1.SecurityContext, user ima
 	return nil
 }
 
-func (c *Config) seccomp(p *v1.SeccompProfile) (*runtimeapi.SecurityProfile, error) {
+func (c *criConfig) seccomp(p *v1.SeccompProfile) (*runtimeapi.SecurityProfile, error) {
 	if p == nil && c.SeccompDefault {
 		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}, nil
 	}

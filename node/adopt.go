@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/balsahq/balsa/node/criconfig"
 	"github.com/balsahq/balsa/node/podloop"
 )
 
@@ -46,10 +47,10 @@ func (p *found) newest() *runtimeapi.PodSandboxStatus {
 func (p *found) observed() *podloop.Observed {
 	o := podloop.NewObserved()
 	if b := p.newest(); b != nil {
-		o.Sandbox = sandboxOf(b)
+		o.Sandbox = criconfig.SandboxOf(b)
 	}
 	for _, c := range p.containers {
-		o.Merge(instanceOf(c, p.boxOf[c.Id]))
+		o.Merge(criconfig.InstanceOf(c, p.boxOf[c.Id]))
 	}
 	return o
 }
@@ -128,7 +129,7 @@ func (w *worker) relisted(p *found) {
 	case b == nil:
 		w.o.Sandbox = nil
 	case w.o.Sandbox == nil || w.o.Sandbox.ID != b.Id:
-		w.o.Sandbox = sandboxOf(b)
+		w.o.Sandbox = criconfig.SandboxOf(b)
 	case b.State != runtimeapi.PodSandboxState_SANDBOX_READY:
 		w.o.Sandbox.Ready = false
 	}
@@ -180,7 +181,7 @@ func (a *Agent) removeFormerDirs(keep func(types.UID) bool) {
 			if err := a.users.Release(types.UID(d.Name())); err != nil {
 				a.log.Warn("user namespace of a former pod", "err", err)
 			}
-			if err := removePodDir(a.translate.podDir(types.UID(d.Name()))); err != nil {
+			if err := removePodDir(a.translate.PodDir(types.UID(d.Name()))); err != nil {
 				a.log.Warn("directory of a former pod", "err", err)
 			}
 		}

@@ -35,6 +35,7 @@ import (
 	"github.com/balsahq/balsa/node/admission"
 	"github.com/balsahq/balsa/node/cgroup"
 	"github.com/balsahq/balsa/node/counters"
+	"github.com/balsahq/balsa/node/criconfig"
 	"github.com/balsahq/balsa/node/podloop"
 	"github.com/balsahq/balsa/node/probe"
 	"github.com/balsahq/balsa/node/stats"
@@ -79,7 +80,7 @@ type Agent struct {
 	log       *slog.Logger
 	hostIPs   []string
 	memory    int64 // capacity in bytes
-	translate *criConfig
+	translate *criconfig.Config
 	sysctls   *admission.Sysctls
 	users     *userns.Ranges
 	count     *counters.Counters
@@ -136,7 +137,7 @@ func New(cfg Config) (*Agent, error) {
 		nudgeNode: make(chan struct{}, 1), mirrors: make(chan struct{}, 1), connected: make(chan struct{}),
 		services: cfg.Informers.Core().V1().Services().Lister(),
 		count:    counters.New(),
-		translate: &criConfig{
+		translate: &criconfig.Config{
 			RootDir: cfg.RootDir, LogDir: cfg.LogDir, ResolvConf: cfg.ResolvConf, ClusterDNS: cfg.ClusterDNS, ClusterDomain: cfg.ClusterDomain,
 			SeccompDefault: cfg.SeccompDefault, SandboxConfinesItself: cfg.SandboxConfinesItself,
 		},
@@ -191,7 +192,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.events.StartRecordingToSink(&typedv1.EventSinkImpl{Interface: a.cfg.Client.CoreV1().Events("")})
 	defer a.events.Shutdown()
 	for _, dir := range []string{filepath.Join(a.cfg.RootDir, "pods"), filepath.Join(a.cfg.LogDir, "pods"), filepath.Join(a.cfg.LogDir, "containers")} {
-		if err := os.MkdirAll(dir, dirMode); err != nil {
+		if err := os.MkdirAll(dir, criconfig.DirMode); err != nil {
 			return fmt.Errorf("node: %w", err)
 		}
 	}

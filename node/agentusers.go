@@ -6,12 +6,14 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/balsahq/balsa/node/criconfig"
 )
 
 // userNamespace is the user namespace of a pod: the host's, or one with IDs of its own. A pod that asks for its own never
 // gets the host's: where the runtime cannot make one, this is an error.
 func (a *Agent) userNamespace(pod *v1.Pod, handler string) (*runtimeapi.UserNamespace, error) {
-	if !ownUsers(pod) {
+	if !criconfig.HasUserNamespace(pod) {
 		return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_NODE}, nil
 	}
 	a.mu.Lock()
@@ -27,5 +29,5 @@ func (a *Agent) userNamespace(pod *v1.Pod, handler string) (*runtimeapi.UserName
 	if err != nil {
 		return nil, err
 	}
-	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: idMapping(ids), Gids: idMapping(ids)}, nil
+	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: criconfig.IDMapping(ids), Gids: criconfig.IDMapping(ids)}, nil
 }

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/balsahq/balsa/node/criconfig"
 	"github.com/balsahq/balsa/node/podloop"
 	"github.com/balsahq/balsa/node/volume"
 )
@@ -270,15 +271,15 @@ func fits(where, host, repo string) bool {
 }
 
 // imageUser asks the runtime which user an image wants.
-func (a *Agent) imageUser(ctx context.Context, ref string) (imageUser, error) {
+func (a *Agent) imageUser(ctx context.Context, ref string) (criconfig.ImageUser, error) {
 	r, err := a.images.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: ref}, false)
 	if err != nil {
-		return imageUser{}, err
+		return criconfig.ImageUser{}, err
 	}
 	if r.Image == nil {
-		return imageUser{}, fmt.Errorf("image %q is gone", ref)
+		return criconfig.ImageUser{}, fmt.Errorf("image %q is gone", ref)
 	}
-	u := imageUser{Name: r.Image.Username}
+	u := criconfig.ImageUser{Name: r.Image.Username}
 	if r.Image.Uid != nil {
 		uid := r.Image.Uid.Value
 		u.UID = &uid

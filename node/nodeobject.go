@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/balsahq/balsa/node/criconfig"
 )
 
 // health is what the Node's conditions follow from.
@@ -84,8 +86,8 @@ func (c *Config) capacity() v1.ResourceList {
 	if total, _, err := diskSpace(c.RootDir); err == nil {
 		l[v1.ResourceEphemeralStorage] = *resource.NewQuantity(total, resource.BinarySI)
 	}
-	for _, size := range hugepageSizes() {
-		b, _ := os.ReadFile(fmt.Sprintf("%s/hugepages-%dkB/nr_hugepages", hugepagesDir, size>>10))
+	for _, size := range criconfig.HugepageSizes() {
+		b, _ := os.ReadFile(fmt.Sprintf("%s/hugepages-%dkB/nr_hugepages", criconfig.HugepagesDir, size>>10))
 		n, _ := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
 		name := v1.ResourceName(v1.ResourceHugePagesPrefix + resource.NewQuantity(size, resource.BinarySI).String())
 		l[name] = *resource.NewQuantity(n*size, resource.BinarySI)

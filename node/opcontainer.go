@@ -13,6 +13,7 @@ import (
 
 	"github.com/balsahq/balsa/node/cgroup"
 	"github.com/balsahq/balsa/node/containerlogs"
+	"github.com/balsahq/balsa/node/criconfig"
 	"github.com/balsahq/balsa/node/podloop"
 	"github.com/balsahq/balsa/node/volume"
 )
@@ -139,7 +140,7 @@ func (w *worker) startFailed(in startInput, id string, cleanup func(), err error
 	if errors.As(err, &se) {
 		reason = se.reason
 	}
-	w.a.count.ContainerFailed(in.kind.Label(), reason, ownUsers(in.pod))
+	w.a.count.ContainerFailed(in.kind.Label(), reason, criconfig.HasUserNamespace(in.pod))
 	return func() {
 		name := in.container.Name
 		if cleanup != nil {
@@ -201,14 +202,14 @@ func (w *worker) create(ctx context.Context, in startInput) (id string, cleanup 
 	if err != nil {
 		return "", cleanup, &startError{errConfig, err}
 	}
-	cfg, err := w.a.translate.containerConfig(containerInput{
+	cfg, err := w.a.translate.Container(criconfig.ContainerInput{
 		Pod: in.pod, Container: in.container, Attempt: in.attempt, ImageRef: in.image, User: user, Env: env,
 		Mounts: mounts, Devices: devices, PodIPs: in.podIPs, TargetID: in.target, MemoryCapacity: w.a.memory, Users: users,
 	})
 	if err != nil {
 		return "", cleanup, &startError{errConfig, err}
 	}
-	box, _, err := w.a.translate.sandboxConfig(in.pod, sandboxInput{
+	box, _, err := w.a.translate.Sandbox(in.pod, criconfig.SandboxInput{
 		Attempt: in.sandbox.Attempt, CgroupParent: w.a.cgroups.Path(in.pod.UID, v1qos.GetPodQOS(in.pod)), Users: users})
 	if err != nil {
 		return "", cleanup, &startError{errConfig, err}
@@ -233,10 +234,10 @@ func (w *worker) containerStatus(ctx context.Context, id string) *runtimeapi.Con
 
 // observe takes a container's state into the pod's.
 func (w *worker) observe(s *runtimeapi.ContainerStatus, sandboxID string) {
-	in, changed := w.o.Merge(instanceOf(s, sandboxID))
+	in, changed := w.o.Merge(criconfig.InstanceOf(s, sandboxID))
 	if in.State == podloop.StateExited && !in.TerminationMessage {
 		in.TerminationMessage = true
-		w.readTermination(in, v1.TerminationMessagePolicy(s.Annotations[annTerminationPolicy]))
+		w.readTermination(in, v1.TerminationMessagePolicy(s.Annotations[criconfig.AnnotationTerminationPolicy]))
 	}
 	if changed && in.State == podloop.StateExited {
 		_, kind := podloop.FindContainer(w.pod, in.Name)
@@ -344,7 +345,7 @@ func (w *worker) opResize(a podloop.Action) operation {
 		qos := v1qos.GetPodQOS(pod)
 		_, err := w.a.cgroups.Apply(pod.UID, qos, cgroup.ForPod(pod, qos, w.a.cfg.PodPIDs))
 		if err == nil {
-			err = w.a.runtime.UpdateContainerResources(ctx, a.ID, &runtimeapi.ContainerResources{Linux: containerResources(pod, c, w.a.memory)})
+			err = w.a.runtime.UpdateContainerResources(ctx, a.ID, &runtimeapi.ContainerResources{Linux: criconfig.ContainerResources(pod, c, w.a.memory)})
 		}
 		if err != nil {
 			w.a.recorder.Event(pod, v1.EventTypeWarning, "ResizeError", message(err))

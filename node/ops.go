@@ -16,6 +16,7 @@ import (
 
 	"github.com/balsahq/balsa/node/cgroup"
 	"github.com/balsahq/balsa/node/containerlogs"
+	"github.com/balsahq/balsa/node/criconfig"
 	"github.com/balsahq/balsa/node/podloop"
 )
 
@@ -60,7 +61,7 @@ func (w *worker) fail(r **podloop.Retry, reason string, err error) func() {
 func (w *worker) opVolumes() operation {
 	pod := w.pod
 	return func(ctx context.Context) func() {
-		if err := os.MkdirAll(w.a.translate.podDir(pod.UID), 0o750); err != nil {
+		if err := os.MkdirAll(w.a.translate.PodDir(pod.UID), 0o750); err != nil {
 			return w.fail(&w.o.VolumesRetry, "FailedMount", err)
 		}
 		mounts, err := w.a.volumes.SetUp(ctx, pod)
@@ -80,10 +81,10 @@ func (w *worker) opVolumes() operation {
 func (w *worker) opSandbox(a podloop.Action) operation {
 	pod := w.pod
 	return func(ctx context.Context) func() {
-		w.a.count.PodStarts(ownUsers(pod))
+		w.a.count.PodStarts(criconfig.HasUserNamespace(pod))
 		b, handler, err := w.createSandbox(context.WithoutCancel(ctx), pod, uint32(a.Attempt))
 		if err != nil {
-			w.a.count.PodFailed(ownUsers(pod))
+			w.a.count.PodFailed(criconfig.HasUserNamespace(pod))
 			w.a.recorder.Event(pod, v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+message(err))
 			return func() {
 				w.o.SandboxRetry = w.o.SandboxRetry.Again(w.o.Now, podloop.Failure{Reason: "FailedCreatePodSandBox", Message: err.Error()}, time.Second, podloop.MaxRetry)
@@ -107,14 +108,14 @@ func (w *worker) createSandbox(ctx context.Context, pod *v1.Pod, attempt uint32)
 	if err != nil {
 		return nil, "", err
 	}
-	cfg, warnings, err := w.a.translate.sandboxConfig(pod, sandboxInput{Attempt: attempt, CgroupParent: parent, Users: users})
+	cfg, warnings, err := w.a.translate.Sandbox(pod, criconfig.SandboxInput{Attempt: attempt, CgroupParent: parent, Users: users})
 	if err != nil {
 		return nil, "", err
 	}
 	for _, dns := range warnings {
-		w.a.recorder.Event(pod, v1.EventTypeWarning, dns.reason, dns.text)
+		w.a.recorder.Event(pod, v1.EventTypeWarning, dns.Reason, dns.Text)
 	}
-	if err := os.MkdirAll(cfg.LogDirectory, dirMode); err != nil {
+	if err := os.MkdirAll(cfg.LogDirectory, criconfig.DirMode); err != nil {
 		return nil, "", err
 	}
 	id, err := w.a.runtime.RunPodSandbox(ctx, cfg, handler)
@@ -125,7 +126,7 @@ func (w *worker) createSandbox(ctx context.Context, pod *v1.Pod, attempt uint32)
 	if err != nil {
 		return nil, "", err
 	}
-	return sandboxOf(r.Status), handler, nil
+	return criconfig.SandboxOf(r.Status), handler, nil
 }
 
 func (w *worker) opStopSandbox(a podloop.Action) operation {
@@ -217,7 +218,7 @@ func (w *worker) purge(ctx context.Context, pod *v1.Pod) error {
 	if err := os.RemoveAll(containerlogs.PodDir(w.a.cfg.LogDir, pod)); err != nil {
 		return err
 	}
-	return removePodDir(w.a.translate.podDir(pod.UID))
+	return removePodDir(w.a.translate.PodDir(pod.UID))
 }
 
 // removePodDir removes the agent's directory of a pod but never follows into
@@ -302,7 +303,7 @@ func (w *worker) removeFiles(in *podloop.Instance) {
 			_ = os.Remove(f)
 		}
 	}
-	if in.TerminationMessageFile != "" && filepath.Dir(filepath.Dir(filepath.Dir(in.TerminationMessageFile))) == w.a.translate.podDir(w.uid) {
+	if in.TerminationMessageFile != "" && filepath.Dir(filepath.Dir(filepath.Dir(in.TerminationMessageFile))) == w.a.translate.PodDir(w.uid) {
 		_ = os.Remove(in.TerminationMessageFile)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/balsahq/balsa/node/containerlogs"
+	"github.com/balsahq/balsa/node/criconfig"
 	"github.com/balsahq/balsa/node/podloop"
 	"github.com/balsahq/balsa/node/probe"
 )
@@ -64,7 +65,7 @@ func probeGrace(pod *v1.Pod, p *v1.Probe) int64 {
 func (w *worker) readTermination(in *podloop.Instance, policy v1.TerminationMessagePolicy) {
 	text := ""
 	if in.TerminationMessageFile != "" {
-		text = readHead(in.TerminationMessageFile, maxTerminationMessage)
+		text = readHead(in.TerminationMessageFile, criconfig.MaxTerminationMessage)
 	}
 	if text == "" && policy == v1.TerminationMessageFallbackToLogsOnError && in.ExitCode != 0 {
 		text = containerlogs.Tail(in.LogPath)

@@ -1,4 +1,4 @@
-package node
+package criconfig
 
 import (
 	"fmt"
@@ -20,14 +20,14 @@ var (
 	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
-// imageUser is the user an image asks for: a number, or a name.
-type imageUser struct {
+// ImageUser is the user an image asks for: a number, or a name.
+type ImageUser struct {
 	UID  *int64
 	Name string
 }
 
-// effective is a container's security context with what it inherits from the pod.
-func effective(pod *v1.Pod, c *v1.Container) v1.SecurityContext {
+// effectiveSecurityContext is a container's security context with what it inherits from the pod.
+func effectiveSecurityContext(pod *v1.Pod, c *v1.Container) v1.SecurityContext {
 	var sc v1.SecurityContext
 	if c.SecurityContext != nil {
 		sc = *c.SecurityContext.DeepCopy()
@@ -58,9 +58,9 @@ func effective(pod *v1.Pod, c *v1.Container) v1.SecurityContext {
 }
 
 // containerSecurity translates the security context of a container.
-func (c *criConfig) containerSecurity(in containerInput) (*runtimeapi.LinuxContainerSecurityContext, error) {
+func (c *Config) containerSecurity(in ContainerInput) (*runtimeapi.LinuxContainerSecurityContext, error) {
 	pod, ct, user := in.Pod, in.Container, in.User
-	sc := effective(pod, ct)
+	sc := effectiveSecurityContext(pod, ct)
 	if err := checkNonRoot(pod, ct, sc, user); err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (c *criConfig) containerSecurity(in containerInput) (*runtimeapi.LinuxConta
 	}
 	if p := pod.Spec.SecurityContext; p != nil {
 		var err error
-		out.SupplementalGroups = groups(p)
+		out.SupplementalGroups = supplementalGroups(p)
 		if out.SupplementalGroupsPolicy, err = groupsPolicy(p); err != nil {
 			return nil, err
 		}
@@ -108,7 +108,7 @@ func capNames(caps []v1.Capability) []string {
 }
 
 // checkNonRoot refuses a container that must not run as root and would.
-func checkNonRoot(pod *v1.Pod, ct *v1.Container, sc v1.SecurityContext, user imageUser) error {
+func checkNonRoot(pod *v1.Pod, ct *v1.Container, sc v1.SecurityContext, user ImageUser) error {
 	if !isTrue(sc.RunAsNonRoot) {
 		return nil
 	}
@@ -126,7 +126,7 @@ func checkNonRoot(pod *v1.Pod, ct *v1.Container, sc v1.SecurityContext, user ima
 	return nil
 }
 
-func (c *criConfig) seccomp(p *v1.SeccompProfile) (*runtimeapi.SecurityProfile, error) {
+func (c *Config) seccomp(p *v1.SeccompProfile) (*runtimeapi.SecurityProfile, error) {
 	if p == nil && c.SeccompDefault {
 		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}, nil
 	}

@@ -1,4 +1,4 @@
-package node
+package criconfig
 
 import (
 	"bufio"
@@ -29,23 +29,23 @@ const (
 	reasonClusterDNS = "MissingClusterDNS"
 )
 
-// dnsWarning is something the pod's user should know about its resolver configuration.
-type dnsWarning struct{ reason, text string }
+// Warning is something the pod's user should know about its resolver configuration.
+type Warning struct{ Reason, Text string }
 
 // dnsConfig is the resolv.conf of a pod by its DNS policy and DNS config.
-func (c *criConfig) dnsConfig(pod *v1.Pod) (*runtimeapi.DNSConfig, []dnsWarning, error) {
+func (c *Config) dnsConfig(pod *v1.Pod) (*runtimeapi.DNSConfig, []Warning, error) {
 	host, err := c.hostDNS()
 	if err != nil {
 		return nil, nil, err
 	}
-	dns, warnings := &runtimeapi.DNSConfig{}, []dnsWarning(nil)
+	dns, warnings := &runtimeapi.DNSConfig{}, []Warning(nil)
 	policy := cmp.Or(pod.Spec.DNSPolicy, v1.DNSClusterFirst) // manifests of static pods may leave it out
 	switch {
 	case policy == v1.DNSNone:
 	case policy == v1.DNSDefault, policy == v1.DNSClusterFirst && pod.Spec.HostNetwork:
 		dns = c.inherited(host, pod.Spec.HostNetwork)
 	case len(c.ClusterDNS) == 0:
-		warnings = append(warnings, dnsWarning{reasonClusterDNS, fmt.Sprintf(
+		warnings = append(warnings, Warning{reasonClusterDNS, fmt.Sprintf(
 			"pod: %q. kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
 			fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID), v1.DNSClusterFirst, v1.DNSDefault)})
 		dns = host
@@ -57,15 +57,15 @@ func (c *criConfig) dnsConfig(pod *v1.Pod) (*runtimeapi.DNSConfig, []dnsWarning,
 		dns.Options = []string{"ndots:5"}
 	}
 	if pod.Spec.DNSConfig != nil {
-		addDNS(dns, pod.Spec.DNSConfig)
+		mergeDNSConfig(dns, pod.Spec.DNSConfig)
 	}
 	dns.Searches = unique(dns.Searches)
-	return dns, append(warnings, fit(dns)...), nil
+	return dns, append(warnings, applyLimits(dns)...), nil
 }
 
 // inherited is the host's configuration as it works in a pod: a resolver at a loopback address is one of the host, which
 // a pod with a network of its own cannot reach. The cluster's DNS can, and asks it.
-func (c *criConfig) inherited(host *runtimeapi.DNSConfig, hostNetwork bool) *runtimeapi.DNSConfig {
+func (c *Config) inherited(host *runtimeapi.DNSConfig, hostNetwork bool) *runtimeapi.DNSConfig {
 	if hostNetwork || len(c.ClusterDNS) == 0 {
 		return host
 	}
@@ -81,11 +81,11 @@ func (c *criConfig) inherited(host *runtimeapi.DNSConfig, hostNetwork bool) *run
 	return host
 }
 
-// fit cuts a configuration to what resolvers take, in the words of upstream's events.
-func fit(dns *runtimeapi.DNSConfig) (warnings []dnsWarning) {
+// applyLimits cuts a configuration to what resolvers take, in the words of upstream's events.
+func applyLimits(dns *runtimeapi.DNSConfig) (warnings []Warning) {
 	if len(dns.Servers) > maxNameservers {
 		dns.Servers = dns.Servers[:maxNameservers]
-		warnings = append(warnings, dnsWarning{reasonDNSConfig,
+		warnings = append(warnings, Warning{reasonDNSConfig,
 			"Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: " + strings.Join(dns.Servers, " ")})
 	}
 	var searches []string
@@ -100,14 +100,14 @@ func fit(dns *runtimeapi.DNSConfig) (warnings []dnsWarning) {
 		}
 	}
 	if len(searches) < len(dns.Searches) {
-		warnings = append(warnings, dnsWarning{reasonDNSConfig,
+		warnings = append(warnings, Warning{reasonDNSConfig,
 			"Search Line limits were exceeded, some search paths have been omitted, the applied search line is: " + strings.Join(searches, " ")})
 	}
 	dns.Searches = searches
 	return warnings
 }
 
-func addDNS(dns *runtimeapi.DNSConfig, extra *v1.PodDNSConfig) {
+func mergeDNSConfig(dns *runtimeapi.DNSConfig, extra *v1.PodDNSConfig) {
 	dns.Servers = unique(append(dns.Servers, extra.Nameservers...))
 	dns.Searches = append(dns.Searches, extra.Searches...)
 	for _, o := range extra.Options {
@@ -144,7 +144,7 @@ func unique(in []string) []string {
 }
 
 // hostDNS reads the host's resolver configuration.
-func (c *criConfig) hostDNS() (*runtimeapi.DNSConfig, error) {
+func (c *Config) hostDNS() (*runtimeapi.DNSConfig, error) {
 	b, err := os.ReadFile(c.ResolvConf)
 	if os.IsNotExist(err) {
 		return &runtimeapi.DNSConfig{}, nil

@@ -1,4 +1,4 @@
-package node
+package criconfig
 
 import (
 	"bytes"
@@ -16,7 +16,7 @@ const (
 )
 
 // hostname is the pod's host name and the domain below which DNS knows it.
-func (c *criConfig) hostname(pod *v1.Pod) (host, domain string) {
+func (c *Config) hostname(pod *v1.Pod) (host, domain string) {
 	host = pod.Name
 	if pod.Spec.HostnameOverride != nil {
 		return *pod.Spec.HostnameOverride, ""
@@ -33,7 +33,7 @@ func (c *criConfig) hostname(pod *v1.Pod) (host, domain string) {
 	return host, domain
 }
 
-func (c *criConfig) kernelHostname(pod *v1.Pod) (string, error) {
+func (c *Config) kernelHostname(pod *v1.Pod) (string, error) {
 	host, domain := c.hostname(pod)
 	if pod.Spec.SetHostnameAsFQDN == nil || !*pod.Spec.SetHostnameAsFQDN || domain == "" {
 		return host, nil
@@ -47,7 +47,7 @@ func (c *criConfig) kernelHostname(pod *v1.Pod) (string, error) {
 }
 
 // hostsFile is the /etc/hosts of a pod.
-func (c *criConfig) hostsFile(pod *v1.Pod, podIPs []string) ([]byte, error) {
+func (c *Config) hostsFile(pod *v1.Pod, podIPs []string) ([]byte, error) {
 	var b bytes.Buffer
 	if pod.Spec.HostNetwork {
 		host, err := os.ReadFile("/etc/hosts")
@@ -78,12 +78,12 @@ func (c *criConfig) hostsFile(pod *v1.Pod, podIPs []string) ([]byte, error) {
 }
 
 // writeHosts writes the pod's hosts file in place: it is mounted as a file.
-func (c *criConfig) writeHosts(path string, in containerInput) error {
+func (c *Config) writeHosts(path string, in ContainerInput) error {
 	b, err := c.hostsFile(in.Pod, in.PodIPs)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), DirMode); err != nil {
 		return err
 	}
 	return os.WriteFile(path, b, 0o644)

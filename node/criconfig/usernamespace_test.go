@@ -1,4 +1,4 @@
-package node
+package criconfig
 
 import (
 	"testing"
@@ -9,7 +9,7 @@ import (
 )
 
 func TestOnlyAUserNamespaceOfThePodMapsTheOwnersOfMounts(t *testing.T) {
-	ids := idMapping(userns.Range{First: 1 << 16})
+	ids := IDMapping(userns.Range{First: 1 << 16})
 	for name, c := range map[string]struct {
 		users  *runtimeapi.UserNamespace
 		mapped bool

@@ -1,4 +1,4 @@
-package node
+package criconfig
 
 import (
 	"encoding/json"
@@ -14,17 +14,17 @@ import (
 // Annotations of CRI containers that carry what the agent must know again
 // after a restart; the names are the upstream kubelet's.
 const (
-	annHash               = "io.kubernetes.container.hash"
-	annRestartCount       = "io.kubernetes.container.restartCount"
-	annTerminationPath    = "io.kubernetes.container.terminationMessagePath"
-	annTerminationPolicy  = "io.kubernetes.container.terminationMessagePolicy"
-	annPodDeletionGrace   = "io.kubernetes.pod.deletionGracePeriod"
-	annPodGrace           = "io.kubernetes.pod.terminationGracePeriod"
-	annPreStop            = "io.kubernetes.container.preStopHandler"
-	annPorts              = "io.kubernetes.container.ports"
-	dirMode               = 0o755
-	terminationLogMode    = 0o666
-	maxTerminationMessage = 4096
+	annotationHash              = "io.kubernetes.container.hash"
+	annotationRestartCount      = "io.kubernetes.container.restartCount"
+	annotationTerminationPath   = "io.kubernetes.container.terminationMessagePath"
+	AnnotationTerminationPolicy = "io.kubernetes.container.terminationMessagePolicy"
+	annotationPodDeletionGrace  = "io.kubernetes.pod.deletionGracePeriod"
+	annotationPodGrace          = "io.kubernetes.pod.terminationGracePeriod"
+	annotationPreStop           = "io.kubernetes.container.preStopHandler"
+	annotationPorts             = "io.kubernetes.container.ports"
+	DirMode                     = 0o755
+	terminationLogMode          = 0o666
+	MaxTerminationMessage       = 4096
 )
 
 func podLabels(pod *v1.Pod) map[string]string {
@@ -47,25 +47,25 @@ func containerLabels(pod *v1.Pod, name string) map[string]string {
 
 func containerAnnotations(pod *v1.Pod, c *v1.Container, attempt int) map[string]string {
 	a := map[string]string{
-		annHash:              podloop.ContainerHash(c),
-		annRestartCount:      strconv.Itoa(attempt),
-		annTerminationPath:   c.TerminationMessagePath,
-		annTerminationPolicy: string(c.TerminationMessagePolicy),
+		annotationHash:              podloop.ContainerHash(c),
+		annotationRestartCount:      strconv.Itoa(attempt),
+		annotationTerminationPath:   c.TerminationMessagePath,
+		AnnotationTerminationPolicy: string(c.TerminationMessagePolicy),
 	}
 	if g := pod.DeletionGracePeriodSeconds; g != nil {
-		a[annPodDeletionGrace] = strconv.FormatInt(*g, 10)
+		a[annotationPodDeletionGrace] = strconv.FormatInt(*g, 10)
 	}
 	if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
-		a[annPodGrace] = strconv.FormatInt(*g, 10)
+		a[annotationPodGrace] = strconv.FormatInt(*g, 10)
 	}
 	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil {
 		if b, err := json.Marshal(c.Lifecycle.PreStop); err == nil {
-			a[annPreStop] = string(b)
+			a[annotationPreStop] = string(b)
 		}
 	}
 	if len(c.Ports) > 0 {
 		if b, err := json.Marshal(c.Ports); err == nil {
-			a[annPorts] = string(b)
+			a[annotationPorts] = string(b)
 		}
 	}
 	return a

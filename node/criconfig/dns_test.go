@@ -1,4 +1,4 @@
-package node
+package criconfig
 
 import (
 	"fmt"
@@ -61,13 +61,13 @@ func TestResolverConfigurationOfPods(t *testing.T) {
 
 type resolvConf struct{ servers, searches, options []string }
 
-func podDNS(t *testing.T, cluster []string, spec v1.PodSpec) (resolvConf, []dnsWarning, error) {
+func podDNS(t *testing.T, cluster []string, spec v1.PodSpec) (resolvConf, []Warning, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "resolv.conf")
 	if err := os.WriteFile(path, []byte(hostResolvConf), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := &criConfig{ResolvConf: path, ClusterDNS: cluster, ClusterDomain: "cluster.local"}
+	c := &Config{ResolvConf: path, ClusterDNS: cluster, ClusterDomain: "cluster.local"}
 	dns, warnings, err := c.dnsConfig(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}, Spec: spec})
 	if err != nil {
 		return resolvConf{}, nil, err
@@ -102,13 +102,13 @@ func TestResolverConfigurationHasLimits(t *testing.T) {
 			if err != nil || len(dns.servers) != tt.servers || len(dns.searches) != tt.searches || len(strings.Join(dns.searches, " ")) > maxSearchChars {
 				t.Errorf("%d servers, %d search paths with %d characters, %v", len(dns.servers), len(dns.searches), len(strings.Join(dns.searches, " ")), err)
 			}
-			if tt.warning == "" && len(warnings) > 0 || tt.warning != "" && (len(warnings) != 1 || warnings[0].reason != "DNSConfigForming" || !strings.HasPrefix(warnings[0].text, tt.warning)) {
+			if tt.warning == "" && len(warnings) > 0 || tt.warning != "" && (len(warnings) != 1 || warnings[0].Reason != "DNSConfigForming" || !strings.HasPrefix(warnings[0].Text, tt.warning)) {
 				t.Errorf("warnings %v", warnings)
 			}
 		})
 	}
 	dns, warnings, err := podDNS(t, nil, v1.PodSpec{DNSPolicy: v1.DNSClusterFirst})
-	if err != nil || len(dns.servers) != 2 || len(warnings) != 1 || warnings[0].reason != "MissingClusterDNS" {
+	if err != nil || len(dns.servers) != 2 || len(warnings) != 1 || warnings[0].Reason != "MissingClusterDNS" {
 		t.Errorf("without a cluster DNS: %v %v %v", dns, warnings, err)
 	}
 }

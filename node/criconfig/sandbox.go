@@ -1,4 +1,4 @@
-package node
+package criconfig
 
 import (
 	"fmt"
@@ -10,15 +10,15 @@ import (
 	"github.com/balsahq/balsa/node/containerlogs"
 )
 
-// sandboxInput is what a sandbox's configuration depends on besides the pod's spec.
-type sandboxInput struct {
+// SandboxInput is what a sandbox's configuration depends on besides the pod's spec.
+type SandboxInput struct {
 	Attempt      uint32
 	CgroupParent string
 	Users        *runtimeapi.UserNamespace
 }
 
-// sandboxConfig translates a pod's spec for the runtime; the warnings are for the pod's user.
-func (c *criConfig) sandboxConfig(pod *v1.Pod, in sandboxInput) (*runtimeapi.PodSandboxConfig, []dnsWarning, error) {
+// Sandbox translates a pod's spec for the runtime; the warnings are for the pod's user.
+func (c *Config) Sandbox(pod *v1.Pod, in SandboxInput) (*runtimeapi.PodSandboxConfig, []Warning, error) {
 	dns, warnings, err := c.dnsConfig(pod)
 	if err != nil {
 		return nil, nil, err
@@ -100,7 +100,7 @@ func namespaces(pod *v1.Pod, users *runtimeapi.UserNamespace) *runtimeapi.Namesp
 	return n
 }
 
-func (c *criConfig) sandboxSecurity(pod *v1.Pod, users *runtimeapi.UserNamespace) (*runtimeapi.LinuxSandboxSecurityContext, error) {
+func (c *Config) sandboxSecurity(pod *v1.Pod, users *runtimeapi.UserNamespace) (*runtimeapi.LinuxSandboxSecurityContext, error) {
 	s := &runtimeapi.LinuxSandboxSecurityContext{
 		NamespaceOptions: namespaces(pod, users),
 		Privileged:       anyPrivileged(pod),
@@ -116,7 +116,7 @@ func (c *criConfig) sandboxSecurity(pod *v1.Pod, users *runtimeapi.UserNamespace
 	s.RunAsUser, s.RunAsGroup = int64Value(psc.RunAsUser), int64Value(psc.RunAsGroup)
 	s.SelinuxOptions = selinux(psc.SELinuxOptions)
 	var err error
-	s.SupplementalGroups = groups(psc)
+	s.SupplementalGroups = supplementalGroups(psc)
 	s.SupplementalGroupsPolicy, err = groupsPolicy(psc)
 	return s, err
 }
@@ -146,7 +146,7 @@ func selinux(o *v1.SELinuxOptions) *runtimeapi.SELinuxOption {
 	return &runtimeapi.SELinuxOption{User: o.User, Role: o.Role, Type: o.Type, Level: o.Level}
 }
 
-func groups(psc *v1.PodSecurityContext) []int64 {
+func supplementalGroups(psc *v1.PodSecurityContext) []int64 {
 	var g []int64
 	if psc.FSGroup != nil {
 		g = append(g, *psc.FSGroup)

@@ -1,4 +1,4 @@
-package node
+package criconfig
 
 import (
 	"encoding/json"
@@ -14,27 +14,27 @@ import (
 )
 
 // A field of a pod is set, and what the runtime is told has to hold a text that says so.
-type toldCase struct {
+type fieldCase struct {
 	set  func(p *v1.Pod, c *v1.Container)
 	want string
 }
 
-// told returns what the runtime is told of a pod and its container, as JSON.
-func told(t *testing.T, set func(*v1.Pod, *v1.Container)) string {
+// configText returns what the runtime is told of a pod and its container, as JSON.
+func configText(t *testing.T, set func(*v1.Pod, *v1.Container)) string {
 	t.Helper()
-	cfg := &criConfig{RootDir: t.TempDir(), LogDir: t.TempDir(), ClusterDomain: "cluster.local", ClusterDNS: []string{"10.96.0.10"}}
+	cfg := &Config{RootDir: t.TempDir(), LogDir: t.TempDir(), ClusterDomain: "cluster.local", ClusterDNS: []string{"10.96.0.10"}}
 	pod := nodetest.Pod(v1.RestartPolicyAlways, 0, 1)
 	pod.Spec.SecurityContext = &v1.PodSecurityContext{}
 	c := &pod.Spec.Containers[0]
 	c.SecurityContext = &v1.SecurityContext{}
 	set(pod, c)
 	users := &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_NODE}
-	box, _, err := cfg.sandboxConfig(pod, sandboxInput{CgroupParent: "/pods/u", Users: users})
+	box, _, err := cfg.Sandbox(pod, SandboxInput{CgroupParent: "/pods/u", Users: users})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ct, err := cfg.containerConfig(containerInput{
-		Pod: pod, Container: c, User: imageUser{Name: "www"}, MemoryCapacity: 1 << 30, Users: users,
+	ct, err := cfg.Container(ContainerInput{
+		Pod: pod, Container: c, User: ImageUser{Name: "www"}, MemoryCapacity: 1 << 30, Users: users,
 		Env: []*runtimeapi.KeyValue{{Key: "WHO", Value: []byte("me")}}, Devices: []*runtimeapi.Device{{ContainerPath: "/dev/x"}},
 	})
 	if err != nil {
@@ -55,11 +55,11 @@ func told(t *testing.T, set func(*v1.Pod, *v1.Container)) string {
 	return b.String()
 }
 
-func check(t *testing.T, cases map[string]toldCase) {
+func check(t *testing.T, cases map[string]fieldCase) {
 	t.Helper()
-	plain := told(t, func(*v1.Pod, *v1.Container) {})
+	plain := configText(t, func(*v1.Pod, *v1.Container) {})
 	for name, c := range cases {
-		if got := told(t, c.set); !strings.Contains(got, c.want) || strings.Contains(plain, c.want) {
+		if got := configText(t, c.set); !strings.Contains(got, c.want) || strings.Contains(plain, c.want) {
 			t.Errorf("%s: the runtime is not told %s, or is told it of every pod:\n%s", name, c.want, got)
 		}
 	}
@@ -68,7 +68,7 @@ func check(t *testing.T, cases map[string]toldCase) {
 func TestFieldsOfAContainerReachTheRuntime(t *testing.T) {
 	list := v1.ResourceList{v1.ResourceCPU: resource.MustParse("1500m"), v1.ResourceMemory: resource.MustParse("64Mi")}
 	profile := ptr.To("profiles/mine.json")
-	check(t, map[string]toldCase{
+	check(t, map[string]fieldCase{
 		"Command":                  {func(_ *v1.Pod, c *v1.Container) { c.Command = []string{"/bin/$(WHO)"} }, `"command":["/bin/me"]`},
 		"Args":                     {func(_ *v1.Pod, c *v1.Container) { c.Args = []string{"$(WHO)", "$$(WHO)"} }, `"args":["me","$(WHO)"]`},
 		"WorkingDir":               {func(_ *v1.Pod, c *v1.Container) { c.WorkingDir = "/srv" }, `"working_dir":"/srv"`},
@@ -106,14 +106,14 @@ func TestFieldsOfAContainerReachTheRuntime(t *testing.T) {
 			c.Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 8080, HostIP: "192.0.2.1", Protocol: v1.ProtocolUDP}}
 		}, `{"protocol":1,"container_port":80,"host_port":8080,"host_ip":"192.0.2.1"}`},
 	})
-	unmasked := told(t, func(_ *v1.Pod, c *v1.Container) { c.SecurityContext.ProcMount = ptr.To(v1.UnmaskedProcMount) })
-	if strings.Contains(unmasked, "/proc/kcore") || !strings.Contains(told(t, func(*v1.Pod, *v1.Container) {}), "/proc/kcore") {
+	unmasked := configText(t, func(_ *v1.Pod, c *v1.Container) { c.SecurityContext.ProcMount = ptr.To(v1.UnmaskedProcMount) })
+	if strings.Contains(unmasked, "/proc/kcore") || !strings.Contains(configText(t, func(*v1.Pod, *v1.Container) {}), "/proc/kcore") {
 		t.Error("ProcMount: unmasked paths are masked, or the others are not")
 	}
 }
 
 func TestFieldsOfAPodReachTheRuntime(t *testing.T) {
-	check(t, map[string]toldCase{
+	check(t, map[string]fieldCase{
 		"HostNetwork":      {func(p *v1.Pod, _ *v1.Container) { p.Spec.HostNetwork = true }, `"network":2`},
 		"HostPID":          {func(p *v1.Pod, _ *v1.Container) { p.Spec.HostPID = true }, `"pid":2`},
 		"HostIPC":          {func(p *v1.Pod, _ *v1.Container) { p.Spec.HostIPC = true }, `"ipc":2`},
@@ -150,7 +150,7 @@ func TestFieldsOfAPodReachTheRuntime(t *testing.T) {
 			p.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("9Mi")}}
 		}, `"memory_limit_in_bytes":9437184`},
 	})
-	shared := told(t, func(p *v1.Pod, _ *v1.Container) { p.Spec.ShareProcessNamespace = ptr.To(true) })
+	shared := configText(t, func(p *v1.Pod, _ *v1.Container) { p.Spec.ShareProcessNamespace = ptr.To(true) })
 	if strings.Contains(shared, `"pid":1`) {
 		t.Error("ShareProcessNamespace: a container has processes of its own")
 	}
@@ -161,10 +161,10 @@ func TestRunAsNonRootRefusesRoot(t *testing.T) {
 	pod.Spec.SecurityContext = &v1.PodSecurityContext{RunAsNonRoot: ptr.To(true)}
 	root, other := int64(0), int64(7)
 	for name, c := range map[string]struct {
-		user    imageUser
+		user    ImageUser
 		refused bool
-	}{"root": {imageUser{UID: &root}, true}, "a number": {imageUser{UID: &other}, false}, "a name": {imageUser{Name: "www"}, true}} {
-		if _, err := (&criConfig{}).containerSecurity(containerInput{Pod: pod, Container: &pod.Spec.Containers[0], User: c.user}); (err != nil) != c.refused {
+	}{"root": {ImageUser{UID: &root}, true}, "a number": {ImageUser{UID: &other}, false}, "a name": {ImageUser{Name: "www"}, true}} {
+		if _, err := (&Config{}).containerSecurity(ContainerInput{Pod: pod, Container: &pod.Spec.Containers[0], User: c.user}); (err != nil) != c.refused {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package node
+package criconfig
 
 import (
 	"strconv"
@@ -11,19 +11,19 @@ import (
 	"github.com/balsahq/balsa/node/podloop"
 )
 
-// instanceOf reads a container's status as the runtime tells it.
-func instanceOf(s *runtimeapi.ContainerStatus, sandboxID string) *podloop.Instance {
+// InstanceOf reads a container's status as the runtime tells it.
+func InstanceOf(s *runtimeapi.ContainerStatus, sandboxID string) *podloop.Instance {
 	in := &podloop.Instance{
 		ID: s.Id, SandboxID: sandboxID, Name: s.Labels[kubelettypes.KubernetesContainerNameLabel],
-		Attempt: int(s.GetMetadata().GetAttempt()), Created: unixNano(s.CreatedAt),
-		Started: unixNano(s.StartedAt), Finished: unixNano(s.FinishedAt),
+		Attempt: int(s.GetMetadata().GetAttempt()), Created: timeOfNanos(s.CreatedAt),
+		Started: timeOfNanos(s.StartedAt), Finished: timeOfNanos(s.FinishedAt),
 		ExitCode: s.ExitCode, Reason: s.Reason, Message: s.Message,
-		Hash: s.Annotations[annHash], LogPath: s.LogPath, ImageID: s.ImageRef, Image: s.GetImage().GetImage(),
+		Hash: s.Annotations[annotationHash], LogPath: s.LogPath, ImageID: s.ImageRef, Image: s.GetImage().GetImage(),
 	}
 	if in.Name == "" {
 		in.Name = s.GetMetadata().GetName()
 	}
-	if n, err := strconv.Atoi(s.Annotations[annRestartCount]); err == nil {
+	if n, err := strconv.Atoi(s.Annotations[annotationRestartCount]); err == nil {
 		in.Attempt = n
 	}
 	if u := s.GetImage().GetUserSpecifiedImage(); u != "" {
@@ -47,7 +47,7 @@ func instanceOf(s *runtimeapi.ContainerStatus, sandboxID string) *podloop.Instan
 	if u := s.GetUser().GetLinux(); u != nil {
 		in.User = &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: u.Uid, GID: u.Gid, SupplementalGroups: u.SupplementalGroups}}
 	}
-	if path := s.Annotations[annTerminationPath]; path != "" {
+	if path := s.Annotations[annotationTerminationPath]; path != "" {
 		for _, m := range s.Mounts {
 			if m.ContainerPath == path {
 				in.TerminationMessageFile = m.HostPath
@@ -66,16 +66,16 @@ func firstNonEmpty(ss ...string) string {
 	return ""
 }
 
-func unixNano(n int64) time.Time {
+func timeOfNanos(n int64) time.Time {
 	if n <= 0 {
 		return time.Time{}
 	}
 	return time.Unix(0, n)
 }
 
-func sandboxOf(s *runtimeapi.PodSandboxStatus) *podloop.Sandbox {
+func SandboxOf(s *runtimeapi.PodSandboxStatus) *podloop.Sandbox {
 	b := &podloop.Sandbox{
-		ID: s.Id, Handler: s.RuntimeHandler, Attempt: s.GetMetadata().GetAttempt(), Created: unixNano(s.CreatedAt),
+		ID: s.Id, Handler: s.RuntimeHandler, Attempt: s.GetMetadata().GetAttempt(), Created: timeOfNanos(s.CreatedAt),
 		Ready: s.State == runtimeapi.PodSandboxState_SANDBOX_READY,
 	}
 	if n := s.GetNetwork(); n.GetIp() != "" {

@@ -1,4 +1,4 @@
-package node
+package criconfig
 
 import (
 	v1 "k8s.io/api/core/v1"
@@ -7,10 +7,10 @@ import (
 	"github.com/balsahq/balsa/node/userns"
 )
 
-// ownUsers reports whether the pod asks for a user namespace of its own.
-func ownUsers(pod *v1.Pod) bool { return pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers }
+// HasUserNamespace reports whether the pod asks for a user namespace of its own.
+func HasUserNamespace(pod *v1.Pod) bool { return pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers }
 
-func idMapping(r userns.Range) []*runtimeapi.IDMapping {
+func IDMapping(r userns.Range) []*runtimeapi.IDMapping {
 	return []*runtimeapi.IDMapping{{HostId: r.First, ContainerId: 0, Length: userns.PerPod}}
 }
 

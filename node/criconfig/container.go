@@ -1,4 +1,4 @@
-package node
+package criconfig
 
 import (
 	"fmt"
@@ -13,13 +13,13 @@ import (
 	"github.com/balsahq/balsa/node/containerlogs"
 )
 
-// containerInput is what a container's configuration depends on besides specs.
-type containerInput struct {
+// ContainerInput is what a container's configuration depends on besides specs.
+type ContainerInput struct {
 	Pod            *v1.Pod
 	Container      *v1.Container
 	Attempt        int
 	ImageRef       string
-	User           imageUser
+	User           ImageUser
 	Env            []*runtimeapi.KeyValue
 	Mounts         []*runtimeapi.Mount
 	Devices        []*runtimeapi.Device
@@ -29,9 +29,9 @@ type containerInput struct {
 	Users          *runtimeapi.UserNamespace
 }
 
-// containerConfig translates a container for the runtime and makes the files
+// Container translates a container for the runtime and makes the files
 // that are mounted into it besides volumes.
-func (c *criConfig) containerConfig(in containerInput) (*runtimeapi.ContainerConfig, error) {
+func (c *Config) Container(in ContainerInput) (*runtimeapi.ContainerConfig, error) {
 	ct := in.Container
 	security, err := c.containerSecurity(in)
 	if err != nil {
@@ -46,7 +46,7 @@ func (c *criConfig) containerConfig(in containerInput) (*runtimeapi.ContainerCon
 	}
 	mapOwners(mounts, in.Users)
 	logDir := filepath.Join(containerlogs.PodDir(c.LogDir, in.Pod), ct.Name)
-	if err := os.MkdirAll(logDir, dirMode); err != nil {
+	if err := os.MkdirAll(logDir, DirMode); err != nil {
 		return nil, fmt.Errorf("create container log directory for container %s failed: %w", ct.Name, err)
 	}
 	env := map[string]string{}
@@ -67,7 +67,7 @@ func (c *criConfig) containerConfig(in containerInput) (*runtimeapi.ContainerCon
 		LogPath:     containerlogs.FileName(ct.Name, in.Attempt),
 		Stdin:       ct.Stdin, StdinOnce: ct.StdinOnce, Tty: ct.TTY,
 		Linux: &runtimeapi.LinuxContainerConfig{
-			Resources:       containerResources(in.Pod, ct, in.MemoryCapacity),
+			Resources:       ContainerResources(in.Pod, ct, in.MemoryCapacity),
 			SecurityContext: security,
 		},
 	}
@@ -78,23 +78,23 @@ func (c *criConfig) containerConfig(in containerInput) (*runtimeapi.ContainerCon
 }
 
 // fileMounts adds /etc/hosts and the termination message to the volumes.
-func (c *criConfig) fileMounts(in containerInput) ([]*runtimeapi.Mount, error) {
+func (c *Config) fileMounts(in ContainerInput) ([]*runtimeapi.Mount, error) {
 	mounts := in.Mounts
 	taken := map[string]bool{}
 	for _, m := range mounts {
 		taken[filepath.Clean(m.ContainerPath)] = true
 	}
 	if !taken["/etc/hosts"] {
-		path := filepath.Join(c.podDir(in.Pod.UID), "etc-hosts")
+		path := filepath.Join(c.PodDir(in.Pod.UID), "etc-hosts")
 		if err := c.writeHosts(path, in); err != nil {
 			return nil, fmt.Errorf("write hosts file: %w", err)
 		}
 		mounts = append(mounts, &runtimeapi.Mount{HostPath: path, ContainerPath: "/etc/hosts"})
 	}
 	if p := in.Container.TerminationMessagePath; p != "" && !taken[filepath.Clean(p)] {
-		dir := filepath.Join(c.podDir(in.Pod.UID), "containers", in.Container.Name)
+		dir := filepath.Join(c.PodDir(in.Pod.UID), "containers", in.Container.Name)
 		path := filepath.Join(dir, rand.String(8))
-		if err := os.MkdirAll(dir, dirMode); err != nil {
+		if err := os.MkdirAll(dir, DirMode); err != nil {
 			return nil, err
 		}
 		if err := os.WriteFile(path, nil, terminationLogMode); err != nil {
@@ -108,7 +108,7 @@ func (c *criConfig) fileMounts(in containerInput) ([]*runtimeapi.Mount, error) {
 	return mounts, nil
 }
 
-// podDir is the agent's directory of one pod.
-func (c *criConfig) podDir(uid types.UID) string {
+// PodDir is the agent's directory of one pod.
+func (c *Config) PodDir(uid types.UID) string {
 	return filepath.Join(c.RootDir, "pods", string(uid))
 }

@@ -1,4 +1,4 @@
-package node
+package criconfig
 
 import (
 	"os"
@@ -32,9 +32,9 @@ func linuxResources(cpuRequest, cpuLimit, memoryLimit *resource.Quantity) *runti
 	return r
 }
 
-// containerResources are the limits of one container's cgroup, and what the
+// ContainerResources are the limits of one container's cgroup, and what the
 // kernel shall prefer to kill when memory runs out.
-func containerResources(pod *v1.Pod, c *v1.Container, memoryCapacity int64) *runtimeapi.LinuxContainerResources {
+func ContainerResources(pod *v1.Pod, c *v1.Container, memoryCapacity int64) *runtimeapi.LinuxContainerResources {
 	cpuLimit, memoryLimit := c.Resources.Limits.Cpu(), c.Resources.Limits.Memory()
 	if p := pod.Spec.Resources; p != nil {
 		if cpuLimit.IsZero() {
@@ -106,7 +106,7 @@ func hugepageLimits(pod *v1.Pod, c *v1.Container) []*runtimeapi.HugepageLimit {
 		read(pod.Spec.Resources.Limits)
 	}
 	read(c.Resources.Limits)
-	for _, bytes := range hugepageSizes() {
+	for _, bytes := range HugepageSizes() {
 		unit, err := v1helper.HugePageUnitSizeFromByteSize(bytes)
 		if err != nil {
 			continue
@@ -116,11 +116,11 @@ func hugepageLimits(pod *v1.Pod, c *v1.Container) []*runtimeapi.HugepageLimit {
 	return out
 }
 
-const hugepagesDir = "/sys/kernel/mm/hugepages"
+const HugepagesDir = "/sys/kernel/mm/hugepages"
 
-// hugepageSizes lists the page sizes of the kernel in bytes.
-func hugepageSizes() []int64 {
-	entries, _ := os.ReadDir(hugepagesDir)
+// HugepageSizes lists the page sizes of the kernel in bytes.
+func HugepageSizes() []int64 {
+	entries, _ := os.ReadDir(HugepagesDir)
 	var out []int64
 	for _, e := range entries {
 		s, ok := strings.CutPrefix(e.Name(), "hugepages-")

@@ -1,7 +1,7 @@
-package node
+package criconfig
 
-// criConfig is what the translation of pods depends on besides the pods.
-type criConfig struct {
+// Config is what the translation of pods depends on besides the pods.
+type Config struct {
 	// RootDir holds pods/<uid> and seccomp/; LogDir holds pods/ and containers/.
 	RootDir, LogDir string
 	// ResolvConf is the host's resolver configuration that pods may inherit.

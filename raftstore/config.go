@@ -67,6 +67,9 @@ type Config struct {
 
 	// wrapLog lets a test stand between Raft and the log file.
 	wrapLog func(logFile) logFile
+	// leaderFirst makes a leader write its log before the others write theirs, for the
+	// benchmark that shows what it gains to write at the same time.
+	leaderFirst bool
 	// testDisk replaces log file and snapshots by a test's, which survive the
 	// store. Dir is empty then.
 	testDisk *testDisk

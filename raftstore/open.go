@@ -197,7 +197,9 @@ func (o *opening) start() (*consensus, error) {
 	c.relay(beats)
 	if o.disk != nil {
 		o.disk.live.Store(true) // from here on it is Raft's goroutine that writes
-		o.disk.overlap.Store(&overlap{may: c.followed, failed: c.stepDown})
+		if !o.cfg.leaderFirst {
+			o.disk.overlap.Store(&overlap{may: c.followed, failed: c.stepDown})
+		}
 	}
 	c.start()
 	if err := o.lead(c); err != nil {

@@ -54,7 +54,10 @@ var pure = map[string][]string{
 // uncontained are launches of goroutines and event handlers whose panics end the process, by folder or file, with the
 // reason. Everything else goes through package fault.
 var uncontained = map[string]string{
-	"raftstore":                  "Raft, its log, the outbox and the state: what follows from half a change is worse than a restart",
+	"raftstore":                  "the state: what follows from half a change is worse than a restart",
+	"raftstore/consensus":        "Raft and the proposals, for the same reason",
+	"raftstore/raftlog":          "Raft's log",
+	"raftstore/snapshot":         "Raft's snapshots",
 	"raftstore/wal":              "the log's files",
 	"raftstore/peer/pipeline.go": "carries Raft's log",
 	"cmd/balsa/containerd.go":    "the container runtime's own process",
@@ -62,7 +65,7 @@ var uncontained = map[string]string{
 }
 
 // forTests are folders of tests' own helpers and of programs beside the product.
-var forTests = []string{"e2e", "raftstore/simnet", "raftstore/member/membertest", "control/badapi", "control/corpus", "control/controltest",
+var forTests = []string{"e2e", "raftstore/raftstoretest", "raftstore/simnet", "raftstore/member/membertest", "control/badapi", "control/corpus", "control/controltest",
 	"control/aggregation/aggregatedtest", "leader/workqueue/workqueuetest", "node/nodetest", "node/realtest", "node/runtime/tools", "overlay/alone",
 	"overlay/nettest", "overlay/policy/policytest", "testdata"}
 

@@ -41,8 +41,7 @@ replace (
 	k8s.io/streaming => k8s.io/streaming v0.36.3
 )
 
-// raft-boltdb and raft-wal, with which the log has to be compared, need
-// go-metrics/compat; v0.7.0 dropped it.
+// raft-boltdb and raft-wal need go-metrics/compat, which v0.7.0 dropped.
 replace github.com/hashicorp/go-metrics => github.com/hashicorp/go-metrics v0.6.1
 
 require (
@@ -56,6 +55,8 @@ require (
 	github.com/google/nftables v0.3.0
 	github.com/hashicorp/go-hclog v1.6.3
 	github.com/hashicorp/raft v1.8.0
+	github.com/hashicorp/raft-boltdb/v2 v2.3.1
+	github.com/hashicorp/raft-wal v0.4.2
 	github.com/klauspost/compress v1.20.0
 	github.com/mdlayher/packet v1.1.2
 	github.com/miekg/dns v1.1.73
@@ -211,8 +212,6 @@ require (
 	github.com/hashicorp/golang-lru v1.0.2 // indirect
 	github.com/hashicorp/memberlist v0.7.0 // indirect
 	github.com/hashicorp/raft-autopilot v0.3.0 // indirect
-	github.com/hashicorp/raft-boltdb/v2 v2.3.1 // indirect
-	github.com/hashicorp/raft-wal v0.4.2 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/intel/goresctrl v0.13.0 // indirect
 	github.com/jonboulle/clockwork v0.5.0 // indirect

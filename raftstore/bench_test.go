@@ -10,7 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/balsahq/balsa/raftstore/consensus"
 	"github.com/balsahq/balsa/raftstore/mvcc"
+	"github.com/balsahq/balsa/raftstore/raftlog"
 )
 
 func benchTxn(b *testing.B, clients, size int) {
@@ -46,6 +48,17 @@ func benchStore(b *testing.B, cfg Config, clients, size int) {
 func BenchmarkTxn1(b *testing.B)   { benchTxn(b, 1, 1024) }
 func BenchmarkTxn64(b *testing.B)  { benchTxn(b, 64, 1024) }
 func BenchmarkTxn512(b *testing.B) { benchTxn(b, 512, 1024) }
+
+// BenchmarkLogKind writes to a single voter through each kind of log.
+func BenchmarkLogKind(b *testing.B) {
+	for _, kind := range raftlog.Kinds {
+		for _, clients := range []int{1, 64, 512} {
+			b.Run(fmt.Sprintf("%s/%dclients", kind, clients), func(b *testing.B) {
+				benchStore(b, Config{Dir: b.TempDir(), LogKind: kind}, clients, 256)
+			})
+		}
+	}
+}
 
 // BenchmarkWatchFanout: one write, a thousand watchers of its prefix and nine
 // thousand of others.
@@ -138,17 +151,17 @@ func writeBatches(m *machine, keys, size int) {
 	random := rand.New(rand.NewPCG(1, 2))
 	index := uint64(0)
 	for i, full := 0, 0; full < 3; i += each {
-		bat := batch{term: 1}
+		e := consensus.Entry{Term: 1}
 		for j := range each {
 			key := i + j
 			if key >= keys {
 				key = random.IntN(keys)
 			}
 			c := mvcc.Command{Kind: mvcc.KindTxn, Txn: mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: fmt.Sprintf("%016d", key), Value: make([]byte, size)}}}}
-			bat.items = append(bat.items, batchItem{seq: uint64(i + j + 1), command: c.Encode()})
+			e.Items = append(e.Items, consensus.Item{Seq: uint64(i + j + 1), Command: c.Encode()})
 		}
 		index++
-		m.enter(index, 1, bat.encode())
+		m.applyEntry(index, 1, e.Encode())
 		m.publish()
 		h := m.root.Load().Hist
 		if rev := keep.decide(time.Unix(0, 0), &h, m.state.Rev); rev != 0 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/balsahq/balsa/raftstore/consensus"
 	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
@@ -32,9 +33,9 @@ const configTimeout = 5 * time.Second
 
 // Servers is the Raft configuration as this peer knows it.
 func (s *Store) Servers() ([]Server, error) {
-	f := s.consensus.raft.GetConfiguration()
+	f := s.consensus.Raft().GetConfiguration()
 	if err := f.Error(); err != nil {
-		return nil, s.consensus.explain(err)
+		return nil, s.consensus.Explain(err)
 	}
 	var out []Server
 	for _, srv := range f.Configuration().Servers {
@@ -46,24 +47,24 @@ func (s *Store) Servers() ([]Server, error) {
 // Leader is the ServerID of the peer that leads, as far as this one knows, empty
 // when it knows of none, and the term.
 func (s *Store) Leader() (id string, number uint64) {
-	t := s.consensus.who()
-	return t.leader, t.number
+	t := s.consensus.Term()
+	return t.Leader, t.Number
 }
 
 // Leading reports whether this peer leads and has applied everything of earlier
 // terms.
-func (s *Store) Leading() bool { return s.consensus.leading() }
+func (s *Store) Leading() bool { return s.consensus.Leading() }
 
 // LeaderChanged is closed at the next change of leader or term. It may close
 // without one.
-func (s *Store) LeaderChanged() <-chan struct{} { return s.consensus.lead.next() }
+func (s *Store) LeaderChanged() <-chan struct{} { return s.consensus.LeaderChanged() }
 
 // Progress says how far this peer is.
 func (s *Store) Progress() Progress {
-	r := s.consensus.raft
+	r := s.consensus.Raft()
 	p := Progress{Term: r.CurrentTerm(), LastIndex: r.LastIndex(), CommitIndex: r.CommitIndex(),
 		AppliedIndex: s.machine.index.Load(), Revision: s.View().Revision()}
-	if !s.consensus.who().here {
+	if !s.consensus.Term().Here {
 		p.LastContact = time.Since(r.LastContact())
 	}
 	return p
@@ -71,7 +72,7 @@ func (s *Store) Progress() Progress {
 
 // Raft is for those who watch over the membership; everybody else writes
 // through Txn.
-func (s *Store) Raft() *raft.Raft { return s.consensus.raft }
+func (s *Store) Raft() *raft.Raft { return s.consensus.Raft() }
 
 // Generation counts how often the cluster was begun anew from one survivor.
 func (s *Store) Generation() int64 { return s.meta.Generation }
@@ -134,64 +135,43 @@ func (s *Store) reconfigure(ctx context.Context, id string, change func(*raft.Ra
 	if id == "" {
 		return fmt.Errorf("%w: no server is named", ErrInvalid)
 	}
-	if !s.consensus.leading() {
+	if !s.consensus.Leading() {
 		return ErrNotLeader
 	}
 	var has *raft.Server
-	servers := s.consensus.raft.GetConfiguration().Configuration().Servers
+	servers := s.consensus.Raft().GetConfiguration().Configuration().Servers
 	for i := range servers {
 		if string(servers[i].ID) == id {
 			has = &servers[i]
 		}
 	}
-	f := change(s.consensus.raft, has)
+	f := change(s.consensus.Raft(), has)
 	if f == nil {
 		return nil
 	}
-	return s.await(ctx, f)
-}
-
-// await waits for a future of Raft's, or for ctx.
-func (s *Store) await(ctx context.Context, f raft.Future) error {
-	done := make(chan error, 1)
-	if !s.consensus.spawn(func() { done <- s.consensus.ask(func() raft.Future { return f }) }) {
-		return ErrClosed
-	}
-	select {
-	case err := <-done:
-		return s.consensus.explain(err)
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return s.consensus.Await(ctx, f)
 }
 
 // TransferLeadership makes the voter `to` lead, or the one that is furthest when
 // `to` is empty. Only the leader can: ErrNotLeader.
 func (s *Store) TransferLeadership(ctx context.Context, to string) error {
-	if !s.consensus.leading() {
+	if !s.consensus.Leading() {
 		return ErrNotLeader
 	}
 	if to == s.ServerID() {
 		return nil
 	}
-	return s.consensus.transfer(ctx, to)
+	return s.consensus.Transfer(ctx, to)
 }
 
 var _ Handler = (*Store)(nil)
 
 // Forwarded implements [Handler].
-func (s *Store) Forwarded(_ context.Context, b Batch) error { return s.consensus.forwarded(b) }
+func (s *Store) Forwarded(_ context.Context, b Batch) error { return s.consensus.Forwarded(b) }
 
 // ServeReadIndex implements [Handler].
 func (s *Store) ServeReadIndex(ctx context.Context) (uint64, error) {
-	c := s.consensus
-	if err := c.begin(); err != nil {
-		return 0, err
-	}
-	defer c.end()
-	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
-	defer cancel()
-	return c.readIndex(ctx)
+	return s.consensus.ReadIndex(ctx)
 }
 
 // ServeKeepAlive implements [Handler].
@@ -199,16 +179,20 @@ func (s *Store) ServeKeepAlive(ctx context.Context, id mvcc.LeaseID) (time.Durat
 	return s.asLeader(ctx, id, s.lessor.renew)
 }
 
+// PeerEnded implements [Handler]. It returns at once. If that server led, one of the other voters stands for election at once and
+// the next after it a moment later: see raftfix.Succession.
+func (s *Store) PeerEnded(serverID string) { s.consensus.PeerEnded(serverID) }
+
 // asLeader gives the lessor's answer if this peer was the leader when it gave
 // it: one that was replaced and does not know it would say of a lease that it
 // ended, or renew it where that counts for nothing.
 func (s *Store) asLeader(ctx context.Context, id mvcc.LeaseID, fn func(uint64, mvcc.LeaseID) (time.Duration, bool)) (time.Duration, error) {
-	t := s.consensus.who()
-	if !t.here || !s.consensus.leading() {
+	t := s.consensus.Term()
+	if !t.Here || !s.consensus.Leading() {
 		return 0, ErrNotLeader
 	}
-	ttl, ok := fn(t.number, id)
-	if err := s.consensus.stillLeads(ctx, t); err != nil {
+	ttl, ok := fn(t.Number, id)
+	if err := s.consensus.StillLeads(ctx, t); err != nil {
 		return 0, err
 	}
 	if !ok {
@@ -224,30 +208,30 @@ func (s *Store) ServeLeaseRemaining(ctx context.Context, id mvcc.LeaseID) (time.
 
 // askLeader asks whoever leads, here or there, until somebody answers.
 func (s *Store) askLeader(ctx context.Context, here func() (time.Duration, error), there func(leader string) (time.Duration, error)) (time.Duration, error) {
-	deadline := time.Now().Add(leaderPatience)
+	deadline := time.Now().Add(consensus.LeaderPatience)
 	for {
-		changed := s.consensus.lead.next()
-		t := s.consensus.who()
+		changed := s.consensus.LeaderChanged()
+		t := s.consensus.Term()
 		d, err := time.Duration(0), ErrNoLeader
 		switch {
-		case t.here:
+		case t.Here:
 			d, err = here()
-		case t.leader != "" && s.cfg.Peers != nil:
-			d, err = there(t.leader)
+		case t.Leader != "" && s.cfg.Peers != nil:
+			d, err = there(t.Leader)
 		}
 		again := errors.Is(err, ErrNotLeader) || errors.Is(err, ErrUnreachable) || errors.Is(err, ErrNoLeader)
 		if !again {
 			return d, err
 		}
 		if time.Now().After(deadline) {
-			return 0, fmt.Errorf("%w: waited %v: %w", ErrNoLeader, leaderPatience, err)
+			return 0, fmt.Errorf("%w: waited %v: %w", ErrNoLeader, consensus.LeaderPatience, err)
 		}
 		select {
 		case <-changed:
-		case <-time.After(5 * failPause):
+		case <-time.After(5 * consensus.FailPause):
 		case <-ctx.Done():
 			return 0, ctx.Err()
-		case <-s.consensus.closed:
+		case <-s.consensus.Closed():
 			return 0, ErrClosed
 		}
 	}

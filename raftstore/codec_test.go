@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hashicorp/raft"
 	"pgregory.net/rapid"
 
 	"github.com/balsahq/balsa/raftstore/mvcc"
@@ -240,19 +239,6 @@ func FuzzReadSnapshot(f *testing.F) {
 		var out bytes.Buffer
 		if err := writeSnapshot(&out, s.Capture()); err != nil {
 			t.Fatal(err)
-		}
-	})
-}
-
-func FuzzDecodeLog(f *testing.F) {
-	f.Add([]byte{1, 0, 0, 0})
-	f.Fuzz(func(t *testing.T, data []byte) {
-		var l, again raft.Log
-		if err := decodeLog(7, data, &l); err != nil {
-			return
-		}
-		if err := decodeLog(7, appendLog(nil, &l), &again); err != nil || !reflect.DeepEqual(l, again) {
-			t.Fatalf("%+v became %+v, %v", l, again, err)
 		}
 	})
 }

@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/balsahq/balsa/raftstore/raftlog"
 )
 
 // Config says where a store lives and what it may use. The zero value of every
@@ -27,32 +30,27 @@ type Config struct {
 	// Join makes a new directory wait until the leader of a cluster adds this
 	// peer. Without it a new directory is the beginning of a cluster of one.
 	Join bool
-	// Transport carries Raft between peers; its address of a peer is the peer's
-	// ServerID. Nil is a transport that reaches nobody, which is right for a
-	// single voter. The store closes it if it can be closed.
+	// Transport carries Raft between peers; its address of a peer is the peer's ServerID. Nil is a transport that reaches no peer,
+	// which is right for a single voter. The store closes it if it can be closed.
 	Transport raft.Transport
-	// Peers carries the store's own requests to other peers. Nil reaches
-	// nobody.
+	// Peers carries the store's own requests to other peers. Nil reaches no peer.
 	Peers Peers
 
-	// LogStore says in what the log is kept: LogStoreWAL, the default, or
-	// LogStoreBolt. A directory keeps the kind it began with.
-	LogStore string
+	// LogKind says which library's files hold the log: raftlog.WAL or raftlog.BoltDB. Empty is the kind the directory began with,
+	// and WAL for a new one. A directory that began with another kind is refused.
+	LogKind raftlog.Kind
 
-	// HeartbeatTimeout is both heartbeat and election timeout of Raft.
-	// Default 500 ms. A single voter does not wait for it when it starts, and
-	// nobody does when a leader's process ends: see Store.PeerEnded.
+	// HeartbeatTimeout is both the heartbeat timeout and the election timeout of Raft. Default 500 ms. A single voter does not wait
+	// for it when it starts, and no voter waits for it when the leader's process ends: see Store.PeerEnded.
 	HeartbeatTimeout time.Duration
-	// LeaderLease is how long a leader leads without hearing from a quorum.
-	// Nothing is read under it, so it need not be shorter than HeartbeatTimeout,
-	// which is the default, and a busy machine loses no leader for being late.
+	// LeaderLease is how long a leader leads without an answer from a quorum. No read relies on it, so it need not be shorter than
+	// HeartbeatTimeout, which is the default: a busy machine does not lose its leadership for a late answer.
 	LeaderLease time.Duration
 
 	// HistoryAge is how long older revisions stay readable and watchable.
 	// Default 5 min.
 	HistoryAge time.Duration
-	// HistoryEvents and HistoryBytes bound the history: past either, the older
-	// half goes. Defaults 1 million and 128 MiB.
+	// HistoryEvents and HistoryBytes bound the history: beyond either, the older half is removed. Defaults 1 million and 128 MiB.
 	HistoryEvents int
 	HistoryBytes  int64
 
@@ -66,18 +64,17 @@ type Config struct {
 	Logger *slog.Logger
 
 	// wrapLog lets a test stand between Raft and the log file.
-	wrapLog func(logFile) logFile
-	// leaderFirst makes a leader write its log before the others write theirs, for the
-	// benchmark that shows what it gains to write at the same time.
-	leaderFirst bool
-	// testDisk replaces log file and snapshots by a test's, which survive the
-	// store. Dir is empty then.
+	wrapLog func(raftlog.File) raftlog.File
+	// appendFirst makes a leader write its log before its followers write theirs, for the benchmark that shows the gain of
+	// writing beside them.
+	appendFirst bool
+	// testDisk replaces the log file and the snapshots by a test's, which survive the store. Dir is empty then.
 	testDisk *testDisk
 }
 
 // testDisk is a disk in memory.
 type testDisk struct {
-	log   logFile
+	log   raftlog.File
 	snaps raft.SnapshotStore
 	fresh bool // nothing was ever written to it
 }
@@ -107,8 +104,8 @@ func def[T comparable](v *T, d T) {
 // Validate reports every fault of the configuration at once.
 func (c *Config) Validate() error {
 	var errs []error
-	if s := c.LogStore; s != "" && s != LogStoreWAL && s != LogStoreBolt {
-		errs = append(errs, fmt.Errorf("LogStore is %q: %q and %q are known", s, LogStoreWAL, LogStoreBolt))
+	if c.LogKind != "" && !slices.Contains(raftlog.Kinds, c.LogKind) {
+		errs = append(errs, fmt.Errorf("LogKind is %q, it must be one of %q", c.LogKind, raftlog.Kinds))
 	}
 	if c.Join && c.Peers == nil {
 		errs = append(errs, errors.New("Join needs Peers, to reach the cluster"))
@@ -143,9 +140,3 @@ func (c *Config) Validate() error {
 	}
 	return nil
 }
-
-// What Config.LogStore can be.
-const (
-	LogStoreWAL  = "wal"
-	LogStoreBolt = "bolt"
-)

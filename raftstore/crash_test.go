@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/balsahq/balsa/raftstore/mvcc"
+	"github.com/balsahq/balsa/raftstore/raftlog"
 )
 
 // crashChildDir makes the test binary the victim of the crash test.
@@ -30,7 +31,7 @@ const crashWriters = 8
 // crashChild writes and prints "writer number" after each acknowledgement, as
 // fast as it can, until it is killed.
 func crashChild(dir string) {
-	s, err := Open(Config{Dir: dir, LogStore: os.Getenv(crashChildLog), SnapshotEntries: 200, HistoryAge: 50 * time.Millisecond})
+	s, err := Open(Config{Dir: dir, LogKind: raftlog.Kind(os.Getenv(crashChildLog)), SnapshotEntries: 200, HistoryAge: 50 * time.Millisecond})
 	if err != nil {
 		fmt.Println("error", err)
 		os.Exit(1)
@@ -64,7 +65,7 @@ func crashChild(dir string) {
 func crashKey(w int) string { return fmt.Sprintf("/writer/%d", w) }
 
 func TestEveryAcknowledgedWriteSurvivesKill9(t *testing.T) {
-	everyLog(t, func(t *testing.T, store string) {
+	everyLog(t, func(t *testing.T, store raftlog.Kind) {
 		rounds := 12
 		if n, err := strconv.Atoi(os.Getenv("RAFTSTORE_CRASH_ROUNDS")); err == nil {
 			rounds = n
@@ -73,7 +74,7 @@ func TestEveryAcknowledgedWriteSurvivesKill9(t *testing.T) {
 		acked := make([]int64, crashWriters)
 		for round := range rounds {
 			crashOnce(t, dir, store, acked)
-			s, err := Open(Config{Dir: dir, LogStore: store})
+			s, err := Open(Config{Dir: dir, LogKind: store})
 			if err != nil {
 				t.Fatalf("round %d: %v", round, err)
 			}
@@ -100,10 +101,10 @@ func TestEveryAcknowledgedWriteSurvivesKill9(t *testing.T) {
 }
 
 // crashOnce runs a victim, kills it at a random moment and notes what it said.
-func crashOnce(t *testing.T, dir, store string, acked []int64) {
+func crashOnce(t *testing.T, dir string, store raftlog.Kind, acked []int64) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), crashChildDir+"="+dir, crashChildLog+"="+store)
+	cmd.Env = append(os.Environ(), crashChildDir+"="+dir, crashChildLog+"="+string(store))
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

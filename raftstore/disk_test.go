@@ -15,20 +15,21 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/balsahq/balsa/raftstore/diskfile"
+	"github.com/balsahq/balsa/raftstore/raftlog"
 )
 
 // everyLog runs a test with each kind of log.
-func everyLog(t *testing.T, test func(t *testing.T, store string)) {
-	for _, store := range []string{LogStoreWAL, LogStoreBolt} {
-		t.Run(store, func(t *testing.T) { test(t, store) })
+func everyLog(t *testing.T, test func(t *testing.T, store raftlog.Kind)) {
+	for _, store := range raftlog.Kinds {
+		t.Run(string(store), func(t *testing.T) { test(t, store) })
 	}
 }
 
 // filled makes a directory with data in snapshot and log, and returns the hash
 // of what it holds.
-func filled(t testing.TB, dir, store string) uint64 {
+func filled(t testing.TB, dir string, store raftlog.Kind) uint64 {
 	t.Helper()
-	s, err := Open(Config{Dir: dir, ClusterID: "c1", LogStore: store})
+	s, err := Open(Config{Dir: dir, ClusterID: "c1", LogKind: store})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,10 +49,10 @@ func filled(t testing.TB, dir, store string) uint64 {
 }
 
 func TestADirectoryOpensWithWhatItHeld(t *testing.T) {
-	everyLog(t, func(t *testing.T, store string) {
+	everyLog(t, func(t *testing.T, store raftlog.Kind) {
 		dir := t.TempDir()
 		want := filled(t, dir, store)
-		s := open(t, Config{Dir: dir, ClusterID: "c1", LogStore: store})
+		s := open(t, Config{Dir: dir, ClusterID: "c1", LogKind: store})
 		if got := s.View().Hash(); got != want {
 			t.Fatalf("hash %x, want %x", got, want)
 		}
@@ -65,12 +66,12 @@ func TestADirectoryOpensWithWhatItHeld(t *testing.T) {
 }
 
 func TestTheServerIDStays(t *testing.T) {
-	everyLog(t, func(t *testing.T, store string) {
+	everyLog(t, func(t *testing.T, store raftlog.Kind) {
 		dir := t.TempDir()
-		a := open(t, Config{Dir: dir, LogStore: store})
+		a := open(t, Config{Dir: dir, LogKind: store})
 		id := a.ServerID()
 		a.Close()
-		if b := open(t, Config{Dir: dir, LogStore: store}); b.ServerID() != id || id == "" {
+		if b := open(t, Config{Dir: dir, LogKind: store}); b.ServerID() != id || id == "" {
 			t.Fatalf("%q became %q", id, b.ServerID())
 		}
 	})
@@ -139,8 +140,8 @@ var boltRefusals = []refusal{
 			t.Fatal(err)
 		}
 		err = db.Update(func(tx *bbolt.Tx) error {
-			k, _ := tx.Bucket(bucketLog).Cursor().Last()
-			return tx.Bucket(bucketLog).Delete(k)
+			k, _ := tx.Bucket([]byte("logs")).Cursor().Last()
+			return tx.Bucket([]byte("logs")).Delete(k)
 		})
 		if err = errors.Join(err, db.Close()); err != nil {
 			t.Fatal(err)
@@ -195,15 +196,15 @@ var walRefusals = []refusal{
 }
 
 func TestADirectoryIsRefused(t *testing.T) {
-	everyLog(t, func(t *testing.T, store string) {
-		own := map[string][]refusal{LogStoreWAL: walRefusals, LogStoreBolt: boltRefusals}[store]
+	everyLog(t, func(t *testing.T, store raftlog.Kind) {
+		own := map[raftlog.Kind][]refusal{raftlog.WAL: walRefusals, raftlog.BoltDB: boltRefusals}[store]
 		for _, c := range append(append([]refusal{}, refusals...), own...) {
 			t.Run(c.name, func(t *testing.T) { c.check(t, store) })
 		}
 	})
 }
 
-func (c refusal) check(t *testing.T, store string) {
+func (c refusal) check(t *testing.T, store raftlog.Kind) {
 	dir := t.TempDir()
 	want := filled(t, dir, store)
 	saved := t.TempDir()
@@ -212,7 +213,7 @@ func (c refusal) check(t *testing.T, store string) {
 	}
 	c.damage(t, dir)
 	before := describe(t, dir)
-	c.cfg.Dir, c.cfg.LogStore = dir, store
+	c.cfg.Dir, c.cfg.LogKind = dir, store
 	s, err := Open(c.cfg)
 	if err == nil {
 		s.Close()
@@ -226,7 +227,7 @@ func (c refusal) check(t *testing.T, store string) {
 		t.Fatalf("files were changed:\n%s\n%s", before, after)
 	}
 	// The backup still opens with everything.
-	r := open(t, Config{Dir: filepath.Join(saved, "d"), LogStore: store})
+	r := open(t, Config{Dir: filepath.Join(saved, "d"), LogKind: store})
 	if r.View().Hash() != want {
 		t.Fatal("the backup differs")
 	}
@@ -235,11 +236,11 @@ func (c refusal) check(t *testing.T, store string) {
 // TestNoFlippedByteGoesUnnoticed flips bytes all over the log: the store opens
 // with exactly what it held, or not at all.
 func TestNoFlippedByteGoesUnnoticed(t *testing.T) {
-	everyLog(t, func(t *testing.T, store string) {
+	everyLog(t, func(t *testing.T, store raftlog.Kind) {
 		base := t.TempDir()
 		want := filled(t, base, store)
 		files := []string{"raft.db"}
-		if store == LogStoreWAL {
+		if store == raftlog.WAL {
 			files = []string{"wal/meta", "wal/vote", "wal/" + filepath.Base(segments(t, base)[0])}
 		}
 		flips := 60
@@ -260,14 +261,14 @@ func TestNoFlippedByteGoesUnnoticed(t *testing.T) {
 
 // flipped opens a copy of base with one bit of a file flipped, and reports
 // whether it could.
-func flipped(t *testing.T, base, file, store string, at int, want uint64) bool {
+func flipped(t *testing.T, base, file string, store raftlog.Kind, at int, want uint64) bool {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "d")
 	if err := os.CopyFS(dir, os.DirFS(base)); err != nil {
 		t.Fatal(err)
 	}
 	flipByte(t, filepath.Join(dir, file), at)
-	s, err := Open(Config{Dir: dir, LogStore: store})
+	s, err := Open(Config{Dir: dir, LogKind: store})
 	if err != nil {
 		return false
 	}
@@ -278,31 +279,57 @@ func flipped(t *testing.T, base, file, store string, at int, want uint64) bool {
 	return true
 }
 
-func TestALockedDirectoryIsRefused(t *testing.T) {
-	everyLog(t, func(t *testing.T, store string) {
+func TestADirectoryKeepsItsKindOfLog(t *testing.T) {
+	everyLog(t, func(t *testing.T, store raftlog.Kind) {
 		dir := t.TempDir()
-		open(t, Config{Dir: dir, LogStore: store})
-		if _, err := Open(Config{Dir: dir, LogStore: store}); !errors.Is(err, ErrLocked) {
+		want := filled(t, dir, store)
+		other := raftlog.Kinds[0]
+		if other == store {
+			other = raftlog.Kinds[1]
+		}
+		if _, err := Open(Config{Dir: dir, LogKind: other}); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), string(store)) || !strings.Contains(err.Error(), string(other)) {
+			t.Fatal("opened with the other kind of log:", err)
+		}
+		if s := open(t, Config{Dir: dir}); s.View().Hash() != want {
+			t.Fatal("opened without a kind, the directory does not have its data")
+		} else if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		remove(t, filepath.Join(dir, "meta.json"))
+		if err := os.RemoveAll(filepath.Join(dir, "snapshots")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(Config{Dir: dir, LogKind: other}); !errors.Is(err, ErrCorrupt) {
+			t.Fatal("a log of the other kind, with data and without an identity, was passed over:", err)
+		}
+	})
+}
+
+func TestALockedDirectoryIsRefused(t *testing.T) {
+	everyLog(t, func(t *testing.T, store raftlog.Kind) {
+		dir := t.TempDir()
+		open(t, Config{Dir: dir, LogKind: store})
+		if _, err := Open(Config{Dir: dir, LogKind: store}); !errors.Is(err, ErrLocked) {
 			t.Fatal(err)
 		}
 	})
 }
 
 func TestAFirstStartThatDiedIsStartedOver(t *testing.T) {
-	everyLog(t, func(t *testing.T, store string) {
+	everyLog(t, func(t *testing.T, store raftlog.Kind) {
 		dir := t.TempDir()
-		s := open(t, Config{Dir: dir, LogStore: store})
+		s := open(t, Config{Dir: dir, LogKind: store})
 		id := s.ServerID()
 		s.Close()
 		remove(t, filepath.Join(dir, "meta.json"))
-		if s := open(t, Config{Dir: dir, LogStore: store}); s.ServerID() == id {
+		if s := open(t, Config{Dir: dir, LogKind: store}); s.ServerID() == id {
 			t.Fatal("kept an identity that was never made")
 		}
 	})
 }
 
 func TestAnUnfinishedSnapshotIsDropped(t *testing.T) {
-	everyLog(t, func(t *testing.T, store string) {
+	everyLog(t, func(t *testing.T, store raftlog.Kind) {
 		dir := t.TempDir()
 		want := filled(t, dir, store)
 		tmp := filepath.Join(dir, "snapshots", "9-99-1.tmp")
@@ -310,7 +337,7 @@ func TestAnUnfinishedSnapshotIsDropped(t *testing.T) {
 			t.Fatal(err)
 		}
 		write(t, filepath.Join(tmp, "state.bin"), []byte("half"))
-		if s := open(t, Config{Dir: dir, LogStore: store}); s.View().Hash() != want {
+		if s := open(t, Config{Dir: dir, LogKind: store}); s.View().Hash() != want {
 			t.Fatal("differs")
 		}
 		if _, err := os.Stat(tmp); !os.IsNotExist(err) {
@@ -366,7 +393,10 @@ func describe(t *testing.T, dir string) string {
 	files := map[string]string{}
 	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
 		if err == nil && !e.IsDir() && e.Name() != "lock" {
-			files[path] = fmt.Sprintf("%x", len(read(t, path))) + fmt.Sprint(bytes.Count(read(t, path), []byte{0}))
+			files[path] = fmt.Sprintf("%x", len(read(t, path)))
+			if e.Name() != "raft.db" { // opening a bbolt file writes a meta page
+				files[path] += fmt.Sprint(bytes.Count(read(t, path), []byte{0}))
+			}
 		}
 		return err
 	})

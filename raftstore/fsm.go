@@ -6,6 +6,8 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/balsahq/balsa/raftstore/mvcc"
+	"github.com/balsahq/balsa/raftstore/raftlog"
+	"github.com/balsahq/balsa/raftstore/snapshot"
 )
 
 // fsm lets Raft drive the machine. Raft calls it from one goroutine.
@@ -13,7 +15,7 @@ type fsm struct {
 	m *machine
 	// applied hears of the last entry of each batch; may be nil.
 	applied func(index, term uint64)
-	mark    *commitMark // nil in memory
+	mark    *raftlog.CommitMark // nil in memory
 }
 
 var _ raft.BatchingFSM = (*fsm)(nil)
@@ -26,9 +28,9 @@ func (f *fsm) Apply(l *raft.Log) any { return f.ApplyBatch([]*raft.Log{l})[0] }
 // peer that proposed it wants to know, and that need not be the leader.
 func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 	last := logs[len(logs)-1]
-	f.mark.note(last.Index) // before anybody hears of it
+	f.mark.Set(last.Index) // before any reader sees it
 	for _, l := range logs {
-		f.m.take(l)
+		f.m.applyLog(l)
 	}
 	f.m.publish()
 	if f.applied != nil {
@@ -37,11 +39,11 @@ func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 	return make([]any, len(logs))
 }
 
-// take applies one entry of Raft's, of whatever type.
-func (m *machine) take(l *raft.Log) {
+// applyLog applies one entry of Raft's, of whatever type.
+func (m *machine) applyLog(l *raft.Log) {
 	switch {
 	case l.Type == raft.LogCommand:
-		m.enter(l.Index, l.Term, l.Data)
+		m.applyEntry(l.Index, l.Term, l.Data)
 	case l.Index > m.index.Load():
 		m.term.Store(l.Term)
 		m.skip(l.Index)
@@ -63,8 +65,8 @@ type fsmSnapshot struct{ root *mvcc.Root }
 
 // Persist implements raft.FSMSnapshot.
 func (s *fsmSnapshot) Persist(sink raft.SnapshotSink) error {
-	if k, ok := sink.(*snapshotSink); ok {
-		k.own = true
+	if k, ok := sink.(*snapshot.Sink); ok {
+		k.Trust()
 	}
 	if _, err := mvcc.WriteSnapshotAt(sink, s.root, s.root.Index, s.root.Term); err != nil {
 		_ = sink.Cancel() // the first error says why

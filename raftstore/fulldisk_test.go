@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/balsahq/balsa/raftstore/mvcc"
+	"github.com/balsahq/balsa/raftstore/raftlog"
 )
 
 // smallDisk mounts a file system of the given size and unmounts it in the end.
@@ -32,9 +33,9 @@ func smallDisk(t *testing.T, size string) string {
 }
 
 func TestAFullDiskRefusesWritesUntilThereIsSpace(t *testing.T) {
-	everyLog(t, func(t *testing.T, store string) {
+	everyLog(t, func(t *testing.T, store raftlog.Kind) {
 		disk := smallDisk(t, "4m")
-		s := open(t, Config{Dir: filepath.Join(disk, "d"), LogStore: store})
+		s := open(t, Config{Dir: filepath.Join(disk, "d"), LogKind: store})
 		rev := put(t, s, "/a", "first")
 		ballast := filepath.Join(disk, "ballast")
 		fillDisk(t, ballast)
@@ -76,7 +77,7 @@ func TestAFullDiskRefusesWritesUntilThereIsSpace(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if s := open(t, Config{Dir: filepath.Join(disk, "d"), LogStore: store}); s.View().Hash() != want {
+		if s := open(t, Config{Dir: filepath.Join(disk, "d"), LogKind: store}); s.View().Hash() != want {
 			t.Fatal("something was lost")
 		}
 	})
@@ -84,7 +85,7 @@ func TestAFullDiskRefusesWritesUntilThereIsSpace(t *testing.T) {
 
 // brokenLog fails every write while broken is set.
 type brokenLog struct {
-	logFile
+	raftlog.File
 	broken *atomic.Pointer[error]
 	tried  *atomic.Int64 // writes that failed
 	left   *atomic.Int64 // writes until the disk is full; nil for no such end
@@ -105,20 +106,20 @@ func (b brokenLog) StoreLogs(logs []*raft.Log) error {
 	if err := b.fail(); err != nil {
 		return err
 	}
-	return b.logFile.StoreLogs(logs)
+	return b.File.StoreLogs(logs)
 }
 
 func (b brokenLog) Set(k, v []byte) error {
 	if err := b.fail(); err != nil {
 		return err
 	}
-	return b.logFile.Set(k, v)
+	return b.File.Set(k, v)
 }
 
 // breakable opens a store whose log fails when told to.
-func breakable(t *testing.T, store string) (s *Store, fail func(error), tried *atomic.Int64) {
+func breakable(t *testing.T, store raftlog.Kind) (s *Store, fail func(error), tried *atomic.Int64) {
 	b := brokenLog{broken: new(atomic.Pointer[error]), tried: new(atomic.Int64)}
-	s = open(t, Config{Dir: t.TempDir(), LogStore: store, wrapLog: func(l logFile) logFile { b.logFile = l; return b }})
+	s = open(t, Config{Dir: t.TempDir(), LogKind: store, wrapLog: func(l raftlog.File) raftlog.File { b.File = l; return b }})
 	return s, func(err error) {
 		if err == nil {
 			b.broken.Store(nil)
@@ -129,7 +130,7 @@ func breakable(t *testing.T, store string) (s *Store, fail func(error), tried *a
 }
 
 func TestAStoreOutlivesALogThatTakesNothing(t *testing.T) {
-	everyLog(t, func(t *testing.T, store string) {
+	everyLog(t, func(t *testing.T, store raftlog.Kind) {
 		for cause, want := range map[error]error{syscall.ENOSPC: ErrDiskFull, syscall.EROFS: ErrDiskReadOnly, syscall.EIO: ErrDisk} {
 			s, fail, tried := breakable(t, store)
 			put(t, s, "/a", "1")
@@ -152,7 +153,7 @@ func TestAStoreOutlivesALogThatTakesNothing(t *testing.T) {
 // TestAStartThatRunsOutOfDiskSaysSo lets the disk fill up before each write a
 // start makes, on a new directory and on one with data.
 func TestAStartThatRunsOutOfDiskSaysSo(t *testing.T) {
-	everyLog(t, func(t *testing.T, store string) {
+	everyLog(t, func(t *testing.T, store raftlog.Kind) {
 		for _, fresh := range []bool{true, false} {
 			for n, opened := int64(0), false; !opened; n++ {
 				dir := t.TempDir()
@@ -161,7 +162,7 @@ func TestAStartThatRunsOutOfDiskSaysSo(t *testing.T) {
 				}
 				b := brokenLog{broken: new(atomic.Pointer[error]), tried: new(atomic.Int64), left: new(atomic.Int64)}
 				b.left.Store(n)
-				s, err := Open(Config{Dir: dir, LogStore: store, wrapLog: func(l logFile) logFile { b.logFile = l; return b }})
+				s, err := Open(Config{Dir: dir, LogKind: store, wrapLog: func(l raftlog.File) raftlog.File { b.File = l; return b }})
 				if opened = err == nil; opened {
 					s.Close()
 					if n < 3 {
@@ -172,7 +173,7 @@ func TestAStartThatRunsOutOfDiskSaysSo(t *testing.T) {
 				if !errors.Is(err, ErrDiskFull) {
 					t.Fatalf("after %d writes: %v", n, err)
 				}
-				again := open(t, Config{Dir: dir, LogStore: store})
+				again := open(t, Config{Dir: dir, LogKind: store})
 				put(t, again, "/a", "there is space now")
 				again.Close()
 			}
@@ -181,7 +182,7 @@ func TestAStartThatRunsOutOfDiskSaysSo(t *testing.T) {
 }
 
 func TestAStoreClosesWhileItsLogTakesNothing(t *testing.T) {
-	everyLog(t, func(t *testing.T, store string) {
+	everyLog(t, func(t *testing.T, store raftlog.Kind) {
 		s, fail, tried := breakable(t, store)
 		fail(syscall.ENOSPC)
 		if _, err := s.Txn(t.Context(), mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: "/b"}}}); !errors.Is(err, ErrDiskFull) {
@@ -210,26 +211,26 @@ func eventually(t *testing.T, ok func() bool) {
 }
 
 func TestAFullOrReadOnlyDiskIsNamedAtStart(t *testing.T) {
-	everyLog(t, func(t *testing.T, store string) {
+	everyLog(t, func(t *testing.T, store raftlog.Kind) {
 		disk := smallDisk(t, "1m")
 		fillDisk(t, filepath.Join(disk, "ballast"))
-		if s, err := Open(Config{Dir: filepath.Join(disk, "d"), LogStore: store}); !errors.Is(err, ErrDiskFull) {
+		if s, err := Open(Config{Dir: filepath.Join(disk, "d"), LogKind: store}); !errors.Is(err, ErrDiskFull) {
 			if err == nil {
 				s.Close()
 			}
 			t.Fatal(err)
 		}
 		remove(t, filepath.Join(disk, "ballast"))
-		again := open(t, Config{Dir: filepath.Join(disk, "d"), LogStore: store})
+		again := open(t, Config{Dir: filepath.Join(disk, "d"), LogKind: store})
 		put(t, again, "/a", "there is space now")
 
 		ro := smallDisk(t, "4m")
 		dir := filepath.Join(ro, "d")
-		open(t, Config{Dir: dir, LogStore: store}).Close()
+		open(t, Config{Dir: dir, LogKind: store}).Close()
 		if err := syscall.Mount("", ro, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Open(Config{Dir: dir, LogStore: store}); !errors.Is(err, ErrDiskReadOnly) {
+		if _, err := Open(Config{Dir: dir, LogKind: store}); !errors.Is(err, ErrDiskReadOnly) {
 			t.Fatal(err)
 		}
 	})

@@ -35,7 +35,7 @@ func ReadIdentity(dir string) (Identity, error) {
 }
 
 // NewID makes an identity for a cluster or a server: 32 hexadecimal digits.
-func NewID() string { return randomID() }
+func NewID() string { return newID() }
 
 // Discard moves the data in dir aside, to dir.old, replacing what was moved there
 // before: the cluster was begun anew without this peer, and its data is of no

@@ -71,13 +71,13 @@ func (s *Store) Campaign(ctx context.Context, name, holder string, ttl time.Dura
 // awaitLeading returns when this peer leads Raft.
 func (s *Store) awaitLeading(ctx context.Context) error {
 	for {
-		changed := s.consensus.lead.next()
-		_, reached, moved := s.machine.reach.next()
-		t := s.consensus.who()
-		if t.here && reached == t.number {
+		changed := s.consensus.LeaderChanged()
+		_, reached, moved := s.machine.progress.Next()
+		t := s.consensus.Term()
+		if t.Here && reached == t.Number {
 			return nil
 		}
-		if !t.here {
+		if !t.Here {
 			moved = nil // what others write does not make this peer lead
 		}
 		select {
@@ -85,7 +85,7 @@ func (s *Store) awaitLeading(ctx context.Context) error {
 		case <-moved:
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-s.consensus.closed:
+		case <-s.consensus.Closed():
 			return ErrClosed
 		}
 	}
@@ -161,7 +161,7 @@ func (s *Store) tryLead(ctx context.Context, name, holder string, ttl time.Durat
 	}
 	won, err := l.take(ctx)
 	if err == nil && won {
-		if err = s.consensus.begin(); err == nil {
+		if err = s.consensus.Begin(); err == nil {
 			go l.hold()
 			return l, nil
 		}
@@ -196,7 +196,7 @@ func (l *Leadership) key() string { return LeadershipPrefix + l.name }
 // hold renews the lease until the term is over for whatever reason.
 func (l *Leadership) hold() {
 	s := l.store
-	defer s.consensus.end()
+	defer s.consensus.End()
 	defer s.unregister(l)
 	defer close(l.lost)
 	w, err := s.Watch(WatchRequest{Key: l.key(), StartRevision: l.epoch + 1})
@@ -218,11 +218,11 @@ func (l *Leadership) hold() {
 		case <-wake:
 		case <-l.resign:
 			return
-		case <-s.consensus.closed:
+		case <-s.consensus.Closed():
 			return
 		case <-timer.C:
 			now := time.Now()
-			ctx, cancel := context.WithTimeout(s.consensus.stopping, l.ttl/3)
+			ctx, cancel := context.WithTimeout(s.consensus.Context(), l.ttl/3)
 			_, err := s.LeaseKeepAlive(ctx, l.lease)
 			cancel()
 			switch {

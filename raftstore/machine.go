@@ -8,55 +8,55 @@ import (
 	"math"
 	"sync/atomic"
 
+	"github.com/balsahq/balsa/raftstore/consensus"
 	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
-// machine is the state with those who look at it: it applies entries, publishes
-// roots, feeds the watchers and tells the lessor of leases. It can be driven
-// without Raft. apply, publish and restore belong to one goroutine.
+// machine is the replicated state with its readers: it applies entries, publishes roots, feeds the watchers and tells the lessor of
+// leases. It can be driven without Raft. apply, publish and restore must be called from one goroutine.
 type machine struct {
-	state  *mvcc.State
-	root   atomic.Pointer[mvcc.Root]
-	hub    *hub
-	leases *lessor
-	index  atomic.Uint64         // last entry applied
-	term   atomic.Uint64         // of that entry; its own proposers may not have heard yet, reach says when
-	dirty  bool                  // applied since the last publish
-	origin uint64                // whose commands are this peer's own
-	fate   []fate                // of this peer's own commands, since the last publish
-	tell   func([]fate)          // hears them once they are visible; may be nil
-	lost   func()                // hears that a snapshot hides what became of them; may be nil
-	reach  *gate                 // where those wait who need an entry applied
-	halted atomic.Pointer[error] // an entry this program cannot read; nothing is applied after it
+	state   *mvcc.State
+	root    atomic.Pointer[mvcc.Root]
+	hub     *hub
+	leases  *lessor
+	index   atomic.Uint64            // last entry applied
+	term    atomic.Uint64            // of that entry; see progress for when its proposers have their answers
+	dirty   bool                     // applied since the last publish
+	origin  uint64                   // of this peer's own commands
+	results []consensus.Result       // of this peer's own commands, since the last publish
+	settle  func([]consensus.Result) // receives results once they are visible; may be nil
+	lost    func()                   // called when a snapshot hides the results of commands that were sent; may be nil
+	// progress advances after settle.
+	progress *consensus.Progress
+	halted   atomic.Pointer[error] // of an entry that this program cannot read; nothing is applied after it
 
 	entries, bytes atomic.Int64 // applied since the last snapshot
-	stateBytes     atomic.Int64 // what the live keys hold, roughly
+	stateBytes     atomic.Int64 // size of the live keys, roughly
 }
 
 func newMachine(l *lessor) *machine {
-	m := &machine{state: mvcc.NewState(), leases: l, reach: newGate()}
+	m := &machine{state: mvcc.NewState(), leases: l, progress: consensus.NewProgress()}
 	r := m.state.Capture()
 	m.root.Store(r)
 	m.hub = newHub(r)
 	return m
 }
 
-// fate is what became of one of this peer's own commands. A command that came
-// too late had no effect and may be proposed again.
-type fate struct {
-	seq  uint64
-	term uint64 // of the batch it was in
-	late bool
-	mvcc.Applied
+// haltedErr returns the error with which the machine stopped applying entries, nil while it applies them.
+func (m *machine) haltedErr() error {
+	if err := m.halted.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
-// enter applies an entry of any version.
-func (m *machine) enter(index, term uint64, data []byte) {
+// applyEntry applies a log entry of any version.
+func (m *machine) applyEntry(index, term uint64, data []byte) {
 	if index <= m.index.Load() {
 		return // applied when the store was opened
 	}
 	m.term.Store(term)
-	if len(data) == 0 || data[0] != batchVersion {
+	if len(data) == 0 || data[0] != consensus.EntryVersion {
 		m.apply(index, data)
 		return
 	}
@@ -64,18 +64,22 @@ func (m *machine) enter(index, term uint64, data []byte) {
 	if m.halted.Load() != nil {
 		return
 	}
-	b, err := decodeBatch(data)
+	e, err := consensus.DecodeEntry(data)
 	if err != nil {
 		m.halted.Store(&err)
 		return
 	}
-	for i := range b.items {
-		f := fate{seq: b.items[i].seq, term: b.term, late: b.term != term}
-		if !f.late {
-			f.Applied = m.applyPart(index, b.items[i].command, len(b.items) > 1)
+	shared := alone
+	if len(e.Items) > 1 {
+		shared = withNeighbours
+	}
+	for i := range e.Items {
+		r := consensus.Result{Seq: e.Items[i].Seq, Term: e.Term, Late: e.Term != term}
+		if !r.Late {
+			r.Applied = m.applyCommand(index, e.Items[i].Command, shared)
 		}
-		if b.origin == m.origin {
-			m.fate = append(m.fate, f)
+		if e.Origin == m.origin {
+			m.results = append(m.results, r)
 		}
 	}
 }
@@ -86,27 +90,33 @@ func (m *machine) skip(index uint64) {
 	m.dirty = true
 }
 
-// apply makes the change a command of entry number index describes. What it did
-// becomes visible with the next publish.
+// apply makes the change that a command of entry number index describes. It becomes visible with the next publish.
 func (m *machine) apply(index uint64, data []byte) mvcc.Applied {
-	return m.applyPart(index, data, false)
+	return m.applyCommand(index, data, alone)
 }
 
-// applyPart is apply for a command that may have neighbours in its entry.
-func (m *machine) applyPart(index uint64, data []byte, shared bool) mvcc.Applied {
-	if err := m.halted.Load(); err != nil {
-		return mvcc.Applied{Err: *err}
+// sharing says whether a command has neighbours in its entry.
+type sharing int
+
+const (
+	alone sharing = iota
+	withNeighbours
+)
+
+func (m *machine) applyCommand(index uint64, data []byte, shared sharing) mvcc.Applied {
+	if err := m.haltedErr(); err != nil {
+		return mvcc.Applied{Err: err}
 	}
 	c, err := mvcc.DecodeCommand(data)
 	if err != nil {
 		m.halted.Store(&err)
 		return mvcc.Applied{Err: err}
 	}
-	if shared {
-		c.Raw = math.MaxInt // what lives on must not keep its neighbours in memory
+	if shared == withNeighbours {
+		c.Raw = math.MaxInt // values are copied, so that a key does not keep its neighbours in memory
 	}
 	if c.Kind == mvcc.KindCompact {
-		m.publish() // watchers see what is about to leave history
+		m.publish() // watchers see the events that are about to leave history
 	}
 	a := m.state.Apply(c)
 	if a.Err == nil {
@@ -124,8 +134,8 @@ func (m *machine) applyPart(index uint64, data []byte, shared bool) mvcc.Applied
 	return a
 }
 
-// publish makes everything applied so far visible: first to readers, then to
-// watchers, so that a view taken after an event includes it.
+// publish makes everything applied so far visible: first to readers, then to watchers, so that a view taken after an event
+// includes it.
 func (m *machine) publish() {
 	if !m.dirty {
 		return
@@ -136,20 +146,23 @@ func (m *machine) publish() {
 	m.root.Store(r)
 	m.stateBytes.Store(m.state.Bytes)
 	m.hub.publish(r)
-	if len(m.fate) > 0 && m.tell != nil {
-		m.tell(m.fate)
+	if len(m.results) > 0 && m.settle != nil {
+		m.settle(m.results)
 	}
-	clear(m.fate)
-	m.fate = m.fate[:0]
-	m.reach.advance(m.index.Load(), m.term.Load())
+	clear(m.results)
+	m.results = m.results[:0]
+	m.progress.Advance(m.index.Load(), m.term.Load())
 }
 
-// errLate refuses a snapshot that the leader sent long ago. Raft does not look at
-// how far this peer is, and would go back and drop the log that came since.
+// errLate refuses a snapshot that the leader sent long ago.
+//
+// Upstream: Raft installs a snapshot without a look at how far this peer is.
+//
+// Consequence: the state would go back, and the log that came since would be dropped. TestASnapshotThatComesLateIsRefused shows it.
 var errLate = errors.New("raftstore: snapshot came too late")
 
-// restore replaces the state by a snapshot. One of format 1 does not say which
-// entry it reaches: whoever waits for one waits for the next.
+// restore replaces the state by a snapshot. A snapshot of format 1 does not say which entry it reaches: goroutines that wait for
+// an entry then wait for the next one.
 func (m *machine) restore(r io.Reader) error {
 	s, info, err := mvcc.ReadSnapshotAt(bufio.NewReaderSize(r, 1<<20))
 	if err != nil {
@@ -167,11 +180,11 @@ func (m *machine) restore(r io.Reader) error {
 	m.stateBytes.Store(s.Bytes)
 	m.hub.reset(root)
 	if m.lost != nil {
-		m.lost() // before reach says that the terms up to here are over
+		m.lost() // before progress says that the terms up to here are over
 	}
 	m.leases.reset(root)
 	m.entries.Store(0)
 	m.bytes.Store(0)
-	m.reach.advance(info.Index, info.Term)
+	m.progress.Advance(info.Index, info.Term)
 	return nil
 }

@@ -10,7 +10,9 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/balsahq/balsa/raftstore/consensus"
 	"github.com/balsahq/balsa/raftstore/diskfile"
+	"github.com/balsahq/balsa/raftstore/raftlog"
 )
 
 const (
@@ -19,8 +21,8 @@ const (
 	// trailingLogs is how much log is kept behind a snapshot, for followers
 	// that are a little behind.
 	trailingLogs = 1024
-	// commitTimeout is after how long Raft tells its followers what is
-	// committed when nothing else does; see links.
+	// commitTimeout is the delay after which Raft sends its followers the commit index when nothing else does; see
+	// raftfix.CommitNotifier.
 	commitTimeout = 500 * time.Millisecond
 	// keepSnapshots is how many snapshots stay on disk.
 	keepSnapshots = 2
@@ -31,13 +33,13 @@ type opening struct {
 	cfg    *Config
 	dir    *dataDir // nil in memory
 	meta   dirMeta
-	disk   *disk // nil in memory
+	disk   *raftlog.Store // nil in memory
 	logs   raft.LogStore
 	stable raft.StableStore
 	snaps  raft.SnapshotStore
 	m      *machine
-	mark   *commitMark // nil in memory
-	fresh  bool        // nothing there yet
+	mark   *raftlog.CommitMark // nil in memory
+	fresh  bool                // the directory holds no data yet
 }
 
 // Open opens or makes the store in cfg.Dir and starts Raft. A single voter
@@ -51,7 +53,7 @@ func Open(cfg Config) (*Store, error) {
 	cfg.setDefaults()
 	lessor := newLessor()
 	o := &opening{cfg: &cfg, m: newMachine(lessor)}
-	o.m.origin = randomOrigin()
+	o.m.origin = newOrigin()
 	c, err := o.open()
 	if err != nil {
 		return nil, errors.Join(err, o.abandon())
@@ -64,21 +66,21 @@ func Open(cfg Config) (*Store, error) {
 // electionPatience bounds how long a single voter may take to lead at start.
 const electionPatience = 30 * time.Second
 
-// randomOrigin tells the commands of this run of this peer from all others.
-func randomOrigin() uint64 {
+// newOrigin returns a random number that tells the commands of this run of this peer from all others.
+func newOrigin() uint64 {
 	var b [8]byte
 	rand.Read(b[:])
 	return binary.BigEndian.Uint64(b[:])
 }
 
-func (o *opening) open() (*consensus, error) {
+func (o *opening) open() (*consensus.Consensus, error) {
 	if err := guard(o.storage); err != nil {
 		if errors.Is(err, errPanic) {
 			return nil, diskfile.Corrupt(o.dir.logPath(), err)
 		}
 		return nil, err
 	}
-	var c *consensus
+	var c *consensus.Consensus
 	err := guard(func() (err error) {
 		c, err = o.start()
 		return err
@@ -86,22 +88,22 @@ func (o *opening) open() (*consensus, error) {
 	if err == nil {
 		return c, nil
 	}
-	if o.disk != nil && o.disk.refused() != nil {
-		err = o.disk.refused()
+	if o.disk != nil && o.disk.Refused() != nil {
+		err = o.disk.Refused()
 	}
 	return nil, err
 }
 
-// abandon lets go of what a failed Open holds.
+// abandon closes the files that a failed Open has opened.
 func (o *opening) abandon() error {
 	var errs []error
 	if o.disk != nil {
-		errs = append(errs, o.disk.close())
+		errs = append(errs, o.disk.Close())
 	}
 	if o.dir != nil {
 		errs = append(errs, o.dir.close())
 	}
-	return errors.Join(append(errs, o.mark.close())...)
+	return errors.Join(append(errs, o.mark.Close())...)
 }
 
 // errPanic marks what guard caught.
@@ -121,7 +123,7 @@ func guard(fn func() error) (err error) {
 
 // storage opens and checks everything on disk and restores the newest snapshot.
 func (o *opening) storage() error {
-	want := dirMeta{ClusterID: o.cfg.ClusterID, ServerID: o.cfg.ServerID, Generation: o.cfg.Generation, Joined: o.cfg.Join}
+	want := dirMeta{ClusterID: o.cfg.ClusterID, ServerID: o.cfg.ServerID, Generation: o.cfg.Generation, Joined: o.cfg.Join, Log: o.cfg.LogKind}
 	if o.cfg.InMemory {
 		mem := raft.NewInmemStore()
 		o.logs, o.stable, o.snaps = mem, mem, raft.NewInmemSnapshotStore()
@@ -142,7 +144,7 @@ func (o *opening) storage() error {
 // openTestDisk is what openFiles is for files.
 func (o *opening) openTestDisk(t *testDisk, want dirMeta) error {
 	o.meta, o.fresh = newMeta(want), t.fresh
-	d := newDisk(t.log, "memory", o.cfg)
+	d := raftlog.New(t.log, "memory", o.cfg.Logger)
 	o.disk, o.logs, o.stable, o.snaps = d, d, d, t.snaps
 	list, err := t.snaps.List()
 	if err != nil || len(list) == 0 {
@@ -157,14 +159,12 @@ func (o *opening) openTestDisk(t *testDisk, want dirMeta) error {
 }
 
 // start makes Raft and, for a single voter, waits until it leads.
-func (o *opening) start() (*consensus, error) {
+func (o *opening) start() (*consensus.Consensus, error) {
 	conf := o.raftConfig()
 	trans := o.cfg.Transport
 	if trans == nil {
 		_, trans = raft.NewInmemTransport(raft.ServerAddress(o.meta.ServerID))
 	}
-	beats := newHeartbeats(trans, o.disk)
-	trans = beats
 	if at := trans.LocalAddr(); string(at) != o.meta.ServerID {
 		return nil, fmt.Errorf("%w: the transport is of server %s, the directory of %s", ErrInvalid, at, o.meta.ServerID)
 	}
@@ -175,38 +175,26 @@ func (o *opening) start() (*consensus, error) {
 		}
 	}
 	if o.disk != nil {
-		b := boundary{o.snaps, o.disk}
-		if err := b.newest(); err != nil {
+		snaps, err := o.disk.SnapshotEnd.Watch(o.snaps)
+		if err != nil {
 			return nil, err
 		}
-		o.snaps = b
+		o.snaps = snaps
 	}
-	c := newConsensus(o.meta.ServerID, o.m, o.disk, trans, o.cfg.Peers)
-	beats.done = c.gone
-	ready := make(chan struct{}) // closed when c.raft is set
-	o.m.tell, o.m.lost = c.settled, c.out.lost
-	r, err := raft.NewRaft(conf, &fsm{m: o.m, mark: o.mark, applied: func(index, number uint64) {
-		<-ready
-		c.entered(index, number)
-	}}, o.logs, o.stable, o.snaps, trans)
+	c := consensus.New(consensus.Config{ServerID: o.meta.ServerID, Origin: o.m.origin, Progress: o.m.progress, Halted: o.m.haltedErr,
+		Log: o.disk, Transport: trans, Peers: o.cfg.Peers, AppendFirst: o.cfg.appendFirst})
+	o.m.settle, o.m.lost = c.Settle, c.FailSent
+	err := c.Start(func(t raft.Transport) (*raft.Raft, error) {
+		return raft.NewRaft(conf, &fsm{m: o.m, mark: o.mark, applied: c.Applied}, o.logs, o.stable, o.snaps, t)
+	})
 	if err != nil {
-		return nil, fmt.Errorf("start raft: %w", err)
+		return nil, err
 	}
-	c.raft = r
-	close(ready)
-	c.relay(beats)
-	if o.disk != nil {
-		o.disk.live.Store(true) // from here on it is Raft's goroutine that writes
-		if !o.cfg.leaderFirst {
-			o.disk.overlap.Store(&overlap{may: c.followed, failed: c.stepDown})
-		}
-	}
-	c.start()
 	if err := o.lead(c); err != nil {
-		if r := c.refused(); r != nil {
+		if r := c.Refused(); r != nil {
 			err = r
 		}
-		err = errors.Join(err, c.close())
+		err = errors.Join(err, c.Close())
 		o.disk = nil // closed with c
 		return nil, err
 	}
@@ -216,16 +204,16 @@ func (o *opening) start() (*consensus, error) {
 func (o *opening) raftConfig() *raft.Config {
 	conf := raft.DefaultConfig()
 	conf.LocalID = raft.ServerID(o.meta.ServerID)
-	// One more than is meant: lead lowers it, which makes Raft look at once.
+	// One nanosecond more than configured: lead lowers it, and Raft looks at its timeouts at once when they are lowered.
 	conf.HeartbeatTimeout = o.cfg.HeartbeatTimeout + 1
 	conf.ElectionTimeout = o.cfg.HeartbeatTimeout + 1
 	conf.LeaderLeaseTimeout = o.cfg.LeaderLease
 	conf.MaxAppendEntries = maxAppend
-	// Raft never answers what is left in a buffered queue when it ends, and
-	// Close waits for every answer. Batches are full before they get there.
+	// Raft never answers requests that are left in a buffered queue when it ends, and Close waits for every answer. The queue would
+	// gain nothing: batches are full before they get there.
 	conf.BatchApplyCh = false
 	conf.TrailingLogs = trailingLogs
-	conf.SnapshotThreshold = 1 << 62 // Run decides when
+	conf.SnapshotThreshold = 1 << 62 // Run takes the snapshots
 	conf.NoSnapshotRestoreOnStart = true
 	conf.CommitTimeout = commitTimeout
 	conf.ShutdownOnRemove = false
@@ -234,21 +222,20 @@ func (o *opening) raftConfig() *raft.Config {
 	return conf
 }
 
-// lead lets a single voter stand for election without waiting for a leader
-// nobody else can be, and returns when its log is replayed.
-func (o *opening) lead(c *consensus) error {
-	rc := c.raft.ReloadableConfig()
+// lead lets a single voter stand for election without waiting for another server to lead, and returns when its log is replayed.
+func (o *opening) lead(c *consensus.Consensus) error {
+	rc := c.Raft().ReloadableConfig()
 	rc.HeartbeatTimeout, rc.ElectionTimeout = o.cfg.HeartbeatTimeout, o.cfg.HeartbeatTimeout
-	if err := c.raft.ReloadConfig(rc); err != nil {
+	if err := c.Raft().ReloadConfig(rc); err != nil {
 		return err
 	}
-	if c.sole() {
+	if c.Sole() {
 		if err := o.awaitLeader(c); err != nil {
 			return err
 		}
 	}
 	if o.disk != nil {
-		o.disk.warm.Store(nil)
+		o.disk.SetWarm(nil)
 	}
 	if o.dir != nil {
 		return o.dir.commit()
@@ -256,26 +243,29 @@ func (o *opening) lead(c *consensus) error {
 	return nil
 }
 
+// lookInterval is how often a disk that refuses is looked for while this peer waits to lead.
+const lookInterval = 250 * time.Millisecond
+
 // awaitLeader returns when this peer leads and has applied its whole log.
-func (o *opening) awaitLeader(c *consensus) error {
+func (o *opening) awaitLeader(c *consensus.Consensus) error {
 	timeout := time.NewTimer(electionPatience)
 	defer timeout.Stop()
-	look := time.NewTicker(faultInterval)
+	look := time.NewTicker(lookInterval)
 	defer look.Stop()
 	for {
-		changed := c.lead.next()
-		_, _, moved := c.m.reach.next()
-		if c.leading() {
+		changed := c.LeaderChanged()
+		_, _, moved := o.m.progress.Next()
+		if c.Leading() {
 			return nil
 		}
-		if h := o.m.halted.Load(); h != nil {
-			return *h
+		if err := o.m.haltedErr(); err != nil {
+			return err
 		}
 		select {
 		case <-changed:
 		case <-moved:
 		case <-look.C:
-			if err := c.refused(); err != nil {
+			if err := c.Refused(); err != nil {
 				return err
 			}
 		case <-timeout.C:

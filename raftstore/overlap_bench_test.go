@@ -14,20 +14,26 @@ import (
 	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
+// appendMode is when a leader writes its log.
+type appendMode string
+
+const (
+	appendBeside appendMode = "beside" // while its followers write theirs
+	appendFirst  appendMode = "first"  // before
+)
+
 // BenchmarkOverlappedAppend writes through the leader of three servers on one disk, with the leader's append beside the
 // followers' and before it. It reports writes per second and the 99th percentile of a write's time.
 func BenchmarkOverlappedAppend(b *testing.B) {
 	for _, clients := range []int{1, 16, 64} {
-		for _, mode := range []string{"overlapped", "first"} {
-			b.Run(fmt.Sprintf("%dclients/%s", clients, mode), func(b *testing.B) {
-				benchThreeServers(b, clients, mode == "first")
-			})
+		for _, mode := range []appendMode{appendBeside, appendFirst} {
+			b.Run(fmt.Sprintf("%dclients/%s", clients, mode), func(b *testing.B) { benchThreeServers(b, clients, mode) })
 		}
 	}
 }
 
-func benchThreeServers(b *testing.B, clients int, leaderFirst bool) {
-	stores := threeOnDisk(b, leaderFirst)
+func benchThreeServers(b *testing.B, clients int, mode appendMode) {
+	stores := threeOnDisk(b, mode)
 	s, value := stores[0], make([]byte, 1024)
 	var (
 		next  atomic.Int64
@@ -66,7 +72,7 @@ func benchThreeServers(b *testing.B, clients int, leaderFirst bool) {
 }
 
 // threeOnDisk begins a cluster of three servers; the first leads.
-func threeOnDisk(b *testing.B, leaderFirst bool) []*Store {
+func threeOnDisk(b *testing.B, mode appendMode) []*Store {
 	c := &trio{stores: map[string]*Store{}}
 	ids, trans, stores := []string{"a", "b", "c"}, map[string]*raft.InmemTransport{}, []*Store{}
 	for _, id := range ids {
@@ -78,7 +84,7 @@ func threeOnDisk(b *testing.B, leaderFirst bool) []*Store {
 		}
 	}
 	for i, id := range ids {
-		s, err := Open(Config{Dir: b.TempDir(), ServerID: id, ClusterID: "test", Join: i > 0, leaderFirst: leaderFirst,
+		s, err := Open(Config{Dir: b.TempDir(), ServerID: id, ClusterID: "test", Join: i > 0, appendFirst: mode == appendFirst,
 			HeartbeatTimeout: 5 * time.Second, Transport: trans[id], Peers: wire{c, id}})
 		if err != nil {
 			b.Fatal(err)

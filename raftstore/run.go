@@ -41,10 +41,10 @@ func (s *Store) Run(ctx context.Context) error {
 // handOver makes another voter lead, if this one does and there is another, so
 // that nobody has to find out by waiting.
 func (s *Store) handOver() {
-	if !s.consensus.leading() || s.consensus.sole() {
+	if !s.consensus.Leading() || s.consensus.Sole() {
 		return
 	}
-	if err := s.consensus.transfer(context.Background(), ""); err != nil {
+	if err := s.consensus.Transfer(context.Background(), ""); err != nil {
 		s.log.Info("leadership could not be handed over", "error", err)
 	}
 }
@@ -54,18 +54,18 @@ func (s *Store) expireLeases(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		changed := s.consensus.lead.next()
+		changed := s.consensus.LeaderChanged()
 		next := time.Hour
-		if t := s.consensus.who(); t.here && s.consensus.leading() {
+		if t := s.consensus.Term(); t.Here && s.consensus.Leading() {
 			var ids []mvcc.LeaseID
-			ids, next = s.lessor.expired(t.number, revokeAtOnce)
-			s.revokeAll(ctx, t.number, ids)
+			ids, next = s.lessor.expired(t.Number, revokeAtOnce)
+			s.revokeAll(ctx, t.Number, ids)
 		}
 		timer.Reset(next)
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.consensus.closed:
+		case <-s.consensus.Closed():
 			return
 		case <-changed:
 		case <-s.lessor.wake:
@@ -82,7 +82,7 @@ func (s *Store) revokeAll(ctx context.Context, number uint64, ids []mvcc.LeaseID
 	for _, id := range ids {
 		wg.Go(func() {
 			revoke := mvcc.Command{Kind: mvcc.KindLeaseRevoke, Lease: id}
-			a, err := s.consensus.proposeIn(ctx, revoke.Encode(), number)
+			a, err := s.consensus.ProposeIn(ctx, revoke.Encode(), number)
 			err = errors.Join(err, a.Err)
 			if err != nil && !errors.Is(err, ErrLeaseNotFound) {
 				s.lessor.giveUp(id, revokePause)
@@ -105,7 +105,7 @@ func (s *Store) keepHouse(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.consensus.closed:
+		case <-s.consensus.Closed():
 			return nil
 		case now := <-tick.C:
 			if err := s.machine.halted.Load(); err != nil {
@@ -122,11 +122,11 @@ func (s *Store) keepHouse(ctx context.Context) error {
 func (s *Store) ageHistory(ctx context.Context, keep *retention, now time.Time) {
 	r := s.machine.root.Load()
 	rev := keep.decide(now, &r.Hist, r.View.Rev)
-	if rev == 0 || !s.consensus.leading() {
+	if rev == 0 || !s.consensus.Leading() {
 		return
 	}
 	err := s.Compact(ctx, rev)
-	if err != nil && !errors.Is(err, ErrCompacted) && ctx.Err() == nil && s.consensus.refused() == nil {
+	if err != nil && !errors.Is(err, ErrCompacted) && ctx.Err() == nil && s.consensus.Refused() == nil {
 		s.log.Warn("history could not be compacted", "revision", rev, "error", err)
 	}
 }
@@ -155,7 +155,7 @@ func (s *Store) Snapshot() error { return s.snapshot(context.Background()) }
 func (s *Store) snapshot(ctx context.Context) error {
 	m := s.machine
 	entries, bytes := m.entries.Load(), m.bytes.Load()
-	if err := s.await(ctx, s.consensus.raft.Snapshot()); err != nil {
+	if err := s.consensus.Snapshot(ctx); err != nil {
 		return err
 	}
 	m.entries.Add(-entries)

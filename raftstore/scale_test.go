@@ -18,12 +18,13 @@ import (
 	"time"
 
 	"github.com/balsahq/balsa/raftstore/mvcc"
+	"github.com/balsahq/balsa/raftstore/raftlog"
 )
 
 var (
 	scaleKeys  = flag.Int("scale-keys", 0, "keys of BenchmarkScale; 0 leaves it out (the aim is 1000000)")
 	scaleValue = flag.Int("scale-value", 2147, "bytes of a value in BenchmarkScale")
-	scaleLog   = flag.String("scale-log", LogStoreWAL, "log store of BenchmarkScale")
+	scaleLog   = flag.String("scale-log", string(raftlog.WAL), "log store of BenchmarkScale")
 	scaleDir   = flag.String("scale-dir", "", "where BenchmarkScale works; a temporary directory when empty")
 )
 
@@ -47,7 +48,7 @@ func BenchmarkScale(b *testing.B) {
 
 func scale(b *testing.B, dir string) {
 	base := memory(b)
-	s, err := Open(Config{Dir: dir, LogStore: *scaleLog, SnapshotEntries: 1 << 60})
+	s, err := Open(Config{Dir: dir, LogKind: raftlog.Kind(*scaleLog), SnapshotEntries: 1 << 60})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -78,11 +79,11 @@ func scale(b *testing.B, dir string) {
 	s = nil
 	debug.FreeOSMemory()
 	start = time.Now()
-	s, err = Open(Config{Dir: dir, LogStore: *scaleLog})
+	s, err = Open(Config{Dir: dir, LogKind: raftlog.Kind(*scaleLog)})
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Logf("restart: %v, log of %d entries", time.Since(start).Round(time.Millisecond), scaleLogLength(s))
+	b.Logf("restart: %v, log up to entry %d", time.Since(start).Round(time.Millisecond), s.Progress().LastIndex)
 	b.ReportMetric(time.Since(start).Seconds(), "restart-s")
 	if n := s.View().Len(); n != want {
 		b.Errorf("%d keys, want %d", n, want)
@@ -90,12 +91,6 @@ func scale(b *testing.B, dir string) {
 	if err := s.Close(); err != nil {
 		b.Fatal(err)
 	}
-}
-
-func scaleLogLength(s *Store) uint64 {
-	first, _ := s.consensus.disk.FirstIndex()
-	last, _ := s.consensus.disk.LastIndex()
-	return last - first + 1
 }
 
 func scaleFill(b *testing.B, s *Store) {

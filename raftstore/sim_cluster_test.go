@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/balsahq/balsa/raftstore"
+	"github.com/balsahq/balsa/raftstore/raftstoretest"
 	"github.com/balsahq/balsa/raftstore/simnet"
 )
 
@@ -34,7 +35,7 @@ type server struct {
 	w    *world
 	id   string
 	n    int
-	disk *raftstore.SimDisk
+	disk *raftstoretest.Disk
 	slow int  // its clock is so many times slower than the others'
 	join bool // it does not begin in the cluster
 
@@ -66,7 +67,7 @@ func newWorld(seed uint64, tr traits, h *history) *world {
 		voters = append(voters, serverID(i))
 	}
 	for i := range tr.servers + tr.spares {
-		s := &server{w: w, id: serverID(i), n: i, disk: raftstore.NewSimDisk(seed, uint64(i)), slow: 1, join: i >= tr.servers}
+		s := &server{w: w, id: serverID(i), n: i, disk: raftstoretest.NewDisk(seed, uint64(i)), slow: 1, join: i >= tr.servers}
 		if i == tr.slowClock {
 			s.slow = 4
 		}
@@ -154,7 +155,7 @@ func (w *world) start(s *server) {
 
 // open opens the store of a server for one more run, nil when that fails.
 func (w *world) open(s *server) *run {
-	if err := s.disk.Sound(); err != nil {
+	if err := s.disk.CheckLog(); err != nil {
 		w.h.failf("server %s would refuse to start: %v", short(s.id), err)
 	}
 	r := &run{name: fmt.Sprintf("%s/%d", short(s.id), s.runs), node: w.net.Join(s.id), ended: make(chan struct{})}
@@ -171,7 +172,7 @@ func (w *world) open(s *server) *run {
 	if simLog {
 		cfg.Logger = slog.New(slog.NewTextHandler(traceWriter{w.h, r.name}, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: noTime}))
 	}
-	s.disk.Attach(&cfg, func(dead <-chan struct{}) { awake(r.node, dead) })
+	cfg.UseDisk(s.disk.Attach(func(dead <-chan struct{}) { awake(r.node, dead) }))
 	store, err := raftstore.Open(cfg)
 	if err != nil {
 		if w.h.logf("server %s does not start: %v", r.name, err); !errors.Is(err, raftstore.ErrDiskFull) {

@@ -9,16 +9,12 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"log/slog"
-	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/hashicorp/raft"
-
+	"github.com/balsahq/balsa/raftstore/consensus"
 	"github.com/balsahq/balsa/raftstore/diskfile"
 	"github.com/balsahq/balsa/raftstore/mvcc"
 )
@@ -257,120 +253,18 @@ func ExampleVerifySnapshot() {
 	// Output: 0 raftstore: data is damaged: not a snapshot
 }
 
-// sent writes raw into a snapshot as one that another peer sends, in pieces.
-func sent(t testing.TB, s *snapshotFiles, index uint64, raw []byte) (string, error) {
-	t.Helper()
-	conf := raft.Configuration{Servers: []raft.Server{{ID: "a", Address: "a"}}}
-	sink, err := s.Create(raft.SnapshotVersionMax, index, 1, conf, 1, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for b := range slices.Chunk(raw, 1000) {
-		if _, err := sink.Write(b); err != nil {
-			if err2 := sink.Cancel(); err2 != nil {
-				t.Error(err2)
-			}
-			return "", err
-		}
-	}
-	return sink.ID(), sink.Close()
-}
-
-// What another peer sends is refused before it takes a snapshot's place, wherever
-// it is damaged, and leaves nothing behind.
-func TestADamagedSnapshotThatIsSentNeverBecomesOne(t *testing.T) {
-	raw := mustSnapshot(t, filledState(300))
-	path := filepath.Join(t.TempDir(), "snapshots")
-	s, err := openSnapshotFiles(path, 2, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	id, err := sent(t, s, 7, raw)
-	if err != nil {
-		t.Fatalf("a whole snapshot: %v", err)
-	}
-	broken := map[string][]byte{
-		"cut short":     raw[:len(raw)/2],
-		"without a sum": raw[:len(raw)-4],
-		"too long":      append(bytes.Clone(raw), 0),
-		"empty head":    raw[:3],
-		"nothing":       nil,
-	}
-	for i := 0; i < len(raw); i += len(raw)/7 + 1 {
-		b := bytes.Clone(raw)
-		b[i] ^= 0x10
-		broken[fmt.Sprintf("byte %d", i)] = b
-	}
-	for name, b := range broken {
-		if _, err := sent(t, s, 9, b); !errors.Is(err, ErrCorrupt) {
-			t.Errorf("%s: %v, want ErrCorrupt", name, err)
-		}
-	}
-	entries, err := os.ReadDir(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(entries) != 1 || entries[0].Name() != id {
-		t.Errorf("left: %v, want %s alone", entries, id)
-	}
-}
-
-// A snapshot that this process wrote or checked is not read twice before it is
-// given away; one that it has not is.
-func TestASnapshotIsCheckedOnceBeforeItIsGivenAway(t *testing.T) {
-	raw := mustSnapshot(t, filledState(300))
-	path := filepath.Join(t.TempDir(), "snapshots")
-	s, err := openSnapshotFiles(path, 2, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	id, err := sent(t, s, 7, raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(path, id, "state.bin")
-	damaged := bytes.Clone(raw)
-	damaged[len(damaged)/2] ^= 1
-	open := func(s *snapshotFiles) error {
-		_, r, err := s.Open(id)
-		if err == nil {
-			err = r.Close()
-		}
-		return err
-	}
-	if err := open(s); err != nil {
-		t.Fatal(err)
-	}
-	another, err := openSnapshotFiles(path, 2, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, damaged, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := open(another); !errors.Is(err, ErrCorrupt) {
-		t.Errorf("a snapshot nobody has checked: %v, want ErrCorrupt", err)
-	}
-	if err := os.WriteFile(file, raw, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := open(another); err != nil {
-		t.Error(err)
-	}
-}
-
 // Values of one entry do not keep one another in memory, and those alone in
 // theirs are not copied.
 func TestValuesOfABatchKeepNoNeighbours(t *testing.T) {
 	m := newMachine(newLessor())
-	var b batch
+	var b consensus.Entry
 	for i := range 8 {
 		c := mvcc.Command{Kind: mvcc.KindTxn, Txn: mvcc.Txn{Success: []mvcc.Op{{Type: mvcc.OpPut, Key: fmt.Sprint("k", i), Value: bytes.Repeat([]byte{byte(i)}, 512)}}}}
-		b.items = append(b.items, batchItem{seq: uint64(i + 1), command: c.Encode()})
+		b.Items = append(b.Items, consensus.Item{Seq: uint64(i + 1), Command: c.Encode()})
 	}
-	b.term = 1
-	data := b.encode()
-	m.enter(1, 1, data)
+	b.Term = 1
+	data := b.Encode()
+	m.applyEntry(1, 1, data)
 	m.publish()
 	for i := range 8 {
 		kv := m.root.Load().View.Get(fmt.Sprint("k", i))

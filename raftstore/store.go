@@ -10,7 +10,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/balsahq/balsa/raftstore/consensus"
 	"github.com/balsahq/balsa/raftstore/mvcc"
+	"github.com/balsahq/balsa/raftstore/raftlog"
 )
 
 // Store is one peer's copy of the replicated keys. All methods may be called
@@ -20,10 +22,10 @@ type Store struct {
 	log       *slog.Logger
 	meta      dirMeta
 	dir       *dataDir
-	mark      *commitMark
+	mark      *raftlog.CommitMark
 	machine   *machine
 	lessor    *lessor
-	consensus *consensus
+	consensus *consensus.Consensus
 
 	closeOnce sync.Once
 	closeErr  error
@@ -42,14 +44,14 @@ func (s *Store) ServerID() string { return s.meta.ServerID }
 // ErrNoLeader, ErrClosed), nil while they are accepted.
 func (s *Store) Err() error {
 	select {
-	case <-s.consensus.closed:
+	case <-s.consensus.Closed():
 		return ErrClosed
 	default:
 	}
-	if err := s.consensus.refused(); err != nil {
+	if err := s.consensus.Refused(); err != nil {
 		return err
 	}
-	if s.consensus.who().leader == "" {
+	if s.consensus.Term().Leader == "" {
 		return ErrNoLeader
 	}
 	return nil
@@ -82,7 +84,7 @@ func (s *Store) propose(ctx context.Context, c *mvcc.Command) (mvcc.Applied, err
 	if len(entry) > s.cfg.MaxEntryBytes {
 		return mvcc.Applied{}, fmt.Errorf("%w: %d bytes, at most %d allowed", ErrTooLarge, len(entry), s.cfg.MaxEntryBytes)
 	}
-	a, err := s.consensus.propose(ctx, entry)
+	a, err := s.consensus.Propose(ctx, entry)
 	if err != nil {
 		return mvcc.Applied{}, err
 	}
@@ -105,7 +107,7 @@ func (s *Store) Barrier(ctx context.Context) (*mvcc.View, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := s.consensus.current(ctx); err != nil {
+	if err := s.consensus.AwaitCurrent(ctx); err != nil {
 		return nil, err
 	}
 	return s.View(), nil
@@ -187,9 +189,9 @@ func (s *Store) LeaseRemaining(ctx context.Context, id mvcc.LeaseID) (time.Durat
 func (s *Store) Close() error {
 	s.closeOnce.Do(func() {
 		s.machine.hub.close()
-		s.closeErr = s.consensus.close()
+		s.closeErr = s.consensus.Close()
 		if s.dir != nil {
-			s.closeErr = errors.Join(s.closeErr, s.mark.close(), s.dir.close())
+			s.closeErr = errors.Join(s.closeErr, s.mark.Close(), s.dir.close())
 		}
 	})
 	return s.closeErr

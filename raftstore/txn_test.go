@@ -121,12 +121,12 @@ func TestConcurrentCompareAndSwapLosesNothing(t *testing.T) {
 func TestAReadOnlyTxnWritesNoLog(t *testing.T) {
 	s := open(t, Config{InMemory: true})
 	rev := put(t, s, "/a", "1")
-	before := s.consensus.raft.LastIndex()
+	before := s.Raft().LastIndex()
 	res, err := s.Txn(t.Context(), mvcc.Txn{Compares: []mvcc.Compare{mvcc.ModRevisionIs("/a", rev)}, Success: []mvcc.Op{{Type: mvcc.OpRange, Key: "/a"}}})
 	if err != nil || !res.Succeeded || len(res.Results[0].KVs) != 1 || res.Revision != rev {
 		t.Fatalf("%+v, %v", res, err)
 	}
-	if after := s.consensus.raft.LastIndex(); after != before {
+	if after := s.Raft().LastIndex(); after != before {
 		t.Fatalf("log grew from %d to %d", before, after)
 	}
 }
@@ -197,11 +197,11 @@ func TestAClosedStoreSaysSo(t *testing.T) {
 }
 
 func TestAConfigurationReportsEveryFault(t *testing.T) {
-	_, err := Open(Config{HeartbeatTimeout: time.Millisecond, LeaderLease: time.Second, HistoryEvents: -1, LogStore: "paper"})
+	_, err := Open(Config{HeartbeatTimeout: time.Millisecond, LeaderLease: time.Second, HistoryEvents: -1, LogKind: "paper"})
 	if !errors.Is(err, ErrInvalid) {
 		t.Fatal(err)
 	}
-	for _, part := range []string{"Dir", "HeartbeatTimeout", "LeaderLease", "HistoryEvents", "LogStore"} {
+	for _, part := range []string{"Dir", "HeartbeatTimeout", "LeaderLease", "HistoryEvents", "LogKind"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q does not mention %s", err, part)
 		}

@@ -113,9 +113,6 @@ func (w *Log) FirstIndex() (uint64, error) { return w.wal.FirstIndex() }
 // LastIndex is the index of the last entry, 0 when there is none.
 func (w *Log) LastIndex() (uint64, error) { return w.wal.LastIndex() }
 
-// Tail is the index that the last entry must have: opening saw to it.
-func (w *Log) Tail() (uint64, error) { return w.wal.LastIndex() }
-
 // Checked says that every entry was checked when the log was opened.
 func (w *Log) Checked() bool { return true }
 

@@ -4,7 +4,7 @@ import (
 	"errors"
 
 	"github.com/balsahq/balsa/overlay/host"
-	"github.com/balsahq/balsa/overlay/nft"
+	"github.com/balsahq/balsa/overlay/services/rules"
 )
 
 // Cleanup removes everything a Network of this configuration ever made: nftables, links with their addresses and routes,
@@ -18,7 +18,7 @@ func Cleanup(cfg Config) error {
 	}
 	defer ns.Close()
 	return errors.Join(
-		ns.Do(func() error { return nft.Remove(ns.FD()) }),
+		ns.Do(func() error { return rules.Remove(ns.FD()) }),
 		host.Remove(cfg.hostConfig(ns)),
 		cfg.removeFiles(),
 	)

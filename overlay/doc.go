@@ -1,23 +1,30 @@
-// Package overlay owns the network of one node: the bridge its pods hang on, the way packets to Services and host ports
-// take, and the names of the cluster. It knows pods by their addresses only, and nothing of container runtimes: those read
-// the CNI configuration it writes.
+// Package overlay owns the network of one node: the bridge that its pods are attached to, the routes that packets to Services
+// and host ports take, and the cluster's DNS. It knows pods by their addresses only, and nothing of container runtimes: these
+// read the CNI configuration that it writes.
 //
-//	Services, EndpointSlices, ┌──────────────► routing.Plan ───► nft.Table ──► kernel: nftables
+//	Services, EndpointSlices, ┌──────────────► services.Plan ──► rules.Table ─► nft.Conn ─► kernel: nftables
 //	Node, Pods of the node ───┤ engine         host.Config ────► host.Host ──► kernel: links, routes, settings
-//	all Nodes ────────────────┼──────────────► mesh.Build ─────► host.Host ──► kernel: ways to other nodes' pods
-//	                          │                 ▲    └─────────► paths.Prober, relay.Relay ──► other nodes
+//	all Nodes ────────────────┼──────────────► routes.Build ───► host.Host ──► kernel: routes to other nodes' pods
+//	                          │                 ▲    └─────────► pmtu.Prober, relay.Relay ──► other nodes
 //	                          │                 └── path MTUs ───┘
 //	      (informers)         ├──────────────► conflist ───────► CNI directory
 //	                          └──────────────► dns.Zone ───────► dns.Server ──► pods
-//	kernel (netlink events) ──► engine: look again, repair
+//	kernel (netlink events) ──► engine: compare again, repair
 //
-// The engine is one goroutine: it alone writes to the kernel. Informer handlers and the netlink watch only tell it that
-// something changed. It carries out the first change at once, and what comes meanwhile with the next look; of Services only
-// those that changed are worked out again (proxy, one of each address family). Looking again is always safe, so a restart
-// leaves alone what is right. Handlers fill the DNS zone themselves, which has its own lock, and flows of datagrams are
-// forgotten by a goroutine of its own. With nothing changing, nothing runs but a look at a dozen kernel settings every few
-// seconds, of which the kernel tells nobody, and a probe of each way through the tunnel every few minutes.
+// The engine is one goroutine, the only one that writes to the kernel. Informer handlers and the netlink watches only tell it
+// that something changed. It carries out the first change at once, and changes that arrive meanwhile together afterwards. Of
+// Services it plans only those that changed (proxy.go, one proxy for each address family). To compare again is always safe,
+// so a restart changes nothing that is right already.
 //
-// A backend is in the kernel when nftables has told its listeners (NFNLGRP_NFTABLES) of an element of the map "backends" in
-// table "balsa" whose value is the backend's address and port; the change has reached packets then.
+// Handlers fill the DNS zone themselves; it has its own lock. Stale UDP flows are deleted by a goroutine of their own. When
+// nothing changes, two things run: every 5 s a look at a dozen kernel settings, because the kernel announces no changes of
+// those, and every few minutes a probe of each path through the tunnel.
+//
+// NetworkPolicies have an engine and tables of their own (overlay/policy), because most clusters have none, and then neither
+// table nor watch exists. Both engines write through package nft. Their plans stay apart: each knows what the kernel holds in
+// its own terms (services.Delta, plan.Change), so that a change costs what changed, and a difference of general nftables
+// values would have to hold and compare all elements twice.
+//
+// A backend is in the kernel when nftables has announced (NFNLGRP_NFTABLES) an element of the map "backends" in table "balsa"
+// whose value is the backend's address and port; the change has reached packets then.
 package overlay

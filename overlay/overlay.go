@@ -18,6 +18,7 @@ import (
 	"github.com/balsahq/balsa/overlay/host"
 	"github.com/balsahq/balsa/overlay/nft"
 	"github.com/balsahq/balsa/overlay/routes"
+	"github.com/balsahq/balsa/overlay/services/rules"
 )
 
 const (
@@ -139,8 +140,9 @@ func (n *Network) watchKernel(ctx context.Context) error {
 
 // watchRules tells the engine when somebody else changed our nftables.
 func (n *Network) watchRules(ctx context.Context) error {
-	return nft.Watch(ctx, n.ns.FD(), n.engine.owns, func(f nft.Foreign) {
-		n.engine.owe(todo{what: rulesTouched, by: f.Program})
+	return nft.Watch(ctx, nft.WatchConfig{
+		NS: n.ns.FD(), Table: rules.Name, Own: n.engine.owns,
+		Changed: func(f nft.Foreign) { n.engine.owe(todo{what: rulesTouched, by: f.Program}) },
 	})
 }
 

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/balsahq/balsa/overlay/nft"
 	"github.com/balsahq/balsa/overlay/services"
+	"github.com/balsahq/balsa/overlay/services/rules"
 )
 
 // byService is an index of EndpointSlices by "namespace/name" of their Service.
@@ -37,7 +37,7 @@ func indexSlices(informer cache.SharedIndexInformer) error {
 type proxy struct {
 	view  services.View
 	plan  *services.Plan
-	table *nft.Table
+	table *rules.Table
 	// faults are what was last told of a service, rivals of all; so each is told once.
 	faults  map[string]string
 	rivalry int
@@ -56,7 +56,7 @@ func (e *engine) openProxies(pods []netip.Prefix) error {
 		if len(ofFamily(families, v4)) == 0 {
 			continue
 		}
-		table, err := nft.Open(nft.Config{
+		table, err := rules.Open(rules.Config{
 			V4: v4, Pods: ofFamily(e.cfg.PodCIDRs, v4), NodePods: ofFamily(pods, v4), Bridge: e.cfg.Bridge, Mark: e.cfg.Mark,
 			Tunnel: e.cfg.tunnelPort(),
 		}, e.ns.FD())
@@ -185,7 +185,7 @@ func (e *engine) tellOf(p *proxy) {
 		}
 		p.rivalry = n
 	}
-	if text := fmt.Sprint(p.table.Strangers()); text != p.others {
+	if text := fmt.Sprint(p.table.ForeignChains()); text != p.others {
 		if p.others = text; text != "[]" {
 			e.cfg.Logger.Warn("somebody else has put chains into our nftables table, where they do not stay", "table", p.table.String(), "chains", text)
 		}

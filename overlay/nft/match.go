@@ -3,184 +3,164 @@ package nft
 import (
 	"net/netip"
 
+	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 )
 
-// regMain is the first word of the registers: the kernel numbers four registers of 16 bytes 1…4, and the same memory in words
+// The functions below return expressions of rules: those that load something into registers, and those that match, which
+// continue the rule if the packet is as they say and end it otherwise.
+
+// Word is the register that begins at a word: the kernel numbers four registers of 16 bytes 1…4, and the same memory in words
 // of 4 bytes 8…23.
-const regMain = 8
+func Word(n uint32) uint32 { return 8 + n }
 
-// word is the register that begins at a word.
-func word(n uint32) uint32 { return regMain + n }
+// Native is a number as the kernel keeps it in a register.
+func Native(v uint32) []byte { return binaryutil.NativeEndian.PutUint32(v) }
 
-func u32(v uint32) []byte { return binaryutil.NativeEndian.PutUint32(v) }
-
-// addressBytes is the length of an address of the family.
-func (t *Table) addressBytes() uint32 {
-	if t.cfg.V4 {
-		return 4
+// AddressType is the type of the family's addresses.
+func (f Family) AddressType() nftables.SetDatatype {
+	if f == IPv4 {
+		return nftables.TypeIPAddr
 	}
-	return 16
+	return nftables.TypeIP6Addr
 }
 
-func (t *Table) addressWords() uint32 { return t.addressBytes() / 4 }
+// AddressWords is the length of an address in registers of 4 bytes.
+func (f Family) AddressWords() uint32 { return f.AddressType().Bytes / 4 }
 
-func (t *Table) loadSource(reg uint32) expr.Any {
-	return &expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: t.addressOffset(true), Len: t.addressBytes()}
+// Has tells whether an address is of the family.
+func (f Family) Has(a netip.Addr) bool { return a.Is4() == (f == IPv4) }
+
+// LoadSource puts the packet's source address into registers from a word on.
+func (f Family) LoadSource(at uint32) expr.Any {
+	return loadHeader(at, f.sourceOffset(), f.AddressType().Bytes)
 }
 
-func (t *Table) loadDestination(reg uint32) expr.Any {
-	return &expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: t.addressOffset(false), Len: t.addressBytes()}
+// LoadDestination puts the packet's destination address into registers from a word on.
+func (f Family) LoadDestination(at uint32) expr.Any {
+	return loadHeader(at, f.destinationOffset(), f.AddressType().Bytes)
 }
 
-// addressOffset is where the source (or else the destination) is in the family's header.
-func (t *Table) addressOffset(source bool) uint32 {
-	offset := uint32(24)
-	if t.cfg.V4 {
-		offset = 16
+// sourceOffset is where the source address is in the family's header, in bytes.
+func (f Family) sourceOffset() uint32 {
+	if f == IPv4 {
+		return 12
 	}
-	if source {
-		offset -= t.addressBytes()
-	}
-	return offset
+	return 8
 }
 
-// within continues the rule if the source (or else the destination) is in the network. The kernel looks at few bytes faster
-// than at many, and fastest at one, two or four without a mask.
-func (t *Table) within(source bool, p netip.Prefix) []expr.Any {
-	size, network := t.addressBytes(), p.Masked().Addr().AsSlice()
-	load := &expr.Payload{DestRegister: regMain, Base: expr.PayloadBaseNetworkHeader, Offset: t.addressOffset(source), Len: size}
+func (f Family) destinationOffset() uint32 { return f.sourceOffset() + f.AddressType().Bytes }
+
+func loadHeader(at, offset, size uint32) expr.Any {
+	return &expr.Payload{DestRegister: Word(at), Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size}
+}
+
+// LoadProtocol puts the transport protocol's number into a word.
+func LoadProtocol(at uint32) expr.Any {
+	return &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: Word(at)}
+}
+
+// LoadSourcePort puts the source port into a word. Packets that are too short for it end the rule; those of protocols
+// without ports have something else there.
+func LoadSourcePort(at uint32) expr.Any { return loadTransport(at, 0) }
+
+// LoadDestinationPort puts the destination port into a word, as LoadSourcePort does.
+func LoadDestinationPort(at uint32) expr.Any { return loadTransport(at, 2) }
+
+func loadTransport(at, offset uint32) expr.Any {
+	return &expr.Payload{DestRegister: Word(at), Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: 2}
+}
+
+// From matches packets whose source is in the network.
+func (f Family) From(p netip.Prefix) []expr.Any { return f.within(f.sourceOffset(), p) }
+
+// To matches packets whose destination is in the network.
+func (f Family) To(p netip.Prefix) []expr.Any { return f.within(f.destinationOffset(), p) }
+
+// within matches packets whose address at the offset is in the network. The kernel compares few bytes faster than many, and
+// fastest one, two or four without a mask.
+func (f Family) within(offset uint32, p netip.Prefix) []expr.Any {
+	size, network := f.AddressType().Bytes, p.Masked().Addr().AsSlice()
 	if p.Bits() == 8 || p.Bits() == 16 {
-		load.Len = uint32(p.Bits() / 8)
-		return []expr.Any{load, &expr.Cmp{Op: expr.CmpOpEq, Register: regMain, Data: network[:load.Len]}}
+		size = uint32(p.Bits() / 8)
+		return []expr.Any{loadHeader(0, offset, size), equal(network[:size])}
 	}
 	mask := make([]byte, size)
 	for i := range p.Bits() {
 		mask[i/8] |= 0x80 >> (i % 8)
 	}
-	return []expr.Any{
-		load,
-		&expr.Bitwise{SourceRegister: regMain, DestRegister: regMain, Len: size, Mask: mask, Xor: make([]byte, size)},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: regMain, Data: network},
-	}
+	return []expr.Any{loadHeader(0, offset, size), masked(mask), equal(network)}
 }
 
-func (t *Table) from(p netip.Prefix) []expr.Any { return t.within(true, p) }
-func (t *Table) to(p netip.Prefix) []expr.Any   { return t.within(false, p) }
-
-// local continues the rule if the source (or else the destination) is an address of this host.
-func local(source bool) []expr.Any {
-	return []expr.Any{
-		&expr.Fib{Register: regMain, ResultADDRTYPE: true, FlagSADDR: source, FlagDADDR: !source},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: regMain, Data: u32(unix.RTN_LOCAL)},
-	}
+// equal matches if the first register begins with the bytes.
+func equal(data []byte) expr.Any {
+	return &expr.Cmp{Op: expr.CmpOpEq, Register: Word(0), Data: data}
 }
 
-// here continues the rule if the destination is this host, or many: no single other host.
-func here() []expr.Any {
-	return []expr.Any{
-		&expr.Fib{Register: regMain, ResultADDRTYPE: true, FlagDADDR: true},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: regMain, Data: u32(unix.RTN_UNICAST)},
-	}
+// masked keeps the bits of the mask in the first register.
+func masked(mask []byte) expr.Any {
+	return &expr.Bitwise{SourceRegister: Word(0), DestRegister: Word(0), Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask))}
 }
 
-// destination loads protocol and port, and the address before them or not.
-func (t *Table) destination(port bool) []expr.Any {
-	var load []expr.Any
-	if !port {
-		load = append(load, t.loadDestination(word(0)))
-	}
-	return append(load,
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: word(t.pairWord())},
-		&expr.Payload{DestRegister: word(t.pairWord() + 1), Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2})
+// AnyBit matches if one of the bits is set in the number in the first word.
+func AnyBit(bits uint32) []expr.Any {
+	return []expr.Any{masked(Native(bits)), &expr.Cmp{Op: expr.CmpOpNeq, Register: Word(0), Data: Native(0)}}
 }
 
-// lookup continues the rule if the words are a key of the map, with the value in other words.
-func lookup(name string, from, to uint32) expr.Any {
-	return &expr.Lookup{SourceRegister: word(from), DestRegister: word(to), IsDestRegSet: true, SetName: name}
-}
+// NoBit matches if none of the bits is set in the number in the first word.
+func NoBit(bits uint32) []expr.Any { return []expr.Any{masked(Native(bits)), equal(Native(0))} }
 
-// verdictOf does what the map says, or continues the rule.
-func verdictOf(name string, from uint32) expr.Any {
-	return &expr.Lookup{SourceRegister: word(from), IsDestRegSet: true, SetName: name}
-}
+// InLink matches packets that come in through the named link.
+func InLink(name string) []expr.Any { return link(expr.MetaKeyIIFNAME, expr.CmpOpEq, name) }
 
-// member continues the rule if the words are in the set, or are not.
-func member(name string, from uint32, is bool) expr.Any {
-	return &expr.Lookup{SourceRegister: word(from), SetName: name, Invert: !is}
-}
+// NotInLink matches packets that come in through another link, or through none.
+func NotInLink(name string) []expr.Any { return link(expr.MetaKeyIIFNAME, expr.CmpOpNeq, name) }
 
-// toPort continues the rule for datagrams to the port. The kernel compares bytes of the header without a call, so the port
-// comes first, which most packets are told apart by.
-func (t *Table) toPort(port uint16) []expr.Any {
-	var protocol expr.Any = &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: regMain} // behind any number of headers
-	if t.cfg.V4 {
-		protocol = &expr.Payload{DestRegister: regMain, Base: expr.PayloadBaseNetworkHeader, Offset: 9, Len: 1}
-	}
-	return []expr.Any{
-		&expr.Payload{DestRegister: regMain, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: regMain, Data: binaryutil.BigEndian.PutUint16(port)},
-		protocol,
-		&expr.Cmp{Op: expr.CmpOpEq, Register: regMain, Data: []byte{unix.IPPROTO_UDP}},
-	}
-}
+// OutLink matches packets that go out of the named link.
+func OutLink(name string) []expr.Any { return link(expr.MetaKeyOIFNAME, expr.CmpOpEq, name) }
 
-// ipsDstNAT is the bit of a connection's status that says its destination was rewritten (IPS_DST_NAT).
-const ipsDstNAT = 1 << 5
+// NotOutLink matches packets that go out of another link, or of none.
+func NotOutLink(name string) []expr.Any { return link(expr.MetaKeyOIFNAME, expr.CmpOpNeq, name) }
 
-// redirected continues the rule for connections whose destination was (or was not) rewritten.
-func redirected(yes bool) []expr.Any {
-	op := expr.CmpOpEq
-	if yes {
-		op = expr.CmpOpNeq
-	}
-	return []expr.Any{
-		&expr.Ct{Key: expr.CtKeySTATUS, Register: regMain},
-		&expr.Bitwise{SourceRegister: regMain, DestRegister: regMain, Len: 4, Mask: u32(ipsDstNAT), Xor: u32(0)},
-		&expr.Cmp{Op: op, Register: regMain, Data: u32(0)},
-	}
-}
-
-// link continues the rule if the packet comes in through (or goes out of) the named link, or does not.
-func link(key expr.MetaKey, name string, is bool) []expr.Any {
-	op := expr.CmpOpNeq
-	if is {
-		op = expr.CmpOpEq
-	}
-	padded := make([]byte, 16)
+func link(key expr.MetaKey, op expr.CmpOp, name string) []expr.Any {
+	padded := make([]byte, unix.IFNAMSIZ)
 	copy(padded, name)
-	return []expr.Any{
-		&expr.Meta{Key: key, Register: regMain},
-		&expr.Cmp{Op: op, Register: regMain, Data: padded},
-	}
+	return []expr.Any{&expr.Meta{Key: key, Register: Word(0)}, &expr.Cmp{Op: op, Register: Word(0), Data: padded}}
 }
 
-// marked continues the rule if the mark asks for masquerading.
-func (t *Table) marked() []expr.Any {
-	return []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyMARK, Register: regMain},
-		&expr.Bitwise{SourceRegister: regMain, DestRegister: regMain, Len: 4, Mask: u32(t.cfg.Mark), Xor: u32(0)},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: regMain, Data: u32(0)},
-	}
+// Member matches if the words from one on are a key of the set.
+func Member(set string, from uint32) expr.Any {
+	return &expr.Lookup{SourceRegister: Word(from), SetName: set}
 }
 
-// setMark sets or clears the bit in the packet's mark.
-func (t *Table) setMark(on bool) []expr.Any {
-	xor := uint32(0)
-	if on {
-		xor = t.cfg.Mark
-	}
-	return []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyMARK, Register: regMain},
-		&expr.Bitwise{SourceRegister: regMain, DestRegister: regMain, Len: 4, Mask: u32(^t.cfg.Mark), Xor: u32(xor)},
-		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: regMain},
-	}
+// NotMember matches if the words from one on are no key of the set.
+func NotMember(set string, from uint32) expr.Any {
+	return &expr.Lookup{SourceRegister: Word(from), SetName: set, Invert: true}
 }
 
-func verdict(kind expr.VerdictKind, chain string) expr.Any {
-	return &expr.Verdict{Kind: kind, Chain: chain}
+// Lookup matches if the words from one on are a key of the map, and puts the value into other words.
+func Lookup(name string, from, to uint32) expr.Any {
+	return &expr.Lookup{SourceRegister: Word(from), DestRegister: Word(to), IsDestRegSet: true, SetName: name}
 }
 
-var loopback4 = netip.MustParsePrefix("127.0.0.0/8")
+// VerdictOf gives the verdict that the map has for the words from one on, and continues the rule if there is none.
+func VerdictOf(verdicts string, from uint32) expr.Any {
+	return &expr.Lookup{SourceRegister: Word(from), IsDestRegSet: true, SetName: verdicts}
+}
+
+// Accept ends the table's judgement: the packet passes.
+func Accept() expr.Any { return &expr.Verdict{Kind: expr.VerdictAccept} }
+
+// Drop discards the packet.
+func Drop() expr.Any { return &expr.Verdict{Kind: expr.VerdictDrop} }
+
+// Return goes back to the chain that led here.
+func Return() expr.Any { return &expr.Verdict{Kind: expr.VerdictReturn} }
+
+// Jump goes on in another chain, and comes back if that does not decide.
+func Jump(chain string) expr.Any { return &expr.Verdict{Kind: expr.VerdictJump, Chain: chain} }
+
+// Goto goes on in another chain, and does not come back.
+func Goto(chain string) expr.Any { return &expr.Verdict{Kind: expr.VerdictGoto, Chain: chain} }

@@ -1,24 +1,22 @@
 package nft
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
-	"maps"
-	"net/netip"
 	"os/exec"
-	"reflect"
 	"slices"
+	"strings"
 	"testing"
-	"time"
 
-	"pgregory.net/rapid"
-
-	"github.com/balsahq/balsa/overlay/services"
+	"github.com/google/nftables"
+	"golang.org/x/sys/unix"
 
 	"github.com/balsahq/balsa/overlay/nettest"
 )
 
-// nft runs the command of that name in the namespace.
-func nft(t testing.TB, ns int, args ...string) string {
+// runNFT runs the command nft in the namespace.
+func runNFT(t *testing.T, ns int, args ...string) string {
 	t.Helper()
 	out, err := exec.Command("nsenter", append([]string{"--net=" + nettest.Path(ns), "nft"}, args...)...).CombinedOutput()
 	if err != nil {
@@ -27,136 +25,192 @@ func nft(t testing.TB, ns int, args ...string) string {
 	return string(out)
 }
 
-func open(t testing.TB, ns int, v4 bool) *Table {
+func dialTest(t *testing.T, ns int) *Conn {
 	t.Helper()
-	cfg := Config{V4: v4, Bridge: "balsa0", Mark: 0x4000, Tunnel: 8472}
-	cfg.Pods = []netip.Prefix{netip.MustParsePrefix("fd00::/48")}
-	if v4 {
-		cfg.Pods = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}
-	}
-	cfg.NodePods = cfg.Pods
-	table, err := Open(cfg, ns)
+	c, err := Dial(ns)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(table.Close)
+	t.Cleanup(c.Close)
+	return c
+}
+
+// sample is a table with a set of each kind and a chain that uses them.
+func sample(f Family) *Table {
+	verdicts := Set{Name: "verdicts", Flags: Map, Key: f.AddressType(), Data: nftables.TypeVerdict}
+	return &Table{
+		Family: f, Name: "sample",
+		Sets: []Set{
+			{Name: "members", Key: f.AddressType()}, {Name: "ranges", Flags: Interval, Key: f.AddressType()}, verdicts,
+			{Name: "values", Flags: Map, Key: f.AddressType(), Data: nftables.TypeMark},
+		},
+		Chains: []Chain{
+			{Name: "inner", Rules: []Rule{{Drop()}}},
+			{
+				Name: "outer", Hook: &Hook{nftables.ChainTypeFilter, nftables.ChainHookForward, nftables.ChainPriorityFilter},
+				Rules: []Rule{
+					{f.LoadSource(0), Member("members", 0), Accept()}, {f.LoadSource(0), Member("ranges", 0), Accept()},
+					{f.LoadSource(0), VerdictOf("verdicts", 0)}, append(InLink("eth0"), Jump("inner")),
+				},
+			},
+		},
+	}
+}
+
+func key(f Family, n int) []byte {
+	if f == IPv4 {
+		return []byte{10, 0, byte(n >> 8), byte(n)}
+	}
+	return append([]byte{0xfd, 13: 0}, byte(n>>8), byte(n))
+}
+
+func applySample(t *testing.T, c *Conn, f Family) *Table {
+	t.Helper()
+	table, change := sample(f), Change{}
+	change.ReplaceTable(table)
+	if err := c.Apply(&change); err != nil {
+		t.Fatal(err)
+	}
 	return table
 }
 
-// drawService makes the ports of a service, of few addresses and ports, so that services want the same ones.
-func drawService(t *rapid.T, name string, v4 bool) []services.Service {
-	small := func(label string, n int) int { return rapid.IntRange(0, n).Draw(t, label) }
-	addr := func(kind, n int) netip.Addr {
-		if v4 {
-			return netip.AddrFrom4([4]byte{10, byte(kind), 0, byte(n)})
-		}
-		return netip.MustParseAddr(fmt.Sprintf("fd00:%x::%x", kind, n))
+func contents(t *testing.T, c *Conn, table *Table) *Contents {
+	t.Helper()
+	found, err := c.ReadTable(table)
+	if err != nil || found == nil {
+		t.Fatalf("contents %v: %v", found, err)
 	}
-	var out []services.Service
-	for i := range small("ports", 2) {
-		s := services.Service{
-			Name: fmt.Sprintf("%s:%d", name, i), Port: uint16(80 + small("port", 1)), Affinity: time.Duration(small("sticky", 1)*30) * time.Second,
-			Protocol:   rapid.SampledFrom([]services.Protocol{services.TCP, services.UDP, services.SCTP}).Draw(t, "protocol"),
-			ClusterIPs: []netip.Addr{addr(96, small("ip", 4))}, InternalLocal: small("internal", 3) == 0, ExternalLocal: small("external", 1) == 0,
-			NodePort: uint16(rapid.SampledFrom([]int{0, 30000, 30001}).Draw(t, "node port")),
-		}
-		if small("balanced", 1) == 1 {
-			s.LoadBalancer = []netip.Addr{addr(97, small("lb", 2))}
-			if small("guarded", 1) == 1 {
-				s.Sources = []netip.Prefix{netip.PrefixFrom(addr(small("from", 2), 0), 24)}
-			}
-		}
-		for n := range small("backends", 5) {
-			b := netip.AddrPortFrom(addr(244, n), 8080)
-			if small("gone", 3) == 0 {
-				continue
-			}
-			s.Everywhere = append(s.Everywhere, b)
-			if n%2 == 0 {
-				s.Here, s.Local = append(s.Here, b), append(s.Local, b)
-			}
-		}
-		out = append(out, s)
-	}
-	return out
+	return found
 }
 
-// canonical is the table without what depends on how it came about: the order of backends, how often keys are in use.
-func canonical(t *services.Table) *services.Table {
-	out := *t
-	out.Groups = maps.Clone(t.Groups)
-	for id, g := range out.Groups {
-		g.Backends = slices.SortedFunc(slices.Values(g.Backends), netip.AddrPort.Compare)
-		out.Groups[id] = g
-	}
-	out.Ways, out.Hairpin, out.Members = make(services.Counted[services.Way]), once(t.Hairpin), once(t.Members)
-	for _, x := range t.Services {
-		out.Ways[x.Lead.Way], out.Ways[x.Outside.Way] = 1, 1
-	}
-	for _, x := range t.Ports {
-		out.Ways[x.Lead.Way], out.Ways[x.Outside.Way] = 1, 1
-	}
-	return &out
-}
-
-func once[K comparable](c services.Counted[K]) services.Counted[K] {
-	out := make(services.Counted[K])
-	for k := range c {
-		out[k] = 1
-	}
-	return out
-}
-
-func same(t interface{ Fatalf(string, ...any) }, what string, got, want *services.Table) {
-	if got == nil || !reflect.DeepEqual(canonical(got), canonical(want)) {
-		t.Fatalf("%s:\n%+v\nwant\n%+v", what, got, want)
-	}
-}
-
-// TestChangesLeadWhereBuildingAnewDoes applies random changes one by one, and compares memory and kernel with a table made
-// at once.
-func TestChangesLeadWhereBuildingAnewDoes(t *testing.T) {
-	for _, v4 := range []bool{true, false} {
-		t.Run(fmt.Sprintf("v4=%t", v4), func(t *testing.T) {
+func TestWhatIsReadIsWhatWasWritten(t *testing.T) {
+	for _, f := range Families {
+		t.Run(f.String(), func(t *testing.T) {
 			ns := nettest.Open(t)
-			rapid.Check(t, func(r *rapid.T) {
-				if err := Remove(ns); err != nil {
-					r.Fatalf("%v", err)
-				}
-				table, err := Open(open(t, ns, v4).cfg, ns)
+			c := dialTest(t, ns)
+			table := applySample(t, c, f)
+			if !contents(t, c, table).Holds(table) {
+				t.Error("the table is not held as it was written")
+			}
+			want := map[string]Elements{
+				"members":  {Add: []Element{{Key: key(f, 1)}, {Key: key(f, 2)}}},
+				"ranges":   {Add: []Element{{Key: key(f, 10)}, {Key: key(f, 20), EndsRange: true}}},
+				"verdicts": {Add: []Element{{Key: key(f, 3), Chain: "inner", Verdict: GotoVerdict}}},
+				"values":   {Add: []Element{{Key: key(f, 4), Value: []byte{1, 2, 3, 4}}}},
+			}
+			var change Change
+			for set, e := range want {
+				change.SetElements(table, set, e)
+			}
+			if err := c.Apply(&change); err != nil {
+				t.Fatal(err)
+			}
+			for set, e := range want {
+				got, err := c.ReadElements(table, set, &Arena{}, nil)
 				if err != nil {
-					r.Fatalf("%v", err)
+					t.Fatal(err)
 				}
-				defer table.Close()
-				plan, now := services.NewPlan(), map[string][]services.Service{}
-				for range rapid.IntRange(1, 8).Draw(r, "transactions") {
-					for range rapid.IntRange(1, 3).Draw(r, "changes") {
-						name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(r, "name")
-						now[name] = drawService(r, name, v4)
-						plan.SetService(name, now[name])
-					}
-					if rapid.IntRange(0, 5).Draw(r, "look") == 0 {
-						table.Forget()
-					}
-					if _, err := table.Apply(plan); err != nil {
-						r.Fatalf("%v", err)
-					}
+				got = slices.DeleteFunc(got, func(e Element) bool { return e.EndsRange && !bytes.Contains(e.Key, key(f, 20)) }) // the kernel's own end of all
+				slices.SortFunc(got, func(a, b Element) int { return bytes.Compare(a.Key, b.Key) })
+				if fmt.Sprint(got) != fmt.Sprint(e.Add) {
+					t.Errorf("%s: read %v, want %v", set, got, e.Add)
 				}
-				anew := services.NewPlan()
-				for name, ports := range now {
-					anew.SetService(name, ports)
-				}
-				same(r, "in memory", plan.Table(), anew.Table())
-				have, err := table.read(plan.Table())
-				if err != nil {
-					r.Fatalf("%v", err)
-				}
-				same(r, "in the kernel", have, anew.Table())
-				if !maps.Equal(once(have.Ways), once(plan.Table().Ways)) {
-					r.Fatalf("ways in the kernel: %v, want %v", have.Ways, plan.Table().Ways)
-				}
-				nft(t, ns, "list", "ruleset")
-			})
+			}
+			if out := runNFT(t, ns, "list", "ruleset"); !strings.Contains(out, "goto inner") {
+				t.Errorf("nft lists\n%s", out)
+			}
 		})
+	}
+}
+
+func TestAnyDifferenceOfATableIsFound(t *testing.T) {
+	for _, difference := range []string{
+		"add rule ip sample inner counter", "flush chain ip sample inner", "insert rule ip sample outer drop", "delete chain ip sample outer",
+		"chain ip sample outer { policy drop; }", "flush table ip sample; delete set ip sample members",
+		"flush table ip sample; delete set ip sample members; add set ip sample members { type ipv4_addr; flags timeout; }",
+	} {
+		t.Run(difference, func(t *testing.T) {
+			ns := nettest.Open(t)
+			c := dialTest(t, ns)
+			table := applySample(t, c, IPv4)
+			runNFT(t, ns, difference)
+			if contents(t, c, table).Holds(table) {
+				t.Error("the difference was not found")
+			}
+		})
+	}
+	t.Run("no table", func(t *testing.T) {
+		ns := nettest.Open(t)
+		c := dialTest(t, ns)
+		table := applySample(t, c, IPv4)
+		runNFT(t, ns, "delete table ip sample")
+		if found, err := c.ReadTable(table); found != nil || err != nil {
+			t.Errorf("found %v: %v", found, err)
+		}
+	})
+}
+
+func TestAChangeOfBothFamiliesIsMadeWholeOrNotAtAll(t *testing.T) {
+	ns := nettest.Open(t)
+	c := dialTest(t, ns)
+	v4, v6 := applySample(t, c, IPv4), applySample(t, c, IPv6)
+	var change Change
+	change.SetElements(v4, "members", Elements{Add: []Element{{Key: key(IPv4, 1)}}})
+	change.SetElements(v6, "members", Elements{Delete: []Element{{Key: key(IPv6, 1)}}}) // is not there
+	if err := c.Apply(&change); !errors.Is(err, unix.ENOENT) || !strings.Contains(err.Error(), "delete elements of members") {
+		t.Fatalf("Apply: %v", err)
+	}
+	if got, err := c.ReadElements(v4, "members", &Arena{}, nil); err != nil || len(got) != 0 {
+		t.Errorf("half of the change was made: %v (%v)", got, err)
+	}
+	// The connection is as good as before.
+	change = Change{}
+	change.SetElements(v4, "members", Elements{Add: []Element{{Key: key(IPv4, 1)}}})
+	if err := c.Apply(&change); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAReplacedElementIsNeverMissingBetweenParts cuts a large replacement into parts and reads between them.
+func TestAReplacedElementIsNeverMissingBetweenParts(t *testing.T) {
+	const count = 2800 // two parts
+	ns := nettest.Open(t)
+	c := dialTest(t, ns)
+	table := applySample(t, c, IPv4)
+	var first, second Change
+	var make, replace Elements
+	for n := range count {
+		k := key(IPv4, n)
+		make.Value(k, nil, []byte{0, 0, 0, 1})
+		replace.Value(k, []byte{0, 0, 0, 1}, []byte{0, 0, 0, 2})
+	}
+	first.SetElements(table, "values", make)
+	if err := c.Apply(&first); err != nil {
+		t.Fatal(err)
+	}
+	c.PartLimit = 3 * elementsLimit
+	second.SetElements(table, "values", replace)
+	second.add(func(r *renderer) { // what the last part would hold fails
+		r.deleteSet(table, "no such set")
+	})
+	if err := c.ApplyInParts(&second); !errors.Is(err, unix.ENOENT) {
+		t.Fatalf("ApplyInParts: %v, want that of the last part", err)
+	}
+	byValue := map[byte]int{}
+	if err := RetryRead(func() error {
+		got, err := c.ReadElements(table, "values", &Arena{}, nil)
+		clear(byValue)
+		for _, e := range got {
+			byValue[e.Value[3]]++
+		}
+		if err == nil && byValue[1]+byValue[2] != count {
+			err = ErrUnstable
+		}
+		return err
+	}); err != nil {
+		t.Fatalf("%v: %v", byValue, err)
+	}
+	if byValue[1] == 0 || byValue[2] == 0 {
+		t.Errorf("the replacement was not cut: %v", byValue)
 	}
 }

@@ -3,146 +3,117 @@ package nft
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
-	"fmt"
-	"net/netip"
+	"time"
 
 	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
-
-	"github.com/balsahq/balsa/overlay/services"
 )
 
-// Name is the name of every table this package makes.
-const Name = "balsa"
+// Family is an address family of the kernel's tables.
+type Family byte
 
-// layout is the version of the sets; raise it when they come to mean something else.
-const layout = 3
+// Families, as the kernel numbers them (NFPROTO_…).
+const (
+	IPv4 Family = unix.NFPROTO_IPV4
+	IPv6 Family = unix.NFPROTO_IPV6
+)
 
-// ErrOwned says that a table of our name belongs to another program, which the kernel protects it for
-// (NFT_TABLE_F_OWNER).
-var ErrOwned = errors.New("the nftables table " + Name + " belongs to another program: end that program, or have it use another name")
+// Families are both, in the order in which they are worked on.
+var Families = []Family{IPv4, IPv6}
 
-// Config says what the base chains are made for.
-type Config struct {
-	V4 bool // the family of the table: IPv4, or else IPv6
-	// Pods are the cluster's pod networks, NodePods those of this node, of the family.
-	Pods, NodePods []netip.Prefix
-	Bridge         string // the link pods hang on
-	// Tunnel is the UDP port of the tunnel to other nodes, closed to all but members; 0: none.
-	Tunnel uint16
-	// Mark is the bit of the packet mark that asks for masquerading.
-	Mark uint32
+// String is the family as the nft command names it.
+func (f Family) String() string {
+	if f == IPv4 {
+		return "ip"
+	}
+	return "ip6"
 }
 
-// Table is one family's table in the kernel.
+// Table is a table and the part of it that is always there.
 type Table struct {
-	cfg    Config
-	socket *socket
-	sets   []set
-	known  bool // the kernel holds what was applied last
-	others []string
+	Family Family
+	Name   string
+	Sets   []Set
+	// Chains are made in this order: none comes before one that its rules lead to.
+	Chains []Chain
 }
 
-// Open connects to the network namespace behind the file descriptor ns; 0 is that of the calling thread. Nothing is
-// changed before Apply.
-func Open(cfg Config, ns int) (*Table, error) {
-	s, err := dial(ns)
-	if err != nil {
-		return nil, fmt.Errorf("nftables: %w", err)
-	}
-	return &Table{cfg: cfg, socket: s, sets: newSets(cfg.V4)}, nil
+// String is the table as the nft command names it.
+func (t *Table) String() string { return t.Family.String() + " " + t.Name }
+
+// SetFlags are properties of a set (NFT_SET_…).
+type SetFlags uint32
+
+// Flags of a set.
+const (
+	Interval SetFlags = 0x4  // elements begin and end ranges
+	Map      SetFlags = 0x8  // elements have values
+	Timeout  SetFlags = 0x10 // elements may expire
+	Dynamic  SetFlags = 0x20 // rules add elements (NFT_SET_EVAL)
+)
+
+// Set is one set, or with the flag Map one map.
+type Set struct {
+	Name      string
+	Flags     SetFlags
+	Key, Data nftables.SetDatatype // Data of maps only
+	Limit     uint32               // of elements; 0: none
+	Expires   time.Duration        // how long an element stays that says nothing else; 0: for ever
 }
 
-// Close disconnects; the table stays.
-func (t *Table) Close() { t.socket.close() }
+// KeyLen is the length of a key in bytes, as the kernel counts it.
+func (s *Set) KeyLen() int { return int(s.Key.Bytes+3) &^ 3 }
 
-// Port names this Table in the kernel's messages about changes of the ruleset.
-func (t *Table) Port() uint32 { return t.socket.port }
+// DataLen is the length of a value in bytes, as the kernel counts it. It means nothing for verdicts.
+func (s *Set) DataLen() int { return int(s.Data.Bytes+3) &^ 3 }
 
-func (t *Table) family() byte {
-	if t.cfg.V4 {
-		return byte(nftables.TableFamilyIPv4)
-	}
-	return byte(nftables.TableFamilyIPv6)
+// HoldsVerdicts tells whether the values of a map are verdicts.
+func (s *Set) HoldsVerdicts() bool { return s.Data.Name == nftables.TypeVerdict.Name }
+
+// Chain is one chain with all of its rules.
+type Chain struct {
+	Name  string
+	Rules []Rule
+	Hook  *Hook // nil: only other chains lead here
 }
 
-// String is the table for people.
-func (t *Table) String() string {
-	if t.cfg.V4 {
-		return "ip " + Name
-	}
-	return "ip6 " + Name
+// Hook says where packets enter a chain. Packets that leave it undecided are accepted.
+type Hook struct {
+	Type     nftables.ChainType
+	Number   *nftables.ChainHook
+	Priority *nftables.ChainPriority
 }
 
-// fingerprint names the chain that marks a table as made from this configuration.
-func (t *Table) fingerprint() string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%d %+v", layout, t.cfg))
-	return "base-" + hex.EncodeToString(sum[:8])
-}
+// Rule is the expressions of one rule.
+type Rule []expr.Any
 
-// Forget makes the next Apply look at the kernel first, because somebody else may have changed it.
-func (t *Table) Forget() { t.known = false }
-
-// Strangers are the chains in the table that others have put there. They are left alone, unless the table has to be made
-// anew. Known after an Apply that looked at the kernel.
-func (t *Table) Strangers() []string { return t.others }
-
-// Apply makes the kernel hold the plan's table, changing only what differs, and returns what that was. As long as it knows
-// what the kernel holds, it costs what has changed since the last time. An error leaves that unknown, and what changed is
-// made up for by the next Apply.
-func (t *Table) Apply(p *services.Plan) (*services.Delta, error) {
-	if t.known {
-		delta := p.Take()
-		if delta.Empty() {
-			return delta, nil
-		}
-		t.known = false
-		if err := t.change(p.Table(), delta, false); err != nil {
-			return nil, fmt.Errorf("nftables: table %s: %w", t, err)
-		}
-		t.known = true
-		return delta, nil
-	}
-	stale := p.Pass()
-	have, err := t.read(p.Table())
-	if err != nil {
-		return nil, fmt.Errorf("nftables: look at table %s: %w", t, err)
-	}
-	anew := have == nil
-	if anew {
-		have = services.NewTable()
-	}
-	p.Adopt(have)
-	all := services.Diff(have, p.Table())
-	if anew || !all.Empty() {
-		if err := t.change(p.Table(), all, anew); err != nil {
-			return nil, fmt.Errorf("nftables: table %s: %w", t, err)
-		}
-	}
-	all.Stale = append(all.Stale, stale...)
-	t.known = true
-	return all, nil
-}
-
-// Read returns what the kernel holds; nil if that is no table made from this configuration, or not all of it.
-func (t *Table) Read() (*services.Table, error) { return t.read(services.NewTable()) }
-
-// Remove deletes the tables of both families from the namespace behind ns. It is no error if there are none.
-func Remove(ns int) error {
-	var errs []error
-	for _, v4 := range []bool{true, false} {
-		t, err := Open(Config{V4: v4}, ns)
+// expressions returns the rule as the kernel takes it.
+func (r Rule) expressions(f Family) ([][]byte, error) {
+	out := make([][]byte, len(r))
+	for i, e := range r {
+		raw, err := expr.Marshal(byte(f), e)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		w := t.begin()
-		w.message(unix.NFT_MSG_DELTABLE, 0)
-		w.text(unix.NFTA_TABLE_NAME, Name)
-		if err = t.commit(w); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EAFNOSUPPORT) {
-			errs = append(errs, err)
-		}
-		t.Close()
+		out[i] = raw
 	}
-	return errors.Join(errs...)
+	return out, nil
+}
+
+// tag returns the comment of a rule with these expressions, laid out as nft does: kind, length, text.
+func tag(expressions [][]byte) []byte {
+	digest := sha256.New()
+	for _, e := range expressions {
+		digest.Write(e)
+	}
+	text := hex.EncodeToString(digest.Sum(nil)[:6]) + "\x00"
+	return append([]byte{0, byte(len(text))}, text...)
+}
+
+// Fingerprint returns the name of an empty chain that marks a table as made from this text, which names everything that a
+// table was made from.
+func Fingerprint(text []byte) string {
+	sum := sha256.Sum256(text)
+	return "base-" + hex.EncodeToString(sum[:8])
 }

@@ -6,26 +6,37 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
-	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 )
 
-// watchLimit is how much may wait to be read: our own large transactions are told to us too.
+// watchLimit is how many bytes may wait to be read: the kernel tells us of our own large transactions too.
 const watchLimit = 16 << 20
 
-// Foreign is a change of one of our tables by somebody else.
-type Foreign struct {
-	V4 bool
-	// Program is who made it, as "name (process number)"; "" if that is not known.
-	Program string
+// WatchConfig says which changes are of interest.
+type WatchConfig struct {
+	NS    int    // file descriptor of the network namespace; 0 is the namespace of the calling thread
+	Table string // the name of the tables, of both families
+	// Own tells which netlink ports are ours (Conn.Port). It is called from the goroutine of Watch.
+	Own func(port uint32) bool
+	// Changed is called from the goroutine of Watch.
+	Changed func(Foreign)
 }
 
-// Watch calls changed when somebody changed a table of our name in the namespace behind ns, until ctx ends. own tells
-// which netlink ports are ours (Table.Port); it must be safe to call from another goroutine. What others do to other
-// tables concerns nobody here.
-func Watch(ctx context.Context, ns int, own func(port uint32) bool, changed func(Foreign)) error {
-	file, err := subscribe(ns)
+// Foreign is a change of one of our tables by another program.
+type Foreign struct {
+	Family Family
+	// Program made the change, as "name (process number)"; "" if that is not known.
+	Program string
+	// Missed: messages were lost, so there may have been a change of any table, and nothing else is known.
+	Missed bool
+}
+
+// Watch calls Changed for each transaction in which another program changed a table of the name, until ctx ends. It
+// returns the context's error then. Changes of other tables are ignored.
+func Watch(ctx context.Context, cfg WatchConfig) error {
+	file, err := subscribe(cfg.NS)
 	if err != nil {
 		return fmt.Errorf("watch nftables: %w", err)
 	}
@@ -41,7 +52,7 @@ func Watch(ctx context.Context, ns int, own func(port uint32) bool, changed func
 		}
 		<-closed
 	}()
-	w := watcher{own: own, changed: changed}
+	w := watcher{cfg: cfg, touched: map[Family]bool{}}
 	buffer := make([]byte, 64<<10)
 	for {
 		n, err := file.Read(buffer)
@@ -49,28 +60,21 @@ func Watch(ctx context.Context, ns int, own func(port uint32) bool, changed func
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, unix.ENOBUFS): // some messages were lost
-			changed(Foreign{V4: true})
-			changed(Foreign{V4: false})
+			cfg.Changed(Foreign{Missed: true})
 		case err != nil:
 			return fmt.Errorf("watch nftables: %w", err)
 		default:
-			w.judge(buffer[:n])
+			w.receive(buffer[:n])
 		}
 	}
 }
 
 func subscribe(ns int) (*os.File, error) {
-	var fd int
-	err := inside(ns, func() (err error) {
-		fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_NETFILTER)
-		return err
-	})
+	fd, err := openSocket(ns, unix.SOCK_NONBLOCK)
 	if err != nil {
 		return nil, err
 	}
-	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, watchLimit) != nil {
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, watchLimit)
-	}
+	growReceiveBuffer(fd, watchLimit)
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1 << (unix.NFNLGRP_NFTABLES - 1)}); err != nil {
 		unix.Close(fd)
 		return nil, err
@@ -80,35 +84,39 @@ func subscribe(ns int) (*os.File, error) {
 
 // watcher follows transactions: each is a number of messages, and one more about the new generation of the ruleset.
 type watcher struct {
-	own     func(port uint32) bool
-	changed func(Foreign)
-	touched [2]bool // our tables, by somebody else, in this transaction: IPv6, IPv4
+	cfg     WatchConfig
+	touched map[Family]bool // whose table another program changed in this transaction
 }
 
-func (w *watcher) judge(data []byte) {
-	const generationPID, generationName = 2, 3 // NFTA_GEN_PROC_PID, NFTA_GEN_PROC_NAME
+// receive takes in messages of the kernel.
+func (w *watcher) receive(data []byte) {
 	_ = messages(data, func(h header, body []byte) error {
 		if h.kind>>8 != unix.NFNL_SUBSYS_NFTABLES || len(body) < genLen {
 			return nil
 		}
-		family, attrs := nftables.TableFamily(body[0]), body[genLen:]
-		if h.kind&0xff != unix.NFT_MSG_NEWGEN {
-			// The first attribute of every other message is the table.
-			if (family == nftables.TableFamilyIPv4 || family == nftables.TableFamilyIPv6) && !w.own(h.port) && findText(attrs, 1) == Name {
-				w.touched[b2u(family == nftables.TableFamilyIPv4)] = true
-			}
-			return nil
+		family, attrs := Family(body[0]), body[genLen:]
+		switch {
+		case h.kind&0xff == unix.NFT_MSG_NEWGEN:
+			w.endTransaction(attrs)
+		case slices.Contains(Families, family) && !w.cfg.Own(h.port) && findText(attrs, tableAttribute) == w.cfg.Table:
+			w.touched[family] = true
 		}
-		for i, touched := range w.touched {
-			if touched {
-				w.changed(Foreign{V4: i == 1, Program: program(find(attrs, generationName), find(attrs, generationPID))})
-			}
-		}
-		w.touched = [2]bool{}
 		return nil
 	})
 }
 
+// endTransaction calls Changed for each table that was touched.
+func (w *watcher) endTransaction(attrs []byte) {
+	const generationPID, generationName = 2, 3 // NFTA_GEN_PROC_PID, NFTA_GEN_PROC_NAME
+	for _, family := range Families {
+		if w.touched[family] {
+			w.cfg.Changed(Foreign{Family: family, Program: program(find(attrs, generationName), find(attrs, generationPID))})
+		}
+	}
+	clear(w.touched)
+}
+
+// program returns the program that made a transaction, as "name (process number)"; "" if the kernel does not say.
 func program(name, pid []byte) string {
 	if len(name) == 0 || len(pid) != 4 {
 		return ""

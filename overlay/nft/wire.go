@@ -16,15 +16,14 @@ const (
 
 // wire builds netlink messages one behind the other.
 type wire struct {
-	buf    []byte
-	family byte
-	seq    uint32
-	start  int // of the message being built
+	buf   []byte
+	seq   uint32
+	start int // of the message being built
 }
 
-// message begins a message of the table's family.
-func (w *wire) message(kind uint16, flags uint16) {
-	w.raw(subsystem|kind, flags, w.family, 0)
+// message begins a message of nftables.
+func (w *wire) message(family Family, kind, flags uint16) {
+	w.raw(subsystem|kind, flags, byte(family), 0)
 }
 
 func (w *wire) raw(kind, flags uint16, family byte, resource uint16) {
@@ -74,7 +73,13 @@ func (w *wire) u32(kind uint16, v uint32) {
 	w.buf = binary.BigEndian.AppendUint32(w.buf, v)
 }
 
-// nest begins an attribute made of attributes; what it returns goes to unnest.
+func (w *wire) u64(kind uint16, v uint64) {
+	w.buf = binary.NativeEndian.AppendUint16(w.buf, attrLen+8)
+	w.buf = binary.NativeEndian.AppendUint16(w.buf, kind)
+	w.buf = binary.BigEndian.AppendUint64(w.buf, v)
+}
+
+// nest begins an attribute that is made of attributes. It returns where, for unnest, which ends it.
 func (w *wire) nest(kind uint16) int {
 	at := len(w.buf)
 	w.buf = binary.NativeEndian.AppendUint16(w.buf, 0)
@@ -86,7 +91,7 @@ func (w *wire) unnest(at int) {
 	binary.NativeEndian.PutUint16(w.buf[at:], uint16(len(w.buf)-at))
 }
 
-// attributes calls fn for each attribute, until fn returns false or what follows is none.
+// attributes calls fn for each attribute, until fn returns false or the rest of data is no attribute.
 func attributes(data []byte, fn func(kind uint16, value []byte) bool) {
 	for len(data) >= attrLen {
 		size := int(binary.NativeEndian.Uint16(data))
@@ -129,7 +134,7 @@ func findU32(data []byte, kind uint16) uint32 {
 	return 0
 }
 
-// messages calls fn for each message in what a socket received; body is what comes behind the netlink header.
+// messages calls fn for each message in data, which a socket received; body is the message behind the netlink header.
 func messages(data []byte, fn func(h header, body []byte) error) error {
 	for len(data) >= headerLen {
 		size := int(binary.NativeEndian.Uint32(data))
@@ -148,7 +153,7 @@ func messages(data []byte, fn func(h header, body []byte) error) error {
 	return nil
 }
 
-// header is that of a netlink message.
+// header is the header of a netlink message, without its length.
 type header struct {
 	kind, flags uint16
 	seq, port   uint32

@@ -10,8 +10,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/balsahq/balsa/overlay/policy/kernel"
 	"github.com/balsahq/balsa/overlay/policy/plan"
+	"github.com/balsahq/balsa/overlay/policy/rules"
 )
 
 // cut ends connections that began when they were still allowed, and lets go on those that are again. First their packets are
@@ -45,18 +45,18 @@ func (e *Engine) uncut() error {
 	if len(still) == len(flows) {
 		return nil
 	}
-	return e.tables.Cut(still, true)
+	return e.tables.CutOnly(still)
 }
 
 // allowed are those of the connections that might begin now.
-func (e *Engine) allowed(flows []kernel.Flow) []kernel.Flow {
+func (e *Engine) allowed(flows []rules.Flow) []rules.Flow {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(flows), e.allows)
 }
 
 // allows tells whether a connection might begin; e.mu is held.
-func (e *Engine) allows(f kernel.Flow) bool {
+func (e *Engine) allows(f rules.Flow) bool {
 	return e.state.Allows(plan.Flow{From: f.From, To: f.To, Protocol: f.Protocol, Port: f.ToPort})
 }
 
@@ -95,7 +95,7 @@ func (e *Engine) cutFamily(h *netlink.Handle, family netlink.InetFamily, own map
 	if len(unwanted) == 0 {
 		return nil
 	}
-	if err := e.tables.Cut(slices.Collect(maps.Keys(unwanted)), false); err != nil {
+	if err := e.tables.Cut(slices.Collect(maps.Keys(unwanted))); err != nil {
 		return err
 	}
 	_, err = h.ConntrackDeleteFilters(netlink.ConntrackTable, family, unwanted)
@@ -121,8 +121,8 @@ func (e *Engine) unwanted(list []*netlink.ConntrackFlow, own map[netip.Addr]bool
 }
 
 // flowOf is the connection as it is forwarded: where the destination was rewritten, the answer comes from the new one.
-func flowOf(c *netlink.ConntrackFlow) kernel.Flow {
-	return kernel.Flow{
+func flowOf(c *netlink.ConntrackFlow) rules.Flow {
+	return rules.Flow{
 		From: address(c.Forward.SrcIP), To: address(c.Reverse.SrcIP), Protocol: plan.Protocol(c.Forward.Protocol),
 		FromPort: c.Forward.SrcPort, ToPort: c.Reverse.SrcPort,
 	}
@@ -134,7 +134,7 @@ func address(ip net.IP) netip.Addr {
 }
 
 // unwanted picks connections to forget.
-type unwanted map[kernel.Flow]struct{}
+type unwanted map[rules.Flow]struct{}
 
 // MatchConntrackFlow implements netlink.CustomConntrackFilter.
 func (u unwanted) MatchConntrackFlow(c *netlink.ConntrackFlow) bool {

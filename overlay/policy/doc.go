@@ -3,7 +3,7 @@
 //	NetworkPolicies ────► any? ──no──► no table, nothing else watched
 //	(watched always)        │yes
 //	                        ▼
-//	all Pods, Namespaces ─► plan.State ──► plan.Change ──► kernel.Tables: one transaction
+//	all Pods, Namespaces ─► plan.State ──► plan.Change ──► rules.Tables: one transaction
 //	the node's agent ─────► (Admit)            ▲
 //	kernel ─► somebody changed our tables ─────┘ made anew, in one transaction
 //	          flows that tightened policies no longer allow ──► forgotten, and cut

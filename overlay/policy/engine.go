@@ -13,8 +13,9 @@ import (
 
 	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/overlay/host"
-	"github.com/balsahq/balsa/overlay/policy/kernel"
+	"github.com/balsahq/balsa/overlay/nft"
 	"github.com/balsahq/balsa/overlay/policy/plan"
+	"github.com/balsahq/balsa/overlay/policy/rules"
 )
 
 const (
@@ -54,7 +55,7 @@ type Engine struct {
 	faults           map[string]string
 
 	// Owned by run.
-	tables *kernel.Tables
+	tables *rules.Tables
 	live   *session // while there are policies
 	clean  bool     // there are no tables
 	// changed: connections that were cut must be judged again, tightened: all must. Neither is done again before lastCut is
@@ -91,13 +92,13 @@ func Cleanup(netns string) error {
 		return err
 	}
 	defer ns.Close()
-	return ns.Do(func() error { return kernel.Remove(ns.FD()) })
+	return ns.Do(func() error { return rules.Remove(ns.FD()) })
 }
 
 // Run keeps the policies until ctx ends. What it made stays in the kernel.
 func (e *Engine) Run(ctx context.Context) error {
 	defer e.ns.Close()
-	tables, err := kernel.Open(kernel.Config{IPv6: e.cfg.IPv6, Bridge: e.cfg.Bridge}, e.ns.FD())
+	tables, err := rules.Open(rules.Config{IPv6: e.cfg.IPv6, Bridge: e.cfg.Bridge}, e.ns.FD())
 	if err != nil {
 		return err
 	}
@@ -309,14 +310,14 @@ func (e *Engine) learn() error {
 	return nil
 }
 
-// happened takes in that somebody else changed the tables, or may have.
-func (e *Engine) happened(what kernel.Event) {
+// foreignChange takes in that another program changed the tables, or may have.
+func (e *Engine) foreignChange(f nft.Foreign) {
 	e.mu.Lock()
-	e.look = e.look || what == kernel.Missed
-	e.rebuild = e.rebuild || what == kernel.Touched
+	e.look = e.look || f.Missed
+	e.rebuild = e.rebuild || !f.Missed
 	e.mu.Unlock()
-	if what == kernel.Touched {
-		e.cfg.Logger.Warn("somebody changed the rules of network policies; they are made anew", "table", kernel.Name)
+	if !f.Missed {
+		e.cfg.Logger.Warn("another program changed the rules of network policies; they are made anew", "table", rules.Name, "program", f.Program)
 	}
 	e.nudge()
 }

@@ -54,7 +54,7 @@ func (e *Engine) watchKernel(ctx context.Context) {
 	wait := time.NewTimer(0)
 	defer wait.Stop()
 	for ctx.Err() == nil {
-		if err := e.tables.Watch(ctx, e.ns, e.happened); err != nil && !errors.Is(err, context.Canceled) {
+		if err := e.tables.Watch(ctx, e.foreignChange); err != nil && !errors.Is(err, context.Canceled) {
 			e.cfg.Logger.Warn("changes of others to network policies in the kernel are not seen", "err", err)
 		}
 		pause(ctx, wait, retry)

@@ -1,18 +1,18 @@
-package nft
+package rules
 
 import (
 	"context"
 	"errors"
+	"io"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/balsahq/balsa/overlay/services"
-
 	"github.com/balsahq/balsa/overlay/nettest"
+	"github.com/balsahq/balsa/overlay/nft"
+	"github.com/balsahq/balsa/overlay/services"
 )
 
 // applied opens a table with one service in it.
@@ -27,32 +27,43 @@ func applied(t *testing.T, ns int) (*Table, *services.Plan) {
 }
 
 func TestTableOfAnotherProgramIsAClearError(t *testing.T) {
-	const flags, owned = 2, 2 // NFTA_TABLE_FLAGS, NFT_TABLE_F_OWNER
 	ns := nettest.Open(t)
-	other := open(t, ns, true)
-	w := other.begin()
-	w.message(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE)
-	w.text(unix.NFTA_TABLE_NAME, Name)
-	w.u32(flags, owned)
-	if err := other.commit(w); err != nil {
+	// A table with the flag owner lives as long as the connection over which it was made.
+	other := exec.Command("nsenter", "--net="+nettest.Path(ns), "nft", "-i")
+	commands, err := other.StdinPipe()
+	if err != nil {
 		t.Fatal(err)
 	}
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = other.Process.Kill() })
+	if _, err := io.WriteString(commands, "add table ip "+Name+" { flags owner; }\n"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "table of the other program", func() bool { return runNFT(t, ns, "list", "tables") != "" })
 	table, plan := open(t, ns, true), services.NewPlan()
 	plan.SetService("ns/s", oneOfMany(0, 0))
-	if _, err := table.Apply(plan); !errors.Is(err, ErrOwned) {
+	if _, err := table.Apply(plan); !errors.Is(err, nft.ErrOwned) {
 		t.Fatalf("Apply: %v, want ErrOwned", err)
 	}
-	if out := nft(t, ns, "list", "table", "ip", Name); strings.Contains(out, "chain") {
-		t.Errorf("the other's table was touched:\n%s", out)
+	if out := runNFT(t, ns, "list", "tables"); !strings.Contains(out, Name) {
+		t.Errorf("the table of the other program is gone: %q", out)
 	}
-	w = other.begin()
-	w.message(unix.NFT_MSG_DELTABLE, 0)
-	w.text(unix.NFTA_TABLE_NAME, Name)
-	if err := other.commit(w); err != nil {
-		t.Fatal(err)
-	}
+	commands.Close()
+	_ = other.Wait()
 	if _, err := table.Apply(plan); err != nil {
-		t.Errorf("with the other gone: %v", err)
+		t.Errorf("after the other program's end: %v", err)
+	}
+}
+
+// eventually waits until a condition holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !holds(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 20 s: %s", what)
+		}
 	}
 }
 
@@ -65,7 +76,7 @@ func TestWhatOthersChangeIsPutRight(t *testing.T) {
 		"add element ip balsa refused { 10.1.1.1 . tcp . 1 }", "chain ip balsa nat-prerouting { policy drop; }", "add table ip balsa { flags dormant; }",
 	} {
 		t.Run(change, func(t *testing.T) {
-			nft(t, ns, change)
+			runNFT(t, ns, change)
 			table.Forget()
 			if _, err := table.Apply(plan); err != nil {
 				t.Fatal(err)
@@ -77,10 +88,10 @@ func TestWhatOthersChangeIsPutRight(t *testing.T) {
 			same(t, "after", have, plan.Table())
 		})
 	}
-	nft(t, ns, "add chain ip balsa theirs")
+	runNFT(t, ns, "add chain ip balsa theirs")
 	table.Forget()
-	if _, err := table.Apply(plan); err != nil || !slices.Equal(table.Strangers(), []string{"theirs"}) {
-		t.Errorf("strangers %v (%v)", table.Strangers(), err)
+	if _, err := table.Apply(plan); err != nil || !slices.Equal(table.ForeignChains(), []string{"theirs"}) {
+		t.Errorf("strangers %v (%v)", table.ForeignChains(), err)
 	}
 }
 
@@ -88,17 +99,19 @@ func TestOnlyForeignChangesOfOurTablesAreTold(t *testing.T) {
 	ns := nettest.Open(t)
 	table, plan := applied(t, ns)
 	ctx, cancel := context.WithCancel(t.Context())
-	told, ended := make(chan Foreign, 100), make(chan error, 1)
+	told, ended := make(chan nft.Foreign, 100), make(chan error, 1)
 	go func() {
-		ended <- Watch(ctx, ns, func(port uint32) bool { return port == table.Port() }, func(f Foreign) { told <- f })
+		ended <- nft.Watch(ctx, nft.WatchConfig{
+			NS: ns, Table: Name, Own: func(port uint32) bool { return port == table.Port() }, Changed: func(f nft.Foreign) { told <- f },
+		})
 	}()
-	nft(t, ns, "add table ip other")
+	runNFT(t, ns, "add table ip other")
 	// Until the watch is there, nothing is told: poke until it is.
 	for first := true; first; {
-		nft(t, ns, "add element ip balsa refused { 10.1.1.1 . tcp . 1 }")
+		runNFT(t, ns, "add element ip balsa refused { 10.1.1.1 . tcp . 1 }")
 		select {
 		case f := <-told:
-			if first = false; !f.V4 || !strings.HasPrefix(f.Program, "nft (") {
+			if first = false; f.Family != nft.IPv4 || !strings.HasPrefix(f.Program, "nft (") {
 				t.Errorf("told %+v", f)
 			}
 		case <-time.After(50 * time.Millisecond):
@@ -111,9 +124,9 @@ func TestOnlyForeignChangesOfOurTablesAreTold(t *testing.T) {
 	if _, err := table.Apply(plan); err != nil {
 		t.Fatal(err)
 	}
-	nft(t, ns, "add chain ip other x")
-	nft(t, ns, "add table ip6 balsa")
-	if f := <-told; f.V4 {
+	runNFT(t, ns, "add chain ip other x")
+	runNFT(t, ns, "add table ip6 balsa")
+	if f := <-told; f.Family == nft.IPv4 {
 		t.Errorf("our own change, or one of another table, was told: %+v", f)
 	}
 	cancel()
@@ -126,7 +139,7 @@ func TestOnlyForeignChangesOfOurTablesAreTold(t *testing.T) {
 func TestLargeChangesTakeSeveralTransactions(t *testing.T) {
 	ns := nettest.Open(t)
 	table, plan := open(t, ns, true), many(4000)
-	table.socket.limit = 3 * elementsLimit
+	table.conn.PartLimit = 192 << 10
 	for turn := range 2 {
 		for i := range 4000 {
 			plan.SetService(name(i), oneOfMany(i, turn))
@@ -135,13 +148,8 @@ func TestLargeChangesTakeSeveralTransactions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	eventually(t, "the kernel holds what was applied", func() bool {
 		have, err := table.read(plan.Table())
-		if err == nil && have != nil && services.Diff(have, plan.Table()).Empty() {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the kernel does not hold what was applied (%v)", err)
-		}
-	}
+		return err == nil && have != nil && services.Diff(have, plan.Table()).Empty()
+	})
 }

@@ -1,18 +1,19 @@
-package nft
+package rules
 
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"net/netip"
 
 	"github.com/google/nftables"
-	"golang.org/x/sys/unix"
 
+	"github.com/balsahq/balsa/overlay/nft"
 	"github.com/balsahq/balsa/overlay/services"
 )
 
-// clientsLimit bounds the clients of all services that are remembered for session affinity (some 30 MB). Past it, new
-// clients are led to a backend all the same, but not remembered.
+// clientsLimit bounds the clients of all services that are remembered for session affinity (some 30 MB). Past it, a new
+// client is still led to a backend, and may be led to another one the next time.
 const clientsLimit = 1 << 17
 
 // Names of the sets and maps.
@@ -23,8 +24,8 @@ const (
 	outsidePortsMap = "outside-ports" // the same, for clients outside
 	groupsOf        = "-groups"       // behind each of these names: the same ─► group
 	waysMap         = "ways"          // way ─► its chain
-	outsideWaysMap  = "outside-ways"  // the same for clients outside: one map would be a loop
-	guardsMap       = "guards"        // address, protocol, port ─► chain that lets through whom it may
+	outsideWaysMap  = "outside-ways"  // the same for clients outside: the kernel would see a loop in one map
+	guardsMap       = "guards"        // address, protocol, port ─► chain that drops clients from elsewhere
 	backendsMap     = "backends"      // group, number ─► address, port
 	idsMap          = "ids"           // group, number ─► a backend's id, where clients stay with theirs
 	clientsMap      = "clients"       // client, group ─► id
@@ -33,92 +34,66 @@ const (
 	droppedSet      = "dropped"
 	refusedPortsSet = "refused-ports" // protocol, port
 	droppedPortsSet = "dropped-ports"
-	hairpinSet      = "hairpin" // an address, twice
+	hairpinSet      = "hairpin" // an address of a pod, twice
 	membersSet      = "members"
 )
 
-// leads are the maps of ways.
+// leads are the maps from a destination to its way; with groupsOf behind the name, to its group.
 var leads = map[services.Where]string{
 	services.AtAddress: servicesMap, services.AtPort: portsMap, services.AtAddressOutside: outsideMap, services.AtPortOutside: outsidePortsMap,
 }
 
-// Flags of a set (NFT_SET_…).
-const (
-	setMap     = 0x8
-	setTimeout = 0x10
-	setEval    = 0x20
-)
-
-// set is one set or map of a table.
-type set struct {
-	name      string
-	flags     uint32
-	key, data nftables.SetDatatype // data without a name: a set
-	limit     uint32
+// layout says what the tables of one family are made of.
+type layout struct {
+	cfg    Config
+	family nft.Family
+	table  *nft.Table
 }
 
-// keyLen and dataLen are in bytes, as the kernel counts them.
-func (s *set) keyLen() uint32  { return (s.key.Bytes + 3) &^ 3 }
-func (s *set) dataLen() uint32 { return (s.data.Bytes + 3) &^ 3 }
-
-func newSets(v4 bool) []set {
-	ip, mark, port := nftables.TypeIP6Addr, nftables.TypeMark, nftables.TypeInetService
-	if v4 {
-		ip = nftables.TypeIPAddr
+func newLayout(cfg Config) *layout {
+	l := &layout{cfg: cfg, family: nft.IPv6}
+	if cfg.V4 {
+		l.family = nft.IPv4
 	}
+	l.table = &nft.Table{Family: l.family, Name: Name, Sets: newSets(l.family), Chains: l.baseChains()}
+	return l
+}
+
+// fingerprint names the chain that marks a table as made from this configuration.
+func (l *layout) fingerprint() string {
+	return nft.Fingerprint(fmt.Appendf(nil, "%d %+v", layoutVersion, l.cfg))
+}
+
+// newSets returns all sets and maps.
+func newSets(f nft.Family) []nft.Set {
+	ip, mark, port := f.AddressType(), nftables.TypeMark, nftables.TypeInetService
 	join := nftables.MustConcatSetType
 	at, atPort := join(ip, nftables.TypeInetProto, port), join(nftables.TypeInetProto, port)
 	pair, value, backend := join(mark, mark), join(mark, mark, mark), join(ip, port)
-	var none nftables.SetDatatype
-	sets := []set{
-		{waysMap, setMap, pair, nftables.TypeVerdict, 0}, {outsideWaysMap, setMap, pair, nftables.TypeVerdict, 0},
-		{guardsMap, setMap, at, nftables.TypeVerdict, 0},
-		{backendsMap, setMap, join(mark, mark, mark), backend, 0}, {idsMap, setMap, join(mark, mark, mark), pair, 0},
-		{stayMap, setMap, join(mark, mark, mark, mark), backend, 0},
-		{clientsMap, setMap | setTimeout | setEval, join(ip, mark, mark), value, clientsLimit},
-		{refusedSet, 0, at, none, 0}, {droppedSet, 0, at, none, 0},
-		{refusedPortsSet, 0, atPort, none, 0}, {droppedPortsSet, 0, atPort, none, 0},
-		{hairpinSet, 0, join(ip, ip), none, 0}, {membersSet, 0, ip, none, 0},
+	sets := []nft.Set{
+		{Name: waysMap, Flags: nft.Map, Key: pair, Data: nftables.TypeVerdict},
+		{Name: outsideWaysMap, Flags: nft.Map, Key: pair, Data: nftables.TypeVerdict},
+		{Name: guardsMap, Flags: nft.Map, Key: at, Data: nftables.TypeVerdict},
+		{Name: backendsMap, Flags: nft.Map, Key: join(mark, mark, mark), Data: backend},
+		{Name: idsMap, Flags: nft.Map, Key: join(mark, mark, mark), Data: pair},
+		{Name: stayMap, Flags: nft.Map, Key: join(mark, mark, mark, mark), Data: backend},
+		{Name: clientsMap, Flags: nft.Map | nft.Timeout | nft.Dynamic, Key: join(ip, mark, mark), Data: value, Limit: clientsLimit},
+		{Name: refusedSet, Key: at}, {Name: droppedSet, Key: at}, {Name: refusedPortsSet, Key: atPort}, {Name: droppedPortsSet, Key: atPort},
+		{Name: hairpinSet, Key: join(ip, ip)}, {Name: membersSet, Key: ip},
 	}
-	for _, name := range []string{servicesMap, outsideMap} {
-		sets = append(sets, set{name, setMap, at, value, 0}, set{name + groupsOf, setMap, at, value, 0})
-	}
-	for _, name := range []string{portsMap, outsidePortsMap} {
-		sets = append(sets, set{name, setMap, atPort, value, 0}, set{name + groupsOf, setMap, atPort, value, 0})
+	for _, m := range []nft.Set{
+		{Name: servicesMap, Key: at}, {Name: outsideMap, Key: at}, {Name: portsMap, Key: atPort}, {Name: outsidePortsMap, Key: atPort},
+	} {
+		m.Flags, m.Data = nft.Map, value
+		groups := m
+		groups.Name += groupsOf
+		sets = append(sets, m, groups)
 	}
 	return sets
 }
 
-// make adds a message that makes the set.
-func (s *set) make(w *wire, id uint32) {
-	w.message(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE)
-	w.text(unix.NFTA_SET_TABLE, Name)
-	w.text(unix.NFTA_SET_NAME, s.name)
-	w.u32(unix.NFTA_SET_FLAGS, s.flags)
-	w.u32(unix.NFTA_SET_KEY_TYPE, s.key.GetNFTMagic())
-	w.u32(unix.NFTA_SET_KEY_LEN, s.keyLen())
-	if s.flags&setMap != 0 {
-		kind := s.data.GetNFTMagic()
-		if s.data.Name == nftables.TypeVerdict.Name {
-			kind = verdictType
-		}
-		w.u32(unix.NFTA_SET_DATA_TYPE, kind)
-		w.u32(unix.NFTA_SET_DATA_LEN, s.dataLen())
-	}
-	if s.limit > 0 {
-		at := w.nest(unix.NFTA_SET_DESC)
-		w.u32(unix.NFTA_SET_DESC_SIZE, s.limit)
-		w.unnest(at)
-	}
-	w.u32(unix.NFTA_SET_ID, id)
-}
-
-// verdictType is NFT_DATA_VERDICT.
-const verdictType = 0xffffff00
-
-// The keys below are laid out as the kernel does concatenations: every part padded to four bytes.
-
-// Each is appended to what is there already.
+// The functions below append a key or a value to bytes. They are laid out as the kernel does concatenations: every part is
+// padded to four bytes.
 
 func portKey(to []byte, p services.NodePort) []byte {
 	return binary.BigEndian.AppendUint32(append(to, byte(p.Protocol), 0, 0, 0), uint32(p.Port)<<16)
@@ -137,8 +112,8 @@ func appendAddr(to []byte, a netip.Addr) []byte {
 	return append(to, b[:]...)
 }
 
-// A group, a way and a backend's id are two words. As the value of a map they have one in front that nobody uses.
-
+// unused appends a word that is not used. A group, a way and a backend's id are two words; as the value of a map they have
+// such a word in front: see pairWord.
 func unused(to []byte) []byte { return append(to, 0, 0, 0, 0) }
 
 func groupKey(to []byte, id services.GroupID) []byte {
@@ -149,7 +124,7 @@ func numberedKey(to []byte, id services.GroupID, number int) []byte {
 	return binary.NativeEndian.AppendUint32(groupKey(to, id), uint32(number))
 }
 
-// backendID tells a backend from the others of its group.
+// backendID appends the digest that tells a backend from the others of its group.
 func backendID(to []byte, b netip.AddrPort) []byte {
 	sum := sha256.Sum256(backendValue(nil, b))
 	return append(to, sum[:8]...)
@@ -163,7 +138,7 @@ func backendValue(to []byte, b netip.AddrPort) []byte {
 	return binary.BigEndian.AppendUint32(appendAddr(to, b.Addr()), uint32(b.Port())<<16)
 }
 
-// wayKey is how many backends there are, and everything else about the way.
+// wayKey appends the number of backends, and a word with everything else about the way.
 func wayKey(to []byte, w services.Way) []byte {
 	how := uint32(w.Where) | uint32(w.Source)<<4 | w.Sticky<<8
 	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(to, w.Backends), how)

@@ -1,4 +1,4 @@
-package nft
+package rules
 
 import (
 	"net/netip"
@@ -40,7 +40,7 @@ func TestOnlyTheTunnelCostsEveryPacket(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got []string
-			for _, m := range hooks.FindAllStringSubmatch(nft(t, ns, "list", "ruleset"), -1) {
+			for _, m := range hooks.FindAllStringSubmatch(runNFT(t, ns, "list", "ruleset"), -1) {
 				got = append(got, m[1])
 			}
 			if slices.Sort(got); !slices.Equal(got, tt.want) {

@@ -13,8 +13,10 @@ import (
 )
 
 const (
-	// sendLimit is how large a transaction may be, in bytes: some 50,000 backends.
-	sendLimit = 8 << 20
+	// sendLimit is how large a transaction can be at most, in bytes; the kernel takes the memory only while it reads one.
+	sendLimit = 64 << 20
+	// partLimit is how large a part of a change is that may be cut, in bytes: some 50,000 backends.
+	partLimit = 8 << 20
 	// receiveLimit is how much the kernel may have waiting for us: it answers no message but those that fail.
 	receiveLimit = 1 << 20
 	dumpTries    = 10
@@ -22,53 +24,77 @@ const (
 	answerWithin = 10
 )
 
-// socket is a netlink connection to one network namespace.
-type socket struct {
-	fd    int
-	port  uint32 // names the socket in the kernel's messages
-	limit int    // of a transaction, in bytes
-	buf   []byte
+// Conn is a netlink connection to the nftables of one network namespace.
+type Conn struct {
+	// PartLimit is how large a transaction of ApplyInParts may become, in bytes.
+	PartLimit int
+
+	fd   int
+	port uint32 // names the socket in the kernel's messages
+	buf  []byte
 }
 
-// dial connects to the namespace behind the file descriptor ns; 0 is that of the calling thread.
-func dial(ns int) (*socket, error) {
-	var fd int
-	err := inside(ns, func() (err error) {
-		fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
-		return err
-	})
+// Dial connects to the namespace behind the file descriptor ns; 0 is the namespace of the calling thread.
+func Dial(ns int) (*Conn, error) {
+	c, err := dial(ns)
+	if err != nil {
+		return nil, fmt.Errorf("nftables: %w", err)
+	}
+	return c, nil
+}
+
+func dial(ns int) (*Conn, error) {
+	fd, err := openSocket(ns, 0)
 	if err != nil {
 		return nil, err
 	}
-	s := &socket{fd: fd, buf: make([]byte, 64<<10)}
+	c := &Conn{fd: fd, buf: make([]byte, 64<<10)}
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		s.close()
+		c.Close()
 		return nil, err
 	}
 	if name, err := unix.Getsockname(fd); err == nil {
 		if nl, ok := name.(*unix.SockaddrNetlink); ok {
-			s.port = nl.Pid
+			c.port = nl.Pid
 		}
 	}
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, sendLimit) != nil {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, sendLimit) // as much as is allowed
 	}
-	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveLimit) != nil {
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveLimit)
-	}
+	growReceiveBuffer(fd, receiveLimit)
 	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: answerWithin})
 	have, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF)
 	if err != nil {
-		s.close()
+		c.Close()
 		return nil, err
 	}
-	s.limit = have / 2
-	return s, nil
+	c.PartLimit = min(partLimit, have/2)
+	return c, nil
 }
 
-func (s *socket) close() { _ = unix.Close(s.fd) }
+// openSocket returns a netlink socket of netfilter in the namespace behind ns; flags are more of unix.SOCK_….
+func openSocket(ns, flags int) (fd int, err error) {
+	err = inside(ns, func() (err error) {
+		fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|flags, unix.NETLINK_NETFILTER)
+		return err
+	})
+	return fd, err
+}
 
-// inside runs fn in the namespace behind ns.
+// growReceiveBuffer makes room for so many bytes, or for as many as are allowed.
+func growReceiveBuffer(fd, size int) {
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, size) != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, size)
+	}
+}
+
+// Close disconnects; the tables stay.
+func (c *Conn) Close() { _ = unix.Close(c.fd) }
+
+// Port names this connection in the kernel's messages about changes of the ruleset.
+func (c *Conn) Port() uint32 { return c.port }
+
+// inside runs fn in the namespace behind ns; 0 is the namespace of the calling thread.
 func inside(ns int, fn func() error) error {
 	if ns == 0 {
 		return fn()
@@ -97,13 +123,13 @@ func inside(ns int, fn func() error) error {
 }
 
 // transact sends a transaction, which the kernel carries out before it returns, whole or not at all.
-func (s *socket) transact(data []byte) error {
-	if err := unix.Sendto(s.fd, data, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+func (c *Conn) transact(data []byte) error {
+	if err := unix.Sendto(c.fd, data, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}
 	var first error
 	for {
-		n, _, err := unix.Recvfrom(s.fd, s.buf, unix.MSG_DONTWAIT)
+		n, _, err := unix.Recvfrom(c.fd, c.buf, unix.MSG_DONTWAIT)
 		switch {
 		case errors.Is(err, unix.EAGAIN):
 			return first
@@ -112,14 +138,14 @@ func (s *socket) transact(data []byte) error {
 		case err != nil:
 			return errors.Join(first, err)
 		}
-		err = messages(s.buf[:n], func(h header, body []byte) error { return failure(h, body, data) })
+		err = messages(c.buf[:n], func(h header, body []byte) error { return failure(h, body, data) })
 		if first == nil {
 			first = err
 		}
 	}
 }
 
-// failure is the error in a message, if it is about one; sent are the messages it may be about.
+// failure returns the error that a message reports, nil if it reports none; sent are the messages that it may be about.
 func failure(h header, body, sent []byte) error {
 	if h.kind != unix.NLMSG_ERROR || len(body) < 4 {
 		return nil
@@ -144,6 +170,7 @@ func describe(kind uint16, body []byte) string {
 		unix.NFT_MSG_NEWTABLE: "make table", unix.NFT_MSG_DELTABLE: "delete table", unix.NFT_MSG_NEWCHAIN: "make chain",
 		unix.NFT_MSG_DELCHAIN: "delete chain", unix.NFT_MSG_NEWRULE: "add rule to", unix.NFT_MSG_DELRULE: "delete rules of",
 		unix.NFT_MSG_NEWSET: "make set", unix.NFT_MSG_NEWSETELEM: "add elements to", unix.NFT_MSG_DELSETELEM: "delete elements of",
+		unix.NFT_MSG_DELSET: "delete set",
 	}
 	object := findText(body, 2)
 	if kind == unix.NFT_MSG_NEWCHAIN || kind == unix.NFT_MSG_DELCHAIN {
@@ -155,18 +182,25 @@ func describe(kind uint16, body []byte) string {
 	return fmt.Sprintf("message %d", kind)
 }
 
-// dump asks for a listing and calls fn for what is listed, without netfilter's header. When the kernel says that something
-// changed meanwhile it begins again, with restart.
-func (s *socket) dump(kind uint16, family byte, request func(w *wire), restart func(), fn func(family byte, body []byte) error) error {
-	w := wire{family: family}
-	w.message(kind, unix.NLM_F_DUMP)
-	if request != nil {
-		request(&w)
+// listing is a question to the kernel.
+type listing struct {
+	kind    uint16 // NFT_MSG_GET…
+	family  Family
+	request func(w *wire) // adds attributes; nil: none
+}
+
+// dump asks for a listing and calls fn for each object in it, without netfilter's header. It calls restart before it begins,
+// and again when the kernel says that something changed meanwhile and the listing begins anew.
+func (c *Conn) dump(l listing, restart func(), fn func(family Family, body []byte)) error {
+	var w wire
+	w.message(l.family, l.kind, unix.NLM_F_DUMP)
+	if l.request != nil {
+		l.request(&w)
 	}
 	w.finish()
 	for try := 1; ; try++ {
 		restart()
-		changed, err := s.dumpOnce(w.buf, fn)
+		changed, err := c.dumpOnce(w.buf, fn)
 		if err != nil || !changed {
 			return err
 		}
@@ -176,29 +210,27 @@ func (s *socket) dump(kind uint16, family byte, request func(w *wire), restart f
 	}
 }
 
-func (s *socket) dumpOnce(request []byte, fn func(family byte, body []byte) error) (changed bool, err error) {
-	if err := unix.Sendto(s.fd, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+func (c *Conn) dumpOnce(request []byte, fn func(family Family, body []byte)) (changed bool, err error) {
+	if err := unix.Sendto(c.fd, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return false, err
 	}
-	var failed error
 	for done := false; !done; {
-		n, _, err := unix.Recvfrom(s.fd, s.buf, 0)
+		n, _, err := unix.Recvfrom(c.fd, c.buf, 0)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		if err != nil {
 			return false, err
 		}
-		err = messages(s.buf[:n], func(h header, body []byte) error {
+		err = messages(c.buf[:n], func(h header, body []byte) error {
 			changed = changed || h.flags&unix.NLM_F_DUMP_INTR != 0
 			switch {
 			case h.kind == unix.NLMSG_DONE || h.kind == unix.NLMSG_ERROR:
 				done = true
 				return failure(header{kind: unix.NLMSG_ERROR}, body, nil)
-			case len(body) < genLen || failed != nil:
-				return nil
+			case len(body) >= genLen:
+				fn(Family(body[0]), body[genLen:])
 			}
-			failed = fn(body[0], body[genLen:])
 			return nil
 		})
 		if errors.Is(err, unix.EINTR) {
@@ -208,5 +240,5 @@ func (s *socket) dumpOnce(request []byte, fn func(family byte, body []byte) erro
 			return false, err
 		}
 	}
-	return changed, failed
+	return changed, nil
 }

@@ -1,0 +1,189 @@
+package rules
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/balsahq/balsa/overlay/nft"
+	"github.com/balsahq/balsa/overlay/services"
+)
+
+const (
+	servicesChain   = "services"
+	outsideChain    = "outside"
+	egressChain     = "egress"
+	noBackendsChain = "nobody"
+	rejectChain     = "reject"
+	strangersChain  = "strangers"
+	astrayChain     = "astray"
+)
+
+// baseChains returns the chains that do not depend on services. The kernel asks those of type nat for the first packet of a
+// connection only, so everything that can wait for that is there; each of the others costs something for every packet, and
+// is there only if it has rules.
+func (l *layout) baseChains() []nft.Chain {
+	lead := []nft.Rule{{nft.Jump(servicesChain)}, {nft.Jump(noBackendsChain)}}
+	early, late := l.earlyAndLate()
+	list := []nft.Chain{
+		{Name: rejectChain, Rules: []nft.Rule{{l.reject()}}},
+		{Name: outsideChain, Rules: l.unless(l.family.From, l.setMark())},
+		{Name: egressChain, Rules: l.unless(l.family.To, []expr.Any{&expr.Masq{FullyRandom: true}})},
+		{Name: apartChain(services.AtAddress), Rules: l.apart(services.AtAddressOutside)},
+		{Name: apartChain(services.AtPort), Rules: l.apart(services.AtPortOutside)},
+		{Name: servicesChain, Rules: []nft.Rule{
+			append(l.loadDestination(), nft.VerdictOf(guardsMap, 0)),
+			l.follow(services.AtAddress),
+			append(toThisHost(), l.follow(services.AtPort)...),
+		}},
+		{Name: noBackendsChain, Rules: l.withoutBackends()},
+		{Name: strangersChain, Rules: l.strangers()},
+		{Name: astrayChain, Rules: l.astray()},
+		{Name: "raw-prerouting", Rules: early, Hook: filterHook(nftables.ChainHookPrerouting, nftables.ChainPriorityRaw)},
+		{Name: "raw-output", Rules: l.toMembers(), Hook: filterHook(nftables.ChainHookOutput, nftables.ChainPriorityRaw)},
+		{Name: "nat-prerouting", Rules: lead, Hook: natHook(nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest)},
+		{Name: "nat-output", Rules: lead, Hook: natHook(nftables.ChainHookOutput, nftables.ChainPriorityNATDest)},
+		{Name: "nat-input", Rules: l.redirectedToTunnel(), Hook: natHook(nftables.ChainHookInput, nftables.ChainPriorityNATSource)},
+		{Name: "nat-postrouting", Rules: append(l.redirectedToOtherTunnels(), l.masqueradeRules()...),
+			Hook: natHook(nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource)},
+		{Name: "filter-input", Rules: late, Hook: filterHook(nftables.ChainHookInput, nftables.ChainPriorityFilter)},
+	}
+	used := slices.DeleteFunc(list, func(c nft.Chain) bool { return len(c.Rules) == 0 })
+	return append([]nft.Chain{{Name: l.fingerprint()}}, used...)
+}
+
+func filterHook(number *nftables.ChainHook, priority *nftables.ChainPriority) *nft.Hook {
+	return &nft.Hook{Type: nftables.ChainTypeFilter, Number: number, Priority: priority}
+}
+
+func natHook(number *nftables.ChainHook, priority *nftables.ChainPriority) *nft.Hook {
+	return &nft.Hook{Type: nftables.ChainTypeNAT, Number: number, Priority: priority}
+}
+
+// unless returns rules that go back for packets of which in matches an address of the pod networks, and that do something
+// with all others.
+func (l *layout) unless(in func(p netip.Prefix) []expr.Any, then []expr.Any) []nft.Rule {
+	var rules []nft.Rule
+	for _, p := range l.cfg.Pods {
+		rules = append(rules, append(in(p), nft.Return()))
+	}
+	return append(rules, then)
+}
+
+// withoutBackends rejects or drops packets to services without backends.
+func (l *layout) withoutBackends() []nft.Rule {
+	refuse, drop := nft.Goto(rejectChain), nft.Drop()
+	address := func(set string, then expr.Any) nft.Rule {
+		return append(l.loadDestination(), nft.Member(set, 0), then)
+	}
+	port := func(set string, then expr.Any) nft.Rule {
+		return slices.Concat(toThisHost(), l.loadPort(), []expr.Any{nft.Member(set, l.pairWord()), then})
+	}
+	return []nft.Rule{
+		address(refusedSet, refuse), address(droppedSet, drop), port(refusedPortsSet, refuse), port(droppedPortsSet, drop),
+	}
+}
+
+// masqueradeRules hide the source of packets whose mark asks for it, of pods that were led to themselves, and of this node's
+// pods when they leave the pod networks.
+func (l *layout) masqueradeRules() []nft.Rule {
+	rules := []nft.Rule{
+		slices.Concat(l.marked(), l.clearMark(), []expr.Any{&expr.Masq{FullyRandom: true}}),
+		slices.Concat(redirected(), []expr.Any{
+			l.family.LoadSource(0), l.family.LoadDestination(l.family.AddressWords()), nft.Member(hairpinSet, 0), &expr.Masq{FullyRandom: true},
+		}),
+	}
+	for _, p := range l.cfg.NodePods {
+		rules = append(rules, slices.Concat(l.family.From(p), nft.NotOutLink(l.cfg.Bridge),
+			[]expr.Any{nft.Jump(egressChain)}))
+	}
+	return rules
+}
+
+// earlyAndLate returns the rules for every packet: before connections are looked up, and when it is delivered to this node.
+//
+// The tunnel's own packets are not tracked: no rule translates them or looks at the state of their connection, and the
+// packets that they carry pass the rules when they are unpacked. Their rule comes first and does not jump, which costs less.
+//
+// The rule that keeps pods from the node's loopback is where the fewest packets pass. Without a tunnel that is input, because
+// packets between pods are never delivered to the node. With a tunnel all packets pass raw-prerouting already.
+func (l *layout) earlyAndLate() (early, late []nft.Rule) {
+	if l.cfg.Tunnel == 0 {
+		return nil, l.loopbackGuard(notRedirected()) // answers have the client's address again
+	}
+	return append([]nft.Rule{
+		slices.Concat(l.toPort(l.cfg.Tunnel), nft.NotInLink(l.cfg.Bridge),
+			[]expr.Any{l.family.LoadSource(0), nft.Member(membersSet, 0), &expr.Notrack{}, nft.Accept()}),
+		append(l.toPort(l.cfg.Tunnel), nft.Jump(strangersChain)),
+	}, l.loopbackGuard(nil)...), nil
+}
+
+// loopbackGuard drops packets of pods to the node's loopback, which route_localnet on the bridge would let through. Answers
+// of connections that a Service led from the loopback to a pod pass: in raw-prerouting they still have the node's address on
+// the bridge, and in input only narrows the rule to connections that no Service led.
+func (l *layout) loopbackGuard(only []expr.Any) []nft.Rule {
+	if l.family != nft.IPv4 {
+		return nil
+	}
+	return []nft.Rule{slices.Concat(l.family.To(loopback4), nft.InLink(l.cfg.Bridge), only,
+		[]expr.Any{nft.Drop()})}
+}
+
+// strangers drops packets to the tunnel's port that no member sent. Otherwise a pod could send packets in the name of its
+// node: to this node, and to other nodes, for which its packets come from this node once they are masqueraded.
+func (l *layout) strangers() []nft.Rule {
+	if l.cfg.Tunnel == 0 {
+		return nil
+	}
+	drop := nft.Drop()
+	return []nft.Rule{
+		slices.Concat(nft.InLink(l.cfg.Bridge), []expr.Any{l.family.LoadDestination(0), nft.Member(membersSet, 0), drop}),
+		append(toNoOtherHost(), drop),
+	}
+}
+
+// toMembers leaves the packets untracked that this node sends through the tunnel.
+func (l *layout) toMembers() []nft.Rule {
+	if l.cfg.Tunnel == 0 {
+		return nil
+	}
+	return []nft.Rule{slices.Concat(l.toPort(l.cfg.Tunnel),
+		[]expr.Any{l.family.LoadDestination(0), nft.Member(membersSet, 0), &expr.Notrack{}})}
+}
+
+// redirectedToTunnel drops packets that a Service led to the tunnel's port of this node: they were sent to another port, so
+// strangers did not see them.
+func (l *layout) redirectedToTunnel() []nft.Rule {
+	if l.cfg.Tunnel == 0 {
+		return nil
+	}
+	return []nft.Rule{append(l.toPort(l.cfg.Tunnel), nft.Drop())}
+}
+
+// redirectedToOtherTunnels drops packets of pods that a Service led to the tunnel's port of another host. The host is not
+// looked up among the members: it may become one later, and chains of type nat see a connection's first packet only.
+func (l *layout) redirectedToOtherTunnels() []nft.Rule {
+	if l.cfg.Tunnel == 0 {
+		return nil
+	}
+	return []nft.Rule{slices.Concat(redirected(), l.toPort(l.cfg.Tunnel), nft.InLink(l.cfg.Bridge),
+		[]expr.Any{nft.Jump(astrayChain)})}
+}
+
+// astray drops packets that leave the pod networks.
+func (l *layout) astray() []nft.Rule {
+	if l.cfg.Tunnel == 0 {
+		return nil
+	}
+	return l.unless(l.family.To, []expr.Any{nft.Drop()})
+}
+
+func (l *layout) reject() expr.Any {
+	if l.family == nft.IPv4 {
+		return &expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: 3} // port unreachable
+	}
+	return &expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: 4}
+}

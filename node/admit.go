@@ -10,16 +10,11 @@ import (
 	"github.com/balsahq/balsa/node/admission"
 	"github.com/balsahq/balsa/node/cgroup"
 	"github.com/balsahq/balsa/node/podloop"
+	"github.com/balsahq/balsa/node/staticpod"
 )
 
-const (
-	annMirror = "kubernetes.io/config.mirror"
-	annSource = "kubernetes.io/config.source"
-	annHashOf = "kubernetes.io/config.hash"
-
-	// rejectedPrefix begins the status message of a refused pod; its event goes without.
-	rejectedPrefix = "Pod was rejected: "
-)
+// rejectedPrefix begins the status message of a refused pod; its event goes without.
+const rejectedPrefix = "Pod was rejected: "
 
 // admit decides whether a pod that is new to this node may run beside those
 // that do; nil means yes. Called with Agent.mu held.
@@ -31,7 +26,7 @@ func (a *Agent) admit(pod *v1.Pod) *podloop.Failure {
 		}
 	}
 	refused := admission.Check(admission.Input{
-		Pod: pod, Others: others, Node: a.node, Static: isStatic(pod),
+		Pod: pod, Others: others, Node: a.node, Static: staticpod.Is(pod),
 		Sysctls: a.sysctls, StrictGroups: a.strictGroups, AppArmor: appArmorEnabled(),
 	})
 	if refused == nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"sort"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -12,13 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/balsahq/balsa/node/cri"
 	"github.com/balsahq/balsa/node/criconfig"
 	"github.com/balsahq/balsa/node/podloop"
 )
 
 // adopt reads what an earlier life of the agent left running.
 func (a *Agent) adopt(ctx context.Context) error {
-	pods, err := a.list(ctx)
+	pods, err := cri.ListPods(ctx, a.runtime)
 	if err != nil {
 		a.log.Warn("runtime not listed", "err", err)
 		return err
@@ -26,33 +26,13 @@ func (a *Agent) adopt(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for uid, p := range pods {
-		a.adopted[uid] = p.observed()
+		a.adopted[uid] = p.Observed()
 	}
 	a.orphanNames = map[types.UID][2]string{}
 	for uid, p := range pods {
-		a.orphanNames[uid] = [2]string{p.namespace, p.name}
+		a.orphanNames[uid] = [2]string{p.Namespace, p.Name}
 	}
 	return nil
-}
-
-// newest is the sandbox made last.
-func (p *found) newest() *runtimeapi.PodSandboxStatus {
-	if len(p.sandboxes) == 0 {
-		return nil
-	}
-	sort.Slice(p.sandboxes, func(i, j int) bool { return p.sandboxes[i].CreatedAt < p.sandboxes[j].CreatedAt })
-	return p.sandboxes[len(p.sandboxes)-1]
-}
-
-func (p *found) observed() *podloop.Observed {
-	o := podloop.NewObserved()
-	if b := p.newest(); b != nil {
-		o.Sandbox = criconfig.SandboxOf(b)
-	}
-	for _, c := range p.containers {
-		o.Merge(criconfig.InstanceOf(c, p.boxOf[c.Id]))
-	}
-	return o
 }
 
 // adopt takes over what the runtime has of the pod. What the API said of
@@ -103,19 +83,19 @@ func (w *worker) policyOf(name string) v1.TerminationMessagePolicy {
 
 // relisted compares with a full list: what is missing there is gone, unless an
 // operation is under way that may just have made it.
-func (w *worker) relisted(p *found) {
+func (w *worker) relisted(p *cri.Pod) {
 	if len(w.ops) > 0 {
-		for _, c := range p.containers {
+		for _, c := range p.Containers {
 			if w.o.ByID(c.Id) != nil {
-				w.observe(c, p.boxOf[c.Id])
+				w.observe(c, p.SandboxOf[c.Id])
 			}
 		}
 		return
 	}
 	there := map[string]bool{}
-	for _, c := range p.containers {
+	for _, c := range p.Containers {
 		there[c.Id] = true
-		w.observe(c, p.boxOf[c.Id])
+		w.observe(c, p.SandboxOf[c.Id])
 	}
 	for _, ins := range w.o.Containers {
 		for _, in := range ins {
@@ -124,7 +104,7 @@ func (w *worker) relisted(p *found) {
 			}
 		}
 	}
-	b := p.newest()
+	b := p.Newest()
 	switch {
 	case b == nil:
 		w.o.Sandbox = nil

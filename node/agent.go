@@ -35,9 +35,12 @@ import (
 	"github.com/balsahq/balsa/node/admission"
 	"github.com/balsahq/balsa/node/cgroup"
 	"github.com/balsahq/balsa/node/counters"
+	"github.com/balsahq/balsa/node/cri"
 	"github.com/balsahq/balsa/node/criconfig"
+	"github.com/balsahq/balsa/node/images"
 	"github.com/balsahq/balsa/node/podloop"
 	"github.com/balsahq/balsa/node/probe"
+	"github.com/balsahq/balsa/node/staticpod"
 	"github.com/balsahq/balsa/node/stats"
 	"github.com/balsahq/balsa/node/userns"
 	"github.com/balsahq/balsa/node/volume"
@@ -90,6 +93,7 @@ type Agent struct {
 	life        context.Context
 	runtime     criapi.RuntimeService
 	images      criapi.ImageManagerService
+	puller      *images.Puller
 	runtimeName string
 	runtimeVer  string
 
@@ -145,7 +149,7 @@ func New(cfg Config) (*Agent, error) {
 	}
 	cfg.Informers.Core().V1().Services().Informer()
 	cfg.Informers.Core().V1().Nodes().Informer()
-	a.node, a.watchDir = a.initialNode(), watchDir
+	a.node, a.watchDir = a.initialNode(), staticpod.Watch
 	var err error
 	if a.sysctls, err = allowedSysctls(cfg.AllowedUnsafeSysctls); err != nil {
 		return nil, err
@@ -228,7 +232,7 @@ func (a *Agent) runPods(ctx context.Context, g *errgroup.Group) error {
 	if err := a.cgroups.Init(a.allPodsLimits()); err != nil {
 		return err
 	}
-	g.Go(func() error { fault.KeepDo(ctx, unitEvents, a.followRuntime); return nil })
+	g.Go(func() error { fault.KeepDo(ctx, cri.Unit, a.runtimeEvents().Run); return nil })
 	adopt := func() error { return a.adopt(ctx) }
 	for delay := notReadyPoll; fault.Contain("node/adoption", adopt) != nil; delay = longer(delay) {
 		if !pause(ctx, delay) {
@@ -293,7 +297,7 @@ func (a *Agent) podSeen(ctx context.Context, o any) {
 	if !ok {
 		return
 	}
-	if pod.Annotations[annMirror] != "" {
+	if pod.Annotations[staticpod.AnnotationMirror] != "" {
 		a.mirrorSeen(pod)
 		return
 	}
@@ -360,7 +364,7 @@ func (a *Agent) podGone(o any) {
 		if w := a.worker(pod.UID); w != nil {
 			w.leaving.Store(true)
 			w.mailbox.post(w.gone)
-		} else if pod.Annotations[annMirror] != "" {
+		} else if pod.Annotations[staticpod.AnnotationMirror] != "" {
 			a.nudgeStatic()
 		}
 	}

@@ -27,6 +27,7 @@ import (
 
 	"github.com/balsahq/balsa/node/cgroup"
 	"github.com/balsahq/balsa/node/nodetest"
+	"github.com/balsahq/balsa/node/staticpod"
 )
 
 // noCgroups is a machine without control groups.
@@ -367,7 +368,7 @@ func TestStaticPodHasAMirror(t *testing.T) {
 		}
 		b.wait(gcInterval)
 		p := b.get("st-n1")
-		if p == nil || p.Status.Phase != v1.PodRunning || p.Annotations[annMirror] == "" {
+		if p == nil || p.Status.Phase != v1.PodRunning || p.Annotations[staticpod.AnnotationMirror] == "" {
 			t.Fatalf("mirror: %+v", p)
 		}
 		if err := b.client.CoreV1().Pods("ns").Delete(context.Background(), "st-n1", metav1.DeleteOptions{}); err != nil {
@@ -385,22 +386,6 @@ func TestStaticPodHasAMirror(t *testing.T) {
 			t.Errorf("after the manifest went: %v", b.rt.Log())
 		}
 	})
-}
-
-func TestPullSecretsFitTheirRegistry(t *testing.T) {
-	s := &v1.Secret{Type: v1.SecretTypeDockerConfigJson, Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(
-		`{"auths":{"https://index.docker.io/v1/":{"auth":"aHViOnB3"},"reg.example/team":{"username":"team","password":"x"},"*.example":{"username":"any"}}}`)}}
-	for image, want := range map[string]string{
-		"busybox": "hub", "reg.example/team/app:1": "team any", "reg.example/teams/app": "any", "other.org/app": "",
-	} {
-		var got []string
-		for _, a := range matching(parseCredentials(s), image) {
-			got = append(got, a.Username)
-		}
-		if strings.Join(got, " ") != want {
-			t.Errorf("%s: %v, want %s", image, got, want)
-		}
-	}
 }
 
 // TestNoContainerStartsBeforeItsNetwork: an address without its rules sends nothing.

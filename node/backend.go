@@ -13,6 +13,7 @@ import (
 	statsv1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 	kubelettypes "k8s.io/kubelet/pkg/types"
 
+	"github.com/balsahq/balsa/node/cri"
 	"github.com/balsahq/balsa/node/kubeletapi"
 )
 
@@ -54,14 +55,14 @@ func (a *Agent) Pod(namespace, name string) (*v1.Pod, bool) {
 
 // RunningPods returns what the runtime runs, whoever asked for it.
 func (a *Agent) RunningPods(ctx context.Context) ([]*v1.Pod, error) {
-	all, err := a.list(ctx)
+	all, err := cri.ListPods(ctx, a.runtime)
 	if err != nil {
 		return nil, err
 	}
 	var out []*v1.Pod
 	for uid, f := range all {
-		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: f.name, Namespace: f.namespace, UID: uid}}
-		for _, c := range f.containers {
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: f.Name, Namespace: f.Namespace, UID: uid}}
+		for _, c := range f.Containers {
 			if c.State == runtimeapi.ContainerState_CONTAINER_RUNNING {
 				p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: c.Labels[kubelettypes.KubernetesContainerNameLabel], Image: c.ImageRef})
 			}

@@ -2,52 +2,29 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	grpcstatus "google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	criapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-	criclient "k8s.io/cri-client/pkg"
 	kubelettypes "k8s.io/kubelet/pkg/types"
-	utilexec "k8s.io/utils/exec"
 
 	"github.com/balsahq/balsa/fault"
-	"github.com/balsahq/balsa/node/probe"
+	"github.com/balsahq/balsa/node/cri"
+	"github.com/balsahq/balsa/node/images"
 )
-
-// unitEvents is the handling of the runtime's events.
-const unitEvents = "node/runtime events"
-
-// criTimeout bounds every call to the runtime but pulls and stops.
-const criTimeout = 2 * time.Minute
-
-// notFound reports whether the runtime says that it knows no such thing.
-func notFound(err error) bool { return grpcstatus.Code(err) == codes.NotFound }
-
-// message is the text of an error without what gRPC puts around it.
-func message(err error) string {
-	var se *startError
-	if errors.As(err, &se) {
-		err = se.err
-	}
-	if s, ok := grpcstatus.FromError(err); ok {
-		return s.Message()
-	}
-	return err.Error()
-}
 
 // connect waits until the runtime answers.
 func (a *Agent) connect(ctx context.Context) error {
 	dial := a.cfg.Connect
 	if dial == nil {
-		dial = a.dial
+		dial = func(ctx context.Context) (criapi.RuntimeService, criapi.ImageManagerService, error) {
+			return cri.Dial(ctx, a.cfg.RuntimeEndpoint)
+		}
 	}
 	said, delay := false, notReadyPoll
 	for {
@@ -56,6 +33,7 @@ func (a *Agent) connect(ctx context.Context) error {
 			var v *runtimeapi.VersionResponse
 			if v, err = rt.Version(ctx, "v1"); err == nil {
 				a.runtime, a.images, a.runtimeName, a.runtimeVer = rt, im, v.RuntimeName, v.RuntimeVersion
+				a.puller = &images.Puller{Service: im, Client: a.cfg.Client, Events: a.recorder, Changed: a.imagesChanged}
 				var st *runtimeapi.StatusResponse
 				if st, err = rt.Status(ctx, false); err == nil {
 					a.setFeatures(st) // admission asks for them
@@ -77,75 +55,9 @@ func (a *Agent) connect(ctx context.Context) error {
 // longer is the next delay of what is waited for and tells nobody when it comes.
 func longer(delay time.Duration) time.Duration { return min(delay*5/4, notReadyMost) }
 
-func (a *Agent) dial(ctx context.Context) (criapi.RuntimeService, criapi.ImageManagerService, error) {
-	rt, err := criclient.NewRemoteRuntimeServiceBuilder().WithEndpoint(a.cfg.RuntimeEndpoint).
-		WithConnectionTimeout(criTimeout).WithTracerProvider(nil).Build(ctx)
-	if err != nil {
-		return nil, nil, fmt.Errorf("node: connect to runtime: %w", err)
-	}
-	im, err := criclient.NewRemoteImageServiceBuilder().WithEndpoint(a.cfg.RuntimeEndpoint).
-		WithConnectionTimeout(criTimeout).WithTracerProvider(nil).Build(ctx)
-	if err != nil {
-		return nil, nil, fmt.Errorf("node: connect to image service: %w", err)
-	}
-	return rt, im, nil
-}
-
-// followRuntime passes the runtime's events on to the workers. While events do
-// not arrive, and rarely otherwise, the runtime is listed.
-func (a *Agent) followRuntime(ctx context.Context) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	ch := make(chan *runtimeapi.ContainerEventResponse, 256)
-	broken, established := make(chan error, 1), make(chan struct{}, 1)
-	subscribe := func() {
-		broken <- fault.Contain(unitEvents, func() error {
-			return a.runtime.GetContainerEvents(ctx, ch, func(runtimeapi.RuntimeService_GetContainerEventsClient) {
-				select {
-				case established <- struct{}{}:
-				default:
-				}
-			})
-		})
-	}
-	go fault.Contained(unitEvents, subscribe)()
-	first := true
-	tick := time.NewTicker(relistInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			<-broken
-			return
-		case e := <-ch:
-			if err := fault.Do(unitEvents, func() { a.runtimeEvent(e) }); err != nil {
-				a.relist(ctx)
-			}
-		case <-established:
-			if !first {
-				a.relist(ctx) // what happened while nobody listened
-			}
-			first = false
-		case err := <-broken:
-			if ctx.Err() != nil {
-				return
-			}
-			a.log.Warn("runtime events ended", "err", err)
-			a.nudge()
-			if !pause(ctx, time.Second) {
-				return
-			}
-			a.relist(ctx)
-			go fault.Contained(unitEvents, subscribe)()
-		case <-tick.C:
-			a.relist(ctx)
-		}
-	}
-}
-
 // runtimeEvent hands the state an event carries to the pod's worker.
 func (a *Agent) runtimeEvent(e *runtimeapi.ContainerEventResponse) {
-	fault.Point("node/runtime events")
+	fault.Point(cri.Unit)
 	var uid types.UID
 	sandboxID := ""
 	if s := e.PodSandboxStatus; s != nil {
@@ -171,70 +83,9 @@ func (a *Agent) runtimeEvent(e *runtimeapi.ContainerEventResponse) {
 	})
 }
 
-// found is what the runtime has of one pod.
-type found struct {
-	name, namespace string
-	sandboxes       []*runtimeapi.PodSandboxStatus
-	containers      []*runtimeapi.ContainerStatus
-	boxOf           map[string]string // sandbox by container ID
-}
-
-// list asks the runtime for everything it has.
-func (a *Agent) list(ctx context.Context) (map[types.UID]*found, error) {
-	pods := map[types.UID]*found{}
-	at := func(labels map[string]string) *found {
-		uid := types.UID(labels[kubelettypes.KubernetesPodUIDLabel])
-		if uid == "" {
-			return nil
-		}
-		if pods[uid] == nil {
-			pods[uid] = &found{name: labels[kubelettypes.KubernetesPodNameLabel],
-				namespace: labels[kubelettypes.KubernetesPodNamespaceLabel], boxOf: map[string]string{}}
-		}
-		return pods[uid]
-	}
-	boxes, err := a.runtime.ListPodSandbox(ctx, nil)
-	if err != nil {
-		return nil, err
-	}
-	for _, b := range boxes {
-		p := at(b.Labels)
-		if p == nil {
-			continue
-		}
-		r, err := a.runtime.PodSandboxStatus(ctx, b.Id, false)
-		if notFound(err) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		p.sandboxes = append(p.sandboxes, r.Status)
-	}
-	cs, err := a.runtime.ListContainers(ctx, nil)
-	if err != nil {
-		return nil, err
-	}
-	for _, c := range cs {
-		p := at(c.Labels)
-		if p == nil {
-			continue
-		}
-		r, err := a.runtime.ContainerStatus(ctx, c.Id, false)
-		if notFound(err) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		p.containers, p.boxOf[c.Id] = append(p.containers, r.Status), c.PodSandboxId
-	}
-	return pods, nil
-}
-
 // relist corrects what events have missed.
 func (a *Agent) relist(ctx context.Context) {
-	pods, err := a.list(ctx)
+	pods, err := cri.ListPods(ctx, a.runtime)
 	if err != nil {
 		a.log.Warn("runtime not listed", "err", err)
 		return
@@ -248,7 +99,7 @@ func (a *Agent) relist(ctx context.Context) {
 	for _, w := range workers {
 		p := pods[w.uid]
 		if p == nil {
-			p = &found{}
+			p = &cri.Pod{}
 		}
 		w.mailbox.post(func() { w.relisted(p) })
 	}
@@ -279,17 +130,13 @@ func (a *Agent) rro(handler string) bool {
 }
 
 // execProbe runs a probe's command in a container.
-func (a *Agent) execProbe(ctx context.Context, id string, cmd []string, timeout time.Duration) (int32, []byte, error) {
-	out, stderr, err := a.runtime.ExecSync(ctx, id, cmd, timeout)
-	out = append(out, stderr...)
-	var exit utilexec.ExitError
-	switch {
-	case err == nil:
-		return 0, out, nil
-	case errors.As(err, &exit):
-		return int32(exit.ExitStatus()), out, nil
-	case errors.Is(err, criclient.ErrCommandTimedOut), grpcstatus.Code(err) == codes.DeadlineExceeded:
-		return 0, out, fmt.Errorf("command %q: %w", cmd, probe.ErrTimeout)
-	}
-	return 0, out, err
+func (a *Agent) execProbe(ctx context.Context, id string, args []string, timeout time.Duration) (int32, []byte, error) {
+	return cri.Exec(ctx, a.runtime, cri.Command{ContainerID: id, Args: args, Timeout: timeout})
+}
+
+func (a *Agent) runtimeEvents() *cri.Events {
+	return &cri.Events{Runtime: a.runtime, Handle: a.runtimeEvent, Relist: a.relist, RelistInterval: relistInterval, Ended: func(err error) {
+		a.log.Warn("the runtime's stream of events has ended; it is asked for again, and the runtime is listed", "err", err)
+		a.nudge()
+	}}
 }

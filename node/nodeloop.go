@@ -19,6 +19,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/balsahq/balsa/fault"
+	"github.com/balsahq/balsa/node/cri"
+	"github.com/balsahq/balsa/node/diskspace"
 )
 
 // keepNode registers the Node and keeps its status: written when it changes,
@@ -237,9 +239,9 @@ func (a *Agent) health(ctx context.Context) health {
 	var faults []string
 	st, err := a.runtime.Status(ctx, false)
 	if err != nil {
-		faults = append(faults, "container runtime is down: "+message(err))
+		faults = append(faults, "container runtime is down: "+cri.Message(err))
 	} else {
-		faults = append(faults, conditionFaults(st.Status)...)
+		faults = append(faults, cri.ConditionFaults(st.Status)...)
 		h.Handlers, h.StrictGroups = st.RuntimeHandlers, st.GetFeatures().GetSupplementalGroupsPolicy()
 		a.setFeatures(st)
 	}
@@ -252,7 +254,7 @@ func (a *Agent) health(ctx context.Context) health {
 	h.Images = a.imageList(ctx)
 	_, available := memInfo()
 	h.Memory = available > 0 && available < memoryKeptBack
-	if total, free, err := diskSpace(a.cfg.RootDir); err == nil {
+	if total, free, err := diskspace.Of(a.cfg.RootDir); err == nil {
 		h.Disk = free < total*diskKeptBack/100
 	}
 	return h
@@ -272,25 +274,6 @@ func (a *Agent) imageList(ctx context.Context) []*runtimeapi.Image {
 	}
 	a.imagesKnown, a.listed = im, time.Now()
 	return im
-}
-
-func conditionFaults(s *runtimeapi.RuntimeStatus) []string {
-	var faults []string
-	seen := map[string]bool{}
-	for _, c := range s.GetConditions() {
-		seen[c.Type] = true
-		switch {
-		case c.Status:
-		case c.Type == runtimeapi.NetworkReady:
-			faults = append(faults, fmt.Sprintf("container runtime network not ready: NetworkReady=false reason:%s message:%s", c.Reason, c.Message))
-		case c.Type == runtimeapi.RuntimeReady:
-			faults = append(faults, fmt.Sprintf("container runtime not ready: RuntimeReady=false reason:%s message:%s", c.Reason, c.Message))
-		}
-	}
-	if !seen[runtimeapi.RuntimeReady] {
-		faults = append(faults, "container runtime status check may not have completed yet")
-	}
-	return faults
 }
 
 // setFeatures remembers what the runtime says it can.

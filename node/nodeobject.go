@@ -11,13 +11,13 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/balsahq/balsa/node/criconfig"
+	"github.com/balsahq/balsa/node/diskspace"
 )
 
 // health is what the Node's conditions follow from.
@@ -83,7 +83,7 @@ func (c *Config) capacity() v1.ResourceList {
 		v1.ResourceMemory: *resource.NewQuantity(memoryCapacity(), resource.BinarySI),
 		v1.ResourcePods:   *resource.NewQuantity(int64(c.MaxPods), resource.DecimalSI),
 	}
-	if total, _, err := diskSpace(c.RootDir); err == nil {
+	if total, _, err := diskspace.Of(c.RootDir); err == nil {
 		l[v1.ResourceEphemeralStorage] = *resource.NewQuantity(total, resource.BinarySI)
 	}
 	for _, size := range criconfig.HugepageSizes() {
@@ -93,23 +93,6 @@ func (c *Config) capacity() v1.ResourceList {
 		l[name] = *resource.NewQuantity(n*size, resource.BinarySI)
 	}
 	return l
-}
-
-// diskSpace is the size of the file system that holds dir (or will), and what
-// is free of it, in bytes.
-func diskSpace(dir string) (total, free int64, err error) {
-	var st unix.Statfs_t
-	for {
-		err = unix.Statfs(dir, &st)
-		if err == nil {
-			return int64(st.Blocks) * st.Bsize, int64(st.Bavail) * st.Bsize, nil
-		}
-		i := strings.LastIndexByte(strings.TrimSuffix(dir, "/"), '/')
-		if err != unix.ENOENT || i < 0 {
-			return 0, 0, err
-		}
-		dir = dir[:i+1]
-	}
 }
 
 // What is kept back so that the machine does not run dry under its pods.

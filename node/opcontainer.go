@@ -13,6 +13,7 @@ import (
 
 	"github.com/balsahq/balsa/node/cgroup"
 	"github.com/balsahq/balsa/node/containerlogs"
+	"github.com/balsahq/balsa/node/cri"
 	"github.com/balsahq/balsa/node/criconfig"
 	"github.com/balsahq/balsa/node/podloop"
 	"github.com/balsahq/balsa/node/volume"
@@ -38,6 +39,15 @@ type startError struct {
 
 func (e *startError) Error() string { return message(e.err) }
 func (e *startError) Unwrap() error { return e.err }
+
+// message is cri.Message of the error inside a startError.
+func message(err error) string {
+	var se *startError
+	if errors.As(err, &se) {
+		err = se.err
+	}
+	return cri.Message(err)
+}
 
 // startInput is what a start is given by the worker's goroutine.
 type startInput struct {
@@ -174,7 +184,7 @@ func (w *worker) networkReady(ctx context.Context, in startInput) error {
 // create makes the container; cleanup undoes what was made for it alone.
 func (w *worker) create(ctx context.Context, in startInput) (id string, cleanup func(), err error) {
 	if in.stale != "" {
-		if err := w.a.runtime.RemoveContainer(ctx, in.stale); err != nil && !notFound(err) {
+		if err := w.a.runtime.RemoveContainer(ctx, in.stale); err != nil && !cri.NotFound(err) {
 			return "", nil, &startError{errCreate, err}
 		}
 		w.mailbox.post(func() { w.o.Remove(in.stale) })
@@ -194,7 +204,7 @@ func (w *worker) create(ctx context.Context, in startInput) (id string, cleanup 
 	if err != nil {
 		return "", cleanup, &startError{errConfig, err}
 	}
-	user, err := w.a.imageUser(ctx, in.image)
+	user, err := w.a.puller.User(ctx, in.image)
 	if err != nil {
 		return "", cleanup, &startError{errConfig, err}
 	}
@@ -289,7 +299,7 @@ func (w *worker) opKill(a podloop.Action) operation {
 				err = errStillRuns
 			}
 		}
-		if notFound(err) {
+		if cri.NotFound(err) {
 			err = nil
 		}
 		cut := ctx.Err() != nil // replaced by a stop with less grace, or the agent ends

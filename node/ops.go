@@ -16,6 +16,7 @@ import (
 
 	"github.com/balsahq/balsa/node/cgroup"
 	"github.com/balsahq/balsa/node/containerlogs"
+	"github.com/balsahq/balsa/node/cri"
 	"github.com/balsahq/balsa/node/criconfig"
 	"github.com/balsahq/balsa/node/podloop"
 )
@@ -85,7 +86,7 @@ func (w *worker) opSandbox(a podloop.Action) operation {
 		b, handler, err := w.createSandbox(context.WithoutCancel(ctx), pod, uint32(a.Attempt))
 		if err != nil {
 			w.a.count.PodFailed(criconfig.HasUserNamespace(pod))
-			w.a.recorder.Event(pod, v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+message(err))
+			w.a.recorder.Event(pod, v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+cri.Message(err))
 			return func() {
 				w.o.SandboxRetry = w.o.SandboxRetry.Again(w.o.Now, podloop.Failure{Reason: "FailedCreatePodSandBox", Message: err.Error()}, time.Second, podloop.MaxRetry)
 			}
@@ -131,7 +132,7 @@ func (w *worker) createSandbox(ctx context.Context, pod *v1.Pod, attempt uint32)
 
 func (w *worker) opStopSandbox(a podloop.Action) operation {
 	return func(ctx context.Context) func() {
-		if err := w.a.runtime.StopPodSandbox(ctx, a.ID); err != nil && !notFound(err) {
+		if err := w.a.runtime.StopPodSandbox(ctx, a.ID); err != nil && !cri.NotFound(err) {
 			return w.fail(&w.o.SandboxRetry, "FailedKillPod", err)
 		}
 		return func() {
@@ -206,11 +207,11 @@ func (w *worker) purge(ctx context.Context, pod *v1.Pod) error {
 	}
 	for _, b := range boxes {
 		if b.State == runtimeapi.PodSandboxState_SANDBOX_READY {
-			if err := w.a.runtime.StopPodSandbox(ctx, b.Id); err != nil && !notFound(err) {
+			if err := w.a.runtime.StopPodSandbox(ctx, b.Id); err != nil && !cri.NotFound(err) {
 				return err
 			}
 		}
-		if err := w.a.runtime.RemovePodSandbox(ctx, b.Id); err != nil && !notFound(err) {
+		if err := w.a.runtime.RemovePodSandbox(ctx, b.Id); err != nil && !cri.NotFound(err) {
 			return err
 		}
 	}
@@ -261,7 +262,7 @@ func (w *worker) opPrune(a podloop.Action) operation {
 		var done []string
 		var failed error
 		for _, id := range a.IDs {
-			if err := w.a.runtime.RemoveContainer(ctx, id); err == nil || notFound(err) {
+			if err := w.a.runtime.RemoveContainer(ctx, id); err == nil || cri.NotFound(err) {
 				done = append(done, id)
 			} else {
 				failed = err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/node/podloop"
+	"github.com/balsahq/balsa/node/staticpod"
 )
 
 const (
@@ -43,7 +44,7 @@ func (w *worker) attempt(ctx context.Context) (wake time.Time, done bool) {
 
 // reread takes in the pod as the API has it: what a panic interrupted may have been this.
 func (w *worker) reread() {
-	if isStatic(w.pod) {
+	if staticpod.Is(w.pod) {
 		return
 	}
 	switch pod, err := w.a.pods.Pods(w.pod.Namespace).Get(w.pod.Name); {

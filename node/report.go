@@ -12,6 +12,7 @@ import (
 
 	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/node/podloop"
+	"github.com/balsahq/balsa/node/staticpod"
 )
 
 // statusDelay is how long a change that nobody waits for is held back, so that
@@ -63,11 +64,11 @@ func (w *worker) report(ctx context.Context, d podloop.Decision) time.Time {
 // shown is the pod as the API has it: of a static pod, its mirror; nil when
 // there is none.
 func (w *worker) shown() *v1.Pod {
-	if !isStatic(w.pod) {
+	if !staticpod.Is(w.pod) {
 		return w.pod
 	}
 	m, err := w.a.pods.Pods(w.pod.Namespace).Get(w.pod.Name)
-	if err != nil || m.Annotations[annMirror] != w.pod.Annotations[annHashOf] {
+	if err != nil || m.Annotations[staticpod.AnnotationMirror] != w.pod.Annotations[staticpod.AnnotationHash] {
 		return nil
 	}
 	return m
@@ -103,12 +104,12 @@ func (w *worker) written(sent, got *v1.Pod, err error) {
 		w.writeErr = nil
 		if got.UID == w.uid {
 			w.setPod(got)
-		} else if isStatic(w.pod) {
+		} else if staticpod.Is(w.pod) {
 			p := *w.pod
 			p.Status = got.Status
 			w.pod = &p
 		}
-	case isStatic(w.pod):
+	case staticpod.Is(w.pod):
 		w.writeErr = w.writeErr.Again(time.Now(), podloop.Failure{Reason: "StatusUpdate", Message: err.Error()}, podloop.MinRetry, podloop.MaxRetry)
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err) && got == nil && w.otherUID(err):
 		w.o.Gone = true

@@ -21,7 +21,7 @@ const rejectedPrefix = "Pod was rejected: "
 func (a *Agent) admit(pod *v1.Pod) *podloop.Failure {
 	var others []*v1.Pod
 	for _, w := range a.workers {
-		if v := w.snapshot.Load(); !w.leaving.Load() && !v.Stopped && !podloop.IsTerminal(v.Pod.Status.Phase) {
+		if v := w.View(); !w.Leaving() && !v.Stopped && !podloop.IsTerminal(v.Pod.Status.Phase) {
 			others = append(others, v.Pod)
 		}
 	}

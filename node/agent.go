@@ -46,34 +46,25 @@ import (
 	"github.com/balsahq/balsa/node/volume"
 )
 
-// volumes is what the agent needs of the volume manager.
+// volumes is what the agent needs of the volume manager besides its workers.
 type volumes interface {
+	Volumes
 	Run(ctx context.Context) error
-	SetUp(ctx context.Context, pod *v1.Pod) (volume.Mounts, error)
-	ContainerMounts(pod *v1.Pod, c *v1.Container, mounts volume.Mounts, env []*runtimeapi.KeyValue) ([]*runtimeapi.Mount, func(), error)
-	ContainerDevices(c *v1.Container, mounts volume.Mounts) ([]*runtimeapi.Device, error)
-	Env(ctx context.Context, pod *v1.Pod, c *v1.Container, in volume.EnvInput) ([]*runtimeapi.KeyValue, error)
-	TearDown(ctx context.Context, podUID types.UID) error
 	CleanUpOrphans(ctx context.Context, keep func(types.UID) bool) error
 	ClockSet()
 }
 
-// probes is what the agent needs of the probe manager.
+// probes is what the agent needs of the probe manager besides its workers.
 type probes interface {
-	Start(probe.Target)
-	Stop(podUID types.UID, container string)
-	StopKind(podUID types.UID, container string, kinds ...probe.Kind)
-	StopPod(podUID types.UID)
+	Probes
 	Close()
 }
 
-// cgroups is what the agent needs of the machine's control groups.
+// cgroups is what the agent needs of the machine's control groups besides its workers.
 type cgroups interface {
+	Cgroups
 	Init(all cgroup.Limits) error
 	SetBurstable(shares uint64) error
-	Path(uid types.UID, qos v1.PodQOSClass) string
-	Apply(uid types.UID, qos v1.PodQOSClass, l cgroup.Limits) (string, error)
-	Remove(uid types.UID) error
 	Pods() []types.UID
 }
 
@@ -90,10 +81,9 @@ type Agent struct {
 	stats     *stats.Provider // set once the runtime answers
 
 	// Set by Run before any worker starts, then read-only.
-	life        context.Context
 	runtime     criapi.RuntimeService
 	images      criapi.ImageManagerService
-	puller      *images.Puller
+	host        *Host
 	runtimeName string
 	runtimeVer  string
 
@@ -192,7 +182,6 @@ func (a *Agent) newParts() error {
 // it. An error means that the agent could not begin.
 func (a *Agent) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	a.life = ctx
 	a.events.StartRecordingToSink(&typedv1.EventSinkImpl{Interface: a.cfg.Client.CoreV1().Events("")})
 	defer a.events.Shutdown()
 	for _, dir := range []string{filepath.Join(a.cfg.RootDir, "pods"), filepath.Join(a.cfg.LogDir, "pods"), filepath.Join(a.cfg.LogDir, "containers")} {
@@ -229,6 +218,7 @@ func (a *Agent) runPods(ctx context.Context, g *errgroup.Group) error {
 	if err := a.connect(ctx); err != nil {
 		return err
 	}
+	a.host = a.newHost()
 	if err := a.cgroups.Init(a.allPodsLimits()); err != nil {
 		return err
 	}
@@ -266,6 +256,17 @@ func (a *Agent) runPods(ctx context.Context, g *errgroup.Group) error {
 	g.Go(func() error { fault.KeepDo(ctx, "node/evictions", a.evictions); return nil })
 	g.Go(func() error { fault.KeepDo(ctx, "node/static pods", a.static); return nil })
 	return nil
+}
+
+// newHost returns what the workers share; called once the runtime answers.
+func (a *Agent) newHost() *Host {
+	return &Host{
+		Client: a.cfg.Client, Pods: a.pods, Runtime: a.runtime, RuntimeName: a.runtimeName, Features: a.features,
+		Images: &images.Puller{Service: a.images, Client: a.cfg.Client, Events: a.recorder, Changed: a.imagesChanged},
+		Config: a.translate, Volumes: a.volumes, Probes: a.probes, Cgroups: a.cgroups, Users: a.users, Counters: a.count, Events: a.recorder,
+		NetworkReady: a.cfg.NetworkReady, Published: a.containersChanged, HostIPs: a.hostIPs, MemoryCapacity: a.memory,
+		PodPIDs: a.cfg.PodPIDs, Logger: a.log,
+	}
 }
 
 // synced waits until done reports true; false when ctx ended first.
@@ -312,10 +313,10 @@ func (a *Agent) follow(ctx context.Context, pod *v1.Pod) {
 		w, made = a.enlist(pod, true)
 	}
 	if !made {
-		w.mailbox.post(func() { w.setPod(pod) })
+		w.Update(pod)
 		return
 	}
-	if f := w.o.Failed; f != nil {
+	if f := w.Rejection(); f != nil {
 		a.recorder.Event(pod, v1.EventTypeWarning, f.Reason, strings.TrimPrefix(f.Message, rejectedPrefix))
 	}
 	a.begin(ctx, w)
@@ -329,14 +330,16 @@ func (a *Agent) enlist(pod *v1.Pod, final bool) (w *worker, made bool) {
 	if w := a.workers[pod.UID]; w != nil {
 		return w, false
 	}
-	w = newWorker(a, pod)
+	w = newWorker(a.host, pod)
 	if o := a.adopted[pod.UID]; o != nil {
 		delete(a.adopted, pod.UID)
-		w.adopt(o)
+		w.Adopt(o)
 	} else if pod.DeletionTimestamp == nil && !podloop.IsTerminal(pod.Status.Phase) {
-		if w.o.Failed = a.admit(pod); w.o.Failed != nil && !final {
+		refused := a.admit(pod)
+		if refused != nil && !final {
 			return nil, false
 		}
+		w.Reject(refused)
 	}
 	a.workers[pod.UID] = w
 	return w, true
@@ -347,10 +350,10 @@ func (a *Agent) begin(ctx context.Context, w *worker) {
 	a.wg.Add(1)
 	go func() {
 		defer a.wg.Done()
-		fault.KeepDo(ctx, unitPod, w.run)
+		fault.KeepDo(ctx, unitPod, w.Run)
 		if ctx.Err() == nil {
 			a.mu.Lock()
-			delete(a.workers, w.uid)
+			delete(a.workers, w.UID())
 			a.mu.Unlock()
 		}
 	}()
@@ -362,8 +365,7 @@ func (a *Agent) podGone(o any) {
 	}
 	if pod, ok := o.(*v1.Pod); ok {
 		if w := a.worker(pod.UID); w != nil {
-			w.leaving.Store(true)
-			w.mailbox.post(w.gone)
+			w.Leave()
 		} else if pod.Annotations[staticpod.AnnotationMirror] != "" {
 			a.nudgeStatic()
 		}
@@ -379,7 +381,7 @@ func (a *Agent) worker(uid types.UID) *worker {
 // probed passes on what a probe found; called by the probe manager.
 func (a *Agent) probed(uid types.UID, container string, kind probe.Kind, r probe.Result, _ string) {
 	if w := a.worker(uid); w != nil {
-		w.mailbox.post(func() { w.probed(container, kind, r) })
+		w.Probed(container, kind, r)
 	}
 }
 
@@ -397,7 +399,7 @@ func (a *Agent) ClockSet() {
 	all := slices.Collect(maps.Values(a.workers))
 	a.mu.Unlock()
 	for _, w := range all {
-		w.mailbox.post(func() {}) // its step reads the clock
+		w.Wake() // its step reads the clock
 	}
 }
 
@@ -420,21 +422,4 @@ func (a *Agent) Node() *v1.Node {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.node
-}
-
-// containerEventOf records an event about one container of a pod.
-func (w *worker) containerEventOf(pod *v1.Pod, name string, kind podloop.ContainerKind, t, reason, text string) {
-	path := "spec.containers{" + name + "}"
-	switch kind {
-	case podloop.KindInit:
-		path = "spec.initContainers{" + name + "}"
-	case podloop.KindEphemeral:
-		path = "spec.ephemeralContainers{" + name + "}"
-	}
-	w.a.recorder.Event(&v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: pod.Namespace, Name: pod.Name,
-		UID: pod.UID, ResourceVersion: pod.ResourceVersion, FieldPath: path}, t, reason, strings.ToValidUTF8(text, "?"))
-}
-
-func (w *worker) containerEvent(name string, kind podloop.ContainerKind, t, reason, text string) {
-	w.containerEventOf(w.pod, name, kind, t, reason, text)
 }

@@ -394,7 +394,7 @@ func TestNoContainerStartsBeforeItsNetwork(t *testing.T) {
 		var refused atomic.Bool
 		refused.Store(true)
 		var asked atomic.Value
-		b.agent.cfg.NetworkReady = func(_ context.Context, pod *v1.Pod, addresses []netip.Addr) error {
+		b.agent.host.NetworkReady = func(_ context.Context, pod *v1.Pod, addresses []netip.Addr) error {
 			asked.Store(fmt.Sprint(pod.Name, addresses))
 			if refused.Load() {
 				return errors.New("the rules are being written")

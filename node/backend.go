@@ -80,7 +80,7 @@ func (a *Agent) SandboxID(uid types.UID) (string, bool) {
 	if w == nil {
 		return "", false
 	}
-	id := w.snapshot.Load().SandboxID
+	id := w.View().SandboxID
 	return id, id != ""
 }
 

@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/balsahq/balsa/node/eviction"
 	"github.com/balsahq/balsa/node/podloop"
 )
@@ -34,18 +32,9 @@ func (a *Agent) evictions(ctx context.Context) {
 			}
 			if why, over := eviction.Over(v.Pod, used); over {
 				if w := a.worker(uid); w != nil {
-					w.mailbox.post(func() { w.evict(why) })
+					w.Evict(podloop.Failure{Reason: eviction.Reason, Message: why})
 				}
 			}
 		}
 	}
-}
-
-// evict fails the pod and ends it at once.
-func (w *worker) evict(why string) {
-	if w.o.Failed != nil || w.o.Gone || podloop.IsTerminal(w.pod.Status.Phase) {
-		return
-	}
-	w.event(v1.EventTypeWarning, eviction.Reason, why)
-	w.o.Failed, w.o.NoGrace = &podloop.Failure{Reason: eviction.Reason, Message: why}, true
 }

@@ -25,23 +25,23 @@ type hookTarget struct {
 }
 
 // runHook runs a postStart or preStop hook to its end or the end of ctx.
-func (a *Agent) runHook(ctx context.Context, t hookTarget, h *v1.LifecycleHandler) error {
+func (h *Host) runHook(ctx context.Context, t hookTarget, hook *v1.LifecycleHandler) error {
 	switch {
-	case h.Exec != nil:
-		_, stderr, err := a.runtime.ExecSync(ctx, t.id, h.Exec.Command, 0)
+	case hook.Exec != nil:
+		_, stderr, err := h.Runtime.ExecSync(ctx, t.id, hook.Exec.Command, 0)
 		if err != nil {
 			return fmt.Errorf("exec hook: %w: %s", err, stderr)
 		}
 		return nil
-	case h.HTTPGet != nil:
-		return httpHook(ctx, t, h.HTTPGet)
-	case h.TCPSocket != nil:
-		return tcpHook(ctx, t, h.TCPSocket)
-	case h.Sleep != nil:
+	case hook.HTTPGet != nil:
+		return httpHook(ctx, t, hook.HTTPGet)
+	case hook.TCPSocket != nil:
+		return tcpHook(ctx, t, hook.TCPSocket)
+	case hook.Sleep != nil:
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(time.Duration(h.Sleep.Seconds) * time.Second):
+		case <-time.After(time.Duration(hook.Sleep.Seconds) * time.Second):
 			return nil
 		}
 	}

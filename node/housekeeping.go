@@ -68,7 +68,7 @@ func (a *Agent) views() map[types.UID]*podView {
 	defer a.mu.Unlock()
 	out := make(map[types.UID]*podView, len(a.workers))
 	for uid, w := range a.workers {
-		out[uid] = w.snapshot.Load()
+		out[uid] = w.View()
 	}
 	return out
 }

@@ -19,7 +19,7 @@ func (w *worker) opImage(a podloop.Action) operation {
 	pod, handler := w.pod, w.handler
 	c, kind := podloop.FindContainer(pod, a.Container)
 	return func(ctx context.Context) func() {
-		im, fail := w.a.puller.Ensure(ctx, images.Request{Pod: pod, Container: c, Handler: handler, Event: func(t, reason, message string) {
+		im, fail := w.host.Images.Ensure(ctx, images.Request{Pod: pod, Container: c, Handler: handler, Event: func(t, reason, message string) {
 			w.containerEventOf(pod, c.Name, kind, t, reason, message)
 		}})
 		return func() {

@@ -68,7 +68,7 @@ func (w *worker) opStart(a podloop.Action) operation {
 	c, kind := podloop.FindContainer(w.pod, a.Container)
 	in := startInput{
 		pod: w.pod, container: c, kind: kind, attempt: a.Attempt, image: w.o.Images[a.Container].Ref,
-		sandbox: *w.o.Sandbox, handler: w.handler, mounts: withImageReferences(w.mounts, w.o.Images[a.Container]), podIPs: podloop.PodIPs(w.pod, w.o, w.a.hostIPs),
+		sandbox: *w.o.Sandbox, handler: w.handler, mounts: withImageReferences(w.mounts, w.o.Images[a.Container]), podIPs: podloop.PodIPs(w.pod, w.o, w.host.HostIPs),
 	}
 	last := w.o.Latest(a.Container)
 	if last != nil && last.State == podloop.StateCreated {
@@ -97,29 +97,33 @@ func (w *worker) targetOf(name string) string {
 // start creates and starts a container and runs its postStart hook.
 func (w *worker) start(ctx context.Context, in startInput) func() {
 	name := in.container.Name
-	w.a.count.ContainerStarts(in.kind.Label())
+	w.host.Counters.ContainerStarts(in.kind.Label())
 	id, cleanup, err := w.create(ctx, in)
 	if err == nil {
 		w.containerEventOf(in.pod, name, in.kind, v1.EventTypeNormal, "Created", "Container created")
 		// A start that was begun is seen through, whatever happens to the pod meanwhile.
-		if err = w.a.runtime.StartContainer(context.WithoutCancel(ctx), id); err != nil {
+		if err = w.host.Runtime.StartContainer(context.WithoutCancel(ctx), id); err != nil {
 			err = &startError{errRun, err}
 		}
 	}
 	if err != nil {
 		w.containerEventOf(in.pod, name, in.kind, v1.EventTypeWarning, "Failed", "Error: "+message(err))
-		return w.startFailed(in, id, cleanup, err)
+		var status *runtimeapi.ContainerStatus
+		if id != "" {
+			status = w.containerStatus(context.WithoutCancel(ctx), id)
+		}
+		return w.startFailed(in, status, cleanup, err)
 	}
 	w.containerEventOf(in.pod, name, in.kind, v1.EventTypeNormal, "Started", "Container started")
-	if err := containerlogs.Link(w.a.cfg.LogDir, containerlogs.Run{Pod: in.pod, Container: name, ID: id, Attempt: in.attempt}); err != nil {
-		w.a.log.Warn("the link to a container's log cannot be made; log collectors do not find it", "pod", podloop.PodName(in.pod), "container", name, "err", err)
+	if err := containerlogs.Link(w.host.Config.LogDir, containerlogs.Run{Pod: in.pod, Container: name, ID: id, Attempt: in.attempt}); err != nil {
+		w.host.Logger.Warn("the link to a container's log cannot be made; log collectors do not find it", "pod", podloop.PodName(in.pod), "container", name, "err", err)
 	}
 	status := w.containerStatus(context.WithoutCancel(ctx), id)
 	if status != nil {
 		w.mailbox.post(func() { w.observe(status, in.sandbox.ID) })
 	}
 	if l := in.container.Lifecycle; l != nil && l.PostStart != nil {
-		if err := w.a.runHook(ctx, hookTarget{in.pod, in.container, id, in.podIPs}, l.PostStart); err != nil && ctx.Err() == nil {
+		if err := w.host.runHook(ctx, hookTarget{in.pod, in.container, id, in.podIPs}, l.PostStart); err != nil && ctx.Err() == nil {
 			w.containerEventOf(in.pod, name, in.kind, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
 			w.kill(ctx, killInput{pod: in.pod, container: in.container, kind: in.kind, id: id, grace: podloop.GracePeriod(in.pod, nil),
 				message: "FailedPostStartHook", podIPs: in.podIPs})
@@ -140,17 +144,13 @@ func (w *worker) start(ctx context.Context, in startInput) func() {
 
 // startFailed keeps the failure until the next try; a container that exists is
 // dead and counts as a run.
-func (w *worker) startFailed(in startInput, id string, cleanup func(), err error) func() {
-	var status *runtimeapi.ContainerStatus
-	if id != "" {
-		status = w.containerStatus(context.WithoutCancel(w.a.life), id)
-	}
+func (w *worker) startFailed(in startInput, status *runtimeapi.ContainerStatus, cleanup func(), err error) func() {
 	reason := errCreate
 	var se *startError
 	if errors.As(err, &se) {
 		reason = se.reason
 	}
-	w.a.count.ContainerFailed(in.kind.Label(), reason, criconfig.HasUserNamespace(in.pod))
+	w.host.Counters.ContainerFailed(in.kind.Label(), reason, criconfig.HasUserNamespace(in.pod))
 	return func() {
 		name := in.container.Name
 		if cleanup != nil {
@@ -169,7 +169,7 @@ func (w *worker) startFailed(in startInput, id string, cleanup func(), err error
 
 // networkReady waits until the network has heard of the pod's addresses: nothing may be sent before.
 func (w *worker) networkReady(ctx context.Context, in startInput) error {
-	if w.a.cfg.NetworkReady == nil || in.pod.Spec.HostNetwork {
+	if w.host.NetworkReady == nil || in.pod.Spec.HostNetwork {
 		return nil
 	}
 	var addresses []netip.Addr
@@ -178,13 +178,13 @@ func (w *worker) networkReady(ctx context.Context, in startInput) error {
 			addresses = append(addresses, a)
 		}
 	}
-	return w.a.cfg.NetworkReady(ctx, in.pod, addresses)
+	return w.host.NetworkReady(ctx, in.pod, addresses)
 }
 
 // create makes the container; cleanup undoes what was made for it alone.
 func (w *worker) create(ctx context.Context, in startInput) (id string, cleanup func(), err error) {
 	if in.stale != "" {
-		if err := w.a.runtime.RemoveContainer(ctx, in.stale); err != nil && !cri.NotFound(err) {
+		if err := w.host.Runtime.RemoveContainer(ctx, in.stale); err != nil && !cri.NotFound(err) {
 			return "", nil, &startError{errCreate, err}
 		}
 		w.mailbox.post(func() { w.o.Remove(in.stale) })
@@ -192,39 +192,39 @@ func (w *worker) create(ctx context.Context, in startInput) (id string, cleanup 
 	if err := w.networkReady(ctx, in); err != nil {
 		return "", nil, &startError{errNetwork, err}
 	}
-	env, err := w.a.volumes.Env(ctx, in.pod, in.container, volume.EnvInput{PodIPs: in.podIPs, HostIPs: w.a.hostIPs, Mounts: in.mounts})
+	env, err := w.host.Volumes.Env(ctx, in.pod, in.container, volume.EnvInput{PodIPs: in.podIPs, HostIPs: w.host.HostIPs, Mounts: in.mounts})
 	if err != nil {
 		return "", nil, &startError{errConfig, err}
 	}
-	mounts, cleanup, err := w.a.volumes.ContainerMounts(in.pod, in.container, in.mounts, env)
+	mounts, cleanup, err := w.host.Volumes.ContainerMounts(in.pod, in.container, in.mounts, env)
 	if err != nil {
 		return "", cleanup, &startError{errConfig, err}
 	}
-	devices, err := w.a.volumes.ContainerDevices(in.container, in.mounts)
+	devices, err := w.host.Volumes.ContainerDevices(in.container, in.mounts)
 	if err != nil {
 		return "", cleanup, &startError{errConfig, err}
 	}
-	user, err := w.a.puller.User(ctx, in.image)
+	user, err := w.host.Images.User(ctx, in.image)
 	if err != nil {
 		return "", cleanup, &startError{errConfig, err}
 	}
-	users, err := w.a.userNamespace(in.pod, in.handler)
+	users, err := w.host.userNamespace(in.pod, in.handler)
 	if err != nil {
 		return "", cleanup, &startError{errConfig, err}
 	}
-	cfg, err := w.a.translate.Container(criconfig.ContainerInput{
+	cfg, err := w.host.Config.Container(criconfig.ContainerInput{
 		Pod: in.pod, Container: in.container, Attempt: in.attempt, ImageRef: in.image, User: user, Env: env,
-		Mounts: mounts, Devices: devices, PodIPs: in.podIPs, TargetID: in.target, MemoryCapacity: w.a.memory, Users: users,
+		Mounts: mounts, Devices: devices, PodIPs: in.podIPs, TargetID: in.target, MemoryCapacity: w.host.MemoryCapacity, Users: users,
 	})
 	if err != nil {
 		return "", cleanup, &startError{errConfig, err}
 	}
-	box, _, err := w.a.translate.Sandbox(in.pod, criconfig.SandboxInput{
-		Attempt: in.sandbox.Attempt, CgroupParent: w.a.cgroups.Path(in.pod.UID, v1qos.GetPodQOS(in.pod)), Users: users})
+	box, _, err := w.host.Config.Sandbox(in.pod, criconfig.SandboxInput{
+		Attempt: in.sandbox.Attempt, CgroupParent: w.host.Cgroups.Path(in.pod.UID, v1qos.GetPodQOS(in.pod)), Users: users})
 	if err != nil {
 		return "", cleanup, &startError{errConfig, err}
 	}
-	id, err = w.a.runtime.CreateContainer(context.WithoutCancel(ctx), in.sandbox.ID, cfg, box)
+	id, err = w.host.Runtime.CreateContainer(context.WithoutCancel(ctx), in.sandbox.ID, cfg, box)
 	if err != nil {
 		return "", cleanup, &startError{errCreate, err}
 	}
@@ -234,9 +234,9 @@ func (w *worker) create(ctx context.Context, in startInput) (id string, cleanup 
 // containerStatus asks the runtime; nil when it does not answer (an event or a
 // listing will tell later).
 func (w *worker) containerStatus(ctx context.Context, id string) *runtimeapi.ContainerStatus {
-	r, err := w.a.runtime.ContainerStatus(ctx, id, false)
+	r, err := w.host.Runtime.ContainerStatus(ctx, id, false)
 	if err != nil {
-		w.a.log.Warn("container status", "pod", w.uid, "container", id, "err", err)
+		w.host.Logger.Warn("container status", "pod", w.uid, "container", id, "err", err)
 		return nil
 	}
 	return r.Status
@@ -251,9 +251,9 @@ func (w *worker) observe(s *runtimeapi.ContainerStatus, sandboxID string) {
 	}
 	if changed && in.State == podloop.StateExited {
 		_, kind := podloop.FindContainer(w.pod, in.Name)
-		w.a.count.ContainerEnded(kind.Label(), in.ExitCode, in.Reason)
+		w.host.Counters.ContainerEnded(kind.Label(), in.ExitCode, in.Reason)
 		if w.o.Latest(in.Name) == in {
-			w.a.probes.Stop(w.uid, in.Name)
+			w.host.Probes.Stop(w.uid, in.Name)
 		}
 		delete(w.o.Unhealthy, in.ID)
 		delete(w.o.KillRetry, in.Name)
@@ -284,7 +284,7 @@ type killInput struct {
 
 func (w *worker) opKill(a podloop.Action) operation {
 	c, kind := podloop.FindContainer(w.pod, a.Container)
-	in := killInput{pod: w.pod, container: c, kind: kind, id: a.ID, grace: a.Grace, message: a.Message, podIPs: podloop.PodIPs(w.pod, w.o, w.a.hostIPs)}
+	in := killInput{pod: w.pod, container: c, kind: kind, id: a.ID, grace: a.Grace, message: a.Message, podIPs: podloop.PodIPs(w.pod, w.o, w.host.HostIPs)}
 	sandboxID := ""
 	if i := w.o.ByID(a.ID); i != nil {
 		sandboxID = i.SandboxID
@@ -310,7 +310,7 @@ func (w *worker) opKill(a podloop.Action) operation {
 			setRetry(w.o.KillRetry, a.Container, w.o.KillRetry[a.Container].After(w.o.Now, "FailedKillPod", err))
 			switch {
 			case err != nil:
-				w.a.log.Warn("container not stopped", "pod", podloop.PodName(in.pod), "container", a.Container, "err", err)
+				w.host.Logger.Warn("container not stopped", "pod", podloop.PodName(in.pod), "container", a.Container, "err", err)
 			case s != nil:
 				w.observe(s, sandboxID)
 			default:
@@ -334,7 +334,7 @@ func (w *worker) kill(ctx context.Context, in killInput) error {
 	if in.container != nil && in.container.Lifecycle != nil && in.container.Lifecycle.PreStop != nil {
 		began := time.Now()
 		hctx, cancel := context.WithTimeout(ctx, grace)
-		err := w.a.runHook(hctx, hookTarget{in.pod, in.container, in.id, in.podIPs}, in.container.Lifecycle.PreStop)
+		err := w.host.runHook(hctx, hookTarget{in.pod, in.container, in.id, in.podIPs}, in.container.Lifecycle.PreStop)
 		cancel()
 		if err != nil && ctx.Err() == nil {
 			w.containerEventOf(in.pod, in.container.Name, in.kind, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
@@ -345,7 +345,7 @@ func (w *worker) kill(ctx context.Context, in killInput) error {
 		return ctx.Err()
 	}
 	seconds := int64((grace + time.Second - 1) / time.Second)
-	return w.a.runtime.StopContainer(ctx, in.id, seconds)
+	return w.host.Runtime.StopContainer(ctx, in.id, seconds)
 }
 
 func (w *worker) opResize(a podloop.Action) operation {
@@ -353,12 +353,12 @@ func (w *worker) opResize(a podloop.Action) operation {
 	c, _ := podloop.FindContainer(pod, a.Container)
 	return func(ctx context.Context) func() {
 		qos := v1qos.GetPodQOS(pod)
-		_, err := w.a.cgroups.Apply(pod.UID, qos, cgroup.ForPod(pod, qos, w.a.cfg.PodPIDs))
+		_, err := w.host.Cgroups.Apply(pod.UID, qos, cgroup.ForPod(pod, qos, w.host.PodPIDs))
 		if err == nil {
-			err = w.a.runtime.UpdateContainerResources(ctx, a.ID, &runtimeapi.ContainerResources{Linux: criconfig.ContainerResources(pod, c, w.a.memory)})
+			err = w.host.Runtime.UpdateContainerResources(ctx, a.ID, &runtimeapi.ContainerResources{Linux: criconfig.ContainerResources(pod, c, w.host.MemoryCapacity)})
 		}
 		if err != nil {
-			w.a.recorder.Event(pod, v1.EventTypeWarning, "ResizeError", message(err))
+			w.host.Events.Event(pod, v1.EventTypeWarning, "ResizeError", message(err))
 		}
 		return func() {
 			if err == nil {

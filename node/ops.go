@@ -62,13 +62,13 @@ func (w *worker) fail(r **podloop.Retry, reason string, err error) func() {
 func (w *worker) opVolumes() operation {
 	pod := w.pod
 	return func(ctx context.Context) func() {
-		if err := os.MkdirAll(w.a.translate.PodDir(pod.UID), 0o750); err != nil {
+		if err := os.MkdirAll(w.host.Config.PodDir(pod.UID), 0o750); err != nil {
 			return w.fail(&w.o.VolumesRetry, "FailedMount", err)
 		}
-		mounts, err := w.a.volumes.SetUp(ctx, pod)
+		mounts, err := w.host.Volumes.SetUp(ctx, pod)
 		if err != nil {
 			if ctx.Err() == nil {
-				w.a.recorder.Event(pod, v1.EventTypeWarning, "FailedMount", err.Error())
+				w.host.Events.Event(pod, v1.EventTypeWarning, "FailedMount", err.Error())
 			}
 			return func() {
 				w.fail(&w.o.VolumesRetry, "FailedMount", err)()
@@ -82,11 +82,11 @@ func (w *worker) opVolumes() operation {
 func (w *worker) opSandbox(a podloop.Action) operation {
 	pod := w.pod
 	return func(ctx context.Context) func() {
-		w.a.count.PodStarts(criconfig.HasUserNamespace(pod))
+		w.host.Counters.PodStarts(criconfig.HasUserNamespace(pod))
 		b, handler, err := w.createSandbox(context.WithoutCancel(ctx), pod, uint32(a.Attempt))
 		if err != nil {
-			w.a.count.PodFailed(criconfig.HasUserNamespace(pod))
-			w.a.recorder.Event(pod, v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+cri.Message(err))
+			w.host.Counters.PodFailed(criconfig.HasUserNamespace(pod))
+			w.host.Events.Event(pod, v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+cri.Message(err))
 			return func() {
 				w.o.SandboxRetry = w.o.SandboxRetry.Again(w.o.Now, podloop.Failure{Reason: "FailedCreatePodSandBox", Message: err.Error()}, time.Second, podloop.MaxRetry)
 			}
@@ -97,33 +97,33 @@ func (w *worker) opSandbox(a podloop.Action) operation {
 
 func (w *worker) createSandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (*podloop.Sandbox, string, error) {
 	qos := v1qos.GetPodQOS(pod)
-	parent, err := w.a.cgroups.Apply(pod.UID, qos, cgroup.ForPod(pod, qos, w.a.cfg.PodPIDs))
+	parent, err := w.host.Cgroups.Apply(pod.UID, qos, cgroup.ForPod(pod, qos, w.host.PodPIDs))
 	if err != nil {
 		return nil, "", err
 	}
-	handler, err := w.a.runtimeHandler(ctx, pod)
+	handler, err := w.host.runtimeHandler(ctx, pod)
 	if err != nil {
 		return nil, "", err
 	}
-	users, err := w.a.userNamespace(pod, handler)
+	users, err := w.host.userNamespace(pod, handler)
 	if err != nil {
 		return nil, "", err
 	}
-	cfg, warnings, err := w.a.translate.Sandbox(pod, criconfig.SandboxInput{Attempt: attempt, CgroupParent: parent, Users: users})
+	cfg, warnings, err := w.host.Config.Sandbox(pod, criconfig.SandboxInput{Attempt: attempt, CgroupParent: parent, Users: users})
 	if err != nil {
 		return nil, "", err
 	}
 	for _, dns := range warnings {
-		w.a.recorder.Event(pod, v1.EventTypeWarning, dns.Reason, dns.Text)
+		w.host.Events.Event(pod, v1.EventTypeWarning, dns.Reason, dns.Text)
 	}
 	if err := os.MkdirAll(cfg.LogDirectory, criconfig.DirMode); err != nil {
 		return nil, "", err
 	}
-	id, err := w.a.runtime.RunPodSandbox(ctx, cfg, handler)
+	id, err := w.host.Runtime.RunPodSandbox(ctx, cfg, handler)
 	if err != nil {
 		return nil, "", err
 	}
-	r, err := w.a.runtime.PodSandboxStatus(ctx, id, false)
+	r, err := w.host.Runtime.PodSandboxStatus(ctx, id, false)
 	if err != nil {
 		return nil, "", err
 	}
@@ -132,7 +132,7 @@ func (w *worker) createSandbox(ctx context.Context, pod *v1.Pod, attempt uint32)
 
 func (w *worker) opStopSandbox(a podloop.Action) operation {
 	return func(ctx context.Context) func() {
-		if err := w.a.runtime.StopPodSandbox(ctx, a.ID); err != nil && !cri.NotFound(err) {
+		if err := w.host.Runtime.StopPodSandbox(ctx, a.ID); err != nil && !cri.NotFound(err) {
 			return w.fail(&w.o.SandboxRetry, "FailedKillPod", err)
 		}
 		return func() {
@@ -151,14 +151,14 @@ func (w *worker) opTearDown() operation {
 		for _, c := range cleanups {
 			c()
 		}
-		if err := w.a.volumes.TearDown(ctx, w.uid); err != nil {
-			w.a.log.Warn("volumes not removed", "pod", w.uid, "err", err)
+		if err := w.host.Volumes.TearDown(ctx, w.uid); err != nil {
+			w.host.Logger.Warn("volumes not removed", "pod", w.uid, "err", err)
 			return w.fail(&w.o.TearDownRetry, "FailedUnmount", err)
 		}
-		if err := w.a.cgroups.Remove(w.uid); err != nil {
+		if err := w.host.Cgroups.Remove(w.uid); err != nil {
 			return w.fail(&w.o.TearDownRetry, "FailedCgroup", err)
 		}
-		if err := w.a.users.Release(w.uid); err != nil {
+		if err := w.host.Users.Release(w.uid); err != nil {
 			return w.fail(&w.o.TearDownRetry, "FailedUserNamespace", err)
 		}
 		return func() { w.o.TornDown, w.o.TearDownRetry = true, nil }
@@ -169,10 +169,10 @@ func (w *worker) opDelete() operation {
 	pod := w.pod
 	return func(ctx context.Context) func() {
 		grace, uid := int64(0), pod.UID
-		err := w.a.cfg.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+		err := w.host.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: &grace, Preconditions: &metav1.Preconditions{UID: &uid}})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			w.a.log.Warn("pod not deleted", "pod", podloop.PodName(pod), "err", err)
+			w.host.Logger.Warn("pod not deleted", "pod", podloop.PodName(pod), "err", err)
 			return w.fail(&w.o.DeleteRetry, "Delete", err)
 		}
 		return func() {
@@ -191,7 +191,7 @@ func (w *worker) opPurge() operation {
 	return func(ctx context.Context) func() {
 		if err := w.purge(ctx, pod); err != nil {
 			if ctx.Err() == nil {
-				w.a.log.Warn("pod not purged", "pod", podloop.PodName(pod), "err", err)
+				w.host.Logger.Warn("pod not purged", "pod", podloop.PodName(pod), "err", err)
 			}
 			return w.fail(&w.o.PurgeRetry, "FailedPurge", err)
 		}
@@ -200,26 +200,26 @@ func (w *worker) opPurge() operation {
 }
 
 func (w *worker) purge(ctx context.Context, pod *v1.Pod) error {
-	boxes, err := w.a.runtime.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{
+	boxes, err := w.host.Runtime.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{
 		LabelSelector: map[string]string{kubelettypes.KubernetesPodUIDLabel: string(pod.UID)}})
 	if err != nil {
 		return err
 	}
 	for _, b := range boxes {
 		if b.State == runtimeapi.PodSandboxState_SANDBOX_READY {
-			if err := w.a.runtime.StopPodSandbox(ctx, b.Id); err != nil && !cri.NotFound(err) {
+			if err := w.host.Runtime.StopPodSandbox(ctx, b.Id); err != nil && !cri.NotFound(err) {
 				return err
 			}
 		}
-		if err := w.a.runtime.RemovePodSandbox(ctx, b.Id); err != nil && !cri.NotFound(err) {
+		if err := w.host.Runtime.RemovePodSandbox(ctx, b.Id); err != nil && !cri.NotFound(err) {
 			return err
 		}
 	}
-	containerlogs.RemoveLinks(w.a.cfg.LogDir, pod)
-	if err := os.RemoveAll(containerlogs.PodDir(w.a.cfg.LogDir, pod)); err != nil {
+	containerlogs.RemoveLinks(w.host.Config.LogDir, pod)
+	if err := os.RemoveAll(containerlogs.PodDir(w.host.Config.LogDir, pod)); err != nil {
 		return err
 	}
-	return removePodDir(w.a.translate.PodDir(pod.UID))
+	return removePodDir(w.host.Config.PodDir(pod.UID))
 }
 
 // removePodDir removes the agent's directory of a pod but never follows into
@@ -262,11 +262,11 @@ func (w *worker) opPrune(a podloop.Action) operation {
 		var done []string
 		var failed error
 		for _, id := range a.IDs {
-			if err := w.a.runtime.RemoveContainer(ctx, id); err == nil || cri.NotFound(err) {
+			if err := w.host.Runtime.RemoveContainer(ctx, id); err == nil || cri.NotFound(err) {
 				done = append(done, id)
 			} else {
 				failed = err
-				w.a.log.Warn("dead container not removed", "pod", podloop.PodName(pod), "container", id, "err", err)
+				w.host.Logger.Warn("dead container not removed", "pod", podloop.PodName(pod), "container", id, "err", err)
 			}
 		}
 		w.removeSandboxes(ctx, pod, keep)
@@ -284,14 +284,14 @@ func (w *worker) opPrune(a podloop.Action) operation {
 }
 
 func (w *worker) removeSandboxes(ctx context.Context, pod *v1.Pod, keep map[string]bool) {
-	boxes, err := w.a.runtime.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{
+	boxes, err := w.host.Runtime.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{
 		LabelSelector: map[string]string{kubelettypes.KubernetesPodUIDLabel: string(pod.UID)}})
 	if err != nil {
 		return
 	}
 	for _, b := range boxes {
 		if !keep[b.Id] && b.State != runtimeapi.PodSandboxState_SANDBOX_READY {
-			_ = w.a.runtime.RemovePodSandbox(ctx, b.Id)
+			_ = w.host.Runtime.RemovePodSandbox(ctx, b.Id)
 		}
 	}
 }
@@ -304,7 +304,7 @@ func (w *worker) removeFiles(in *podloop.Instance) {
 			_ = os.Remove(f)
 		}
 	}
-	if in.TerminationMessageFile != "" && filepath.Dir(filepath.Dir(filepath.Dir(in.TerminationMessageFile))) == w.a.translate.PodDir(w.uid) {
+	if in.TerminationMessageFile != "" && filepath.Dir(filepath.Dir(filepath.Dir(in.TerminationMessageFile))) == w.host.Config.PodDir(w.uid) {
 		_ = os.Remove(in.TerminationMessageFile)
 	}
 }

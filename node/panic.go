@@ -47,7 +47,7 @@ func (w *worker) reread() {
 	if staticpod.Is(w.pod) {
 		return
 	}
-	switch pod, err := w.a.pods.Pods(w.pod.Namespace).Get(w.pod.Name); {
+	switch pod, err := w.host.Pods.Pods(w.pod.Namespace).Get(w.pod.Name); {
 	case err == nil && pod.UID == w.uid:
 		w.setPod(pod)
 	case err == nil || apierrors.IsNotFound(err):

@@ -18,7 +18,7 @@ import (
 
 // oddVolumes panics for the pod p as often as left says.
 type oddVolumes struct {
-	volumes
+	Volumes
 	left atomic.Int32
 }
 
@@ -26,14 +26,14 @@ func (o *oddVolumes) SetUp(ctx context.Context, pod *v1.Pod) (volume.Mounts, err
 	if pod.Name == "p" && o.left.Add(-1) >= 0 {
 		panic("a volume nobody expected")
 	}
-	return o.volumes.SetUp(ctx, pod)
+	return o.Volumes.SetUp(ctx, pod)
 }
 
 func TestAPodWhoseHandlingPanicsSaysSoAndKeepsBackNoOther(t *testing.T) {
 	onBench(t, func(b *bench) {
-		odd := &oddVolumes{volumes: b.agent.volumes}
+		odd := &oddVolumes{Volumes: b.agent.volumes}
 		odd.left.Store(3)
-		b.agent.volumes = odd
+		b.agent.host.Volumes = odd
 		b.run(nodetest.Pod(v1.RestartPolicyAlways, 0, 1))
 		other := nodetest.Pod(v1.RestartPolicyAlways, 0, 1)
 		other.Name, other.UID = "other", "other"

@@ -23,7 +23,7 @@ const statusDelay = 500 * time.Millisecond
 // has, and starts a write when it is due. It returns when to look again.
 func (w *worker) report(ctx context.Context, d podloop.Decision) time.Time {
 	s := podloop.PodStatus(podloop.StatusInput{
-		Pod: w.pod, Observed: w.o, Decision: d, HostIPs: w.a.hostIPs, RuntimeName: w.a.runtimeName, RecursiveReadOnly: w.a.rro(w.handler),
+		Pod: w.pod, Observed: w.o, Decision: d, HostIPs: w.host.HostIPs, RuntimeName: w.host.RuntimeName, RecursiveReadOnly: w.host.Features(w.handler).GetRecursiveReadOnlyMounts(),
 	})
 	w.publish(d, s)
 	shown := w.shown()
@@ -67,7 +67,7 @@ func (w *worker) shown() *v1.Pod {
 	if !staticpod.Is(w.pod) {
 		return w.pod
 	}
-	m, err := w.a.pods.Pods(w.pod.Namespace).Get(w.pod.Name)
+	m, err := w.host.Pods.Pods(w.pod.Namespace).Get(w.pod.Name)
 	if err != nil || m.Annotations[staticpod.AnnotationMirror] != w.pod.Annotations[staticpod.AnnotationHash] {
 		return nil
 	}
@@ -78,7 +78,7 @@ func (w *worker) shown() *v1.Pod {
 func (w *worker) write(ctx context.Context, pod *v1.Pod, s v1.PodStatus) {
 	patch, err := podloop.StatusPatch(pod, podloop.NormalizeStatus(s))
 	if err != nil {
-		w.a.log.Error("status patch", "pod", podloop.PodName(pod), "err", err)
+		w.host.Logger.Error("status patch", "pod", podloop.PodName(pod), "err", err)
 		return
 	}
 	w.writing = true
@@ -88,7 +88,7 @@ func (w *worker) write(ctx context.Context, pod *v1.Pod, s v1.PodStatus) {
 		var got *v1.Pod
 		err := fault.Contain("node/status", func() (err error) {
 			fault.Point("node/status")
-			got, err = w.a.cfg.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
+			got, err = w.host.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
 				metav1.PatchOptions{}, "status")
 			return err
 		})
@@ -115,13 +115,13 @@ func (w *worker) written(sent, got *v1.Pod, err error) {
 		w.o.Gone = true
 	default:
 		w.writeErr = w.writeErr.Again(time.Now(), podloop.Failure{Reason: "StatusUpdate", Message: err.Error()}, podloop.MinRetry, podloop.MaxRetry)
-		w.a.log.Warn("pod status not written", "pod", podloop.PodName(sent), "err", err)
+		w.host.Logger.Warn("pod status not written", "pod", podloop.PodName(sent), "err", err)
 	}
 }
 
 // otherUID reports whether the conflict says that the name belongs to another
 // pod now; other conflicts are tried again.
 func (w *worker) otherUID(err error) bool {
-	p, getErr := w.a.pods.Pods(w.pod.Namespace).Get(w.pod.Name)
+	p, getErr := w.host.Pods.Pods(w.pod.Namespace).Get(w.pod.Name)
 	return getErr != nil || p.UID != w.uid
 }

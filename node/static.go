@@ -46,7 +46,7 @@ func (a *Agent) static(ctx context.Context) {
 // mirror to be shown in now.
 func (a *Agent) mirrorSeen(m *v1.Pod) {
 	if w := a.worker(types.UID(m.Annotations[staticpod.AnnotationMirror])); w != nil {
-		w.mailbox.post(func() {})
+		w.Wake()
 	}
 	if m.DeletionTimestamp != nil {
 		a.nudgeStatic()
@@ -85,8 +85,7 @@ func (a *Agent) syncStatic(ctx context.Context, known map[types.UID]*v1.Pod) {
 		}
 		delete(known, uid)
 		if w := a.worker(uid); w != nil {
-			w.leaving.Store(true)
-			w.mailbox.post(w.gone)
+			w.Leave()
 		}
 		a.unmirror(ctx, p)
 	}

@@ -19,8 +19,8 @@ import (
 
 // worker runs one pod. Its goroutine alone touches everything below mailbox.
 type worker struct {
-	a   *Agent
-	uid types.UID
+	host *Host
+	uid  types.UID
 	// snapshot is what readers outside the goroutine see.
 	snapshot atomic.Pointer[podView]
 	// leaving says that the API has no such pod any more: its room is free.
@@ -86,9 +86,10 @@ func (m *mailbox) drain(do func(fn func())) {
 	}
 }
 
-func newWorker(a *Agent, pod *v1.Pod) *worker {
+// New returns the worker of a pod. It starts nothing.
+func newWorker(h *Host, pod *v1.Pod) *worker {
 	w := &worker{
-		a: a, uid: pod.UID, pod: pod, o: podloop.NewObserved(), ops: map[podloop.OperationKey]*op{},
+		host: h, uid: pod.UID, pod: pod, o: podloop.NewObserved(), ops: map[podloop.OperationKey]*op{},
 		cleanups: map[string]func(){}, told: map[string]string{},
 	}
 	w.mailbox.wake = make(chan struct{}, 1)
@@ -100,9 +101,9 @@ func newWorker(a *Agent, pod *v1.Pod) *worker {
 	return w
 }
 
-// run brings the pod forward until nothing is left of it or ctx ends. When ctx
+// Run brings the pod forward until nothing is left of it or ctx ends. When ctx
 // ends, containers go on running: the next agent adopts them.
-func (w *worker) run(ctx context.Context) {
+func (w *worker) Run(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	defer w.wg.Wait()
@@ -155,7 +156,7 @@ func (w *worker) step(ctx context.Context) (wake time.Time, done bool) {
 		fresh := w.o.StatusFresh
 		statusWake := w.report(ctx, d)
 		if d.Done {
-			w.a.probes.StopPod(w.uid)
+			w.host.Probes.StopPod(w.uid)
 			return time.Time{}, true
 		}
 		if again || w.o.StatusFresh && !fresh && d.Stopping {
@@ -175,7 +176,7 @@ func (w *worker) stopping() {
 		w.o.StoppingSince = w.o.Now
 		for name := range w.o.Containers {
 			// Readiness goes on: traffic may still be served until the end.
-			w.a.probes.StopKind(w.uid, name, probe.Liveness, probe.Startup)
+			w.host.Probes.StopKind(w.uid, name, probe.Liveness, probe.Startup)
 		}
 	}
 	for k, op := range w.ops {
@@ -263,12 +264,12 @@ func (w *worker) publish(d podloop.Decision, s v1.PodStatus) {
 		}
 	}
 	w.snapshot.Store(v)
-	w.a.containersChanged(w.uid, v)
+	w.host.Published(w.uid, v)
 }
 
 // event records an event about the pod.
 func (w *worker) event(kind, reason, message string) {
-	w.a.recorder.Event(w.pod, kind, reason, message)
+	w.host.Events.Event(w.pod, kind, reason, message)
 }
 
 // tellBackoff says once for each wait that a restart or a pull is held back.

@@ -23,10 +23,10 @@ func (w *worker) startProbes(c *v1.Container, id string) {
 		return
 	}
 	ip := ""
-	if ips := podloop.PodIPs(w.pod, w.o, w.a.hostIPs); len(ips) > 0 {
+	if ips := podloop.PodIPs(w.pod, w.o, w.host.HostIPs); len(ips) > 0 {
 		ip = ips[0]
 	}
-	w.a.probes.Start(probe.Target{
+	w.host.Probes.Start(probe.Target{
 		Pod: w.pod, Container: c, ContainerID: id, PodIP: ip, StartedAt: in.Started, Started: w.o.StartedUp[id],
 	})
 }

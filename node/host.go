@@ -1,0 +1,115 @@
+package node
+
+import (
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/record"
+	criapi "k8s.io/cri-api/pkg/apis"
+
+	"github.com/balsahq/balsa/node/cgroup"
+	"github.com/balsahq/balsa/node/counters"
+	"github.com/balsahq/balsa/node/criconfig"
+	"github.com/balsahq/balsa/node/images"
+	"github.com/balsahq/balsa/node/probe"
+	"github.com/balsahq/balsa/node/userns"
+	"github.com/balsahq/balsa/node/volume"
+)
+
+// Volumes is what workers need of the volume manager.
+type Volumes interface {
+	SetUp(ctx context.Context, pod *v1.Pod) (volume.Mounts, error)
+	ContainerMounts(pod *v1.Pod, c *v1.Container, mounts volume.Mounts, env []*runtimeapi.KeyValue) ([]*runtimeapi.Mount, func(), error)
+	ContainerDevices(c *v1.Container, mounts volume.Mounts) ([]*runtimeapi.Device, error)
+	Env(ctx context.Context, pod *v1.Pod, c *v1.Container, in volume.EnvInput) ([]*runtimeapi.KeyValue, error)
+	TearDown(ctx context.Context, podUID types.UID) error
+}
+
+// Probes is what workers need of the probe manager.
+type Probes interface {
+	Start(probe.Target)
+	Stop(podUID types.UID, container string)
+	StopKind(podUID types.UID, container string, kinds ...probe.Kind)
+	StopPod(podUID types.UID)
+}
+
+// Cgroups is what workers need of the machine's control groups.
+type Cgroups interface {
+	Path(uid types.UID, qos v1.PodQOSClass) string
+	Apply(uid types.UID, qos v1.PodQOSClass, l cgroup.Limits) (string, error)
+	Remove(uid types.UID) error
+}
+
+// Host is what the workers of one node share. It does not change once a worker has begun.
+type Host struct {
+	Client      kubernetes.Interface
+	Pods        corelisters.PodLister // of this node
+	Runtime     criapi.RuntimeService
+	RuntimeName string // prefix of container IDs, such as "containerd"
+	// Features says what a runtime handler can; nil when nothing is known of it.
+	Features func(handler string) *runtimeapi.RuntimeHandlerFeatures
+	Images   *images.Puller
+	Config   *criconfig.Config
+	Volumes  Volumes
+	Probes   Probes
+	Cgroups  Cgroups
+	Users    *userns.Ranges
+	Counters *counters.Counters
+	Events   record.EventRecorder
+	// NetworkReady returns when the network lets a pod's packets through as it should; nil: pods need not wait.
+	NetworkReady func(ctx context.Context, pod *v1.Pod, addresses []netip.Addr) error
+	// Published is called with each new picture of a pod.
+	Published func(types.UID, *podView)
+
+	HostIPs        []string
+	MemoryCapacity int64 // of the machine, in bytes
+	PodPIDs        int64 // processes a pod may have; 0 means no limit
+	Logger         *slog.Logger
+}
+
+// runtimeHandler is the handler of the pod's RuntimeClass, "" by default.
+func (h *Host) runtimeHandler(ctx context.Context, pod *v1.Pod) (string, error) {
+	name := pod.Spec.RuntimeClassName
+	if name == nil || *name == "" {
+		return "", nil
+	}
+	rc, err := h.Client.NodeV1().RuntimeClasses().Get(ctx, *name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return "", fmt.Errorf("failed to get RuntimeClass %q: %w", *name, err)
+	}
+	if err != nil {
+		return "", err
+	}
+	return rc.Handler, nil
+}
+
+// userNamespace is the user namespace of a pod: the host's, or one with IDs of its own. A pod that asks for its own never
+// gets the host's: where the runtime cannot make one, this is an error.
+func (h *Host) userNamespace(pod *v1.Pod, handler string) (*runtimeapi.UserNamespace, error) {
+	if !criconfig.HasUserNamespace(pod) {
+		return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_NODE}, nil
+	}
+	can := h.Features(handler).GetUserNamespaces()
+	switch {
+	case !can && handler == "":
+		return nil, errors.New("can't set `spec.hostUsers: false`, runtime does not support user namespaces")
+	case !can:
+		return nil, fmt.Errorf("can't set `spec.hostUsers: false`, RuntimeClass handler %q does not support user namespaces", handler)
+	}
+	ids, err := h.Users.Take(pod.UID)
+	if err != nil {
+		return nil, err
+	}
+	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: criconfig.IDMapping(ids), Gids: criconfig.IDMapping(ids)}, nil
+}

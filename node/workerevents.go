@@ -1,0 +1,26 @@
+package node
+
+import (
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/balsahq/balsa/node/podloop"
+)
+
+// containerEventOf records an event about one container of a pod.
+func (w *worker) containerEventOf(pod *v1.Pod, name string, kind podloop.ContainerKind, t, reason, text string) {
+	path := "spec.containers{" + name + "}"
+	switch kind {
+	case podloop.KindInit:
+		path = "spec.initContainers{" + name + "}"
+	case podloop.KindEphemeral:
+		path = "spec.ephemeralContainers{" + name + "}"
+	}
+	w.host.Events.Event(&v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: pod.Namespace, Name: pod.Name,
+		UID: pod.UID, ResourceVersion: pod.ResourceVersion, FieldPath: path}, t, reason, strings.ToValidUTF8(text, "?"))
+}
+
+func (w *worker) containerEvent(name string, kind podloop.ContainerKind, t, reason, text string) {
+	w.containerEventOf(w.pod, name, kind, t, reason, text)
+}

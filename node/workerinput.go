@@ -1,0 +1,157 @@
+package node
+
+import (
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/balsahq/balsa/node/cri"
+	"github.com/balsahq/balsa/node/criconfig"
+	"github.com/balsahq/balsa/node/podloop"
+	"github.com/balsahq/balsa/node/probe"
+)
+
+// UID returns the UID of the worker's pod.
+func (w *worker) UID() types.UID { return w.uid }
+
+// View returns how the pod stands; read-only.
+func (w *worker) View() *podView { return w.snapshot.Load() }
+
+// Leaving reports whether the API has no such pod any more: its room on the node is free.
+func (w *worker) Leaving() bool { return w.leaving.Load() }
+
+// Leave tells the worker that the API has no such pod any more.
+func (w *worker) Leave() {
+	w.leaving.Store(true)
+	w.mailbox.post(w.gone)
+}
+
+// Wake makes the worker look at its pod again, for example because the clock was set.
+func (w *worker) Wake() { w.mailbox.post(func() {}) }
+
+// Update hands the worker a version of its pod from the API; an older one than it knows has no effect.
+func (w *worker) Update(pod *v1.Pod) { w.mailbox.post(func() { w.setPod(pod) }) }
+
+// Probed hands the worker what a probe of a container found.
+func (w *worker) Probed(container string, kind probe.Kind, r probe.Result) {
+	w.mailbox.post(func() { w.probed(container, kind, r) })
+}
+
+// Evict fails the pod and ends its containers without a grace period.
+func (w *worker) Evict(why podloop.Failure) { w.mailbox.post(func() { w.evict(why) }) }
+
+// RuntimeEvent hands the worker an event of its pod's sandbox or containers.
+func (w *worker) RuntimeEvent(e *runtimeapi.ContainerEventResponse) {
+	sandboxID := e.GetPodSandboxStatus().GetId()
+	dead := e.ContainerEventType == runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT && e.ContainerId == sandboxID
+	w.mailbox.post(func() {
+		if b := w.o.Sandbox; dead && b != nil && b.ID == sandboxID {
+			b.Ready = false
+		}
+		for _, s := range e.ContainersStatuses {
+			// An operation that creates a container reports it itself.
+			if sandboxID != "" && s.State != runtimeapi.ContainerState_CONTAINER_CREATED {
+				w.observe(s, sandboxID)
+			}
+		}
+	})
+}
+
+// Relisted hands the worker everything that the runtime has of its pod.
+func (w *worker) Relisted(p *cri.Pod) { w.mailbox.post(func() { w.relisted(p) }) }
+
+// Reject fails the pod before anything of it was started. It must be called before Run.
+func (w *worker) Reject(why *podloop.Failure) { w.o.Failed = why }
+
+// Rejection returns the reason for which the pod was rejected, nil when it was not. It must be called before Run.
+func (w *worker) Rejection() *podloop.Failure { return w.o.Failed }
+
+// Adopt takes over what the runtime has of the pod. What the API said of
+// readiness stays true until a probe says otherwise. It must be called before Run.
+func (w *worker) Adopt(o *podloop.Observed) {
+	o.StartTime = w.o.StartTime
+	w.o = o
+	if o.Sandbox != nil {
+		w.handler = o.Sandbox.Handler
+	}
+	for _, sts := range [][]v1.ContainerStatus{w.pod.Status.InitContainerStatuses, w.pod.Status.ContainerStatuses} {
+		for i := range sts {
+			in := o.Latest(sts[i].Name)
+			if in == nil || sts[i].ContainerID != w.host.RuntimeName+"://"+in.ID {
+				continue
+			}
+			o.Ready[in.ID] = sts[i].Ready
+			o.StartedUp[in.ID] = sts[i].Started != nil && *sts[i].Started
+		}
+	}
+	for _, ins := range o.Containers {
+		for _, in := range ins {
+			if in.State == podloop.StateExited {
+				in.TerminationMessage = true
+				w.readTermination(in, w.policyOf(in.Name))
+			}
+		}
+	}
+	for name := range o.Containers {
+		o.Backoff[name] = podloop.BackoffOf(o.Latest(name))
+	}
+	// Probes of what runs begin with the worker.
+	w.mailbox.post(func() {
+		for _, name := range o.ContainerNames() {
+			if c, _ := podloop.FindContainer(w.pod, name); c != nil && o.Latest(name) != nil {
+				w.startProbes(c, o.Latest(name).ID)
+			}
+		}
+	})
+}
+
+func (w *worker) policyOf(name string) v1.TerminationMessagePolicy {
+	if c, _ := podloop.FindContainer(w.pod, name); c != nil {
+		return c.TerminationMessagePolicy
+	}
+	return v1.TerminationMessageReadFile
+}
+
+// relisted compares with a full list: what is missing there is gone, unless an
+// operation is under way that may just have made it.
+func (w *worker) relisted(p *cri.Pod) {
+	if len(w.ops) > 0 {
+		for _, c := range p.Containers {
+			if w.o.ByID(c.Id) != nil {
+				w.observe(c, p.SandboxOf[c.Id])
+			}
+		}
+		return
+	}
+	there := map[string]bool{}
+	for _, c := range p.Containers {
+		there[c.Id] = true
+		w.observe(c, p.SandboxOf[c.Id])
+	}
+	for _, ins := range w.o.Containers {
+		for _, in := range ins {
+			if !there[in.ID] {
+				w.o.Remove(in.ID)
+			}
+		}
+	}
+	b := p.Newest()
+	switch {
+	case b == nil:
+		w.o.Sandbox = nil
+	case w.o.Sandbox == nil || w.o.Sandbox.ID != b.Id:
+		w.o.Sandbox = criconfig.SandboxOf(b)
+	case b.State != runtimeapi.PodSandboxState_SANDBOX_READY:
+		w.o.Sandbox.Ready = false
+	}
+}
+
+// evict fails the pod and ends it at once.
+func (w *worker) evict(why podloop.Failure) {
+	if w.o.Failed != nil || w.o.Gone || podloop.IsTerminal(w.pod.Status.Phase) {
+		return
+	}
+	w.event(v1.EventTypeWarning, why.Reason, why.Message)
+	w.o.Failed, w.o.NoGrace = &why, true
+}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/balsahq/balsa/node/cri"
+	"github.com/balsahq/balsa/node/podworker"
 )
 
 // adopt reads what an earlier life of the agent left running.
@@ -35,7 +36,7 @@ func (a *Agent) adopt(ctx context.Context) error {
 // endOrphans ends pods that run here and that the API no longer knows.
 func (a *Agent) endOrphans(ctx context.Context) {
 	a.mu.Lock()
-	var begun []*worker
+	var begun []*podworker.Worker
 	for uid, o := range a.adopted {
 		if a.keepsStatic(uid) {
 			continue
@@ -45,7 +46,7 @@ func (a *Agent) endOrphans(ctx context.Context) {
 		for _, name := range o.ContainerNames() {
 			pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: name})
 		}
-		w := NewOrphan(a.host, pod, o)
+		w := podworker.NewOrphan(a.host, pod, o)
 		a.workers[uid] = w
 		delete(a.adopted, uid)
 		begun = append(begun, w)
@@ -76,7 +77,7 @@ func (a *Agent) removeFormerDirs(keep func(types.UID) bool) {
 			if err := a.users.Release(types.UID(d.Name())); err != nil {
 				a.log.Warn("user namespace of a former pod", "err", err)
 			}
-			if err := removePodDir(a.translate.PodDir(types.UID(d.Name()))); err != nil {
+			if err := podworker.RemovePodDir(a.translate.PodDir(types.UID(d.Name()))); err != nil {
 				a.log.Warn("directory of a former pod", "err", err)
 			}
 		}

@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,7 +16,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -39,6 +35,7 @@ import (
 	"github.com/balsahq/balsa/node/criconfig"
 	"github.com/balsahq/balsa/node/images"
 	"github.com/balsahq/balsa/node/podloop"
+	"github.com/balsahq/balsa/node/podworker"
 	"github.com/balsahq/balsa/node/probe"
 	"github.com/balsahq/balsa/node/staticpod"
 	"github.com/balsahq/balsa/node/stats"
@@ -48,7 +45,7 @@ import (
 
 // volumes is what the agent needs of the volume manager besides its workers.
 type volumes interface {
-	Volumes
+	podworker.Volumes
 	Run(ctx context.Context) error
 	CleanUpOrphans(ctx context.Context, keep func(types.UID) bool) error
 	ClockSet()
@@ -56,13 +53,13 @@ type volumes interface {
 
 // probes is what the agent needs of the probe manager besides its workers.
 type probes interface {
-	Probes
+	podworker.Probes
 	Close()
 }
 
 // cgroups is what the agent needs of the machine's control groups besides its workers.
 type cgroups interface {
-	Cgroups
+	podworker.Cgroups
 	Init(all cgroup.Limits) error
 	SetBurstable(shares uint64) error
 	Pods() []types.UID
@@ -83,7 +80,7 @@ type Agent struct {
 	// Set by Run before any worker starts, then read-only.
 	runtime     criapi.RuntimeService
 	images      criapi.ImageManagerService
-	host        *Host
+	host        *podworker.Host
 	runtimeName string
 	runtimeVer  string
 
@@ -109,7 +106,7 @@ type Agent struct {
 	connected chan struct{} // closed once the runtime answers
 
 	mu          sync.Mutex
-	workers     map[types.UID]*worker
+	workers     map[types.UID]*podworker.Worker
 	adopted     map[types.UID]*podloop.Observed // found in the runtime at start
 	orphanNames map[types.UID][2]string         // namespace and name of the adopted
 	waiting     waiters
@@ -127,7 +124,7 @@ func New(cfg Config) (*Agent, error) {
 	}
 	a := &Agent{
 		cfg: cfg, log: cfg.Logger, hostIPs: cfg.nodeIPs(), memory: memoryCapacity(),
-		workers: map[types.UID]*worker{}, adopted: map[types.UID]*podloop.Observed{}, waiting: waiters{byID: map[string]waiter{}},
+		workers: map[types.UID]*podworker.Worker{}, adopted: map[types.UID]*podloop.Observed{}, waiting: waiters{byID: map[string]waiter{}},
 		nudgeNode: make(chan struct{}, 1), mirrors: make(chan struct{}, 1), connected: make(chan struct{}),
 		services: cfg.Informers.Core().V1().Services().Lister(),
 		count:    counters.New(),
@@ -259,8 +256,8 @@ func (a *Agent) runPods(ctx context.Context, g *errgroup.Group) error {
 }
 
 // newHost returns what the workers share; called once the runtime answers.
-func (a *Agent) newHost() *Host {
-	return &Host{
+func (a *Agent) newHost() *podworker.Host {
+	return &podworker.Host{
 		Client: a.cfg.Client, Pods: a.pods, Runtime: a.runtime, RuntimeName: a.runtimeName, Features: a.features,
 		Images: &images.Puller{Service: a.images, Client: a.cfg.Client, Events: a.recorder, Changed: a.imagesChanged},
 		Config: a.translate, Volumes: a.volumes, Probes: a.probes, Cgroups: a.cgroups, Users: a.users, Counters: a.count, Events: a.recorder,
@@ -288,118 +285,6 @@ func pause(ctx context.Context, d time.Duration) bool {
 		return false
 	case <-t.C:
 		return true
-	}
-}
-
-// podSeen takes in a pod from the API.
-func (a *Agent) podSeen(ctx context.Context, o any) {
-	fault.Point("node/events")
-	pod, ok := o.(*v1.Pod)
-	if !ok {
-		return
-	}
-	if pod.Annotations[staticpod.AnnotationMirror] != "" {
-		a.mirrorSeen(pod)
-		return
-	}
-	a.follow(ctx, pod)
-}
-
-// follow hands a pod to its worker, which it makes on first sight.
-func (a *Agent) follow(ctx context.Context, pod *v1.Pod) {
-	w, made := a.enlist(pod, false)
-	if w == nil {
-		a.readNode(ctx) // the pod may be here because of a change that has not reached us
-		w, made = a.enlist(pod, true)
-	}
-	if !made {
-		w.Update(pod)
-		return
-	}
-	if f := w.Rejection(); f != nil {
-		a.recorder.Event(pod, v1.EventTypeWarning, f.Reason, strings.TrimPrefix(f.Message, rejectedPrefix))
-	}
-	a.begin(ctx, w)
-}
-
-// enlist finds the worker of a pod or makes one. For a pod that this node
-// refuses it makes one only when that is final, and returns nil before.
-func (a *Agent) enlist(pod *v1.Pod, final bool) (w *worker, made bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if w := a.workers[pod.UID]; w != nil {
-		return w, false
-	}
-	w = newWorker(a.host, pod)
-	if o := a.adopted[pod.UID]; o != nil {
-		delete(a.adopted, pod.UID)
-		w.Adopt(o)
-	} else if pod.DeletionTimestamp == nil && !podloop.IsTerminal(pod.Status.Phase) {
-		refused := a.admit(pod)
-		if refused != nil && !final {
-			return nil, false
-		}
-		w.Reject(refused)
-	}
-	a.workers[pod.UID] = w
-	return w, true
-}
-
-// begin runs a worker and forgets it when it is done.
-func (a *Agent) begin(ctx context.Context, w *worker) {
-	a.wg.Add(1)
-	go func() {
-		defer a.wg.Done()
-		fault.KeepDo(ctx, unitPod, w.Run)
-		if ctx.Err() == nil {
-			a.mu.Lock()
-			delete(a.workers, w.UID())
-			a.mu.Unlock()
-		}
-	}()
-}
-
-func (a *Agent) podGone(o any) {
-	if d, ok := o.(cache.DeletedFinalStateUnknown); ok {
-		o = d.Obj
-	}
-	if pod, ok := o.(*v1.Pod); ok {
-		if w := a.worker(pod.UID); w != nil {
-			w.Leave()
-		} else if pod.Annotations[staticpod.AnnotationMirror] != "" {
-			a.nudgeStatic()
-		}
-	}
-}
-
-func (a *Agent) worker(uid types.UID) *worker {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.workers[uid]
-}
-
-// probed passes on what a probe found; called by the probe manager.
-func (a *Agent) probed(uid types.UID, container string, kind probe.Kind, r probe.Result, _ string) {
-	if w := a.worker(uid); w != nil {
-		w.Probed(container, kind, r)
-	}
-}
-
-func (a *Agent) allServices() ([]*v1.Service, error) {
-	if !a.cfg.Informers.Core().V1().Services().Informer().HasSynced() {
-		return nil, errors.New("services have not yet been read at least once, cannot construct envvars")
-	}
-	return a.services.List(labels.Everything())
-}
-
-// ClockSet has every pod and every token judged by the wall clock now: it was set, which no timer notices.
-func (a *Agent) ClockSet() {
-	a.volumes.ClockSet()
-	a.mu.Lock()
-	all := slices.Collect(maps.Values(a.workers))
-	a.mu.Unlock()
-	for _, w := range all {
-		w.Wake() // its step reads the clock
 	}
 }
 

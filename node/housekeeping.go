@@ -13,6 +13,7 @@ import (
 	"github.com/balsahq/balsa/node/cgroup"
 	"github.com/balsahq/balsa/node/containerlogs"
 	"github.com/balsahq/balsa/node/images"
+	"github.com/balsahq/balsa/node/podworker"
 )
 
 // housekeeping does what no event asks for: logs are rotated, unused images
@@ -63,10 +64,10 @@ func (a *Agent) shareBurstable(was uint64) uint64 {
 }
 
 // views are the published pictures of all pods.
-func (a *Agent) views() map[types.UID]*podView {
+func (a *Agent) views() map[types.UID]*podworker.View {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	out := make(map[types.UID]*podView, len(a.workers))
+	out := make(map[types.UID]*podworker.View, len(a.workers))
 	for uid, w := range a.workers {
 		out[uid] = w.View()
 	}

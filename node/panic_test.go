@@ -11,6 +11,7 @@ import (
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
 	"github.com/balsahq/balsa/node/podloop"
+	"github.com/balsahq/balsa/node/podworker"
 	"github.com/balsahq/balsa/node/volume"
 
 	"github.com/balsahq/balsa/node/nodetest"
@@ -18,7 +19,7 @@ import (
 
 // oddVolumes panics for the pod p as often as left says.
 type oddVolumes struct {
-	Volumes
+	podworker.Volumes
 	left atomic.Int32
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/balsahq/balsa/node/cri"
 	"github.com/balsahq/balsa/node/kubeletapi"
+	"github.com/balsahq/balsa/node/podworker"
 )
 
 // The Agent is what the kubelet API shows.
@@ -146,7 +147,7 @@ func (a *Agent) ContainerDone(id string) <-chan struct{} {
 }
 
 // containersChanged opens and closes channels by what a worker publishes.
-func (a *Agent) containersChanged(uid types.UID, v *podView) {
+func (a *Agent) containersChanged(uid types.UID, v *podworker.View) {
 	a.waiting.mu.Lock()
 	defer a.waiting.mu.Unlock()
 	for id, c := range v.Containers {

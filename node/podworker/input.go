@@ -1,4 +1,4 @@
-package node
+package podworker
 
 import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -13,40 +13,40 @@ import (
 )
 
 // UID returns the UID of the worker's pod.
-func (w *worker) UID() types.UID { return w.uid }
+func (w *Worker) UID() types.UID { return w.uid }
 
 // View returns how the pod stands; read-only.
-func (w *worker) View() *podView { return w.snapshot.Load() }
+func (w *Worker) View() *View { return w.snapshot.Load() }
 
 // Leaving reports whether the API has no such pod any more: its room on the node is free.
-func (w *worker) Leaving() bool { return w.leaving.Load() }
+func (w *Worker) Leaving() bool { return w.leaving.Load() }
 
 // Leave tells the worker that the API has no such pod any more.
-func (w *worker) Leave() {
+func (w *Worker) Leave() {
 	w.leaving.Store(true)
-	w.mailbox.post(w.gone)
+	w.mailbox.post(w.setGone)
 }
 
 // Wake makes the worker look at its pod again, for example because the clock was set.
-func (w *worker) Wake() { w.mailbox.post(func() {}) }
+func (w *Worker) Wake() { w.mailbox.post(func() {}) }
 
 // Update hands the worker a version of its pod from the API; an older one than it knows has no effect.
-func (w *worker) Update(pod *v1.Pod) { w.mailbox.post(func() { w.setPod(pod) }) }
+func (w *Worker) Update(pod *v1.Pod) { w.mailbox.post(func() { w.setPod(pod) }) }
 
 // Probed hands the worker what a probe of a container found.
-func (w *worker) Probed(container string, kind probe.Kind, r probe.Result) {
-	w.mailbox.post(func() { w.probed(container, kind, r) })
+func (w *Worker) Probed(container string, kind probe.Kind, r probe.Result) {
+	w.mailbox.post(func() { w.applyProbeResult(container, kind, r) })
 }
 
 // Evict fails the pod and ends its containers without a grace period.
-func (w *worker) Evict(why podloop.Failure) { w.mailbox.post(func() { w.evict(why) }) }
+func (w *Worker) Evict(why podloop.Failure) { w.mailbox.post(func() { w.applyEviction(why) }) }
 
 // RuntimeEvent hands the worker an event of its pod's sandbox or containers.
-func (w *worker) RuntimeEvent(e *runtimeapi.ContainerEventResponse) {
+func (w *Worker) RuntimeEvent(e *runtimeapi.ContainerEventResponse) {
 	sandboxID := e.GetPodSandboxStatus().GetId()
 	dead := e.ContainerEventType == runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT && e.ContainerId == sandboxID
 	w.mailbox.post(func() {
-		if b := w.o.Sandbox; dead && b != nil && b.ID == sandboxID {
+		if b := w.observed.Sandbox; dead && b != nil && b.ID == sandboxID {
 			b.Ready = false
 		}
 		for _, s := range e.ContainersStatuses {
@@ -59,19 +59,19 @@ func (w *worker) RuntimeEvent(e *runtimeapi.ContainerEventResponse) {
 }
 
 // Relisted hands the worker everything that the runtime has of its pod.
-func (w *worker) Relisted(p *cri.Pod) { w.mailbox.post(func() { w.relisted(p) }) }
+func (w *Worker) Relisted(p *cri.Pod) { w.mailbox.post(func() { w.applyListing(p) }) }
 
 // Reject fails the pod before anything of it was started. It must be called before Run.
-func (w *worker) Reject(why *podloop.Failure) { w.o.Failed = why }
+func (w *Worker) Reject(why *podloop.Failure) { w.observed.Failed = why }
 
 // Rejection returns the reason for which the pod was rejected, nil when it was not. It must be called before Run.
-func (w *worker) Rejection() *podloop.Failure { return w.o.Failed }
+func (w *Worker) Rejection() *podloop.Failure { return w.observed.Failed }
 
 // Adopt takes over what the runtime has of the pod. What the API said of
 // readiness stays true until a probe says otherwise. It must be called before Run.
-func (w *worker) Adopt(o *podloop.Observed) {
-	o.StartTime = w.o.StartTime
-	w.o = o
+func (w *Worker) Adopt(o *podloop.Observed) {
+	o.StartTime = w.observed.StartTime
+	w.observed = o
 	if o.Sandbox != nil {
 		w.handler = o.Sandbox.Handler
 	}
@@ -89,7 +89,7 @@ func (w *worker) Adopt(o *podloop.Observed) {
 		for _, in := range ins {
 			if in.State == podloop.StateExited {
 				in.TerminationMessage = true
-				w.readTermination(in, w.policyOf(in.Name))
+				w.readTerminationMessage(in, w.terminationPolicy(in.Name))
 			}
 		}
 	}
@@ -106,19 +106,19 @@ func (w *worker) Adopt(o *podloop.Observed) {
 	})
 }
 
-func (w *worker) policyOf(name string) v1.TerminationMessagePolicy {
+func (w *Worker) terminationPolicy(name string) v1.TerminationMessagePolicy {
 	if c, _ := podloop.FindContainer(w.pod, name); c != nil {
 		return c.TerminationMessagePolicy
 	}
 	return v1.TerminationMessageReadFile
 }
 
-// relisted compares with a full list: what is missing there is gone, unless an
+// applyListing compares with a full list: what is missing there is gone, unless an
 // operation is under way that may just have made it.
-func (w *worker) relisted(p *cri.Pod) {
+func (w *Worker) applyListing(p *cri.Pod) {
 	if len(w.ops) > 0 {
 		for _, c := range p.Containers {
-			if w.o.ByID(c.Id) != nil {
+			if w.observed.ByID(c.Id) != nil {
 				w.observe(c, p.SandboxOf[c.Id])
 			}
 		}
@@ -129,29 +129,29 @@ func (w *worker) relisted(p *cri.Pod) {
 		there[c.Id] = true
 		w.observe(c, p.SandboxOf[c.Id])
 	}
-	for _, ins := range w.o.Containers {
+	for _, ins := range w.observed.Containers {
 		for _, in := range ins {
 			if !there[in.ID] {
-				w.o.Remove(in.ID)
+				w.observed.Remove(in.ID)
 			}
 		}
 	}
 	b := p.Newest()
 	switch {
 	case b == nil:
-		w.o.Sandbox = nil
-	case w.o.Sandbox == nil || w.o.Sandbox.ID != b.Id:
-		w.o.Sandbox = criconfig.SandboxOf(b)
+		w.observed.Sandbox = nil
+	case w.observed.Sandbox == nil || w.observed.Sandbox.ID != b.Id:
+		w.observed.Sandbox = criconfig.SandboxOf(b)
 	case b.State != runtimeapi.PodSandboxState_SANDBOX_READY:
-		w.o.Sandbox.Ready = false
+		w.observed.Sandbox.Ready = false
 	}
 }
 
-// evict fails the pod and ends it at once.
-func (w *worker) evict(why podloop.Failure) {
-	if w.o.Failed != nil || w.o.Gone || podloop.IsTerminal(w.pod.Status.Phase) {
+// applyEviction fails the pod and ends it at once.
+func (w *Worker) applyEviction(why podloop.Failure) {
+	if w.observed.Failed != nil || w.observed.Gone || podloop.IsTerminal(w.pod.Status.Phase) {
 		return
 	}
 	w.event(v1.EventTypeWarning, why.Reason, why.Message)
-	w.o.Failed, w.o.NoGrace = &why, true
+	w.observed.Failed, w.observed.NoGrace = &why, true
 }

@@ -1,4 +1,4 @@
-package node
+package podworker
 
 import (
 	"strings"
@@ -9,7 +9,7 @@ import (
 )
 
 // containerEventOf records an event about one container of a pod.
-func (w *worker) containerEventOf(pod *v1.Pod, name string, kind podloop.ContainerKind, t, reason, text string) {
+func (w *Worker) containerEventOf(pod *v1.Pod, name string, kind podloop.ContainerKind, t, reason, text string) {
 	path := "spec.containers{" + name + "}"
 	switch kind {
 	case podloop.KindInit:
@@ -21,6 +21,6 @@ func (w *worker) containerEventOf(pod *v1.Pod, name string, kind podloop.Contain
 		UID: pod.UID, ResourceVersion: pod.ResourceVersion, FieldPath: path}, t, reason, strings.ToValidUTF8(text, "?"))
 }
 
-func (w *worker) containerEvent(name string, kind podloop.ContainerKind, t, reason, text string) {
+func (w *Worker) containerEvent(name string, kind podloop.ContainerKind, t, reason, text string) {
 	w.containerEventOf(w.pod, name, kind, t, reason, text)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/node/cri"
+	"github.com/balsahq/balsa/node/podworker"
 )
 
 // connect waits until the runtime answers.
@@ -57,7 +58,7 @@ func (a *Agent) relist(ctx context.Context) {
 		return
 	}
 	a.mu.Lock()
-	workers := make([]*worker, 0, len(a.workers))
+	workers := make([]*podworker.Worker, 0, len(a.workers))
 	for _, w := range a.workers {
 		workers = append(workers, w)
 	}

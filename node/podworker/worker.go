@@ -1,4 +1,4 @@
-package node
+package podworker
 
 import (
 	"context"
@@ -17,47 +17,47 @@ import (
 	"github.com/balsahq/balsa/node/volume"
 )
 
-// worker runs one pod. Its goroutine alone touches everything below mailbox.
-type worker struct {
+// Worker runs one pod. Its goroutine alone touches everything below mailbox.
+type Worker struct {
 	host *Host
 	uid  types.UID
 	// snapshot is what readers outside the goroutine see.
-	snapshot atomic.Pointer[podView]
+	snapshot atomic.Pointer[View]
 	// leaving says that the API has no such pod any more: its room is free.
 	leaving atomic.Bool
 
 	mailbox mailbox
 
-	pod      *v1.Pod // newest from the API, with the newest status known to be there
-	o        *podloop.Observed
-	ops      map[podloop.OperationKey]*op
-	wg       sync.WaitGroup
-	mounts   volume.Mounts
-	handler  string            // runtime handler of the RuntimeClass
-	cleanups map[string]func() // by container ID: what was made for it alone
-	told     map[string]string // events said once, until their text changes
-	stale    bool              // files made from labels and annotations are behind
-	writing  bool
-	dirty    time.Time // since when the API's status is behind
-	writeErr *podloop.Retry
+	pod              *v1.Pod // newest from the API, with the newest status known to be there
+	observed         *podloop.Observed
+	ops              map[podloop.OperationKey]*inFlight
+	wg               sync.WaitGroup
+	mounts           volume.Mounts
+	handler          string            // runtime handler of the RuntimeClass
+	cleanups         map[string]func() // by container ID: what was made for it alone
+	announced        map[string]string // events said once, until their text changes
+	volumesStale     bool              // files made from labels and annotations are behind
+	statusWriting    bool
+	statusStaleSince time.Time // since when the API's status is behind
+	statusRetry      *podloop.Retry
 }
 
-// podView is an immutable picture of a pod for readers.
-type podView struct {
+// View is an immutable picture of a pod for readers.
+type View struct {
 	Pod        *v1.Pod // with the status as the agent knows it
 	SandboxID  string  // of a ready sandbox
-	Containers map[string]containerView
+	Containers map[string]ContainerView
 	Stopped    bool
 }
 
-type containerView struct {
+type ContainerView struct {
 	Running bool
 	LogPath string
 	Name    string
 }
 
-// op is an operation in flight.
-type op struct{ cancel context.CancelFunc }
+// inFlight is an operation in flight.
+type inFlight struct{ cancel context.CancelFunc }
 
 // mailbox hands closures to the worker's goroutine.
 type mailbox struct {
@@ -87,15 +87,15 @@ func (m *mailbox) drain(do func(fn func())) {
 }
 
 // New returns the worker of a pod. It starts nothing.
-func newWorker(h *Host, pod *v1.Pod) *worker {
-	w := &worker{
-		host: h, uid: pod.UID, pod: pod, o: podloop.NewObserved(), ops: map[podloop.OperationKey]*op{},
-		cleanups: map[string]func(){}, told: map[string]string{},
+func New(h *Host, pod *v1.Pod) *Worker {
+	w := &Worker{
+		host: h, uid: pod.UID, pod: pod, observed: podloop.NewObserved(), ops: map[podloop.OperationKey]*inFlight{},
+		cleanups: map[string]func(){}, announced: map[string]string{},
 	}
 	w.mailbox.wake = make(chan struct{}, 1)
-	w.o.StartTime = time.Now()
+	w.observed.StartTime = time.Now()
 	if t := pod.Status.StartTime; t != nil {
-		w.o.StartTime = t.Time
+		w.observed.StartTime = t.Time
 	}
 	w.publish(podloop.Decision{}, pod.Status)
 	return w
@@ -103,17 +103,17 @@ func newWorker(h *Host, pod *v1.Pod) *worker {
 
 // Run brings the pod forward until nothing is left of it or ctx ends. When ctx
 // ends, containers go on running: the next agent adopts them.
-func (w *worker) Run(ctx context.Context) {
+func (w *Worker) Run(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	defer w.wg.Wait()
 	for {
 		w.mailbox.drain(func(fn func()) {
-			if err := fault.Do(unitPod, fn); err != nil {
-				w.panicked(ctx, err)
+			if err := fault.Do(Unit, fn); err != nil {
+				w.notePanic(ctx, err)
 			}
 		})
-		wake, done := w.attempt(ctx)
+		wake, done := w.tryStep(ctx)
 		if done || ctx.Err() != nil {
 			return
 		}
@@ -131,35 +131,35 @@ func (w *worker) Run(ctx context.Context) {
 }
 
 // step decides once, starts what was decided and reports.
-func (w *worker) step(ctx context.Context) (wake time.Time, done bool) {
+func (w *Worker) step(ctx context.Context) (wake time.Time, done bool) {
 	for {
-		w.o.Now = time.Now()
-		d := podloop.Next(w.pod, w.o)
+		w.observed.Now = time.Now()
+		d := podloop.Next(w.pod, w.observed)
 		if d.Stopping {
-			w.stopping()
+			w.cancelStarting()
 		}
 		again := false
 		for _, a := range d.Actions {
 			if a.Verb == podloop.FailPod {
-				w.o.Failed = &podloop.Failure{Reason: a.Reason, Message: a.Message}
+				w.observed.Failed = &podloop.Failure{Reason: a.Reason, Message: a.Message}
 				w.event(v1.EventTypeNormal, a.Reason, a.Message)
 				again = true
 				continue
 			}
 			w.launch(ctx, a)
 		}
-		if w.stale && w.o.Volumes && !d.Stopping && !w.o.IsBusy(podloop.SetUpVolumes, "") && podloop.RetryDue(w.o, w.o.VolumesRetry, &d) {
-			w.stale = false
+		if w.volumesStale && w.observed.Volumes && !d.Stopping && !w.observed.IsBusy(podloop.SetUpVolumes, "") && podloop.RetryDue(w.observed, w.observed.VolumesRetry, &d) {
+			w.volumesStale = false
 			w.launch(ctx, podloop.Action{Verb: podloop.SetUpVolumes})
 		}
-		w.tellBackoff(d)
-		fresh := w.o.StatusFresh
-		statusWake := w.report(ctx, d)
+		w.announceBackoff(d)
+		fresh := w.observed.StatusFresh
+		statusWake := w.reportStatus(ctx, d)
 		if d.Done {
 			w.host.Probes.StopPod(w.uid)
 			return time.Time{}, true
 		}
-		if again || w.o.StatusFresh && !fresh && d.Stopping {
+		if again || w.observed.StatusFresh && !fresh && d.Stopping {
 			continue
 		}
 		wake = d.Wake
@@ -170,11 +170,11 @@ func (w *worker) step(ctx context.Context) (wake time.Time, done bool) {
 	}
 }
 
-// stopping cancels what would only bring the pod up.
-func (w *worker) stopping() {
-	if w.o.StoppingSince.IsZero() {
-		w.o.StoppingSince = w.o.Now
-		for name := range w.o.Containers {
+// cancelStarting cancels what would only bring the pod up.
+func (w *Worker) cancelStarting() {
+	if w.observed.StoppingSince.IsZero() {
+		w.observed.StoppingSince = w.observed.Now
+		for name := range w.observed.Containers {
 			// Readiness goes on: traffic may still be served until the end.
 			w.host.Probes.StopKind(w.uid, name, probe.Liveness, probe.Startup)
 		}
@@ -189,15 +189,15 @@ func (w *worker) stopping() {
 
 // launch runs one action beside the worker. What it found comes back through
 // the mailbox.
-func (w *worker) launch(ctx context.Context, a podloop.Action) {
+func (w *Worker) launch(ctx context.Context, a podloop.Action) {
 	k := a.Key()
 	if old := w.ops[k]; old != nil {
 		old.cancel() // a stop with a shorter grace period replaces the one before
 	}
 	opctx, cancel := context.WithCancel(ctx)
-	self := &op{cancel}
-	w.ops[k], w.o.Busy[k] = self, a.Grace
-	perform := w.perform(a)
+	self := &inFlight{cancel}
+	w.ops[k], w.observed.Busy[k] = self, a.Grace
+	perform := w.operationFor(a)
 	w.wg.Add(1)
 	go func() {
 		defer w.wg.Done()
@@ -207,60 +207,60 @@ func (w *worker) launch(ctx context.Context, a podloop.Action) {
 			fault.Point("node/operation/" + string(a.Verb))
 			apply = perform(opctx)
 		}); err != nil {
-			apply = func() { w.panicked(ctx, err) }
+			apply = func() { w.notePanic(ctx, err) }
 		}
 		w.mailbox.post(func() {
 			if w.ops[k] == self {
 				delete(w.ops, k)
-				delete(w.o.Busy, k)
+				delete(w.observed.Busy, k)
 			}
-			w.o.Now = time.Now()
+			w.observed.Now = time.Now()
 			apply()
 		})
 	}()
 }
 
 // setPod takes in a newer version from the API.
-func (w *worker) setPod(pod *v1.Pod) {
+func (w *Worker) setPod(pod *v1.Pod) {
 	if podloop.IsNewer(w.pod, pod) {
-		w.resized(w.pod, pod)
+		w.markResized(w.pod, pod)
 		if !maps.Equal(w.pod.Labels, pod.Labels) || !maps.Equal(w.pod.Annotations, pod.Annotations) {
-			w.stale = true
+			w.volumesStale = true
 		}
 		w.pod = pod
 	}
 }
 
-// resized marks running containers whose resources the API has changed.
-func (w *worker) resized(old, pod *v1.Pod) {
+// markResized marks running containers whose resources the API has changed.
+func (w *Worker) markResized(old, pod *v1.Pod) {
 	for _, cs := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range cs {
 			was, _ := podloop.FindContainer(old, cs[i].Name)
 			if was != nil && !apiequality.Semantic.DeepEqual(was.Resources, cs[i].Resources) {
-				w.o.Resized[cs[i].Name] = true
+				w.observed.Resized[cs[i].Name] = true
 			}
 		}
 	}
 }
 
 // gone: the API has no such pod any more.
-func (w *worker) gone() { w.o.Gone = true }
+func (w *Worker) setGone() { w.observed.Gone = true }
 
 // publish shows readers how the pod stands.
-func (w *worker) publish(d podloop.Decision, s v1.PodStatus) {
+func (w *Worker) publish(d podloop.Decision, s v1.PodStatus) {
 	pod := w.pod
 	if !apiequality.Semantic.DeepEqual(pod.Status, s) {
 		c := *w.pod
 		c.Status = s
 		pod = &c
 	}
-	v := &podView{Pod: pod, Containers: map[string]containerView{}, Stopped: d.Stopped}
-	if b := w.o.Sandbox; b != nil && b.Ready && !b.Stopped {
+	v := &View{Pod: pod, Containers: map[string]ContainerView{}, Stopped: d.Stopped}
+	if b := w.observed.Sandbox; b != nil && b.Ready && !b.Stopped {
 		v.SandboxID = b.ID
 	}
-	for _, ins := range w.o.Containers {
+	for _, ins := range w.observed.Containers {
 		for _, in := range ins {
-			v.Containers[in.ID] = containerView{Running: in.State == podloop.StateRunning, LogPath: in.LogPath, Name: in.Name}
+			v.Containers[in.ID] = ContainerView{Running: in.State == podloop.StateRunning, LogPath: in.LogPath, Name: in.Name}
 		}
 	}
 	w.snapshot.Store(v)
@@ -268,14 +268,14 @@ func (w *worker) publish(d podloop.Decision, s v1.PodStatus) {
 }
 
 // event records an event about the pod.
-func (w *worker) event(kind, reason, message string) {
+func (w *Worker) event(kind, reason, message string) {
 	w.host.Events.Event(w.pod, kind, reason, message)
 }
 
-// tellBackoff says once for each wait that a restart or a pull is held back.
-func (w *worker) tellBackoff(d podloop.Decision) {
+// announceBackoff says once for each wait that a restart or a pull is held back.
+func (w *Worker) announceBackoff(d podloop.Decision) {
 	for name, wait := range d.Waiting {
-		if w.told[name] == wait.Reason+wait.Message {
+		if w.announced[name] == wait.Reason+wait.Message {
 			continue
 		}
 		c, kind := podloop.FindContainer(w.pod, name)
@@ -292,6 +292,14 @@ func (w *worker) tellBackoff(d podloop.Decision) {
 		default:
 			continue
 		}
-		w.told[name] = wait.Reason + wait.Message
+		w.announced[name] = wait.Reason + wait.Message
 	}
+}
+
+// NewOrphan returns the worker of a pod that runs here and that the API no longer knows: it ends the pod.
+func NewOrphan(h *Host, pod *v1.Pod, o *podloop.Observed) *Worker {
+	w := New(h, pod)
+	w.Adopt(o)
+	w.observed.Gone = true
+	return w
 }

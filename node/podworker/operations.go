@@ -1,4 +1,4 @@
-package node
+package podworker
 
 import (
 	"context"
@@ -25,45 +25,45 @@ import (
 // runs outside the worker's goroutine, so it sees only what it was given.
 type operation func(ctx context.Context) (apply func())
 
-// perform picks the operation of an action; called in the worker's goroutine.
-func (w *worker) perform(a podloop.Action) operation {
+// operationFor picks the operation of an action; called in the worker's goroutine.
+func (w *Worker) operationFor(a podloop.Action) operation {
 	switch a.Verb {
 	case podloop.SetUpVolumes:
-		return w.opVolumes()
+		return w.setUpVolumes()
 	case podloop.CreateSandbox:
-		return w.opSandbox(a)
+		return w.runSandbox(a)
 	case podloop.PullImage:
-		return w.opImage(a)
+		return w.pullImage(a)
 	case podloop.StartContainer:
-		return w.opStart(a)
+		return w.startContainer(a)
 	case podloop.KillContainer:
-		return w.opKill(a)
+		return w.killContainer(a)
 	case podloop.StopSandbox:
-		return w.opStopSandbox(a)
+		return w.stopSandbox(a)
 	case podloop.TearDown:
-		return w.opTearDown()
+		return w.tearDown()
 	case podloop.DeletePod:
-		return w.opDelete()
+		return w.deletePod()
 	case podloop.PurgePod:
-		return w.opPurge()
+		return w.purgePod()
 	case podloop.PruneContainers:
-		return w.opPrune(a)
+		return w.pruneContainers(a)
 	case podloop.ResizeContainer:
-		return w.opResize(a)
+		return w.resizeContainer(a)
 	}
 	return func(context.Context) func() { return func() {} }
 }
 
-// fail is the apply of an operation that failed with a retry kept in *r.
-func (w *worker) fail(r **podloop.Retry, reason string, err error) func() {
-	return func() { *r = (*r).After(w.o.Now, reason, err) }
+// retryLater is the apply of an operation that failed with a retry kept in *r.
+func (w *Worker) retryLater(r **podloop.Retry, reason string, err error) func() {
+	return func() { *r = (*r).After(w.observed.Now, reason, err) }
 }
 
-func (w *worker) opVolumes() operation {
+func (w *Worker) setUpVolumes() operation {
 	pod := w.pod
 	return func(ctx context.Context) func() {
 		if err := os.MkdirAll(w.host.Config.PodDir(pod.UID), 0o750); err != nil {
-			return w.fail(&w.o.VolumesRetry, "FailedMount", err)
+			return w.retryLater(&w.observed.VolumesRetry, "FailedMount", err)
 		}
 		mounts, err := w.host.Volumes.SetUp(ctx, pod)
 		if err != nil {
@@ -71,15 +71,15 @@ func (w *worker) opVolumes() operation {
 				w.host.Events.Event(pod, v1.EventTypeWarning, "FailedMount", err.Error())
 			}
 			return func() {
-				w.fail(&w.o.VolumesRetry, "FailedMount", err)()
-				w.stale = w.stale || w.o.Volumes // files that were there are behind
+				w.retryLater(&w.observed.VolumesRetry, "FailedMount", err)()
+				w.volumesStale = w.volumesStale || w.observed.Volumes // files that were there are behind
 			}
 		}
-		return func() { w.mounts, w.o.Volumes, w.o.VolumesRetry = mounts, true, nil }
+		return func() { w.mounts, w.observed.Volumes, w.observed.VolumesRetry = mounts, true, nil }
 	}
 }
 
-func (w *worker) opSandbox(a podloop.Action) operation {
+func (w *Worker) runSandbox(a podloop.Action) operation {
 	pod := w.pod
 	return func(ctx context.Context) func() {
 		w.host.Counters.PodStarts(criconfig.HasUserNamespace(pod))
@@ -88,14 +88,14 @@ func (w *worker) opSandbox(a podloop.Action) operation {
 			w.host.Counters.PodFailed(criconfig.HasUserNamespace(pod))
 			w.host.Events.Event(pod, v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+cri.Message(err))
 			return func() {
-				w.o.SandboxRetry = w.o.SandboxRetry.Again(w.o.Now, podloop.Failure{Reason: "FailedCreatePodSandBox", Message: err.Error()}, time.Second, podloop.MaxRetry)
+				w.observed.SandboxRetry = w.observed.SandboxRetry.Again(w.observed.Now, podloop.Failure{Reason: "FailedCreatePodSandBox", Message: err.Error()}, time.Second, podloop.MaxRetry)
 			}
 		}
-		return func() { w.o.Sandbox, w.o.SandboxRetry, w.handler = b, nil, handler }
+		return func() { w.observed.Sandbox, w.observed.SandboxRetry, w.handler = b, nil, handler }
 	}
 }
 
-func (w *worker) createSandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (*podloop.Sandbox, string, error) {
+func (w *Worker) createSandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (*podloop.Sandbox, string, error) {
 	qos := v1qos.GetPodQOS(pod)
 	parent, err := w.host.Cgroups.Apply(pod.UID, qos, cgroup.ForPod(pod, qos, w.host.PodPIDs))
 	if err != nil {
@@ -130,21 +130,21 @@ func (w *worker) createSandbox(ctx context.Context, pod *v1.Pod, attempt uint32)
 	return criconfig.SandboxOf(r.Status), handler, nil
 }
 
-func (w *worker) opStopSandbox(a podloop.Action) operation {
+func (w *Worker) stopSandbox(a podloop.Action) operation {
 	return func(ctx context.Context) func() {
 		if err := w.host.Runtime.StopPodSandbox(ctx, a.ID); err != nil && !cri.NotFound(err) {
-			return w.fail(&w.o.SandboxRetry, "FailedKillPod", err)
+			return w.retryLater(&w.observed.SandboxRetry, "FailedKillPod", err)
 		}
 		return func() {
-			if b := w.o.Sandbox; b != nil && b.ID == a.ID {
+			if b := w.observed.Sandbox; b != nil && b.ID == a.ID {
 				b.Ready, b.Stopped = false, true
 			}
-			w.o.SandboxRetry = nil
+			w.observed.SandboxRetry = nil
 		}
 	}
 }
 
-func (w *worker) opTearDown() operation {
+func (w *Worker) tearDown() operation {
 	cleanups := w.cleanups
 	w.cleanups = map[string]func(){}
 	return func(ctx context.Context) func() {
@@ -153,19 +153,19 @@ func (w *worker) opTearDown() operation {
 		}
 		if err := w.host.Volumes.TearDown(ctx, w.uid); err != nil {
 			w.host.Logger.Warn("volumes not removed", "pod", w.uid, "err", err)
-			return w.fail(&w.o.TearDownRetry, "FailedUnmount", err)
+			return w.retryLater(&w.observed.TearDownRetry, "FailedUnmount", err)
 		}
 		if err := w.host.Cgroups.Remove(w.uid); err != nil {
-			return w.fail(&w.o.TearDownRetry, "FailedCgroup", err)
+			return w.retryLater(&w.observed.TearDownRetry, "FailedCgroup", err)
 		}
 		if err := w.host.Users.Release(w.uid); err != nil {
-			return w.fail(&w.o.TearDownRetry, "FailedUserNamespace", err)
+			return w.retryLater(&w.observed.TearDownRetry, "FailedUserNamespace", err)
 		}
-		return func() { w.o.TornDown, w.o.TearDownRetry = true, nil }
+		return func() { w.observed.TornDown, w.observed.TearDownRetry = true, nil }
 	}
 }
 
-func (w *worker) opDelete() operation {
+func (w *Worker) deletePod() operation {
 	pod := w.pod
 	return func(ctx context.Context) func() {
 		grace, uid := int64(0), pod.UID
@@ -173,33 +173,33 @@ func (w *worker) opDelete() operation {
 			GracePeriodSeconds: &grace, Preconditions: &metav1.Preconditions{UID: &uid}})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			w.host.Logger.Warn("pod not deleted", "pod", podloop.PodName(pod), "err", err)
-			return w.fail(&w.o.DeleteRetry, "Delete", err)
+			return w.retryLater(&w.observed.DeleteRetry, "Delete", err)
 		}
 		return func() {
 			// A finalizer may keep the object: then the API says so by not saying that it is gone.
-			w.o.DeleteRetry = &podloop.Retry{Delay: time.Second, NotBefore: w.o.Now.Add(time.Minute)}
+			w.observed.DeleteRetry = &podloop.Retry{Delay: time.Second, NotBefore: w.observed.Now.Add(time.Minute)}
 			if err != nil || len(w.pod.Finalizers) == 0 {
-				w.o.Gone = true
+				w.observed.Gone = true
 			}
 		}
 	}
 }
 
-// opPurge removes whatever the runtime and the disk still have of the pod.
-func (w *worker) opPurge() operation {
+// purgePod removes whatever the runtime and the disk still have of the pod.
+func (w *Worker) purgePod() operation {
 	pod := w.pod
 	return func(ctx context.Context) func() {
-		if err := w.purge(ctx, pod); err != nil {
+		if err := w.removeRemains(ctx, pod); err != nil {
 			if ctx.Err() == nil {
 				w.host.Logger.Warn("pod not purged", "pod", podloop.PodName(pod), "err", err)
 			}
-			return w.fail(&w.o.PurgeRetry, "FailedPurge", err)
+			return w.retryLater(&w.observed.PurgeRetry, "FailedPurge", err)
 		}
-		return func() { w.o.Purged = true }
+		return func() { w.observed.Purged = true }
 	}
 }
 
-func (w *worker) purge(ctx context.Context, pod *v1.Pod) error {
+func (w *Worker) removeRemains(ctx context.Context, pod *v1.Pod) error {
 	boxes, err := w.host.Runtime.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{
 		LabelSelector: map[string]string{kubelettypes.KubernetesPodUIDLabel: string(pod.UID)}})
 	if err != nil {
@@ -219,12 +219,12 @@ func (w *worker) purge(ctx context.Context, pod *v1.Pod) error {
 	if err := os.RemoveAll(containerlogs.PodDir(w.host.Config.LogDir, pod)); err != nil {
 		return err
 	}
-	return removePodDir(w.host.Config.PodDir(pod.UID))
+	return RemovePodDir(w.host.Config.PodDir(pod.UID))
 }
 
-// removePodDir removes the agent's directory of a pod but never follows into
+// RemovePodDir removes the agent's directory of a pod but never follows into
 // volumes: these are the volume manager's, and it has removed them.
-func removePodDir(dir string) error {
+func RemovePodDir(dir string) error {
 	for _, sub := range []string{"containers", "etc-hosts"} {
 		if err := os.RemoveAll(filepath.Join(dir, sub)); err != nil {
 			return err
@@ -239,19 +239,19 @@ func removePodDir(dir string) error {
 	return nil
 }
 
-// opPrune removes dead containers that nobody asks for any more, and sandboxes
+// pruneContainers removes dead containers that nobody asks for any more, and sandboxes
 // that are left without one.
-func (w *worker) opPrune(a podloop.Action) operation {
+func (w *Worker) pruneContainers(a podloop.Action) operation {
 	pod := w.pod
 	keep := map[string]bool{}
-	if w.o.Sandbox != nil {
-		keep[w.o.Sandbox.ID] = true
+	if w.observed.Sandbox != nil {
+		keep[w.observed.Sandbox.ID] = true
 	}
 	gone := map[string]bool{}
 	for _, id := range a.IDs {
 		gone[id] = true
 	}
-	for _, ins := range w.o.Containers {
+	for _, ins := range w.observed.Containers {
 		for _, in := range ins {
 			if !gone[in.ID] {
 				keep[in.SandboxID] = true
@@ -271,19 +271,19 @@ func (w *worker) opPrune(a podloop.Action) operation {
 		}
 		w.removeSandboxes(ctx, pod, keep)
 		return func() {
-			w.o.PruneRetry = w.o.PruneRetry.After(w.o.Now, "FailedRemove", failed)
+			w.observed.PruneRetry = w.observed.PruneRetry.After(w.observed.Now, "FailedRemove", failed)
 			for _, id := range done {
-				if in := w.o.ByID(id); in != nil {
-					w.removeFiles(in)
+				if in := w.observed.ByID(id); in != nil {
+					w.removeContainerFiles(in)
 				}
-				w.o.Remove(id)
-				w.cleanup(id)
+				w.observed.Remove(id)
+				w.runCleanup(id)
 			}
 		}
 	}
 }
 
-func (w *worker) removeSandboxes(ctx context.Context, pod *v1.Pod, keep map[string]bool) {
+func (w *Worker) removeSandboxes(ctx context.Context, pod *v1.Pod, keep map[string]bool) {
 	boxes, err := w.host.Runtime.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{
 		LabelSelector: map[string]string{kubelettypes.KubernetesPodUIDLabel: string(pod.UID)}})
 	if err != nil {
@@ -296,8 +296,8 @@ func (w *worker) removeSandboxes(ctx context.Context, pod *v1.Pod, keep map[stri
 	}
 }
 
-// removeFiles removes the log and the termination message of a dead container.
-func (w *worker) removeFiles(in *podloop.Instance) {
+// removeContainerFiles removes the log and the termination message of a dead container.
+func (w *Worker) removeContainerFiles(in *podloop.Instance) {
 	if in.LogPath != "" {
 		old, _ := filepath.Glob(in.LogPath + "*")
 		for _, f := range old {
@@ -309,8 +309,8 @@ func (w *worker) removeFiles(in *podloop.Instance) {
 	}
 }
 
-// cleanup undoes what was made for one container alone.
-func (w *worker) cleanup(id string) {
+// runCleanup undoes what was made for one container alone.
+func (w *Worker) runCleanup(id string) {
 	if c := w.cleanups[id]; c != nil {
 		delete(w.cleanups, id)
 		c()

@@ -1,4 +1,4 @@
-package node
+package podworker
 
 import (
 	"context"
@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	firstPullDelay = 10 * time.Second
-	mostPullDelay  = 5 * time.Minute
+	minPullDelay = 10 * time.Second
+	maxPullDelay = 5 * time.Minute
 )
 
-func (w *worker) opImage(a podloop.Action) operation {
+func (w *Worker) pullImage(a podloop.Action) operation {
 	pod, handler := w.pod, w.handler
 	c, kind := podloop.FindContainer(pod, a.Container)
 	return func(ctx context.Context) func() {
@@ -24,14 +24,14 @@ func (w *worker) opImage(a podloop.Action) operation {
 		}})
 		return func() {
 			if fail == nil {
-				w.o.Images[a.Container] = im
+				w.observed.Images[a.Container] = im
 				return
 			}
-			first, most := firstPullDelay, mostPullDelay
+			first, most := minPullDelay, maxPullDelay
 			if fail.Reason != "ErrImagePull" {
-				most = firstPullDelay
+				most = minPullDelay
 			}
-			w.o.Images[a.Container] = podloop.Image{Retry: w.o.Images[a.Container].Retry.Again(w.o.Now, *fail, first, most)}
+			w.observed.Images[a.Container] = podloop.Image{Retry: w.observed.Images[a.Container].Retry.Again(w.observed.Now, *fail, first, most)}
 		}
 	}
 }

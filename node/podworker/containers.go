@@ -1,4 +1,4 @@
-package node
+package podworker
 
 import (
 	"context"
@@ -64,29 +64,29 @@ type startInput struct {
 	target    string // of an ephemeral container
 }
 
-func (w *worker) opStart(a podloop.Action) operation {
+func (w *Worker) startContainer(a podloop.Action) operation {
 	c, kind := podloop.FindContainer(w.pod, a.Container)
 	in := startInput{
-		pod: w.pod, container: c, kind: kind, attempt: a.Attempt, image: w.o.Images[a.Container].Ref,
-		sandbox: *w.o.Sandbox, handler: w.handler, mounts: withImageReferences(w.mounts, w.o.Images[a.Container]), podIPs: podloop.PodIPs(w.pod, w.o, w.host.HostIPs),
+		pod: w.pod, container: c, kind: kind, attempt: a.Attempt, image: w.observed.Images[a.Container].Ref,
+		sandbox: *w.observed.Sandbox, handler: w.handler, mounts: withImageReferences(w.mounts, w.observed.Images[a.Container]), podIPs: podloop.PodIPs(w.pod, w.observed, w.host.HostIPs),
 	}
-	last := w.o.Latest(a.Container)
+	last := w.observed.Latest(a.Container)
 	if last != nil && last.State == podloop.StateCreated {
 		in.stale = last.ID
 	}
 	if kind == podloop.KindEphemeral {
-		in.target = w.targetOf(a.Container)
+		in.target = w.targetContainerID(a.Container)
 	}
 	if last != nil && last.State == podloop.StateExited {
-		w.o.Backoff[a.Container] = w.o.Backoff[a.Container].Next(w.o.Now, last.Finished)
+		w.observed.Backoff[a.Container] = w.observed.Backoff[a.Container].Next(w.observed.Now, last.Finished)
 	}
-	return func(ctx context.Context) func() { return w.start(ctx, in) }
+	return func(ctx context.Context) func() { return w.createAndStart(ctx, in) }
 }
 
-func (w *worker) targetOf(name string) string {
+func (w *Worker) targetContainerID(name string) string {
 	for _, e := range w.pod.Spec.EphemeralContainers {
 		if e.Name == name {
-			if t := w.o.Latest(e.TargetContainerName); t != nil {
+			if t := w.observed.Latest(e.TargetContainerName); t != nil {
 				return t.ID
 			}
 		}
@@ -94,11 +94,11 @@ func (w *worker) targetOf(name string) string {
 	return ""
 }
 
-// start creates and starts a container and runs its postStart hook.
-func (w *worker) start(ctx context.Context, in startInput) func() {
+// createAndStart creates and starts a container and runs its postStart hook.
+func (w *Worker) createAndStart(ctx context.Context, in startInput) func() {
 	name := in.container.Name
 	w.host.Counters.ContainerStarts(in.kind.Label())
-	id, cleanup, err := w.create(ctx, in)
+	id, cleanup, err := w.createContainer(ctx, in)
 	if err == nil {
 		w.containerEventOf(in.pod, name, in.kind, v1.EventTypeNormal, "Created", "Container created")
 		// A start that was begun is seen through, whatever happens to the pod meanwhile.
@@ -125,15 +125,15 @@ func (w *worker) start(ctx context.Context, in startInput) func() {
 	if l := in.container.Lifecycle; l != nil && l.PostStart != nil {
 		if err := w.host.runHook(ctx, hookTarget{in.pod, in.container, id, in.podIPs}, l.PostStart); err != nil && ctx.Err() == nil {
 			w.containerEventOf(in.pod, name, in.kind, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
-			w.kill(ctx, killInput{pod: in.pod, container: in.container, kind: in.kind, id: id, grace: podloop.GracePeriod(in.pod, nil),
+			w.stopContainer(ctx, killInput{pod: in.pod, container: in.container, kind: in.kind, id: id, grace: podloop.GracePeriod(in.pod, nil),
 				message: "FailedPostStartHook", podIPs: in.podIPs})
 			status = w.containerStatus(ctx, id)
 		}
 	}
 	return func() {
-		delete(w.o.Images, name)
-		delete(w.o.StartRetry, name)
-		delete(w.o.Resized, name)
+		delete(w.observed.Images, name)
+		delete(w.observed.StartRetry, name)
+		delete(w.observed.Resized, name)
 		w.cleanups[id] = cleanup
 		if status != nil {
 			w.observe(status, in.sandbox.ID)
@@ -144,7 +144,7 @@ func (w *worker) start(ctx context.Context, in startInput) func() {
 
 // startFailed keeps the failure until the next try; a container that exists is
 // dead and counts as a run.
-func (w *worker) startFailed(in startInput, status *runtimeapi.ContainerStatus, cleanup func(), err error) func() {
+func (w *Worker) startFailed(in startInput, status *runtimeapi.ContainerStatus, cleanup func(), err error) func() {
 	reason := errCreate
 	var se *startError
 	if errors.As(err, &se) {
@@ -156,19 +156,19 @@ func (w *worker) startFailed(in startInput, status *runtimeapi.ContainerStatus, 
 		if cleanup != nil {
 			cleanup()
 		}
-		w.o.StartRetry[name] = w.o.StartRetry[name].Again(w.o.Now, podloop.Failure{Reason: reason, Message: message(err)}, time.Second, podloop.MaxRetry)
+		w.observed.StartRetry[name] = w.observed.StartRetry[name].Again(w.observed.Now, podloop.Failure{Reason: reason, Message: message(err)}, time.Second, podloop.MaxRetry)
 		if status != nil {
 			w.observe(status, in.sandbox.ID)
-			delete(w.o.Images, name)
+			delete(w.observed.Images, name)
 		}
 		if status.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
-			delete(w.o.StartRetry, name) // from here on it is the crash back-off's
+			delete(w.observed.StartRetry, name) // from here on it is the crash back-off's
 		}
 	}
 }
 
 // networkReady waits until the network has heard of the pod's addresses: nothing may be sent before.
-func (w *worker) networkReady(ctx context.Context, in startInput) error {
+func (w *Worker) networkReady(ctx context.Context, in startInput) error {
 	if w.host.NetworkReady == nil || in.pod.Spec.HostNetwork {
 		return nil
 	}
@@ -181,13 +181,13 @@ func (w *worker) networkReady(ctx context.Context, in startInput) error {
 	return w.host.NetworkReady(ctx, in.pod, addresses)
 }
 
-// create makes the container; cleanup undoes what was made for it alone.
-func (w *worker) create(ctx context.Context, in startInput) (id string, cleanup func(), err error) {
+// createContainer makes the container; cleanup undoes what was made for it alone.
+func (w *Worker) createContainer(ctx context.Context, in startInput) (id string, cleanup func(), err error) {
 	if in.stale != "" {
 		if err := w.host.Runtime.RemoveContainer(ctx, in.stale); err != nil && !cri.NotFound(err) {
 			return "", nil, &startError{errCreate, err}
 		}
-		w.mailbox.post(func() { w.o.Remove(in.stale) })
+		w.mailbox.post(func() { w.observed.Remove(in.stale) })
 	}
 	if err := w.networkReady(ctx, in); err != nil {
 		return "", nil, &startError{errNetwork, err}
@@ -233,7 +233,7 @@ func (w *worker) create(ctx context.Context, in startInput) (id string, cleanup 
 
 // containerStatus asks the runtime; nil when it does not answer (an event or a
 // listing will tell later).
-func (w *worker) containerStatus(ctx context.Context, id string) *runtimeapi.ContainerStatus {
+func (w *Worker) containerStatus(ctx context.Context, id string) *runtimeapi.ContainerStatus {
 	r, err := w.host.Runtime.ContainerStatus(ctx, id, false)
 	if err != nil {
 		w.host.Logger.Warn("container status", "pod", w.uid, "container", id, "err", err)
@@ -243,22 +243,22 @@ func (w *worker) containerStatus(ctx context.Context, id string) *runtimeapi.Con
 }
 
 // observe takes a container's state into the pod's.
-func (w *worker) observe(s *runtimeapi.ContainerStatus, sandboxID string) {
-	in, changed := w.o.Merge(criconfig.InstanceOf(s, sandboxID))
+func (w *Worker) observe(s *runtimeapi.ContainerStatus, sandboxID string) {
+	in, changed := w.observed.Merge(criconfig.InstanceOf(s, sandboxID))
 	if in.State == podloop.StateExited && !in.TerminationMessage {
 		in.TerminationMessage = true
-		w.readTermination(in, v1.TerminationMessagePolicy(s.Annotations[criconfig.AnnotationTerminationPolicy]))
+		w.readTerminationMessage(in, v1.TerminationMessagePolicy(s.Annotations[criconfig.AnnotationTerminationPolicy]))
 	}
 	if changed && in.State == podloop.StateExited {
 		_, kind := podloop.FindContainer(w.pod, in.Name)
 		w.host.Counters.ContainerEnded(kind.Label(), in.ExitCode, in.Reason)
-		if w.o.Latest(in.Name) == in {
+		if w.observed.Latest(in.Name) == in {
 			w.host.Probes.Stop(w.uid, in.Name)
 		}
-		delete(w.o.Unhealthy, in.ID)
-		delete(w.o.KillRetry, in.Name)
-		delete(w.o.ResizeRetry, in.Name)
-		w.cleanup(in.ID)
+		delete(w.observed.Unhealthy, in.ID)
+		delete(w.observed.KillRetry, in.Name)
+		delete(w.observed.ResizeRetry, in.Name)
+		w.runCleanup(in.ID)
 	}
 }
 
@@ -282,16 +282,16 @@ type killInput struct {
 	podIPs    []string
 }
 
-func (w *worker) opKill(a podloop.Action) operation {
+func (w *Worker) killContainer(a podloop.Action) operation {
 	c, kind := podloop.FindContainer(w.pod, a.Container)
-	in := killInput{pod: w.pod, container: c, kind: kind, id: a.ID, grace: a.Grace, message: a.Message, podIPs: podloop.PodIPs(w.pod, w.o, w.host.HostIPs)}
+	in := killInput{pod: w.pod, container: c, kind: kind, id: a.ID, grace: a.Grace, message: a.Message, podIPs: podloop.PodIPs(w.pod, w.observed, w.host.HostIPs)}
 	sandboxID := ""
-	if i := w.o.ByID(a.ID); i != nil {
+	if i := w.observed.ByID(a.ID); i != nil {
 		sandboxID = i.SandboxID
 		i.ByProbe = a.Reason == "liveness" || a.Reason == "startup"
 	}
 	return func(ctx context.Context) func() {
-		err := w.kill(ctx, in)
+		err := w.stopContainer(ctx, in)
 		var s *runtimeapi.ContainerStatus
 		if err == nil {
 			s = w.containerStatus(ctx, in.id)
@@ -307,22 +307,22 @@ func (w *worker) opKill(a podloop.Action) operation {
 			if err != nil && cut {
 				return
 			}
-			setRetry(w.o.KillRetry, a.Container, w.o.KillRetry[a.Container].After(w.o.Now, "FailedKillPod", err))
+			setRetry(w.observed.KillRetry, a.Container, w.observed.KillRetry[a.Container].After(w.observed.Now, "FailedKillPod", err))
 			switch {
 			case err != nil:
 				w.host.Logger.Warn("container not stopped", "pod", podloop.PodName(in.pod), "container", a.Container, "err", err)
 			case s != nil:
 				w.observe(s, sandboxID)
 			default:
-				w.o.Remove(in.id)
+				w.observed.Remove(in.id)
 			}
 		}
 	}
 }
 
-// kill runs the preStop hook, then lets the runtime stop the container; both
+// stopContainer runs the preStop hook, then lets the runtime stop the container; both
 // share the grace period.
-func (w *worker) kill(ctx context.Context, in killInput) error {
+func (w *Worker) stopContainer(ctx context.Context, in killInput) error {
 	if in.message != "" {
 		name := ""
 		if in.container != nil {
@@ -348,7 +348,7 @@ func (w *worker) kill(ctx context.Context, in killInput) error {
 	return w.host.Runtime.StopContainer(ctx, in.id, seconds)
 }
 
-func (w *worker) opResize(a podloop.Action) operation {
+func (w *Worker) resizeContainer(a podloop.Action) operation {
 	pod := w.pod
 	c, _ := podloop.FindContainer(pod, a.Container)
 	return func(ctx context.Context) func() {
@@ -362,9 +362,9 @@ func (w *worker) opResize(a podloop.Action) operation {
 		}
 		return func() {
 			if err == nil {
-				delete(w.o.Resized, a.Container)
+				delete(w.observed.Resized, a.Container)
 			}
-			setRetry(w.o.ResizeRetry, a.Container, w.o.ResizeRetry[a.Container].After(w.o.Now, "ResizeError", err))
+			setRetry(w.observed.ResizeRetry, a.Container, w.observed.ResizeRetry[a.Container].After(w.observed.Now, "ResizeError", err))
 		}
 	}
 }

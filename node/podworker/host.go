@@ -1,4 +1,4 @@
-package node
+package podworker
 
 import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -70,7 +70,7 @@ type Host struct {
 	// NetworkReady returns when the network lets a pod's packets through as it should; nil: pods need not wait.
 	NetworkReady func(ctx context.Context, pod *v1.Pod, addresses []netip.Addr) error
 	// Published is called with each new picture of a pod.
-	Published func(types.UID, *podView)
+	Published func(types.UID, *View)
 
 	HostIPs        []string
 	MemoryCapacity int64 // of the machine, in bytes

@@ -1,4 +1,4 @@
-package node
+package podworker
 
 import (
 	"io"
@@ -14,42 +14,42 @@ import (
 
 // startProbes begins the probes of a container that runs. What an earlier life
 // of the agent found stays true until a probe says otherwise.
-func (w *worker) startProbes(c *v1.Container, id string) {
-	in := w.o.ByID(id)
-	if in == nil || in.State != podloop.StateRunning || w.o.Latest(c.Name) != in || !w.o.StoppingSince.IsZero() {
+func (w *Worker) startProbes(c *v1.Container, id string) {
+	in := w.observed.ByID(id)
+	if in == nil || in.State != podloop.StateRunning || w.observed.Latest(c.Name) != in || !w.observed.StoppingSince.IsZero() {
 		return
 	}
 	if c.LivenessProbe == nil && c.ReadinessProbe == nil && c.StartupProbe == nil {
 		return
 	}
 	ip := ""
-	if ips := podloop.PodIPs(w.pod, w.o, w.host.HostIPs); len(ips) > 0 {
+	if ips := podloop.PodIPs(w.pod, w.observed, w.host.HostIPs); len(ips) > 0 {
 		ip = ips[0]
 	}
 	w.host.Probes.Start(probe.Target{
-		Pod: w.pod, Container: c, ContainerID: id, PodIP: ip, StartedAt: in.Started, Started: w.o.StartedUp[id],
+		Pod: w.pod, Container: c, ContainerID: id, PodIP: ip, StartedAt: in.Started, Started: w.observed.StartedUp[id],
 	})
 }
 
-// probed takes in what a probe of the newest run of a container found.
-func (w *worker) probed(name string, kind probe.Kind, r probe.Result) {
-	in := w.o.Latest(name)
+// applyProbeResult takes in what a probe of the newest run of a container found.
+func (w *Worker) applyProbeResult(name string, kind probe.Kind, r probe.Result) {
+	in := w.observed.Latest(name)
 	c, _ := podloop.FindContainer(w.pod, name)
 	if in == nil || c == nil || in.State != podloop.StateRunning {
 		return
 	}
 	switch kind {
 	case probe.Readiness:
-		w.o.Ready[in.ID] = r == probe.Success
+		w.observed.Ready[in.ID] = r == probe.Success
 	case probe.Startup:
 		if r == probe.Success {
-			w.o.StartedUp[in.ID] = true
+			w.observed.StartedUp[in.ID] = true
 		} else if r == probe.Failure {
-			w.o.Unhealthy[in.ID] = &podloop.Unhealthy{Kind: "startup", Grace: probeGrace(w.pod, c.StartupProbe)}
+			w.observed.Unhealthy[in.ID] = &podloop.Unhealthy{Kind: "startup", Grace: probeGrace(w.pod, c.StartupProbe)}
 		}
 	case probe.Liveness:
 		if r == probe.Failure {
-			w.o.Unhealthy[in.ID] = &podloop.Unhealthy{Kind: "liveness", Grace: probeGrace(w.pod, c.LivenessProbe)}
+			w.observed.Unhealthy[in.ID] = &podloop.Unhealthy{Kind: "liveness", Grace: probeGrace(w.pod, c.LivenessProbe)}
 		}
 	}
 }
@@ -61,11 +61,11 @@ func probeGrace(pod *v1.Pod, p *v1.Probe) int64 {
 	return podloop.GracePeriod(pod, nil)
 }
 
-// readTermination reads what a container left behind as its last words.
-func (w *worker) readTermination(in *podloop.Instance, policy v1.TerminationMessagePolicy) {
+// readTerminationMessage reads what a container left behind as its last words.
+func (w *Worker) readTerminationMessage(in *podloop.Instance, policy v1.TerminationMessagePolicy) {
 	text := ""
 	if in.TerminationMessageFile != "" {
-		text = readHead(in.TerminationMessageFile, criconfig.MaxTerminationMessage)
+		text = readStart(in.TerminationMessageFile, criconfig.MaxTerminationMessage)
 	}
 	if text == "" && policy == v1.TerminationMessageFallbackToLogsOnError && in.ExitCode != 0 {
 		text = containerlogs.Tail(in.LogPath)
@@ -79,7 +79,7 @@ func (w *worker) readTermination(in *podloop.Instance, policy v1.TerminationMess
 	}
 }
 
-func readHead(path string, most int64) string {
+func readStart(path string, most int64) string {
 	f, err := os.Open(path)
 	if err != nil {
 		return ""

@@ -1,4 +1,4 @@
-package node
+package podworker
 
 import (
 	"context"
@@ -19,51 +19,51 @@ import (
 // the steps of a start become one write.
 const statusDelay = 500 * time.Millisecond
 
-// report compares the status that follows from what is known with what the API
+// reportStatus compares the status that follows from what is known with what the API
 // has, and starts a write when it is due. It returns when to look again.
-func (w *worker) report(ctx context.Context, d podloop.Decision) time.Time {
+func (w *Worker) reportStatus(ctx context.Context, d podloop.Decision) time.Time {
 	s := podloop.PodStatus(podloop.StatusInput{
-		Pod: w.pod, Observed: w.o, Decision: d, HostIPs: w.host.HostIPs, RuntimeName: w.host.RuntimeName, RecursiveReadOnly: w.host.Features(w.handler).GetRecursiveReadOnlyMounts(),
+		Pod: w.pod, Observed: w.observed, Decision: d, HostIPs: w.host.HostIPs, RuntimeName: w.host.RuntimeName, RecursiveReadOnly: w.host.Features(w.handler).GetRecursiveReadOnlyMounts(),
 	})
 	w.publish(d, s)
-	shown := w.shown()
+	shown := w.podInAPI()
 	if shown == nil {
-		return w.o.Now.Add(time.Second) // the mirror of a static pod is not there yet
+		return w.observed.Now.Add(time.Second) // the mirror of a static pod is not there yet
 	}
-	if apiequality.Semantic.DeepEqual(podloop.NormalizeStatus(s), podloop.NormalizeStatus(shown.Status)) || w.o.Gone {
-		w.o.StatusFresh, w.dirty = true, time.Time{}
+	if apiequality.Semantic.DeepEqual(podloop.NormalizeStatus(s), podloop.NormalizeStatus(shown.Status)) || w.observed.Gone {
+		w.observed.StatusFresh, w.statusStaleSince = true, time.Time{}
 		return time.Time{}
 	}
-	w.o.StatusFresh = false
-	if w.dirty.IsZero() {
-		w.dirty = w.o.Now
+	w.observed.StatusFresh = false
+	if w.statusStaleSince.IsZero() {
+		w.statusStaleSince = w.observed.Now
 	}
-	if w.writing {
+	if w.statusWriting {
 		return time.Time{}
 	}
-	due := w.dirty.Add(statusDelay)
+	due := w.statusStaleSince.Add(statusDelay)
 	switch {
 	case d.Stopped && w.pod.DeletionTimestamp != nil:
 		// The last status is written once everything is torn down; then the pod can go.
-		if w.o.TornDown {
-			due = w.o.Now
+		if w.observed.TornDown {
+			due = w.observed.Now
 		}
 	case d.Stopped, podloop.IsUrgent(&shown.Status, &s):
-		due = w.o.Now
+		due = w.observed.Now
 	}
-	if w.writeErr != nil && w.writeErr.NotBefore.After(due) {
-		due = w.writeErr.NotBefore
+	if w.statusRetry != nil && w.statusRetry.NotBefore.After(due) {
+		due = w.statusRetry.NotBefore
 	}
-	if due.After(w.o.Now) {
+	if due.After(w.observed.Now) {
 		return due
 	}
-	w.write(ctx, shown, s)
+	w.writeStatus(ctx, shown, s)
 	return time.Time{}
 }
 
-// shown is the pod as the API has it: of a static pod, its mirror; nil when
+// podInAPI is the pod as the API has it: of a static pod, its mirror; nil when
 // there is none.
-func (w *worker) shown() *v1.Pod {
+func (w *Worker) podInAPI() *v1.Pod {
 	if !staticpod.Is(w.pod) {
 		return w.pod
 	}
@@ -74,14 +74,14 @@ func (w *worker) shown() *v1.Pod {
 	return m
 }
 
-// write patches the status; the worker's goroutine goes on meanwhile.
-func (w *worker) write(ctx context.Context, pod *v1.Pod, s v1.PodStatus) {
+// writeStatus patches the status; the worker's goroutine goes on meanwhile.
+func (w *Worker) writeStatus(ctx context.Context, pod *v1.Pod, s v1.PodStatus) {
 	patch, err := podloop.StatusPatch(pod, podloop.NormalizeStatus(s))
 	if err != nil {
 		w.host.Logger.Error("status patch", "pod", podloop.PodName(pod), "err", err)
 		return
 	}
-	w.writing = true
+	w.statusWriting = true
 	w.wg.Add(1)
 	go func() {
 		defer w.wg.Done()
@@ -92,16 +92,16 @@ func (w *worker) write(ctx context.Context, pod *v1.Pod, s v1.PodStatus) {
 				metav1.PatchOptions{}, "status")
 			return err
 		})
-		w.mailbox.post(func() { w.written(pod, got, err) })
+		w.mailbox.post(func() { w.statusWritten(pod, got, err) })
 	}()
 }
 
-func (w *worker) written(sent, got *v1.Pod, err error) {
-	w.writing = false
-	w.dirty = time.Time{}
+func (w *Worker) statusWritten(sent, got *v1.Pod, err error) {
+	w.statusWriting = false
+	w.statusStaleSince = time.Time{}
 	switch {
 	case err == nil:
-		w.writeErr = nil
+		w.statusRetry = nil
 		if got.UID == w.uid {
 			w.setPod(got)
 		} else if staticpod.Is(w.pod) {
@@ -110,18 +110,18 @@ func (w *worker) written(sent, got *v1.Pod, err error) {
 			w.pod = &p
 		}
 	case staticpod.Is(w.pod):
-		w.writeErr = w.writeErr.Again(time.Now(), podloop.Failure{Reason: "StatusUpdate", Message: err.Error()}, podloop.MinRetry, podloop.MaxRetry)
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err) && got == nil && w.otherUID(err):
-		w.o.Gone = true
+		w.statusRetry = w.statusRetry.Again(time.Now(), podloop.Failure{Reason: "StatusUpdate", Message: err.Error()}, podloop.MinRetry, podloop.MaxRetry)
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err) && got == nil && w.nameBelongsToAnother(err):
+		w.observed.Gone = true
 	default:
-		w.writeErr = w.writeErr.Again(time.Now(), podloop.Failure{Reason: "StatusUpdate", Message: err.Error()}, podloop.MinRetry, podloop.MaxRetry)
+		w.statusRetry = w.statusRetry.Again(time.Now(), podloop.Failure{Reason: "StatusUpdate", Message: err.Error()}, podloop.MinRetry, podloop.MaxRetry)
 		w.host.Logger.Warn("pod status not written", "pod", podloop.PodName(sent), "err", err)
 	}
 }
 
-// otherUID reports whether the conflict says that the name belongs to another
+// nameBelongsToAnother reports whether the conflict says that the name belongs to another
 // pod now; other conflicts are tried again.
-func (w *worker) otherUID(err error) bool {
+func (w *Worker) nameBelongsToAnother(err error) bool {
 	p, getErr := w.host.Pods.Pods(w.pod.Namespace).Get(w.pod.Name)
 	return getErr != nil || p.UID != w.uid
 }

@@ -69,6 +69,14 @@ var forTests = []string{"e2e", "raftstore/raftstoretest", "raftstore/simnet", "r
 	"control/aggregation/aggregatedtest", "leader/workqueue/workqueuetest", "node/nodetest", "node/realtest", "node/runtime/tools", "overlay/alone",
 	"overlay/nettest", "overlay/policy/policytest", "testdata"}
 
+// maxFiles is how many Go files a folder may have, tests not counted: more is more than one idea.
+const maxFiles = 35
+
+// flagless are folders whose packages are told everything in a configuration: only cmd/balsa knows a command line.
+var flagless = map[string][]string{
+	"cmd/balsa/daemon": {"github.com/spf13/cobra", "github.com/spf13/pflag", "flag"},
+}
+
 type goFile struct {
 	path    string   // relative to the root, with slashes
 	bare    []string // launches that package fault does not know of, as "line 7: go"
@@ -98,7 +106,7 @@ func readTree(root string) ([]goFile, error) {
 		}
 		f := goFile{path: rel, test: strings.HasSuffix(rel, "_test.go")}
 		mode, set := parser.ImportsOnly|parser.ParseComments, token.NewFileSet()
-		if product := !f.test && !slices.ContainsFunc(forTests, func(dir string) bool { return strings.HasPrefix(rel, dir+"/") }); product {
+		if product := !f.test && !isForTests(rel); product {
 			mode = parser.ParseComments
 		}
 		file, err := parser.ParseFile(set, p, nil, mode)
@@ -229,12 +237,69 @@ func panicFaults(files []goFile) []string {
 	return faults
 }
 
+// isForTests tells whether the folder of a file is one of tests' own helpers or of a program beside the product.
+func isForTests(file string) bool {
+	return slices.ContainsFunc(forTests, func(dir string) bool { return strings.HasPrefix(file, dir+"/") })
+}
+
+func flagFaults(files []goFile) []string {
+	var faults []string
+	for _, f := range files {
+		for dir, forbidden := range flagless {
+			for _, imp := range f.imports {
+				if !f.test && strings.HasPrefix(f.path, dir+"/") && slices.Contains(forbidden, imp) {
+					faults = append(faults, fmt.Sprintf("%s imports %s: %s gets a configuration, cmd/balsa fills it from flags", f.path, imp, dir))
+				}
+			}
+		}
+	}
+	return faults
+}
+
+var standardTests = []string{"testing", "testing/synctest", "net/http/httptest"}
+
+// testSupportFaults finds product code that imports a package for tests: one of this module whose name ends in test, or
+// the standard library's.
+func testSupportFaults(files []goFile) []string {
+	var faults []string
+	for _, f := range files {
+		if f.test || isForTests(f.path) {
+			continue
+		}
+		for _, imp := range f.imports {
+			if strings.HasPrefix(imp, module) && strings.HasSuffix(imp, "test") || slices.Contains(standardTests, imp) {
+				faults = append(faults, fmt.Sprintf("%s imports %s, which is for tests: move what the product needs out of it", f.path, imp))
+			}
+		}
+	}
+	return faults
+}
+
+func folderFaults(files []goFile) []string {
+	count := map[string]int{}
+	for _, f := range files {
+		if !f.test {
+			count[path.Dir(f.path)]++
+		}
+	}
+	var faults []string
+	for dir, n := range count {
+		if n > maxFiles {
+			faults = append(faults, fmt.Sprintf("%s has %d Go files, at most %d: move those of one idea to a package below it", dir, n, maxFiles))
+		}
+	}
+	return faults
+}
+
 var rules = map[string]func([]goFile) []string{
 	"import direction": importFaults,
 	"purity":           purityFaults,
 	"package comments": docFaults,
 	"contained panics": panicFaults,
 	"pure decisions":   decisionFaults,
+	"no flags":         flagFaults,
+	"test support":     testSupportFaults,
+	"folder size":      folderFaults,
 }
 
 func TestHouseRules(t *testing.T) {
@@ -261,7 +326,10 @@ func TestHouseRulesSeeViolations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]int{"import direction": 3, "purity": 1, "package comments": 1, "contained panics": 3, "pure decisions": 4}
+	for i := range maxFiles + 1 {
+		files = append(files, goFile{path: fmt.Sprintf("control/crowd/%d.go", i), hasDoc: i == 0})
+	}
+	want := map[string]int{"import direction": 3, "purity": 1, "package comments": 1, "contained panics": 3, "pure decisions": 4, "no flags": 1, "test support": 1, "folder size": 1}
 	for name, rule := range rules {
 		if got := rule(files); len(got) != want[name] {
 			t.Errorf("%s: %d faults found in the planted tree, want %d: %q", name, len(got), want[name], got)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/balsahq/balsa/cmd/balsa/daemon/config"
 	"github.com/balsahq/balsa/control/auth/pki"
 )
 
@@ -20,7 +21,7 @@ func newCertificatesCommand() *cobra.Command {
 }
 
 func newCertificatesStatusCommand() *cobra.Command {
-	cfg := defaultConfig()
+	cfg := config.DefaultPaths()
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Whose they are, who signed them, until when they are valid; fails when one is not",
@@ -31,7 +32,7 @@ when a certificate is not valid now or cannot be read.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var all []pki.Entry
-			for _, dir := range []string{filepath.Join(cfg.serverDir(), "tls"), cfg.agentDir()} {
+			for _, dir := range []string{filepath.Join(cfg.ServerDir(), "tls"), cfg.AgentDir()} {
 				list, err := pki.List(dir)
 				if err != nil {
 					return err
@@ -44,7 +45,7 @@ when a certificate is not valid now or cannot be read.`,
 			return printCertificates(cmd.OutOrStdout(), all, time.Now())
 		},
 	}
-	cfg.bindPaths(cmd.Flags())
+	bindPaths(cmd.Flags(), &cfg)
 	return cmd
 }
 

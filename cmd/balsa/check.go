@@ -41,7 +41,7 @@ It needs the rights of an administrator, and changes nothing.`,
 				return err
 			}
 			facts, err := hardening.Gather(ctx, hardening.Source{
-				Client: client, Rest: client.rest, DataDir: client.cfg.DataDir,
+				Client: client, Rest: client.rest, DataDir: client.paths.DataDir,
 				Encryption: func(ctx context.Context) (map[string]bool, error) { return encryptedResources(ctx, client) },
 			})
 			if err != nil {

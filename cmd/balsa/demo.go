@@ -28,7 +28,7 @@ const demoName = "hello"
 // demo runs three replicas of the carried image behind a Service and prints
 // what the Service answers.
 func (u *starter) demo(ctx context.Context) error {
-	restConfig, err := clientcmd.BuildConfigFromFlags("", u.cfg.kubeconfigPath())
+	restConfig, err := clientcmd.BuildConfigFromFlags("", u.cfg.Kubeconfig())
 	if err != nil {
 		return err
 	}

@@ -12,11 +12,14 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/balsahq/balsa/cmd/balsa/daemon/config"
+	"github.com/balsahq/balsa/cmd/balsa/daemon/nodesetup"
+	"github.com/balsahq/balsa/cmd/balsa/daemon/process"
 	noderuntime "github.com/balsahq/balsa/node/runtime"
 )
 
 func newDownCommand() *cobra.Command {
-	cfg := defaultConfig()
+	cfg := config.DefaultNode()
 	purge := false
 	cmd := &cobra.Command{
 		Use:   "down",
@@ -36,27 +39,27 @@ was; --purge removes that as well.`,
 			return takeDown(cmd.Context(), cmd, &cfg, purge)
 		},
 	}
-	cfg.bindPaths(cmd.Flags())
+	bindPaths(cmd.Flags(), &cfg.Paths)
 	cmd.Flags().StringVar(&cfg.CgroupRoot, "cgroup-root", cfg.CgroupRoot, "control group under which pods ran")
 	cmd.Flags().StringVar(&cfg.LogDir, "log-dir", cfg.LogDir, "directory of the logs of containers")
 	cmd.Flags().BoolVar(&purge, "purge", purge, "remove the cluster's data too; this cannot be undone")
 	return cmd
 }
 
-func takeDown(ctx context.Context, cmd *cobra.Command, cfg *config, purge bool) error {
+func takeDown(ctx context.Context, cmd *cobra.Command, cfg *config.Node, purge bool) error {
 	out := cmd.OutOrStdout()
-	if pid := runningPID(cfg.pidPath()); pid != 0 {
+	if pid := process.RunningPID(cfg.PIDFile()); pid != 0 {
 		fmt.Fprintf(out, "stopping balsa (process %d)\n", pid)
 		if err := stopServer(ctx, pid); err != nil {
 			return err
 		}
 	}
 	fmt.Fprintln(out, "ending containers and the container runtime")
-	if err := noderuntime.Teardown(cfg.runtimeConfig(), cfg.CgroupRoot); err != nil {
+	if err := noderuntime.Teardown(cfg.Runtime(), cfg.CgroupRoot); err != nil {
 		return err
 	}
 	fmt.Fprintln(out, "removing links, routes and rules")
-	if err := cleanNetwork(cfg); err != nil {
+	if err := nodesetup.CleanNetwork(cfg); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(cfg.RunDir); err != nil {

@@ -9,20 +9,21 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/balsahq/balsa/cmd/balsa/daemon/config"
 	noderuntime "github.com/balsahq/balsa/node/runtime"
 )
 
 func newImageCommand() *cobra.Command {
-	cfg := defaultConfig()
+	cfg := config.DefaultPaths()
 	cmd := &cobra.Command{Use: "image", Short: "The images on this node"}
-	cfg.bindPaths(cmd.PersistentFlags())
+	bindPaths(cmd.PersistentFlags(), &cfg)
 	cmd.AddCommand(&cobra.Command{
 		Use:   "import FILE…",
 		Short: "Import images from docker or OCI archives; - reads standard input",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, path := range args {
-				if err := importFile(cmd, cfg.runtimeConfig().Socket(), path); err != nil {
+				if err := importFile(cmd, cfg.Runtime().Socket(), path); err != nil {
 					return err
 				}
 			}
@@ -33,7 +34,7 @@ func newImageCommand() *cobra.Command {
 		Short: "List the images",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			images, err := noderuntime.List(cmd.Context(), cfg.runtimeConfig().Socket())
+			images, err := noderuntime.List(cmd.Context(), cfg.Runtime().Socket())
 			if err != nil {
 				return err
 			}

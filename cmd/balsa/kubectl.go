@@ -15,6 +15,9 @@ import (
 	kubectl "k8s.io/kubectl/pkg/cmd"
 	"k8s.io/kubectl/pkg/cmd/plugin"
 	"k8s.io/kubectl/pkg/cmd/util"
+
+	"github.com/balsahq/balsa/cmd/balsa/daemon/config"
+	"github.com/balsahq/balsa/cmd/balsa/daemon/kubeconfig"
 )
 
 // runKubectl is kubectl itself; without KUBECONFIG or --kubeconfig it uses this
@@ -22,7 +25,7 @@ import (
 func runKubectl(args []string) int {
 	if path := defaultKubeconfig(); path != "" && os.Getenv("KUBECONFIG") == "" && !names(args, "--kubeconfig") {
 		os.Setenv("KUBECONFIG", path)
-		if other := answeringContext(context.Background(), path); other != "" && !names(args, "--context") && !names(args, "--cluster") {
+		if other := kubeconfig.AnsweringContext(context.Background(), path); other != "" && !names(args, "--context") && !names(args, "--cluster") {
 			args = append([]string{"--context=" + other}, args...)
 		}
 	}
@@ -55,28 +58,28 @@ func names(args []string, flag string) bool {
 
 // defaultKubeconfig is the administrator's, where this user can read it.
 func defaultKubeconfig() string {
-	cfg := defaultConfig()
-	file, err := os.Open(cfg.kubeconfigPath())
+	cfg := config.DefaultPaths()
+	file, err := os.Open(cfg.Kubeconfig())
 	if err != nil {
 		return ""
 	}
 	file.Close()
-	return cfg.kubeconfigPath()
+	return cfg.Kubeconfig()
 }
 
 func newKubeconfigCommand() *cobra.Command {
-	cfg := defaultConfig()
+	cfg := config.DefaultPaths()
 	cmd := &cobra.Command{
 		Use:   "kubeconfig",
 		Short: "Print the administrator's kubeconfig",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			file, err := os.Open(cfg.kubeconfigPath())
+			file, err := os.Open(cfg.Kubeconfig())
 			if errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("no cluster was started in %s yet: run `balsa up` or `balsa server`", cfg.DataDir)
 			}
 			if errors.Is(err, fs.ErrPermission) {
-				return fmt.Errorf("%s may be read by root only: run this command as root", cfg.kubeconfigPath())
+				return fmt.Errorf("%s may be read by root only: run this command as root", cfg.Kubeconfig())
 			}
 			if err != nil {
 				return err
@@ -86,6 +89,6 @@ func newKubeconfigCommand() *cobra.Command {
 			return err
 		},
 	}
-	cfg.bindPaths(cmd.Flags())
+	bindPaths(cmd.Flags(), &cfg)
 	return cmd
 }

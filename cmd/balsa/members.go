@@ -165,7 +165,7 @@ func newLeaveCommand(c *clusterClient) *cobra.Command {
 				if _, err = cc.Leave(ctx, &clusterpb.LeaveRequest{ServerId: status.ServerId}); err != nil {
 					return err
 				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "server %s (%.8s) has left the cluster; remove %s before it joins again\n", status.Name, status.ServerId, c.cfg.serverDir())
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "server %s (%.8s) has left the cluster; remove %s before it joins again\n", status.Name, status.ServerId, c.paths.ServerDir())
 				return err
 			})
 		},

@@ -15,6 +15,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/balsahq/balsa/cmd/balsa/daemon/config"
+	"github.com/balsahq/balsa/cmd/balsa/daemon/kubeconfig"
 )
 
 // apiCallTime bounds one request to the API.
@@ -29,17 +32,17 @@ func newNetCommand() *cobra.Command {
 // apiClient finds the cluster's API as kubectl does: by the administrator's
 // kubeconfig of this machine, or another one.
 type apiClient struct {
-	cfg        config
+	paths      config.Paths
 	kubeconfig string
 
 	rest *rest.Config
 	kubernetes.Interface
 }
 
-func newAPIClient() *apiClient { return &apiClient{cfg: defaultConfig()} }
+func newAPIClient() *apiClient { return &apiClient{paths: config.DefaultPaths()} }
 
 func (c *apiClient) bind(f *pflag.FlagSet) {
-	c.cfg.bindPaths(f)
+	bindPaths(f, &c.paths)
 	f.StringVar(&c.kubeconfig, "kubeconfig", "", "the administrator's kubeconfig (default: the one in the data directory)")
 }
 
@@ -48,12 +51,12 @@ func (c *apiClient) bind(f *pflag.FlagSet) {
 func (c *apiClient) connect(ctx context.Context) error {
 	path := c.kubeconfig
 	if path == "" {
-		path = c.cfg.kubeconfigPath()
+		path = c.paths.Kubeconfig()
 	}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s is not there: run this on a server, or give --kubeconfig", path)
 	}
-	rules, overrides := &clientcmd.ClientConfigLoadingRules{ExplicitPath: path}, &clientcmd.ConfigOverrides{CurrentContext: answeringContext(ctx, path)}
+	rules, overrides := &clientcmd.ClientConfigLoadingRules{ExplicitPath: path}, &clientcmd.ConfigOverrides{CurrentContext: kubeconfig.AnsweringContext(ctx, path)}
 	var err error
 	if c.rest, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig(); err != nil {
 		return fmt.Errorf("kubeconfig: %w", err)

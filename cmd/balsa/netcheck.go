@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/balsahq/balsa/cmd/balsa/daemon/config"
 	"github.com/balsahq/balsa/overlay/check"
 )
 
@@ -156,7 +157,7 @@ func (n *netCheck) domain(ctx context.Context, nodes []check.NodeTarget) string 
 			return answer.Config.Domain
 		}
 	}
-	return n.cfg.ClusterDomain
+	return config.DefaultCluster().ClusterDomain
 }
 
 func checkedNode(n *corev1.Node) check.NodeTarget {

@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/balsahq/balsa/cmd/balsa/daemon/config"
+	"github.com/balsahq/balsa/cmd/balsa/daemon/process"
 	"github.com/balsahq/balsa/control/cluster/clusterpb"
 	"github.com/balsahq/balsa/control/cluster/join"
 	"github.com/balsahq/balsa/raftstore"
@@ -19,7 +21,7 @@ func newClusterCommand() *cobra.Command {
 }
 
 func newResetCommand() *cobra.Command {
-	cfg, sure := defaultConfig(), false
+	cfg, sure := config.DefaultPaths(), false
 	cmd := &cobra.Command{
 		Use:   "reset --yes",
 		Short: "After a quorum was lost for good: begin anew from this stopped server, with everything it holds",
@@ -39,20 +41,20 @@ choose the survivor with the highest index (` + "`balsa members`" + `, or the ne
 			return resetCluster(&cfg, cmd)
 		},
 	}
-	cfg.bindPaths(cmd.Flags())
+	bindPaths(cmd.Flags(), &cfg)
 	cmd.Flags().BoolVar(&sure, "yes", sure, "do it")
 	return cmd
 }
 
-func resetCluster(cfg *config, cmd *cobra.Command) error {
-	if pid := runningPID(cfg.pidPath()); pid != 0 {
+func resetCluster(cfg *config.Paths, cmd *cobra.Command) error {
+	if pid := process.RunningPID(cfg.PIDFile()); pid != 0 {
 		return fmt.Errorf("the server runs (process %d): stop it first", pid)
 	}
-	me, err := join.Load(cfg.serverDir())
+	me, err := join.Load(cfg.ServerDir())
 	if err != nil {
 		return fmt.Errorf("this machine is no server: %w", err)
 	}
-	id, err := raftstore.Reset(raftstore.Config{Dir: filepath.Clean(cfg.storeDir())})
+	id, err := raftstore.Reset(raftstore.Config{Dir: filepath.Clean(cfg.StoreDir())})
 	if err != nil {
 		return err
 	}
@@ -63,7 +65,7 @@ func resetCluster(cfg *config, cmd *cobra.Command) error {
 		}
 	}
 	me.Generation, me.Servers, me.GossipAddr = id.Generation, self, ""
-	if err := me.Save(cfg.serverDir()); err != nil {
+	if err := me.Save(cfg.ServerDir()); err != nil {
 		return err
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "generation %d begins with this server alone: start it, then add others\n", id.Generation)

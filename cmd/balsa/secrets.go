@@ -1,15 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -55,54 +52,12 @@ func newSecretsConfigCommand() *cobra.Command {
 			if _, err := rand.Read(key); err != nil {
 				return err
 			}
-			return printEncryptionConfig(cmd.OutOrStdout(), resources, time.Now(), key)
+			_, err := cmd.OutOrStdout().Write(encryption.NewConfiguration(resources, time.Now(), key))
+			return err
 		},
 	}
 	cmd.Flags().StringSliceVar(&resources, "resources", resources, "what is encrypted, as in secrets, widgets.example.com, '*.*' for everything")
 	return cmd
-}
-
-func printEncryptionConfig(w io.Writer, resources []string, now time.Time, key []byte) error {
-	_, err := fmt.Fprintf(w, `apiVersion: apiserver.config.k8s.io/v1
-kind: EncryptionConfiguration
-resources:
-- resources: ['%s']
-  providers:
-  - secretbox: # the first encrypts; the others are for what is stored already
-      keys:
-      - name: key-%s
-        secret: %s
-  - identity: {} # remove when everything is encrypted
-`, strings.Join(resources, "', '"), now.UTC().Format("20060102-150405"), base64.StdEncoding.EncodeToString(key))
-	return err
-}
-
-// newEncryption makes the configuration of a new cluster, unless the
-// administrator has one.
-func (c *apiConfig) newEncryption() func() ([]byte, error) {
-	if c.Encryption.File != "" {
-		return nil
-	}
-	return func() ([]byte, error) {
-		key := make([]byte, 32)
-		_, _ = rand.Read(key) // never fails: crypto/rand aborts the program instead
-		var text bytes.Buffer
-		err := printEncryptionConfig(&text, []string{"secrets"}, time.Now(), key)
-		return text.Bytes(), err
-	}
-}
-
-// encryptWith takes the cluster's own configuration, unless there is none or the
-// administrator has another.
-func (c *apiConfig) encryptWith(file string) error {
-	if file == "" || c.Encryption.File != "" {
-		return nil
-	}
-	c.Encryption = encryption.Settings{File: file, Reload: true}
-	if err := c.Encryption.Validate(); err != nil {
-		return fmt.Errorf("the cluster's encryption configuration: %w", err)
-	}
-	return nil
 }
 
 func newSecretsStatusCommand() *cobra.Command {
@@ -228,8 +183,8 @@ func reencrypt(ctx context.Context, w io.Writer, r *encryption.Rewriter, resourc
 
 // encryptionTrouble is what is wrong with encryption at rest, as the server at
 // hand says.
-func encryptionTrouble(ctx context.Context, config *rest.Config) error {
-	r, err := encryption.NewRewriter(config)
+func encryptionTrouble(ctx context.Context, restConfig *rest.Config) error {
+	r, err := encryption.NewRewriter(restConfig)
 	if err != nil {
 		return err
 	}

@@ -8,20 +8,18 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/balsahq/balsa/control"
 	"github.com/balsahq/balsa/control/controltest"
 	"github.com/balsahq/balsa/control/encryption"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestPrintedEncryptionConfigurationIsUsedAsItIs(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "encryption.yaml")
-	var text bytes.Buffer
-	if err := printEncryptionConfig(&text, []string{"secrets", "configmaps"}, time.Unix(0, 0), make([]byte, 32)); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, text.Bytes(), 0o600); err != nil {
+	text := encryption.NewConfiguration([]string{"secrets", "configmaps"}, time.Unix(0, 0), make([]byte, 32))
+	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s := controltest.Start(t, func(c *control.Config) { c.Encryption = encryption.Settings{File: file} })
@@ -44,28 +42,6 @@ func TestPrintedEncryptionConfigurationIsUsedAsItIs(t *testing.T) {
 	out.Reset()
 	if err := printEncryption(&out, status); err != nil || !strings.Contains(out.String(), `secretbox key "key-19700101-000000"  current`) {
 		t.Errorf("%s, %v", out.String(), err)
-	}
-}
-
-func TestANewClusterEncryptsSecretsUnlessToldOtherwise(t *testing.T) {
-	var c apiConfig
-	text, err := c.newEncryption()()
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "encryption.yaml")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.encryptWith(file); err != nil || c.Encryption != (encryption.Settings{File: file, Reload: true}) {
-		t.Errorf("%+v, %v", c.Encryption, err)
-	}
-	if other, _ := (&apiConfig{}).newEncryption()(); bytes.Equal(other, text) {
-		t.Error("two clusters have the same key")
-	}
-	mine := apiConfig{Encryption: encryption.Settings{File: "/mine"}}
-	if err := mine.encryptWith(file); err != nil || mine.Encryption.File != "/mine" || mine.newEncryption() != nil {
-		t.Errorf("the administrator's file is not used: %+v, %v", mine.Encryption, err)
 	}
 }
 

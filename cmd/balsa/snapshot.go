@@ -15,64 +15,15 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
+	"github.com/balsahq/balsa/cmd/balsa/daemon/config"
+	"github.com/balsahq/balsa/cmd/balsa/daemon/process"
 	"github.com/balsahq/balsa/control/cluster"
 	"github.com/balsahq/balsa/control/cluster/archive"
 	"github.com/balsahq/balsa/control/cluster/clusterpb"
 	"github.com/balsahq/balsa/control/cluster/join"
 	"github.com/balsahq/balsa/raftstore"
 )
-
-// snapshotSettings are the flags of the schedule.
-type snapshotSettings struct {
-	Every time.Duration // 0: never
-	Keep  int
-	Dir   string // empty: snapshots/ in the data directory
-}
-
-func defaultSnapshotSettings() snapshotSettings {
-	return snapshotSettings{Every: 12 * time.Hour, Keep: 5}
-}
-
-func (s *snapshotSettings) bind(f *pflag.FlagSet) {
-	f.DurationVar(&s.Every, "snapshot-schedule", s.Every, "pause between two snapshots of the cluster, which the server that leads saves; 0 for none")
-	f.IntVar(&s.Keep, "snapshot-retention", s.Keep, "how many of them a server keeps")
-	f.StringVar(&s.Dir, "snapshot-dir", s.Dir, "where they are kept (default: snapshots/ in the data directory)")
-}
-
-// validate reports every fault at once.
-func (s *snapshotSettings) validate() error {
-	var faults []error
-	if s.Every != 0 && s.Every < time.Minute {
-		faults = append(faults, fmt.Errorf("--snapshot-schedule %v: give 0, or a minute or more, such as 12h", s.Every))
-	}
-	if s.Keep < 1 {
-		faults = append(faults, fmt.Errorf("--snapshot-retention %d: give 1 or more", s.Keep))
-	}
-	if s.Dir != "" && !filepath.IsAbs(s.Dir) {
-		faults = append(faults, fmt.Errorf("--snapshot-dir %q: give an absolute path", s.Dir))
-	}
-	return errors.Join(faults...)
-}
-
-func (s *snapshotSettings) dir(cfg *config) string {
-	if s.Dir != "" {
-		return s.Dir
-	}
-	return filepath.Join(cfg.DataDir, "snapshots")
-}
-
-// runSnapshotSchedule is the part that saves snapshots while this server leads.
-func runSnapshotSchedule(ctx context.Context, s snapshotSettings, dir string, service *cluster.Service, store *raftstore.Store, log *slog.Logger) error {
-	if s.Every == 0 {
-		<-ctx.Done()
-		return nil
-	}
-	return cluster.RunSchedule(ctx, cluster.ScheduleConfig{
-		Archiver: service, Dir: dir, Every: s.Every, Keep: s.Keep, Leading: store.Leading, LeaderChanged: store.LeaderChanged, Logger: log,
-	})
-}
 
 func newSnapshotCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "snapshot", Short: "Save and restore the state of the cluster"}
@@ -162,7 +113,7 @@ func verifySnapshot(r io.Reader, key *archive.Key) (archive.Header, archive.Trai
 }
 
 func newSnapshotRestoreCommand() *cobra.Command {
-	c, foreign, key, keyFile := newClusterClient(), false, "", ""
+	c, foreign, key, keyFile, name := newClusterClient(), false, "", "", config.DefaultNode().NodeName
 	cmd := &cobra.Command{
 		Use:   "restore FILE",
 		Short: "Put a saved state into the running cluster, or make a cluster of it on an empty machine",
@@ -190,7 +141,7 @@ With --foreign a snapshot of another cluster is restored into this running one; 
 					return err
 				}
 				if !foreign {
-					return rebuild(cmd.Context(), &c.cfg, file, opens, cmd.OutOrStdout())
+					return rebuild(cmd, join.RebuildConfig{Archive: file, Key: opens, Name: name}, &c.paths)
 				}
 				how.Key = &opens
 			}
@@ -208,7 +159,7 @@ With --foreign a snapshot of another cluster is restored into this running one; 
 	cmd.Flags().BoolVar(&foreign, "foreign", foreign, "although the snapshot is of another cluster")
 	cmd.Flags().StringVar(&key, "recovery-key", key, "make a cluster on this machine, or open a foreign snapshot; what balsa snapshot key printed")
 	cmd.Flags().StringVar(&keyFile, "recovery-key-file", keyFile, "the same, from a file")
-	cmd.Flags().StringVar(&c.cfg.NodeName, "node-name", c.cfg.NodeName, "name of this machine's Node object, with a recovery key")
+	cmd.Flags().StringVar(&name, "node-name", name, "name of this machine's Node object, with a recovery key")
 	return cmd
 }
 
@@ -220,28 +171,28 @@ func recoveryKey(text, path string) (archive.Key, error) {
 	return archive.ParseKey(text)
 }
 
-func rebuild(ctx context.Context, cfg *config, file *os.File, key archive.Key, say io.Writer) error {
-	if running := runningPID(cfg.pidPath()); running != 0 {
+// rebuild makes this machine the first server of the cluster that an archive holds.
+func rebuild(cmd *cobra.Command, from join.RebuildConfig, paths *config.Paths) error {
+	if running := process.RunningPID(paths.PIDFile()); running != 0 {
 		return fmt.Errorf("balsa runs here (process %d): stop it first", running)
 	}
-	r, err := join.Rebuild(ctx, join.RebuildConfig{Archive: file, Key: key, Dir: cfg.serverDir(), StoreDir: filepath.Join(cfg.serverDir(), "raft"),
-		Name: cfg.NodeName, Logger: newLogger(&config{LogLevel: "warn"})})
+	from.Dir, from.StoreDir, from.Logger = paths.ServerDir(), paths.StoreDir(), process.NewLogger(slog.LevelWarn)
+	r, err := join.Rebuild(cmd.Context(), from)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(say, "cluster %s is in %s, as generation %d: start it with `balsa server`\n", r.ClusterID, cfg.serverDir(), r.Generation)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "cluster %s is in %s, as generation %d: start it with `balsa server`\n", r.ClusterID, paths.ServerDir(), r.Generation)
 	return err
 }
 
 func newSnapshotListCommand() *cobra.Command {
-	cfg := defaultConfig()
+	cfg := config.DefaultPaths()
 	cmd := &cobra.Command{
 		Use:   "ls [DIR]",
 		Short: "List the snapshots this machine has saved on schedule",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			set := defaultSnapshotSettings()
-			dir := set.dir(&cfg)
+			dir := cfg.DefaultSnapshotDir()
 			if len(args) == 1 {
 				dir = args[0]
 			}
@@ -252,7 +203,7 @@ func newSnapshotListCommand() *cobra.Command {
 			return printSnapshots(cmd.OutOrStdout(), files)
 		},
 	}
-	cfg.bindPaths(cmd.Flags())
+	bindPaths(cmd.Flags(), &cfg)
 	return cmd
 }
 
@@ -270,7 +221,7 @@ func printSnapshots(w io.Writer, files []cluster.ArchiveFile) error {
 }
 
 func newSnapshotVerifyCommand() *cobra.Command {
-	cfg, keyFile := defaultConfig(), ""
+	cfg, keyFile := config.DefaultPaths(), ""
 	cmd := &cobra.Command{
 		Use:   "verify FILE",
 		Short: "Read a snapshot to its end and check every byte",
@@ -300,15 +251,15 @@ are checked.`,
 			return err
 		},
 	}
-	cfg.bindPaths(cmd.Flags())
+	bindPaths(cmd.Flags(), &cfg)
 	cmd.Flags().StringVar(&keyFile, "recovery-key-file", keyFile, "recovery key of the snapshot's cluster (default: this server's)")
 	return cmd
 }
 
 // verifyingKey is the recovery key in a file, this server's without one, and nil
 // on a machine that is no server.
-func verifyingKey(cfg *config, file string) (*archive.Key, error) {
-	path := cmp.Or(file, join.RecoveryKeyFile(cfg.serverDir()))
+func verifyingKey(cfg *config.Paths, file string) (*archive.Key, error) {
+	path := cmp.Or(file, join.RecoveryKeyFile(cfg.ServerDir()))
 	key, err := archive.OpenKeyFile(path, false)
 	if file == "" && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)) {
 		return nil, nil
@@ -317,13 +268,13 @@ func verifyingKey(cfg *config, file string) (*archive.Key, error) {
 }
 
 func newSnapshotKeyCommand() *cobra.Command {
-	cfg := defaultConfig()
+	cfg := config.DefaultPaths()
 	cmd := &cobra.Command{
 		Use:   "key",
 		Short: "Print the recovery key, which opens every snapshot of this cluster: keep it elsewhere",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			key, err := archive.OpenKeyFile(join.RecoveryKeyFile(cfg.serverDir()), false)
+			key, err := archive.OpenKeyFile(join.RecoveryKeyFile(cfg.ServerDir()), false)
 			if errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("no server has run in %s: run this on a server of the cluster", cfg.DataDir)
 			}
@@ -334,6 +285,6 @@ func newSnapshotKeyCommand() *cobra.Command {
 			return err
 		},
 	}
-	cfg.bindPaths(cmd.Flags())
+	bindPaths(cmd.Flags(), &cfg)
 	return cmd
 }

@@ -16,19 +16,22 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/balsahq/balsa/cmd/balsa/daemon/config"
+	"github.com/balsahq/balsa/cmd/balsa/daemon/process"
 )
 
 // errNotRunning makes `balsa status` exit non-zero, so that scripts can ask.
 var errNotRunning = errors.New("no server runs on this machine: start one with `balsa up` or `balsa server`")
 
 func newStatusCommand() *cobra.Command {
-	cfg := defaultConfig()
+	cfg := config.DefaultPaths()
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "What runs here, at a glance",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			pid := runningPID(cfg.pidPath())
+			pid := process.RunningPID(cfg.PIDFile())
 			if pid == 0 {
 				return errNotRunning
 			}
@@ -37,12 +40,12 @@ func newStatusCommand() *cobra.Command {
 			return printStatus(ctx, cmd.OutOrStdout(), &cfg, pid)
 		},
 	}
-	cfg.bindPaths(cmd.Flags())
+	bindPaths(cmd.Flags(), &cfg)
 	return cmd
 }
 
-func printStatus(ctx context.Context, w io.Writer, cfg *config, pid int) error {
-	restConfig, err := clientcmd.BuildConfigFromFlags("", cfg.kubeconfigPath())
+func printStatus(ctx context.Context, w io.Writer, cfg *config.Paths, pid int) error {
+	restConfig, err := clientcmd.BuildConfigFromFlags("", cfg.Kubeconfig())
 	if err != nil {
 		return fmt.Errorf("read the administrator's kubeconfig: %w", err)
 	}

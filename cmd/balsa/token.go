@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/balsahq/balsa/cmd/balsa/daemon/config"
 	"github.com/balsahq/balsa/control/cluster"
 	"github.com/balsahq/balsa/control/cluster/clusterpb"
 	"github.com/balsahq/balsa/control/cluster/join"
@@ -28,15 +29,15 @@ const callTime = 20 * time.Second
 // clusterClient finds the cluster as kubectl does: by the administrator's
 // kubeconfig of this machine, or another one.
 type clusterClient struct {
-	cfg        config
+	paths      config.Paths
 	kubeconfig string
 	servers    []string
 }
 
-func newClusterClient() *clusterClient { return &clusterClient{cfg: defaultConfig()} }
+func newClusterClient() *clusterClient { return &clusterClient{paths: config.DefaultPaths()} }
 
 func (c *clusterClient) bind(f *pflag.FlagSet) {
-	c.cfg.bindPaths(f)
+	bindPaths(f, &c.paths)
 	f.StringVar(&c.kubeconfig, "kubeconfig", "", "the administrator's kubeconfig (default: the one in the data directory)")
 	f.StringSliceVar(&c.servers, "server", nil, "ask these servers, host or host:port, instead of those that are known")
 }
@@ -46,7 +47,7 @@ func (c *clusterClient) bind(f *pflag.FlagSet) {
 func (c *clusterClient) connect(local bool) (*join.Client, error) {
 	path := c.kubeconfig
 	if path == "" {
-		path = c.cfg.kubeconfigPath()
+		path = c.paths.Kubeconfig()
 	}
 	admin, err := clientcmd.BuildConfigFromFlags("", path)
 	if err != nil {
@@ -83,7 +84,7 @@ func (c *clusterClient) addresses(host string, local bool) []string {
 	if local {
 		return servers
 	}
-	if known, err := join.Load(c.cfg.serverDir()); err == nil {
+	if known, err := join.Load(c.paths.ServerDir()); err == nil {
 		for _, a := range join.Addresses(known.Servers) {
 			if !slices.Contains(servers, a) {
 				servers = append(servers, a)

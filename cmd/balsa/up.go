@@ -16,32 +16,35 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/balsahq/balsa/cmd/balsa/daemon/config"
+	"github.com/balsahq/balsa/cmd/balsa/daemon/process"
+	"github.com/balsahq/balsa/cmd/balsa/daemon/server"
 	"github.com/balsahq/balsa/fault"
 )
 
 // milestoneText is what `balsa up` prints when a milestone is reached.
 var milestoneText = map[string]string{
-	milestoneAPI:     "the API answers",
-	milestoneLeader:  "controllers and scheduler lead",
-	milestoneRuntime: "the container runtime is ready",
-	milestoneNode:    "this node is ready",
+	process.MilestoneAPI:     "the API answers",
+	process.MilestoneLeader:  "controllers and scheduler lead",
+	process.MilestoneRuntime: "the container runtime is ready",
+	process.MilestoneNode:    "this node is ready",
 }
 
 func newUpCommand() *cobra.Command {
-	cfg, file := defaultConfig(), ""
+	cfg, file := defaultServer(), ""
 	demo, wait := true, 2*time.Minute
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Start a cluster of one on this machine, in the background, and wait until it works",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := cfg.prepare(cmd, file); err != nil {
+			if err := prepareServer(cmd, file, &cfg); err != nil {
 				return err
 			}
 			u := starter{cfg: &cfg, out: cmd.OutOrStdout(), began: time.Now()}
 			ctx, cancel := context.WithTimeout(cmd.Context(), wait)
 			defer cancel()
-			if pid := runningPID(cfg.pidPath()); pid != 0 {
+			if pid := process.RunningPID(cfg.PIDFile()); pid != 0 {
 				u.say("balsa runs already (process %d)", pid)
 			} else if err := u.start(ctx, serverFlags(cmd)); err != nil {
 				return err
@@ -55,9 +58,9 @@ func newUpCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cfg.bindPaths(cmd.Flags())
-	cfg.bindNode(cmd.Flags())
-	cfg.bindServer(cmd.Flags())
+	bindPaths(cmd.Flags(), &cfg.Paths)
+	bindNode(cmd.Flags(), &cfg.Node)
+	bindServer(cmd.Flags(), &cfg)
 	cmd.Flags().StringVar(&file, "config", file, "YAML file whose keys are the names of the server's flags")
 	cmd.Flags().BoolVar(&demo, "demo", demo, "run a Deployment of 3 replicas behind a Service and ask it for an answer")
 	cmd.Flags().DurationVar(&wait, "wait", wait, "how long to wait until everything works")
@@ -77,7 +80,7 @@ func serverFlags(cmd *cobra.Command) []string {
 
 // starter is one run of `balsa up`.
 type starter struct {
-	cfg   *config
+	cfg   *config.Server
 	out   io.Writer
 	began time.Time
 }
@@ -89,17 +92,17 @@ func (u *starter) say(format string, args ...any) {
 // start launches `balsa server` in a session of its own and follows its
 // milestones until the last one.
 func (u *starter) start(ctx context.Context, flags []string) error {
-	if err := thisHost().preflight(u.cfg, !u.cfg.DisableAgent); err != nil {
+	if err := server.Preflight(u.cfg); err != nil {
 		return err
 	}
 	program, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(u.cfg.logPath()), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(u.cfg.LogFile()), 0o755); err != nil {
 		return err
 	}
-	log, err := os.OpenFile(u.cfg.logPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+	log, err := os.OpenFile(u.cfg.LogFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
 	if err != nil {
 		return err
 	}
@@ -116,22 +119,22 @@ func (u *starter) start(ctx context.Context, flags []string) error {
 	cmd := exec.Command(program, append([]string{"server"}, flags...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{report}
-	cmd.Env = append(os.Environ(), progressFD+"=3")
+	cmd.Env = append(os.Environ(), process.ProgressFD+"=3")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = cmd.Start()
 	report.Close()
 	if err != nil {
 		return err
 	}
-	u.say("starting (process %d, log %s)", cmd.Process.Pid, u.cfg.logPath())
+	u.say("starting (process %d, log %s)", cmd.Process.Pid, u.cfg.LogFile())
 	if err := u.follow(ctx, milestones); err != nil {
 		ended := make(chan struct{})
 		go fault.Contained("cmd/balsa", func() { _ = cmd.Wait(); close(ended) })()
 		select {
 		case <-ended:
-			return fmt.Errorf("the server ended: %s", lastError(u.cfg.logPath(), logStart))
+			return fmt.Errorf("the server ended: %s", lastError(u.cfg.LogFile(), logStart))
 		case <-time.After(time.Second):
-			return fmt.Errorf("%w; it still tries, its log is %s, and `balsa down` stops it", err, u.cfg.logPath())
+			return fmt.Errorf("%w; it still tries, its log is %s, and `balsa down` stops it", err, u.cfg.LogFile())
 		}
 	}
 	return cmd.Process.Release()
@@ -188,7 +191,7 @@ The cluster works. Its kubeconfig is %s
 Next:
   balsa status                      what runs here
   balsa kubectl get pods -A         the pods
-`, u.cfg.kubeconfigPath())
+`, u.cfg.Kubeconfig())
 	if demo {
 		fmt.Fprintln(u.out, "  balsa kubectl scale deployment hello --replicas=5")
 		fmt.Fprintln(u.out, "  balsa kubectl delete deployment,service hello")

@@ -5,13 +5,12 @@ import (
 	"runtime"
 
 	"github.com/spf13/cobra"
+
+	"github.com/balsahq/balsa/cmd/balsa/daemon/config"
 )
 
 // version is set at build time from the repository's description.
 var version = "dev"
-
-// kubernetesVersion is the API that is served.
-const kubernetesVersion = "v1.36.3"
 
 func newVersionCommand() *cobra.Command {
 	return &cobra.Command{
@@ -19,7 +18,7 @@ func newVersionCommand() *cobra.Command {
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "balsa %s\nkubernetes %s\n%s %s/%s\n", version, kubernetesVersion, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "balsa %s\nkubernetes %s\n%s %s/%s\n", version, config.KubernetesVersion, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return err
 		},
 	}

@@ -23,7 +23,7 @@ import (
 	"github.com/balsahq/balsa/overlay/routes"
 )
 
-// What the product does for its memory, see cmd/balsa.
+// The product sets the same for its memory: see cmd/balsa/daemon/process.
 const (
 	gcPercent = 75
 	settle    = 5 * time.Second

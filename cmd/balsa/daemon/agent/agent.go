@@ -1,0 +1,96 @@
+package agent
+
+import (
+	"context"
+	"crypto/x509"
+	"log/slog"
+	"net/netip"
+	"os"
+
+	"github.com/balsahq/balsa/cmd/balsa/daemon/config"
+	"github.com/balsahq/balsa/cmd/balsa/daemon/lifecycle"
+	"github.com/balsahq/balsa/cmd/balsa/daemon/membership"
+	"github.com/balsahq/balsa/cmd/balsa/daemon/nodesetup"
+	"github.com/balsahq/balsa/cmd/balsa/daemon/process"
+	"github.com/balsahq/balsa/cmd/balsa/daemon/wallclock"
+	"github.com/balsahq/balsa/control/cluster/join"
+	"github.com/balsahq/balsa/node/servers"
+	nodetunnel "github.com/balsahq/balsa/node/tunnel"
+)
+
+// agent is a machine that runs pods and is no server.
+type agent struct {
+	cfg    *config.Agent
+	log    *slog.Logger
+	nodeIP netip.Addr
+
+	member *membership.Record
+	clock  *wallclock.Watch
+	creds  *join.Agent
+	client *join.Client
+	set    *servers.Set
+	back   *nodetunnel.Agent
+	parts  *lifecycle.Group
+}
+
+// Run runs an agent until ctx ends or a part fails. cfg is validated.
+func Run(ctx context.Context, cfg *config.Agent) error {
+	if err := process.RequireRoot(); err != nil {
+		return err
+	}
+	pid, err := process.Claim(cfg.PIDFile())
+	if err != nil {
+		return err
+	}
+	defer pid.Release()
+	if err := (process.Preflight{Node: true, Ports: []process.Port{{Number: cfg.KubeletPort, Flag: "kubelet-port"}}}).Check(); err != nil {
+		return err
+	}
+	log := process.NewLogger(cfg.Level())
+	process.Prepare(log)
+	a := &agent{cfg: cfg, log: log, parts: lifecycle.New(log)}
+	defer a.parts.Stop()
+	if a.nodeIP, err = nodesetup.Address(&cfg.Node); err != nil {
+		return err
+	}
+	if err := a.start(ctx); err != nil {
+		return err
+	}
+	return a.parts.Wait(ctx, nil)
+}
+
+func (a *agent) start(ctx context.Context) error {
+	progress := process.NewProgress(process.MilestoneRuntime, process.MilestoneNode)
+	process.StartHousekeeping(a.parts, a.cfg.ProfileAddress, progress.Done())
+	rt, err := nodesetup.StartRuntime(&a.cfg.Node, a.parts, a.log)
+	if err != nil {
+		return err
+	}
+	for _, step := range []func() error{func() error { return a.becomeMember(ctx) }, a.knowServers} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	ca, err := os.ReadFile(join.CAFile(a.cfg.AgentDir()))
+	if err != nil {
+		return err
+	}
+	identity, client, err := a.clientFor(ca, a.creds.Client.Path())
+	if err != nil {
+		return err
+	}
+	_, services, err := a.clientFor(ca, a.creds.Services.Path())
+	if err != nil {
+		return err
+	}
+	return nodesetup.Node{
+		Config: &a.cfg.Node, Logger: a.log, Parts: a.parts, Progress: progress, Client: client, Rest: identity, Services: services, NodeIP: a.nodeIP, APIAddresses: a.cfg.APIAddresses(),
+		Roots: poolOf(ca), Serving: a.creds.Serving.GetCertificate, Runtime: rt, Clock: a.clock,
+	}.Start()
+}
+
+func poolOf(pem []byte) *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(pem)
+	return pool
+}

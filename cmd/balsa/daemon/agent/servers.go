@@ -1,0 +1,129 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/balsahq/balsa/cmd/balsa/daemon/membership"
+	"github.com/balsahq/balsa/cmd/balsa/daemon/nodesetup"
+	"github.com/balsahq/balsa/cmd/balsa/daemon/wallclock"
+	"github.com/balsahq/balsa/control/cluster/clusterpb"
+	"github.com/balsahq/balsa/control/cluster/join"
+	"github.com/balsahq/balsa/node/servers"
+)
+
+// knowServers sets up the ways to the servers: for the API and for the cluster's
+// own service, which renews this node's certificates.
+func (a *agent) knowServers() error {
+	var err error
+	a.set, err = servers.New(servers.Config{Node: a.cfg.NodeName, Servers: listOf(membership.AddressBook(a.member.Get().Servers)), Logger: a.log})
+	if err != nil {
+		return err
+	}
+	a.parts.Keep("servers", a.set.Run)
+	ca, err := os.ReadFile(join.CAFile(a.cfg.AgentDir()))
+	if err != nil {
+		return err
+	}
+	if err := a.startTunnel(poolOf(ca)); err != nil {
+		return err
+	}
+	a.client, err = join.NewClient(join.ClientConfig{
+		Roots: poolOf(ca), Certificate: a.creds.Client.GetClientCertificate, Logger: a.log,
+		Servers: func() []string {
+			var out []string
+			for _, s := range a.set.Servers() {
+				out = append(out, s.Addr)
+			}
+			return out
+		},
+	})
+	if err != nil {
+		return err
+	}
+	a.creds.Client.Notify(a.set.Renew) // the others are renewed before it
+	a.clock = wallclock.New(a.log)
+	a.clock.Notify(a.creds.Wake)
+	a.parts.Keep("clock", a.clock.Run)
+	a.parts.Keep("certificates", func(ctx context.Context) error {
+		defer a.client.Close()
+		return a.creds.Run(ctx, a.client, a.addresses, func(list []*clusterpb.ServerAddress) { a.learn(membership.AddressBook(list)) })
+	})
+	a.parts.Keep("server list", a.followServers)
+	if a.cfg.LocalAPIPort == 0 {
+		return nil
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(a.cfg.LocalAPIPort)))
+	if err != nil {
+		return fmt.Errorf("listen for programs of this machine: %w; choose another --local-api-port, or 0 for none", err)
+	}
+	balancer, err := servers.NewBalancer(servers.BalancerConfig{Listener: listener, Set: a.set, Logger: a.log})
+	if err != nil {
+		listener.Close()
+		return err
+	}
+	a.parts.Start("local API", balancer.Run)
+	return nil
+}
+
+func listOf(book map[string]string) []servers.Server {
+	var out []servers.Server
+	for id, addr := range book {
+		out = append(out, servers.Server{ID: id, Addr: addr, Live: true})
+	}
+	return out
+}
+
+// followServers keeps the list of servers as the servers' records have it.
+func (a *agent) followServers(ctx context.Context) error {
+	return a.client.FollowServers(ctx, func(answer []*clusterpb.ServerAddress) {
+		var list []servers.Server
+		for _, s := range answer {
+			if s.Address != "" {
+				list = append(list, servers.Server{ID: s.ServerId, Addr: s.Address, Live: s.Live})
+			}
+		}
+		if err := a.set.Update(list); err != nil {
+			a.log.Warn("the list of servers is not taken", "error", err)
+			return
+		}
+		a.back.Update(connectTo(list))
+		a.learn(membership.AddressBook(answer))
+	})
+}
+
+// learn keeps where the servers are, for the next start.
+func (a *agent) learn(book map[string]string) {
+	if err := a.member.SetServers(book); err != nil {
+		a.log.Warn("addresses of the servers are not kept", "error", err)
+	}
+}
+
+// addresses are those that this machine's certificate is for.
+func (a *agent) addresses() (list []string) {
+	for _, ip := range nodesetup.IPs(&a.cfg.Node, a.nodeIP) {
+		list = append(list, ip.String())
+	}
+	return list
+}
+
+// clientFor is a client of the API on any server, with the certificate in a file
+// that is renewed.
+func (a *agent) clientFor(ca []byte, certificate string) (*rest.Config, kubernetes.Interface, error) {
+	base := &rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: ca, CertFile: certificate, KeyFile: certificate}}
+	base.ContentType = "application/vnd.kubernetes.protobuf"
+	base.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	base.QPS, base.Burst = -1, -1
+	shared, err := a.set.Config(base)
+	if err != nil {
+		return nil, nil, err
+	}
+	client, err := kubernetes.NewForConfig(shared)
+	return shared, client, err
+}

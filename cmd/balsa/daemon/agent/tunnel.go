@@ -1,0 +1,29 @@
+package agent
+
+import (
+	"crypto/x509"
+
+	"github.com/balsahq/balsa/cmd/balsa/daemon/nodesetup"
+	"github.com/balsahq/balsa/node/servers"
+	nodetunnel "github.com/balsahq/balsa/node/tunnel"
+)
+
+// startTunnel keeps a connection to each server.
+func (a *agent) startTunnel(roots *x509.CertPool) (err error) {
+	a.back, err = nodesetup.NewTunnel(nodesetup.TunnelConfig{Node: &a.cfg.Node, NodeIP: a.nodeIP, Roots: roots, Certificate: a.creds.Client.GetClientCertificate, Logger: a.log})
+	if err != nil {
+		return err
+	}
+	a.back.Update(connectTo(a.set.Servers()))
+	a.parts.Keep("connections for servers", a.back.Run)
+	return nil
+}
+
+// connectTo is a list of servers as node/tunnel has it.
+func connectTo(list []servers.Server) []nodetunnel.Server {
+	out := make([]nodetunnel.Server, 0, len(list))
+	for _, s := range list {
+		out = append(out, nodetunnel.Server(s))
+	}
+	return out
+}

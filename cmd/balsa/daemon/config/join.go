@@ -1,0 +1,26 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// JoinToken returns the join token, from the flag, or from the file that keeps it out of
+// the list of processes.
+func (c *Node) JoinToken() (string, error) {
+	switch {
+	case c.Token == "" && c.TokenFile == "":
+		return "", errors.New("--join needs --token or --token-file: `balsa token create` on a server makes one")
+	case c.TokenFile == "":
+		return c.Token, nil
+	case c.Token != "":
+		return "", errors.New("give --token or --token-file, not both")
+	}
+	raw, err := os.ReadFile(c.TokenFile)
+	if err != nil {
+		return "", fmt.Errorf("read the join token: %w", err)
+	}
+	return strings.TrimSpace(string(raw)), nil
+}

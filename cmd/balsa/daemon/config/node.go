@@ -1,0 +1,147 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/balsahq/balsa/overlay"
+	"github.com/balsahq/balsa/overlay/routes"
+	"github.com/balsahq/balsa/raftstore/member"
+)
+
+// Node is what every machine of a cluster can be told, a server or an agent.
+type Node struct {
+	Paths
+	Cluster
+
+	Version         string // of this program
+	LogDir          string // of containers
+	CgroupRoot      string
+	NodeName        string
+	NodeIP          string
+	NodeLabels      map[string]string
+	KubeletPort     int
+	TLS             TLS
+	OverlayMode     string
+	VXLANOffload    bool
+	VXLANPort       int
+	UDPPort         int
+	Encryption      string // of packets between nodes
+	WireGuardPort   int
+	NetworkPlugin   string
+	RuntimeEndpoint string
+	MaxPods         int
+	Pods            Pods
+	Proxy           Proxy
+	Logs            NodeLogs
+	CloudProvider   string
+	Ingress         Ingress
+	LogLevel        string
+	ProfileAddress  string
+	Join            []string // servers of the cluster to join
+	Token           string
+	TokenFile       string
+}
+
+// Cluster is what all machines of a cluster agree on. The first server decides; a member takes over what the cluster was
+// begun with.
+type Cluster struct {
+	ServiceCIDR   string // one prefix, or one of each family with a comma between
+	ClusterCIDR   string // the pods': as ServiceCIDR
+	ClusterDNS    string
+	ClusterDomain string
+	GossipPort    int
+}
+
+// DefaultCluster returns the settings of a cluster whose first server is told nothing.
+func DefaultCluster() Cluster {
+	return Cluster{ServiceCIDR: "10.96.0.0/16", ClusterCIDR: "10.244.0.0/16", ClusterDNS: "10.96.0.10", ClusterDomain: "cluster.local", GossipPort: member.DefaultPort}
+}
+
+// DefaultNode returns the settings of a machine that is told nothing.
+func DefaultNode() Node {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	return Node{
+		Paths:   DefaultPaths(),
+		Cluster: DefaultCluster(),
+		LogDir:  "/var/log", CgroupRoot: "/kubepods", NodeName: strings.ToLower(host), KubeletPort: 10250,
+		OverlayMode: string(routes.Auto), VXLANPort: overlay.DefaultVXLANPort, UDPPort: overlay.DefaultUDPPort, Encryption: EncryptionNone, WireGuardPort: overlay.DefaultWireGuardPort, NetworkPlugin: PluginBalsa,
+		MaxPods: 110, Pods: defaultPods(), Proxy: defaultProxy(), Logs: defaultNodeLogs(), Ingress: defaultIngress(), LogLevel: "info",
+	}
+}
+
+// Validate reports every fault at once, and what would be right.
+func (c *Node) Validate() error { return errors.Join(c.faults()...) }
+
+func (c *Node) faults() []error {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	for flag, dir := range map[string]string{"data-dir": c.DataDir, "run-dir": c.RunDir, "log-dir": c.LogDir, "cgroup-root": c.CgroupRoot} {
+		if !filepath.IsAbs(dir) || filepath.Clean(dir) == "/" {
+			fault("--%s %q: give an absolute path below /", flag, dir)
+		}
+	}
+	if problems := validation.IsDNS1123Subdomain(c.NodeName); len(problems) > 0 {
+		fault("--node-name %q: %s", c.NodeName, problems[0])
+	}
+	faults = append(faults, portFaults(map[string]int{"kubelet-port": c.KubeletPort, "gossip-port": c.GossipPort, "vxlan-port": c.VXLANPort, "udp-port": c.UDPPort, "wireguard-port": c.WireGuardPort})...)
+	faults = append(faults, c.networkFaults()...)
+	faults = append(faults, c.Pods.validate()...)
+	faults = append(faults, c.Proxy.validate()...)
+	faults = append(faults, c.Logs.validate()...)
+	faults = append(faults, c.Ingress.validate()...)
+	if err := c.TLS.validate(); err != nil {
+		faults = append(faults, err)
+	}
+	if c.CloudProvider != "" && c.CloudProvider != "external" {
+		fault("--cloud-provider %q: give external, or leave it out", c.CloudProvider)
+	}
+	if e := c.RuntimeEndpoint; e != "" && !strings.HasPrefix(e, "unix:///") {
+		fault("--container-runtime-endpoint %q: give a socket as unix:///path", e)
+	}
+	if a := c.ProfileAddress; a != "" {
+		if addr, err := netip.ParseAddrPort(a); err != nil || !addr.Addr().IsLoopback() {
+			fault("--profile-address %q: give a loopback address and a port, such as 127.0.0.1:6060; profiles tell secrets", a)
+		}
+	}
+	if _, err := c.level(); err != nil {
+		faults = append(faults, err)
+	}
+	return faults
+}
+
+func portFaults(ports map[string]int) (faults []error) {
+	for flag, port := range ports {
+		if port < 1 || port > 65535 {
+			faults = append(faults, fmt.Errorf("--%s %d: give a port from 1 to 65535", flag, port))
+		}
+	}
+	return faults
+}
+
+func (c *Node) level() (slog.Level, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
+		return level, fmt.Errorf("--log-level %q: give debug, info, warn or error", c.LogLevel)
+	}
+	return level, nil
+}
+
+// Level returns the level of log lines that are written; info when LogLevel names none, which Validate reports.
+func (c *Node) Level() slog.Level {
+	level, err := c.level()
+	if err != nil {
+		return slog.LevelInfo
+	}
+	return level
+}

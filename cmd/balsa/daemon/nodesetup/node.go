@@ -1,0 +1,136 @@
+package nodesetup
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/balsahq/balsa/cmd/balsa/daemon/config"
+	"github.com/balsahq/balsa/cmd/balsa/daemon/lifecycle"
+	"github.com/balsahq/balsa/cmd/balsa/daemon/process"
+	"github.com/balsahq/balsa/cmd/balsa/daemon/wallclock"
+	"github.com/balsahq/balsa/node"
+	"github.com/balsahq/balsa/overlay"
+	"github.com/balsahq/balsa/overlay/check"
+	"github.com/balsahq/balsa/overlay/ingress"
+	"github.com/balsahq/balsa/overlay/relay"
+	"github.com/balsahq/balsa/overlay/routes"
+)
+
+// Node is what a node needs of the server or the agent that starts it.
+type Node struct {
+	Config   *config.Node
+	Logger   *slog.Logger
+	Parts    *lifecycle.Group
+	Progress *process.Progress
+	Client   kubernetes.Interface // with the node's own identity
+	Rest     *rest.Config         // of Client
+	// Registrar may label the Node with roles; nil: the node has none.
+	Registrar kubernetes.Interface
+	// Services reads Services, their endpoints and all Nodes, which a node's own identity may not.
+	Services kubernetes.Interface
+	NodeIP   netip.Addr
+	// APIAddresses are those of the API as this process knows them. They stay out of the hands of Services.
+	APIAddresses []netip.Addr
+	Roots        *x509.CertPool
+	Serving      func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	Runtime      *Runtime
+	Clock        *wallclock.Watch
+	APIReady     <-chan struct{} // of the API in this process; nil when it is another's
+}
+
+// Start starts the parts of the node: the network, the agent and the node's own API.
+func (a Node) Start() error {
+	shared := overlay.NewInformers(a.Services)
+	state := &networkState{}
+	var roles []string
+	if a.Registrar != nil {
+		roles = []string{"control-plane"}
+	}
+	policies, err := a.newPolicies()
+	if err != nil {
+		return err
+	}
+	agent, err := node.New(node.Config{
+		Registrar: a.Registrar, Roles: roles,
+		NodeName: a.Config.NodeName, Client: a.Client, Informers: shared, RuntimeEndpoint: a.Runtime.Endpoint,
+		SandboxConfinesItself: a.Runtime.Ready != nil,
+		Network:               state, NetworkReady: policies.Admit,
+		RootDir: a.Config.AgentDir(), LogDir: a.Config.LogDir, CgroupParent: a.Config.CgroupRoot,
+		NodeIPs: IPs(a.Config, a.NodeIP), Labels: a.Config.Ingress.Labels(a.Config.NodeLabels), KubeletPort: int32(a.Config.KubeletPort),
+		Version: config.KubernetesVersion + "+balsa", ClusterDNS: []string{a.Config.ClusterDNS}, ClusterDomain: a.Config.ClusterDomain,
+		AllowedUnsafeSysctls: a.Config.Pods.AllowedUnsafeSysctls, SeccompDefault: a.Config.Pods.SeccompDefault, PodPIDs: a.Config.Pods.PIDLimit(),
+		MaxPods: a.Config.MaxPods, Taints: a.Config.Taints(), Logger: a.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	a.Clock.Notify(agent.ClockSet)
+	settings, err := a.overlayConfig()
+	if err != nil {
+		return err
+	}
+	settings.Informers, settings.Pods, settings.Publish = shared, agent.PodInformer(), a.annotateNode
+	if settings.Mode == routes.WireGuard {
+		if settings.Key, err = relay.LoadKey(filepath.Join(settings.StateDir, "wireguard.key")); err != nil {
+			return err
+		}
+	}
+	network, err := overlay.New(settings)
+	if err != nil {
+		return err
+	}
+	state.ready = network.Ready()
+	checks, err := check.NewAgent(check.AgentConfig{
+		Node: a.Config.NodeName, CNIConfDir: a.Config.CNIConfDir(), CNIBinDirs: []string{a.Config.BinDir(), "/opt/cni/bin"},
+		StateDir: filepath.Join(a.Config.AgentDir(), "network", "check"), Logger: a.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	api, err := a.kubeletAPI(agent, checks)
+	if err != nil {
+		return err
+	}
+	a.Parts.Start("network check", checks.Run)
+	a.Parts.Start("network", func(ctx context.Context) error {
+		if !lifecycle.Await(ctx, a.APIReady) {
+			return nil
+		}
+		return network.Run(ctx)
+	})
+	a.Parts.Start("DNS settings", func(ctx context.Context) error {
+		if !lifecycle.Await(ctx, a.APIReady) {
+			return nil
+		}
+		return network.FollowDNSSettings(ctx, a.Services)
+	})
+	if err := a.startBalancing(settings, state); err != nil {
+		return err
+	}
+	if err := a.startIngress(ingress.Config{Informers: shared}); err != nil {
+		return err
+	}
+	a.startPolicies(policies)
+	a.Parts.Start("node", func(ctx context.Context) error {
+		if !lifecycle.Await(ctx, a.APIReady) || !lifecycle.Await(ctx, a.Runtime.Ready) {
+			return nil
+		}
+		return agent.Run(ctx)
+	})
+	a.Parts.Start("node API", func(ctx context.Context) error {
+		if !lifecycle.Await(ctx, agent.Connected()) {
+			return nil
+		}
+		a.Progress.Reached(process.MilestoneRuntime)
+		return api.Run(ctx)
+	})
+	a.Parts.Keep("node milestone", a.awaitNode)
+	return nil
+}

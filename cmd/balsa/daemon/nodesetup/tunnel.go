@@ -1,0 +1,57 @@
+package nodesetup
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+
+	"github.com/balsahq/balsa/cmd/balsa/daemon/config"
+	"github.com/balsahq/balsa/control/cluster/join"
+	"github.com/balsahq/balsa/control/tunnel"
+	"github.com/balsahq/balsa/control/tunnel/mux"
+	nodetunnel "github.com/balsahq/balsa/node/tunnel"
+)
+
+// TunnelConfig is what a node needs to keep connections to servers.
+type TunnelConfig struct {
+	Node        *config.Node
+	NodeIP      netip.Addr
+	Roots       *x509.CertPool
+	Certificate func(*tls.CertificateRequestInfo) (*tls.Certificate, error) // the node's, or the server's
+	Logger      *slog.Logger
+}
+
+// NewTunnel is what keeps this node's connections to servers.
+func NewTunnel(c TunnelConfig) (*nodetunnel.Agent, error) {
+	networks, err := c.Node.ClusterNetworks()
+	if err != nil {
+		return nil, err
+	}
+	rules := nodetunnel.Rules{Kubelet: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(c.Node.KubeletPort)), Networks: networks}
+	for _, ip := range IPs(c.Node, c.NodeIP) {
+		if a, ok := netip.AddrFromSlice(ip); ok {
+			rules.Own = append(rules.Own, a.Unmap())
+		}
+	}
+	settings := join.ServerTLS(join.ClientConfig{Roots: c.Roots, Certificate: c.Certificate}, tunnel.ALPN)
+	return nodetunnel.New(nodetunnel.Config{
+		Rules: rules, Logger: c.Logger,
+		Connect: func(ctx context.Context, raw net.Conn) (net.Conn, error) {
+			conn := tls.Client(raw, settings)
+			if err := conn.HandshakeContext(ctx); err != nil {
+				return nil, err
+			}
+			if conn.ConnectionState().NegotiatedProtocol != tunnel.ALPN {
+				return nil, fmt.Errorf("the server does not speak %s", tunnel.ALPN)
+			}
+			return conn, nil
+		},
+		Carry: func(ctx context.Context, conn net.Conn, dial func(context.Context, string) (net.Conn, error), welcome func()) error {
+			return mux.Carry(ctx, mux.CarryConfig{Conn: conn, Dial: dial, Welcome: welcome})
+		},
+	})
+}

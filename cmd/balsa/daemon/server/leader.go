@@ -1,0 +1,114 @@
+package server
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/balsahq/balsa/cmd/balsa/daemon/config"
+	"github.com/balsahq/balsa/cmd/balsa/daemon/lifecycle"
+	"github.com/balsahq/balsa/cmd/balsa/daemon/process"
+	"github.com/balsahq/balsa/control"
+	"github.com/balsahq/balsa/leader"
+	"github.com/balsahq/balsa/raftstore"
+)
+
+// configFor returns the in-process clients of a term: the fence, when there is
+// one, goes with every write.
+func configFor(api *control.Server, fence *raftstore.Compare) func(user string) *rest.Config {
+	return func(user string) *rest.Config {
+		return api.Client(control.Identity{User: user, Groups: groupsOf(user), Fence: fence})
+	}
+}
+
+// leadership is the name of the one leadership under which controllers and
+// scheduler run; leadershipTTL is how long it survives its holder's silence.
+const (
+	leadership    = "controllers"
+	leadershipTTL = 5 * time.Second
+)
+
+func (s *server) startLeader() error {
+	pods, err := config.Prefixes(s.cfg.ClusterCIDR)
+	if err != nil {
+		return err
+	}
+	pods = append(pods, netip.Prefix{}) // of the other family; commonly none
+	signer, err := s.signer()
+	if err != nil {
+		return err
+	}
+	cfg := leader.Config{
+		Elector: elector{store: s.store, api: s.api}, Identity: s.cfg.NodeName, Logger: s.log,
+		APIServers: s.apiServers(), NodeLiveness: s.liveness,
+		DisableCloud: s.cfg.DisableCloud, LoadBalancer: s.cfg.LoadBalancer(),
+		ClusterCIDR: pods[0], SecondCIDR: pods[1], RootCA: s.pki.CA(), SignToken: s.api.SignToken, Certificates: signer,
+		IngressStatus: s.ingressStatus,
+		OnTermStarted: func(int64) { s.progress.Reached(process.MilestoneLeader) },
+	}
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	s.parts.Keep("leader seen", s.awaitLeader)
+	s.parts.Keep("leader", func(ctx context.Context) error {
+		if !lifecycle.Await(ctx, s.api.Ready()) {
+			return nil
+		}
+		return leader.Run(ctx, cfg)
+	})
+	return nil
+}
+
+// awaitLeader notes when another server leads: then controllers and scheduler
+// run there.
+func (s *server) awaitLeader(ctx context.Context) error {
+	for {
+		changed := s.store.LeaderChanged()
+		if id, _ := s.store.Leader(); id != "" && id != s.store.ServerID() {
+			s.progress.Reached(process.MilestoneLeader)
+			break
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// elector lets the leader package compete for a leadership that the store
+// keeps, with clients whose writes the store fences.
+type elector struct {
+	store *raftstore.Store
+	api   *control.Server
+}
+
+// Campaign implements leader.Elector.
+func (e elector) Campaign(ctx context.Context) (leader.Term, error) {
+	won, err := e.store.Campaign(ctx, leadership, e.store.ServerID(), leadershipTTL)
+	if err != nil {
+		return leader.Term{}, err
+	}
+	fence := won.Fence()
+	return leader.Term{
+		Epoch: won.Epoch(), Lost: won.Lost(), Resign: won.Resign,
+		Config: configFor(e.api, &fence),
+	}, nil
+}
+
+const serviceAccountPrefix = "system:serviceaccount:"
+
+// groupsOf are what the API would give a user who proved the name.
+func groupsOf(user string) []string {
+	rest, ok := strings.CutPrefix(user, serviceAccountPrefix)
+	if !ok {
+		return nil
+	}
+	namespace, _, _ := strings.Cut(rest, ":")
+	return []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace}
+}

@@ -1,0 +1,21 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/balsahq/balsa/cmd/balsa/daemon/config"
+	"github.com/balsahq/balsa/control/cluster"
+	"github.com/balsahq/balsa/raftstore"
+)
+
+// runSnapshotSchedule is the part that saves snapshots while this server leads.
+func runSnapshotSchedule(ctx context.Context, s config.Snapshots, dir string, service *cluster.Service, store *raftstore.Store, log *slog.Logger) error {
+	if s.Every == 0 {
+		<-ctx.Done()
+		return nil
+	}
+	return cluster.RunSchedule(ctx, cluster.ScheduleConfig{
+		Archiver: service, Dir: dir, Every: s.Every, Keep: s.Keep, Leading: store.Leading, LeaderChanged: store.LeaderChanged, Logger: log,
+	})
+}

@@ -1,0 +1,66 @@
+package server
+
+import (
+	"context"
+
+	"github.com/balsahq/balsa/cmd/balsa/daemon/nodesetup"
+	"github.com/balsahq/balsa/control/tunnel"
+	nodetunnel "github.com/balsahq/balsa/node/tunnel"
+	"github.com/balsahq/balsa/raftstore/member"
+)
+
+// takeNodes lets nodes keep connections to this server.
+func (s *server) takeNodes() error {
+	networks, err := s.cfg.ClusterNetworks()
+	if err != nil {
+		return err
+	}
+	self := s.cfg.NodeName
+	if s.cfg.DisableAgent {
+		self = ""
+	}
+	s.tunnel, err = tunnel.New(tunnel.Config{
+		Mode: tunnel.Mode(s.cfg.NodeTunnel), Self: self, Inside: !s.cfg.DisableAgent, Networks: networks,
+		Identify: s.services.cluster.NodeOf, Elsewhere: s.elsewhere, Logger: s.log,
+	})
+	if err != nil {
+		return err
+	}
+	s.parts.Start("nodes' connections", s.tunnel.Run)
+	s.parts.Keep("nodes' signs of life", s.liveness.run)
+	s.port.Handle(tunnel.ALPN, s.tunnel.Serve)
+	return nil
+}
+
+// startNodeTunnel keeps a connection to each other server, some of which may run no pods and so have no way of their own to
+// this one's.
+func (s *server) startNodeTunnel() error {
+	own, err := s.pki.Peer(s.store.ServerID())
+	if err != nil {
+		return err
+	}
+	back, err := nodesetup.NewTunnel(nodesetup.TunnelConfig{Node: &s.cfg.Node, NodeIP: s.nodeIP, Roots: s.pki.Pool(), Certificate: own.GetClientCertificate, Logger: s.log})
+	if err != nil {
+		return err
+	}
+	s.parts.Keep("connections for servers", back.Run)
+	s.parts.Keep("servers to connect to", func(ctx context.Context) error {
+		gossip := s.gossip.Load()
+		for {
+			changed := gossip.Changed()
+			var list []nodetunnel.Server
+			for _, m := range gossip.Members() {
+				if m.ServerID != s.store.ServerID() && m.APIAddr != "" && m.Leaving != member.Departing {
+					list = append(list, nodetunnel.Server{ID: m.ServerID, Addr: m.APIAddr, Live: m.State == member.StateAlive})
+				}
+			}
+			back.Update(list)
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	})
+	return nil
+}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/balsahq/balsa/control/auth/authn"
 	"github.com/balsahq/balsa/control/limits"
-	"github.com/balsahq/balsa/control/stack"
 	"github.com/balsahq/balsa/raftstore/peer"
 )
 
@@ -65,7 +64,7 @@ func (s *Server) chainWith(reads func(http.Handler) http.Handler, api http.Handl
 	// Warnings are collected inside the timeout filter, which makes writing headers safe.
 	h = filters.WithWarningRecorder(h)
 	// The timeout filter has a goroutine of its own do the rest.
-	h = network(genericfilters.WithTimeoutForNonLongRunningRequests(grown(h), c.LongRunningFunc), h)
+	h = network(genericfilters.WithTimeoutForNonLongRunningRequests(h, c.LongRunningFunc), h)
 	h = filters.WithRequestDeadline(h, c.AuditBackend, c.AuditPolicyRuleEvaluator, c.LongRunningFunc, c.Serializer, c.RequestTimeout)
 	h = filters.WithCacheControl(h)
 	h = genericfilters.WithHSTS(h, c.HSTSDirectives)
@@ -88,13 +87,5 @@ func network(outside, inside http.Handler) http.Handler {
 			return
 		}
 		outside.ServeHTTP(w, r)
-	})
-}
-
-// grown has requests handled on a stack that is large enough from the beginning.
-func grown(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		stack.Grow()
-		next.ServeHTTP(w, r)
 	})
 }

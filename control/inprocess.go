@@ -13,7 +13,6 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/balsahq/balsa/control/auth/authn"
-	"github.com/balsahq/balsa/control/stack"
 	"github.com/balsahq/balsa/control/storage"
 	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/raftstore"
@@ -66,7 +65,6 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	go fault.Contained("control/request", func() {
 		defer s.inflight.Done()
 		defer detach()
-		stack.Grow()
 		t.serve(ctx, req, body)
 	})()
 	select {

@@ -23,7 +23,6 @@ import (
 
 	"github.com/balsahq/balsa/control/kinds"
 	"github.com/balsahq/balsa/control/openapi"
-	"github.com/balsahq/balsa/control/stack"
 	"github.com/balsahq/balsa/fault"
 )
 
@@ -139,7 +138,7 @@ func (i *installer) groupVersion(gv schema.GroupVersion, all []schema.GroupVersi
 		OptionsExternalVersion:      &schema.GroupVersion{Version: "v1"},
 		ParameterCodec:              legacyscheme.ParameterCodec,
 		Serializer:                  codecs,
-		Creater:                     creater{scheme},
+		Creater:                     scheme,
 		Convertor:                   scheme,
 		ConvertabilityChecker:       scheme,
 		UnsafeConvertor:             apiruntime.UnsafeObjectConvertor(scheme),
@@ -153,16 +152,6 @@ func (i *installer) groupVersion(gv schema.GroupVersion, all []schema.GroupVersi
 		TypeConverter:               types,
 		MaxRequestBodyBytes:         maxBody,
 	}
-}
-
-// creater makes empty objects. The goroutine that carries out a creation asks for one first, so its stack is made large
-// here.
-type creater struct{ apiruntime.ObjectCreater }
-
-// New implements runtime.ObjectCreater.
-func (c creater) New(kind schema.GroupVersionKind) (apiruntime.Object, error) {
-	stack.Grow()
-	return c.ObjectCreater.New(kind)
 }
 
 // typeNames are the Go types behind the endpoints of some versions, as OpenAPI names them.

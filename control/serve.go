@@ -18,7 +18,6 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/balsahq/balsa/control/cork"
 	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/raftstore/peer"
 )
@@ -54,7 +53,7 @@ func (s *Server) Run(ctx context.Context) error {
 			if s.cfg.Secure != nil {
 				err = web.Serve(listener)
 			} else {
-				err = web.ServeTLS(cork.Listener{Listener: listener}, "", "")
+				err = web.ServeTLS(listener, "", "")
 			}
 			if errors.Is(err, http.ErrServerClosed) {
 				return nil
@@ -117,7 +116,7 @@ func (s *Server) web() (*http.Server, error) {
 		BaseContext:       func(net.Listener) context.Context { return s.stopping },
 		ConnContext:       peer.ConnContext,
 	}
-	return web, cork.Configure(web, &http2.Server{
+	return web, http2.ConfigureServer(web, &http2.Server{
 		MaxConcurrentStreams: 250, IdleTimeout: 90 * time.Second, ReadIdleTimeout: 30 * time.Second,
 		MaxUploadBufferPerStream: 256 << 10, MaxReadFrameSize: 256 << 10, MaxUploadBufferPerConnection: 2 << 20,
 	})

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
 
-	"github.com/balsahq/balsa/control/stack"
 	"github.com/balsahq/balsa/raftstore"
 )
 
@@ -230,7 +229,6 @@ func (s *store) GuaranteedUpdate(
 	ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, suggestion runtime.Object,
 ) error {
-	stack.Grow() // most of the request's work is done below, by tryUpdate
 	key, err := s.key(key, false)
 	if err != nil {
 		return err

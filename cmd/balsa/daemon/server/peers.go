@@ -12,7 +12,6 @@ import (
 
 	"github.com/balsahq/balsa/cmd/balsa/daemon/membership"
 	"github.com/balsahq/balsa/control/cluster"
-	"github.com/balsahq/balsa/control/cork"
 	"github.com/balsahq/balsa/leader/apiservers"
 	"github.com/balsahq/balsa/raftstore/member"
 	"github.com/balsahq/balsa/raftstore/peer"
@@ -57,7 +56,7 @@ func (s *server) startPort() error {
 	version, suites := s.cfg.TLS.Policy()
 	s.port, err = peer.NewPort(peer.PortConfig{
 		MinVersion: version, CipherSuites: suites,
-		Listener: cork.Listener{Listener: listener}, Certificate: show, Roots: func() *x509.CertPool { return s.pki.Pool() }, Hints: s.clientHints, Logger: s.log,
+		Listener: listener, Certificate: show, Roots: func() *x509.CertPool { return s.pki.Pool() }, Hints: s.clientHints, Logger: s.log,
 		MaxPerUser: s.cfg.API.MaxStreams + 96, // a client may have a connection for each of its watches
 	})
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
-// What callers read and write is the state's, under the store's name.
+// Types of package mvcc that callers read and write.
 type (
 	// LeaseID names a lease; 0 is no lease.
 	LeaseID = mvcc.LeaseID
@@ -16,27 +16,27 @@ type (
 	KeyValue = mvcc.KeyValue
 	// Event is one change of one key.
 	Event = mvcc.Event
-	// EventType says what an Event did.
+	// EventType is put or delete.
 	EventType = mvcc.EventType
 	// View is the state at one revision, immutable.
 	View = mvcc.View
 	// Txn is a transaction, the only write.
 	Txn = mvcc.Txn
-	// TxnResult is what a Txn came to.
+	// TxnResult is the result of a Txn.
 	TxnResult = mvcc.TxnResult
 	// Compare is a condition of a Txn.
 	Compare = mvcc.Compare
-	// CompareTarget is what a Compare looks at.
+	// CompareTarget is the field that a Compare reads.
 	CompareTarget = mvcc.CompareTarget
-	// CompareResult is how it has to be.
+	// CompareResult is the relation that must hold.
 	CompareResult = mvcc.CompareResult
 	// Op is one operation of a Txn.
 	Op = mvcc.Op
-	// OpType says what an Op does.
+	// OpType is put, delete, range or a nested Txn.
 	OpType = mvcc.OpType
-	// OpResult is what an Op came to.
+	// OpResult is the result of an Op.
 	OpResult = mvcc.OpResult
-	// SnapshotInfo says what a snapshot holds.
+	// SnapshotInfo describes the content of a snapshot.
 	SnapshotInfo = mvcc.SnapshotInfo
 )
 
@@ -68,8 +68,8 @@ func ModRevisionIs(key string, rev int64) Compare { return mvcc.ModRevisionIs(ke
 // CreateRevisionIs holds when the key was made at rev; 0 when there is no key.
 func CreateRevisionIs(key string, rev int64) Compare { return mvcc.CreateRevisionIs(key, rev) }
 
-// PrefixEnd is the end of the range of all keys with a prefix.
+// PrefixEnd returns the end of the range of all keys with a prefix.
 func PrefixEnd(prefix string) string { return mvcc.PrefixEnd(prefix) }
 
-// VerifySnapshot reads a snapshot to its end and says what it holds.
+// VerifySnapshot reads a snapshot to its end and returns what it holds.
 func VerifySnapshot(r io.Reader) (SnapshotInfo, error) { return mvcc.VerifySnapshot(r) }

@@ -11,13 +11,12 @@ import (
 	"github.com/balsahq/balsa/raftstore/snapshot"
 )
 
-// restoreLeap is by how many revisions a restored state is ahead of the one it
-// replaces: more than could be written meanwhile, so that no revision ever means
-// two things.
+// restoreLeap is by how many revisions a restored state is ahead of the state it replaces. It is more than could be written meanwhile,
+// so that no revision ever means two states.
 const restoreLeap = 1 << 20
 
-// SaveSnapshot writes the state as it is now, every acknowledged write in it, in
-// a form that VerifySnapshot and RestoreSnapshot read. Writes go on meanwhile.
+// SaveSnapshot writes the state as it is now, with every acknowledged write, in the format that VerifySnapshot and RestoreSnapshot
+// read. Writes go on meanwhile.
 func (s *Store) SaveSnapshot(ctx context.Context, w io.Writer) (mvcc.SnapshotInfo, error) {
 	if err := s.consensus.AwaitCurrent(ctx); err != nil {
 		return mvcc.SnapshotInfo{}, err
@@ -26,11 +25,9 @@ func (s *Store) SaveSnapshot(ctx context.Context, w io.Writer) (mvcc.SnapshotInf
 	return mvcc.WriteSnapshotAt(snapshot.Writer(ctx, w), r, r.Index, r.Term)
 }
 
-// RestoreSnapshot replaces the state, on this peer and then on all others, by
-// the one in r. The revision goes on from the larger of both; what watchers and
-// readers know of earlier ones is compacted, so they list anew. Keys under the
-// prefixes in keep stay as they are now. Only the leader can: ErrNotLeader.
-// A snapshot that cannot be read changes nothing.
+// RestoreSnapshot replaces the state by the one in r, on this peer and then on all others. The revision goes on from the larger of
+// both, and everything before counts as compacted, so that watchers and readers list anew. Keys under the prefixes in keep stay as they
+// are now. ErrNotLeader when this peer does not lead. A snapshot that cannot be read changes nothing.
 func (s *Store) RestoreSnapshot(ctx context.Context, r io.Reader, keep ...string) error {
 	if !s.consensus.Leading() {
 		return ErrNotLeader

@@ -13,25 +13,25 @@ import (
 	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
-// Server is one entry of the Raft configuration, which alone says who votes.
+// Server is one entry of the Raft configuration, which alone decides which servers vote.
 type Server struct {
 	ID    string
-	Voter bool // else a learner: it gets the log and has no vote
+	Voter bool // false: a learner, which gets the log and has no vote
 }
 
-// Progress is how far this peer is.
+// Progress is how far the log has come on this peer.
 type Progress struct {
 	Term                                 uint64
 	LastIndex, CommitIndex, AppliedIndex uint64 // of the log; AppliedIndex counts entries that have an effect
 	SnapshotIndex                        uint64
-	LastContact                          time.Duration // since the leader was heard; 0 on the leader
+	LastContact                          time.Duration // since the last message of the leader; 0 on the leader
 	Revision                             int64
 }
 
 // configTimeout bounds a change of the Raft configuration.
 const configTimeout = 5 * time.Second
 
-// Servers is the Raft configuration as this peer knows it.
+// Servers returns the Raft configuration as this peer knows it.
 func (s *Store) Servers() ([]Server, error) {
 	f := s.consensus.Raft().GetConfiguration()
 	if err := f.Error(); err != nil {
@@ -44,22 +44,19 @@ func (s *Store) Servers() ([]Server, error) {
 	return out, nil
 }
 
-// Leader is the ServerID of the peer that leads, as far as this one knows, empty
-// when it knows of none, and the term.
+// Leader returns the term and the ServerID of its leader as this peer knows them; id is empty when it knows of no leader.
 func (s *Store) Leader() (id string, number uint64) {
 	t := s.consensus.Term()
 	return t.Leader, t.Number
 }
 
-// Leading reports whether this peer leads and has applied everything of earlier
-// terms.
+// Leading reports whether this peer leads and has applied everything of earlier terms.
 func (s *Store) Leading() bool { return s.consensus.Leading() }
 
-// LeaderChanged is closed at the next change of leader or term. It may close
-// without one.
+// LeaderChanged returns a channel that closes at the next change of leader or term. It may close without one.
 func (s *Store) LeaderChanged() <-chan struct{} { return s.consensus.LeaderChanged() }
 
-// Progress says how far this peer is.
+// Progress returns how far the log has come on this peer.
 func (s *Store) Progress() Progress {
 	r := s.consensus.Raft()
 	p := Progress{Term: r.CurrentTerm(), LastIndex: r.LastIndex(), CommitIndex: r.CommitIndex(),
@@ -70,26 +67,25 @@ func (s *Store) Progress() Progress {
 	return p
 }
 
-// Raft is for those who watch over the membership; everybody else writes
-// through Txn.
+// Raft returns Raft, for the code that manages the membership. Everything else writes through Txn.
 func (s *Store) Raft() *raft.Raft { return s.consensus.Raft() }
 
-// Generation counts how often the cluster was begun anew from one survivor.
+// Generation returns how often the cluster was begun anew from one survivor; the first generation is 1.
 func (s *Store) Generation() int64 { return s.meta.Generation }
 
-// Hash sums up the whole state after the entry of the given index: equal on
-// every peer that has applied just as much.
+// Hash returns a checksum of the whole state, and the index of the last entry in it. Peers that have applied the same entries return
+// the same.
 func (s *Store) Hash() (index, sum uint64) {
 	r := s.machine.root.Load()
 	h := fnv.New64a()
 	if _, err := mvcc.WriteSnapshotAt(h, r, r.Index, r.Term); err != nil {
-		return r.Index, 0 // its compact revision is always readable
+		return r.Index, 0 // cannot happen: the compact revision is always readable
 	}
 	return r.Index, h.Sum64()
 }
 
-// AddLearner makes id a server without a vote. It is one already: no error.
-// Only the leader can: ErrNotLeader.
+// AddLearner makes id a server without a vote; it is no error if it is in the configuration already. ErrNotLeader when this peer does
+// not lead.
 func (s *Store) AddLearner(ctx context.Context, id string) error {
 	return s.reconfigure(ctx, id, func(r *raft.Raft, has *raft.Server) raft.Future {
 		if has != nil {
@@ -129,8 +125,8 @@ func (s *Store) Remove(ctx context.Context, id string) error {
 	})
 }
 
-// reconfigure makes one change of the configuration, if change finds it to be
-// one, and refuses to leave a cluster without voters.
+// reconfigure makes one change of the configuration and waits for it. change returns nil when there is nothing to change. Raft itself
+// refuses a change that leaves no voter.
 func (s *Store) reconfigure(ctx context.Context, id string, change func(*raft.Raft, *raft.Server) raft.Future) error {
 	if id == "" {
 		return fmt.Errorf("%w: no server is named", ErrInvalid)
@@ -152,8 +148,8 @@ func (s *Store) reconfigure(ctx context.Context, id string, change func(*raft.Ra
 	return s.consensus.Await(ctx, f)
 }
 
-// TransferLeadership makes the voter `to` lead, or the one that is furthest when
-// `to` is empty. Only the leader can: ErrNotLeader.
+// TransferLeadership makes the voter `to` lead, or the first voter that has the whole log when `to` is empty. ErrNotLeader when this
+// peer does not lead.
 func (s *Store) TransferLeadership(ctx context.Context, to string) error {
 	if !s.consensus.Leading() {
 		return ErrNotLeader
@@ -183,9 +179,8 @@ func (s *Store) ServeKeepAlive(ctx context.Context, id mvcc.LeaseID) (time.Durat
 // the next after it a moment later: see raftfix.Succession.
 func (s *Store) PeerEnded(serverID string) { s.consensus.PeerEnded(serverID) }
 
-// asLeader gives the lessor's answer if this peer was the leader when it gave
-// it: one that was replaced and does not know it would say of a lease that it
-// ended, or renew it where that counts for nothing.
+// asLeader returns the lessor's answer if this peer was the leader when the lessor gave it. A leader that was replaced and does not
+// know it would report that a lease has ended, or renew a lease without effect.
 func (s *Store) asLeader(ctx context.Context, id mvcc.LeaseID, fn func(uint64, mvcc.LeaseID) (time.Duration, bool)) (time.Duration, error) {
 	t := s.consensus.Term()
 	if !t.Here || !s.consensus.Leading() {
@@ -206,7 +201,7 @@ func (s *Store) ServeLeaseRemaining(ctx context.Context, id mvcc.LeaseID) (time.
 	return s.asLeader(ctx, id, s.lessor.remaining)
 }
 
-// askLeader asks whoever leads, here or there, until somebody answers.
+// askLeader asks the leader, which is this peer or another, and asks again while there is no answer, for LeaderPatience at most.
 func (s *Store) askLeader(ctx context.Context, here func() (time.Duration, error), there func(leader string) (time.Duration, error)) (time.Duration, error) {
 	deadline := time.Now().Add(consensus.LeaderPatience)
 	for {

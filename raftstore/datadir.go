@@ -27,17 +27,14 @@ import (
 //	snapshots/    the state up to where the log begins
 const dirVersion = 2
 
-// dirMeta says whose data a directory holds. The server ID is random, made
-// once, and is never an address.
+// dirMeta is the identity of a data directory. The server ID is random, made once, and is never an address.
 type dirMeta struct {
 	Format    int    `json:"format"`
 	ClusterID string `json:"clusterID"`
 	ServerID  string `json:"serverID"`
-	// Generation counts how often the cluster was begun anew from one survivor;
-	// the first is 1, which format 1 does not say.
+	// Generation counts how often the cluster was begun anew from one survivor. The first is 1, which format 1 does not write.
 	Generation int64 `json:"generation,omitempty"`
-	// Joined: this peer was added to a cluster, it did not begin one, and its
-	// log may be empty until the leader has reached it.
+	// Joined: this peer was added to a cluster and did not begin one. Its log may be empty until the leader has reached it.
 	Joined bool `json:"joined,omitempty"`
 	// Log is the kind of log that the directory began with; empty is raftlog.WAL.
 	Log raftlog.Kind `json:"log,omitempty"`
@@ -64,7 +61,7 @@ func (d *dataDir) logKind() raftlog.Kind {
 // logPath is where the log is.
 func (d *dataDir) logPath() string { return d.logKind().Path(d.path) }
 
-// openDir locks path and reads whose data it holds.
+// openDir locks the directory at path and reads its identity. A want that is not empty must match.
 func openDir(path string, want dirMeta) (_ *dataDir, err error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, diskfile.Error(path, err)
@@ -98,7 +95,7 @@ func openDir(path string, want dirMeta) (_ *dataDir, err error) {
 	return d, nil
 }
 
-// newMeta fills in what a new directory was not given.
+// newMeta fills in the fields that a new directory was not given.
 func newMeta(m dirMeta) dirMeta {
 	if m.ClusterID == "" {
 		m.ClusterID = newID()
@@ -182,8 +179,8 @@ func decodeDirMeta(b []byte) (*dirMeta, error) {
 	return m, nil
 }
 
-// commit writes the identity. It is the last step of making a directory: one
-// without it never held anything that was acknowledged.
+// commit writes the identity. It is the last step of making a directory: a directory without an identity never held an acknowledged
+// write.
 func (d *dataDir) commit() error {
 	if !d.new {
 		return nil

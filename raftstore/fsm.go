@@ -13,7 +13,7 @@ import (
 // fsm lets Raft drive the machine. Raft calls it from one goroutine.
 type fsm struct {
 	m *machine
-	// applied hears of the last entry of each batch; may be nil.
+	// applied is called with the last entry of each batch; may be nil.
 	applied func(index, term uint64)
 	mark    *raftlog.CommitMark // nil in memory
 }
@@ -23,9 +23,8 @@ var _ raft.BatchingFSM = (*fsm)(nil)
 // Apply implements raft.FSM.
 func (f *fsm) Apply(l *raft.Log) any { return f.ApplyBatch([]*raft.Log{l})[0] }
 
-// ApplyBatch implements raft.BatchingFSM: one new root for the whole batch.
-// What an entry gave reaches its proposer through the machine, because only the
-// peer that proposed it wants to know, and that need not be the leader.
+// ApplyBatch implements raft.BatchingFSM: one new root for the whole batch. The results reach the proposers through the machine and not
+// through Raft, because the peer that proposed a command need not be the leader.
 func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 	last := logs[len(logs)-1]
 	f.mark.Set(last.Index) // before any reader sees it

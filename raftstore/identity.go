@@ -12,17 +12,16 @@ import (
 	"github.com/balsahq/balsa/raftstore/diskfile"
 )
 
-// Identity is whose data a directory holds.
+// Identity is the identity of a data directory.
 type Identity struct {
 	ClusterID, ServerID string
 	// Generation counts how often the cluster was begun anew from one survivor.
 	Generation int64
-	// Joined: this peer was added to a cluster by others.
+	// Joined: this peer was added to a cluster and did not begin one.
 	Joined bool
 }
 
-// ReadIdentity says whose data dir holds, without opening it: fs.ErrNotExist
-// when it holds none yet.
+// ReadIdentity returns the identity of the directory dir without opening the store: fs.ErrNotExist when it holds no data yet.
 func ReadIdentity(dir string) (Identity, error) {
 	d := &dataDir{path: dir}
 	if err := d.readMeta(); err != nil {
@@ -34,12 +33,11 @@ func ReadIdentity(dir string) (Identity, error) {
 	return Identity{ClusterID: d.meta.ClusterID, ServerID: d.meta.ServerID, Generation: d.meta.Generation, Joined: d.meta.Joined}, nil
 }
 
-// NewID makes an identity for a cluster or a server: 32 hexadecimal digits.
+// NewID returns a random identity for a cluster or a server: 32 hexadecimal digits.
 func NewID() string { return newID() }
 
-// Discard moves the data in dir aside, to dir.old, replacing what was moved there
-// before: the cluster was begun anew without this peer, and its data is of no
-// more use but to somebody who looks for what was lost. Nobody may have it open.
+// Discard moves the data in dir to dir.old and removes what was there before. The cluster was begun anew without this peer, and the
+// old data only helps an administrator who looks for lost writes. The store must not be open.
 func Discard(dir string) (movedTo string, err error) {
 	to := filepath.Clean(dir) + ".old"
 	if err := os.RemoveAll(to); err != nil {
@@ -51,10 +49,9 @@ func Discard(dir string) (movedTo string, err error) {
 	return to, nil
 }
 
-// Reset makes the peer whose data lies in cfg.Dir the only server of its
-// cluster, with everything its log holds, and begins a new generation: peers of
-// the old one are refused until they give their data up. For when a quorum is
-// lost for good. The store must not be open.
+// Reset makes the peer whose data lies in cfg.Dir the only server of its cluster, with everything its log holds, and begins a new
+// generation: peers of the old generation are refused until they discard their data. It is for a quorum that is lost for good. The
+// store must not be open.
 func Reset(cfg Config) (Identity, error) {
 	if err := cfg.Validate(); err != nil {
 		return Identity{}, err
@@ -66,7 +63,7 @@ func Reset(cfg Config) (Identity, error) {
 	o := &opening{cfg: &cfg, m: newMachine(newLessor())}
 	err := guard(o.storage)
 	if err == nil {
-		err = guard(o.alone)
+		err = guard(o.resetToSelf)
 	}
 	if err != nil {
 		return Identity{}, errors.Join(err, o.abandon())
@@ -75,10 +72,9 @@ func Reset(cfg Config) (Identity, error) {
 	return Identity{ClusterID: m.ClusterID, ServerID: m.ServerID, Generation: m.Generation}, o.abandon()
 }
 
-// alone rewrites the Raft configuration, then the generation: a crash in
-// between leaves a cluster of one in the old generation, and Reset may be run
-// again.
-func (o *opening) alone() error {
+// resetToSelf rewrites the Raft configuration, then the generation. A crash in between leaves a cluster of one in the old generation,
+// and Reset may be run again.
+func (o *opening) resetToSelf() error {
 	conf := o.raftConfig()
 	addr, trans := raft.NewInmemTransport(raft.ServerAddress(o.meta.ServerID))
 	servers := raft.Configuration{Servers: []raft.Server{{ID: conf.LocalID, Address: addr}}}

@@ -10,14 +10,12 @@ import (
 	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
-// LeadershipPrefix is where leaderships are kept: LeadershipPrefix + name holds
-// the holder, under the holder's lease.
+// LeadershipPrefix begins the keys of leaderships. The key LeadershipPrefix + name has the holder as its value and lives under the
+// holder's lease.
 const LeadershipPrefix = "/balsa/leadership/"
 
-// Leadership is one term of one holder. Its epoch is the create revision of
-// the key, so it grows from term to term, and a write that carries Fence is
-// refused by the state itself once the term is over, whatever clocks say and
-// however long the holder was paused.
+// Leadership is one term of one holder. Its epoch is the create revision of the key, so it grows from term to term. The state itself
+// refuses a write that carries Fence once the term is over, whatever clocks say and however long the holder was paused.
 type Leadership struct {
 	store  *Store
 	name   string
@@ -27,18 +25,16 @@ type Leadership struct {
 	ttl    time.Duration
 
 	lost   chan struct{} // closed when the term is over
-	ended  chan struct{} // closed when nothing of it runs any more
+	ended  chan struct{} // closed when its goroutine has ended
 	resign chan struct{} // closed to end the renewals
 	once   sync.Once     // closes resign
 }
 
-// Campaign blocks until holder leads name, or ctx ends. The leadership is lost
-// when it was not renewed for ttl; renewing needs no care of the caller's.
+// Campaign blocks until holder leads name, or ctx ends. The leadership is renewed in the background, and lost when it was not renewed
+// for ttl.
 //
-// A leadership goes to the peer that leads Raft, which takes it from a holder
-// elsewhere at once: that holder died, or is cut off, or has work that is better
-// done here, and its fence makes sure that it does none any more. Holders in one
-// process wait for each other.
+// A leadership goes to the peer that leads Raft, which takes it from a holder on another peer at once: that holder died or is cut off,
+// or its work is done better here, next to the log. Its fence keeps it from writing. Holders in one process wait for each other.
 func (s *Store) Campaign(ctx context.Context, name, holder string, ttl time.Duration) (*Leadership, error) {
 	if name == "" || holder == "" {
 		return nil, fmt.Errorf("%w: campaign without a name or a holder", ErrInvalid)
@@ -51,12 +47,12 @@ func (s *Store) Campaign(ctx context.Context, name, holder string, ttl time.Dura
 		v, err := s.Barrier(ctx)
 		if err != nil {
 			if errors.Is(err, ErrNoLeader) {
-				continue // it led a moment ago
+				continue // this peer has lost the leadership of Raft meanwhile
 			}
 			return nil, err
 		}
 		if kv := v.Get(key); kv != nil {
-			if err := s.vacate(ctx, name, kv, v.Revision()); err != nil {
+			if err := s.awaitVacant(ctx, name, kv, v.Revision()); err != nil {
 				return nil, err
 			}
 			continue
@@ -78,7 +74,7 @@ func (s *Store) awaitLeading(ctx context.Context) error {
 			return nil
 		}
 		if !t.Here {
-			moved = nil // what others write does not make this peer lead
+			moved = nil // progress of the log does not make a follower lead
 		}
 		select {
 		case <-changed:
@@ -91,9 +87,9 @@ func (s *Store) awaitLeading(ctx context.Context) error {
 	}
 }
 
-// vacate returns when the leadership kv shows may be vacant: it waits for a
-// holder of this process and takes the key from any other.
-func (s *Store) vacate(ctx context.Context, name string, kv *mvcc.KeyValue, rev int64) error {
+// awaitVacant returns when the leadership that kv shows may be vacant: it waits for a holder in this process, and deletes the key of
+// any other holder.
+func (s *Store) awaitVacant(ctx context.Context, name string, kv *mvcc.KeyValue, rev int64) error {
 	if s.holding(name, string(kv.Value)) == nil {
 		_, err := s.Txn(ctx, mvcc.Txn{
 			Compares: []mvcc.Compare{mvcc.ModRevisionIs(kv.Key, kv.ModRevision)},
@@ -118,15 +114,14 @@ func (s *Store) vacate(ctx context.Context, name string, kv *mvcc.KeyValue, rev 
 	return nil
 }
 
-// holding is the term, or the attempt at one, that holder has in this process.
+// holding returns the term, or the attempt at one, that holder has in this process; nil when it has none.
 func (s *Store) holding(name, holder string) *Leadership {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.held[name+"\x00"+holder]
 }
 
-// register makes l the term of its holder in this process, or returns the one
-// there is.
+// register makes l the term of its holder in this process. It returns the holder's other term if there is one, and nil otherwise.
 func (s *Store) register(l *Leadership) *Leadership {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,12 +140,11 @@ func (s *Store) unregister(l *Leadership) {
 	close(l.ended)
 }
 
-// tryLead takes a vacant leadership, or returns nil when somebody was faster.
+// tryLead takes a vacant leadership. It returns nil when another holder was faster.
 func (s *Store) tryLead(ctx context.Context, name, holder string, ttl time.Duration) (*Leadership, error) {
 	l := &Leadership{store: s, name: name, holder: holder, ttl: ttl,
 		lost: make(chan struct{}), ended: make(chan struct{}), resign: make(chan struct{})}
-	// Before the key exists, so that a campaign beside this one does not take
-	// the key for a dead process's.
+	// l is registered before the key exists, so that a concurrent campaign does not take the key for a dead process's.
 	if other := s.register(l); other != nil {
 		select {
 		case <-other.ended:
@@ -159,10 +153,10 @@ func (s *Store) tryLead(ctx context.Context, name, holder string, ttl time.Durat
 			return nil, ctx.Err()
 		}
 	}
-	won, err := l.take(ctx)
+	won, err := l.createKey(ctx)
 	if err == nil && won {
 		if err = s.consensus.Begin(); err == nil {
-			go l.hold()
+			go l.renew()
 			return l, nil
 		}
 	}
@@ -170,8 +164,8 @@ func (s *Store) tryLead(ctx context.Context, name, holder string, ttl time.Durat
 	return nil, err
 }
 
-// take creates the key under a new lease.
-func (l *Leadership) take(ctx context.Context) (bool, error) {
+// createKey creates the key under a new lease. It returns false when the key exists.
+func (l *Leadership) createKey(ctx context.Context) (bool, error) {
 	s, key := l.store, l.key()
 	lease, err := s.LeaseGrant(ctx, 0, l.ttl)
 	if err != nil {
@@ -186,15 +180,15 @@ func (l *Leadership) take(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	if rerr := s.LeaseRevoke(context.WithoutCancel(ctx), lease); rerr != nil {
-		s.log.Debug("lease of a lost campaign is left to expire", "leadership", l.name, "error", rerr)
+		s.log.Debug("lease of a lost campaign cannot be revoked, it expires by itself", "leadership", l.name, "err", rerr)
 	}
 	return false, err
 }
 
 func (l *Leadership) key() string { return LeadershipPrefix + l.name }
 
-// hold renews the lease until the term is over for whatever reason.
-func (l *Leadership) hold() {
+// renew renews the lease until the term is over for whatever reason.
+func (l *Leadership) renew() {
 	s := l.store
 	defer s.consensus.End()
 	defer s.unregister(l)
@@ -208,7 +202,7 @@ func (l *Leadership) hold() {
 	defer timer.Stop()
 	for {
 		b, wake, err := w.poll()
-		if err != nil || l.overthrown(b.Events) {
+		if err != nil || l.keyLost(b.Events) {
 			return
 		}
 		if len(b.Events) > 0 {
@@ -236,8 +230,8 @@ func (l *Leadership) hold() {
 	}
 }
 
-// overthrown reports whether the key stopped being this term's.
-func (l *Leadership) overthrown(events []mvcc.Event) bool {
+// keyLost reports whether the key no longer belongs to this term.
+func (l *Leadership) keyLost(events []mvcc.Event) bool {
 	for i := range events {
 		if e := &events[i]; e.Type == mvcc.EventDelete || e.KV.CreateRevision != l.epoch {
 			return true
@@ -246,19 +240,16 @@ func (l *Leadership) overthrown(events []mvcc.Event) bool {
 	return false
 }
 
-// Epoch is the number of the term; later terms have greater ones.
+// Epoch returns the number of the term; later terms have greater numbers.
 func (l *Leadership) Epoch() int64 { return l.epoch }
 
-// Fence is the compare that every write made under this leadership carries. It
-// stops holding the moment the term is over.
+// Fence returns the compare that every write under this leadership carries. It fails from the moment the term is over.
 func (l *Leadership) Fence() mvcc.Compare { return mvcc.CreateRevisionIs(l.key(), l.epoch) }
 
-// Lost is closed when the term is over. It may lag behind the fence, never the
-// other way round by more than the ttl.
+// Lost returns a channel that closes when the term is over. The fence may fail before it closes, and at most ttl after.
 func (l *Leadership) Lost() <-chan struct{} { return l.lost }
 
-// Resign ends the term and lets the next holder in at once. A term that is over
-// already is no error.
+// Resign ends the term, so that the next holder can begin at once. It is no error if the term is over already.
 func (l *Leadership) Resign(ctx context.Context) error {
 	l.once.Do(func() { close(l.resign) })
 	select {

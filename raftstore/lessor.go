@@ -8,23 +8,22 @@ import (
 	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
-// lessor knows when leases run out. It reads the monotonic clock only, so a
-// wall clock that is set changes nothing. Every peer keeps one, fed from the
-// applied entries; only the leader's decides, by proposing a revocation, and a
-// new leader first gives every lease its full time again, as in etcd.
+// lessor measures when leases run out. It reads the monotonic clock only, so that setting the wall clock changes nothing. Every peer
+// has a lessor, fed from the applied entries. Only the leader's decides, by proposing a revocation, and a new leader first gives every
+// lease its full time again, as in etcd.
 type lessor struct {
 	mu     sync.Mutex
 	leases map[mvcc.LeaseID]*leaseClock
 	due    leaseHeap
 	wake   chan struct{} // buffered: the earliest deadline may have moved
-	term   uint64        // the newest in which this peer led, as far as it was asked
+	term   uint64        // newest term in which this peer led and was asked
 }
 
 type leaseClock struct {
 	id       mvcc.LeaseID
 	ttl      time.Duration
 	deadline time.Time
-	place    int  // in the heap
+	place    int  // index in the heap
 	revoking bool // a revocation is under way
 }
 
@@ -62,7 +61,7 @@ func (l *lessor) revoked(id mvcc.LeaseID) {
 	}
 }
 
-// reset starts over with the leases of r.
+// reset replaces all leases by those of r.
 func (l *lessor) reset(r *mvcc.Root) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -75,9 +74,9 @@ func (l *lessor) reset(r *mvcc.Root) {
 	l.poke()
 }
 
-// lead gives every lease its full time from now on, when this peer began to lead
-// in a later term than before. l.mu is held.
-func (l *lessor) lead(term uint64) {
+// enterTerm gives every lease its full time from now on if term, in which this peer leads, is later than every term before. l.mu is
+// held.
+func (l *lessor) enterTerm(term uint64) {
 	if term <= l.term {
 		return
 	}
@@ -90,11 +89,11 @@ func (l *lessor) lead(term uint64) {
 	l.poke()
 }
 
-// renew gives id its full time again and returns it, on the leader of term.
+// renew gives lease id its full time again and returns that time, on the leader of term; false when there is no such lease.
 func (l *lessor) renew(term uint64, id mvcc.LeaseID) (time.Duration, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lead(term)
+	l.enterTerm(term)
 	c := l.leases[id]
 	if c == nil || c.revoking {
 		return 0, false
@@ -104,11 +103,11 @@ func (l *lessor) renew(term uint64, id mvcc.LeaseID) (time.Duration, bool) {
 	return c.ttl, true
 }
 
-// remaining is how long id still has if nobody renews it, on the leader of term.
+// remaining returns how long lease id lives if it is not renewed, on the leader of term; false when there is no such lease.
 func (l *lessor) remaining(term uint64, id mvcc.LeaseID) (time.Duration, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lead(term)
+	l.enterTerm(term)
 	c := l.leases[id]
 	if c == nil {
 		return 0, false
@@ -116,12 +115,12 @@ func (l *lessor) remaining(term uint64, id mvcc.LeaseID) (time.Duration, bool) {
 	return max(time.Until(c.deadline), 0), true
 }
 
-// expired returns the leases that have run out on the leader of term, at most n
-// of them, marked as being revoked, and how long it is until the next one does.
+// expired returns at most n leases that have run out, on the leader of term, and how long it is until the next one does. It marks the
+// returned leases as being revoked.
 func (l *lessor) expired(term uint64, n int) (ids []mvcc.LeaseID, next time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lead(term)
+	l.enterTerm(term)
 	now := time.Now()
 	next = time.Hour
 	for len(l.due) > 0 {
@@ -134,14 +133,14 @@ func (l *lessor) expired(term uint64, n int) (ids []mvcc.LeaseID, next time.Dura
 		}
 		ids = append(ids, c.id)
 		c.revoking = true
-		// Out of the way until the revocation is applied or given up.
+		// The lease leaves the front of the heap until the revocation is applied or given up.
 		c.deadline = now.Add(time.Minute)
 		heap.Fix(&l.due, 0)
 	}
 	return ids, next
 }
 
-// giveUp makes id expire again after pause: its revocation did not go through.
+// giveUp makes lease id expire again after pause: its revocation failed.
 func (l *lessor) giveUp(id mvcc.LeaseID, pause time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

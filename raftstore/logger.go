@@ -7,8 +7,8 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// raftLogger sends what Raft logs to log, at debug level: every lost heartbeat is
-// an error to Raft. What somebody should know of, the store says itself.
+// raftLogger sends Raft's log messages to log, at debug level: for Raft every lost heartbeat is an error. The store itself logs the
+// events that an administrator should know of.
 func raftLogger(log *slog.Logger) hclog.Logger {
 	l := hclog.NewInterceptLogger(&hclog.LoggerOptions{Output: io.Discard, Level: hclog.Off})
 	l.RegisterSink(sink{log})

@@ -18,8 +18,7 @@ import (
 const (
 	// maxAppend is how many entries one append, and one fsync, may carry.
 	maxAppend = 512
-	// trailingLogs is how much log is kept behind a snapshot, for followers
-	// that are a little behind.
+	// trailingLogs is how many entries before a snapshot are kept, for followers that are a little behind.
 	trailingLogs = 1024
 	// commitTimeout is the delay after which Raft sends its followers the commit index when nothing else does; see
 	// raftfix.CommitNotifier.
@@ -42,10 +41,9 @@ type opening struct {
 	fresh  bool                // the directory holds no data yet
 }
 
-// Open opens or makes the store in cfg.Dir and starts Raft. A single voter
-// leads and has replayed its log when Open returns. Errors name the file and
-// what to do; a directory that held data never opens empty. The store works at
-// once, but leases expire and history ages only while Run runs.
+// Open opens or makes the store in cfg.Dir and starts Raft. A single voter leads and has replayed its log when Open returns. Errors name
+// the file and what to do; a directory that held data never opens empty. The store works at once, but leases expire and history ages
+// only while Run runs.
 func Open(cfg Config) (*Store, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -106,11 +104,10 @@ func (o *opening) abandon() error {
 	return errors.Join(append(errs, o.mark.Close())...)
 }
 
-// errPanic marks what guard caught.
+// errPanic marks a panic that guard caught.
 var errPanic = errors.New("unreadable")
 
-// guard turns a panic, which is how bbolt and Raft answer damage, and a fault
-// on a file that is shorter than its map, into an error.
+// guard turns a panic into an error: bbolt and Raft panic at damage, and a memory-mapped file that is too short faults.
 func guard(fn func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -141,7 +138,7 @@ func (o *opening) storage() error {
 	return o.openFiles()
 }
 
-// openTestDisk is what openFiles is for files.
+// openTestDisk does for a test's disk what openFiles does for files.
 func (o *opening) openTestDisk(t *testDisk, want dirMeta) error {
 	o.meta, o.fresh = newMeta(want), t.fresh
 	d := raftlog.New(t.log, "memory", o.cfg.Logger)

@@ -14,9 +14,8 @@ import (
 	"github.com/balsahq/balsa/raftstore/snapshot"
 )
 
-// openFiles opens log and snapshots, checks every byte Raft will rely on, and
-// restores the newest snapshot. Raft itself would skip a damaged snapshot and
-// panic at a missing entry.
+// openFiles opens log and snapshots, checks every byte that Raft will rely on, and restores the newest snapshot. Raft itself would skip
+// a damaged snapshot and panic at a missing entry.
 func (o *opening) openFiles() error {
 	if err := o.dropUnfinished(); err != nil {
 		return err
@@ -49,8 +48,8 @@ func (o *opening) openLog(kind raftlog.Kind) (*raftlog.Store, error) {
 	return raftlog.Open(raftlog.Options{Dir: o.dir.path, Kind: kind, Logger: o.cfg.Logger, WrapFile: o.cfg.wrapLog})
 }
 
-// dropUnfinished removes what a first start that never finished, or a snapshot
-// that was being written, left behind. Neither holds anything acknowledged.
+// dropUnfinished removes the files of a first start that never finished, and of snapshots that were being written. Neither holds an
+// acknowledged write.
 func (o *opening) dropUnfinished() error {
 	if o.dir.new {
 		o.fresh = true
@@ -124,9 +123,8 @@ func (o *opening) expectLog() error {
 	return nil
 }
 
-// restoreNewest restores the newest snapshot and returns the index it reaches,
-// 0 when there is none. It refuses when any snapshot cannot be read, because
-// falling back silently could mean going back in time.
+// restoreNewest restores the newest snapshot and returns the index it reaches, 0 when there is none. It returns an error when any
+// snapshot cannot be read: an older one could be a state from before acknowledged writes.
 func (o *opening) restoreNewest(snaps *snapshot.Files) (uint64, error) {
 	list, err := snaps.List()
 	if err != nil || len(list) == 0 {
@@ -134,8 +132,7 @@ func (o *opening) restoreNewest(snaps *snapshot.Files) (uint64, error) {
 	}
 	newest := list[0]
 	file := snaps.StatePath(newest.ID)
-	// Not through snaps.Open, which reads the whole file once more for a
-	// second checksum.
+	// Not through snaps.Open, which would read the whole file once more.
 	f, err := os.Open(file)
 	if err != nil {
 		return 0, diskfile.Corrupt(file, err)
@@ -154,8 +151,8 @@ func (o *opening) restoreNewest(snaps *snapshot.Files) (uint64, error) {
 // warmBytes bounds the entries kept from the check for the replay after it.
 const warmBytes = 64 << 20
 
-// checkLog reads the whole log: no entry missing, each as it was written, each
-// of a kind this program knows, and no gap behind the snapshot.
+// checkLog reads the whole log. It returns an error when an entry is missing, damaged, or of a kind that this program does not know, or
+// when there is a gap between the snapshot and the log.
 func (o *opening) checkLog(restored uint64) error {
 	first, err := o.disk.FirstIndex()
 	if err != nil {
@@ -170,7 +167,7 @@ func (o *opening) checkLog(restored uint64) error {
 	}
 	switch {
 	case last == 0 && restored == 0 && o.meta.Joined:
-		return nil // nobody has added this peer yet
+		return nil // no leader has added this peer yet
 	case last == 0 && restored == 0:
 		return diskfile.Corrupt(o.disk.Path(), errors.New("holds no entries"))
 	case first > restored+1:
@@ -201,9 +198,8 @@ func (o *opening) checkLog(restored uint64) error {
 	return nil
 }
 
-// dropOldLog empties a log that ends before the snapshot: the snapshot came from
-// the leader, and the process ended before Raft emptied the log for it. A log
-// may have no gap.
+// dropOldLog empties a log that ends before the snapshot. The leader sent the snapshot, and the process ended before Raft emptied the
+// log for it. A log must not have gaps.
 func (o *opening) dropOldLog(first, last uint64) error {
 	if last == 0 {
 		return nil

@@ -1,10 +1,13 @@
 package raftstore
 
-import "github.com/balsahq/balsa/raftstore/mvcc"
-import "time"
+import (
+	"time"
 
-// retention decides how much history to keep: a pure function of what it has
-// seen. The times are of the leader's monotonic clock.
+	"github.com/balsahq/balsa/raftstore/mvcc"
+)
+
+// retention decides how much history to keep: a pure function of the revisions it has seen. The times are of the leader's monotonic
+// clock.
 type retention struct {
 	age    time.Duration
 	events int
@@ -18,8 +21,8 @@ type sighting struct {
 	rev int64
 }
 
-// decide returns the revision to compact to now, 0 for none. History older than
-// age goes; when the rest is still too much, so does its older half.
+// decide returns the revision to compact to now, 0 for none. History older than age is removed, and the older half of the rest when the
+// rest is still too much.
 func (r *retention) decide(now time.Time, h *mvcc.History, newest int64) int64 {
 	every := r.age / 16
 	if n := len(r.seen); n == 0 || now.Sub(r.seen[n-1].at) >= every {
@@ -43,9 +46,8 @@ func (r *retention) decide(now time.Time, h *mvcc.History, newest int64) int64 {
 	return target
 }
 
-// wantSnapshot says whether the log since the last snapshot is long enough to
-// be worth writing the whole state again: long in entries, which decides how
-// long a start takes, and not tiny next to the state.
+// wantSnapshot reports whether the log since the last snapshot is long enough to write the whole state again. The number of entries
+// decides how long a start takes; the bytes must not be tiny next to the state.
 func wantSnapshot(entries, bytes, least, stateBytes int64) bool {
 	if entries < least {
 		return bytes > 256<<20

@@ -11,16 +11,14 @@ import (
 )
 
 const (
-	houseInterval = time.Second
+	boundInterval = time.Second
 	revokeAtOnce  = 64
 	revokePause   = time.Second
 	snapshotPause = 30 * time.Second // after one that failed
 )
 
-// Run expires leases, ages history and takes snapshots until ctx ends, then
-// hands leadership over, closes the store and returns nil. It returns early,
-// with an error, only when
-// this program cannot go on: an entry written by a newer version.
+// Run expires leases, ages history and takes snapshots until ctx ends, then hands leadership over, closes the store and returns nil. It
+// returns early, with an error, only when this program cannot go on: at an entry written by a newer version.
 func (s *Store) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -31,21 +29,20 @@ func (s *Store) Run(ctx context.Context) error {
 	wg.Go(func() { s.expireLeases(ctx) })
 	wg.Go(func() {
 		defer cancel()
-		fail = s.keepHouse(ctx)
+		fail = s.boundHistoryAndLog(ctx)
 	})
 	wg.Wait()
 	s.handOver()
 	return errors.Join(fail, s.Close())
 }
 
-// handOver makes another voter lead, if this one does and there is another, so
-// that nobody has to find out by waiting.
+// handOver makes another voter lead if this one does and there is another, so that no client waits for an election timeout.
 func (s *Store) handOver() {
 	if !s.consensus.Leading() || s.consensus.Sole() {
 		return
 	}
 	if err := s.consensus.Transfer(context.Background(), ""); err != nil {
-		s.log.Info("leadership could not be handed over", "error", err)
+		s.log.Info("leadership cannot be handed over, the other servers elect a leader", "err", err)
 	}
 }
 
@@ -74,9 +71,8 @@ func (s *Store) expireLeases(ctx context.Context) {
 	}
 }
 
-// revokeAll revokes leases that ran out, in one append, in the term in which they
-// did: the next leader gives them their time again, and their holders may renew
-// them there.
+// revokeAll revokes leases that ran out, in one append, in the term in which they ran out. In a later term the next leader gives them
+// their full time again, and their holders may renew them there.
 func (s *Store) revokeAll(ctx context.Context, number uint64, ids []mvcc.LeaseID) {
 	var wg sync.WaitGroup
 	for _, id := range ids {
@@ -86,19 +82,18 @@ func (s *Store) revokeAll(ctx context.Context, number uint64, ids []mvcc.LeaseID
 			err = errors.Join(err, a.Err)
 			if err != nil && !errors.Is(err, ErrLeaseNotFound) {
 				s.lessor.giveUp(id, revokePause)
-				s.log.Debug("lease ran out but could not be revoked yet", "lease", int64(id), "error", err)
+				s.log.Debug("lease ran out and cannot be revoked yet, it is tried again", "lease", int64(id), "err", err)
 			}
 		})
 	}
 	wg.Wait()
 }
 
-// keepHouse bounds history and log. What cannot be done now is tried again at
-// the next turn.
-func (s *Store) keepHouse(ctx context.Context) error {
+// boundHistoryAndLog compacts history and takes snapshots until ctx ends. Work that fails is tried again at the next turn.
+func (s *Store) boundHistoryAndLog(ctx context.Context) error {
 	keep := retention{age: s.cfg.HistoryAge, events: s.cfg.HistoryEvents, bytes: s.cfg.HistoryBytes}
 	notBefore := time.Time{} // of the next snapshot
-	every := min(houseInterval, s.cfg.HistoryAge/4)
+	every := min(boundInterval, s.cfg.HistoryAge/4)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
@@ -127,12 +122,12 @@ func (s *Store) ageHistory(ctx context.Context, keep *retention, now time.Time) 
 	}
 	err := s.Compact(ctx, rev)
 	if err != nil && !errors.Is(err, ErrCompacted) && ctx.Err() == nil && s.consensus.Refused() == nil {
-		s.log.Warn("history could not be compacted", "revision", rev, "error", err)
+		s.log.Warn("history cannot be compacted, it grows until the next attempt", "revision", rev, "err", err)
 	}
 }
 
-// boundLog takes a snapshot when it is time for one. It reports false when that
-// did not work: then the log stays whole, and nothing is lost.
+// boundLog takes a snapshot when it is time for one. It returns false when that failed: then the log stays whole, and nothing is
+// lost.
 func (s *Store) boundLog(ctx context.Context) bool {
 	m := s.machine
 	entries, bytes := m.entries.Load(), m.bytes.Load()
@@ -141,17 +136,15 @@ func (s *Store) boundLog(ctx context.Context) bool {
 	}
 	err := s.snapshot(ctx)
 	if err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) {
-		s.log.Warn("snapshot failed, the log is kept whole", "error", err)
+		s.log.Warn("snapshot failed, the log is kept whole until the next attempt", "err", err)
 	}
 	return err == nil
 }
 
-// Snapshot writes the state beside the log and drops the log before it. Writes
-// go on meanwhile.
+// Snapshot writes the state beside the log and removes the log before it. Writes go on meanwhile.
 func (s *Store) Snapshot() error { return s.snapshot(context.Background()) }
 
-// snapshot is Snapshot for somebody who may lose patience: on a disk that takes
-// nothing it would wait for as long.
+// snapshot is Snapshot with an end: on a disk that takes no writes it would wait for as long as the disk refuses.
 func (s *Store) snapshot(ctx context.Context) error {
 	m := s.machine
 	entries, bytes := m.entries.Load(), m.bytes.Load()

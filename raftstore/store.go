@@ -31,17 +31,17 @@ type Store struct {
 	closeErr  error
 
 	mu   sync.Mutex
-	held map[string]*Leadership // by name, those of this process
+	held map[string]*Leadership // leaderships of this process, by name and holder
 }
 
-// ClusterID is the identity of the cluster, made once.
+// ClusterID returns the identity of the cluster, which is made once.
 func (s *Store) ClusterID() string { return s.meta.ClusterID }
 
-// ServerID is the identity of this peer, made once and kept on disk.
+// ServerID returns the identity of this peer, which is made once and kept on disk.
 func (s *Store) ServerID() string { return s.meta.ServerID }
 
-// Err is why writes are refused now (ErrDiskFull, ErrDiskReadOnly, ErrDisk,
-// ErrNoLeader, ErrClosed), nil while they are accepted.
+// Err returns why writes are refused now (ErrDiskFull, ErrDiskReadOnly, ErrDisk, ErrNoLeader, ErrClosed), nil while they are
+// accepted.
 func (s *Store) Err() error {
 	select {
 	case <-s.consensus.Closed():
@@ -57,12 +57,10 @@ func (s *Store) Err() error {
 	return nil
 }
 
-// Txn runs t as one replicated step and returns when it is applied here. An
-// ErrInvalid, ErrDuplicateKey, ErrTooLarge, ErrLeaseNotFound or ErrKeyNotFound
-// means that nothing changed; after the end of ctx, ErrNoLeader or a disk error
-// it may have been applied or not. A transaction without writes goes through
-// Barrier instead of the log. Values are kept, not copied: the caller must not
-// change them later.
+// Txn runs t as one replicated step and returns when it is applied here. An ErrInvalid, ErrDuplicateKey, ErrTooLarge,
+// ErrLeaseNotFound or ErrKeyNotFound means that nothing changed; after the end of ctx, ErrNoLeader or a disk error the transaction
+// may have been applied or not. A transaction without writes goes through Barrier instead of the log. Values are kept without a
+// copy: the caller must not change them later.
 func (s *Store) Txn(ctx context.Context, t mvcc.Txn) (*mvcc.TxnResult, error) {
 	if err := t.Check(); err != nil {
 		return nil, err
@@ -78,7 +76,7 @@ func (s *Store) Txn(ctx context.Context, t mvcc.Txn) (*mvcc.TxnResult, error) {
 	return a.Txn, err
 }
 
-// propose replicates c and returns what it gave.
+// propose replicates c and returns its effect.
 func (s *Store) propose(ctx context.Context, c *mvcc.Command) (mvcc.Applied, error) {
 	entry := c.Encode()
 	if len(entry) > s.cfg.MaxEntryBytes {
@@ -91,11 +89,11 @@ func (s *Store) propose(ctx context.Context, c *mvcc.Command) (mvcc.Applied, err
 	return a, a.Err
 }
 
-// View is the newest applied state.
+// View returns the newest applied state.
 func (s *Store) View() *mvcc.View { return s.machine.root.Load().View }
 
-// ViewAt is the state as it was at revision rev: ErrCompacted when that is
-// older than CompactRevision, ErrFutureRevision when it is not reached yet.
+// ViewAt returns the state as it was at revision rev: ErrCompacted when rev is older than CompactRevision, ErrFutureRevision when it
+// is not reached yet.
 func (s *Store) ViewAt(rev int64) (*mvcc.View, error) {
 	r := s.machine.root.Load()
 	return r.Hist.ViewAt(rev, r.View)
@@ -113,22 +111,21 @@ func (s *Store) Barrier(ctx context.Context) (*mvcc.View, error) {
 	return s.View(), nil
 }
 
-// Compact forgets the history before rev; the state at rev stays readable.
+// Compact removes the history before rev; the state at rev stays readable.
 func (s *Store) Compact(ctx context.Context, rev int64) error {
 	_, err := s.propose(ctx, &mvcc.Command{Kind: mvcc.KindCompact, Revision: rev})
 	return err
 }
 
-// CompactRevision is the oldest revision ViewAt knows.
+// CompactRevision returns the oldest revision that ViewAt can show.
 func (s *Store) CompactRevision() int64 { return s.machine.root.Load().Hist.Compacted() }
 
 // Watch starts a watcher; see WatchRequest. ErrCompacted when StartRevision is
 // older than history.
 func (s *Store) Watch(req WatchRequest) (*Watcher, error) { return s.machine.hub.watch(req) }
 
-// LeaseGrant makes a lease that expires when it was not renewed for ttl. With
-// id 0 it picks one. ttl counts in milliseconds. ErrLeaseExists when id is
-// taken.
+// LeaseGrant makes a lease that expires when it was not renewed for ttl, which is rounded down to milliseconds. With id 0 it picks a
+// random ID. ErrLeaseExists when id is taken.
 func (s *Store) LeaseGrant(ctx context.Context, id mvcc.LeaseID, ttl time.Duration) (mvcc.LeaseID, error) {
 	if ttl < mvcc.MinLeaseTTL || ttl > mvcc.MaxLeaseTTL {
 		return 0, fmt.Errorf("%w: lease of %v, %v to %v allowed", ErrInvalid, ttl, mvcc.MinLeaseTTL, mvcc.MaxLeaseTTL)
@@ -152,9 +149,8 @@ func randomLease() mvcc.LeaseID {
 	return mvcc.LeaseID(binary.BigEndian.Uint64(b[:])>>1 | 1)
 }
 
-// LeaseKeepAlive gives the lease its full time again and returns that time. It
-// writes nothing: after a change of leader or a restart every lease has its
-// full time anyway.
+// LeaseKeepAlive gives the lease its full time again and returns that time. It writes nothing to the log: after a change of leader or
+// a restart every lease has its full time anyway.
 func (s *Store) LeaseKeepAlive(ctx context.Context, id mvcc.LeaseID) (time.Duration, error) {
 	return s.askLeader(ctx, func() (time.Duration, error) { return s.ServeKeepAlive(ctx, id) },
 		func(leader string) (time.Duration, error) { return s.cfg.Peers.KeepAlive(ctx, leader, id) })
@@ -166,7 +162,7 @@ func (s *Store) LeaseRevoke(ctx context.Context, id mvcc.LeaseID) error {
 	return err
 }
 
-// Leases are the leases there are, by ID.
+// Leases returns all leases, ordered by ID.
 func (s *Store) Leases() []mvcc.Lease {
 	var out []mvcc.Lease
 	s.machine.root.Load().Leases.Scan(func(id mvcc.LeaseID, ttl int64) bool {
@@ -176,16 +172,14 @@ func (s *Store) Leases() []mvcc.Lease {
 	return out
 }
 
-// LeaseRemaining is how long the lease lives if nobody renews it. The leader
-// knows, and is asked.
+// LeaseRemaining returns how long the lease lives if it is not renewed. It asks the leader, which alone measures that time.
 func (s *Store) LeaseRemaining(ctx context.Context, id mvcc.LeaseID) (time.Duration, error) {
 	return s.askLeader(ctx, func() (time.Duration, error) { return s.ServeLeaseRemaining(ctx, id) },
 		func(leader string) (time.Duration, error) { return s.cfg.Peers.LeaseRemaining(ctx, leader, id) })
 }
 
-// Close ends the store: watchers and writes under way get ErrClosed, and every
-// goroutine of it has ended when Close returns. Views stay readable. Run calls
-// it, so only a store that was never run needs it.
+// Close ends the store: watchers and writes under way get ErrClosed, and every goroutine of the store has ended when Close returns.
+// Views stay readable. Run calls Close, so only a store that was never run needs it.
 func (s *Store) Close() error {
 	s.closeOnce.Do(func() {
 		s.machine.hub.close()

@@ -9,39 +9,35 @@ import (
 	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
-// maxBatchEvents bounds a WatchBatch, give or take the rest of one revision.
+// maxBatchEvents bounds a WatchBatch; the rest of its last revision may exceed it.
 const maxBatchEvents = 1024
 
-// WatchRequest says what to watch: the keys of [Key, RangeEnd), RangeEnd as in
-// an Op, from StartRevision on. StartRevision 0 is the next revision; one in
-// the future waits for it.
+// WatchRequest selects the keys of [Key, RangeEnd), with RangeEnd as in an Op, from StartRevision on. StartRevision 0 is the next
+// revision; a watch from a future revision waits for it.
 type WatchRequest struct {
 	Key, RangeEnd string
 	StartRevision int64
 }
 
-// WatchBatch is one or more whole revisions. Events are shared and read-only.
-// After it everything up to Revision has been delivered.
+// WatchBatch is one or more whole revisions. Events are shared and read-only. Everything up to Revision has been delivered after it.
 type WatchBatch struct {
 	Events   []mvcc.Event
 	Revision int64
 }
 
-// hub hands events to watchers. Watchers of the same range share a group, which
-// holds the events of that range once; an event reaches only the groups it lies
-// in, found by key and by the prefix lengths in use, and wakes only those.
+// hub hands events to watchers. Watchers of the same range share a group, which holds the events of that range once. An event reaches
+// and wakes only the groups whose range it lies in, found by key and by the prefix lengths in use.
 //
 //	apply ──publish──▶ hub ──▶ group /registry/pods/  events… ◀──cursor── watcher
 //	                      └──▶ group /registry/nodes/ events… ◀──cursor── watcher
 //
-// The writer never waits for a watcher: it appends to groups under mu, and a
-// watcher holds mu only to search a slice.
+// The writer never waits for a watcher: it appends to groups under mu, and a watcher holds mu only to search a slice.
 type hub struct {
 	mu       sync.RWMutex
 	root     *mvcc.Root // as last published
 	closed   bool
-	keys     map[string]*group // RangeEnd ""
-	prefixes map[string]*group // RangeEnd = PrefixEnd(Key)
+	keys     map[string]*group // groups with RangeEnd ""
+	prefixes map[string]*group // groups with RangeEnd = PrefixEnd(Key)
 	lengths  map[int]int       // length of a watched prefix → groups of that length
 	ranges   []*group          // any other range
 	done     chan struct{}     // closed with the hub
@@ -66,7 +62,7 @@ func newHub(r *mvcc.Root) *hub {
 	}
 }
 
-// publish makes r the newest state and tells the watchers what is new in it.
+// publish makes r the newest state and hands its new events to the watchers.
 func (h *hub) publish(r *mvcc.Root) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -89,8 +85,8 @@ func (h *hub) publish(r *mvcc.Root) {
 	}
 }
 
-// reset makes r the state after a snapshot was installed over the old one:
-// nobody's place in history means anything any more.
+// reset makes r the state after a snapshot replaced the old one. Every watcher gets ErrOverrun, because its place in the old history
+// means nothing in the new one.
 func (h *hub) reset(r *mvcc.Root) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -134,8 +130,7 @@ func (h *hub) eachGroup(fn func(*group)) {
 	}
 }
 
-// trim forgets what happened up to rev. Copying the rest only when most of the
-// array is dead keeps the cost constant for each event.
+// trim removes the events up to rev. It copies the rest only when most of the array is dead, which keeps the cost per event constant.
 func (g *group) trim(rev int64) {
 	n := mvcc.EventsAfter(g.events, rev)
 	if n == 0 {
@@ -196,8 +191,7 @@ func (h *hub) remove(g *group) {
 	}
 }
 
-// watch starts a watcher. History is searched without the lock; only what
-// happened meanwhile is looked at under it.
+// watch starts a watcher. It searches history without the lock, and only the events since then under the lock.
 func (h *hub) watch(req WatchRequest) (*Watcher, error) {
 	if err := mvcc.CheckKey(req.Key, req.RangeEnd); err != nil {
 		return nil, err
@@ -221,8 +215,7 @@ func (h *hub) watch(req WatchRequest) (*Watcher, error) {
 	}
 }
 
-// look returns the newest state and whether a group already holds what req asks
-// for.
+// look returns the newest state, and whether a group already holds every event that req asks for.
 func (h *hub) look(req WatchRequest) (*mvcc.Root, bool) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -230,9 +223,8 @@ func (h *hub) look(req WatchRequest) (*mvcc.Root, bool) {
 	return h.root, g != nil && g.floor < req.StartRevision
 }
 
-// join returns a watcher in a group that holds everything the watcher needs, or
-// nil when history must be searched first. past is what a search of seen, an
-// earlier state, found.
+// join returns a watcher in a group that holds every event the watcher needs, or nil when history must be searched first. past are the
+// events that a search of seen, an earlier state, found.
 func (h *hub) join(req WatchRequest, seen *mvcc.Root, past []mvcc.Event, searched bool) (*Watcher, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -268,7 +260,7 @@ func (h *hub) join(req WatchRequest, seen *mvcc.Root, past []mvcc.Event, searche
 	return w, nil
 }
 
-// watchable says whether the events from start on are still known.
+// watchable returns ErrCompacted when the events from start on are no longer all known.
 func watchable(r *mvcc.Root, start int64) error {
 	if c := r.Hist.Compacted(); start <= c && c > mvcc.FirstRevision {
 		return fmt.Errorf("%w: watch from %d, oldest is %d", ErrCompacted, start, c+1)
@@ -294,9 +286,8 @@ func (h *hub) close() {
 	}
 }
 
-// Watcher is a place in the history of one range. It has no goroutine and holds
-// no memory of its own: Next pulls. One goroutine calls Next; Progress and
-// Close may be called from any.
+// Watcher is a position in the history of one range. It has no goroutine and no buffer: Next pulls. Only one goroutine may call Next;
+// any may call Progress and Close.
 type Watcher struct {
 	hub   *hub
 	group *group
@@ -305,10 +296,9 @@ type Watcher struct {
 	done  chan struct{}
 }
 
-// Next returns the next whole revisions, in order, each event exactly once. It
-// blocks until there is one. ErrOverrun: the watcher was slower than history is
-// kept, and events are lost to it; other watchers notice nothing. ErrClosed:
-// the watcher or the store was closed.
+// Next returns the next whole revisions, in order, each event exactly once. It blocks until there is one. ErrOverrun: the watcher fell
+// behind the history that is kept and has missed events; other watchers are not affected. ErrClosed: the watcher or the store was
+// closed.
 func (w *Watcher) Next(ctx context.Context) (WatchBatch, error) {
 	for {
 		b, wake, err := w.poll()
@@ -327,7 +317,7 @@ func (w *Watcher) Next(ctx context.Context) (WatchBatch, error) {
 	}
 }
 
-// poll returns what is there now, or a channel that closes when there is more.
+// poll returns the events there are now, or a channel that closes when there are more.
 func (w *Watcher) poll() (WatchBatch, <-chan struct{}, error) {
 	h := w.hub
 	h.mu.RLock()
@@ -361,8 +351,8 @@ func (w *Watcher) poll() (WatchBatch, <-chan struct{}, error) {
 	return b, nil, nil
 }
 
-// Progress is the revision up to which Next has returned everything there was
-// in the watched range, whether or not the range was written.
+// Progress returns the revision up to which Next has returned every event of the watched range. It advances with the store's revision
+// also when the range is not written.
 func (w *Watcher) Progress() int64 {
 	w.hub.mu.RLock()
 	defer w.hub.mu.RUnlock()

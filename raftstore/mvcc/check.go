@@ -7,20 +7,20 @@ import (
 	"github.com/balsahq/balsa/raftstore/errdefs"
 )
 
-// Bounds on what a caller may ask for.
+// Bounds on keys and leases.
 const (
 	maxKeyBytes = 8 << 10
 	MinLeaseTTL = 100 * time.Millisecond
 	MaxLeaseTTL = maxLeaseMillis * time.Millisecond
 )
 
-// writes are the keys and ranges one path through a transaction may touch.
+// writes are the keys and ranges that one path through a transaction may write.
 type writes struct {
 	puts map[string]struct{}
 	dels []Op
 }
 
-// Check refuses a transaction that makes no sense, before it is proposed.
+// Check returns ErrInvalid or ErrDuplicateKey for a transaction that must not be proposed.
 func (t *Txn) Check() error {
 	_, err := t.checkDepth(0)
 	return err
@@ -43,8 +43,7 @@ func (t *Txn) checkDepth(depth int) (writes, error) {
 	if err != nil {
 		return writes{}, err
 	}
-	// Only one branch runs, so they may overlap each other, but not what the
-	// transaction around them writes.
+	// Only one branch runs, so the branches may write the same keys, but not keys that the transaction around them writes.
 	both := writes{puts: success.puts, dels: append(success.dels, failure.dels...)}
 	for k := range failure.puts {
 		both.put(k)
@@ -66,8 +65,8 @@ func (w *writes) put(key string) {
 	w.puts[key] = struct{}{}
 }
 
-// checkOps checks one branch: an etcd rule, kept so that each revision says at
-// most one thing of each key, is that no key is put twice or put and deleted.
+// checkOps checks one branch. As in etcd, no key may be put twice, or put and deleted, so that a revision has at most one version of each
+// key.
 func checkOps(ops []Op, depth int) (writes, error) {
 	var w writes
 	for i := range ops {
@@ -159,6 +158,7 @@ func (op *Op) check() error {
 	return CheckKey(op.Key, op.RangeEnd)
 }
 
+// CheckKey returns ErrInvalid for a range that is empty or too long.
 func CheckKey(key, end string) error {
 	if key == "" && end == "" {
 		return fmt.Errorf("%w: empty key", errdefs.ErrInvalid)
@@ -169,7 +169,7 @@ func CheckKey(key, end string) error {
 	return nil
 }
 
-// ReadOnly reports whether t can change nothing.
+// ReadOnly reports whether t has no operation that writes, in either branch.
 func (t *Txn) ReadOnly() bool {
 	for _, ops := range [2][]Op{t.Success, t.Failure} {
 		for i := range ops {

@@ -9,45 +9,43 @@ import (
 	"github.com/balsahq/balsa/raftstore/errdefs"
 )
 
-// entryVersion is the format of log entries this code writes. It reads this
-// one and every older one. The format is append-only: a new field means a new
-// kind or a new version, never a new meaning of old bytes.
+// CommandVersion is the format of the commands that this program writes. It reads this format and every older one. The format is
+// append-only: a new field means a new kind or a new version, never a new meaning of old bytes.
 const CommandVersion = 1
 
-// Limits every decoder holds to, so that damaged input cannot exhaust the
-// stack or memory.
+// Limits of the decoders, so that damaged input cannot exhaust the stack or memory.
 const (
 	maxTxnDepth  = 16
 	minOpBytes   = 3
 	minCmpBytes  = 5
 	maxFrameSize = 1 << 30
-	// maxLeaseMillis is ten years: room enough, and no overflow as a Duration.
+	// maxLeaseMillis is ten years, which does not overflow as a Duration.
 	maxLeaseMillis = 10 * 365 * 24 * 3600 * 1000
 )
 
+// Kind is the kind of a command.
 type Kind uint8
 
-// The kinds of log entries. Numbers are for ever.
+// The kinds of commands. The numbers are in logs and snapshots: they never change.
 const (
 	KindTxn         Kind = 1
 	KindLeaseGrant  Kind = 2
 	KindLeaseRevoke Kind = 3
 	KindCompact     Kind = 4
-	// cmdTerm changes nothing. A new leader writes it first: who has applied it
-	// has applied everything of earlier terms.
+	// KindTerm changes nothing. A new leader writes it first: a server that has applied it has applied everything of earlier terms.
 	KindTerm Kind = 5
 
 	LastKind = KindTerm
 )
 
-// Command is one decoded log entry.
+// Command is one decoded command.
 type Command struct {
 	Kind     Kind
-	Txn      Txn     // cmdTxn
-	Lease    LeaseID // cmdLeaseGrant, cmdLeaseRevoke
-	TTL      int64   // cmdLeaseGrant, milliseconds
-	Revision int64   // cmdCompact
-	Raw      int     // length of the memory it was decoded from
+	Txn      Txn     // KindTxn
+	Lease    LeaseID // KindLeaseGrant, KindLeaseRevoke
+	TTL      int64   // KindLeaseGrant, milliseconds
+	Revision int64   // KindCompact
+	Raw      int     // bytes of the memory that the values share with the entry it was decoded from
 }
 
 // Flags of an encoded Op.
@@ -59,11 +57,11 @@ const (
 	flagCountOnly
 )
 
-// scratch are buffers to encode in. The entry itself is cut to size, because
-// the values in it stay in memory as long as they are current.
+// scratch are buffers to encode in. The result is copied to its exact size, because the values in it stay in memory as long as they are
+// current.
 var scratch = sync.Pool{New: func() any { return new([]byte) }}
 
-// Encode returns the log entry of c.
+// Encode returns the bytes of c.
 func (c *Command) Encode() []byte {
 	buf := scratch.Get().(*[]byte)
 	*buf = c.append((*buf)[:0])
@@ -90,8 +88,7 @@ func (c *Command) append(b []byte) []byte {
 	return b
 }
 
-// DecodeCommand reads a log entry. Values of the command are sub-slices of
-// data, which therefore must never be written to again.
+// DecodeCommand reads a command. Its values are sub-slices of data, which must never be written to again.
 func DecodeCommand(data []byte) (*Command, error) {
 	p := Parser{Rest: data}
 	if v := p.Byte(); p.Err == nil && v != CommandVersion {

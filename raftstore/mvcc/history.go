@@ -7,8 +7,7 @@ import (
 	"github.com/balsahq/balsa/raftstore/errdefs"
 )
 
-// markEvery is the number of events between two kept trees. Reading at an older
-// revision replays at most half of it.
+// markEvery is the number of events between two trees that are kept. A read at an older revision replays at most half as many events.
 const markEvery = 4096
 
 // mark is the tree as it was at rev.
@@ -17,10 +16,8 @@ type mark struct {
 	tree *tree
 }
 
-// History is what happened since the compact revision: the events in order and,
-// every so often, the tree as it was. A copy of the struct stays valid and
-// unchanged while the original grows, because both slices are only ever
-// appended to or replaced, never written in place.
+// History is the events since the compact revision, in order, with the tree every markEvery events. A copy of the struct stays valid and
+// unchanged while the original grows, because both slices are only appended to or replaced, never written in place.
 //
 //	compact revision                                    newest
 //	      ▼                                               ▼
@@ -28,7 +25,7 @@ type mark struct {
 type History struct {
 	Events []Event
 	marks  []mark // at least one; marks[0].rev is the compact revision
-	Bytes  int64  // what only the history keeps in memory, roughly
+	Bytes  int64  // memory that only the history keeps, roughly
 	tail   int    // events since the last mark
 }
 
@@ -40,6 +37,7 @@ func eventCost(e *Event) int64 {
 	return n
 }
 
+// Compacted returns the compact revision, the oldest that can be read.
 func (h *History) Compacted() int64 { return h.marks[0].rev }
 
 func (h *History) append(e Event) {
@@ -48,15 +46,15 @@ func (h *History) append(e Event) {
 	h.tail++
 }
 
-// After is the index of the first event later than rev.
+// After returns the index of the first event later than rev.
 func (h *History) After(rev int64) int { return EventsAfter(h.Events, rev) }
 
+// EventsAfter returns the index of the first of events, which are in order, that is later than rev.
 func EventsAfter(events []Event, rev int64) int {
 	return sort.Search(len(events), func(i int) bool { return events[i].KV.ModRevision > rev })
 }
 
-// remember keeps v, the newest state, as a mark when enough happened since the
-// last one.
+// remember keeps v, the newest state, as a mark when there are markEvery events since the last mark.
 func (h *History) remember(v *View) {
 	if h.tail >= markEvery {
 		h.marks = append(h.marks, mark{rev: v.Rev, tree: v.tree})
@@ -64,8 +62,7 @@ func (h *History) remember(v *View) {
 	}
 }
 
-// ViewAt rebuilds the state at rev from the nearest tree that is kept, live
-// being the newest.
+// ViewAt rebuilds the state at rev from the nearest tree that is kept. live is the newest state.
 func (h *History) ViewAt(rev int64, live *View) (*View, error) {
 	switch {
 	case rev > live.Rev:
@@ -75,8 +72,7 @@ func (h *History) ViewAt(rev int64, live *View) (*View, error) {
 	case rev < h.Compacted():
 		return nil, fmt.Errorf("%w: %d, oldest is %d", errdefs.ErrCompacted, rev, h.Compacted())
 	}
-	// marks[i-1].rev <= rev < marks[i].rev, the live tree standing for the
-	// mark after the last.
+	// marks[i-1].rev <= rev < marks[i].rev, where the live tree counts as the mark after the last.
 	i := sort.Search(len(h.marks), func(i int) bool { return h.marks[i].rev > rev })
 	below, above := h.marks[i-1], mark{rev: live.Rev, tree: live.tree}
 	if i < len(h.marks) {
@@ -113,7 +109,7 @@ func undo(t *tree, e *Event) {
 	t.Set(e.KV.Key, e.Prev)
 }
 
-// compact forgets what happened up to rev; the state at rev stays readable.
+// compact removes the events up to rev; the state at rev stays readable.
 func (h *History) compact(rev int64, live *View) error {
 	if rev <= h.Compacted() {
 		return fmt.Errorf("%w: %d, oldest is %d", errdefs.ErrCompacted, rev, h.Compacted())
@@ -126,7 +122,7 @@ func (h *History) compact(rev int64, live *View) error {
 	for i := range h.Events[:n] {
 		h.Bytes -= eventCost(&h.Events[i])
 	}
-	// A copy lets go of the versions that only the dropped events held.
+	// The copy frees the versions that only the removed events held.
 	h.Events = append(make([]Event, 0, len(h.Events)-n+64), h.Events[n:]...)
 	marks := []mark{{rev: rev, tree: base.tree}}
 	for _, m := range h.marks {

@@ -12,15 +12,14 @@ import (
 	"github.com/balsahq/balsa/raftstore/errdefs"
 )
 
-// snapshotParts is what a snapshot is read into.
+// snapshotParts receives the content of a snapshot as it is read.
 type snapshotParts interface {
 	lease(id LeaseID, ttl int64)
 	key(kv *KeyValue)
 	event(t EventType, kv *KeyValue)
 }
 
-// snapshotReader checks a snapshot and hands on its parts. What it holds in
-// memory is one frame, of which it allocates no more than has arrived.
+// snapshotReader checks a snapshot and hands on its parts. It holds one frame in memory and allocates no more of it than has arrived.
 type snapshotReader struct {
 	r     *bufio.Reader
 	sum   uint32
@@ -28,11 +27,11 @@ type snapshotReader struct {
 	info  SnapshotInfo
 	base  uint64 // keys at the compact revision
 	to    snapshotParts
-	spare []byte // to read the next frame into, when to keeps nothing
+	spare []byte // buffer for the next frame, when the receiver keeps nothing
 }
 
-// take reads n bytes, of which it allocates no more than arrive.
-func (s *snapshotReader) take(n uint64) ([]byte, error) {
+// readBytes reads n bytes and allocates no more than arrive.
+func (s *snapshotReader) readBytes(n uint64) ([]byte, error) {
 	const step = 1 << 20
 	var b []byte
 	if uint64(cap(s.spare)) >= n {
@@ -51,7 +50,7 @@ func (s *snapshotReader) take(n uint64) ([]byte, error) {
 	}
 	s.sum = crc32.Update(s.sum, castagnoli, b)
 	s.bytes += int64(n)
-	if _, ok := s.to.(unread); ok {
+	if _, ok := s.to.(discardParts); ok {
 		s.spare = b
 	}
 	return b, nil
@@ -76,7 +75,7 @@ func (s *snapshotReader) length() (uint64, error) {
 	return n, err
 }
 
-// check reads a CRC and compares.
+// check reads a checksum and compares it with the sum so far.
 func (s *snapshotReader) check() error {
 	b, err := s.r.Peek(4)
 	if err != nil {
@@ -103,7 +102,7 @@ func (s *snapshotReader) frame() ([]byte, error) {
 	if n == 0 || n > limit {
 		return nil, fmt.Errorf("%w: frame of %d bytes, at byte %d", errdefs.ErrCorrupt, n, s.bytes)
 	}
-	b, err := s.take(n)
+	b, err := s.readBytes(n)
 	if err == nil && s.info.Format > 1 {
 		err = s.check()
 	}
@@ -147,7 +146,7 @@ func (s *snapshotReader) run() error {
 }
 
 func (s *snapshotReader) head() error {
-	head, err := s.take(uint64(len(snapshotMagic) + 1))
+	head, err := s.readBytes(uint64(len(snapshotMagic) + 1))
 	if err != nil {
 		return err
 	}
@@ -232,24 +231,22 @@ func (s *snapshotReader) events() error {
 	return nil
 }
 
-// unread is where the parts go of a snapshot that is only checked.
-type unread struct{}
+// discardParts receives the parts of a snapshot that is only checked.
+type discardParts struct{}
 
-func (unread) lease(LeaseID, int64)       {}
-func (unread) key(*KeyValue)              {}
-func (unread) event(EventType, *KeyValue) {}
+func (discardParts) lease(LeaseID, int64)       {}
+func (discardParts) key(*KeyValue)              {}
+func (discardParts) event(EventType, *KeyValue) {}
 
-// VerifySnapshot reads a snapshot to its end and checks all of it, in constant
-// memory but for the largest value. An error is errdefs.ErrCorrupt, errdefs.ErrNewerVersion, or
-// one of r's.
+// VerifySnapshot reads a snapshot to its end and checks all of it. It holds one frame, at most the largest value, in memory. Its errors
+// are errdefs.ErrCorrupt, errdefs.ErrNewerVersion, and those of r.
 func VerifySnapshot(r io.Reader) (SnapshotInfo, error) {
-	s := &snapshotReader{r: bufio.NewReaderSize(r, 1<<20), to: unread{}}
+	s := &snapshotReader{r: bufio.NewReaderSize(r, 1<<20), to: discardParts{}}
 	err := s.run()
 	return s.info, err
 }
 
-// ReadSnapshotAt rebuilds the state of a snapshot, which it reads to the last
-// byte.
+// ReadSnapshotAt reads a snapshot to the last byte and rebuilds its state.
 func ReadSnapshotAt(r *bufio.Reader) (*State, SnapshotInfo, error) {
 	b := &stateBuilder{state: NewState()}
 	s := &snapshotReader{r: r, to: b}
@@ -264,12 +261,12 @@ func ReadSnapshotAt(r *bufio.Reader) (*State, SnapshotInfo, error) {
 	return b.state, s.info, nil
 }
 
-// stateBuilder makes a state of a snapshot's parts.
+// stateBuilder makes a state from the parts of a snapshot.
 type stateBuilder struct {
 	state *State
 	info  *SnapshotInfo
 	rev   int64 // of the last event, the compact revision before the first
-	based bool  // all keys at the compact revision are there
+	based bool  // every key at the compact revision has been received
 }
 
 func (b *stateBuilder) lease(id LeaseID, ttl int64) { b.state.leases.Set(id, ttl) }
@@ -301,7 +298,7 @@ func (b *stateBuilder) event(t EventType, kv *KeyValue) {
 
 func (b *stateBuilder) finish() {
 	b.base()
-	// The newest change may have been of a kind that leaves no event.
+	// The last events need not reach the newest revision: a restored state begins with a revision and no event.
 	b.state.Rev = b.info.Revision
 	b.state.tree.Scan(func(_ string, kv *KeyValue) bool {
 		b.state.attach(kv)

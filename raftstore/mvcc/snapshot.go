@@ -11,8 +11,7 @@ import (
 	"github.com/balsahq/balsa/raftstore/errdefs"
 )
 
-// A snapshot is the store as it was at its compact revision, and every change
-// since:
+// A snapshot is the store at its compact revision and every change since:
 //
 //	magic, version
 //	frame: revision, compact revision, counts of leases, keys, events
@@ -23,16 +22,13 @@ import (
 //	frame of length 0
 //	CRC-32C of everything before it, 4 bytes, big endian
 //
-// A frame is a uvarint length and so many bytes; from version 2 on the CRC of
-// everything before follows each, which is then the one at the end, too: a
-// reader trusts nothing it has not checked. The history travels with the state
-// so that watchers and lists resume after a restart, and so that equal state
-// means equal bytes. The same bytes are what is exported and imported.
+// A frame is a uvarint length and that many bytes. From version 2 on, the CRC of everything before follows each frame, and the one at
+// the end is the same: a reader uses no byte that it has not checked. The history is part of a snapshot so that watchers and lists
+// resume after a restart, and so that equal states have equal bytes. Exported snapshots have the same format.
 const (
 	snapshotVersion = 2
 
-	// maxSnapshotFrame bounds a frame of version 2. A key and its value come in
-	// one log entry, which is smaller.
+	// maxSnapshotFrame bounds a frame of version 2. A key and its value come in one log entry, which is smaller.
 	maxSnapshotFrame = 64 << 20
 )
 
@@ -41,19 +37,19 @@ var (
 	castagnoli    = crc32.MakeTable(crc32.Castagnoli)
 )
 
-// SnapshotInfo says what a snapshot holds.
+// SnapshotInfo describes the content of a snapshot.
 type SnapshotInfo struct {
 	Format          int
-	Revision        int64  // of the store when it was taken
-	CompactRevision int64  // the oldest it can still show
-	Keys            int64  // live; in format 1 those at CompactRevision
-	Events          int64  // after CompactRevision
-	Leases          int64  //
-	Bytes           int64  // of the snapshot itself
-	Index, Term     uint64 // of the last log entry in it; 0 in format 1
+	Revision        int64 // of the store when it was taken
+	CompactRevision int64 // oldest revision it can show
+	Keys            int64 // live keys; in format 1 the keys at CompactRevision
+	Events          int64 // after CompactRevision
+	Leases          int64
+	Bytes           int64  // size of the snapshot
+	Index, Term     uint64 // the last log entry in it; 0 in format 1
 }
 
-// snapshotWriter frames what it is given and sums it up.
+// snapshotWriter writes frames and keeps their checksum.
 type snapshotWriter struct {
 	w     *bufio.Writer
 	sum   uint32
@@ -85,8 +81,7 @@ func (s *snapshotWriter) frame(b []byte) {
 	}
 }
 
-// WriteSnapshotAt writes r, which is what the log gave up to an entry. It holds
-// r and nothing else, so writes go on.
+// WriteSnapshotAt writes r, the state after entry number index of the given term. It takes no lock, so writes go on.
 func WriteSnapshotAt(w io.Writer, r *Root, index, term uint64) (SnapshotInfo, error) {
 	info := SnapshotInfo{Format: snapshotVersion, Index: index, Term: term}
 	base, err := r.Hist.ViewAt(r.Hist.Compacted(), r.View)
@@ -126,8 +121,7 @@ func WriteSnapshotAt(w io.Writer, r *Root, index, term uint64) (SnapshotInfo, er
 	return info, s.err
 }
 
-// head encodes the first frame. base is the number of keys at the compact
-// revision.
+// head appends the first frame to b. base is the number of keys at the compact revision.
 func (i *SnapshotInfo) head(b []byte, base int) []byte {
 	b = binary.AppendVarint(b, i.Revision)
 	b = binary.AppendVarint(b, i.CompactRevision)
@@ -139,10 +133,8 @@ func (i *SnapshotInfo) head(b []byte, base int) []byte {
 	return binary.AppendUvarint(b, uint64(i.Keys))
 }
 
-// Rebase makes the state of a snapshot one that follows a store at revision
-// current: it gets a revision neither has had, no history, and everything older
-// counts as compacted. So whoever watched either starts anew, and no revision
-// ever stands for two states.
+// Rebase makes the state of a snapshot the successor of a store at revision current. It gets a revision that neither has had and no
+// history: everything older counts as compacted. So watchers of either list anew, and no revision ever means two states.
 func (s *State) Rebase(current int64) {
 	s.Rev = max(current, s.Rev) + 1
 	s.hist = History{marks: []mark{{rev: s.Rev, tree: s.tree.Copy()}}}

@@ -9,32 +9,30 @@ import (
 	"github.com/balsahq/balsa/raftstore/errdefs"
 )
 
-// State is the replicated state: a pure function of the log entries applied to
-// it. It has no clock, no randomness and does no I/O, so every peer that
-// applies the same entries holds the same bytes. One goroutine owns it; readers
-// get roots from capture.
+// State is the replicated state: a pure function of the commands applied to it. It has no clock, no randomness and does no I/O, so every
+// peer that applies the same commands holds the same bytes. One goroutine owns it; readers get roots from Capture.
 type State struct {
-	tree     *tree // never published itself, only copies of it
+	tree     *tree // not shared with readers: they get copies
 	Rev      int64
-	Bytes    int64 // of the live keys, roughly
+	Bytes    int64 // size of the live keys, roughly
 	hist     History
-	leases   *btree.Map[LeaseID, int64] // TTL in milliseconds
-	attached map[LeaseID]map[string]struct{}
+	leases   *btree.Map[LeaseID, int64]      // TTL in milliseconds
+	attached map[LeaseID]map[string]struct{} // keys under each lease
 }
 
-// Root is the state as it was after some entry, immutable.
+// Root is the state after an entry, immutable.
 type Root struct {
-	Index  uint64 // of the last entry in it
-	Term   uint64 // of that entry
+	Index  uint64 // the last entry in it
+	Term   uint64 // the term of that entry
 	View   *View
 	Hist   History
 	Leases *btree.Map[LeaseID, int64]
 }
 
-// firstRevision is the revision of an empty store, as in etcd: the first write
-// makes revision 2.
+// FirstRevision is the revision of an empty store, as in etcd: the first write makes revision 2.
 const FirstRevision = 1
 
+// NewState returns an empty state.
 func NewState() *State {
 	return &State{
 		tree:     new(tree),
@@ -45,13 +43,13 @@ func NewState() *State {
 	}
 }
 
-// Applied is what an entry gave to the one who proposed it.
+// Applied is the effect of a command, for its proposer.
 type Applied struct {
 	Txn *TxnResult
 	Err error
 }
 
-// Apply makes the change c describes.
+// Apply makes the change that c describes. With an error it changes nothing.
 func (s *State) Apply(c *Command) Applied {
 	switch c.Kind {
 	case KindTxn:
@@ -69,7 +67,7 @@ func (s *State) Apply(c *Command) Applied {
 	return Applied{Err: fmt.Errorf("%w: log entry has kind %d", errdefs.ErrNewerVersion, c.Kind)}
 }
 
-// view is the state as it is now.
+// view returns the state as it is now.
 func (s *State) view() *View { return &View{tree: s.tree.Copy(), Rev: s.Rev} }
 
 // Capture returns the state as it is now, in constant time.
@@ -107,7 +105,7 @@ func (s *State) revoke(id LeaseID) error {
 	return nil
 }
 
-// put writes a version of key at revision rev.
+// put writes kv as the newest version of its key and returns the version before, nil if there was none.
 func (s *State) put(kv *KeyValue) (prev *KeyValue) {
 	prev, _ = s.tree.Get(kv.Key)
 	kv.CreateRevision, kv.Version = kv.ModRevision, 1
@@ -133,8 +131,8 @@ func (s *State) delete(kv *KeyValue, rev int64) {
 	s.detach(kv)
 }
 
-// Keep makes the keys under prefix those of now, with their leases. It is for a
-// state that nobody reads yet.
+// Keep replaces the keys under prefix by the keys that now has there, with their leases. The state must not be shared with readers
+// yet.
 func (s *State) Keep(prefix string, now *Root) {
 	end := PrefixEnd(prefix)
 	var old []*KeyValue

@@ -8,9 +8,8 @@ import (
 	"github.com/balsahq/balsa/raftstore/errdefs"
 )
 
-// path is the way one transaction takes: for it and every transaction nested in
-// the branch it takes, in order, whether the compares held. All compares look
-// at the state before the transaction, as in etcd.
+// path is which branches a transaction takes: whether the compares held, for the transaction and then, in order, for every transaction
+// nested in the branch it takes. All compares read the state before the transaction, as in etcd.
 type path []bool
 
 func choose(t *tree, x *Txn, p path) path {
@@ -31,6 +30,7 @@ func choose(t *tree, x *Txn, p path) path {
 	return p
 }
 
+// Branch returns the operations that run when the compares held, or did not.
 func (t *Txn) Branch(succeeded bool) []Op {
 	if succeeded {
 		return t.Success
@@ -93,7 +93,7 @@ type runner struct {
 	state *State
 	path  path
 	rev   int64 // of the writes
-	raw   int   // length of the memory the values lie in
+	raw   int   // bytes of the memory that holds the values
 	wrote bool
 }
 
@@ -129,7 +129,7 @@ func (r *TxnResult) setRevision(rev int64) {
 	}
 }
 
-// admit refuses what would fail half way: leases and keys that must exist.
+// admit returns an error for a transaction that would fail half way: leases and keys that must exist and do not.
 func (s *State) admit(t *Txn, p path) error {
 	_, err := s.admitBranch(t, p)
 	return err
@@ -187,7 +187,7 @@ func (r *runner) run(t *Txn) *TxnResult {
 }
 
 func (r *runner) put(op *Op, out *OpResult) {
-	kv := &KeyValue{Key: op.Key, Value: r.own(op.Value), Lease: op.Lease, ModRevision: r.rev}
+	kv := &KeyValue{Key: op.Key, Value: r.ownValue(op.Value), Lease: op.Lease, ModRevision: r.rev}
 	if op.IgnoreValue || op.IgnoreLease {
 		old, _ := r.tree.Get(op.Key)
 		if op.IgnoreValue {
@@ -204,9 +204,8 @@ func (r *runner) put(op *Op, out *OpResult) {
 	}
 }
 
-// own keeps a value as the part of the log entry it is, unless that would hold
-// a much larger entry in memory for a small value.
-func (r *runner) own(v []byte) []byte {
+// ownValue returns v, which is a part of its log entry, or a copy if v would keep a much larger entry in memory.
+func (r *runner) ownValue(v []byte) []byte {
 	if r.raw > 2*len(v)+256 {
 		return bytes.Clone(v)
 	}

@@ -8,8 +8,7 @@ import (
 // LeaseID names a lease. Zero means "no lease".
 type LeaseID int64
 
-// KeyValue is one version of a key. It is immutable once published; Value is
-// shared by every reader and must never be written to.
+// KeyValue is one version of a key. It is immutable once published; all readers share Value, which must never be written to.
 type KeyValue struct {
 	Key            string
 	Value          []byte
@@ -20,7 +19,7 @@ type KeyValue struct {
 	memo           atomic.Pointer[any]
 }
 
-// Memo returns what SetMemo kept beside this version, nil if nothing was.
+// Memo returns the value that SetMemo was called with, nil before the first call.
 func (kv *KeyValue) Memo() any {
 	if p := kv.memo.Load(); p != nil {
 		return *p
@@ -28,12 +27,11 @@ func (kv *KeyValue) Memo() any {
 	return nil
 }
 
-// SetMemo keeps v, typically what the owner of the encoding decoded from
-// Value, for all readers of this version. The last call wins; v must be
-// immutable. A memo lives in memory only and dies with the version.
+// SetMemo keeps v for all readers of this version; v is typically the object that a reader decoded from Value. The last call wins; v must
+// be immutable. A memo is in memory only and is freed with the version.
 func (kv *KeyValue) SetMemo(v any) { kv.memo.Store(&v) }
 
-// size is what this version costs in memory, roughly, in bytes.
+// size returns the memory that this version takes, roughly, in bytes.
 func (kv *KeyValue) size() int64 {
 	if kv == nil {
 		return 0
@@ -41,11 +39,11 @@ func (kv *KeyValue) size() int64 {
 	return int64(len(kv.Key)+len(kv.Value)) + 96
 }
 
-// CompareTarget says which field of a key a Compare looks at.
+// CompareTarget is the field of a key that a Compare reads.
 type CompareTarget uint8
 
-// The fields a Compare can look at. A key that does not exist has version,
-// create and mod revision and lease 0, and compares to no value at all.
+// The fields that a Compare can read. A key that does not exist has version, create revision, mod revision and lease 0, and every compare
+// of its value fails.
 const (
 	CompareValue CompareTarget = iota
 	CompareVersion
@@ -65,9 +63,8 @@ const (
 	Greater
 )
 
-// Compare is one condition of a Txn. With a RangeEnd it must hold for every key
-// of the range; a range without keys is compared like a key that does not
-// exist, as in etcd.
+// Compare is one condition of a Txn. With a RangeEnd it must hold for every key of the range; a range without keys is compared like a key
+// that does not exist, as in etcd.
 type Compare struct {
 	Key, RangeEnd string
 	Target        CompareTarget
@@ -76,14 +73,12 @@ type Compare struct {
 	Value         []byte // operand of CompareValue
 }
 
-// ModRevisionIs holds when key was last written at rev; rev 0 means that the
-// key does not exist.
+// ModRevisionIs returns a Compare that holds when key was last written at rev; rev 0 means that the key does not exist.
 func ModRevisionIs(key string, rev int64) Compare {
 	return Compare{Key: key, Target: CompareMod, Int: rev}
 }
 
-// CreateRevisionIs holds when key was created at rev; rev 0 means that the key
-// does not exist.
+// CreateRevisionIs returns a Compare that holds when key was created at rev; rev 0 means that the key does not exist.
 func CreateRevisionIs(key string, rev int64) Compare {
 	return Compare{Key: key, Target: CompareCreate, Int: rev}
 }
@@ -107,12 +102,12 @@ type Op struct {
 	Key, RangeEnd string
 	Value         []byte  // OpPut
 	Lease         LeaseID // OpPut: the lease the key lives under
-	PrevKV        bool    // OpPut, OpDelete: return what was replaced
+	PrevKV        bool    // OpPut, OpDelete: return the versions before
 	IgnoreValue   bool    // OpPut: keep the value the key has; it must exist
 	IgnoreLease   bool    // OpPut: keep the lease the key has; it must exist
-	Limit         int64   // OpRange: at most so many keys, 0 for all
+	Limit         int64   // OpRange: greatest number of keys, 0 for all
 	KeysOnly      bool    // OpRange: leave Value out
-	CountOnly     bool    // OpRange: only Count
+	CountOnly     bool    // OpRange: fill in Count only
 	Txn           *Txn    // OpTxn
 }
 
@@ -123,7 +118,7 @@ type Txn struct {
 	Success, Failure []Op
 }
 
-// OpResult is what one Op gave, in the place of that Op.
+// OpResult is the result of the Op at the same index.
 type OpResult struct {
 	KVs     []*KeyValue // OpRange
 	Count   int64       // OpRange: keys in the whole range
@@ -133,26 +128,25 @@ type OpResult struct {
 	Txn     *TxnResult  // OpTxn
 }
 
-// TxnResult is what a Txn gave. Revision is the store's revision after it:
-// that of its own writes when it wrote something.
+// TxnResult is the result of a Txn. Revision is the store's revision after it, which is the revision of its writes if it wrote
+// something.
 type TxnResult struct {
 	Revision  int64
 	Succeeded bool
 	Results   []OpResult
 }
 
-// EventType says what happened to a key.
+// EventType is the kind of a change.
 type EventType uint8
 
-// The two things that can happen to a key.
+// The kinds of changes.
 const (
 	EventPut EventType = iota
 	EventDelete
 )
 
-// Event is one change of one key. For a delete KV holds Key and ModRevision
-// (the revision of the delete) only. Prev is the version before, nil when the
-// key did not exist.
+// Event is one change of one key. For a delete, KV has only Key and ModRevision, the revision of the delete. Prev is the version before,
+// nil when the key did not exist.
 type Event struct {
 	Type EventType
 	KV   *KeyValue
@@ -165,8 +159,7 @@ type Lease struct {
 	TTL time.Duration // as granted
 }
 
-// PrefixEnd returns the RangeEnd under which [prefix, end) is exactly the keys
-// that start with prefix.
+// PrefixEnd returns the RangeEnd with which [prefix, RangeEnd) is exactly the keys that start with prefix.
 func PrefixEnd(prefix string) string {
 	for i := len(prefix) - 1; i >= 0; i-- {
 		if prefix[i] < 0xff {

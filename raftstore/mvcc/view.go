@@ -12,26 +12,25 @@ import (
 // tree is the copy-on-write map of the live keys.
 type tree = btree.Map[string, *KeyValue]
 
-// copyMu serialises copies of published trees: a copy marks its source as
-// shared, and any number of readers may ask for one. It is held for
-// nanoseconds and nothing is locked below it.
+// copyMu serialises copies of published trees: a copy marks its source as shared, and any number of readers may copy one tree. It is held
+// for nanoseconds, and no lock is taken under it.
 var copyMu sync.Mutex
 
-// copyTree returns a tree of its own with what t holds, in constant time.
+// copyTree returns an independent copy of t, in constant time.
 func copyTree(t *tree) *tree {
 	copyMu.Lock()
 	defer copyMu.Unlock()
 	return t.Copy()
 }
 
-// View is the whole store at one revision. It is immutable: holding one blocks
-// nobody and costs the nodes that were replaced since.
+// View is the whole store at one revision, immutable. Holding a View blocks no writer and keeps the tree nodes in memory that were
+// replaced since.
 type View struct {
 	tree *tree
 	Rev  int64
 }
 
-// Revision is the store's revision this view shows.
+// Revision returns the revision of the view.
 func (v *View) Revision() int64 { return v.Rev }
 
 // Get returns the version of key at this revision, nil when it does not exist.
@@ -40,7 +39,7 @@ func (v *View) Get(key string) *KeyValue {
 	return kv
 }
 
-// Len is the number of keys.
+// Len returns the number of keys.
 func (v *View) Len() int { return v.tree.Len() }
 
 // Ascend calls fn for the keys of [start, end), end as a RangeEnd, in order,
@@ -49,11 +48,11 @@ func (v *View) Ascend(start, end string, fn func(*KeyValue) bool) {
 	ascend(v.tree, start, end, fn)
 }
 
-// walked is up to how many keys are counted by walking over them.
-const walked = 256
+// countWalk is up to how many keys Count counts one by one, before it searches for the bounds instead.
+const countWalk = 256
 
-// Count is the number of keys in [start, end), end as a RangeEnd. It takes time in
-// proportion to the answer, up to a limit, and little more beyond it.
+// Count returns the number of keys in [start, end), end as a RangeEnd. Its time is proportional to the answer up to countWalk keys, and
+// logarithmic beyond.
 func (v *View) Count(start, end string) int {
 	if end == fromKeyEnd && start <= fromKeyEnd {
 		if n := v.tree.Len(); start == "" || n == 0 {
@@ -61,8 +60,8 @@ func (v *View) Count(start, end string) int {
 		}
 	}
 	n := 0
-	ascend(v.tree, start, end, func(*KeyValue) bool { n++; return n <= walked })
-	if n <= walked {
+	ascend(v.tree, start, end, func(*KeyValue) bool { n++; return n <= countWalk })
+	if n <= countWalk {
 		return n
 	}
 	last := v.tree.Len()
@@ -72,7 +71,7 @@ func (v *View) Count(start, end string) int {
 	return last - rank(v.tree, start)
 }
 
-// rank is how many keys come before key. Nodes know how many they hold.
+// rank returns the number of keys before key. Each tree node knows how many keys are below it.
 func rank(t *tree, key string) int {
 	return sort.Search(t.Len(), func(i int) bool {
 		k, _, _ := t.GetAt(i)
@@ -95,8 +94,7 @@ func ascend(t *tree, start, end string, fn func(*KeyValue) bool) {
 
 var hashTable = crc64.MakeTable(crc64.ECMA)
 
-// Hash is a checksum of revision, keys, values and their revisions. Two peers
-// with equal state have equal hashes, whichever way they got there.
+// Hash returns a checksum of the revision and of all keys, values and their revisions. Peers with equal state have equal hashes.
 func (v *View) Hash() uint64 {
 	var sum uint64
 	buf := binary.AppendVarint(nil, v.Rev)
@@ -111,7 +109,7 @@ func (v *View) Hash() uint64 {
 	return crc64.Update(sum, hashTable, buf)
 }
 
-// appendKeyValue writes one version, as snapshots and hashes have it.
+// appendKeyValue appends one version, in the encoding of snapshots and hashes.
 func appendKeyValue(b []byte, kv *KeyValue) []byte {
 	b = AppendBytes(appendString(b, kv.Key), kv.Value)
 	b = binary.AppendVarint(b, kv.CreateRevision)

@@ -10,7 +10,7 @@ import (
 // over it finds.
 func TestAViewCountsWhatItHolds(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for _, size := range []int{0, 1, walked, walked + 1, 20_000} {
+	for _, size := range []int{0, 1, countWalk, countWalk + 1, 20_000} {
 		all := &tree{}
 		for range size {
 			k := fmt.Sprintf("/registry/%c/%05d", 'a'+r.IntN(3), r.IntN(50_000))

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/balsahq/balsa/raftstore/diskfile"
+	"github.com/balsahq/balsa/raftstore/raftlog"
 )
 
 // Identity is the identity of a data directory.
@@ -19,6 +20,12 @@ type Identity struct {
 	Generation int64
 	// Joined: this peer was added to a cluster and did not begin one.
 	Joined bool
+	// Log is the kind of log that the directory began with.
+	Log raftlog.Kind
+}
+
+func (d *dataDir) identity() Identity {
+	return Identity{ClusterID: d.meta.ClusterID, ServerID: d.meta.ServerID, Generation: d.meta.Generation, Joined: d.meta.Joined, Log: d.logKind()}
 }
 
 // ReadIdentity returns the identity of the directory dir without opening the store: fs.ErrNotExist when it holds no data yet.
@@ -30,7 +37,7 @@ func ReadIdentity(dir string) (Identity, error) {
 	if d.new {
 		return Identity{}, &fs.PathError{Op: "read", Path: d.metaPath(), Err: fs.ErrNotExist}
 	}
-	return Identity{ClusterID: d.meta.ClusterID, ServerID: d.meta.ServerID, Generation: d.meta.Generation, Joined: d.meta.Joined}, nil
+	return d.identity(), nil
 }
 
 // NewID returns a random identity for a cluster or a server: 32 hexadecimal digits.
@@ -68,8 +75,7 @@ func Reset(cfg Config) (Identity, error) {
 	if err != nil {
 		return Identity{}, errors.Join(err, o.abandon())
 	}
-	m := o.meta
-	return Identity{ClusterID: m.ClusterID, ServerID: m.ServerID, Generation: m.Generation}, o.abandon()
+	return o.dir.identity(), o.abandon()
 }
 
 // resetToSelf rewrites the Raft configuration, then the generation. A crash in between leaves a cluster of one in the old generation,

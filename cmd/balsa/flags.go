@@ -56,6 +56,7 @@ func bindServer(f *pflag.FlagSet, c *config.Server) {
 	bindJoin(f, &c.Node)
 	f.IntVar(&c.GossipPort, "gossip-port", c.GossipPort, "UDP and TCP port at which servers hear of each other; the same on all servers")
 	bindSnapshots(f, &c.Snapshots)
+	f.StringVar(&c.RaftLog, "raft-log", c.RaftLog, "files that hold Raft's log, chosen when this server's data directory begins and kept: wal (segments; damage anywhere is found at the start) or boltdb (one bbolt file; damage that hides the newest entries or a stored vote can stay unfound) (default: what the directory began with, else wal)")
 	f.BoolVar(&c.GatewayAPI, "gateway-api", c.GatewayAPI, "install the Gateway API's definitions ("+gatewayapi.Version+") and the GatewayClass "+gatewayapi.Class+", where they are missing; upstream's own, applied with kubectl, do as well")
 	f.StringVar(&c.NodeTunnel, "node-tunnel", c.NodeTunnel, "when this server reaches nodes, pods and Services by the connections that nodes keep to it: auto (when the direct way fails or is slow), always, never (they tell only whether nodes are alive)")
 	f.StringVar(&c.LoadBalancerPool, "load-balancer-pool", c.LoadBalancerPool, "addresses for Services of type LoadBalancer, as a list such as 10.0.0.200-10.0.0.220,192.168.7.0/28,2001:db8::/120; the ConfigMap kube-system/balsa-load-balancer with the key pools comes before it, and may change at any time")

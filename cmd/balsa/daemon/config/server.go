@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/balsahq/balsa/control/tunnel"
+	"github.com/balsahq/balsa/raftstore/raftlog"
 )
 
 // Server is what a server can be told: the control plane, and the node that it is unless DisableAgent.
@@ -23,6 +24,7 @@ type Server struct {
 	DisableAgent     bool
 	NodeTunnel       string
 	Snapshots        Snapshots
+	RaftLog          string // kind of Raft's log, see package raftlog; empty: the kind the data directory began with, or wal
 	API              API
 	LoadBalancerPool string
 	DisableCloud     bool // leaves nodes of CloudProvider "external" to a cloud controller outside
@@ -63,6 +65,9 @@ func (c *Server) Validate() error {
 	}
 	if !slices.Contains(tunnel.Modes, tunnel.Mode(c.NodeTunnel)) {
 		fault("--node-tunnel %q: give one of %v", c.NodeTunnel, tunnel.Modes)
+	}
+	if c.RaftLog != "" && !slices.Contains(raftlog.Kinds, raftlog.Kind(c.RaftLog)) {
+		fault("--raft-log %q: give one of %v", c.RaftLog, raftlog.Kinds)
 	}
 	if c.UnreachableTolerationSeconds < 0 {
 		fault("--unreachable-toleration-seconds %d: give 0 or more", c.UnreachableTolerationSeconds)

@@ -59,7 +59,7 @@ func (s *Server) trust(ctx context.Context) error {
 	}
 	proxy := s.guard.authn.FrontProxy
 	return aggregation.Trust{
-		ClientCA: s.clientCAs, ProxyCA: s.cfg.PKI.FrontProxyCA(), ProxyNames: proxy.ClientNames, UserHeaders: proxy.UserHeaders,
+		ClientCA: s.clientCAs, Retired: s.cfg.PKI.Retired, Changed: s.cfg.PKI.Changed, ProxyCA: s.cfg.PKI.FrontProxyCA(), ProxyNames: proxy.ClientNames, UserHeaders: proxy.UserHeaders,
 		UIDHeaders: proxy.UIDHeaders, GroupHeaders: proxy.GroupHeaders, ExtraPrefixes: proxy.ExtraPrefixes,
 	}.Keep(ctx, s.client, s.log)
 }

@@ -62,7 +62,7 @@ func newGuard(s *Server) (*guard, error) {
 	issuer := "https://kubernetes.default.svc." + s.cfg.ClusterDomain
 	ways := authn.Config{
 		Live: g.live, ClientVerify: s.cfg.PKI.ClientVerifyOptions, FrontProxyVerify: s.cfg.PKI.FrontProxyVerifyOptions,
-		ServiceAccountKey: s.cfg.PKI.ServiceAccountKey(), Issuer: issuer, Settings: s.cfg.Authentication,
+		ServiceAccountKeys: s.cfg.PKI, Issuer: issuer, Settings: s.cfg.Authentication,
 		SecretsWriter: s.client.CoreV1(), ExternalAddress: s.address(), Refuse: s.cfg.RefuseClient, Logger: s.log,
 	}
 	if s.cfg.ClientCAs != nil {
@@ -112,7 +112,7 @@ func (s *Server) kinds() (*kinds.Set, error) {
 		Table: set, Store: s.cfg.Store, ServiceCIDRs: s.cfg.serviceNets(), MoreServiceCIDRs: s.readyServiceCIDRs, NodePorts: s.cfg.NodePorts, Transformer: s.encryption.For,
 		Authorizer: s.guard.authz.Authorizer, RuleResolver: s.guard.authz.RuleResolver,
 		Tokens: s.guard.authn.Token, Issue: s.guard.authn.Issue, Audiences: s.guard.authn.Audiences,
-		ClusterCA: pki.Pool(), Dial: s.cfg.Dial, Nodes: s.nodes(),
+		ClusterCA: pki.Pool, Dial: s.cfg.Dial, Nodes: s.nodes(),
 		KubeletClient: func(r *tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			return pki.KubeletClient().GetClientCertificate(r)
 		},

@@ -13,6 +13,7 @@ import (
 	"github.com/balsahq/balsa/leader/apiservers"
 	"github.com/balsahq/balsa/leader/certificates"
 	"github.com/balsahq/balsa/leader/cloud"
+	"github.com/balsahq/balsa/leader/clusterkeys"
 	"github.com/balsahq/balsa/leader/loadbalancer"
 	"github.com/balsahq/balsa/leader/nodes"
 	"github.com/balsahq/balsa/leader/serviceaccount"
@@ -64,7 +65,7 @@ type Config struct {
 	NodeGrace     time.Duration          // how long a node may be silent; 50 s by default
 	NodeLiveness  nodes.Liveness         // knows sooner than Leases do; optional
 	MaxEndedPods  int                    // how many ended pods are kept; 12500 by default
-	RootCA        []byte                 // PEM; published in every namespace; empty leaves kube-root-ca.crt alone
+	Keys          clusterkeys.Source     // its RootCA is published in every namespace; without one kube-root-ca.crt is left alone
 	SignToken     serviceaccount.Signer  // of token Secrets; nil leaves them alone
 	Certificates  certificates.Authority // signs approved requests for certificates; without Sign nobody here does
 	OnTermStarted func(epoch int64)      // called when everything of a term is running; optional

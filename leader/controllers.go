@@ -87,9 +87,9 @@ var controllers = []row{
 		name: "root-ca-cert-publisher", workers: 2,
 		watches: []string{"namespaces", "configmaps named kube-root-ca.crt"},
 		writes:  []part{{"configmaps", "kube-root-ca.crt"}},
-		off:     func(c Config) bool { return len(c.RootCA) == 0 },
+		off:     func(c Config) bool { return c.Keys.RootCA == nil },
 		build: func(s *scope, env workqueue.Env, workers int) (workqueue.Runner, error) {
-			return rootca.New(env, workers, s.cfg.RootCA)
+			return rootca.New(env, workers, s.cfg.Keys)
 		},
 	},
 	{
@@ -310,7 +310,7 @@ var controllers = []row{
 		writes:  []part{{"secrets", "of type service-account-token"}},
 		off:     func(c Config) bool { return c.SignToken == nil },
 		build: func(s *scope, env workqueue.Env, workers int) (workqueue.Runner, error) {
-			return serviceaccount.NewTokens(env, workers, s.cfg.SignToken, s.cfg.RootCA)
+			return serviceaccount.NewTokens(env, workers, s.cfg.SignToken, s.cfg.Keys)
 		},
 	},
 	{

@@ -49,6 +49,9 @@ type volumes interface {
 	Run(ctx context.Context) error
 	CleanUpOrphans(ctx context.Context, keep func(types.UID) bool) error
 	ClockSet()
+	UseTokenKey(id string)
+	TokenKey() string
+	TokenKeyChanged() <-chan struct{}
 }
 
 // probes is what the agent needs of the probe manager besides its workers.

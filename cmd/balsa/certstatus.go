@@ -10,25 +10,26 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/balsahq/balsa/cmd/balsa/daemon/config"
 	"github.com/balsahq/balsa/control/auth/pki"
 )
 
 func newCertificatesCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "certificates", Short: "This machine's certificates and keys"}
-	cmd.AddCommand(newCertificatesStatusCommand())
+	cmd := &cobra.Command{Use: "certificates", Short: "This machine's certificates and keys, and the rotation of the cluster's"}
+	cmd.AddCommand(newCertificatesStatusCommand(), newCertificatesRotateCommand())
 	return cmd
 }
 
 func newCertificatesStatusCommand() *cobra.Command {
-	cfg := config.DefaultPaths()
+	c := newClusterClient()
+	cfg := &c.paths
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Whose they are, who signed them, until when they are valid; fails when one is not",
 		Long: `Every certificate and key that the server or the agent of this machine has in its data
 directory: whose it is, who signed it, until when it is valid. Those that are due are
 renewed within the hour while the process runs, without a restart. The command fails
-when a certificate is not valid now or cannot be read.`,
+when a certificate is not valid now or cannot be read. On a server it also shows how far
+the last rotation of the cluster's keys is, and which members it waits for.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var all []pki.Entry
@@ -42,10 +43,12 @@ when a certificate is not valid now or cannot be read.`,
 			if len(all) == 0 {
 				return fmt.Errorf("neither a server nor an agent has run in %s", cfg.DataDir)
 			}
-			return printCertificates(cmd.OutOrStdout(), all, time.Now())
+			faults := printCertificates(cmd.OutOrStdout(), all, time.Now())
+			printClusterRotation(cmd.Context(), cmd.OutOrStdout(), c)
+			return faults
 		},
 	}
-	bindPaths(cmd.Flags(), &cfg)
+	c.bind(cmd.Flags())
 	return cmd
 }
 

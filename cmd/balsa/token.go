@@ -66,7 +66,7 @@ func (c *clusterClient) connect(local bool) (*join.Client, error) {
 	}
 	servers := c.addresses(admin.Host, local)
 	return join.NewClient(join.ClientConfig{
-		Servers: func() []string { return servers }, Roots: pool,
+		Servers: func() []string { return servers }, Roots: func() *x509.CertPool { return pool },
 		Certificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil },
 	})
 }

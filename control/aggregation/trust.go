@@ -38,6 +38,10 @@ const firstRetry, lastRetry = time.Second, time.Minute
 type Trust struct {
 	// ClientCA returns the certificates, PEM, that sign those of clients.
 	ClientCA func() []byte
+	// Retired returns authorities that sign clients' certificates no more: they are taken out. Changed returns a channel that is
+	// closed when its answer or ClientCA's changes after the call. Both may be nil.
+	Retired func() []*x509.Certificate
+	Changed func() <-chan struct{}
 	// ProxyCA signs the front proxy's certificate, PEM.
 	ProxyCA []byte
 	// ProxyNames are the common names of the front proxy; the others are headers in which it says who the user is.
@@ -50,7 +54,11 @@ func (t Trust) merge(data map[string]string) (map[string]string, error) {
 	if out == nil {
 		out = map[string]string{}
 	}
-	out["client-ca-file"] = mergePEM(out["client-ca-file"], t.ClientCA())
+	var retired []*x509.Certificate
+	if t.Retired != nil {
+		retired = t.Retired()
+	}
+	out["client-ca-file"] = mergePEM(out["client-ca-file"], t.ClientCA(), retired...)
 	out["requestheader-client-ca-file"] = mergePEM(out["requestheader-client-ca-file"], t.ProxyCA)
 	for key, want := range map[string][]string{
 		"requestheader-allowed-names": t.ProxyNames, "requestheader-username-headers": t.UserHeaders, "requestheader-uid-headers": t.UIDHeaders,
@@ -74,14 +82,14 @@ func (t Trust) merge(data map[string]string) (map[string]string, error) {
 	return out, nil
 }
 
-// mergePEM adds certificates that are not there, and leaves out those whose time is over.
-func mergePEM(have string, more []byte) string {
+// mergePEM adds certificates that are not there, and leaves out those that are retired or whose time is over.
+func mergePEM(have string, more []byte, retired ...*x509.Certificate) string {
 	var all [][]byte
 	var out bytes.Buffer
 	for _, data := range [][]byte{[]byte(have), more} {
 		for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 			cert, err := x509.ParseCertificate(block.Bytes)
-			if err != nil || time.Since(cert.NotAfter) > clockSkew {
+			if err != nil || time.Since(cert.NotAfter) > clockSkew || slices.ContainsFunc(retired, cert.Equal) {
 				continue
 			}
 			if !slices.ContainsFunc(all, func(b []byte) bool { return bytes.Equal(b, block.Bytes) }) {
@@ -117,11 +125,16 @@ func (t Trust) Keep(ctx context.Context, client kubernetes.Interface, log *slog.
 	}()
 	look()
 	for wait := firstRetry; ; {
+		var rotated <-chan struct{}
+		if t.Changed != nil {
+			rotated = t.Changed() // before ensure looks
+		}
 		select {
 		case <-ctx.Done():
 			<-done
 			return nil
 		case <-changed:
+		case <-rotated:
 		}
 		if err := fault.Contain("control/aggregation", func() error { return t.ensure(ctx, client) }); err != nil && ctx.Err() == nil {
 			log.Warn("whom aggregated servers may believe could not be written", "configmap", trustName, "error", err, "again_in", wait)

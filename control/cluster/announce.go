@@ -11,15 +11,15 @@ import (
 const MembersPrefix = membersPrefix
 
 // KeptOverRestore are the prefixes that a restored snapshot does not bring back:
-// who the members are, which tokens admit others, by which keys members talk and
-// who leads is a fact of today.
+// who the members are, which tokens admit others, by which keys members talk, which
+// CA signs and who leads is a fact of today.
 func KeptOverRestore() []string {
-	return []string{membersPrefix, nodesPrefix, removedPrefix, revokedPrefix, tokensPrefix, gossipKey, leaderPrefix}
+	return []string{membersPrefix, nodesPrefix, removedPrefix, revokedPrefix, tokensPrefix, gossipKey, leaderPrefix, rotationKey}
 }
 
 // says holds when a record says what another would, but for the time of joining.
 func (r MemberRecord) says(o MemberRecord) bool {
-	return r.Name == o.Name && r.Version == o.Version && r.Protocol == o.Protocol && slices.Equal(r.Addresses, o.Addresses) && slices.Equal(r.Names, o.Names)
+	return r.Name == o.Name && r.Version == o.Version && r.Protocol == o.Protocol && slices.Equal(r.Addresses, o.Addresses) && slices.Equal(r.Names, o.Names) && r.Holds.Equal(o.Holds)
 }
 
 // Announce keeps the record of this server true: its name, addresses and

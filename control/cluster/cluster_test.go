@@ -278,7 +278,7 @@ func (w *world) start(name, id string, authority *pki.Authority) *testServer {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	s.dialer = cluster.NewDialer(peer, authority.Pool(), func(id string) (string, bool) {
+	s.dialer = cluster.NewDialer(peer, authority.Pool, func(id string) (string, bool) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		for _, p := range w.peers {

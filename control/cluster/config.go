@@ -113,6 +113,12 @@ type Config struct {
 	// Virtual returns a function that reports whether an address is a Service's or a load balancer's, for which no node gets
 	// a certificate. May be nil.
 	Virtual func() (func(netip.Addr) bool, error)
+	// PodsHold returns the ID of the key that signed the tokens of all pods on this machine, empty when several did, and KeysChanged
+	// a channel that is closed when its answer changes. Nil: no pods run here.
+	PodsHold    func() string
+	KeysChanged func() <-chan struct{}
+	// StaleSecrets names the token Secrets whose token the key with this ID has signed. May be nil.
+	StaleSecrets func(ctx context.Context, keyID string) ([]string, error)
 	// Settings of the cluster, as joiners get them.
 	Settings Settings
 	// RecoveryKey seals the keys in snapshots; joining servers get it.
@@ -142,6 +148,14 @@ func (c *Config) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// keysChanged is closed when what this server holds of the cluster's keys changes elsewhere than here.
+func (c *Config) keysChanged() <-chan struct{} {
+	if c.KeysChanged == nil {
+		return nil
+	}
+	return c.KeysChanged()
 }
 
 func (c *Config) setDefaults() {

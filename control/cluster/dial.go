@@ -22,7 +22,7 @@ import (
 // and its address is asked for at each dial.
 type Dialer struct {
 	own     func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
-	roots   *x509.CertPool
+	roots   func() *x509.CertPool
 	resolve func(serverID string) (string, bool)
 
 	mu     sync.Mutex
@@ -30,8 +30,8 @@ type Dialer struct {
 	closed bool
 }
 
-// NewDialer takes this server's peer certificate, the cluster's CA and what says where a server is now.
-func NewDialer(own *pki.Leaf, roots *x509.CertPool, resolve func(serverID string) (addr string, ok bool)) *Dialer {
+// NewDialer takes this server's peer certificate, the CAs that count at a moment, and what says where a server is now.
+func NewDialer(own *pki.Leaf, roots func() *x509.CertPool, resolve func(serverID string) (addr string, ok bool)) *Dialer {
 	return &Dialer{own: own.GetClientCertificate, roots: roots, resolve: resolve, conns: map[string]*grpc.ClientConn{}}
 }
 

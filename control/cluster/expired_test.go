@@ -46,7 +46,7 @@ func TestAnAgentWhoseCertificateExpiredRenewsWithItsKey(t *testing.T) {
 	if agent.Client.Valid() {
 		t.Fatal("the certificate has not expired")
 	}
-	c, err := join.NewClient(join.ClientConfig{Servers: func() []string { return []string{s1.addr} }, Roots: s1.pki.Pool(), Certificate: agent.Client.GetClientCertificate,
+	c, err := join.NewClient(join.ClientConfig{Servers: func() []string { return []string{s1.addr} }, Roots: s1.pki.Pool, Certificate: agent.Client.GetClientCertificate,
 		Now: w.now, Logger: w.log})
 	if err != nil {
 		t.Fatal(err)

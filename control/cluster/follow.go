@@ -19,25 +19,34 @@ func (s *Service) follow(ctx context.Context) error {
 	timer := time.NewTimer(lookAgain)
 	defer timer.Stop()
 	for {
-		leader, members, nodes := s.cfg.Store.LeaderChanged(), s.cfg.Members.Changed(), s.cfg.Nodes.Changed() // before looking
+		leader, members, nodes, keys := s.cfg.Store.LeaderChanged(), s.cfg.Members.Changed(), s.cfg.Nodes.Changed(), s.cfg.keysChanged() // before looking
 		now := s.look(last)
 		s.events.add(s.cfg.Now(), differences(last, now))
 		s.setHealth(now.fault == "")
 		last = now
+		s.useRotation()
 		s.recordSelf(ctx, now)
-		s.servers.publish(s.serverList(s.cfg.Store.View()))
+		s.servers.publish(s.announcement(s.cfg.Store.View()))
+		pause := lookAgain
 		if s.cfg.Store.Leading() && s.rotating() {
 			if err := s.rotate(ctx); err != nil && ctx.Err() == nil {
 				s.cfg.Logger.Warn("the gossip key could not be moved on; it is tried again", "error", err)
 			}
 		}
-		timer.Reset(lookAgain)
+		if s.cfg.Store.Leading() {
+			if again := s.advanceRotation(ctx); again > 0 {
+				pause = min(pause, again)
+			}
+		}
+		timer.Reset(pause)
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-leader:
 		case <-members:
 		case <-nodes:
+		case <-keys:
+		case <-s.wake:
 		case <-timer.C:
 		}
 	}
@@ -81,7 +90,7 @@ func (s *Service) recordSelf(ctx context.Context, now picture) {
 }
 
 func (s *Service) ownRecord() MemberRecord {
-	return MemberRecord{Name: s.cfg.Name, Addresses: []string{s.cfg.Address()}, Names: s.cfg.APINames, Version: s.cfg.Version, Protocol: Protocol, Joined: s.cfg.Now().UTC()}
+	return MemberRecord{Name: s.cfg.Name, Addresses: []string{s.cfg.Address()}, Names: s.cfg.APINames, Version: s.cfg.Version, Protocol: Protocol, Joined: s.cfg.Now().UTC(), Holds: s.holds()}
 }
 
 // outdated reports whether this server's record says what is not so any more. A server that was removed has none.

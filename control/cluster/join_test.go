@@ -410,7 +410,7 @@ func TestAnAgentRenewsThroughWhoeverAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := join.NewClient(join.ClientConfig{Servers: func() []string { return []string{"127.0.0.1:1", s1.addr} }, Roots: s1.pki.Pool(), Certificate: agent.Client.GetClientCertificate, Logger: w.log})
+	c, err := join.NewClient(join.ClientConfig{Servers: func() []string { return []string{"127.0.0.1:1", s1.addr} }, Roots: s1.pki.Pool, Certificate: agent.Client.GetClientCertificate, Logger: w.log})
 	if err != nil {
 		t.Fatal(err)
 	}

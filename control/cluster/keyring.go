@@ -92,7 +92,12 @@ func FollowKeyring(ctx context.Context, store Store, apply func(Keyring) error) 
 
 // awaitChange returns when a key changed at a revision from `from` on, or might have: the history was compacted.
 func awaitChange(ctx context.Context, store Store, key string, from int64) error {
-	w, err := store.Watch(raftstore.WatchRequest{Key: key, StartRevision: from})
+	return awaitRange(ctx, store, raftstore.WatchRequest{Key: key, StartRevision: from})
+}
+
+// awaitRange is awaitChange for all keys of a request.
+func awaitRange(ctx context.Context, store Store, r raftstore.WatchRequest) error {
+	w, err := store.Watch(r)
 	if err == nil {
 		defer w.Close()
 		_, err = w.Next(ctx)

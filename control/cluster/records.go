@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/balsahq/balsa/control/auth/rotation"
 	"github.com/balsahq/balsa/raftstore"
 )
 
@@ -32,6 +33,8 @@ type MemberRecord struct {
 	Version   string    `json:"version"`
 	Protocol  int       `json:"protocol"`
 	Joined    time.Time `json:"joined"`
+
+	Holds rotation.Holds `json:"holds,omitzero"` // which CAs and keys it has in use
 }
 
 // nodeRecord is what the store keeps of an agent. Its keys are SHA-256 sums of public keys; previous is the one that
@@ -46,6 +49,8 @@ type nodeRecord struct {
 	Addresses   []string  `json:"addresses,omitempty"`
 	Version     string    `json:"version"`
 	Joined      time.Time `json:"joined"`
+
+	Holds rotation.Holds `json:"holds,omitzero"` // which CAs and keys it has confirmed to use
 }
 
 func (n *nodeRecord) has(key string) bool { return key != "" && (n.Key == key || n.Previous == key) }

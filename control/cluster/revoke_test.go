@@ -49,7 +49,7 @@ func TestARemovedAgentsCertificatesDoNotCount(t *testing.T) {
 	gone, stays := joined("a1", false), joined("a2", false)
 	before := gone.Client.Certificate()
 	w.advance(250 * 24 * time.Hour)
-	c, err := join.NewClient(join.ClientConfig{Servers: func() []string { return []string{s1.addr} }, Roots: s1.pki.Pool(), Certificate: gone.Client.GetClientCertificate, Logger: w.log})
+	c, err := join.NewClient(join.ClientConfig{Servers: func() []string { return []string{s1.addr} }, Roots: s1.pki.Pool, Certificate: gone.Client.GetClientCertificate, Logger: w.log})
 	if err != nil {
 		t.Fatal(err)
 	}

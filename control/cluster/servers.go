@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/balsahq/balsa/control/auth/rotation"
 	"github.com/balsahq/balsa/control/cluster/clusterpb"
 	"github.com/balsahq/balsa/raftstore"
 	"github.com/balsahq/balsa/raftstore/member"
@@ -52,20 +53,30 @@ func (s *Service) everybody(v *raftstore.View) []member.Member {
 	return out
 }
 
-// broadcast is the newest list of servers, for any number of readers.
+// announcement is what agents follow: where the servers are, and which CAs and keys count.
+func (s *Service) announcement(v *raftstore.View) *clusterpb.ServerList {
+	out := &clusterpb.ServerList{Servers: s.serverList(v), Ca: s.cfg.PKI.CA()}
+	if rec, _, err := read[rotation.Record](v, rotationKey); err == nil {
+		wanted := rec.ForAgents(rotationMembers(v))
+		out.IssuedBy, out.PodsHold = wanted.IssuedBy, wanted.PodsHold
+	}
+	return out
+}
+
+// broadcast is the newest announcement, for any number of readers.
 type broadcast struct {
 	mu      sync.Mutex
-	list    []*clusterpb.ServerAddress // not changed once it is here
+	list    *clusterpb.ServerList // not changed once it is here; nil at first
 	changed chan struct{}
 }
 
 func newBroadcast() *broadcast { return &broadcast{changed: make(chan struct{})} }
 
 // publish replaces the list; readers hear of it when it says something new.
-func (b *broadcast) publish(list []*clusterpb.ServerAddress) {
+func (b *broadcast) publish(list *clusterpb.ServerList) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if slices.EqualFunc(b.list, list, func(x, y *clusterpb.ServerAddress) bool { return proto.Equal(x, y) }) {
+	if b.list != nil && proto.Equal(b.list, list) {
 		return
 	}
 	b.list = list
@@ -73,7 +84,7 @@ func (b *broadcast) publish(list []*clusterpb.ServerAddress) {
 	b.changed = make(chan struct{})
 }
 
-func (b *broadcast) get() ([]*clusterpb.ServerAddress, <-chan struct{}) {
+func (b *broadcast) get() (*clusterpb.ServerList, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.list, b.changed
@@ -93,8 +104,8 @@ func (s *Service) Servers(_ *clusterpb.ServersRequest, stream clusterpb.Cluster_
 				return err
 			}
 		}
-		if len(list) > 0 {
-			if err := stream.Send(&clusterpb.ServerList{Servers: list}); err != nil {
+		if list != nil {
+			if err := stream.Send(list); err != nil {
 				return err
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -19,11 +20,13 @@ import (
 type Service struct {
 	clusterpb.UnimplementedClusterServer
 	cfg     Config
-	pin     string // of our CA
 	events  *ring
 	failed  *limiter
 	streams streams
-	servers *broadcast // of the list of servers
+	servers *broadcast    // of the list of servers
+	wake    chan struct{} // of one place: a record of a member or of the rotation has changed
+	rotated int64         // revision of the rotation's record that this server has carried out; only follow has it
+	waited  string        // for what the rotation waits, as logged last; only follow has it
 	health  *health.Server
 	saves   chan struct{} // a place for each snapshot being saved
 	restore chan struct{} // and for the one being restored
@@ -39,8 +42,8 @@ func New(cfg Config) (*Service, error) {
 	stream := make([]byte, 8)
 	_, _ = rand.Read(stream) // never fails: crypto/rand aborts the program instead
 	return &Service{
-		cfg: cfg, pin: pki.Pin(cfg.PKI.CACertificate().Raw), events: newRing(hex.EncodeToString(stream)),
-		failed: newLimiter(cfg.Now), servers: newBroadcast(), health: health.NewServer(), saves: make(chan struct{}, 2), restore: make(chan struct{}, 1),
+		cfg: cfg, events: newRing(hex.EncodeToString(stream)),
+		failed: newLimiter(cfg.Now), servers: newBroadcast(), wake: make(chan struct{}, 1), health: health.NewServer(), saves: make(chan struct{}, 2), restore: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -51,13 +54,17 @@ func (s *Service) Register(server *grpc.Server) {
 	reflection.Register(server)
 }
 
-// Pin is the pin of the cluster's CA, as in tokens.
-func (s *Service) Pin() string { return s.pin }
+// Pin is the pin of the CA that signs now, as in tokens.
+func (s *Service) Pin() string { return pki.Pin(s.cfg.PKI.CACertificate().Raw) }
 
-// Run turns changes into events, keeps health true, and moves rotations of the gossip keys on, until ctx ends.
+// Run turns changes into events, keeps health true, and carries out rotations of keys, until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
 	defer s.health.Shutdown()
-	return fault.Keep(ctx, "control/cluster", s.follow)
+	group, ctx := errgroup.WithContext(ctx)
+	for _, part := range []func(context.Context) error{s.follow, s.watchRecords} {
+		group.Go(func() error { return fault.Keep(ctx, "control/cluster", part) })
+	}
+	return group.Wait()
 }
 
 func (s *Service) setHealth(serving bool) {

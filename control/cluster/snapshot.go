@@ -32,7 +32,7 @@ func (s *Service) WriteArchive(ctx context.Context, w io.Writer) (archive.Traile
 	}
 	store := s.cfg.Store
 	set := s.cfg.Settings
-	header := archive.Header{ClusterID: store.ClusterID(), Generation: store.Generation(), CAPin: s.pin, Created: s.cfg.Now().UTC(),
+	header := archive.Header{ClusterID: store.ClusterID(), Generation: store.Generation(), CAPin: s.Pin(), Created: s.cfg.Now().UTC(),
 		ServerID: store.ServerID(), Server: s.cfg.Name, Version: s.cfg.Version,
 		Settings: map[string]string{"service-cidr": set.ServiceCIDR, "cluster-cidr": set.ClusterCIDR, "cluster-dns": set.ClusterDNS, "cluster-domain": set.ClusterDomain, "gossip-port": strconv.Itoa(set.GossipPort)}}
 	err = archive.Write(w, header, s.cfg.RecoveryKey, keys, func(w io.Writer) (archive.Trailer, error) {

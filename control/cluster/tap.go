@@ -27,14 +27,15 @@ const aClient kind = 1 << 7
 // mayCall says who may call what the one port serves: a service or, where there is a longer entry, a method. What is not
 // here nobody may call. The methods themselves look closer.
 var mayCall = map[string]kind{
-	clusterpb.Cluster_Join_FullMethodName:    nobody | aClient | members,
-	clusterpb.Cluster_Renew_FullMethodName:   aNode,
-	clusterpb.Cluster_Leave_FullMethodName:   members,
-	clusterpb.Cluster_Servers_FullMethodName: members,
-	clusterpb.Cluster_Members_FullMethodName: members,
-	clusterpb.Cluster_Status_FullMethodName:  members,
-	clusterpb.Cluster_Events_FullMethodName:  members,
-	"/balsa.cluster.v1.Cluster/":             managers,
+	clusterpb.Cluster_Join_FullMethodName:        nobody | aClient | members,
+	clusterpb.Cluster_Renew_FullMethodName:       aNode,
+	clusterpb.Cluster_ConfirmKeys_FullMethodName: aNode,
+	clusterpb.Cluster_Leave_FullMethodName:       members,
+	clusterpb.Cluster_Servers_FullMethodName:     members,
+	clusterpb.Cluster_Members_FullMethodName:     members,
+	clusterpb.Cluster_Status_FullMethodName:      members,
+	clusterpb.Cluster_Events_FullMethodName:      members,
+	"/balsa.cluster.v1.Cluster/":                 managers,
 
 	"/etcdserverpb.KV/":          aMaster | aClient,
 	"/etcdserverpb.Watch/":       aMaster | aClient,

@@ -54,7 +54,7 @@ func TestWhoMayCallWhat(t *testing.T) {
 		}
 	}
 	of := map[string]kind{
-		"Join": nobody | aClient | members, "Renew": aNode, "Leave": members, "Servers": members, "Members": members,
+		"Join": nobody | aClient | members, "Renew": aNode, "ConfirmKeys": aNode, "Leave": members, "Servers": members, "Members": members,
 		"Status": members, "Events": members,
 	}
 	for _, method := range append(methods, "/unknown.Service/Method", "nonsense", "") {

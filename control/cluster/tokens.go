@@ -105,7 +105,7 @@ type TokenOptions struct {
 
 // NewToken makes a token and keeps its hash. Tokens that expired a day ago are swept.
 func (s *Service) NewToken(ctx context.Context, o TokenOptions) (token.Token, *clusterpb.TokenInfo, error) {
-	t, err := token.New(o.Server, s.pin)
+	t, err := token.New(o.Server, s.Pin())
 	if err != nil {
 		return t, nil, err
 	}
@@ -182,8 +182,8 @@ func (s *Service) checkToken(ctx context.Context, who caller, text string, serve
 		return token.Token{}, status.Error(codes.ResourceExhausted, "too many failed joins from this address: wait a minute")
 	}
 	t, err := token.Parse(text)
-	if err == nil && t.Pin != s.pin {
-		err = fmt.Errorf("%w: the token is of another cluster, whose CA is %s; this cluster's is %s: join a server of that cluster, or make a token here with `balsa token create`", ErrToken, t.Pin, s.pin)
+	if err == nil && !slices.Contains(s.cfg.PKI.Trusts(), t.Pin) {
+		err = fmt.Errorf("%w: the token is of another cluster, or was made before this cluster's CA was rotated: its CA is %s, this cluster's is %s: join a server of that cluster, or make a token here with `balsa token create`", ErrToken, t.Pin, s.Pin())
 	}
 	if err == nil {
 		v, berr := s.cfg.Store.Barrier(ctx)

@@ -59,8 +59,8 @@ type Config struct {
 	Issue     serviceaccount.TokenGenerator
 	Audiences authenticator.Audiences
 
-	// ClusterCA verifies kubelets; KubeletClient is the certificate shown to them.
-	ClusterCA     *x509.CertPool
+	// ClusterCA verifies kubelets, asked at each handshake; KubeletClient is the certificate shown to them.
+	ClusterCA     func() *x509.CertPool
 	KubeletClient func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
 	// Dial reaches nodes and pods where Nodes is nil; default net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)

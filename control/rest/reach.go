@@ -18,6 +18,7 @@ import (
 	api "k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/kubelet/client"
 
+	"github.com/balsahq/balsa/control/auth/pki"
 	"github.com/balsahq/balsa/control/tunnel"
 )
 
@@ -46,7 +47,7 @@ func (d directly) Node(ctx context.Context, _, address string) (net.Conn, error)
 type reach struct {
 	nodes  rest.Getter
 	ways   Nodes
-	ca     *x509.CertPool
+	ca     func() *x509.CertPool // asked at each handshake: it may be rotated
 	client func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
 
 	mu    sync.Mutex
@@ -129,15 +130,15 @@ func (r *reach) connect(node string) *links {
 
 // verified believes a node's own certificate: of the cluster's CA, for the address, and for no other node's name.
 func (r *reach) verified(node string) *tls.Config {
-	return &tls.Config{
-		MinVersion: tls.VersionTLS12, RootCAs: r.ca, GetClientCertificate: r.client,
+	return pki.TrustNow(&tls.Config{
+		MinVersion: tls.VersionTLS12, GetClientCertificate: r.client,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			if got, want := s.PeerCertificates[0].Subject.CommonName, "system:node:"+node; got != want {
 				return fmt.Errorf("x509: the certificate is of %q, not of %q", got, want)
 			}
 			return nil
 		},
-	}
+	}, r.ca)
 }
 
 // proof shakes hands as requests will.

@@ -15,10 +15,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/balsahq/balsa/leader/clusterkeys"
 	"github.com/balsahq/balsa/leader/controllerref"
 	"github.com/balsahq/balsa/leader/workqueue"
 )
@@ -33,14 +35,14 @@ const (
 
 type controller struct {
 	env        workqueue.Env
-	bundle     string
+	keys       clusterkeys.Source
 	namespaces corelisters.NamespaceLister
 	configMaps corelisters.ConfigMapLister
 	loop       *workqueue.Loop[string]
 }
 
-// New returns the publisher of bundle, a PEM file.
-func New(env workqueue.Env, workers int, bundle []byte) (workqueue.Runner, error) {
+// New returns the publisher of the bundle of CAs that count.
+func New(env workqueue.Env, workers int, keys clusterkeys.Source) (workqueue.Runner, error) {
 	namespaces := env.Informers.Core().V1().Namespaces()
 	configMaps := coreinformers.NewFilteredConfigMapInformer(env.Reader, metav1.NamespaceAll, 0,
 		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
@@ -48,11 +50,11 @@ func New(env workqueue.Env, workers int, bundle []byte) (workqueue.Runner, error
 			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
 		})
 	c := &controller{
-		env: env, bundle: string(bundle),
+		env: env, keys: keys,
 		namespaces: namespaces.Lister(), configMaps: corelisters.NewConfigMapLister(configMaps.GetIndexer()),
 	}
 	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
-	return workqueue.Together(workqueue.Informer(configMaps), c.loop), errors.Join(
+	return workqueue.Together(workqueue.Informer(configMaps), c.loop, keys.Follow(c.all)), errors.Join(
 		configMaps.SetTransform(workqueue.Strip),
 		workqueue.Watch(c.loop, namespaces.Informer(), func(_, now *v1.Namespace) {
 			if now != nil {
@@ -67,6 +69,17 @@ func New(env workqueue.Env, workers int, bundle []byte) (workqueue.Runner, error
 	)
 }
 
+// all looks at every namespace: the bundle has changed.
+func (c *controller) all() {
+	list, err := c.namespaces.List(labels.Everything())
+	if err != nil {
+		return // a lister of memory has no errors
+	}
+	for _, ns := range list {
+		c.loop.Add(ns.Name)
+	}
+}
+
 func (c *controller) reconcile(ctx context.Context, namespace string) error {
 	ns, err := c.namespaces.Get(namespace)
 	if apierrors.IsNotFound(err) || err == nil && ns.Status.Phase == v1.NamespaceTerminating {
@@ -75,13 +88,13 @@ func (c *controller) reconcile(ctx context.Context, namespace string) error {
 	if err != nil {
 		return err
 	}
-	client := c.env.Client.CoreV1().ConfigMaps(namespace)
+	client, bundle := c.env.Client.CoreV1().ConfigMaps(namespace), string(c.keys.Bundle())
 	have, err := c.configMaps.ConfigMaps(namespace).Get(name)
 	switch {
 	case apierrors.IsNotFound(err):
-		_, err = client.Create(ctx, wanted(namespace, c.bundle, nil), metav1.CreateOptions{})
-	case err == nil && !good(have, c.bundle):
-		_, err = client.Update(ctx, wanted(namespace, c.bundle, have), metav1.UpdateOptions{})
+		_, err = client.Create(ctx, wanted(namespace, bundle, nil), metav1.CreateOptions{})
+	case err == nil && !good(have, bundle):
+		_, err = client.Update(ctx, wanted(namespace, bundle, have), metav1.UpdateOptions{})
 	}
 	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || controllerref.NamespaceEnding(err) {
 		return nil

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/balsahq/balsa/leader/clusterkeys"
 	"github.com/balsahq/balsa/leader/workqueue"
 	"github.com/balsahq/balsa/leader/workqueue/workqueuetest"
 )
@@ -51,7 +52,7 @@ func TestTokenSecretsAreFilledOrGo(t *testing.T) {
 	sign := func(sa *v1.ServiceAccount, s *v1.Secret) (string, error) {
 		return "token of " + sa.Name + " in " + s.Name, nil
 	}
-	client := start(t, func(e workqueue.Env) (workqueue.Runner, error) { return NewTokens(e, 1, sign, []byte("ca")) },
+	client := start(t, func(e workqueue.Env) (workqueue.Runner, error) { return NewTokens(e, 1, sign, clusterkeys.Source{RootCA: func() []byte { return []byte("ca") }}) },
 		&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "robot", UID: "u"}},
 		secret("good", "robot", ""), secret("of-another", "robot", "before"), secret("of-nobody", "ghost", ""))
 	workqueuetest.Eventually(t, "filled", func(ctx context.Context) (bool, error) {

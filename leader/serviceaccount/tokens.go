@@ -13,6 +13,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/balsahq/balsa/leader/clusterkeys"
 	"github.com/balsahq/balsa/leader/workqueue"
 )
 
@@ -22,7 +23,7 @@ type Signer func(sa *v1.ServiceAccount, secret *v1.Secret) (string, error)
 type tokens struct {
 	env      workqueue.Env
 	sign     Signer
-	rootCA   []byte
+	keys     clusterkeys.Source
 	accounts corelisters.ServiceAccountLister
 	secrets  cache.Indexer
 	loop     *workqueue.Loop[workqueue.Key]
@@ -30,8 +31,8 @@ type tokens struct {
 
 const bySecretAccount = "account"
 
-// NewTokens returns the controller that fills token Secrets. rootCA is the PEM bundle they carry.
-func NewTokens(env workqueue.Env, workers int, sign Signer, rootCA []byte) (workqueue.Runner, error) {
+// NewTokens returns the controller that fills token Secrets, and again when the CA or the key of tokens is rotated.
+func NewTokens(env workqueue.Env, workers int, sign Signer, keys clusterkeys.Source) (workqueue.Runner, error) {
 	sas := env.Informers.Core().V1().ServiceAccounts()
 	secrets := coreinformers.NewFilteredSecretInformer(env.Reader, metav1.NamespaceAll, 0, cache.Indexers{
 		bySecretAccount: func(o any) ([]string, error) {
@@ -44,9 +45,9 @@ func NewTokens(env workqueue.Env, workers int, sign Signer, rootCA []byte) (work
 	}, func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector("type", string(v1.SecretTypeServiceAccountToken)).String()
 	})
-	c := &tokens{env: env, sign: sign, rootCA: rootCA, accounts: sas.Lister(), secrets: secrets.GetIndexer()}
+	c := &tokens{env: env, sign: sign, keys: keys, accounts: sas.Lister(), secrets: secrets.GetIndexer()}
 	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
-	return workqueue.Together(workqueue.Informer(secrets), c.loop), errors.Join(
+	return workqueue.Together(workqueue.Informer(secrets), c.loop, keys.Follow(c.all)), errors.Join(
 		secrets.SetTransform(workqueue.Strip),
 		workqueue.Watch(c.loop, secrets, func(_, now *v1.Secret) {
 			if now != nil {
@@ -68,6 +69,16 @@ func (c *tokens) accountChanged(old, now *v1.ServiceAccount) {
 	for _, o := range held {
 		if s, ok := o.(*v1.Secret); ok {
 			c.loop.Add(workqueue.KeyOf(s))
+		}
+	}
+}
+
+// all looks at every token Secret: a key has changed.
+func (c *tokens) all() {
+	for _, key := range c.secrets.ListKeys() {
+		namespace, name, err := cache.SplitMetaNamespaceKey(key)
+		if err == nil {
+			c.loop.Add(workqueue.Key{Namespace: namespace, Name: name})
 		}
 	}
 }
@@ -119,9 +130,10 @@ func stale(secret *v1.Secret, sa *v1.ServiceAccount) bool {
 }
 
 func (c *tokens) fill(ctx context.Context, secret *v1.Secret, sa *v1.ServiceAccount) error {
-	needCA := len(c.rootCA) > 0 && !bytes.Equal(secret.Data[v1.ServiceAccountRootCAKey], c.rootCA)
+	rootCA, token := c.keys.Bundle(), secret.Data[v1.ServiceAccountTokenKey]
+	needCA := len(rootCA) > 0 && !bytes.Equal(secret.Data[v1.ServiceAccountRootCAKey], rootCA)
 	needNamespace := len(secret.Data[v1.ServiceAccountNamespaceKey]) == 0
-	needToken := len(secret.Data[v1.ServiceAccountTokenKey]) == 0
+	needToken := len(token) == 0 || c.keys.IsStale(token)
 	needUID := secret.Annotations[v1.ServiceAccountUIDKey] == ""
 	if !needCA && !needNamespace && !needToken && !needUID {
 		return nil
@@ -131,7 +143,7 @@ func (c *tokens) fill(ctx context.Context, secret *v1.Secret, sa *v1.ServiceAcco
 		secret.Data = map[string][]byte{}
 	}
 	if needCA {
-		secret.Data[v1.ServiceAccountRootCAKey] = c.rootCA
+		secret.Data[v1.ServiceAccountRootCAKey] = rootCA
 	}
 	if needNamespace {
 		secret.Data[v1.ServiceAccountNamespaceKey] = []byte(secret.Namespace)

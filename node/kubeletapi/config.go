@@ -54,8 +54,7 @@ type Config struct {
 	NodeName string
 	// Address is where to listen, as host:port; the usual port is 10250.
 	Address string
-	// TLS carries the serving certificate and, for client certificates, ClientCAs with
-	// ClientAuth = tls.RequestClientCert.
+	// TLS carries the serving certificate and, for client certificates, ClientAuth = tls.RequestClientCert.
 	TLS *tls.Config
 	// Authenticator tells who asks: x509 by the cluster's CA, bearer tokens by TokenReview (see NewAuthenticator).
 	Authenticator authenticator.Request

@@ -30,11 +30,14 @@ func reviewBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 }
 
-// NewAuthenticator authenticates by client certificates that ca signed and by bearer tokens that the API server's
-// TokenReview accepts. Nobody is anonymous.
-func NewAuthenticator(client kubernetes.Interface, ca *x509.CertPool) (authenticator.Request, error) {
-	options := x509request.DefaultVerifyOptions()
-	options.Roots = ca
+// NewAuthenticator authenticates by client certificates that one of the CAs signed, which are asked for at each request, and by
+// bearer tokens that the API server's TokenReview accepts. Nobody is anonymous.
+func NewAuthenticator(client kubernetes.Interface, cas func() *x509.CertPool) (authenticator.Request, error) {
+	verify := func() (x509.VerifyOptions, bool) {
+		options := x509request.DefaultVerifyOptions()
+		options.Roots = cas()
+		return options, true
+	}
 	reviews, err := webhooktoken.NewFromInterface(client.AuthenticationV1(), nil, reviewBackoff(), reviewTimeout, webhooktoken.AuthenticatorMetrics{
 		RecordRequestTotal:   func(context.Context, string) {},
 		RecordRequestLatency: func(context.Context, string, float64) {},
@@ -43,7 +46,7 @@ func NewAuthenticator(client kubernetes.Interface, ca *x509.CertPool) (authentic
 		return nil, err
 	}
 	return group.NewAuthenticatedGroupAdder(union.New(
-		x509request.New(options, x509request.CommonNameUserConversion),
+		x509request.NewDynamic(verify, x509request.CommonNameUserConversion),
 		bearertoken.New(cache.New(reviews, false, tokenTTL, tokenTTL)),
 	)), nil
 }

@@ -432,7 +432,7 @@ func TestDelegatedReviews(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	authn, err := NewAuthenticator(client, x509.NewCertPool())
+	authn, err := NewAuthenticator(client, x509.NewCertPool)
 	if err != nil {
 		t.Fatal(err)
 	}

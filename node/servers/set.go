@@ -3,6 +3,7 @@ package servers
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -29,6 +30,8 @@ type Config struct {
 	// Prefer is the ID of a server that is taken first while it lives, such as the one on this machine; "" is none.
 	Prefer  string
 	Servers []Server
+	// TLS has the last word on the configuration of a transport: on how servers are verified. Nil changes nothing.
+	TLS func(*tls.Config) *tls.Config
 	// Dial connects to an address; nil is net.Dialer's.
 	Dial   func(ctx context.Context, network, addr string) (net.Conn, error)
 	Logger *slog.Logger

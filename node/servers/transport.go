@@ -52,6 +52,9 @@ func (s *Set) Transport(settings *tls.Config) http.RoundTripper {
 		settings.ServerName = serverName
 	}
 	settings.NextProtos = []string{"h2", "http/1.1"}
+	if s.cfg.TLS != nil {
+		settings = s.cfg.TLS(settings)
+	}
 	t := &transport{set: s, tls: settings}
 	t.current = t.generation()
 	s.mu.Lock()

@@ -60,6 +60,10 @@ type Manager struct {
 	pods  map[types.UID]*podState
 	users map[objectKey]map[types.UID]bool // which pods show an object
 	queue workqueue.TypedRateLimitingInterface[types.UID]
+
+	tokenKey      string                          // ID of the key that is to have signed tokens; empty: any
+	signedBy      map[types.UID]map[string]string // by pod and token, the ID of the key that signed it
+	tokensChanged chan struct{}                   // closed when one of these two changes
 }
 
 // podState is what is known about the volumes of one pod. mu is held while its files change, before Manager.mu.
@@ -93,7 +97,8 @@ func New(cfg Config) (*Manager, error) {
 		cfg.Logger = slog.Default()
 	}
 	m := &Manager{cfg: cfg, log: cfg.Logger, pods: map[types.UID]*podState{},
-		users: map[objectKey]map[types.UID]bool{}, binds: map[string]uint64{}}
+		users: map[objectKey]map[types.UID]bool{}, binds: map[string]uint64{},
+		signedBy: map[types.UID]map[string]string{}, tokensChanged: make(chan struct{})}
 	m.objects = newObjects(cfg.Client, m.log, m.objectChanged)
 	return m, nil
 }
@@ -270,6 +275,10 @@ func (m *Manager) TearDown(ctx context.Context, podUID types.UID) error {
 		return err
 	}
 	m.mu.Lock()
+	if m.signedBy[podUID] != nil {
+		delete(m.signedBy, podUID)
+		m.tellTokens()
+	}
 	if m.pods[podUID] == st {
 		delete(m.pods, podUID)
 	}

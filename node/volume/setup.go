@@ -89,6 +89,7 @@ func (m *Manager) setUpDynamic(ctx context.Context, st *podState, v *v1.Volume, 
 	if err := writeAtomic(dir, c.out, c.group); err != nil {
 		return Volume{}, err
 	}
+	m.noteTokens(st)
 	if !c.refresh.IsZero() {
 		m.refreshAt(pod.UID, c.refresh)
 	}

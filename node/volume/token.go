@@ -34,15 +34,20 @@ func (t *token) fresh(now time.Time) bool {
 	return now.Before(t.refresh) && now.After(t.asked.Add(-clockSlack))
 }
 
-// tokenFor returns the token for source, asking for a new one when old has reached 80 % of its life. A refresh that
+// tokenFor returns the token for source, asking for a new one when old has reached 80 % of its life, or when another key
+// signs tokens now. A refresh that
 // fails keeps old as long as it is valid.
 func (m *Manager) tokenFor(ctx context.Context, pod *v1.Pod, source *v1.ServiceAccountTokenProjection, old *token) (*token, error) {
-	now := time.Now().Round(0)
-	if old != nil && old.fresh(now) {
+	now, wanted := time.Now().Round(0), m.wantedKey()
+	other := func(t *token) bool { return wanted != "" && keyOf(t.value) != wanted }
+	if old != nil && old.fresh(now) && !other(old) {
 		return old, nil
 	}
 	fresh, err := m.requestToken(ctx, pod, source)
 	if err == nil {
+		if other(fresh) {
+			fresh.refresh = now.Add(keyRetry)
+		}
 		return fresh, nil
 	}
 	if old != nil && now.Before(old.expires) {

@@ -3,6 +3,7 @@ package peer
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net"
 	"net/netip"
@@ -41,7 +42,8 @@ type portConn struct {
 	// Of the handshake's goroutine, until the connection is handed over.
 	route    *route // nil: REST or gRPC
 	grpc     bool
-	greeting *greeting // nil after the handshake
+	shown    []*x509.Certificate // the client's, when they were verified
+	greeting *greeting           // nil after the handshake
 
 	requests atomic.Int32 // under way
 	last     atomic.Int64 // nanoseconds since the gate was made, when it was last used

@@ -261,6 +261,10 @@ func (p *Port) greet(c *portConn) {
 		return
 	}
 	state := t.ConnectionState()
+	verified := p.verified(state)
+	if verified {
+		c.shown = state.PeerCertificates
+	}
 	if c.route != nil {
 		tuneConn(c.Conn)
 		if p.pass(c, roleHandled, state) {
@@ -270,7 +274,7 @@ func (p *Port) greet(c *portConn) {
 		return
 	}
 	listener, role := p.rest, roleAnonymous
-	if p.verified(state) {
+	if verified {
 		role = roleKnown
 	}
 	if c.grpc {
@@ -368,12 +372,5 @@ func (p *Port) verified(s tls.ConnectionState) bool {
 	if len(s.VerifiedChains) > 0 || len(s.PeerCertificates) == 0 {
 		return len(s.VerifiedChains) > 0
 	}
-	between := x509.NewCertPool()
-	for _, c := range s.PeerCertificates[1:] {
-		between.AddCert(c)
-	}
-	_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{
-		Roots: p.cfg.Hints(), Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	})
-	return err == nil
+	return clientVerifies(s.PeerCertificates, p.cfg.Hints())
 }

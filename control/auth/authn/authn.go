@@ -3,7 +3,6 @@ package authn
 import (
 	"cmp"
 	"context"
-	"crypto"
 	stdx509 "crypto/x509"
 	"errors"
 	"fmt"
@@ -59,8 +58,8 @@ type Config struct {
 	// Refuse says why a valid certificate of the cluster's CA does not count: its holder was removed. It is asked for each
 	// request; nil refuses nobody.
 	Refuse func(*stdx509.Certificate) error
-	// ServiceAccountKey signs tokens; its public part verifies them.
-	ServiceAccountKey crypto.Signer
+	// ServiceAccountKeys sign and verify tokens.
+	ServiceAccountKeys TokenKeys
 	// Issuer defaults to DefaultIssuer.
 	Issuer string
 	// Settings are what an administrator added.
@@ -82,8 +81,8 @@ func (c Config) Validate() error {
 	if c.ClientVerify == nil {
 		errs = append(errs, errors.New("authn: ClientVerify must be set"))
 	}
-	if c.ServiceAccountKey == nil {
-		errs = append(errs, errors.New("authn: ServiceAccountKey must be set"))
+	if c.ServiceAccountKeys == nil {
+		errs = append(errs, errors.New("authn: ServiceAccountKeys must be set"))
 	}
 	errs = append(errs, c.Settings.check([]string{c.Issuer}))
 	return errors.Join(errs...)
@@ -107,8 +106,8 @@ type Authenticators struct {
 	// Headers are those of the settings' proxy beside the usual ones; nil when there is none. They must not go on to anybody.
 	Headers *authenticatorfactory.RequestHeaderConfig
 
-	issuers    *issuers
-	forSecrets serviceaccount.TokenGenerator
+	issuers *issuers
+	keys    *keyring
 }
 
 // FrontProxy names the headers by which a trusted proxy says who the user is.
@@ -136,9 +135,9 @@ func New(cfg Config) (*Authenticators, error) {
 	if len(out.Audiences) == 0 {
 		out.Audiences = []string{cfg.Issuer}
 	}
-	keys, err := serviceaccount.StaticPublicKeysGetter([]any{cfg.ServiceAccountKey.Public()})
+	keys, err := newKeyring(cfg, cmp.Or(cfg.ExternalAddress, "kubernetes.default.svc"))
 	if err != nil {
-		return nil, fmt.Errorf("authn: service account key: %w", err)
+		return nil, err
 	}
 	config, err := cfg.Settings.configuration([]string{cfg.Issuer})
 	if err != nil {
@@ -155,15 +154,9 @@ func New(cfg Config) (*Authenticators, error) {
 	if out.Token, err = out.tokens(cfg, keys); err != nil {
 		return nil, err
 	}
-	if out.Issue, err = serviceaccount.JWTTokenGenerator(cfg.Issuer, cfg.ServiceAccountKey); err != nil {
-		return nil, fmt.Errorf("authn: token generator: %w", err)
-	}
-	if out.forSecrets, err = serviceaccount.JWTTokenGenerator(serviceaccount.LegacyIssuer, cfg.ServiceAccountKey); err != nil {
-		return nil, fmt.Errorf("authn: generator of Secrets' tokens: %w", err)
-	}
-	if err := out.openID(cfg, keys); err != nil {
-		return nil, err
-	}
+	out.keys, out.Issue = keys, keys
+	out.OpenIDConfig = keys.document("application/json", serviceaccount.OpenIDMetadataProvider.GetConfigJSON)
+	out.OpenIDKeys = keys.document("application/jwk-set+json", serviceaccount.OpenIDMetadataProvider.GetKeysetJSON)
 	out.Request, err = out.requests(cfg)
 	return out, err
 }
@@ -284,29 +277,6 @@ func (a *Authenticators) orNobody(known authenticator.Request, setting string) a
 		return requestunion.NewFailOnError(known, upstream.NewAuthenticator(config.Conditions))
 	}
 	return requestunion.NewFailOnError(known, authenticator.RequestFunc(anonymous))
-}
-
-func (a *Authenticators) openID(cfg Config, keys serviceaccount.PublicKeysGetter) error {
-	external := cfg.ExternalAddress
-	if external == "" {
-		external = "kubernetes.default.svc"
-	}
-	meta, err := serviceaccount.NewOpenIDMetadataProvider(cfg.Issuer, "", external, keys)
-	if err != nil {
-		return fmt.Errorf("authn: OpenID discovery: %w", err)
-	}
-	a.OpenIDConfig = document("application/json", meta.GetConfigJSON)
-	a.OpenIDKeys = document("application/jwk-set+json", meta.GetKeysetJSON)
-	return nil
-}
-
-func document(contentType string, body func() ([]byte, int)) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		data, maxAge := body()
-		w.Header().Set("Content-Type", contentType)
-		w.Header().Set("Cache-Control", fmt.Sprintf("public, max-age=%d", maxAge))
-		_, _ = w.Write(data) // the client has gone: nothing to tell
-	})
 }
 
 type identityKey struct{}

@@ -1,7 +1,6 @@
 package authn
 
 import (
-	"context"
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
@@ -12,7 +11,7 @@ import (
 // end of life: it is good for as long as the Secret is there.
 func (a *Authenticators) SignSecret(sa *v1.ServiceAccount, secret *v1.Secret) (string, error) {
 	public, private := serviceaccount.LegacyClaims(*sa, *secret)
-	token, err := a.forSecrets.GenerateToken(context.Background(), public, private)
+	token, err := a.keys.forSecret(public, private)
 	if err != nil {
 		return "", fmt.Errorf("sign the token of secret %s/%s: %w", secret.Namespace, secret.Name, err)
 	}

@@ -19,9 +19,12 @@ var ErrOtherIdentity = errors.New("the directory holds the keys of another clust
 // What every server of a cluster shares. Leaf keys never leave the machine that made them.
 var sharedFiles = []string{"ca.pem", "front-proxy-ca.pem", "service-account.key"}
 
-// EncryptionFile is the configuration with which all servers encrypt objects at rest, where the cluster has made one. It is
-// the only shared file that changes: the administrator replaces the key in it.
+// EncryptionFile is the configuration with which all servers encrypt objects at rest, where the cluster has made one. The
+// administrator replaces the key in it.
 const EncryptionFile = "encryption.yaml"
+
+// optionalFiles are those that not every cluster has, in their order in a bundle. They change while the cluster lives.
+var optionalFiles = []string{EncryptionFile, TrustFile}
 
 const (
 	bundleMagic   = "balsa-keys\x00\x01" // the last byte is the version
@@ -33,24 +36,23 @@ const (
 )
 
 // Bundle is what a new server needs to be a full peer: both CAs with their keys, the service-account key and, where there
-// is one, EncryptionFile, which is last. It is the cluster's greatest secret: it goes over mutually authenticated TLS, or to a disk sealed.
+// are any, the optionalFiles. It is the cluster's greatest secret: it goes over mutually authenticated TLS, or to a disk sealed.
 //
 //	magic, version · per file: u16 length, name, u32 length, content · SHA-256 of all before
 func (a *Authority) Bundle() ([]byte, error) {
+	a.files.Lock()
+	defer a.files.Unlock()
 	var b bytes.Buffer
 	b.WriteString(bundleMagic)
-	for _, name := range append(slices.Clone(sharedFiles), EncryptionFile) {
+	for _, name := range slices.Concat(sharedFiles, optionalFiles) {
 		data, err := os.ReadFile(a.path(name))
-		if name == EncryptionFile && errors.Is(err, os.ErrNotExist) {
+		if slices.Contains(optionalFiles, name) && errors.Is(err, os.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("pki: bundle: %w", err)
 		}
-		var head []byte
-		head = binary.BigEndian.AppendUint16(head, uint16(len(name)))
-		head = append(head, name...)
-		head = binary.BigEndian.AppendUint32(head, uint32(len(data)))
+		head := binary.BigEndian.AppendUint32(nameOf(name), uint32(len(data)))
 		b.Write(head)
 		b.Write(data)
 	}
@@ -62,8 +64,9 @@ func (a *Authority) Bundle() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// CheckBundle reports whether data is a whole bundle, ErrDamaged if not, and returns the certificate of its CA, DER.
-func CheckBundle(data []byte) (ca []byte, err error) {
+// CheckBundle reports whether data is a whole bundle, ErrDamaged if not, and returns the pins of the CAs that it trusts, the
+// one that signs first.
+func CheckBundle(data []byte) (pins []string, err error) {
 	files, err := decodeBundle(data)
 	if err != nil {
 		return nil, err
@@ -72,7 +75,15 @@ func CheckBundle(data []byte) (ca []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return p.cert.Raw, nil
+	others, err := parseTrustBundle(TrustFile, files[TrustFile])
+	if err != nil {
+		return nil, err
+	}
+	pins = []string{Pin(p.cert.Raw)}
+	for _, c := range others.trusted {
+		pins = append(pins, Pin(c.Raw))
+	}
+	return pins, nil
 }
 
 // decodeBundle takes a bundle apart and reads what is in it.
@@ -84,7 +95,7 @@ func decodeBundle(data []byte) (map[string][]byte, error) {
 	return files, checkShared(files)
 }
 
-// splitBundle takes a bundle apart: every file of sharedFiles once, each whole, and EncryptionFile or nothing.
+// splitBundle takes a bundle apart: every file of sharedFiles once, each whole, and any of optionalFiles.
 func splitBundle(data []byte) (map[string][]byte, error) {
 	bad := func(format string, args ...any) (map[string][]byte, error) {
 		return nil, fmt.Errorf("pki: bundle: "+format+": %w", append(args, ErrDamaged)...)
@@ -101,9 +112,9 @@ func splitBundle(data []byte) (map[string][]byte, error) {
 		return bad("unknown kind or version")
 	}
 	files := map[string][]byte{}
-	for _, want := range append(slices.Clone(sharedFiles), EncryptionFile) {
-		if want == EncryptionFile && len(rest) == 0 {
-			break
+	for _, want := range slices.Concat(sharedFiles, optionalFiles) {
+		if optional := slices.Contains(optionalFiles, want); optional && (len(rest) == 0 || !bytes.HasPrefix(rest, nameOf(want))) {
+			continue
 		}
 		if len(rest) < 2 {
 			return bad("ends before %s", want)
@@ -124,13 +135,20 @@ func splitBundle(data []byte) (map[string][]byte, error) {
 	return files, nil
 }
 
+// nameOf is how a file's entry in a bundle begins.
+func nameOf(file string) []byte {
+	return append(binary.BigEndian.AppendUint16(nil, uint16(len(file))), file...)
+}
+
 func checkShared(files map[string][]byte) error {
 	for name, data := range files {
 		var err error
-		switch filepath.Ext(name) {
-		case ".key":
+		switch ext := filepath.Ext(name); {
+		case name == TrustFile:
+			_, err = parseTrustBundle(name, data)
+		case ext == ".key":
 			_, err = parseKey(name, data)
-		case ".pem":
+		case ext == ".pem":
 			_, err = parseCA(name, data)
 		}
 		if err != nil {
@@ -141,7 +159,7 @@ func checkShared(files map[string][]byte) error {
 }
 
 // WriteBundle lays out a bundle in dir, before Open. A file that is there with the same content stays; one with other
-// content is ErrOtherIdentity, and nothing is written, except that EncryptionFile is replaced. After a crash in the middle, Open or another WriteBundle
+// content is ErrOtherIdentity, and nothing is written, except that optionalFiles are replaced. After a crash in the middle, Open or another WriteBundle
 // finishes.
 func WriteBundle(dir string, bundle []byte) error {
 	files, err := decodeBundle(bundle)
@@ -153,7 +171,7 @@ func WriteBundle(dir string, bundle []byte) error {
 	}
 	for name, data := range files {
 		have, err := os.ReadFile(filepath.Join(dir, name))
-		if err == nil && name != EncryptionFile && !bytes.Equal(have, data) {
+		if err == nil && !slices.Contains(optionalFiles, name) && !bytes.Equal(have, data) {
 			return fmt.Errorf("pki: %s: %w", filepath.Join(dir, name), ErrOtherIdentity)
 		}
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -187,7 +205,7 @@ func finishBundle(dir string) error {
 		path := filepath.Join(dir, name)
 		if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, data) {
 			continue
-		} else if err == nil && name != EncryptionFile {
+		} else if err == nil && !slices.Contains(optionalFiles, name) {
 			return fmt.Errorf("pki: %s: %w", path, ErrOtherIdentity)
 		}
 		if err := atomicfile.WriteContent(path, data); err != nil {

@@ -16,6 +16,7 @@ import (
 	mathrand "math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -169,8 +170,14 @@ func (c *Credentials) Prove(digest [sha256.Size]byte) (certPEM, signature []byte
 	return p.certPEM, signature, err
 }
 
-// Holder returns the certificate of whoever made a signature of digest with Credentials.Prove: one that the cluster's CA
-// signed at any time, expired or not. Whether its key still stands for anybody is for the caller to find out.
+// signedOnce reports whether a CA that counts, or one that has been retired since, signed a certificate.
+func (a *Authority) signedOnce(cert *x509.Certificate) bool {
+	k := a.keys.Load()
+	return slices.ContainsFunc(slices.Concat(k.trusted, k.retired), func(ca *x509.Certificate) bool { return cert.CheckSignatureFrom(ca) == nil })
+}
+
+// Holder returns the certificate of whoever made a signature of digest with Credentials.Prove: one that the cluster's CA of
+// today or of an earlier time signed, expired or not. Whether its key still stands for anybody is for the caller to find out.
 func (a *Authority) Holder(certPEM []byte, digest [sha256.Size]byte, signature []byte) (*x509.Certificate, error) {
 	block, _ := pem.Decode(certPEM)
 	if block == nil || block.Type != certBlock {
@@ -182,7 +189,7 @@ func (a *Authority) Holder(certPEM []byte, digest [sha256.Size]byte, signature [
 	}
 	public, ok := cert.PublicKey.(*ecdsa.PublicKey)
 	switch {
-	case cert.CheckSignatureFrom(a.ca.cert) != nil:
+	case !a.signedOnce(cert):
 		return nil, fmt.Errorf("pki: the certificate of %q is not of this cluster: %w", cert.Subject.CommonName, ErrBadRequest)
 	case !ok || !ecdsa.VerifyASN1(public, digest[:], signature):
 		return nil, fmt.Errorf("pki: the request is not signed with the key of %q: %w", cert.Subject.CommonName, ErrBadRequest)
@@ -359,6 +366,14 @@ func (c *Credentials) Renew(ctx context.Context, renew RenewFunc) (bool, error) 
 	}
 	c.early.Store(false)
 	return true, c.Install(cert)
+}
+
+// RenewSoon is RenewEarly now, unless Run already waits to try again after a failure.
+func (c *Credentials) RenewSoon() {
+	c.RenewEarly()
+	if !c.failing.Load() {
+		c.Wake()
+	}
 }
 
 // RenewEarly has the next Renew renew although the certificate is not due: it does not say what it should any more.

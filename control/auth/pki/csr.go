@@ -86,7 +86,7 @@ func (a *Authority) SignNode(csr []byte, node string) (certPEM []byte, err error
 
 // CheckNodeHosts returns why a node may not have this name and these addresses: they are somebody else's.
 func (a *Authority) CheckNodeHosts(node string, ips []net.IP) error {
-	return a.reserved(a.ca.template(nodeServingRequest(node, nil, ips), a.cfg.Now()))
+	return a.reserved(a.keys.Load().ca.template(nodeServingRequest(node, nil, ips), a.cfg.Now()))
 }
 
 // SignNodeServing signs what a node's own API serves with, for the node's name and the given addresses. Who calls it
@@ -165,8 +165,40 @@ func IsServers(c *x509.Certificate) bool {
 }
 
 // PeerTLS is the configuration with which one server dials another, whose name it checks instead of its address.
-func PeerTLS(own func(*tls.CertificateRequestInfo) (*tls.Certificate, error), roots *x509.CertPool, serverID string) *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS13, GetClientCertificate: own, RootCAs: roots, ServerName: ServerName(serverID)}
+func PeerTLS(own func(*tls.CertificateRequestInfo) (*tls.Certificate, error), roots func() *x509.CertPool, serverID string) *tls.Config {
+	return TrustNow(&tls.Config{MinVersion: tls.VersionTLS13, GetClientCertificate: own, ServerName: ServerName(serverID)}, roots)
+}
+
+// TrustNow has a client's configuration verify servers as crypto/tls does, but with the roots of the moment of each
+// handshake: the CA may be rotated while the configuration is in use. A VerifyConnection that is there is called after it.
+func TrustNow(config *tls.Config, roots func() *x509.CertPool) *tls.Config {
+	next := config.VerifyConnection
+	config.InsecureSkipVerify = true // VerifyConnection does all that this leaves out
+	config.VerifyConnection = func(s tls.ConnectionState) error {
+		if _, err := VerifyServer(s, x509.VerifyOptions{Roots: roots(), DNSName: s.ServerName}); err != nil {
+			return err
+		}
+		if next == nil {
+			return nil
+		}
+		return next(s)
+	}
+	return config
+}
+
+// VerifyServer verifies the chain that a server has shown, through links where the client knows only an earlier CA. It sets
+// Intermediates and KeyUsages of o.
+func VerifyServer(s tls.ConnectionState, o x509.VerifyOptions) ([][]*x509.Certificate, error) {
+	if len(s.PeerCertificates) == 0 {
+		return nil, errors.New("the server has shown no certificate")
+	}
+	o.KeyUsages = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	o.Intermediates = poolOf(s.PeerCertificates[1:]...)
+	chains, err := s.PeerCertificates[0].Verify(o)
+	if err != nil {
+		return nil, &tls.CertificateVerificationError{UnverifiedCertificates: s.PeerCertificates, Err: err}
+	}
+	return chains, nil
 }
 
 // ServicesUser is who reads Services, endpoints and Nodes on a node: upstream's name for it.

@@ -62,7 +62,7 @@ func (i *Issuer) Sign(template *x509.Certificate) (certPEM []byte, err error) {
 	if err := i.authority.onRecord(template); err != nil {
 		return nil, err
 	}
-	ca := i.authority.ca
+	ca := i.authority.keys.Load().ca
 	if i.cfg.CertFile != "" && !serves(template) {
 		if ca, err = i.fromFiles(); err != nil {
 			return nil, err

@@ -220,7 +220,7 @@ func TestAnotherAuthoritySignsForClientsAndMayBeExchanged(t *testing.T) {
 	if err := by(x509.ExtKeyUsageClientAuth).CheckSignatureFrom(second.cert); err != nil {
 		t.Error(err)
 	}
-	if err := by(x509.ExtKeyUsageServerAuth).CheckSignatureFrom(a.ca.cert); err != nil {
+	if err := by(x509.ExtKeyUsageServerAuth).CheckSignatureFrom(a.keys.Load().ca.cert); err != nil {
 		t.Error(err)
 	}
 	if err := os.WriteFile(keyFile, first.keyPEM, 0o600); err != nil {

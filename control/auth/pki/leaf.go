@@ -81,6 +81,12 @@ func (l *Leaf) valid() *pair {
 // Certificate returns the parsed newest version.
 func (l *Leaf) Certificate() *x509.Certificate { return l.current.Load().cert }
 
+func (l *Leaf) usage() Usage {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.req.Usage
+}
+
 // CertPEM returns the newest certificate.
 func (l *Leaf) CertPEM() []byte { return l.current.Load().certPEM }
 
@@ -155,13 +161,13 @@ func (a *Authority) renewNow(l *Leaf) (bool, error) {
 	return err == nil, err
 }
 
-// wants reports whether a new certificate would serve longer, or sooner, than p.
+// wants reports whether a new certificate would serve longer, or sooner, than p, or with a newer CA.
 func (a *Authority) wants(p *pair, u Usage) bool {
 	now, ca := a.cfg.Now(), a.signerOf(u).cert
 	if now.Before(ca.NotBefore) || now.After(ca.NotAfter) {
 		return false // what would be made is not valid either
 	}
-	return p.due(now) || now.Before(p.cert.NotBefore)
+	return p.due(now) || now.Before(p.cert.NotBefore) || p.cert.CheckSignatureFrom(ca) != nil
 }
 
 // fits: signed by today's CA, names what is asked for, and is not due.
@@ -193,7 +199,7 @@ func (a *Authority) signerOf(u Usage) *caPair {
 	if u == FrontProxy {
 		return a.front
 	}
-	return a.ca
+	return a.keys.Load().ca
 }
 
 // issueInto makes a leaf; l.mu is held.
@@ -211,10 +217,11 @@ func (a *Authority) issueInto(l *Leaf, r Request) error {
 	return nil
 }
 
-// publish makes p what l answers with. A server sends its CA along: whoever knows only the CA's pin can check it.
+// publish makes p what l answers with. A server sends its CA along, so that a joiner that knows only the CA's pin can check
+// it, and the links to that CA from earlier ones.
 func (a *Authority) publish(l *Leaf, p *pair) {
 	if l.req.Usage == Server || l.req.Usage == Peer {
-		p.tls.Certificate = append(p.tls.Certificate[:1:1], a.ca.cert.Raw)
+		p.tls.Certificate = append(p.tls.Certificate[:1:1], a.keys.Load().chain()...)
 	}
 	l.current.Store(p)
 	a.announce()

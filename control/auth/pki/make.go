@@ -32,9 +32,11 @@ type caPair struct {
 
 func (p *caPair) pem() []byte { return bytes.Join([][]byte{p.certPEM, p.keyPEM}, nil) }
 
-func poolOf(c *x509.Certificate) *x509.CertPool {
+func poolOf(certs ...*x509.Certificate) *x509.CertPool {
 	pool := x509.NewCertPool()
-	pool.AddCert(c)
+	for _, c := range certs {
+		pool.AddCert(c)
+	}
 	return pool
 }
 

@@ -82,9 +82,9 @@ func verifyPinned(pin string, raw [][]byte, now time.Time) (*x509.Certificate, e
 	}
 	ca := PinnedCA(pin, chain)
 	if ca == nil {
-		return nil, &PinError{Want: pin, Got: shown, Why: "this is a server of another cluster"}
+		return nil, &PinError{Want: pin, Got: shown, Why: "this is a server of another cluster, or the cluster's CA was rotated after the token was made (then make a new one with `balsa token create`)"}
 	}
-	_, err := chain[0].Verify(x509.VerifyOptions{Roots: poolOf(ca), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	_, err := chain[0].Verify(x509.VerifyOptions{Roots: poolOf(ca), Intermediates: poolOf(chain[1:]...), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 	if err != nil {
 		return nil, &PinError{Want: pin, Got: shown, Why: err.Error()}
 	}

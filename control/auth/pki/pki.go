@@ -74,9 +74,10 @@ func (c Config) Validate() error {
 
 // Authority holds the two CAs, the leaves signed by them and the key that signs service-account tokens.
 type Authority struct {
-	cfg        Config
-	ca, front  *caPair
-	serviceKey crypto.Signer
+	cfg   Config
+	front *caPair
+	keys  atomic.Pointer[keys] // the CA and the key of tokens
+	files sync.Mutex           // held while shared files are replaced or read together
 
 	wrote   atomic.Bool // a name was made that settle has not made durable
 	reserve atomic.Pointer[Reserve]
@@ -151,11 +152,24 @@ func (a *Authority) openRoots() error {
 		}
 	}
 	var g errgroup.Group
-	g.Go(fault.ContainedErr("control/auth/pki", func() (err error) { a.ca, err = a.openCA("ca", "balsa-ca"); return err }))
+	var ca *caPair
+	var serviceKey crypto.Signer
+	g.Go(fault.ContainedErr("control/auth/pki", func() (err error) { ca, err = a.openCA("ca", "balsa-ca"); return err }))
 	g.Go(fault.ContainedErr("control/auth/pki", func() (err error) { a.front, err = a.openCA("front-proxy-ca", "balsa-front-proxy-ca"); return err }))
-	g.Go(fault.ContainedErr("control/auth/pki", func() (err error) { a.serviceKey, err = a.openKey("service-account.key"); return err }))
+	g.Go(fault.ContainedErr("control/auth/pki", func() (err error) { serviceKey, err = a.openKey("service-account.key"); return err }))
 	if err := g.Wait(); err != nil {
 		return err
+	}
+	others, err := a.readTrustBundle()
+	if err != nil {
+		return err
+	}
+	now := newKeys(ca, serviceKey, others)
+	a.keys.Store(now)
+	for name, content := range map[string][]byte{"ca.crt": now.trustPEM, "front-proxy-ca.crt": a.front.certPEM} {
+		if err := a.copyOf(name, content); err != nil {
+			return err
+		}
 	}
 	return a.settle() // before any certificate that needs them
 }
@@ -215,14 +229,18 @@ func (a *Authority) openCA(name, cn string) (*caPair, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pki: %w", err)
 	}
-	crt := a.path(name + ".crt")
-	if have, err := os.ReadFile(crt); err == nil && bytes.Equal(have, pair.certPEM) {
-		return pair, nil
-	}
-	if err := atomicfile.WriteCopy(crt, pair.certPEM); err != nil {
-		return nil, fmt.Errorf("pki: %w", err)
-	}
 	return pair, nil
+}
+
+// copyOf keeps a file of public certificates as it should be.
+func (a *Authority) copyOf(name string, content []byte) error {
+	if have, err := os.ReadFile(a.path(name)); err == nil && bytes.Equal(have, content) {
+		return nil
+	}
+	if err := atomicfile.WriteCopy(a.path(name), content); err != nil {
+		return fmt.Errorf("pki: %w", err)
+	}
+	return nil
 }
 
 func (a *Authority) openKey(name string) (crypto.Signer, error) {
@@ -244,7 +262,7 @@ func (a *Authority) openKey(name string) (crypto.Signer, error) {
 // checkClock refuses to start outside the CA's validity and warns when the clock is behind the making of the CA.
 func (a *Authority) checkClock() error {
 	now := a.cfg.Now()
-	for _, pair := range []*caPair{a.ca, a.front} {
+	for _, pair := range []*caPair{a.keys.Load().ca, a.front} {
 		c := pair.cert
 		if now.Before(c.NotBefore) || now.After(c.NotAfter) {
 			return fmt.Errorf("pki: it is %s here, %q is valid from %s to %s: set the clock: %w", now.UTC().Format(time.RFC3339),
@@ -315,7 +333,7 @@ func (a *Authority) Wake() {
 	}
 }
 
-// Changed is closed when a certificate is made anew after the call.
+// Changed is closed when a certificate is made anew, or another key or CA counts, after the call.
 func (a *Authority) Changed() <-chan struct{} { return *a.changed.Load() }
 
 func (a *Authority) announce() {
@@ -325,17 +343,11 @@ func (a *Authority) announce() {
 	}
 }
 
-// Renew makes anew every leaf that has less than a third of its life left, or is not valid yet, and returns their file
-// names. Those that cannot be written keep the old certificate; the errors are joined.
+// Renew makes anew every leaf that has less than a third of its life left, is not valid yet, or is signed by another CA than
+// the one of now, and returns their file names. Those that cannot be written keep the old certificate; the errors are joined.
 func (a *Authority) Renew() (renewed []string, err error) {
-	a.mu.Lock()
-	leaves := make([]*Leaf, 0, len(a.leaves))
-	for _, l := range a.leaves {
-		leaves = append(leaves, l)
-	}
-	a.mu.Unlock()
 	var errs []error
-	for _, l := range leaves {
+	for _, l := range a.allLeaves() {
 		did, err := a.renew(l)
 		if err != nil {
 			errs = append(errs, err)
@@ -347,33 +359,33 @@ func (a *Authority) Renew() (renewed []string, err error) {
 	return renewed, errors.Join(append(errs, a.settle())...)
 }
 
-// CA returns the cluster CA's certificate, PEM.
-func (a *Authority) CA() []byte { return a.ca.certPEM }
+// CA returns the certificates of the CAs that count, PEM: the one that signs first, and while the CA is rotated the other.
+func (a *Authority) CA() []byte { return slices.Clone(a.keys.Load().trustPEM) }
 
 // FrontProxyCA returns the CA that signs aggregation clients, PEM.
 func (a *Authority) FrontProxyCA() []byte { return a.front.certPEM }
 
 // CACertificate and CAKey are what a CSR signer signs with.
-func (a *Authority) CACertificate() *x509.Certificate { return a.ca.cert }
+func (a *Authority) CACertificate() *x509.Certificate { return a.keys.Load().ca.cert }
 
 // CAKey returns the private key of the cluster CA.
-func (a *Authority) CAKey() crypto.Signer { return a.ca.key }
+func (a *Authority) CAKey() crypto.Signer { return a.keys.Load().ca.key }
 
-// Pool returns a new pool with the cluster CA.
-func (a *Authority) Pool() *x509.CertPool { return poolOf(a.ca.cert) }
+// Pool returns a new pool of the CAs that count now: ask again for each handshake.
+func (a *Authority) Pool() *x509.CertPool { return a.keys.Load().pool.Clone() }
 
 // ClientVerifyOptions is what k8s.io/apiserver's x509 authenticator asks for.
 func (a *Authority) ClientVerifyOptions() (x509.VerifyOptions, bool) {
-	return a.verifyOptions(a.ca), true
+	return a.verifyOptions(a.keys.Load().pool), true
 }
 
 // FrontProxyVerifyOptions is the same for the request-header authenticator.
 func (a *Authority) FrontProxyVerifyOptions() (x509.VerifyOptions, bool) {
-	return a.verifyOptions(a.front), true
+	return a.verifyOptions(a.front.pool), true
 }
 
-func (a *Authority) verifyOptions(p *caPair) x509.VerifyOptions {
-	return x509.VerifyOptions{Roots: p.pool, CurrentTime: a.cfg.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+func (a *Authority) verifyOptions(roots *x509.CertPool) x509.VerifyOptions {
+	return x509.VerifyOptions{Roots: roots, CurrentTime: a.cfg.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 }
 
 // Serving is the API server's certificate.
@@ -389,7 +401,7 @@ func (a *Authority) KubeletClient() *Leaf { return a.kubeletClient }
 func (a *Authority) FrontProxyClient() *Leaf { return a.frontProxyClient }
 
 // ServiceAccountKey signs service-account tokens (ECDSA P-256, ES256).
-func (a *Authority) ServiceAccountKey() crypto.Signer { return a.serviceKey }
+func (a *Authority) ServiceAccountKey() crypto.Signer { return a.keys.Load().signer }
 
 // SetSubjects replaces Config.Names and IPs: this server is reached under others now. The serving certificate is made
 // anew when it does not carry them all, and is in use at once; connections that stand are not touched.

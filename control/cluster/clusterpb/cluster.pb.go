@@ -4,7 +4,7 @@
 //
 //   caller                       certificate                       may call
 //   nobody                       none                              Join
-//   an agent                     O=system:nodes                    Renew, Leave, Servers, Members, Status, Events
+//   an agent                     O=system:nodes                    Renew, ConfirmKeys, Leave, Servers, Members, Status, Events
 //   a server                     O=balsa:servers                   everything
 //   an administrator             O=system:masters                  everything
 //
@@ -595,6 +595,9 @@ func (*ServersRequest) Descriptor() ([]byte, []int) {
 type ServerList struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Servers       []*ServerAddress       `protobuf:"bytes,1,rep,name=servers,proto3" json:"servers,omitempty"`
+	Ca            []byte                 `protobuf:"bytes,2,opt,name=ca,proto3" json:"ca,omitempty"`                             // PEM of the CAs that count, the one that signs first
+	IssuedBy      string                 `protobuf:"bytes,3,opt,name=issued_by,json=issuedBy,proto3" json:"issued_by,omitempty"` // pin of the CA that is to have signed an agent's certificates; empty: any that counts
+	PodsHold      string                 `protobuf:"bytes,4,opt,name=pods_hold,json=podsHold,proto3" json:"pods_hold,omitempty"` // ID of the key that is to have signed the tokens of an agent's pods; empty: any that counts
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -634,6 +637,27 @@ func (x *ServerList) GetServers() []*ServerAddress {
 		return x.Servers
 	}
 	return nil
+}
+
+func (x *ServerList) GetCa() []byte {
+	if x != nil {
+		return x.Ca
+	}
+	return nil
+}
+
+func (x *ServerList) GetIssuedBy() string {
+	if x != nil {
+		return x.IssuedBy
+	}
+	return ""
+}
+
+func (x *ServerList) GetPodsHold() string {
+	if x != nil {
+		return x.PodsHold
+	}
+	return ""
 }
 
 // HearsRequest names nodes.
@@ -2980,6 +3004,287 @@ func (x *RotateGossipKeyResponse) GetVersion() int64 {
 	return 0
 }
 
+// RotateCertificatesRequest says what is replaced.
+type RotateCertificatesRequest struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Ca                bool                   `protobuf:"varint,1,opt,name=ca,proto3" json:"ca,omitempty"`
+	ServiceAccountKey bool                   `protobuf:"varint,2,opt,name=service_account_key,json=serviceAccountKey,proto3" json:"service_account_key,omitempty"`
+	GraceMs           int64                  `protobuf:"varint,3,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"` // how long old tokens count after every pod has a new one; 0: 90 s
+	Force             bool                   `protobuf:"varint,4,opt,name=force,proto3" json:"force,omitempty"`                    // alone: pass over what the rotation that runs waits for now
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *RotateCertificatesRequest) Reset() {
+	*x = RotateCertificatesRequest{}
+	mi := &file_cluster_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RotateCertificatesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RotateCertificatesRequest) ProtoMessage() {}
+
+func (x *RotateCertificatesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RotateCertificatesRequest.ProtoReflect.Descriptor instead.
+func (*RotateCertificatesRequest) Descriptor() ([]byte, []int) {
+	return file_cluster_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *RotateCertificatesRequest) GetCa() bool {
+	if x != nil {
+		return x.Ca
+	}
+	return false
+}
+
+func (x *RotateCertificatesRequest) GetServiceAccountKey() bool {
+	if x != nil {
+		return x.ServiceAccountKey
+	}
+	return false
+}
+
+func (x *RotateCertificatesRequest) GetGraceMs() int64 {
+	if x != nil {
+		return x.GraceMs
+	}
+	return 0
+}
+
+func (x *RotateCertificatesRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+// GetRotationRequest has no choices.
+type GetRotationRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRotationRequest) Reset() {
+	*x = GetRotationRequest{}
+	mi := &file_cluster_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRotationRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRotationRequest) ProtoMessage() {}
+
+func (x *GetRotationRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRotationRequest.ProtoReflect.Descriptor instead.
+func (*GetRotationRequest) Descriptor() ([]byte, []int) {
+	return file_cluster_proto_rawDescGZIP(), []int{46}
+}
+
+// Rotation is how far the last rotation is.
+type Rotation struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        int64                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`                          // counts the rotations of the cluster; 0: there was none
+	Phase         string                 `protobuf:"bytes,2,opt,name=phase,proto3" json:"phase,omitempty"`                             // trust, issue, retire or done
+	Summary       string                 `protobuf:"bytes,3,opt,name=summary,proto3" json:"summary,omitempty"`                         // one line for people
+	Waits         []string               `protobuf:"bytes,4,rep,name=waits,proto3" json:"waits,omitempty"`                             // what is waited for, one line each
+	PassedOver    []string               `protobuf:"bytes,5,rep,name=passed_over,json=passedOver,proto3" json:"passed_over,omitempty"` // what was not waited for
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rotation) Reset() {
+	*x = Rotation{}
+	mi := &file_cluster_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rotation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rotation) ProtoMessage() {}
+
+func (x *Rotation) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rotation.ProtoReflect.Descriptor instead.
+func (*Rotation) Descriptor() ([]byte, []int) {
+	return file_cluster_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *Rotation) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Rotation) GetPhase() string {
+	if x != nil {
+		return x.Phase
+	}
+	return ""
+}
+
+func (x *Rotation) GetSummary() string {
+	if x != nil {
+		return x.Summary
+	}
+	return ""
+}
+
+func (x *Rotation) GetWaits() []string {
+	if x != nil {
+		return x.Waits
+	}
+	return nil
+}
+
+func (x *Rotation) GetPassedOver() []string {
+	if x != nil {
+		return x.PassedOver
+	}
+	return nil
+}
+
+// ConfirmKeysRequest is what an agent has in use.
+type ConfirmKeysRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Trusts        []string               `protobuf:"bytes,1,rep,name=trusts,proto3" json:"trusts,omitempty"`                     // pins of CAs
+	IssuedBy      string                 `protobuf:"bytes,2,opt,name=issued_by,json=issuedBy,proto3" json:"issued_by,omitempty"` // pin of the CA that signed its certificates
+	PodsHold      string                 `protobuf:"bytes,3,opt,name=pods_hold,json=podsHold,proto3" json:"pods_hold,omitempty"` // ID of the key that signed all tokens of its pods; empty: of several
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfirmKeysRequest) Reset() {
+	*x = ConfirmKeysRequest{}
+	mi := &file_cluster_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfirmKeysRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfirmKeysRequest) ProtoMessage() {}
+
+func (x *ConfirmKeysRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfirmKeysRequest.ProtoReflect.Descriptor instead.
+func (*ConfirmKeysRequest) Descriptor() ([]byte, []int) {
+	return file_cluster_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *ConfirmKeysRequest) GetTrusts() []string {
+	if x != nil {
+		return x.Trusts
+	}
+	return nil
+}
+
+func (x *ConfirmKeysRequest) GetIssuedBy() string {
+	if x != nil {
+		return x.IssuedBy
+	}
+	return ""
+}
+
+func (x *ConfirmKeysRequest) GetPodsHold() string {
+	if x != nil {
+		return x.PodsHold
+	}
+	return ""
+}
+
+// ConfirmKeysResponse: it is on record.
+type ConfirmKeysResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfirmKeysResponse) Reset() {
+	*x = ConfirmKeysResponse{}
+	mi := &file_cluster_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfirmKeysResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfirmKeysResponse) ProtoMessage() {}
+
+func (x *ConfirmKeysResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfirmKeysResponse.ProtoReflect.Descriptor instead.
+func (*ConfirmKeysResponse) Descriptor() ([]byte, []int) {
+	return file_cluster_proto_rawDescGZIP(), []int{49}
+}
+
 var File_cluster_proto protoreflect.FileDescriptor
 
 const file_cluster_proto_rawDesc = "" +
@@ -3023,10 +3328,13 @@ const file_cluster_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04live\x18\x05 \x01(\bR\x04liveJ\x04\b\x04\x10\x05\"\x10\n" +
-	"\x0eServersRequest\"G\n" +
+	"\x0eServersRequest\"\x91\x01\n" +
 	"\n" +
 	"ServerList\x129\n" +
-	"\aservers\x18\x01 \x03(\v2\x1f.balsa.cluster.v1.ServerAddressR\aservers\"$\n" +
+	"\aservers\x18\x01 \x03(\v2\x1f.balsa.cluster.v1.ServerAddressR\aservers\x12\x0e\n" +
+	"\x02ca\x18\x02 \x01(\fR\x02ca\x12\x1b\n" +
+	"\tissued_by\x18\x03 \x01(\tR\bissuedBy\x12\x1b\n" +
+	"\tpods_hold\x18\x04 \x01(\tR\bpodsHold\"$\n" +
 	"\fHearsRequest\x12\x14\n" +
 	"\x05nodes\x18\x01 \x03(\tR\x05nodes\"%\n" +
 	"\rHearsResponse\x12\x14\n" +
@@ -3193,7 +3501,25 @@ const file_cluster_proto_rawDesc = "" +
 	"\x04keys\x18\x02 \x03(\fR\x04keys\"\x18\n" +
 	"\x16RotateGossipKeyRequest\"3\n" +
 	"\x17RotateGossipKeyResponse\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x03R\aversion*=\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\"\x8c\x01\n" +
+	"\x19RotateCertificatesRequest\x12\x0e\n" +
+	"\x02ca\x18\x01 \x01(\bR\x02ca\x12.\n" +
+	"\x13service_account_key\x18\x02 \x01(\bR\x11serviceAccountKey\x12\x19\n" +
+	"\bgrace_ms\x18\x03 \x01(\x03R\agraceMs\x12\x14\n" +
+	"\x05force\x18\x04 \x01(\bR\x05force\"\x14\n" +
+	"\x12GetRotationRequest\"\x89\x01\n" +
+	"\bRotation\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x03R\x06number\x12\x14\n" +
+	"\x05phase\x18\x02 \x01(\tR\x05phase\x12\x18\n" +
+	"\asummary\x18\x03 \x01(\tR\asummary\x12\x14\n" +
+	"\x05waits\x18\x04 \x03(\tR\x05waits\x12\x1f\n" +
+	"\vpassed_over\x18\x05 \x03(\tR\n" +
+	"passedOver\"f\n" +
+	"\x12ConfirmKeysRequest\x12\x16\n" +
+	"\x06trusts\x18\x01 \x03(\tR\x06trusts\x12\x1b\n" +
+	"\tissued_by\x18\x02 \x01(\tR\bissuedBy\x12\x1b\n" +
+	"\tpods_hold\x18\x03 \x01(\tR\bpodsHold\"\x15\n" +
+	"\x13ConfirmKeysResponse*=\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vROLE_SERVER\x10\x01\x12\x0e\n" +
@@ -3215,7 +3541,7 @@ const file_cluster_proto_rawDesc = "" +
 	"\fEVENT_LEADER\x10\x05\x12\x10\n" +
 	"\fEVENT_VOTERS\x10\x06\x12\x10\n" +
 	"\fEVENT_HEALTH\x10\a\x12\r\n" +
-	"\tEVENT_GAP\x10\b2\xf2\f\n" +
+	"\tEVENT_GAP\x10\b2\xfe\x0e\n" +
 	"\aCluster\x12E\n" +
 	"\x04Join\x12\x1d.balsa.cluster.v1.JoinRequest\x1a\x1e.balsa.cluster.v1.JoinResponse\x12H\n" +
 	"\x05Renew\x12\x1e.balsa.cluster.v1.RenewRequest\x1a\x1f.balsa.cluster.v1.RenewResponse\x12H\n" +
@@ -3238,7 +3564,10 @@ const file_cluster_proto_rawDesc = "" +
 	"\x05Hears\x12\x1e.balsa.cluster.v1.HearsRequest\x1a\x1f.balsa.cluster.v1.HearsResponse\x12N\n" +
 	"\n" +
 	"GossipKeys\x12#.balsa.cluster.v1.GossipKeysRequest\x1a\x19.balsa.cluster.v1.Keyring0\x01\x12f\n" +
-	"\x0fRotateGossipKey\x12(.balsa.cluster.v1.RotateGossipKeyRequest\x1a).balsa.cluster.v1.RotateGossipKeyResponseB4Z2github.com/balsahq/balsa/control/cluster/clusterpbb\x06proto3"
+	"\x0fRotateGossipKey\x12(.balsa.cluster.v1.RotateGossipKeyRequest\x1a).balsa.cluster.v1.RotateGossipKeyResponse\x12]\n" +
+	"\x12RotateCertificates\x12+.balsa.cluster.v1.RotateCertificatesRequest\x1a\x1a.balsa.cluster.v1.Rotation\x12O\n" +
+	"\vGetRotation\x12$.balsa.cluster.v1.GetRotationRequest\x1a\x1a.balsa.cluster.v1.Rotation\x12Z\n" +
+	"\vConfirmKeys\x12$.balsa.cluster.v1.ConfirmKeysRequest\x1a%.balsa.cluster.v1.ConfirmKeysResponseB4Z2github.com/balsahq/balsa/control/cluster/clusterpbb\x06proto3"
 
 var (
 	file_cluster_proto_rawDescOnce sync.Once
@@ -3253,57 +3582,62 @@ func file_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_cluster_proto_goTypes = []any{
-	(Role)(0),                       // 0: balsa.cluster.v1.Role
-	(State)(0),                      // 1: balsa.cluster.v1.State
-	(EventType)(0),                  // 2: balsa.cluster.v1.EventType
-	(*JoinRequest)(nil),             // 3: balsa.cluster.v1.JoinRequest
-	(*JoinResponse)(nil),            // 4: balsa.cluster.v1.JoinResponse
-	(*ServerAddress)(nil),           // 5: balsa.cluster.v1.ServerAddress
-	(*ServersRequest)(nil),          // 6: balsa.cluster.v1.ServersRequest
-	(*ServerList)(nil),              // 7: balsa.cluster.v1.ServerList
-	(*HearsRequest)(nil),            // 8: balsa.cluster.v1.HearsRequest
-	(*HearsResponse)(nil),           // 9: balsa.cluster.v1.HearsResponse
-	(*Settings)(nil),                // 10: balsa.cluster.v1.Settings
-	(*RenewRequest)(nil),            // 11: balsa.cluster.v1.RenewRequest
-	(*RenewResponse)(nil),           // 12: balsa.cluster.v1.RenewResponse
-	(*LeaveRequest)(nil),            // 13: balsa.cluster.v1.LeaveRequest
-	(*LeaveResponse)(nil),           // 14: balsa.cluster.v1.LeaveResponse
-	(*MembersRequest)(nil),          // 15: balsa.cluster.v1.MembersRequest
-	(*MembersResponse)(nil),         // 16: balsa.cluster.v1.MembersResponse
-	(*Member)(nil),                  // 17: balsa.cluster.v1.Member
-	(*StatusRequest)(nil),           // 18: balsa.cluster.v1.StatusRequest
-	(*StatusResponse)(nil),          // 19: balsa.cluster.v1.StatusResponse
-	(*Progress)(nil),                // 20: balsa.cluster.v1.Progress
-	(*StatsRequest)(nil),            // 21: balsa.cluster.v1.StatsRequest
-	(*StatsResponse)(nil),           // 22: balsa.cluster.v1.StatsResponse
-	(*EventsRequest)(nil),           // 23: balsa.cluster.v1.EventsRequest
-	(*Event)(nil),                   // 24: balsa.cluster.v1.Event
-	(*PromoteRequest)(nil),          // 25: balsa.cluster.v1.PromoteRequest
-	(*PromoteResponse)(nil),         // 26: balsa.cluster.v1.PromoteResponse
-	(*DemoteRequest)(nil),           // 27: balsa.cluster.v1.DemoteRequest
-	(*DemoteResponse)(nil),          // 28: balsa.cluster.v1.DemoteResponse
-	(*RemoveRequest)(nil),           // 29: balsa.cluster.v1.RemoveRequest
-	(*RemoveResponse)(nil),          // 30: balsa.cluster.v1.RemoveResponse
-	(*TransferRequest)(nil),         // 31: balsa.cluster.v1.TransferRequest
-	(*TransferResponse)(nil),        // 32: balsa.cluster.v1.TransferResponse
-	(*SnapshotSaveRequest)(nil),     // 33: balsa.cluster.v1.SnapshotSaveRequest
-	(*SnapshotChunk)(nil),           // 34: balsa.cluster.v1.SnapshotChunk
-	(*SnapshotRestoreRequest)(nil),  // 35: balsa.cluster.v1.SnapshotRestoreRequest
-	(*SnapshotRestoreResponse)(nil), // 36: balsa.cluster.v1.SnapshotRestoreResponse
-	(*CreateTokenRequest)(nil),      // 37: balsa.cluster.v1.CreateTokenRequest
-	(*CreateTokenResponse)(nil),     // 38: balsa.cluster.v1.CreateTokenResponse
-	(*TokenInfo)(nil),               // 39: balsa.cluster.v1.TokenInfo
-	(*ListTokensRequest)(nil),       // 40: balsa.cluster.v1.ListTokensRequest
-	(*ListTokensResponse)(nil),      // 41: balsa.cluster.v1.ListTokensResponse
-	(*RevokeTokenRequest)(nil),      // 42: balsa.cluster.v1.RevokeTokenRequest
-	(*RevokeTokenResponse)(nil),     // 43: balsa.cluster.v1.RevokeTokenResponse
-	(*GossipKeysRequest)(nil),       // 44: balsa.cluster.v1.GossipKeysRequest
-	(*Keyring)(nil),                 // 45: balsa.cluster.v1.Keyring
-	(*RotateGossipKeyRequest)(nil),  // 46: balsa.cluster.v1.RotateGossipKeyRequest
-	(*RotateGossipKeyResponse)(nil), // 47: balsa.cluster.v1.RotateGossipKeyResponse
-	nil,                             // 48: balsa.cluster.v1.Settings.MoreEntry
+	(Role)(0),                         // 0: balsa.cluster.v1.Role
+	(State)(0),                        // 1: balsa.cluster.v1.State
+	(EventType)(0),                    // 2: balsa.cluster.v1.EventType
+	(*JoinRequest)(nil),               // 3: balsa.cluster.v1.JoinRequest
+	(*JoinResponse)(nil),              // 4: balsa.cluster.v1.JoinResponse
+	(*ServerAddress)(nil),             // 5: balsa.cluster.v1.ServerAddress
+	(*ServersRequest)(nil),            // 6: balsa.cluster.v1.ServersRequest
+	(*ServerList)(nil),                // 7: balsa.cluster.v1.ServerList
+	(*HearsRequest)(nil),              // 8: balsa.cluster.v1.HearsRequest
+	(*HearsResponse)(nil),             // 9: balsa.cluster.v1.HearsResponse
+	(*Settings)(nil),                  // 10: balsa.cluster.v1.Settings
+	(*RenewRequest)(nil),              // 11: balsa.cluster.v1.RenewRequest
+	(*RenewResponse)(nil),             // 12: balsa.cluster.v1.RenewResponse
+	(*LeaveRequest)(nil),              // 13: balsa.cluster.v1.LeaveRequest
+	(*LeaveResponse)(nil),             // 14: balsa.cluster.v1.LeaveResponse
+	(*MembersRequest)(nil),            // 15: balsa.cluster.v1.MembersRequest
+	(*MembersResponse)(nil),           // 16: balsa.cluster.v1.MembersResponse
+	(*Member)(nil),                    // 17: balsa.cluster.v1.Member
+	(*StatusRequest)(nil),             // 18: balsa.cluster.v1.StatusRequest
+	(*StatusResponse)(nil),            // 19: balsa.cluster.v1.StatusResponse
+	(*Progress)(nil),                  // 20: balsa.cluster.v1.Progress
+	(*StatsRequest)(nil),              // 21: balsa.cluster.v1.StatsRequest
+	(*StatsResponse)(nil),             // 22: balsa.cluster.v1.StatsResponse
+	(*EventsRequest)(nil),             // 23: balsa.cluster.v1.EventsRequest
+	(*Event)(nil),                     // 24: balsa.cluster.v1.Event
+	(*PromoteRequest)(nil),            // 25: balsa.cluster.v1.PromoteRequest
+	(*PromoteResponse)(nil),           // 26: balsa.cluster.v1.PromoteResponse
+	(*DemoteRequest)(nil),             // 27: balsa.cluster.v1.DemoteRequest
+	(*DemoteResponse)(nil),            // 28: balsa.cluster.v1.DemoteResponse
+	(*RemoveRequest)(nil),             // 29: balsa.cluster.v1.RemoveRequest
+	(*RemoveResponse)(nil),            // 30: balsa.cluster.v1.RemoveResponse
+	(*TransferRequest)(nil),           // 31: balsa.cluster.v1.TransferRequest
+	(*TransferResponse)(nil),          // 32: balsa.cluster.v1.TransferResponse
+	(*SnapshotSaveRequest)(nil),       // 33: balsa.cluster.v1.SnapshotSaveRequest
+	(*SnapshotChunk)(nil),             // 34: balsa.cluster.v1.SnapshotChunk
+	(*SnapshotRestoreRequest)(nil),    // 35: balsa.cluster.v1.SnapshotRestoreRequest
+	(*SnapshotRestoreResponse)(nil),   // 36: balsa.cluster.v1.SnapshotRestoreResponse
+	(*CreateTokenRequest)(nil),        // 37: balsa.cluster.v1.CreateTokenRequest
+	(*CreateTokenResponse)(nil),       // 38: balsa.cluster.v1.CreateTokenResponse
+	(*TokenInfo)(nil),                 // 39: balsa.cluster.v1.TokenInfo
+	(*ListTokensRequest)(nil),         // 40: balsa.cluster.v1.ListTokensRequest
+	(*ListTokensResponse)(nil),        // 41: balsa.cluster.v1.ListTokensResponse
+	(*RevokeTokenRequest)(nil),        // 42: balsa.cluster.v1.RevokeTokenRequest
+	(*RevokeTokenResponse)(nil),       // 43: balsa.cluster.v1.RevokeTokenResponse
+	(*GossipKeysRequest)(nil),         // 44: balsa.cluster.v1.GossipKeysRequest
+	(*Keyring)(nil),                   // 45: balsa.cluster.v1.Keyring
+	(*RotateGossipKeyRequest)(nil),    // 46: balsa.cluster.v1.RotateGossipKeyRequest
+	(*RotateGossipKeyResponse)(nil),   // 47: balsa.cluster.v1.RotateGossipKeyResponse
+	(*RotateCertificatesRequest)(nil), // 48: balsa.cluster.v1.RotateCertificatesRequest
+	(*GetRotationRequest)(nil),        // 49: balsa.cluster.v1.GetRotationRequest
+	(*Rotation)(nil),                  // 50: balsa.cluster.v1.Rotation
+	(*ConfirmKeysRequest)(nil),        // 51: balsa.cluster.v1.ConfirmKeysRequest
+	(*ConfirmKeysResponse)(nil),       // 52: balsa.cluster.v1.ConfirmKeysResponse
+	nil,                               // 53: balsa.cluster.v1.Settings.MoreEntry
 }
 var file_cluster_proto_depIdxs = []int32{
 	0,  // 0: balsa.cluster.v1.JoinRequest.role:type_name -> balsa.cluster.v1.Role
@@ -3311,7 +3645,7 @@ var file_cluster_proto_depIdxs = []int32{
 	5,  // 2: balsa.cluster.v1.JoinResponse.servers:type_name -> balsa.cluster.v1.ServerAddress
 	10, // 3: balsa.cluster.v1.JoinResponse.settings:type_name -> balsa.cluster.v1.Settings
 	5,  // 4: balsa.cluster.v1.ServerList.servers:type_name -> balsa.cluster.v1.ServerAddress
-	48, // 5: balsa.cluster.v1.Settings.more:type_name -> balsa.cluster.v1.Settings.MoreEntry
+	53, // 5: balsa.cluster.v1.Settings.more:type_name -> balsa.cluster.v1.Settings.MoreEntry
 	5,  // 6: balsa.cluster.v1.RenewResponse.servers:type_name -> balsa.cluster.v1.ServerAddress
 	17, // 7: balsa.cluster.v1.MembersResponse.members:type_name -> balsa.cluster.v1.Member
 	0,  // 8: balsa.cluster.v1.Member.role:type_name -> balsa.cluster.v1.Role
@@ -3345,28 +3679,34 @@ var file_cluster_proto_depIdxs = []int32{
 	8,  // 36: balsa.cluster.v1.Cluster.Hears:input_type -> balsa.cluster.v1.HearsRequest
 	44, // 37: balsa.cluster.v1.Cluster.GossipKeys:input_type -> balsa.cluster.v1.GossipKeysRequest
 	46, // 38: balsa.cluster.v1.Cluster.RotateGossipKey:input_type -> balsa.cluster.v1.RotateGossipKeyRequest
-	4,  // 39: balsa.cluster.v1.Cluster.Join:output_type -> balsa.cluster.v1.JoinResponse
-	12, // 40: balsa.cluster.v1.Cluster.Renew:output_type -> balsa.cluster.v1.RenewResponse
-	14, // 41: balsa.cluster.v1.Cluster.Leave:output_type -> balsa.cluster.v1.LeaveResponse
-	16, // 42: balsa.cluster.v1.Cluster.Members:output_type -> balsa.cluster.v1.MembersResponse
-	19, // 43: balsa.cluster.v1.Cluster.Status:output_type -> balsa.cluster.v1.StatusResponse
-	22, // 44: balsa.cluster.v1.Cluster.Stats:output_type -> balsa.cluster.v1.StatsResponse
-	24, // 45: balsa.cluster.v1.Cluster.Events:output_type -> balsa.cluster.v1.Event
-	26, // 46: balsa.cluster.v1.Cluster.Promote:output_type -> balsa.cluster.v1.PromoteResponse
-	28, // 47: balsa.cluster.v1.Cluster.Demote:output_type -> balsa.cluster.v1.DemoteResponse
-	30, // 48: balsa.cluster.v1.Cluster.Remove:output_type -> balsa.cluster.v1.RemoveResponse
-	32, // 49: balsa.cluster.v1.Cluster.Transfer:output_type -> balsa.cluster.v1.TransferResponse
-	34, // 50: balsa.cluster.v1.Cluster.SnapshotSave:output_type -> balsa.cluster.v1.SnapshotChunk
-	36, // 51: balsa.cluster.v1.Cluster.SnapshotRestore:output_type -> balsa.cluster.v1.SnapshotRestoreResponse
-	38, // 52: balsa.cluster.v1.Cluster.CreateToken:output_type -> balsa.cluster.v1.CreateTokenResponse
-	41, // 53: balsa.cluster.v1.Cluster.ListTokens:output_type -> balsa.cluster.v1.ListTokensResponse
-	43, // 54: balsa.cluster.v1.Cluster.RevokeToken:output_type -> balsa.cluster.v1.RevokeTokenResponse
-	7,  // 55: balsa.cluster.v1.Cluster.Servers:output_type -> balsa.cluster.v1.ServerList
-	9,  // 56: balsa.cluster.v1.Cluster.Hears:output_type -> balsa.cluster.v1.HearsResponse
-	45, // 57: balsa.cluster.v1.Cluster.GossipKeys:output_type -> balsa.cluster.v1.Keyring
-	47, // 58: balsa.cluster.v1.Cluster.RotateGossipKey:output_type -> balsa.cluster.v1.RotateGossipKeyResponse
-	39, // [39:59] is the sub-list for method output_type
-	19, // [19:39] is the sub-list for method input_type
+	48, // 39: balsa.cluster.v1.Cluster.RotateCertificates:input_type -> balsa.cluster.v1.RotateCertificatesRequest
+	49, // 40: balsa.cluster.v1.Cluster.GetRotation:input_type -> balsa.cluster.v1.GetRotationRequest
+	51, // 41: balsa.cluster.v1.Cluster.ConfirmKeys:input_type -> balsa.cluster.v1.ConfirmKeysRequest
+	4,  // 42: balsa.cluster.v1.Cluster.Join:output_type -> balsa.cluster.v1.JoinResponse
+	12, // 43: balsa.cluster.v1.Cluster.Renew:output_type -> balsa.cluster.v1.RenewResponse
+	14, // 44: balsa.cluster.v1.Cluster.Leave:output_type -> balsa.cluster.v1.LeaveResponse
+	16, // 45: balsa.cluster.v1.Cluster.Members:output_type -> balsa.cluster.v1.MembersResponse
+	19, // 46: balsa.cluster.v1.Cluster.Status:output_type -> balsa.cluster.v1.StatusResponse
+	22, // 47: balsa.cluster.v1.Cluster.Stats:output_type -> balsa.cluster.v1.StatsResponse
+	24, // 48: balsa.cluster.v1.Cluster.Events:output_type -> balsa.cluster.v1.Event
+	26, // 49: balsa.cluster.v1.Cluster.Promote:output_type -> balsa.cluster.v1.PromoteResponse
+	28, // 50: balsa.cluster.v1.Cluster.Demote:output_type -> balsa.cluster.v1.DemoteResponse
+	30, // 51: balsa.cluster.v1.Cluster.Remove:output_type -> balsa.cluster.v1.RemoveResponse
+	32, // 52: balsa.cluster.v1.Cluster.Transfer:output_type -> balsa.cluster.v1.TransferResponse
+	34, // 53: balsa.cluster.v1.Cluster.SnapshotSave:output_type -> balsa.cluster.v1.SnapshotChunk
+	36, // 54: balsa.cluster.v1.Cluster.SnapshotRestore:output_type -> balsa.cluster.v1.SnapshotRestoreResponse
+	38, // 55: balsa.cluster.v1.Cluster.CreateToken:output_type -> balsa.cluster.v1.CreateTokenResponse
+	41, // 56: balsa.cluster.v1.Cluster.ListTokens:output_type -> balsa.cluster.v1.ListTokensResponse
+	43, // 57: balsa.cluster.v1.Cluster.RevokeToken:output_type -> balsa.cluster.v1.RevokeTokenResponse
+	7,  // 58: balsa.cluster.v1.Cluster.Servers:output_type -> balsa.cluster.v1.ServerList
+	9,  // 59: balsa.cluster.v1.Cluster.Hears:output_type -> balsa.cluster.v1.HearsResponse
+	45, // 60: balsa.cluster.v1.Cluster.GossipKeys:output_type -> balsa.cluster.v1.Keyring
+	47, // 61: balsa.cluster.v1.Cluster.RotateGossipKey:output_type -> balsa.cluster.v1.RotateGossipKeyResponse
+	50, // 62: balsa.cluster.v1.Cluster.RotateCertificates:output_type -> balsa.cluster.v1.Rotation
+	50, // 63: balsa.cluster.v1.Cluster.GetRotation:output_type -> balsa.cluster.v1.Rotation
+	52, // 64: balsa.cluster.v1.Cluster.ConfirmKeys:output_type -> balsa.cluster.v1.ConfirmKeysResponse
+	42, // [42:65] is the sub-list for method output_type
+	19, // [19:42] is the sub-list for method input_type
 	19, // [19:19] is the sub-list for extension type_name
 	19, // [19:19] is the sub-list for extension extendee
 	0,  // [0:19] is the sub-list for field type_name
@@ -3383,7 +3723,7 @@ func file_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_proto_rawDesc), len(file_cluster_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   46,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

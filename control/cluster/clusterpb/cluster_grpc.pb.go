@@ -4,7 +4,7 @@
 //
 //   caller                       certificate                       may call
 //   nobody                       none                              Join
-//   an agent                     O=system:nodes                    Renew, Leave, Servers, Members, Status, Events
+//   an agent                     O=system:nodes                    Renew, ConfirmKeys, Leave, Servers, Members, Status, Events
 //   a server                     O=balsa:servers                   everything
 //   an administrator             O=system:masters                  everything
 //
@@ -35,26 +35,29 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Cluster_Join_FullMethodName            = "/balsa.cluster.v1.Cluster/Join"
-	Cluster_Renew_FullMethodName           = "/balsa.cluster.v1.Cluster/Renew"
-	Cluster_Leave_FullMethodName           = "/balsa.cluster.v1.Cluster/Leave"
-	Cluster_Members_FullMethodName         = "/balsa.cluster.v1.Cluster/Members"
-	Cluster_Status_FullMethodName          = "/balsa.cluster.v1.Cluster/Status"
-	Cluster_Stats_FullMethodName           = "/balsa.cluster.v1.Cluster/Stats"
-	Cluster_Events_FullMethodName          = "/balsa.cluster.v1.Cluster/Events"
-	Cluster_Promote_FullMethodName         = "/balsa.cluster.v1.Cluster/Promote"
-	Cluster_Demote_FullMethodName          = "/balsa.cluster.v1.Cluster/Demote"
-	Cluster_Remove_FullMethodName          = "/balsa.cluster.v1.Cluster/Remove"
-	Cluster_Transfer_FullMethodName        = "/balsa.cluster.v1.Cluster/Transfer"
-	Cluster_SnapshotSave_FullMethodName    = "/balsa.cluster.v1.Cluster/SnapshotSave"
-	Cluster_SnapshotRestore_FullMethodName = "/balsa.cluster.v1.Cluster/SnapshotRestore"
-	Cluster_CreateToken_FullMethodName     = "/balsa.cluster.v1.Cluster/CreateToken"
-	Cluster_ListTokens_FullMethodName      = "/balsa.cluster.v1.Cluster/ListTokens"
-	Cluster_RevokeToken_FullMethodName     = "/balsa.cluster.v1.Cluster/RevokeToken"
-	Cluster_Servers_FullMethodName         = "/balsa.cluster.v1.Cluster/Servers"
-	Cluster_Hears_FullMethodName           = "/balsa.cluster.v1.Cluster/Hears"
-	Cluster_GossipKeys_FullMethodName      = "/balsa.cluster.v1.Cluster/GossipKeys"
-	Cluster_RotateGossipKey_FullMethodName = "/balsa.cluster.v1.Cluster/RotateGossipKey"
+	Cluster_Join_FullMethodName               = "/balsa.cluster.v1.Cluster/Join"
+	Cluster_Renew_FullMethodName              = "/balsa.cluster.v1.Cluster/Renew"
+	Cluster_Leave_FullMethodName              = "/balsa.cluster.v1.Cluster/Leave"
+	Cluster_Members_FullMethodName            = "/balsa.cluster.v1.Cluster/Members"
+	Cluster_Status_FullMethodName             = "/balsa.cluster.v1.Cluster/Status"
+	Cluster_Stats_FullMethodName              = "/balsa.cluster.v1.Cluster/Stats"
+	Cluster_Events_FullMethodName             = "/balsa.cluster.v1.Cluster/Events"
+	Cluster_Promote_FullMethodName            = "/balsa.cluster.v1.Cluster/Promote"
+	Cluster_Demote_FullMethodName             = "/balsa.cluster.v1.Cluster/Demote"
+	Cluster_Remove_FullMethodName             = "/balsa.cluster.v1.Cluster/Remove"
+	Cluster_Transfer_FullMethodName           = "/balsa.cluster.v1.Cluster/Transfer"
+	Cluster_SnapshotSave_FullMethodName       = "/balsa.cluster.v1.Cluster/SnapshotSave"
+	Cluster_SnapshotRestore_FullMethodName    = "/balsa.cluster.v1.Cluster/SnapshotRestore"
+	Cluster_CreateToken_FullMethodName        = "/balsa.cluster.v1.Cluster/CreateToken"
+	Cluster_ListTokens_FullMethodName         = "/balsa.cluster.v1.Cluster/ListTokens"
+	Cluster_RevokeToken_FullMethodName        = "/balsa.cluster.v1.Cluster/RevokeToken"
+	Cluster_Servers_FullMethodName            = "/balsa.cluster.v1.Cluster/Servers"
+	Cluster_Hears_FullMethodName              = "/balsa.cluster.v1.Cluster/Hears"
+	Cluster_GossipKeys_FullMethodName         = "/balsa.cluster.v1.Cluster/GossipKeys"
+	Cluster_RotateGossipKey_FullMethodName    = "/balsa.cluster.v1.Cluster/RotateGossipKey"
+	Cluster_RotateCertificates_FullMethodName = "/balsa.cluster.v1.Cluster/RotateCertificates"
+	Cluster_GetRotation_FullMethodName        = "/balsa.cluster.v1.Cluster/GetRotation"
+	Cluster_ConfirmKeys_FullMethodName        = "/balsa.cluster.v1.Cluster/ConfirmKeys"
 )
 
 // ClusterClient is the client API for Cluster service.
@@ -104,6 +107,13 @@ type ClusterClient interface {
 	GossipKeys(ctx context.Context, in *GossipKeysRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Keyring], error)
 	// RotateGossipKey begins the change to a new key: it is spread, becomes the one that encrypts, the old one goes.
 	RotateGossipKey(ctx context.Context, in *RotateGossipKeyRequest, opts ...grpc.CallOption) (*RotateGossipKeyResponse, error)
+	// RotateCertificates begins to replace the cluster CA, the service-account key, or both; with force it passes over what a
+	// rotation that runs already waits for.
+	RotateCertificates(ctx context.Context, in *RotateCertificatesRequest, opts ...grpc.CallOption) (*Rotation, error)
+	// GetRotation tells how far the last rotation is, and what it waits for.
+	GetRotation(ctx context.Context, in *GetRotationRequest, opts ...grpc.CallOption) (*Rotation, error)
+	// ConfirmKeys records which CAs and keys an agent has in use. Phases of a rotation wait for it.
+	ConfirmKeys(ctx context.Context, in *ConfirmKeysRequest, opts ...grpc.CallOption) (*ConfirmKeysResponse, error)
 }
 
 type clusterClient struct {
@@ -353,6 +363,36 @@ func (c *clusterClient) RotateGossipKey(ctx context.Context, in *RotateGossipKey
 	return out, nil
 }
 
+func (c *clusterClient) RotateCertificates(ctx context.Context, in *RotateCertificatesRequest, opts ...grpc.CallOption) (*Rotation, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Rotation)
+	err := c.cc.Invoke(ctx, Cluster_RotateCertificates_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterClient) GetRotation(ctx context.Context, in *GetRotationRequest, opts ...grpc.CallOption) (*Rotation, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Rotation)
+	err := c.cc.Invoke(ctx, Cluster_GetRotation_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterClient) ConfirmKeys(ctx context.Context, in *ConfirmKeysRequest, opts ...grpc.CallOption) (*ConfirmKeysResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ConfirmKeysResponse)
+	err := c.cc.Invoke(ctx, Cluster_ConfirmKeys_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ClusterServer is the server API for Cluster service.
 // All implementations must embed UnimplementedClusterServer
 // for forward compatibility.
@@ -400,6 +440,13 @@ type ClusterServer interface {
 	GossipKeys(*GossipKeysRequest, grpc.ServerStreamingServer[Keyring]) error
 	// RotateGossipKey begins the change to a new key: it is spread, becomes the one that encrypts, the old one goes.
 	RotateGossipKey(context.Context, *RotateGossipKeyRequest) (*RotateGossipKeyResponse, error)
+	// RotateCertificates begins to replace the cluster CA, the service-account key, or both; with force it passes over what a
+	// rotation that runs already waits for.
+	RotateCertificates(context.Context, *RotateCertificatesRequest) (*Rotation, error)
+	// GetRotation tells how far the last rotation is, and what it waits for.
+	GetRotation(context.Context, *GetRotationRequest) (*Rotation, error)
+	// ConfirmKeys records which CAs and keys an agent has in use. Phases of a rotation wait for it.
+	ConfirmKeys(context.Context, *ConfirmKeysRequest) (*ConfirmKeysResponse, error)
 	mustEmbedUnimplementedClusterServer()
 }
 
@@ -469,6 +516,15 @@ func (UnimplementedClusterServer) GossipKeys(*GossipKeysRequest, grpc.ServerStre
 }
 func (UnimplementedClusterServer) RotateGossipKey(context.Context, *RotateGossipKeyRequest) (*RotateGossipKeyResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method RotateGossipKey not implemented")
+}
+func (UnimplementedClusterServer) RotateCertificates(context.Context, *RotateCertificatesRequest) (*Rotation, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method RotateCertificates not implemented")
+}
+func (UnimplementedClusterServer) GetRotation(context.Context, *GetRotationRequest) (*Rotation, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method GetRotation not implemented")
+}
+func (UnimplementedClusterServer) ConfirmKeys(context.Context, *ConfirmKeysRequest) (*ConfirmKeysResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method ConfirmKeys not implemented")
 }
 func (UnimplementedClusterServer) mustEmbedUnimplementedClusterServer() {}
 func (UnimplementedClusterServer) testEmbeddedByValue()                 {}
@@ -812,6 +868,60 @@ func _Cluster_RotateGossipKey_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Cluster_RotateCertificates_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RotateCertificatesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServer).RotateCertificates(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Cluster_RotateCertificates_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServer).RotateCertificates(ctx, req.(*RotateCertificatesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Cluster_GetRotation_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetRotationRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServer).GetRotation(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Cluster_GetRotation_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServer).GetRotation(ctx, req.(*GetRotationRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Cluster_ConfirmKeys_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ConfirmKeysRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServer).ConfirmKeys(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Cluster_ConfirmKeys_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServer).ConfirmKeys(ctx, req.(*ConfirmKeysRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Cluster_ServiceDesc is the grpc.ServiceDesc for Cluster service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -878,6 +988,18 @@ var Cluster_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RotateGossipKey",
 			Handler:    _Cluster_RotateGossipKey_Handler,
+		},
+		{
+			MethodName: "RotateCertificates",
+			Handler:    _Cluster_RotateCertificates_Handler,
+		},
+		{
+			MethodName: "GetRotation",
+			Handler:    _Cluster_GetRotation_Handler,
+		},
+		{
+			MethodName: "ConfirmKeys",
+			Handler:    _Cluster_ConfirmKeys_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

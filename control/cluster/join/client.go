@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -37,8 +38,11 @@ const (
 type ClientConfig struct {
 	// Servers returns the addresses, host:port, in the order in which they are tried. It is asked at each connection.
 	Servers func() []string
-	// Roots is the cluster's CA.
-	Roots *x509.CertPool
+	// Roots are the CAs that count; asked at each connection.
+	Roots func() *x509.CertPool
+	// Behind is called when a server could be verified only through links to newer CAs: the CA was rotated without this
+	// machine. May be nil.
+	Behind func()
 	// Certificate is shown to servers; asked at each connection.
 	Certificate func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
 	// Now defaults to time.Now, Logger to slog.Default().
@@ -76,7 +80,7 @@ func (c *Client) tlsConfig() *tls.Config {
 }
 
 // ServerTLS is how a member dials any server of the cluster at its one port, for a protocol that is told apart there. Of
-// cfg it takes Roots, Certificate and Now.
+// cfg it takes Roots, Behind, Certificate and Now.
 func ServerTLS(cfg ClientConfig, protocol string) *tls.Config {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -84,12 +88,17 @@ func ServerTLS(cfg ClientConfig, protocol string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, NextProtos: []string{protocol}, GetClientCertificate: cfg.Certificate,
 		VerifyConnection: func(cs tls.ConnectionState) error {
-			leaf := cs.PeerCertificates[0]
-			if _, err := leaf.Verify(x509.VerifyOptions{Roots: cfg.Roots, CurrentTime: cfg.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}); err != nil {
-				return err
+			chains, err := pki.VerifyServer(cs, x509.VerifyOptions{Roots: cfg.Roots(), CurrentTime: cfg.Now()})
+			if err != nil {
+				return unknownCA(err)
 			}
+			leaf := cs.PeerCertificates[0]
 			if !pki.IsServers(leaf) {
 				return fmt.Errorf("the certificate of %q is not a server's", leaf.Subject.CommonName)
+			}
+			const direct = 2 // the server's certificate and its CA
+			if cfg.Behind != nil && !slices.ContainsFunc(chains, func(c []*x509.Certificate) bool { return len(c) == direct }) {
+				cfg.Behind()
 			}
 			return nil
 		},
@@ -184,9 +193,9 @@ func (c *Client) Do(ctx context.Context, fn func(context.Context, clusterpb.Clus
 	return last
 }
 
-// FollowServers calls apply with where the servers are now and at each change, as whichever server answers says, until ctx
+// FollowServers calls apply with where the servers are and which keys count, now and at each change, as whichever server answers says, until ctx
 // ends or the cluster says that this machine is no member any more.
-func (c *Client) FollowServers(ctx context.Context, apply func([]*clusterpb.ServerAddress)) error {
+func (c *Client) FollowServers(ctx context.Context, apply func(*clusterpb.ServerList)) error {
 	pause := retryFirst
 	for {
 		err := c.Do(ctx, func(ctx context.Context, cc clusterpb.ClusterClient) error {
@@ -200,7 +209,7 @@ func (c *Client) FollowServers(ctx context.Context, apply func([]*clusterpb.Serv
 					return err
 				}
 				pause = retryFirst
-				apply(list.Servers)
+				apply(list)
 			}
 		})
 		if ctx.Err() != nil {
@@ -222,7 +231,17 @@ func (c *Client) FollowServers(ctx context.Context, apply func([]*clusterpb.Serv
 }
 
 // Agent holds an agent's three certificates. Renewing them is one call, so that they are of one age.
-type Agent struct{ Client, Serving, Services *pki.Credentials }
+type Agent struct {
+	Client, Serving, Services *pki.Credentials
+
+	behind atomic.Bool // no server may take the certificate: it proves itself by its key
+}
+
+// Behind has the certificates renewed at once, without showing the old one, which no server may take any more.
+func (a *Agent) Behind() {
+	a.behind.Store(true)
+	a.Client.RenewSoon()
+}
 
 // OpenAgent reads what Join kept in dir.
 func OpenAgent(dir string, now func() time.Time, log *slog.Logger) (*Agent, error) {
@@ -236,9 +255,10 @@ func OpenAgent(dir string, now func() time.Time, log *slog.Logger) (*Agent, erro
 }
 
 // Run renews the certificates when a third of their life is left, through c, until ctx ends. addresses are the node's
-// IPs now: when the certificates name others, they are renewed at once. learnt gets the servers' addresses at each renewal
-// and may be nil. Certificates that are not valid by the wall clock are renewed too, without showing them: see renewExpired.
-func (a *Agent) Run(ctx context.Context, c *Client, addresses func() []string, learnt func([]*clusterpb.ServerAddress)) error {
+// IPs now: when the certificates name others, they are renewed at once. learnt gets the answer to each renewal
+// and may be nil. Certificates that are not valid by the wall clock, or after Behind, are renewed without showing them: see
+// renewExpired.
+func (a *Agent) Run(ctx context.Context, c *Client, addresses func() []string, learnt func(*clusterpb.RenewResponse)) error {
 	if !a.names(addresses()) {
 		a.Client.RenewEarly()
 	}
@@ -252,7 +272,7 @@ func (a *Agent) Run(ctx context.Context, c *Client, addresses func() []string, l
 			return nil, err
 		}
 		var answer *clusterpb.RenewResponse
-		if a.Client.Valid() {
+		if a.Client.Valid() && !a.behind.Load() {
 			err = c.Do(ctx, func(ctx context.Context, cc clusterpb.ClusterClient) error {
 				answer, err = cc.Renew(ctx, req)
 				return err
@@ -274,8 +294,9 @@ func (a *Agent) Run(ctx context.Context, c *Client, addresses func() []string, l
 			return nil, err
 		}
 		if learnt != nil {
-			learnt(answer.Servers)
+			learnt(answer)
 		}
+		a.behind.Store(false)
 		return answer.Certificate, nil
 	})
 }
@@ -304,6 +325,7 @@ func (a *Agent) Wake() { a.Client.Wake() }
 // is the same machine.
 func (a *Agent) renewExpired(ctx context.Context, c *Client, r *clusterpb.RenewRequest) (*clusterpb.RenewResponse, error) {
 	settings := c.cfg
+	settings.Behind = nil
 	settings.Certificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &tls.Certificate{}, nil }
 	stranger, err := NewClient(settings)
 	if err != nil {

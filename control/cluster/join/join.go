@@ -6,12 +6,12 @@ import (
 	"crypto/tls"
 	"encoding/hex"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -272,8 +272,7 @@ func askOne(ctx context.Context, o Options, t token.Token, addr string, req *clu
 
 // keep writes what was learnt, the state file last: it says that everything else is there.
 func keep(o Options, t token.Token, k keys, req *clusterpb.JoinRequest, a *clusterpb.JoinResponse) (*Result, error) {
-	block, _ := pem.Decode(a.Ca)
-	if block == nil || pki.Pin(block.Bytes) != t.Pin {
+	if !slices.Contains(pki.PinsOf(a.Ca), t.Pin) {
 		return nil, fmt.Errorf("the server sent another CA than the token's: %w", pki.ErrPin)
 	}
 	r := &Result{ClusterID: a.ClusterId, Generation: a.Generation, ServerID: req.ServerId, Name: o.Name, Settings: cluster.SettingsOf(a.Settings),
@@ -300,11 +299,11 @@ func keep(o Options, t token.Token, k keys, req *clusterpb.JoinRequest, a *clust
 }
 
 func keepServer(o Options, t token.Token, a *clusterpb.JoinResponse) error {
-	ca, err := pki.CheckBundle(a.Bundle)
+	pins, err := pki.CheckBundle(a.Bundle)
 	if err != nil {
 		return err
 	}
-	if pki.Pin(ca) != t.Pin {
+	if !slices.Contains(pins, t.Pin) {
 		return fmt.Errorf("the server sent the keys of another cluster than the token's: %w", pki.ErrPin)
 	}
 	if err := pki.WriteBundle(filepath.Join(o.Dir, "tls"), a.Bundle); err != nil {

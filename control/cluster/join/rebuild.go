@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -92,8 +93,8 @@ func unseal(file io.ReadSeeker, key archive.Key) (archive.Header, []byte, error)
 	if err != nil {
 		return header, nil, err
 	}
-	ca, err := pki.CheckBundle(keys)
-	if err == nil && pki.Pin(ca) != header.CAPin {
+	pins, err := pki.CheckBundle(keys)
+	if err == nil && !slices.Contains(pins, header.CAPin) {
 		err = fmt.Errorf("the keys in the snapshot are not its cluster's: %w", archive.ErrDamaged)
 	}
 	return header, keys, err

@@ -2,10 +2,9 @@ package agent
 
 import (
 	"context"
-	"crypto/x509"
 	"log/slog"
 	"net/netip"
-	"os"
+	"sync/atomic"
 
 	"github.com/balsahq/balsa/cmd/balsa/daemon/config"
 	"github.com/balsahq/balsa/cmd/balsa/daemon/lifecycle"
@@ -27,6 +26,8 @@ type agent struct {
 	member *membership.Record
 	clock  *wallclock.Watch
 	creds  *join.Agent
+	trust  *join.Trust
+	keys   atomic.Pointer[join.Keys]
 	client *join.Client
 	set    *servers.Set
 	back   *nodetunnel.Agent
@@ -71,26 +72,16 @@ func (a *agent) start(ctx context.Context) error {
 			return err
 		}
 	}
-	ca, err := os.ReadFile(join.CAFile(a.cfg.AgentDir()))
+	identity, client, err := a.clientFor(a.creds.Client.Path())
 	if err != nil {
 		return err
 	}
-	identity, client, err := a.clientFor(ca, a.creds.Client.Path())
-	if err != nil {
-		return err
-	}
-	_, services, err := a.clientFor(ca, a.creds.Services.Path())
+	_, services, err := a.clientFor(a.creds.Services.Path())
 	if err != nil {
 		return err
 	}
 	return nodesetup.Node{
 		Config: &a.cfg.Node, Logger: a.log, Parts: a.parts, Progress: progress, Client: client, Rest: identity, Services: services, NodeIP: a.nodeIP, APIAddresses: a.cfg.APIAddresses(),
-		Roots: poolOf(ca), Serving: a.creds.Serving.GetCertificate, Runtime: rt, Clock: a.clock,
+		Roots: a.trust.Pool, FollowKeys: a.followKeys, Serving: a.creds.Serving.GetCertificate, Runtime: rt, Clock: a.clock,
 	}.Start()
-}
-
-func poolOf(pem []byte) *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(pem)
-	return pool
 }

@@ -38,6 +38,9 @@ func (a *agent) becomeMember(ctx context.Context) error {
 	if err := membership.Agree(&a.cfg.Cluster, r.Settings); err != nil {
 		return err
 	}
+	if a.trust, err = join.OpenTrust(dir); err != nil {
+		return err
+	}
 	if a.creds, err = join.OpenAgent(dir, nil, a.log); err != nil {
 		return err
 	}

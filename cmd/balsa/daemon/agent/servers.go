@@ -2,9 +2,9 @@ package agent
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
-	"os"
 	"strconv"
 
 	"k8s.io/client-go/kubernetes"
@@ -13,6 +13,7 @@ import (
 	"github.com/balsahq/balsa/cmd/balsa/daemon/membership"
 	"github.com/balsahq/balsa/cmd/balsa/daemon/nodesetup"
 	"github.com/balsahq/balsa/cmd/balsa/daemon/wallclock"
+	"github.com/balsahq/balsa/control/auth/pki"
 	"github.com/balsahq/balsa/control/cluster/clusterpb"
 	"github.com/balsahq/balsa/control/cluster/join"
 	"github.com/balsahq/balsa/node/servers"
@@ -22,40 +23,34 @@ import (
 // own service, which renews this node's certificates.
 func (a *agent) knowServers() error {
 	var err error
-	a.set, err = servers.New(servers.Config{Node: a.cfg.NodeName, Servers: listOf(membership.AddressBook(a.member.Get().Servers)), Logger: a.log})
+	a.set, err = servers.New(servers.Config{Node: a.cfg.NodeName, Servers: listOf(membership.AddressBook(a.member.Get().Servers)), Logger: a.log,
+		TLS: func(c *tls.Config) *tls.Config { return pki.TrustNow(c, a.trust.Pool) }})
 	if err != nil {
 		return err
 	}
 	a.parts.Keep("servers", a.set.Run)
-	ca, err := os.ReadFile(join.CAFile(a.cfg.AgentDir()))
-	if err != nil {
+	if err := a.startTunnel(); err != nil {
 		return err
 	}
-	if err := a.startTunnel(poolOf(ca)); err != nil {
+	settings := a.serverTrust()
+	settings.Servers = func() []string {
+		var out []string
+		for _, s := range a.set.Servers() {
+			out = append(out, s.Addr)
+		}
+		return out
+	}
+	if a.client, err = join.NewClient(settings); err != nil {
 		return err
 	}
-	a.client, err = join.NewClient(join.ClientConfig{
-		Roots: poolOf(ca), Certificate: a.creds.Client.GetClientCertificate, Logger: a.log,
-		Servers: func() []string {
-			var out []string
-			for _, s := range a.set.Servers() {
-				out = append(out, s.Addr)
-			}
-			return out
-		},
-	})
-	if err != nil {
-		return err
-	}
-	a.creds.Client.Notify(a.set.Renew) // the others are renewed before it
+	a.creds.Client.Notify(a.renewed) // the others are renewed before it
 	a.clock = wallclock.New(a.log)
 	a.clock.Notify(a.creds.Wake)
 	a.parts.Keep("clock", a.clock.Run)
 	a.parts.Keep("certificates", func(ctx context.Context) error {
 		defer a.client.Close()
-		return a.creds.Run(ctx, a.client, a.addresses, func(list []*clusterpb.ServerAddress) { a.learn(membership.AddressBook(list)) })
+		return a.creds.Run(ctx, a.client, a.addresses, a.learnt)
 	})
-	a.parts.Keep("server list", a.followServers)
 	if a.cfg.LocalAPIPort == 0 {
 		return nil
 	}
@@ -80,11 +75,12 @@ func listOf(book map[string]string) []servers.Server {
 	return out
 }
 
-// followServers keeps the list of servers as the servers' records have it.
+// followServers keeps the list of servers, and what counts of the cluster's keys, as the servers announce it.
 func (a *agent) followServers(ctx context.Context) error {
-	return a.client.FollowServers(ctx, func(answer []*clusterpb.ServerAddress) {
+	return a.client.FollowServers(ctx, func(answer *clusterpb.ServerList) {
+		a.keys.Load().Announced(answer)
 		var list []servers.Server
-		for _, s := range answer {
+		for _, s := range answer.Servers {
 			if s.Address != "" {
 				list = append(list, servers.Server{ID: s.ServerId, Addr: s.Address, Live: s.Live})
 			}
@@ -94,7 +90,7 @@ func (a *agent) followServers(ctx context.Context) error {
 			return
 		}
 		a.back.Update(connectTo(list))
-		a.learn(membership.AddressBook(answer))
+		a.learn(membership.AddressBook(answer.Servers))
 	})
 }
 
@@ -115,8 +111,8 @@ func (a *agent) addresses() (list []string) {
 
 // clientFor is a client of the API on any server, with the certificate in a file
 // that is renewed.
-func (a *agent) clientFor(ca []byte, certificate string) (*rest.Config, kubernetes.Interface, error) {
-	base := &rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: ca, CertFile: certificate, KeyFile: certificate}}
+func (a *agent) clientFor(certificate string) (*rest.Config, kubernetes.Interface, error) {
+	base := &rest.Config{TLSClientConfig: rest.TLSClientConfig{CAFile: join.CAFile(a.cfg.AgentDir()), CertFile: certificate, KeyFile: certificate}}
 	base.ContentType = "application/vnd.kubernetes.protobuf"
 	base.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	base.QPS, base.Burst = -1, -1

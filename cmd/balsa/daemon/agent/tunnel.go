@@ -1,16 +1,14 @@
 package agent
 
 import (
-	"crypto/x509"
-
 	"github.com/balsahq/balsa/cmd/balsa/daemon/nodesetup"
 	"github.com/balsahq/balsa/node/servers"
 	nodetunnel "github.com/balsahq/balsa/node/tunnel"
 )
 
 // startTunnel keeps a connection to each server.
-func (a *agent) startTunnel(roots *x509.CertPool) (err error) {
-	a.back, err = nodesetup.NewTunnel(nodesetup.TunnelConfig{Node: &a.cfg.Node, NodeIP: a.nodeIP, Roots: roots, Certificate: a.creds.Client.GetClientCertificate, Logger: a.log})
+func (a *agent) startTunnel() (err error) {
+	a.back, err = nodesetup.NewTunnel(nodesetup.TunnelConfig{Node: &a.cfg.Node, NodeIP: a.nodeIP, Servers: a.serverTrust(), Logger: a.log})
 	if err != nil {
 		return err
 	}

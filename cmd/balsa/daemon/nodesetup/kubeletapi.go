@@ -23,7 +23,7 @@ func (a Node) kubeletAPI(agent *node.Agent, checks http.Handler) (*kubeletapi.Se
 	return kubeletapi.New(kubeletapi.Config{
 		Backend: agent, NodeName: a.Config.NodeName, Address: net.JoinHostPort("", strconv.Itoa(a.Config.KubeletPort)),
 		TLS: &tls.Config{
-			MinVersion: version, CipherSuites: suites, GetCertificate: a.Serving, ClientCAs: a.Roots, ClientAuth: tls.RequestClientCert,
+			MinVersion: version, CipherSuites: suites, GetCertificate: a.Serving, ClientAuth: tls.RequestClientCert,
 		},
 		Authenticator: authenticator, Authorizer: authorizer, NetCheck: checks, NodeLogs: a.Config.Logs.Handler(a.Config.LogDir), Counters: agent.Metrics(), Logger: a.Logger,
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/balsahq/balsa/cmd/balsa/daemon/lifecycle"
 	"github.com/balsahq/balsa/cmd/balsa/daemon/process"
 	"github.com/balsahq/balsa/cmd/balsa/daemon/wallclock"
+	"github.com/balsahq/balsa/control/cluster/join"
 	"github.com/balsahq/balsa/node"
 	"github.com/balsahq/balsa/overlay"
 	"github.com/balsahq/balsa/overlay/check"
@@ -38,7 +39,8 @@ type Node struct {
 	NodeIP   netip.Addr
 	// APIAddresses are those of the API as this process knows them. They stay out of the hands of Services.
 	APIAddresses []netip.Addr
-	Roots        *x509.CertPool
+	Roots        func() *x509.CertPool // the CAs that count, asked each time
+	FollowKeys   func(join.Pods)       // gets the node, whose pods' tokens follow the keys of the cluster
 	Serving      func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	Runtime      *Runtime
 	Clock        *wallclock.Watch
@@ -72,6 +74,7 @@ func (a Node) Start() error {
 		return err
 	}
 	a.Clock.Notify(agent.ClockSet)
+	a.FollowKeys(agent)
 	settings, err := a.overlayConfig()
 	if err != nil {
 		return err

@@ -3,7 +3,6 @@ package nodesetup
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"net"
@@ -18,11 +17,10 @@ import (
 
 // TunnelConfig is what a node needs to keep connections to servers.
 type TunnelConfig struct {
-	Node        *config.Node
-	NodeIP      netip.Addr
-	Roots       *x509.CertPool
-	Certificate func(*tls.CertificateRequestInfo) (*tls.Certificate, error) // the node's, or the server's
-	Logger      *slog.Logger
+	Node    *config.Node
+	NodeIP  netip.Addr
+	Servers join.ClientConfig // whom this machine believes to be a server, and what it shows: see join.ServerTLS
+	Logger  *slog.Logger
 }
 
 // NewTunnel is what keeps this node's connections to servers.
@@ -37,7 +35,7 @@ func NewTunnel(c TunnelConfig) (*nodetunnel.Agent, error) {
 			rules.Own = append(rules.Own, a.Unmap())
 		}
 	}
-	settings := join.ServerTLS(join.ClientConfig{Roots: c.Roots, Certificate: c.Certificate}, tunnel.ALPN)
+	settings := join.ServerTLS(c.Servers, tunnel.ALPN)
 	return nodetunnel.New(nodetunnel.Config{
 		Rules: rules, Logger: c.Logger,
 		Connect: func(ctx context.Context, raw net.Conn) (net.Conn, error) {

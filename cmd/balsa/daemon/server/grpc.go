@@ -43,7 +43,8 @@ func (s *server) newServices() error {
 	v := &services{}
 	v.cluster, err = cluster.New(cluster.Config{
 		Store: s.store, PKI: s.pki, Members: gossip, Nodes: s.liveness, Name: s.cfg.NodeName, Version: s.cfg.Version,
-		Address: s.address, APINames: s.apiNames(), Virtual: s.virtualAddresses, Settings: me.Settings, RecoveryKey: key, DialServer: s.dialer.Dial,
+		Address: s.address, APINames: s.apiNames(), Virtual: s.virtualAddresses, Settings: me.Settings, RecoveryKey: key,
+		PodsHold: s.podsHold(), KeysChanged: s.podKeys.Changed, StaleSecrets: s.staleSecrets, DialServer: s.dialer.Dial,
 		SpoolDir: filepath.Join(s.cfg.ServerDir(), "spool"), Left: s.leave, Logger: s.log,
 	})
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"github.com/balsahq/balsa/control/cluster"
 )
 
-// followAdmin writes the kubeconfig anew when the administrator's certificate has been renewed.
+// followAdmin writes the kubeconfig anew when the administrator's certificate has been renewed, or other
+// CAs count.
 func (s *server) followAdmin(ctx context.Context) error {
 	for {
 		changed := s.pki.Changed()

@@ -33,6 +33,6 @@ func (s *server) startNode(rt *nodesetup.Runtime) error {
 	return nodesetup.Node{
 		Registrar: registrar, Services: services,
 		Config: &s.cfg.Node, Logger: s.log, Parts: s.parts, Progress: s.progress, Client: client, Rest: identity, NodeIP: s.nodeIP, APIAddresses: s.cfg.APIAddresses(),
-		Roots: s.pki.Pool(), Serving: serving.GetCertificate, Runtime: rt, Clock: s.clock, APIReady: s.api.Ready(),
+		Roots: s.pki.Pool, FollowKeys: s.followPods, Serving: serving.GetCertificate, Runtime: rt, Clock: s.clock, APIReady: s.api.Ready(),
 	}.Start()
 }

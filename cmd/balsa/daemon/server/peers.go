@@ -2,7 +2,6 @@ package server
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -33,13 +32,13 @@ func (s *server) startPort() error {
 	if err != nil {
 		return err
 	}
-	s.dialer = cluster.NewDialer(own, s.pki.Pool(), s.resolve)
+	s.dialer = cluster.NewDialer(own, s.pki.Pool, s.resolve)
 	s.network, err = peer.New(peer.Config{
 		ServerID: me.ServerID, ClusterID: me.ClusterID,
 		Generation:   func() int64 { return s.member.Get().Generation },
 		OnGeneration: s.outdated,
 		Certificate:  func() (*tls.Certificate, error) { return own.GetCertificate(nil) },
-		Roots:        func() *x509.CertPool { return s.pki.Pool() },
+		Roots:        s.pki.Pool,
 		Resolve:      s.resolve, Logger: s.log,
 	})
 	if err != nil {
@@ -56,7 +55,7 @@ func (s *server) startPort() error {
 	version, suites := s.cfg.TLS.Policy()
 	s.port, err = peer.NewPort(peer.PortConfig{
 		MinVersion: version, CipherSuites: suites,
-		Listener: listener, Certificate: show, Roots: func() *x509.CertPool { return s.pki.Pool() }, Hints: s.clientHints, Logger: s.log,
+		Listener: listener, Certificate: show, Roots: s.pki.Pool, Hints: s.clientHints, Logger: s.log,
 		MaxPerUser: s.cfg.API.MaxStreams + 96, // a client may have a connection for each of its watches
 	})
 	if err != nil {

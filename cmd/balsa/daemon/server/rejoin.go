@@ -35,7 +35,7 @@ func (s *server) resync(ctx context.Context) error {
 	}
 	client, err := join.NewClient(join.ClientConfig{
 		Servers: func() []string { return slices.Collect(maps.Values(membership.AddressBook(me.Servers))) },
-		Roots:   s.pki.Pool(), Certificate: own.GetClientCertificate, Logger: s.log,
+		Roots:   s.pki.Pool, Certificate: own.GetClientCertificate, Logger: s.log,
 	})
 	if err != nil {
 		return err

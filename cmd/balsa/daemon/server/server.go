@@ -38,6 +38,7 @@ type server struct {
 
 	member   *membership.Record
 	clock    *wallclock.Watch
+	podKeys  *podKeys
 	pki      *pki.Authority
 	clients  *pki.Trust // whose clients the API believes beside the cluster's; nil: nobody's
 	network  *peer.Network
@@ -79,7 +80,7 @@ func Run(ctx context.Context, cfg *config.Server) error {
 	process.SetSessionNice(process.ServerNice, log)
 	progress := process.NewProgress(milestones...)
 	for {
-		s := &server{cfg: cfg, log: log, progress: progress, parts: lifecycle.New(log), recorded: newNotifier(), over: make(chan error, 1)}
+		s := &server{cfg: cfg, log: log, progress: progress, parts: lifecycle.New(log), recorded: newNotifier(), podKeys: &podKeys{notifier: newNotifier()}, over: make(chan error, 1)}
 		s.liveness = newLiveness(s)
 		err := s.run(ctx)
 		switch {
@@ -180,6 +181,7 @@ func (s *server) startStore() error {
 	s.parts.Start("port", s.port.Run)
 	s.parts.Start("peers", s.network.Run)
 	s.parts.Start("store", s.store.Run)
+	s.parts.Keep("retired CAs", s.followTrust)
 	return nil
 }
 

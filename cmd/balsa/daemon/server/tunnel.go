@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/balsahq/balsa/cmd/balsa/daemon/nodesetup"
+	"github.com/balsahq/balsa/control/cluster/join"
 	"github.com/balsahq/balsa/control/tunnel"
 	nodetunnel "github.com/balsahq/balsa/node/tunnel"
 	"github.com/balsahq/balsa/raftstore/member"
@@ -39,7 +40,8 @@ func (s *server) startNodeTunnel() error {
 	if err != nil {
 		return err
 	}
-	back, err := nodesetup.NewTunnel(nodesetup.TunnelConfig{Node: &s.cfg.Node, NodeIP: s.nodeIP, Roots: s.pki.Pool(), Certificate: own.GetClientCertificate, Logger: s.log})
+	back, err := nodesetup.NewTunnel(nodesetup.TunnelConfig{Node: &s.cfg.Node, NodeIP: s.nodeIP, Logger: s.log,
+		Servers: join.ClientConfig{Roots: s.pki.Pool, Certificate: own.GetClientCertificate}})
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,9 @@ func TestTokenSecretsAreFilledOrGo(t *testing.T) {
 	sign := func(sa *v1.ServiceAccount, s *v1.Secret) (string, error) {
 		return "token of " + sa.Name + " in " + s.Name, nil
 	}
-	client := start(t, func(e workqueue.Env) (workqueue.Runner, error) { return NewTokens(e, 1, sign, clusterkeys.Source{RootCA: func() []byte { return []byte("ca") }}) },
+	client := start(t, func(e workqueue.Env) (workqueue.Runner, error) {
+		return NewTokens(e, 1, sign, clusterkeys.Source{RootCA: func() []byte { return []byte("ca") }})
+	},
 		&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "robot", UID: "u"}},
 		secret("good", "robot", ""), secret("of-another", "robot", "before"), secret("of-nobody", "ghost", ""))
 	workqueuetest.Eventually(t, "filled", func(ctx context.Context) (bool, error) {

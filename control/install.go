@@ -45,7 +45,6 @@ type installer struct {
 // install enters every group that has endpoints. It stands for genericapiserver's InstallAPIGroups, which would build
 // the schemas of all groups here and now.
 func (i *installer) install() error {
-	i.server.Handler.GoRestfulContainer.Router(&router{})
 	// Registering routes compiles an expression for each: the longest single part of a start, so groups go in parallel.
 	var g errgroup.Group
 	g.SetLimit(runtime.GOMAXPROCS(0))

@@ -3,6 +3,7 @@ package process
 import (
 	"bufio"
 	"context"
+	"debug/elf"
 	"fmt"
 	"os"
 	"runtime/debug"
@@ -29,10 +30,6 @@ var settle = []time.Duration{5 * time.Second, 2 * time.Minute}
 func StartHousekeeping(p *lifecycle.Group, profileAddress string, started <-chan struct{}) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
-		p.Keep("collector", func(ctx context.Context) error {
-			followCollector(ctx)
-			return nil
-		})
 	}
 	if profileAddress != "" {
 		p.Start("profiles", func(ctx context.Context) error { return serveProfiles(ctx, profileAddress) })
@@ -60,13 +57,20 @@ func ReleaseMemory(ctx context.Context) {
 	}
 }
 
-// dropProgramPages unmaps the program's own read-only pages. Initialisation
-// has touched most of a large binary, and what it touched stays mapped, and
-// counted. What runs comes back from the page cache at the next fault, without
-// a disk: about half of it within seconds, since a fault maps its neighbours
-// too.
+// dropProgramPages unmaps the program's own read-only pages. Initialisation reads most
+// of a large binary once, and the pages that it read stay mapped and count as used. They
+// remain in the page cache, so code that runs again costs a minor fault and no read of
+// the disk. An idle server has a PSS of 87 MiB with it and 160 MiB without.
+//
+// The kernel forgets changes to such pages. A position-independent program has some: the
+// relocations, which the loader writes before it makes the pages read-only. Therefore
+// dropProgramPages does nothing in a program that is not linked to fixed addresses.
 func dropProgramPages() error {
-	program, err := os.Readlink("/proc/self/exe")
+	const self = "/proc/self/exe"
+	if fixed, err := linkedToFixedAddresses(self); err != nil || !fixed {
+		return err
+	}
+	program, err := os.Readlink(self)
 	if err != nil {
 		return err
 	}
@@ -90,4 +94,15 @@ func dropProgramPages() error {
 		}
 	}
 	return lines.Err()
+}
+
+// linkedToFixedAddresses reports whether the program in a file is no position-independent
+// one.
+func linkedToFixedAddresses(path string) (bool, error) {
+	program, err := elf.Open(path)
+	if err != nil {
+		return false, err
+	}
+	defer program.Close()
+	return program.Type == elf.ET_EXEC, nil
 }

@@ -83,6 +83,7 @@ type goFile struct {
 	clock   []string // uses of a clock or a timer, as "line 7: time.Now"
 	pkg     string
 	imports []string
+	logKeys []string // keys of log lines that are not of the one style, as "line 7: key"
 	hasDoc  bool
 	test    bool
 }
@@ -114,6 +115,7 @@ func readTree(root string) ([]goFile, error) {
 			return err
 		}
 		f.pkg, f.hasDoc, f.bare, f.clock = file.Name.Name, file.Doc != nil, bareLaunches(set, file), clockUses(set, file)
+		f.logKeys = badLogKeys(set, file)
 		for _, spec := range file.Imports {
 			name, err := strconv.Unquote(spec.Path.Value)
 			if err != nil {
@@ -296,6 +298,7 @@ var rules = map[string]func([]goFile) []string{
 	"purity":           purityFaults,
 	"package comments": docFaults,
 	"contained panics": panicFaults,
+	"log keys":         logKeyFaults,
 	"pure decisions":   decisionFaults,
 	"no flags":         flagFaults,
 	"test support":     testSupportFaults,
@@ -329,7 +332,7 @@ func TestHouseRulesSeeViolations(t *testing.T) {
 	for i := range maxFiles + 1 {
 		files = append(files, goFile{path: fmt.Sprintf("control/crowd/%d.go", i), hasDoc: i == 0})
 	}
-	want := map[string]int{"import direction": 3, "purity": 1, "package comments": 1, "contained panics": 3, "pure decisions": 4, "no flags": 1, "test support": 1, "folder size": 1}
+	want := map[string]int{"import direction": 3, "purity": 1, "package comments": 1, "contained panics": 3, "log keys": 4, "pure decisions": 4, "no flags": 1, "test support": 1, "folder size": 1}
 	for name, rule := range rules {
 		if got := rule(files); len(got) != want[name] {
 			t.Errorf("%s: %d faults found in the planted tree, want %d: %q", name, len(got), want[name], got)

@@ -130,7 +130,7 @@ func (s *Server) drain(web *http.Server) {
 	go func() { done <- fault.Contain("control/serve", func() error { return web.Shutdown(short) }) }()
 	s.stop() // watches and streams end now; their connections become idle and close
 	if err := <-done; err != nil {
-		s.log.Warn("cutting off clients that did not finish", "error", err)
+		s.log.Warn("cutting off clients that did not finish", "err", err)
 		_ = web.Close()
 	}
 }

@@ -55,7 +55,7 @@ func (s *Server) persist(ctx context.Context, name string, step func(context.Con
 		}
 		if reason := err.Error(); reason != told {
 			told = reason
-			s.log.Warn("waiting for "+name, "error", err)
+			s.log.Warn("waiting for "+name, "err", err)
 		}
 		timer := time.NewTimer(wait)
 		select {

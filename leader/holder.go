@@ -29,7 +29,7 @@ func (s *scope) showHolder(ctx context.Context) {
 		wait := shownDuration / 2
 		for _, l := range shown {
 			if err := s.showLease(ctx, l.name, l.user, first); err != nil && ctx.Err() == nil {
-				s.log.Debug("showing the leader in a Lease failed", "lease", l.name, "error", err)
+				s.log.Debug("showing the leader in a Lease failed", "lease", l.name, "err", err)
 				wait = shownRetry
 			}
 		}

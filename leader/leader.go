@@ -38,7 +38,7 @@ func Run(ctx context.Context, cfg Config) error {
 			continue
 		}
 		if wait == campaignRetry { // once per run of failures
-			cfg.Logger.Warn("leadership failed, trying again", "error", err)
+			cfg.Logger.Warn("leadership failed, trying again", "err", err)
 		}
 		pause(ctx, wait)
 		most := campaignRetryMost
@@ -75,7 +75,7 @@ func once(ctx context.Context, cfg Config) error {
 	resigning, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	if e := term.Resign(resigning); e != nil && err == nil {
-		log.Debug("resigning failed; the lease will run out", "error", e)
+		log.Debug("resigning failed; the lease will run out", "err", e)
 	}
 	return err
 }

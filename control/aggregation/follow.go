@@ -84,7 +84,7 @@ func (f *follower) follow(ctx context.Context, now map[string]*apiregistrationv1
 		}
 		area, err := newArea(f.a, namespace)
 		if err != nil {
-			f.a.log.Error("the servers that APIServices name cannot be followed", "namespace", namespace, "error", err)
+			f.a.log.Error("the servers that APIServices name cannot be followed", "namespace", namespace, "err", err)
 			continue
 		}
 		f.areas[namespace] = area
@@ -103,7 +103,7 @@ func (f *follower) target(s *apiregistrationv1.APIService) *target {
 	}
 	t := newTarget(p, f.a.cfg, f.areas[p.namespace].resolve)
 	if t.fault != nil {
-		f.a.log.Warn("the server of an APIService cannot be reached", "apiservice", s.Name, "error", t.fault)
+		f.a.log.Warn("the server of an APIService cannot be reached", "apiservice", s.Name, "err", t.fault)
 	}
 	f.targets[p] = t
 	return t

@@ -137,7 +137,7 @@ func (t Trust) Keep(ctx context.Context, client kubernetes.Interface, log *slog.
 		case <-rotated:
 		}
 		if err := fault.Contain("control/aggregation", func() error { return t.ensure(ctx, client) }); err != nil && ctx.Err() == nil {
-			log.Warn("whom aggregated servers may believe could not be written", "configmap", trustName, "error", err, "again_in", wait)
+			log.Warn("whom aggregated servers may believe could not be written", "configmap", trustName, "err", err, "again_in", wait)
 			time.AfterFunc(wait, look)
 			wait = min(2*wait, lastRetry)
 			continue

@@ -30,7 +30,7 @@ func (s *Service) follow(ctx context.Context) error {
 		pause := lookAgain
 		if s.cfg.Store.Leading() && s.rotating() {
 			if err := s.rotate(ctx); err != nil && ctx.Err() == nil {
-				s.cfg.Logger.Warn("the gossip key could not be moved on; it is tried again", "error", err)
+				s.cfg.Logger.Warn("the gossip key could not be moved on; it is tried again", "err", err)
 			}
 		}
 		if s.cfg.Store.Leading() {
@@ -85,7 +85,7 @@ func (s *Service) recordSelf(ctx context.Context, now picture) {
 	ctx, cancel := context.WithTimeout(ctx, lookAgain)
 	defer cancel()
 	if err := Announce(ctx, s.cfg.Store, s.ownRecord(), true); err != nil && ctx.Err() == nil {
-		s.cfg.Logger.Warn("this server's record could not be written; it is tried again", "error", err)
+		s.cfg.Logger.Warn("this server's record could not be written; it is tried again", "err", err)
 	}
 }
 

@@ -112,13 +112,13 @@ func (c *ScheduleConfig) once(ctx context.Context) (failed time.Time) {
 	path, trailer, err := SaveArchive(ctx, c.Archiver, c.Dir)
 	if err != nil {
 		if ctx.Err() == nil {
-			c.Logger.Error("a scheduled snapshot could not be saved; it is tried again", "dir", c.Dir, "error", err)
+			c.Logger.Error("a scheduled snapshot could not be saved; it is tried again", "dir", c.Dir, "err", err)
 		}
 		return time.Now()
 	}
 	c.Logger.Info("a snapshot was saved", "file", path, "revision", trailer.Revision, "keys", trailer.Keys, "bytes", trailer.Bytes, "took", time.Since(start).Round(time.Millisecond))
 	if err := prune(c.Dir, c.Keep); err != nil {
-		c.Logger.Warn("old snapshots could not be removed", "dir", c.Dir, "error", err)
+		c.Logger.Warn("old snapshots could not be removed", "dir", c.Dir, "err", err)
 	}
 	return time.Time{}
 }

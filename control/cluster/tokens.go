@@ -197,7 +197,7 @@ func (s *Service) checkToken(ctx context.Context, who caller, text string, serve
 		err = rec.judge(t, server, s.cfg.Now())
 	}
 	if err != nil && s.failed.fail(who.from) {
-		s.cfg.Logger.Warn("a machine failed to join; more failures from there within ten minutes are not logged", "from", who.from, "error", err)
+		s.cfg.Logger.Warn("a machine failed to join; more failures from there within ten minutes are not logged", "from", who.from, "err", err)
 	}
 	return t, err
 }

@@ -105,7 +105,7 @@ func (e *Encryption) Start(ctx context.Context) error {
 func (e *Encryption) Run(ctx context.Context) error {
 	if e.On() && e.cfg.Reload {
 		filesystem.WatchUntil(ctx, configLook, e.cfg.File, func() { e.reload(ctx) }, func(err error) {
-			e.log.Warn("changes of the encryption configuration are looked for once a minute", "error", err)
+			e.log.Warn("changes of the encryption configuration are looked for once a minute", "err", err)
 		})
 	}
 	<-ctx.Done()
@@ -158,7 +158,7 @@ func (e *Encryption) refuse(err error) {
 	e.unused = err
 	e.mu.Unlock()
 	if err != nil && (told == nil || told.Error() != err.Error()) {
-		e.log.Error("the changed encryption configuration is not used", "error", err)
+		e.log.Error("the changed encryption configuration is not used", "err", err)
 	}
 }
 

@@ -79,7 +79,7 @@ func (e *Encryption) Look(ctx context.Context) {
 	defer e.mu.Unlock()
 	for f := range found {
 		if _, known := e.faults[f]; !known {
-			e.log.Error("stored objects cannot be decrypted", "error", found[f])
+			e.log.Error("stored objects cannot be decrypted", "err", found[f])
 		}
 	}
 	e.faults, e.looked = found, time.Now()

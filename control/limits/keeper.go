@@ -96,7 +96,7 @@ func (k *keeper) run(ctx context.Context) error {
 			if err == nil || ctx.Err() != nil {
 				break
 			}
-			k.log.Warn("default objects of priority and fairness could not be written", "error", err)
+			k.log.Warn("default objects of priority and fairness could not be written", "err", err)
 			if !pause(ctx, wait) {
 				return nil
 			}

@@ -132,7 +132,7 @@ func (c *controller) follow(ctx context.Context) error {
 			c.sources.sync(ctx, resources)
 		}
 		if err != nil && ctx.Err() == nil {
-			c.env.Log.Debug("discovery is incomplete, will retry", "controller", c.env.Name, "error", err)
+			c.env.Log.Debug("discovery is incomplete, will retry", "controller", c.env.Name, "err", err)
 			timer.Reset(discoverRetry)
 		} else if again { // a kind is served a little after it is defined
 			again = false

@@ -73,7 +73,7 @@ func New(env workqueue.Env, cfg Config) (workqueue.Runner, error) {
 		}
 		differs, err := p.configure(cm)
 		if err != nil {
-			env.Log.Warn("the pools of load balancer addresses stay as they are", "configmap", ConfigNamespace+"/"+ConfigName, "error", err)
+			env.Log.Warn("the pools of load balancer addresses stay as they are", "configmap", ConfigNamespace+"/"+ConfigName, "err", err)
 			env.Events.Event(cm, v1.EventTypeWarning, "InvalidPools", err.Error())
 		}
 		if differs {

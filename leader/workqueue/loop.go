@@ -106,7 +106,7 @@ func (l *Loop[K]) report(key K, err error) {
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, ErrStale) {
 		level = slog.LevelDebug // somebody else wrote first; the retry sees it
 	}
-	l.log.Log(context.Background(), level, "reconcile failed, will retry", "controller", l.name, "key", fmt.Sprint(key), "error", err)
+	l.log.Log(context.Background(), level, "reconcile failed, will retry", "controller", l.name, "key", fmt.Sprint(key), "err", err)
 }
 
 // Watch calls changed for every change the informer shows: old is the zero value when the object is new, now is the zero

@@ -109,7 +109,7 @@ func (b *Balancer) Run(ctx context.Context) error {
 				fault.Point("node/balancer")
 				return b.serve(ctx, working, c)
 			}); err != nil {
-				b.cfg.Logger.Debug("balancer", "client", c.RemoteAddr(), "error", err)
+				b.cfg.Logger.Debug("balancer", "client", c.RemoteAddr(), "err", err)
 			}
 		})
 	}

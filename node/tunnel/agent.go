@@ -198,7 +198,7 @@ func (a *Agent) keep(ctx context.Context, addr string, back <-chan struct{}) {
 		}
 		if reason := err.Error(); reason != told {
 			told = reason
-			a.cfg.Logger.Debug("the connection for a server's requests is not there", "server", addr, "reason", err, "again in", pause)
+			a.cfg.Logger.Debug("the connection for a server's requests is not there", "server", addr, "reason", err, "again_in", pause)
 		}
 		timer := time.NewTimer(pause + rand.N(pause))
 		select {

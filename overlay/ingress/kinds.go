@@ -184,7 +184,7 @@ func (k *kinds) start(ctx context.Context, resource string) bool {
 		err := client.Get().Resource(resource).Param("limit", "1").Do(ctx).Error()
 		if err != nil {
 			if !apierrors.IsNotFound(err) && ctx.Err() == nil {
-				k.log.Warn("a kind of the Gateway API cannot be read", "kind", resource, "error", err)
+				k.log.Warn("a kind of the Gateway API cannot be read", "kind", resource, "err", err)
 			}
 			continue
 		}

@@ -191,7 +191,7 @@ func serviceOf(o any) ([]string, error) {
 func (n *Node) slicesOf(key types.NamespacedName) (out []*discovery.EndpointSlice) {
 	list, err := n.cfg.Informers.Discovery().V1().EndpointSlices().Informer().GetIndexer().ByIndex(byService, key.String())
 	if err != nil {
-		n.cfg.Logger.Error("ingress: endpoints are not known", "service", key, "error", err)
+		n.cfg.Logger.Error("ingress: endpoints are not known", "service", key, "err", err)
 		return nil
 	}
 	for _, o := range list {
@@ -261,7 +261,7 @@ func (e *engine) step(ctx context.Context) time.Duration {
 	}
 	objects, err := n.source.objects()
 	if err != nil {
-		n.cfg.Logger.Error("ingress: objects cannot be read", "error", err)
+		n.cfg.Logger.Error("ingress: objects cannot be read", "err", err)
 		return portRetry
 	}
 	next := &plan.Plan{}
@@ -282,7 +282,7 @@ func (e *engine) step(ctx context.Context) time.Duration {
 		e.since = time.Time{}
 	}
 	if err := e.begin(ctx); err != nil {
-		n.cfg.Logger.Error("ingress: endpoints cannot be followed", "error", err)
+		n.cfg.Logger.Error("ingress: endpoints cannot be followed", "err", err)
 		return portRetry
 	}
 	e.plan = next
@@ -374,7 +374,7 @@ func (e *engine) report(p *plan.Plan, faults map[uint16]error) time.Duration {
 		}
 		e.said[number] = err.Error()
 		e.node.cfg.Logger.Error("ingress cannot listen; is the port another program's? It is tried again; --ingress-http-port and --ingress-https-port choose others",
-			"port", number, "error", err)
+			"port", number, "err", err)
 		owners := p.Ports[number].Owners
 		for _, owner := range owners[:min(len(owners), mostTold)] {
 			e.recorder().Eventf(&owner, v1.EventTypeWarning, "PortUnavailable", "node %s cannot listen on port %d: %v", e.node.cfg.NodeName, number, err)

@@ -167,7 +167,7 @@ func (s *Status) step(ctx context.Context) bool {
 	}
 	objects, err := s.source.objects()
 	if err != nil {
-		s.cfg.Logger.Error("ingress: objects cannot be read", "error", err)
+		s.cfg.Logger.Error("ingress: objects cannot be read", "err", err)
 		return false
 	}
 	p := plan.Build(plan.Config{HTTPPort: s.cfg.HTTPPort, HTTPSPort: s.cfg.HTTPSPort}, objects)
@@ -186,7 +186,7 @@ func (s *Status) step(ctx context.Context) bool {
 
 func (s *Status) written(err error) bool {
 	if err != nil && !apierrors.IsConflict(err) {
-		s.cfg.Logger.Warn("ingress: a status is not written", "error", err)
+		s.cfg.Logger.Warn("ingress: a status is not written", "err", err)
 	}
 	return err == nil
 }

@@ -61,7 +61,7 @@ func TestIdleConnectionsDoNotDelayOthers(t *testing.T) {
 			t.Errorf("from %s: median %v, more than %v", from, crowded[25], limit)
 		}
 	}
-	const crowded = " error=\"peer: too many connections whose handshake is not done\""
+	const crowded = " err=\"peer: too many connections whose handshake is not done\""
 	if n := m.log.count("remote=127.0.0.1" + crowded); n != 1 {
 		t.Errorf("the address of the idle connections is logged %d times", n)
 	}

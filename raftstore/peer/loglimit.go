@@ -40,7 +40,7 @@ func (l *logLimit) refused(who, kind string, err error) {
 
 func (l *logLimit) note(level slog.Level, who, kind string, err error) {
 	if n, ok := l.admit(logKey{who, kind}, time.Now()); ok {
-		l.log.Log(context.Background(), level, "refused: "+kind, "remote", who, "error", err, "unlogged", n)
+		l.log.Log(context.Background(), level, "refused: "+kind, "remote", who, "err", err, "unlogged", n)
 	}
 }
 

@@ -65,7 +65,7 @@ func (i *issuers) run(ctx context.Context) error {
 	}
 	if i.settings.ConfigFile != "" {
 		filesystem.WatchUntil(ctx, configLook, i.settings.ConfigFile, func() { i.reload(ctx) }, func(err error) {
-			i.log.Warn("changes of the authentication configuration are looked for once a minute", "error", err)
+			i.log.Warn("changes of the authentication configuration are looked for once a minute", "err", err)
 		})
 	}
 	<-ctx.Done()
@@ -101,7 +101,7 @@ func (i *issuers) make(ctx context.Context, config *apiserver.AuthenticationConf
 func (i *issuers) reload(ctx context.Context) {
 	data, err := os.ReadFile(i.settings.ConfigFile)
 	if err != nil {
-		i.log.Warn("the authentication configuration cannot be read and stays as it was", "error", err)
+		i.log.Warn("the authentication configuration cannot be read and stays as it was", "err", err)
 		return
 	}
 	if string(data) == i.data {
@@ -117,12 +117,12 @@ func (i *issuers) reload(ctx context.Context) {
 	}
 	if err != nil {
 		i.data = string(data) // it will not become better by itself
-		i.log.Error("the changed authentication configuration is not used", "error", err)
+		i.log.Error("the changed authentication configuration is not used", "err", err)
 		return
 	}
 	if err := g.healthy(ctx); err != nil {
 		g.cancel()
-		i.log.Error("the changed authentication configuration is not used yet", "error", err)
+		i.log.Error("the changed authentication configuration is not used yet", "err", err)
 		return
 	}
 	i.data = string(data)

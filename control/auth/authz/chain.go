@@ -151,7 +151,7 @@ func (c *chain) webhook(a *apiserver.AuthorizerConfiguration) (both, error) {
 func (c *chain) run(ctx context.Context) error {
 	if c.settings.ConfigFile != "" {
 		filesystem.WatchUntil(ctx, configLook, c.settings.ConfigFile, c.reload, func(err error) {
-			c.log.Warn("changes of the authorization configuration are looked for once a minute", "error", err)
+			c.log.Warn("changes of the authorization configuration are looked for once a minute", "err", err)
 		})
 	}
 	<-ctx.Done()
@@ -162,7 +162,7 @@ func (c *chain) run(ctx context.Context) error {
 func (c *chain) reload() {
 	data, err := os.ReadFile(c.settings.ConfigFile)
 	if err != nil {
-		c.log.Warn("the authorization configuration cannot be read and stays as it was", "error", err)
+		c.log.Warn("the authorization configuration cannot be read and stays as it was", "err", err)
 		return
 	}
 	if string(data) == c.data {
@@ -175,7 +175,7 @@ func (c *chain) reload() {
 		o, err = c.order(config)
 	}
 	if err != nil {
-		c.log.Error("the changed authorization configuration is not used", "error", err)
+		c.log.Error("the changed authorization configuration is not used", "err", err)
 		return
 	}
 	c.current.Store(o)

@@ -340,7 +340,7 @@ func (c *Credentials) Run(ctx context.Context, renew RenewFunc) error {
 				longest = lastRetryInvalid
 			}
 			pause = min(max(2*pause, firstRetry), longest)
-			c.cfg.Logger.Error("certificate could not be renewed; the old one stays in use", "file", c.cfg.Path, "error", err, "again_in", pause)
+			c.cfg.Logger.Error("certificate could not be renewed; the old one stays in use", "file", c.cfg.Path, "err", err, "again_in", pause)
 			timer.Reset(pause + mathrand.N(pause/4))
 			continue
 		case did:

@@ -318,7 +318,7 @@ func (a *Authority) Run(ctx context.Context) error {
 		case <-a.wake:
 		}
 		if renewed, err := a.Renew(); err != nil {
-			a.cfg.Logger.Error("certificates could not be renewed; the old ones stay in use", "error", err)
+			a.cfg.Logger.Error("certificates could not be renewed; the old ones stay in use", "err", err)
 		} else if len(renewed) > 0 {
 			a.cfg.Logger.Info("certificates renewed", "files", renewed)
 		}

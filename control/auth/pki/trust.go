@@ -61,7 +61,7 @@ func (t *Trust) Certificates() []*x509.Certificate { return t.current.Load().cer
 // Run follows the file until ctx ends.
 func (t *Trust) Run(ctx context.Context) error {
 	filesystem.WatchUntil(ctx, trustLook, t.path, t.reload, func(err error) {
-		t.log.Warn("changes of the clients' certificate authorities are looked for once a minute", "file", t.path, "error", err)
+		t.log.Warn("changes of the clients' certificate authorities are looked for once a minute", "file", t.path, "err", err)
 	})
 	return nil
 }
@@ -69,7 +69,7 @@ func (t *Trust) Run(ctx context.Context) error {
 func (t *Trust) reload() {
 	data, err := readTrust(t.path)
 	if err != nil {
-		t.log.Warn("the clients' certificate authorities cannot be read and stay as they were", "error", err)
+		t.log.Warn("the clients' certificate authorities cannot be read and stay as they were", "err", err)
 		return
 	}
 	if bytes.Equal(data, t.judged) {
@@ -78,7 +78,7 @@ func (t *Trust) reload() {
 	t.judged = data // it will not become better by itself
 	next, err := parseTrust(t.path, data)
 	if err != nil {
-		t.log.Error("the changed certificate authorities of clients are not used", "error", err)
+		t.log.Error("the changed certificate authorities of clients are not used", "err", err)
 		return
 	}
 	t.current.Store(next)

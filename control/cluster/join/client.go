@@ -219,7 +219,7 @@ func (c *Client) FollowServers(ctx context.Context, apply func(*clusterpb.Server
 			return err
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
-			c.cfg.Logger.Warn("the list of servers is not followed; trying again", "error", err, "in", pause)
+			c.cfg.Logger.Warn("the list of servers is not followed; trying again", "err", err, "in", pause)
 		}
 		select {
 		case <-ctx.Done():

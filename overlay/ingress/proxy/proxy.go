@@ -174,7 +174,7 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	case isTimeout(err):
 		status, text = http.StatusGatewayTimeout, "the backend did not answer in time"
 	}
-	p.cfg.Logger.Debug("ingress request failed", "host", r.Host, "status", status, "error", err)
+	p.cfg.Logger.Debug("ingress request failed", "host", r.Host, "status", status, "err", err)
 	respond(w, status, text)
 }
 

@@ -39,7 +39,7 @@ func (p *Group) Start(name string, fn func(context.Context) error) {
 		err := fault.Contain("part/"+name, func() error { return fn(ctx) })
 		if ctx.Err() != nil {
 			if err != nil {
-				p.log.Warn("stopped with an error", "part", name, "error", err)
+				p.log.Warn("stopped with an error", "part", name, "err", err)
 			}
 			return
 		}

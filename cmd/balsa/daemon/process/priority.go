@@ -25,7 +25,7 @@ func SetSessionNice(nice int, log *slog.Logger) {
 	}
 	err := os.WriteFile("/proc/self/autogroup", []byte(strconv.Itoa(nice)), 0)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		log.Debug("the session's share of the processor is as it was", "wanted", nice, "error", err)
+		log.Debug("the session's share of the processor is as it was", "wanted", nice, "err", err)
 	}
 }
 
@@ -43,6 +43,6 @@ func SetNice(nice int, log *slog.Logger) {
 		}
 	}
 	if err != nil {
-		log.Debug("priority is as it was", "wanted", nice, "error", err)
+		log.Debug("priority is as it was", "wanted", nice, "err", err)
 	}
 }

@@ -100,7 +100,7 @@ func (s *server) startServices() error {
 // leave ends this process: the server is out of the cluster at its own wish.
 func (s *server) leave() {
 	if err := s.gossip.Load().Depart(farewell); err != nil {
-		s.log.Warn("the others were not told", "error", err)
+		s.log.Warn("the others were not told", "err", err)
 	}
 	select {
 	case s.over <- errLeft:
@@ -122,7 +122,7 @@ func (s *server) invite(ctx context.Context) {
 	}{{true, "server"}, {false, "agent"}} {
 		t, _, err := s.services.cluster.NewToken(ctx, cluster.TokenOptions{Server: role.server, Description: "printed at the first start"})
 		if err != nil {
-			s.log.Warn("no join token could be made; `balsa token create` makes one", "error", err)
+			s.log.Warn("no join token could be made; `balsa token create` makes one", "err", err)
 			return
 		}
 		fmt.Printf("To add %s (within 24 hours), run there:\n  balsa %s --join %s --token %s\n", map[bool]string{true: "a server", false: "an agent"}[role.server], role.what, s.advertise, t.Text())

@@ -86,7 +86,7 @@ func (a *agent) followServers(ctx context.Context) error {
 			}
 		}
 		if err := a.set.Update(list); err != nil {
-			a.log.Warn("the list of servers is not taken", "error", err)
+			a.log.Warn("the list of servers is not taken", "err", err)
 			return
 		}
 		a.back.Update(connectTo(list))
@@ -97,7 +97,7 @@ func (a *agent) followServers(ctx context.Context) error {
 // learn keeps where the servers are, for the next start.
 func (a *agent) learn(book map[string]string) {
 	if err := a.member.SetServers(book); err != nil {
-		a.log.Warn("addresses of the servers are not kept", "error", err)
+		a.log.Warn("addresses of the servers are not kept", "err", err)
 	}
 }
 

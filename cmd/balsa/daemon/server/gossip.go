@@ -157,10 +157,10 @@ func (s *server) followRecords(ctx context.Context) error {
 		if len(book) > 0 {
 			s.gossip.Load().Remember(book)
 			if err := s.member.SetServers(book); err != nil {
-				s.log.Warn("addresses of the servers are not kept", "error", err)
+				s.log.Warn("addresses of the servers are not kept", "err", err)
 			}
 			if err := s.writeKubeconfig(records); err != nil {
-				s.log.Warn("the kubeconfig is as it was", "error", err)
+				s.log.Warn("the kubeconfig is as it was", "err", err)
 			}
 		}
 		w, err := s.store.Watch(raftstore.WatchRequest{Key: cluster.MembersPrefix, RangeEnd: raftstore.PrefixEnd(cluster.MembersPrefix), StartRevision: v.Revision() + 1})

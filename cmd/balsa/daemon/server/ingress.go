@@ -29,7 +29,7 @@ func (s *server) startGatewayAPI() {
 		}
 		client := s.api.Client(control.Identity{User: "balsa:installer", Groups: []string{"system:masters"}})
 		if err := gatewayapi.Install(ctx, client); err != nil && ctx.Err() == nil {
-			s.log.Error("the Gateway API's definitions are not installed; they are tried again at the next start", "error", err)
+			s.log.Error("the Gateway API's definitions are not installed; they are tried again at the next start", "err", err)
 		}
 		<-ctx.Done()
 		return nil

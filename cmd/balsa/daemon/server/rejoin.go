@@ -63,7 +63,7 @@ func (s *server) resync(ctx context.Context) error {
 				return true
 			})
 		}
-		s.log.Warn("not a member again yet; trying on", "error", err)
+		s.log.Warn("not a member again yet; trying on", "err", err)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -76,7 +76,7 @@ func settingsOfDNSReachNodes(s *several) {
 	}
 	for _, c := range s.agents {
 		first.eventually(c.NodeName()+" says that the settings cannot be followed", func() error {
-			if !strings.Contains(c.Log(), "the settings of DNS are not followed") {
+			if !strings.Contains(c.Log(), "cannot use the DNS settings") {
 				return fmt.Errorf("not a word:\n%s", tail(c.Log(), 5))
 			}
 			return nil

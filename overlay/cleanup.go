@@ -7,9 +7,9 @@ import (
 	"github.com/balsahq/balsa/overlay/services/rules"
 )
 
-// Cleanup removes everything a Network of this configuration ever made: nftables, links with their addresses and routes,
-// the CNI configuration, the record of pod addresses; and puts back kernel settings. It needs only the names and
-// directories of the configuration, and may be called again: what is gone already is no error. No Network may be running.
+// Cleanup removes everything that a Network of this configuration ever made: nftables, links with their addresses and routes,
+// the CNI configuration, the record of pod addresses. It restores kernel settings. It needs only the names and directories of
+// the configuration, and may be called again. No Network may be running.
 func Cleanup(cfg Config) error {
 	cfg.fill()
 	ns, err := host.OpenNamespace(cfg.NetNS)

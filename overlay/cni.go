@@ -16,9 +16,9 @@ import (
 	"github.com/balsahq/balsa/overlay/host"
 )
 
-// Conflist is the CNI configuration for pods of these networks: the bridge plugin with host-local addresses. Ports of the
-// bridge are kept apart, so that the host routes between pods (see package host); masquerading and host ports are done by
-// nftables, not by plugins.
+// Conflist returns the CNI configuration for pods of these networks: the bridge plugin with host-local addresses. Ports of the
+// bridge are isolated, so that the host routes between pods (see package host). Masquerading and host ports are the work of
+// nftables, not of plugins.
 func Conflist(cfg Config, pods []netip.Prefix) ([]byte, error) {
 	cfg.fill()
 	type object = map[string]any
@@ -48,11 +48,13 @@ func Conflist(cfg Config, pods []netip.Prefix) ([]byte, error) {
 	return json.MarshalIndent(object{"cniVersion": "1.0.0", "name": networkName, "plugins": plugins}, "", "  ")
 }
 
-// halves divides a network. By a route to each half a pod sends to its neighbours, too, through the gateway: they beat the
-// one route to the whole that an address brings. IPv6 has no like of proxy_arp_pvlan, by which pods of IPv4 do so. A host
-// that finds sender and receiver on one link tells the sender to go straight (RFC 4861, 8), but pods do not believe it: the
-// word would have to come from the address that is their gateway's, which is not the link-local one it comes from. The half
-// with the gateway is the second: once it is there, the kernel lets no further route use that gateway.
+// halves returns the two halves of a network. With a route to each half through the gateway, a pod sends to its neighbours
+// through the host too: these routes are more specific than the route to the whole network that comes with an address. In
+// IPv4 proxy_arp_pvlan does this, for which IPv6 has no counterpart.
+//
+// A host that finds sender and receiver on one link redirects the sender (RFC 4861, 8). Pods ignore the redirect, because it
+// comes from the host's link-local address and not from the address of their gateway. The half with the gateway comes second:
+// once its route is there, the kernel accepts no further route through that gateway.
 func halves(p netip.Prefix) []netip.Prefix {
 	if p.Bits() >= p.Addr().BitLen() {
 		return nil
@@ -63,9 +65,9 @@ func halves(p netip.Prefix) []netip.Prefix {
 	return []netip.Prefix{netip.PrefixFrom(a, p.Bits()+1), netip.PrefixFrom(p.Masked().Addr(), p.Bits()+1)}
 }
 
-// writeConflist puts the configuration where runtimes look for it, unless it is there already: they reload on change.
+// writeConflist writes the configuration where runtimes look for it, unless it is there already, because they reload on change.
 func (e *engine) writeConflist() error {
-	if e.cfg.ForeignPods { // nor may one of ours, from before, be in the way of theirs
+	if e.cfg.ForeignPods { // an older configuration of ours would come before that of the other plugin
 		return e.cfg.removeConflist()
 	}
 	cfg := e.cfg
@@ -81,17 +83,17 @@ func (e *engine) writeConflist() error {
 	return host.WriteFile(path, want)
 }
 
-// Attachment is a network namespace that has been put on the node's network.
+// Attachment is a network namespace that is attached to the node's network.
 type Attachment struct {
 	plugins gocni.CNI
 	id      string
 	netns   string
-	// Addresses are those it got.
+	// Addresses are the namespace's addresses.
 	Addresses []netip.Addr
 }
 
-// Attach puts the network namespace at a path on the network, as a runtime would: with the configuration in confDir and
-// the plugins in binDirs. It is for checks and for programs without a runtime. id must be unique on the node.
+// Attach attaches the network namespace at a path to the network as a runtime would, with the configuration in confDir and the
+// plugins in binDirs. It is for checks and for programs without a runtime. id must be unique on the node.
 func Attach(ctx context.Context, confDir string, binDirs []string, id, netns string) (*Attachment, error) {
 	a, err := Attached(confDir, binDirs, id, netns)
 	if err != nil {
@@ -109,8 +111,8 @@ func Attach(ctx context.Context, confDir string, binDirs []string, id, netns str
 	return a, nil
 }
 
-// Attached is the attachment that an earlier Attach with the same arguments made, to be detached. Its Addresses are not
-// known.
+// Attached returns the attachment that an earlier Attach with the same arguments made, so that it can be detached. Its
+// Addresses are not known.
 func Attached(confDir string, binDirs []string, id, netns string) (*Attachment, error) {
 	plugins, err := gocni.New(gocni.WithPluginConfDir(confDir), gocni.WithPluginDir(binDirs), gocni.WithMinNetworkCount(2))
 	if err != nil {
@@ -122,7 +124,7 @@ func Attached(confDir string, binDirs []string, id, netns string) (*Attachment, 
 	return &Attachment{plugins: plugins, id: id, netns: netns}, nil
 }
 
-// Detach takes it off again and frees its addresses.
+// Detach takes the namespace off the network and frees its addresses.
 func (a *Attachment) Detach(ctx context.Context) error {
 	if err := a.plugins.Remove(ctx, a.id, a.netns); err != nil {
 		return fmt.Errorf("detach %s: %w", a.id, err)

@@ -24,12 +24,12 @@ const (
 	DefaultTunnel  = "balsa-vxlan"
 	DefaultRelay   = "balsa-udp"
 	DefaultDomain  = "cluster.local"
-	// DefaultVXLANPort is what Linux has for VXLAN, and most overlays use; DefaultVNI the network's identifier.
+	// DefaultVXLANPort is Linux's default for VXLAN, which most overlays use; DefaultVNI is the network's identifier.
 	DefaultVXLANPort = 8472
 	DefaultVNI       = 98
-	// DefaultUDPPort is that of mode routes.UDP.
+	// DefaultUDPPort is the port of mode routes.UDP.
 	DefaultUDPPort = 8285
-	// DefaultWireGuardPort is that of mode routes.WireGuard, and what WireGuard has everywhere.
+	// DefaultWireGuardPort is the port of mode routes.WireGuard, WireGuard's usual one.
 	DefaultWireGuardPort = 51820
 	// DefaultMark is the bit of the packet mark that asks for masquerading.
 	DefaultMark = 0x4000
@@ -40,18 +40,19 @@ const (
 
 // Config is what a Network needs.
 type Config struct {
-	// NodeName is the Node this is; its spec.podCIDRs say which addresses its pods get.
+	// NodeName is this node's Node object; its spec.podCIDRs say which addresses its pods get.
 	NodeName string
-	// Informers, as NewInformers makes them, give Services, ServiceCIDRs, EndpointSlices and Nodes. Run starts those it asked for, and leaves them running.
+	// Informers, as NewInformers makes them, give Services, ServiceCIDRs, EndpointSlices and Nodes. Run starts those it needs, and
+	// leaves them running.
 	Informers informers.SharedInformerFactory
-	// Pods gives at least the pods of this node, for their host ports; nil: no host ports. Whoever made it runs it.
+	// Pods gives at least the pods of this node, for their host ports; nil: no host ports. The caller runs it.
 	Pods cache.SharedIndexInformer
-	// PodCIDRs and ServiceCIDRs are the cluster's networks, of each at most one a family. ServiceCIDR objects add to the latter.
+	// PodCIDRs and ServiceCIDRs are the cluster's networks, at most one of each in a family. ServiceCIDR objects add to the latter.
 	PodCIDRs, ServiceCIDRs []netip.Prefix
 	// ForeignPods: another CNI plugin attaches the pods and carries their packets between nodes. The network then writes no
 	// CNI configuration and makes no bridge and no ways to other nodes; it serves Services, host ports and names.
 	ForeignPods bool
-	// Reserved are addresses that no Service takes by its own fields, beside those of nodes, pods, Services and API servers.
+	// Reserved are addresses that a Service cannot take with its fields, beside those of nodes, pods, Services and API servers.
 	Reserved []netip.Addr
 	// DNS are the addresses the DNS server answers at, within ServiceCIDRs; none: no DNS.
 	DNS []netip.Addr
@@ -61,13 +62,13 @@ type Config struct {
 	ResolvConf string
 	// CNIConfDir is where container runtimes look for CNI configuration.
 	CNIConfDir string
-	// Bandwidth has the bandwidth plugin called too, for pods that limit theirs by annotation; it costs every pod one more
-	// program to start.
+	// Bandwidth has the bandwidth plugin called too, for pods whose annotations limit their bandwidth. It costs every pod the start
+	// of one more program.
 	Bandwidth bool
-	// StateDir is where the overlay keeps what must survive a restart: allocated pod addresses, former kernel settings.
+	// StateDir keeps what must survive a restart: allocated pod addresses, former kernel settings.
 	StateDir string
-	// Mode says how other nodes' pods are reached; "" is routes.Auto. VXLANPort, VNI and UDPPort are those of the tunnels, 0
-	// are the defaults. All of the cluster's nodes should have the same.
+	// Mode says how other nodes' pods are reached; "" is routes.Auto. VXLANPort, VNI and UDPPort belong to the tunnels; 0 is the
+	// default. All nodes of the cluster should have the same.
 	Mode                    routes.Mode
 	VXLANPort, VNI, UDPPort int
 	// WireGuardPort is the UDP port in mode routes.WireGuard, 0 is the default; Key is this node's private key. Publish sets an
@@ -78,13 +79,13 @@ type Config struct {
 	// Offload leaves the checksums of packets in the VXLAN tunnel, and their segmentation, to the link below it: several
 	// times the throughput where kernel and network card do it right, packets lost where not.
 	Offload bool
-	// Bridge, DNSLink, Tunnel and Relay are the names of the links; "" are the defaults. MTU is that of the pods; 0: what
-	// the link with the node's address lets pass, less what the tunnel adds when there is one.
+	// Bridge, DNSLink, Tunnel and Relay are the names of the links; "" are the defaults. MTU is the MTU of pods; 0: that of the
+	// link with the node's address, less the tunnel's headers when there is one.
 	Bridge, DNSLink, Tunnel, Relay string
 	MTU                            int
-	// Mark is one bit of the packet mark nobody else uses; 0 is DefaultMark.
+	// Mark is one bit of the packet mark that no other program uses; 0 is DefaultMark.
 	Mark uint32
-	// NetNS is the path of the network namespace to work in; "" is that of the process.
+	// NetNS is the path of the network namespace to work in; "" is the namespace of the process.
 	NetNS  string
 	Logger *slog.Logger
 }

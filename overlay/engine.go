@@ -27,34 +27,34 @@ import (
 	"github.com/balsahq/balsa/overlay/services"
 )
 
-// touched is what may no longer be as it should.
-type touched uint8
+// dirty is a set of parts that have to be compared with what they should be.
+type dirty uint8
 
 const (
-	nodeTouched  touched = 1 << iota
-	peersTouched         // other nodes
-	linksTouched
-	rulesTouched    // somebody else changed our nftables
-	servicesTouched // host ports, or who may send to the tunnel
-	allTouched      // every service
-	mtuTouched      // what pods may send at once changed
+	nodeDirty  dirty = 1 << iota
+	peersDirty       // other nodes
+	linksDirty
+	rulesDirty       // another program changed our nftables
+	hostPortsDirty   // host ports, or the nodes that may send to the tunnel
+	allServicesDirty // every service
+	mtuDirty         // the MTU of pods changed
 
-	everything = nodeTouched | peersTouched | linksTouched | rulesTouched | servicesTouched | allTouched
+	everything = nodeDirty | peersDirty | linksDirty | rulesDirty | hostPortsDirty | allServicesDirty
 )
 
-// todo is what to look at.
-type todo struct {
-	what     touched
+// work is what the engine has to do.
+type work struct {
+	dirty    dirty
 	services map[string]struct{} // by "namespace/name"
-	by       string              // who changed our nftables
+	program  string              // that changed our nftables, as nft.Foreign names it
 }
 
-func (t *todo) add(other todo) {
-	t.what |= other.what
-	if other.by != "" {
-		t.by = other.by
+func (t *work) add(other work) {
+	t.dirty |= other.dirty
+	if other.program != "" {
+		t.program = other.program
 	}
-	if t.what&allTouched != 0 {
+	if t.dirty&allServicesDirty != 0 {
 		t.services = nil // they are among all
 		return
 	}
@@ -67,37 +67,37 @@ func (t *todo) add(other todo) {
 	}
 }
 
-// engine is the one writer to the kernel.
+// engine is the only writer to the kernel, except for NetworkPolicies.
 type engine struct {
 	cfg   Config
 	ns    host.Namespace
 	ready chan struct{}
-	// naming orders the handlers that fill the DNS zone.
-	naming sync.Mutex
+	// zoneWrite orders the handlers that fill the DNS zone.
+	zoneWrite sync.Mutex
 
 	services     corelisters.ServiceLister
 	serviceCIDRs networkinglisters.ServiceCIDRLister
 	slices       cache.Indexer // of EndpointSlices, with the index byService
 
-	mu    sync.Mutex
-	dirty todo
-	ports map[uint32]struct{} // our netlink ports
-	wake  chan struct{}
+	mu      sync.Mutex
+	pending work
+	ports   map[uint32]struct{} // our netlink ports
+	wake    chan struct{}
 
-	flows *flows
-	// renetwork tells the DNS zone which networks are Services'.
-	renetwork func(services []netip.Prefix)
+	flows *staleFlows
+	// setZoneNetworks tells the DNS zone which networks are those of Services.
+	setZoneNetworks func(services []netip.Prefix)
 
 	// Owned by run.
-	host     *host.Host
-	pods     []netip.Prefix // this node's pod networks
-	networks []netip.Prefix // of Services
-	reserved *services.Reserved
-	zone     string       // the node's
-	proxies  []*proxy     // none before the node is known
-	ways     *routes.Plan // to other nodes; empty before the first look
-	failed   string       // the last error told, so that it is told once
-	patience patience     // with those who change our nftables
+	host      *host.Host
+	pods      []netip.Prefix // this node's pod networks
+	networks  []netip.Prefix // of Services
+	reserved  *services.Reserved
+	zone      string       // the node's
+	proxies   []*proxy     // none before the node is known
+	routePlan *routes.Plan // to other nodes; empty before the first comparison
+	lastError string       // the last error told, so that it is told once
+	repairs   repairLimit  // with those who change our nftables
 
 	// prober and relay are told of the tunnel.
 	prober *pmtu.Prober
@@ -109,8 +109,8 @@ type engine struct {
 
 func newEngine(cfg Config, ns host.Namespace) *engine {
 	e := &engine{
-		cfg: cfg, ns: ns, ways: &routes.Plan{}, ready: make(chan struct{}), wake: make(chan struct{}, 1),
-		ports: make(map[uint32]struct{}), flows: newFlows(ns, cfg.Logger), dirty: todo{what: everything},
+		cfg: cfg, ns: ns, routePlan: &routes.Plan{}, ready: make(chan struct{}), wake: make(chan struct{}, 1),
+		ports: make(map[uint32]struct{}), flows: newFlows(ns, cfg.Logger), pending: work{dirty: everything},
 		services: cfg.Informers.Core().V1().Services().Lister(), serviceCIDRs: cfg.Informers.Networking().V1().ServiceCIDRs().Lister(), networks: cfg.ServiceCIDRs,
 		slices: cfg.Informers.Discovery().V1().EndpointSlices().Informer().GetIndexer(),
 	}
@@ -118,53 +118,53 @@ func newEngine(cfg Config, ns host.Namespace) *engine {
 	return e
 }
 
-// note tells the engine that something changed; it never blocks.
-func (e *engine) note(t touched) { e.owe(todo{what: t}) }
+// markDirty tells the engine to compare the parts; it never blocks.
+func (e *engine) markDirty(t dirty) { e.addWork(work{dirty: t}) }
 
-// noteService tells the engine that a service or its endpoints changed; it never blocks.
-func (e *engine) noteService(namespace, name string) {
+// markService tells the engine that a service or its endpoints changed; it never blocks.
+func (e *engine) markService(namespace, name string) {
 	e.mu.Lock()
-	if e.dirty.what&allTouched == 0 {
-		if e.dirty.services == nil {
-			e.dirty.services = make(map[string]struct{})
+	if e.pending.dirty&allServicesDirty == 0 {
+		if e.pending.services == nil {
+			e.pending.services = make(map[string]struct{})
 		}
-		e.dirty.services[namespace+"/"+name] = struct{}{}
+		e.pending.services[namespace+"/"+name] = struct{}{}
 	}
 	e.mu.Unlock()
-	e.rouse()
+	e.wakeRun()
 }
 
-func (e *engine) owe(t todo) {
+func (e *engine) addWork(t work) {
 	e.mu.Lock()
-	e.dirty.add(t)
+	e.pending.add(t)
 	e.mu.Unlock()
-	e.rouse()
+	e.wakeRun()
 }
 
-func (e *engine) rouse() {
+func (e *engine) wakeRun() {
 	select {
 	case e.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (e *engine) take() todo {
+func (e *engine) takeWork() work {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	t := e.dirty
-	e.dirty = todo{}
+	t := e.pending
+	e.pending = work{}
 	return t
 }
 
-// own remembers a netlink port as ours.
-func (e *engine) own(port uint32) {
+// addOwnPort remembers a netlink port as ours.
+func (e *engine) addOwnPort(port uint32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.ports[port] = struct{}{}
 }
 
-// owns tells whether a netlink port is ours. It may be called at any time.
-func (e *engine) owns(port uint32) bool {
+// isOwnPort tells whether a netlink port is ours. It may be called from any goroutine.
+func (e *engine) isOwnPort(port uint32) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	_, yes := e.ports[port]
@@ -180,23 +180,23 @@ func (e *engine) run(ctx context.Context) error {
 	defer h.Close()
 	defer e.closeProxies()
 	ready := sync.OnceFunc(func() { close(e.ready) })
-	e.note(everything)
+	e.markDirty(everything)
 	wait, again := time.NewTimer(0), time.NewTimer(0)
 	defer wait.Stop()
 	defer again.Stop()
-	var owed todo // what failed before, or can wait
+	var owed work // what failed before, or can wait
 	for delay := retry; ; {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-e.wake: // the first of many changes at once; others gather while it is carried out
+		case <-e.wake: // the first of many changes is carried out at once; the others gather meanwhile
 		case <-again.C:
 		}
-		t := e.take()
+		t := e.takeWork()
 		t.add(owed)
-		owed = todo{}
-		if later := e.patience.later(&t, time.Now(), e.cfg.Logger); later > 0 {
-			owed = todo{what: rulesTouched, by: t.by}
+		owed = work{}
+		if later := e.repairs.postpone(&t, time.Now(), e.cfg.Logger); later > 0 {
+			owed = work{dirty: rulesDirty, program: t.program}
 			again.Reset(later)
 		}
 		var done bool
@@ -206,24 +206,24 @@ func (e *engine) run(ctx context.Context) error {
 			return err
 		})
 		if errors.Is(err, fault.ErrPanic) {
-			t.add(todo{what: everything}) // half of it may be done
+			t.add(work{dirty: everything}) // half of it may be done
 		}
 		if done {
 			ready()
 		}
 		if err == nil {
-			e.failed, delay = "", retry
+			e.lastError, delay = "", retry
 			continue
 		}
-		if text := err.Error(); text != e.failed {
-			e.cfg.Logger.Warn("node network not as it should be", "err", err)
-			e.failed = text
+		if text := err.Error(); text != e.lastError {
+			e.cfg.Logger.Warn("the node's network is not complete; it is tried again", "err", err)
+			e.lastError = text
 		}
-		t.by = ""
+		t.program = ""
 		owed.add(t)
 		again.Reset(delay)
 		delay = min(2*delay, retryMost)
-		pause(ctx, wait, breath)
+		pause(ctx, wait, minRetryGap)
 	}
 }
 
@@ -236,39 +236,39 @@ func pause(ctx context.Context, t *time.Timer, d time.Duration) {
 	}
 }
 
-// apply makes right what was touched; done is false as long as the node has no pod network yet. A way to another node that
-// cannot be made is an error, but keeps nothing else from being done.
-func (e *engine) apply(work todo) (done bool, err error) {
-	t := work.what
-	if t&nodeTouched != 0 {
-		anew, err := e.learnPods()
+// apply compares the dirty parts with the kernel and changes what differs. done is false as long as the node has no pod
+// network. A route to another node that cannot be made is an error, but everything else is done all the same.
+func (e *engine) apply(work work) (done bool, err error) {
+	t := work.dirty
+	if t&nodeDirty != 0 {
+		anew, err := e.learnNode()
 		if err != nil {
 			return false, err
 		}
 		if anew {
-			t |= allTouched | servicesTouched
+			t |= allServicesDirty | hostPortsDirty
 		}
 	}
 	if e.proxies == nil {
 		return false, nil
 	}
-	if t&(nodeTouched|linksTouched) != 0 {
+	if t&(nodeDirty|linksDirty) != 0 {
 		if err := e.host.Apply(); err != nil {
 			return false, fmt.Errorf("links: %w", err)
 		}
 	}
 	var apart error
-	if t&(nodeTouched|linksTouched|peersTouched) != 0 {
-		var more touched
-		more, apart = e.connect()
+	if t&(nodeDirty|linksDirty|peersDirty) != 0 {
+		var more dirty
+		more, apart = e.applyRoutes()
 		t |= more
 	}
-	if t&(nodeTouched|mtuTouched) != 0 {
+	if t&(nodeDirty|mtuDirty) != 0 {
 		if err := e.writeConflist(); err != nil {
 			return false, errors.Join(apart, fmt.Errorf("CNI configuration: %w", err))
 		}
 	}
-	if work.what = t; t&(rulesTouched|servicesTouched|allTouched) != 0 || len(work.services) > 0 {
+	if work.dirty = t; t&(rulesDirty|hostPortsDirty|allServicesDirty) != 0 || len(work.services) > 0 {
 		if err := e.applyServices(work); err != nil {
 			return false, errors.Join(apart, err)
 		}
@@ -276,12 +276,12 @@ func (e *engine) apply(work todo) (done bool, err error) {
 	return true, apart
 }
 
-// learnPods reads the node's pod networks and zone, and makes tables for them; anew: all services have to be worked out
-// again.
-func (e *engine) learnPods() (anew bool, err error) {
+// learnNode reads the node's pod networks and zone, and makes tables for them. anew says that all services have to be
+// planned again.
+func (e *engine) learnNode() (anew bool, err error) {
 	node, err := e.cfg.Informers.Core().V1().Nodes().Lister().Get(e.cfg.NodeName)
 	if err != nil {
-		return false, nil // not registered yet; its arrival wakes us
+		return false, nil // the Node is not registered yet; the informer's event wakes the engine
 	}
 	if zone := node.Labels[v1.LabelTopologyZone]; zone != e.zone {
 		e.zone, anew = zone, true
@@ -292,7 +292,7 @@ func (e *engine) learnPods() (anew bool, err error) {
 	if networks := serviceNetworks(e.cfg.ServiceCIDRs, e.serviceCIDRs); !slices.Equal(networks, e.networks) {
 		e.networks, anew = networks, true
 		e.host.Serve(networks)
-		e.renetwork(networks)
+		e.setZoneNetworks(networks)
 		for _, p := range e.proxies {
 			p.view.Services = networks
 		}
@@ -319,10 +319,10 @@ func (e *engine) learnPods() (anew bool, err error) {
 	return true, nil
 }
 
-// serviceNetworks are the configured networks of Services and those of ServiceCIDRs, in order. One that was never ready
-// holds addresses of others and is left out; one on its way out still has Services.
+// serviceNetworks returns the configured networks of Services, and then those of ServiceCIDRs, sorted. A ServiceCIDR that was
+// never ready is left out, because its addresses may be something else's; one that is being deleted still has Services.
 func serviceNetworks(configured []netip.Prefix, lister networkinglisters.ServiceCIDRLister) []netip.Prefix {
-	objects, _ := lister.List(labels.Everything()) // a cache's list does not fail
+	objects, _ := lister.List(labels.Everything()) // a cache's list never fails
 	var more []netip.Prefix
 	for _, o := range objects {
 		ready := meta.FindStatusCondition(o.Status.Conditions, networking.ServiceCIDRConditionReady)

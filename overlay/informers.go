@@ -9,8 +9,8 @@ import (
 // pageSize is how many objects a list asks for at once: few requests for many Services, and an answer of one or two MB.
 const pageSize = 2000
 
-// NewInformers makes informers that learn of many objects at little cost: they list what there is, and drop what only writers
-// need, the managed fields, which are as large as the rest of an EndpointSlice. They are for reading.
+// NewInformers returns informers that take in many objects at little cost. They list existing objects, and drop the managed
+// fields, which only writers need and which are as large as the rest of an EndpointSlice. They are for reading only.
 func NewInformers(client kubernetes.Interface) informers.SharedInformerFactory {
 	return informers.NewSharedInformerFactoryWithOptions(listing{client}, 0, informers.WithTransform(withoutManagedFields),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
@@ -20,11 +20,11 @@ func NewInformers(client kubernetes.Interface) informers.SharedInformerFactory {
 		}))
 }
 
-// listing is a client whose informers list first and watch from there. What there is as events of a watch (KEP-3157) costs
-// the server four times and the client half as much again: each object comes as a message of its own.
+// listing is a client whose informers list first and watch from there. To get existing objects as events of a watch (KEP-3157)
+// costs the server four times as much and the client half as much again, because each object is a message of its own.
 type listing struct{ kubernetes.Interface }
 
-// IsWatchListSemanticsUnSupported is what client-go's reflectors ask for.
+// IsWatchListSemanticsUnSupported implements the interface that client-go's reflectors look for.
 func (listing) IsWatchListSemanticsUnSupported() bool { return true }
 
 func withoutManagedFields(obj any) (any, error) {

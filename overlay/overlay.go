@@ -22,12 +22,12 @@ import (
 )
 
 const (
-	// retry is when the engine tries again what failed, twice as late each time until retryMost, or when something changes;
-	// breath is the least in between.
+	// After a failure the engine tries again after retry, then after twice as long each time up to retryMost, or when something
+	// changes, but not before minRetryGap.
 	retry, retryMost = time.Second, 30 * time.Second
-	breath           = 100 * time.Millisecond
-	// namesRetry is when the DNS server is started again after it failed.
-	namesRetry = 5 * time.Second
+	minRetryGap      = 100 * time.Millisecond
+	// dnsRetry is the pause before the DNS server is started again after it failed.
+	dnsRetry = 5 * time.Second
 )
 
 // Network is the network of one node.
@@ -52,7 +52,7 @@ func New(cfg Config) (*Network, error) {
 		return nil, err
 	}
 	n := &Network{cfg: cfg, zone: dns.NewZone(cfg.Domain, slices.Concat(cfg.PodCIDRs, cfg.ServiceCIDRs)...), ns: ns, nodeSeen: make(chan struct{}, 1)}
-	// Asking for the informers here makes whoever starts the factory start them.
+	// To ask for the informers here is to have them started with the factory.
 	cfg.Informers.Core().V1().Services().Informer()
 	cfg.Informers.Core().V1().Nodes().Informer()
 	cfg.Informers.Networking().V1().ServiceCIDRs().Informer()
@@ -60,7 +60,7 @@ func New(cfg Config) (*Network, error) {
 		return nil, fmt.Errorf("overlay: %w", errors.Join(err, ns.Close()))
 	}
 	n.engine = newEngine(cfg, ns)
-	n.engine.renetwork = func(services []netip.Prefix) { n.zone.SetNetworks(slices.Concat(cfg.PodCIDRs, services)...) }
+	n.engine.setZoneNetworks = func(services []netip.Prefix) { n.zone.SetNetworks(slices.Concat(cfg.PodCIDRs, services)...) }
 	if len(cfg.DNS) > 0 {
 		n.server = dns.NewServer(n.dnsConfig())
 	}
@@ -77,18 +77,18 @@ func (n *Network) dnsConfig() dns.Config {
 		Upstreams: func() []string {
 			servers, err := dns.Resolvers(n.cfg.ResolvConf, n.cfg.DNS)
 			if err != nil {
-				n.cfg.Logger.Warn("resolvers not known", "err", err)
+				n.cfg.Logger.Warn("cannot read the host's resolvers; names outside the cluster are not answered", "err", err)
 			}
 			return servers
 		},
 	}
 }
 
-// Ready is closed when pods can be attached and services be reached for the first time.
+// Ready is closed when pods can be attached and Services can be reached for the first time.
 func (n *Network) Ready() <-chan struct{} { return n.engine.ready }
 
-// Run keeps the network as it should be until ctx ends. What it made stays in the kernel: pods go on talking while the
-// process restarts. Cleanup removes it.
+// Run keeps the network as it should be until ctx ends. Links, routes and rules stay in the kernel, so that pods can talk while
+// the process restarts. Cleanup removes them.
 func (n *Network) Run(ctx context.Context) error {
 	defer n.ns.Close()
 	ctx, cancel := context.WithCancel(ctx)
@@ -104,7 +104,7 @@ func (n *Network) Run(ctx context.Context) error {
 	}
 	parts := []func(context.Context) error{n.engine.run, n.engine.flows.run, n.watchKernel, n.watchRules, n.watchSettings, n.publishKey, n.engine.prober.Run, n.engine.relay.Run}
 	if n.server != nil {
-		parts = append(parts, n.serveNames)
+		parts = append(parts, n.serveDNS)
 	}
 	ended := make(chan error, len(parts))
 	for _, part := range parts {
@@ -113,7 +113,7 @@ func (n *Network) Run(ctx context.Context) error {
 	var errs []error
 	for range parts {
 		err := <-ended
-		cancel() // one that ends, ends all
+		cancel() // when one part ends, all end
 		if !errors.Is(err, context.Canceled) {
 			errs = append(errs, err)
 		}
@@ -121,32 +121,32 @@ func (n *Network) Run(ctx context.Context) error {
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
-// serveNames serves DNS; somebody else on the port keeps names from being answered, but not pods from being attached.
-func (n *Network) serveNames(ctx context.Context) error {
+// serveDNS serves DNS. When another program has the port, names are not answered, but pods are attached all the same.
+func (n *Network) serveDNS(ctx context.Context) error {
 	again := time.NewTimer(0)
 	defer again.Stop()
 	for ctx.Err() == nil {
 		if err := fault.Contain("overlay/dns", func() error { return n.server.Run(ctx) }); err != nil && ctx.Err() == nil {
-			n.cfg.Logger.Warn("names are not answered", "err", err)
+			n.cfg.Logger.Warn("the DNS server failed; names are not answered until it has started again", "err", err)
 		}
-		pause(ctx, again, namesRetry)
+		pause(ctx, again, dnsRetry)
 	}
 	return ctx.Err()
 }
 
 func (n *Network) watchKernel(ctx context.Context) error {
-	return host.Watch(ctx, n.ns, n.engine.concerns, func() { n.engine.note(linksTouched) })
+	return host.Watch(ctx, n.ns, n.engine.isTunnel, func() { n.engine.markDirty(linksDirty) })
 }
 
-// watchRules tells the engine when somebody else changed our nftables.
+// watchRules tells the engine when another program changed our nftables.
 func (n *Network) watchRules(ctx context.Context) error {
 	return nft.Watch(ctx, nft.WatchConfig{
-		NS: n.ns.FD(), Table: rules.Name, Own: n.engine.owns,
-		Changed: func(f nft.Foreign) { n.engine.owe(todo{what: rulesTouched, by: f.Program}) },
+		NS: n.ns.FD(), Table: rules.Name, Own: n.engine.isOwnPort,
+		Changed: func(f nft.Foreign) { n.engine.addWork(work{dirty: rulesDirty, program: f.Program}) },
 	})
 }
 
-// watch hooks the network up to the informers. remove undoes it and may be called after an error too.
+// watch adds handlers to the informers. remove removes them, and may be called after an error too.
 func (n *Network) watch() (remove func(), synced []cache.DoneChecker, err error) {
 	core := n.cfg.Informers.Core().V1()
 	services, endpoints := core.Services().Informer(), n.cfg.Informers.Discovery().V1().EndpointSlices().Informer()
@@ -156,7 +156,7 @@ func (n *Network) watch() (remove func(), synced []cache.DoneChecker, err error)
 	}
 	rows := []row{
 		{services, onAny(n.serviceChanged)}, {endpoints, n.onSlice()}, {core.Nodes().Informer(), n.onNode()},
-		{n.cfg.Informers.Networking().V1().ServiceCIDRs().Informer(), onAny(func(any) { n.engine.note(nodeTouched) })},
+		{n.cfg.Informers.Networking().V1().ServiceCIDRs().Informer(), onAny(func(any) { n.engine.markDirty(nodeDirty) })},
 	}
 	if n.cfg.Pods != nil {
 		rows = append(rows, row{n.cfg.Pods, onAny(n.podChanged)})
@@ -178,7 +178,7 @@ func (n *Network) watch() (remove func(), synced []cache.DoneChecker, err error)
 	return remove, synced, nil
 }
 
-// onAny calls fn with the newest form of whatever changed.
+// onAny calls fn with the newest version of each object that was added, changed or deleted.
 func onAny(fn func(obj any)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc:    fn,
@@ -192,7 +192,7 @@ func onAny(fn func(obj any)) cache.ResourceEventHandler {
 	}
 }
 
-// onSlice tells of the service a slice belongs to, and of the one it belonged to.
+// onSlice handles a slice for the service it belongs to, and after a change of its label for the one it belonged to.
 func (n *Network) onSlice() cache.ResourceEventHandler {
 	h := onAny(n.sliceChanged)
 	return cache.ResourceEventHandlerFuncs{
@@ -209,20 +209,20 @@ func (n *Network) onSlice() cache.ResourceEventHandler {
 	}
 }
 
-// onNode tells the engine of nodes that come, go or move. Nodes report their state again and again, which is nothing here.
+// onNode tells the engine of nodes that come, go or move. The status that nodes report again and again is ignored.
 func (n *Network) onNode() cache.ResourceEventHandler {
 	h := onAny(func(obj any) {
 		node, ok := obj.(*v1.Node)
 		switch {
 		case !ok:
 		case node.Name == n.cfg.NodeName:
-			n.engine.note(nodeTouched)
+			n.engine.markDirty(nodeDirty)
 			select {
 			case n.nodeSeen <- struct{}{}:
 			default:
 			}
 		default:
-			n.engine.note(peersTouched)
+			n.engine.markDirty(peersDirty)
 		}
 	})
 	return cache.ResourceEventHandlerFuncs{
@@ -242,7 +242,7 @@ func (n *Network) onNode() cache.ResourceEventHandler {
 func (n *Network) podChanged(obj any) {
 	fault.Point("overlay/events")
 	if pod, ok := obj.(*v1.Pod); ok && pod.Spec.NodeName == n.cfg.NodeName && hasHostPort(pod) {
-		n.engine.note(servicesTouched)
+		n.engine.markDirty(hostPortsDirty)
 	}
 }
 

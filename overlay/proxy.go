@@ -19,7 +19,7 @@ import (
 // byService is an index of EndpointSlices by "namespace/name" of their Service.
 const byService = "balsa.service"
 
-// indexSlices adds the index; whoever else did so added the same.
+// indexSlices adds the index, unless another user of the informer has added it.
 func indexSlices(informer cache.SharedIndexInformer) error {
 	if _, ok := informer.GetIndexer().GetIndexers()[byService]; ok {
 		return nil
@@ -33,19 +33,19 @@ func indexSlices(informer cache.SharedIndexInformer) error {
 	}})
 }
 
-// proxy is the services of one address family.
+// proxy keeps the Services of one address family.
 type proxy struct {
 	view  services.View
 	plan  *services.Plan
 	table *rules.Table
-	// faults are what was last told of a service, rivals of all; so each is told once.
+	// faults are those last logged of each service, rivals those last logged of all; so each is logged once.
 	faults  map[string]string
 	rivalry int
 	rivals  string
-	others  string // chains of others in the table
+	others  string // chains of other programs in the table, as last logged
 }
 
-// openProxies opens a table of each family that pods have addresses of, in place of those there were.
+// openProxies opens a table for each address family of the pods, in place of those that are open.
 func (e *engine) openProxies(pods []netip.Prefix) error {
 	e.closeProxies()
 	families := pods
@@ -63,7 +63,7 @@ func (e *engine) openProxies(pods []netip.Prefix) error {
 		if err != nil {
 			return err
 		}
-		e.own(table.Port())
+		e.addOwnPort(table.Port())
 		e.proxies = append(e.proxies, &proxy{
 			view:  services.View{V4: v4, Node: e.cfg.NodeName, Zone: e.zone, Services: e.networks, Reserved: e.reserved, Own: e.cfg.DNS},
 			plan:  services.NewPlan(),
@@ -80,22 +80,22 @@ func (e *engine) closeProxies() {
 	e.proxies = nil
 }
 
-// applyServices brings the kernel up to date with the services named, or with all.
-func (e *engine) applyServices(t todo) error {
+// applyServices brings the kernel up to date with the services of the work, or with all.
+func (e *engine) applyServices(t work) error {
 	var errs []error
 	for _, p := range e.proxies {
-		if t.what&allTouched != 0 {
+		if t.dirty&allServicesDirty != 0 {
 			e.planAll(p)
 		} else {
 			for name := range t.services {
-				e.planNamed(p, name)
+				e.planByName(p, name)
 			}
 		}
-		if t.what&(allTouched|servicesTouched) != 0 {
-			p.plan.SetHostPorts(services.HostPorts(e.podsHere(), p.view.V4))
-			p.plan.SetMembers(addressesOf(e.ways.Members, p.view.V4))
+		if t.dirty&(allServicesDirty|hostPortsDirty) != 0 {
+			p.plan.SetHostPorts(services.HostPorts(e.podsWithHostPorts(), p.view.V4))
+			p.plan.SetMembers(addressesOf(e.routePlan.Members, p.view.V4))
 		}
-		if t.what&rulesTouched != 0 {
+		if t.dirty&rulesDirty != 0 {
 			p.table.Forget()
 		}
 		delta, err := p.table.Apply(p.plan)
@@ -103,38 +103,38 @@ func (e *engine) applyServices(t todo) error {
 			errs = append(errs, err)
 			continue
 		}
-		e.flows.forget(p.view.V4, delta.Stale)
-		e.tellOf(p)
+		e.flows.enqueue(p.view.V4, delta.Stale)
+		e.logConflicts(p)
 	}
 	return errors.Join(errs...)
 }
 
-// planAll works out all services there are, and those the plan still has.
+// planAll plans all services that exist, and removes all others from the plan.
 func (e *engine) planAll(p *proxy) {
-	services, _ := e.services.List(labels.Everything()) // a cache's list does not fail
+	services, _ := e.services.List(labels.Everything()) // a cache's list never fails
 	there := make(map[string]struct{}, len(services))
 	for _, svc := range services {
 		name := svc.Namespace + "/" + svc.Name
 		there[name] = struct{}{}
-		e.plan(p, name, svc)
+		e.planService(p, name, svc)
 	}
 	for _, name := range p.plan.Owners() {
 		if _, ok := there[name]; !ok {
-			e.plan(p, name, nil)
+			e.planService(p, name, nil)
 		}
 	}
 }
 
-func (e *engine) planNamed(p *proxy, name string) {
+func (e *engine) planByName(p *proxy, name string) {
 	namespace, short, _ := strings.Cut(name, "/")
 	svc, err := e.services.Services(namespace).Get(short)
 	if err == nil || apierrors.IsNotFound(err) { // a cache's lister has no other error
-		e.plan(p, name, svc)
+		e.planService(p, name, svc)
 	}
 }
 
-// plan works out one service; nil is none.
-func (e *engine) plan(p *proxy, name string, svc *v1.Service) {
+// planService plans one service; nil removes it.
+func (e *engine) planService(p *proxy, name string, svc *v1.Service) {
 	if svc == nil {
 		p.plan.SetService(name, nil)
 		delete(p.faults, name)
@@ -147,7 +147,7 @@ func (e *engine) plan(p *proxy, name string, svc *v1.Service) {
 		delete(p.faults, name)
 	} else if p.faults[name] != text {
 		p.faults[name] = text
-		e.cfg.Logger.Warn("part of a service is left out", "service", name, "faults", text)
+		e.cfg.Logger.Warn("parts of a Service cannot be used; they are left out", "service", name, "faults", text)
 	}
 }
 
@@ -162,7 +162,7 @@ func slicesOf(indexer cache.Indexer, service string) []*discovery.EndpointSlice 
 	return list
 }
 
-func (e *engine) podsHere() []*v1.Pod {
+func (e *engine) podsWithHostPorts() []*v1.Pod {
 	if e.cfg.Pods == nil {
 		return nil
 	}
@@ -175,19 +175,19 @@ func (e *engine) podsHere() []*v1.Pod {
 	return pods
 }
 
-// tellOf logs what people should know of, once.
-func (e *engine) tellOf(p *proxy) {
+// logConflicts logs conflicts of Services and chains of other programs, each once.
+func (e *engine) logConflicts(p *proxy) {
 	if n := p.plan.Rivalry(); n != p.rivalry {
 		rivals := p.plan.Rivals()
 		if text := strings.Join(rivals[:min(len(rivals), 20)], "; "); text != p.rivals && text != "" {
-			e.cfg.Logger.Warn("several want one address", "who", text)
+			e.cfg.Logger.Warn("several Services want one address or port; the first by name has it", "conflicts", text)
 			p.rivals = text
 		}
 		p.rivalry = n
 	}
 	if text := fmt.Sprint(p.table.ForeignChains()); text != p.others {
 		if p.others = text; text != "[]" {
-			e.cfg.Logger.Warn("somebody else has put chains into our nftables table, where they do not stay", "table", p.table.String(), "chains", text)
+			e.cfg.Logger.Warn("another program added chains to our nftables table; they are lost when it is made anew", "table", p.table.String(), "chains", text)
 		}
 	}
 }

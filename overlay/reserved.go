@@ -14,9 +14,9 @@ import (
 // apiService is the Service whose endpoints are the API servers.
 const apiService = "default/kubernetes"
 
-// reserve works out which addresses Services may not take, and has those looked at again that have addresses for clients
-// outside, when it changed.
-func (e *engine) reserve(nodes []*v1.Node, facts routes.Facts) {
+// updateReserved works out which addresses Services may not take. When they changed, Services with addresses for clients
+// outside the cluster are planned again.
+func (e *engine) updateReserved(nodes []*v1.Node, facts routes.Facts) {
 	now := &services.Reserved{Addresses: make(map[netip.Addr]string), Pods: e.cfg.PodCIDRs}
 	for _, a := range e.cfg.Reserved {
 		now.Addresses[a.Unmap()] = "an address of this cluster's API"
@@ -48,10 +48,10 @@ func (e *engine) reserve(nodes []*v1.Node, facts routes.Facts) {
 	for _, p := range e.proxies {
 		p.view.Reserved = now
 	}
-	services, _ := e.services.List(labels.Everything()) // a cache's list does not fail
+	services, _ := e.services.List(labels.Everything()) // a cache's list never fails
 	for _, svc := range services {
 		if len(svc.Spec.ExternalIPs)+len(svc.Status.LoadBalancer.Ingress) > 0 {
-			e.noteService(svc.Namespace, svc.Name)
+			e.markService(svc.Namespace, svc.Name)
 		}
 	}
 }

@@ -231,15 +231,15 @@ func TestASliceMayChangeItsService(t *testing.T) {
 }
 
 func TestPatienceWithThoseWhoChangeOurTable(t *testing.T) {
-	var p patience
+	var p repairLimit
 	log, now := slog.New(slog.NewTextHandler(io.Discard, nil)), time.Unix(0, 0)
 	repaired := 0
 	for range 600 { // ten minutes of somebody changing it each second
-		work := todo{what: rulesTouched | linksTouched, by: "other (7)"}
-		if p.later(&work, now, log) == 0 {
+		work := work{dirty: rulesDirty | linksDirty, program: "other (7)"}
+		if p.postpone(&work, now, log) == 0 {
 			repaired++
-		} else if work.what != linksTouched {
-			t.Fatalf("what else was to do is %b", work.what)
+		} else if work.dirty != linksDirty {
+			t.Fatalf("what else was to do is %b", work.dirty)
 		}
 		now = now.Add(time.Second)
 	}
@@ -247,7 +247,7 @@ func TestPatienceWithThoseWhoChangeOurTable(t *testing.T) {
 		t.Errorf("put right %d times in ten minutes", repaired)
 	}
 	now = now.Add(2 * repairsWithin)
-	if work := (todo{what: rulesTouched, by: "other (7)"}); p.later(&work, now, log) != 0 {
+	if work := (work{dirty: rulesDirty, program: "other (7)"}); p.postpone(&work, now, log) != 0 {
 		t.Error("after a while of peace it is not put right at once")
 	}
 }

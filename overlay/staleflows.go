@@ -14,9 +14,9 @@ import (
 	"github.com/balsahq/balsa/overlay/services"
 )
 
-// flows makes the kernel forget datagram flows to backends that are gone. Looking for them means looking at every flow
-// there is, so it has a goroutine of its own, and what comes while that looks is looked for at once.
-type flows struct {
+// staleFlows deletes the kernel's UDP flows to backends that are gone. To find them is to look at every flow, so it has a
+// goroutine of its own, and what arrives while that looks is deleted together in the next look.
+type staleFlows struct {
 	ns     host.Namespace
 	logger *slog.Logger
 
@@ -25,12 +25,12 @@ type flows struct {
 	wake  chan struct{}
 }
 
-func newFlows(ns host.Namespace, logger *slog.Logger) *flows {
-	return &flows{ns: ns, logger: logger, stale: make(map[bool][]services.Stale), wake: make(chan struct{}, 1)}
+func newFlows(ns host.Namespace, logger *slog.Logger) *staleFlows {
+	return &staleFlows{ns: ns, logger: logger, stale: make(map[bool][]services.Stale), wake: make(chan struct{}, 1)}
 }
 
-// forget has the flows forgotten soon; it never blocks.
-func (f *flows) forget(v4 bool, stale []services.Stale) {
+// enqueue has the flows deleted soon; it never blocks.
+func (f *staleFlows) enqueue(v4 bool, stale []services.Stale) {
 	if len(stale) == 0 {
 		return
 	}
@@ -43,7 +43,7 @@ func (f *flows) forget(v4 bool, stale []services.Stale) {
 	}
 }
 
-func (f *flows) run(ctx context.Context) error {
+func (f *staleFlows) run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -55,14 +55,14 @@ func (f *flows) run(ctx context.Context) error {
 		f.stale = make(map[bool][]services.Stale)
 		f.mu.Unlock()
 		for v4, list := range stale {
-			f.delete(v4, list)
+			f.deleteFlows(v4, list)
 		}
 	}
 }
 
-// delete looks for the flows. Failing to is not worth a retry: such a flow ends by itself when its client is silent for a
-// while.
-func (f *flows) delete(v4 bool, stale []services.Stale) {
+// deleteFlows finds and deletes the flows. A failure is not tried again: such a flow ends by itself when its client is silent
+// for a while.
+func (f *staleFlows) deleteFlows(v4 bool, stale []services.Stale) {
 	family := netlink.InetFamily(unix.AF_INET6)
 	if v4 {
 		family = unix.AF_INET
@@ -77,12 +77,12 @@ func (f *flows) delete(v4 bool, stale []services.Stale) {
 		return err
 	})
 	if err != nil {
-		f.logger.Warn("stale flows not forgotten", "err", err)
+		f.logger.Warn("cannot delete UDP flows to backends that are gone; they end when their clients are silent", "err", err)
 	}
 }
 
-// flowFilter picks the flows to forget: by where they go, the backends that are gone; among them the invalid one for flows
-// that were led nowhere.
+// flowFilter picks the flows to delete: for each destination the backends that are gone. The invalid backend stands for flows
+// whose destination was not rewritten.
 type flowFilter map[flowTarget]map[netip.AddrPort]struct{}
 
 type flowTarget struct {

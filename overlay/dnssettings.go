@@ -18,11 +18,11 @@ import (
 	"github.com/balsahq/balsa/overlay/dns"
 )
 
-// DNSSettings is the ConfigMap in the namespace kube-system that says where names outside the cluster are asked for; its
-// keys are those of dns.ParseSettings. Without it the host's resolvers are.
+// DNSSettings is the ConfigMap in the namespace kube-system that says which resolvers are asked for names outside the cluster;
+// its keys are those of dns.ParseSettings. Without it the host's resolvers are asked.
 const DNSSettings = "balsa-dns"
 
-// FollowDNSSettings keeps the DNS server to the settings in the API until ctx ends. Settings with a fault change nothing.
+// FollowDNSSettings gives the DNS server the settings in the API until ctx ends. Settings with a fault change nothing.
 func (n *Network) FollowDNSSettings(ctx context.Context, client kubernetes.Interface) error {
 	if n.server == nil {
 		<-ctx.Done()
@@ -52,7 +52,7 @@ func (n *Network) dnsSettings(obj any) {
 	}
 	settings, err := dns.ParseSettings(m.Data, n.cfg.Domain, n.cfg.DNS)
 	if err != nil {
-		n.cfg.Logger.Error("the settings of DNS are not followed, those before stay", "configmap", metav1.NamespaceSystem+"/"+DNSSettings, "err", err)
+		n.cfg.Logger.Error("cannot use the DNS settings; the former ones stay", "configmap", metav1.NamespaceSystem+"/"+DNSSettings, "err", err)
 		return
 	}
 	n.server.Set(settings)
@@ -60,32 +60,32 @@ func (n *Network) dnsSettings(obj any) {
 
 func (n *Network) serviceChanged(obj any) {
 	if svc, ok := obj.(*v1.Service); ok {
-		n.engine.noteService(svc.Namespace, svc.Name)
-		n.rename(svc.Namespace, svc.Name)
+		n.engine.markService(svc.Namespace, svc.Name)
+		n.updateNames(svc.Namespace, svc.Name)
 	}
 }
 
 func (n *Network) sliceChanged(obj any) {
 	if slice, ok := obj.(*discovery.EndpointSlice); ok {
 		name := slice.Labels[discovery.LabelServiceName]
-		n.engine.noteService(slice.Namespace, name)
+		n.engine.markService(slice.Namespace, name)
 		if slice.Namespace+"/"+name == apiService {
-			n.engine.note(peersTouched) // where the API is, is reserved
+			n.engine.markDirty(peersDirty) // the addresses of API servers are reserved
 		}
 		if svc, err := n.engine.services.Services(slice.Namespace).Get(name); err == nil && svc.Spec.ClusterIP == v1.ClusterIPNone {
-			n.rename(slice.Namespace, name) // only headless services show their endpoints
+			n.updateNames(slice.Namespace, name) // only headless services show their endpoints
 		}
 	}
 }
 
-// rename brings the names of one service up to date. Handlers of two informers may do so at once; each reads the listers
-// after its own change is in them, so whichever writes last has seen both. Without a server nobody asks for names.
-func (n *Network) rename(namespace, name string) {
+// updateNames updates the DNS names of one service. Handlers of two informers may do so at once; each reads the listers after
+// its own change is in them, so the last to write has seen both changes. Without a DNS server it does nothing.
+func (n *Network) updateNames(namespace, name string) {
 	if n.server == nil {
 		return
 	}
-	n.engine.naming.Lock()
-	defer n.engine.naming.Unlock()
+	n.engine.zoneWrite.Lock()
+	defer n.engine.zoneWrite.Unlock()
 	svc, err := n.engine.services.Services(namespace).Get(name)
 	if errors.IsNotFound(err) {
 		n.zone.Set(namespace, name, nil, nil)

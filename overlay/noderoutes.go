@@ -15,37 +15,37 @@ import (
 	"github.com/balsahq/balsa/overlay/routes"
 )
 
-// connect makes the ways to other nodes' pods; more is what changes with them.
-func (e *engine) connect() (more touched, err error) {
+// applyRoutes makes the routes to other nodes' pods; more is what has to be compared because of them.
+func (e *engine) applyRoutes() (more dirty, err error) {
 	facts, err := e.host.Facts()
 	if err != nil {
-		return 0, fmt.Errorf("ways to other nodes: %w", err)
+		return 0, fmt.Errorf("routes to other nodes: %w", err)
 	}
 	nodes, err := e.cfg.Informers.Core().V1().Nodes().Lister().List(labels.Everything())
 	if err != nil {
-		return 0, fmt.Errorf("ways to other nodes: %w", err)
+		return 0, fmt.Errorf("routes to other nodes: %w", err)
 	}
-	e.reserve(nodes, facts)
+	e.updateReserved(nodes, facts)
 	known := make([]routes.Node, len(nodes))
 	for i, n := range nodes {
 		known[i] = routes.NodeOf(n)
 	}
 	facts.Paths = e.prober.Paths()
-	before, now := e.ways, routes.Build(e.cfg.meshConfig(), known, facts)
-	if e.cfg.ForeignPods { // what we made before others took over goes
+	before, now := e.routePlan, routes.Build(e.cfg.meshConfig(), known, facts)
+	if e.cfg.ForeignPods { // our own routes go, if another plugin took over from us
 		now = &routes.Plan{}
 	}
-	e.ways = now
+	e.routePlan = now
 	for _, f := range now.Faults {
 		if !slices.Contains(before.Faults, f) {
 			e.cfg.Logger.Error(f)
 		}
 	}
 	if now.MTU != before.MTU {
-		more |= mtuTouched
+		more |= mtuDirty
 	}
 	if !slices.Equal(now.Members, before.Members) {
-		more |= servicesTouched
+		more |= hostPortsDirty
 	}
 	err = e.host.Connect(now)
 	e.relay.Set(now.Tunnel)
@@ -56,24 +56,24 @@ func (e *engine) connect() (more touched, err error) {
 	}
 	e.tunnel.Store(int64(e.host.Tunnel()))
 	if err != nil {
-		return more, fmt.Errorf("ways to other nodes: %w", err)
+		return more, fmt.Errorf("routes to other nodes: %w", err)
 	}
 	return more, nil
 }
 
-// concerns tells whether the neighbours on a link are ours to keep. It may be called at any time.
-func (e *engine) concerns(link int) bool { return link != 0 && int64(link) == e.tunnel.Load() }
+// isTunnel tells whether a link is the tunnel, whose neighbours we keep. It may be called from any goroutine.
+func (e *engine) isTunnel(link int) bool { return link != 0 && int64(link) == e.tunnel.Load() }
 
-// podMTU is the MTU of pods that are attached from now on. Those there already are told by the host when a packet is too
-// large for the way it takes.
+// podMTU returns the MTU of pods that are attached from now on. To pods that are there already the host sends "packet too big"
+// when a packet does not fit its route.
 func (e *engine) podMTU() int {
 	if e.cfg.MTU > 0 {
 		return e.cfg.MTU
 	}
-	return e.ways.MTU
+	return e.routePlan.MTU
 }
 
-// tunnelPort is the UDP port that only members may send to; 0 where there is no tunnel.
+// tunnelPort returns the UDP port to which only members may send; 0 where there is no tunnel.
 func (c *Config) tunnelPort() uint16 {
 	switch {
 	case c.Mode == routes.HostGateway, c.ForeignPods:
@@ -87,7 +87,7 @@ func (c *Config) tunnelPort() uint16 {
 }
 
 func (e *engine) newProber() *pmtu.Prober {
-	return pmtu.New(pmtu.Config{Enter: e.ns.Do, Changed: func() { e.note(peersTouched) }, Logger: e.cfg.Logger})
+	return pmtu.New(pmtu.Config{Enter: e.ns.Do, Changed: func() { e.markDirty(peersDirty) }, Logger: e.cfg.Logger})
 }
 
 func (e *engine) newRelay() *relay.Relay {
@@ -95,10 +95,10 @@ func (e *engine) newRelay() *relay.Relay {
 	return relay.New(relay.Config{Enter: e.ns.Do, Link: link, Key: e.cfg.Key, Logger: e.cfg.Logger})
 }
 
-// settingsLook is how often settings are looked at that the kernel tells nobody of.
+// settingsLook is how often kernel settings are read. The kernel announces no changes of them.
 const settingsLook = 5 * time.Second
 
-// watchSettings tells the engine of kernel settings that somebody changed.
+// watchSettings tells the engine when another program changed kernel settings.
 func (n *Network) watchSettings(ctx context.Context) error {
 	cfg := n.cfg.hostConfig(n.ns)
 	cfg.Gateways = n.cfg.PodCIDRs // for their families
@@ -110,7 +110,7 @@ func (n *Network) watchSettings(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 			if cfg.Drifted() {
-				n.engine.note(linksTouched)
+				n.engine.markDirty(linksDirty)
 			}
 		}
 	}

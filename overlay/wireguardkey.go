@@ -7,7 +7,7 @@ import (
 	"github.com/balsahq/balsa/overlay/routes"
 )
 
-// publishKey keeps the annotation of this node's Node what this node does: its public key while it encrypts, nothing else.
+// publishKey keeps the annotation of this node's Node up to date: its public key while it encrypts, else none.
 func (n *Network) publishKey(ctx context.Context) error {
 	want := ""
 	if n.cfg.Mode == routes.WireGuard && !n.cfg.ForeignPods {
@@ -25,12 +25,12 @@ func (n *Network) publishKey(ctx context.Context) error {
 		}
 		node, err := n.cfg.Informers.Core().V1().Nodes().Lister().Get(n.cfg.NodeName)
 		if err != nil || n.cfg.Publish == nil || node.Annotations[routes.KeyAnnotation] == want {
-			continue // not registered yet: its arrival wakes us
+			continue // a Node that is not registered yet sends a token when it is
 		}
 		if err := n.cfg.Publish(ctx, routes.KeyAnnotation, want); err != nil && ctx.Err() == nil {
 			if text := err.Error(); text != failed {
 				failed = text
-				n.cfg.Logger.Warn("this node's WireGuard key is not published; other nodes do not reach its pods until it is", "err", err)
+				n.cfg.Logger.Warn("cannot publish this node's WireGuard key; other nodes do not reach its pods until it is published", "err", err)
 			}
 			again.Reset(delay)
 			delay = min(2*delay, retryMost)

@@ -177,8 +177,8 @@ func (e *engine) podsWithHostPorts() []*v1.Pod {
 
 // logConflicts logs conflicts of Services and chains of other programs, each once.
 func (e *engine) logConflicts(p *proxy) {
-	if n := p.plan.Rivalry(); n != p.rivalry {
-		rivals := p.plan.Rivals()
+	if n := p.plan.ConflictVersion(); n != p.rivalry {
+		rivals := p.plan.Conflicts()
 		if text := strings.Join(rivals[:min(len(rivals), 20)], "; "); text != p.rivals && text != "" {
 			e.cfg.Logger.Warn("several Services want one address or port; the first by name has it", "conflicts", text)
 			p.rivals = text

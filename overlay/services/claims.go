@@ -6,19 +6,19 @@ import (
 	"slices"
 )
 
-// claims are the targets of one kind, with who has each. Of several owners that want one, the first by name has it,
-// whatever order they came in.
+// claims are the targets of one kind, with the owner of each. Of several owners that want one key, the first by name has it,
+// in whatever order they came.
 type claims[K interface {
 	comparable
 	fmt.Stringer
 }] struct {
-	now    map[K]Target
-	owner  map[K]string
-	rivals map[K]map[string]Target
-	was    map[K]Target // before changes not taken yet
-	noting bool
-	ways   *counts[Way]
-	turns  int // how often rivals came or went
+	now       map[K]Target
+	owner     map[K]string
+	rivals    map[K]map[string]Target
+	was       map[K]Target // before changes not taken yet
+	recording bool
+	ways      *counts[Way]
+	version   int // how often rivals came or went
 }
 
 func newClaims[K interface {
@@ -28,23 +28,23 @@ func newClaims[K interface {
 	return claims[K]{now: now, owner: make(map[K]string), rivals: make(map[K]map[string]Target), was: make(map[K]Target), ways: ways}
 }
 
-// set has the owner want the key for a target.
+// set notes that the owner wants the key for a target.
 func (c *claims[K]) set(at K, owner string, t Target) {
 	has, taken := c.owner[at]
 	switch {
 	case !taken || has == owner:
-		c.put(at, owner, t)
+		c.assign(at, owner, t)
 	case owner < has:
-		c.outdo(at, has, c.now[at])
-		c.put(at, owner, t)
+		c.addRival(at, has, c.now[at])
+		c.assign(at, owner, t)
 	default:
-		c.outdo(at, owner, t)
+		c.addRival(at, owner, t)
 	}
 }
 
-func (c *claims[K]) outdo(at K, owner string, t Target) {
+func (c *claims[K]) addRival(at K, owner string, t Target) {
 	if _, known := c.rivals[at][owner]; !known {
-		c.turns++
+		c.version++
 	}
 	if c.rivals[at] == nil {
 		c.rivals[at] = make(map[string]Target)
@@ -52,31 +52,31 @@ func (c *claims[K]) outdo(at K, owner string, t Target) {
 	c.rivals[at][owner] = t
 }
 
-// drop has the owner want the key no more.
+// drop notes that the owner no longer wants the key. The next owner by name gets it.
 func (c *claims[K]) drop(at K, owner string) {
 	rivals := c.rivals[at]
 	if rivals != nil {
-		c.turns++
+		c.version++
 	}
 	if c.owner[at] != owner {
 		delete(rivals, owner)
 	} else if len(rivals) == 0 {
-		c.put(at, owner, Target{})
+		c.assign(at, owner, Target{})
 	} else {
 		next := slices.Min(slices.Collect(maps.Keys(rivals)))
 		t := rivals[next]
 		delete(rivals, next)
-		c.put(at, next, t)
+		c.assign(at, next, t)
 	}
 	if len(rivals) == 0 {
 		delete(c.rivals, at)
 	}
 }
 
-func (c *claims[K]) put(at K, owner string, t Target) {
+func (c *claims[K]) assign(at K, owner string, t Target) {
 	old := c.now[at]
 	if old != t {
-		if _, noted := c.was[at]; c.noting && !noted {
+		if _, noted := c.was[at]; c.recording && !noted {
 			c.was[at] = old
 		}
 		c.count(t, c.ways.add)
@@ -92,28 +92,28 @@ func (c *claims[K]) put(at K, owner string, t Target) {
 
 func (c *claims[K]) count(t Target, fn func(Way)) {
 	for _, l := range []Lead{t.Lead, t.Outside} {
-		if l.Somewhere() {
+		if l.HasBackends() {
 			fn(l.Way)
 		}
 	}
 }
 
-func (c *claims[K]) disputes() []string {
+func (c *claims[K]) conflicts() []string {
 	var out []string
 	for at, rivals := range c.rivals {
 		for name := range rivals {
-			out = append(out, dispute(at, c.owner[at], name))
+			out = append(out, conflictText(at, c.owner[at], name))
 		}
 	}
 	return out
 }
 
-// counts are keys that several may want.
+// counts are keys that several owners may want, with the number of those that do.
 type counts[K comparable] struct {
-	now    Counted[K]
-	was    map[K]bool // whether it was there before changes not taken yet
-	noting bool
-	// spare is how many keys may stay that nobody wants any more, and idle how many do.
+	now       Counted[K]
+	was       map[K]bool // whether it was there before changes not taken yet
+	recording bool
+	// spare is how many keys may stay that no owner wants any more, and idle how many do.
 	spare, idle int
 }
 
@@ -147,9 +147,8 @@ func (c *counts[K]) drop(k K) {
 	}
 }
 
-// keep adds a key that is there already though nobody wants it yet, if there is room: it does not come, so take does not
-// tell of it.
-func (c *counts[K]) keep(k K) {
+// keepIdle adds a key that the kernel has though no owner wants it, if there is room. It does not count as a change.
+func (c *counts[K]) keepIdle(k K) {
 	if _, ok := c.now[k]; !ok && c.idle < c.spare {
 		c.now[k] = 0
 		c.idle++
@@ -157,17 +156,17 @@ func (c *counts[K]) keep(k K) {
 }
 
 func (c *counts[K]) note(k K) {
-	if _, noted := c.was[k]; c.noting && !noted {
+	if _, noted := c.was[k]; c.recording && !noted {
 		_, c.was[k] = c.now[k]
 	}
 }
 
-// take returns what came (true) and went (false).
-func (c *counts[K]) take() map[K]bool {
+// takeChanges returns what came (true) and went (false).
+func (c *counts[K]) takeChanges() map[K]bool {
 	var out map[K]bool
 	for k, was := range c.was {
 		if _, is := c.now[k]; is != was {
-			put(&out, k, is)
+			setIn(&out, k, is)
 		}
 	}
 	clear(c.was)

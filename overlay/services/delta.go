@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Change is what something was and what it is now; the zero value is not to be there.
+// Change is what something was and what it is now; the zero value stands for nothing.
 type Change[V any] struct{ Old, New V }
 
 // Delta is the difference between two tables.
@@ -14,12 +14,12 @@ type Delta struct {
 	Services map[Address]Change[Target]
 	Ports    map[NodePort]Change[Target]
 	Groups   map[GroupID]Change[Group]
-	// Ways, Guards, Hairpin and Members have true for what comes and false for what goes.
+	// Ways, Guards, Hairpin and Members have true for keys that come and false for keys that go.
 	Ways    map[Way]bool
 	Guards  map[string]bool
 	Hairpin map[netip.Addr]bool
 	Members map[netip.Addr]bool
-	// Stale are the flows to forget once the change is made.
+	// Stale are the flows to delete once the change is made.
 	Stale []Stale
 }
 
@@ -28,20 +28,20 @@ func (d *Delta) Empty() bool {
 	return len(d.Services)+len(d.Ports)+len(d.Groups)+len(d.Ways)+len(d.Guards)+len(d.Hairpin)+len(d.Members) == 0
 }
 
-// Take returns what changed since it was called last, or Pass was.
-func (p *Plan) Take() *Delta {
-	if !p.noting {
+// TakeDelta returns what changed since TakeDelta or TakeStale was called last.
+func (p *Plan) TakeDelta() *Delta {
+	if !p.recording {
 		d := Diff(NewTable(), p.table)
-		d.Stale = p.Pass()
+		d.Stale = p.TakeStale()
 		return d
 	}
 	d := &Delta{
 		Services: changed(p.services.was, p.table.Services), Ports: changed(p.ports.was, p.table.Ports),
-		Ways: p.ways.take(), Guards: p.guards.take(), Hairpin: p.hairpin.take(), Members: p.members.take(), Stale: p.stale,
+		Ways: p.ways.takeChanges(), Guards: p.guards.takeChanges(), Hairpin: p.hairpin.takeChanges(), Members: p.members.takeChanges(), Stale: p.stale,
 	}
 	for id, old := range p.groups {
 		if now := p.table.Groups[id]; !sameGroup(old, now) {
-			put(&d.Groups, id, Change[Group]{old, now})
+			setIn(&d.Groups, id, Change[Group]{old, now})
 		}
 	}
 	clear(p.groups)
@@ -49,28 +49,28 @@ func (p *Plan) Take() *Delta {
 	return d
 }
 
-// Pass is Take for who compares the table with another as a whole: it returns only the flows to forget. As long as neither was
-// called nothing is noted, so the first plan of many services costs little.
-func (p *Plan) Pass() []Stale {
+// TakeStale is TakeDelta for a caller that compares the whole table with another: it returns only the flows to delete. As long
+// as neither was called no changes are recorded, so the first plan of many services costs little.
+func (p *Plan) TakeStale() []Stale {
 	stale := p.stale
-	p.stale, p.noting = nil, true
+	p.stale, p.recording = nil, true
 	clear(p.groups)
-	p.services.follow()
-	p.ports.follow()
-	p.ways.follow()
-	p.guards.follow()
-	p.hairpin.follow()
-	p.members.follow()
+	p.services.startRecording()
+	p.ports.startRecording()
+	p.ways.startRecording()
+	p.guards.startRecording()
+	p.hairpin.startRecording()
+	p.members.startRecording()
 	return stale
 }
 
-func (c *claims[K]) follow() {
-	c.noting = true
+func (c *claims[K]) startRecording() {
+	c.recording = true
 	clear(c.was)
 }
 
-func (c *counts[K]) follow() {
-	c.noting = true
+func (c *counts[K]) startRecording() {
+	c.recording = true
 	clear(c.was)
 }
 
@@ -78,14 +78,14 @@ func changed[K comparable](was, now map[K]Target) map[K]Change[Target] {
 	var out map[K]Change[Target]
 	for k, old := range was {
 		if t := now[k]; t != old {
-			put(&out, k, Change[Target]{old, t})
+			setIn(&out, k, Change[Target]{old, t})
 		}
 	}
 	clear(was)
 	return out
 }
 
-func put[K comparable, V any](m *map[K]V, k K, v V) {
+func setIn[K comparable, V any](m *map[K]V, k K, v V) {
 	if *m == nil {
 		*m = make(map[K]V)
 	}
@@ -103,7 +103,7 @@ func Diff(have, want *Table) *Delta {
 	}
 	for id, old := range have.Groups {
 		if now := want.Groups[id]; !sameGroup(old, now) {
-			put(&d.Groups, id, Change[Group]{old, now})
+			setIn(&d.Groups, id, Change[Group]{old, now})
 		}
 	}
 	if len(have.Groups) == 0 {
@@ -111,7 +111,7 @@ func Diff(have, want *Table) *Delta {
 	}
 	for id, now := range want.Groups {
 		if _, ok := have.Groups[id]; !ok {
-			put(&d.Groups, id, Change[Group]{New: now})
+			setIn(&d.Groups, id, Change[Group]{New: now})
 		}
 	}
 	d.Stale = staleFlows(have.datagrams(), want.datagrams())
@@ -125,12 +125,12 @@ func differ[K comparable](have, want map[K]Target) map[K]Change[Target] {
 	}
 	for k, old := range have {
 		if now := want[k]; now != old {
-			put(&out, k, Change[Target]{old, now})
+			setIn(&out, k, Change[Target]{old, now})
 		}
 	}
 	for k, now := range want {
 		if _, ok := have[k]; !ok {
-			put(&out, k, Change[Target]{New: now})
+			setIn(&out, k, Change[Target]{New: now})
 		}
 	}
 	return out
@@ -140,12 +140,12 @@ func keys[K comparable, V any](have, want map[K]V) map[K]bool {
 	var out map[K]bool
 	for k := range have {
 		if _, ok := want[k]; !ok {
-			put(&out, k, false)
+			setIn(&out, k, false)
 		}
 	}
 	for k := range maps.Keys(want) {
 		if _, ok := have[k]; !ok {
-			put(&out, k, true)
+			setIn(&out, k, true)
 		}
 	}
 	return out

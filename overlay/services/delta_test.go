@@ -62,14 +62,14 @@ func TestWhatIsTakenAndPassedComesToTheTable(t *testing.T) {
 			p.SetService("default/"+name, ports)
 			switch rapid.SampledFrom([]string{"take", "pass", "wait"}).Draw(t, "then") {
 			case "take":
-				m.follow(p.Take())
+				m.follow(p.TakeDelta())
 			case "pass":
-				p.Pass()
+				p.TakeStale()
 				m.Services, m.Ports, m.Groups = maps.Clone(p.Table().Services), maps.Clone(p.Table().Ports), maps.Clone(p.Table().Groups)
 				m.Ways, m.Hairpin, m.Guards = maps.Clone(p.Table().Ways), maps.Clone(p.Table().Hairpin), maps.Clone(p.Table().Guards)
 			}
 		}
-		m.follow(p.Take())
+		m.follow(p.TakeDelta())
 		if d := Diff(m.Table, p.Table()); !d.Empty() {
 			t.Fatalf("not told of: %+v", d)
 		}

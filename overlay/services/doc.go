@@ -2,13 +2,13 @@
 //
 //	Service, its EndpointSlices ─► Ports() ─► []Service ─┐ of one name
 //	                                                     ├─► Plan ─┬─► Table: all of it
-//	Pods of this node ─────────► HostPorts() ────────────┘         └─► Delta: what changed ─► package nft
+//	Pods of this node ─────────► HostPorts() ────────────┘         └─► Delta: what changed ─► package rules
 //
-// Everything here is a function of API objects: no kernel, no clock, no lock. A Plan remembers what each Service has put
-// into the table, so that a change of one costs what belongs to that one, however many there are. Where it got to by many
-// changes is where it would have got to at once, except for the order of backends in a Group: a backend keeps its number as
-// long as it can, so that one backend's change is one number's. Two tables can be compared too (Diff), which is how a
-// restart finds again what is right already.
+// Everything here is a function of API objects: no kernel, no clock, no lock. A Plan remembers what each Service has put into
+// the table, so that a change of one Service costs what belongs to it, however many there are. Many changes lead to the table
+// that one change would have led to, except for the order of backends in a Group: a backend keeps its number as long as
+// possible, so that a change of one backend is a change of one number. Two tables can be compared too (Diff), so that a
+// restart changes only what differs in the kernel.
 //
 // A Plan is not safe for concurrent use.
 package services

@@ -24,30 +24,30 @@ func isTrue(b *bool, unset bool) bool {
 
 func (e endpoint) ready() bool { return isTrue(e.Conditions.Ready, true) }
 
-// leaving tells whether it is on its way out but still serves; such are used only when no others are left.
-func (e endpoint) leaving() bool {
+// terminating tells whether the endpoint terminates but still serves; such endpoints are used only when no others are left.
+func (e endpoint) terminating() bool {
 	return isTrue(e.Conditions.Serving, e.ready()) && isTrue(e.Conditions.Terminating, false)
 }
 
-// choose fills in the backends from the service's slices, as KEP-1669 (leaving endpoints), KEP-2433 and KEP-3015 (hints)
-// have it.
-func (s *Service) choose(list []*discovery.EndpointSlice, portName string, view View, note faulty) {
+// chooseBackends fills in the backends from the service's slices, as KEP-1669 (terminating endpoints), KEP-2433 and KEP-3015
+// (hints) say.
+func (s *Service) chooseBackends(list []*discovery.EndpointSlice, portName string, view View, note faultList) {
 	all := s.endpoints(list, portName, view, note)
-	near := nearness(all, view)
+	near := hintedBackends(all, view)
 	s.Everywhere = pick(all, func(e endpoint) bool { return e.ready() && near(e) })
 	if len(s.Everywhere) == 0 {
-		s.Everywhere = pick(all, endpoint.leaving)
+		s.Everywhere = pick(all, endpoint.terminating)
 	}
 	s.Here = pick(all, func(e endpoint) bool { return e.local && e.ready() })
 	if len(s.Here) == 0 {
-		s.Here = pick(all, func(e endpoint) bool { return e.local && e.leaving() })
+		s.Here = pick(all, func(e endpoint) bool { return e.local && e.terminating() })
 	}
 	s.Local = s.Here
 }
 
-// nearness is what the endpoints' hints make of them. Hints of nodes, then those of zones, count if all ready endpoints have
-// some and one of them is meant for here.
-func nearness(all []endpoint, view View) func(endpoint) bool {
+// hintedBackends returns which endpoints may be used by their hints. Hints of nodes, then hints of zones, count if all ready
+// endpoints have some and at least one names this node or zone.
+func hintedBackends(all []endpoint, view View) func(endpoint) bool {
 	forNode := func(e endpoint) (has, here bool) {
 		if e.Hints == nil {
 			return false, false
@@ -102,8 +102,8 @@ func pick(all []endpoint, good func(endpoint) bool) []netip.AddrPort {
 	return slices.Compact(out)
 }
 
-// endpoints lists those of the port that packets can be sent to.
-func (s *Service) endpoints(list []*discovery.EndpointSlice, portName string, view View, note faulty) []endpoint {
+// endpoints returns the endpoints of the port to which packets can be sent.
+func (s *Service) endpoints(list []*discovery.EndpointSlice, portName string, view View, note faultList) []endpoint {
 	family := discovery.AddressTypeIPv6
 	if view.V4 {
 		family = discovery.AddressTypeIPv4
@@ -111,7 +111,7 @@ func (s *Service) endpoints(list []*discovery.EndpointSlice, portName string, vi
 	var out []endpoint
 	for _, slice := range list {
 		if _, others := slice.Labels[v1.IsHeadlessService]; others || slice.AddressType != family {
-			continue // who puts that label on a slice asks to be left to others
+			continue // the label asks that other programs route to the slice
 		}
 		port, ok := slicePort(slice, portName, s.Protocol)
 		if !ok {
@@ -139,8 +139,8 @@ func (s *Service) endpoints(list []*discovery.EndpointSlice, portName string, vi
 	return out
 }
 
-// reachable tells whether an endpoint may have the address: being led to the node's own loopback, or once more to a
-// service, are ways around what protects those.
+// reachable tells whether an endpoint may have the address. An endpoint in the node's loopback, or at another Service's
+// address, would lead clients past the rules that protect these.
 func (v *View) reachable(a netip.Addr) bool {
 	return usable(a) && a.Is4() == v.V4 && !slices.ContainsFunc(v.Services, func(p netip.Prefix) bool { return p.Contains(a) })
 }

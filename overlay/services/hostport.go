@@ -17,8 +17,7 @@ type HostPort struct {
 	Backend  netip.AddrPort
 }
 
-// HostPorts works out the host ports of the pods given, which are those of this node. Pods in the host's network need
-// none.
+// HostPorts returns the host ports of these pods, which run on this node. Pods in the host's network need none.
 func HostPorts(pods []*v1.Pod, v4 bool) []HostPort {
 	var out []HostPort
 	for _, pod := range pods {
@@ -69,7 +68,7 @@ func podIP(pod *v1.Pod, v4 bool) (netip.Addr, bool) {
 	for _, ip := range pod.Status.PodIPs {
 		ips = append(ips, ip.IP)
 	}
-	all := family(ips, v4, faulty{new([]string)})
+	all := family(ips, v4, faultList{new([]string)})
 	if len(all) == 0 {
 		return netip.Addr{}, false
 	}

@@ -7,33 +7,33 @@ import (
 	"slices"
 )
 
-// hostPorts owns the host ports of pods. Being the first of all owners, it wins over services.
+// hostPorts is the owner of the host ports of pods. It is the first of all owners by name, so it wins over services.
 const hostPorts = ""
 
 // Plan keeps a Table up to date, one owner at a time, and remembers what changed until it is taken.
 type Plan struct {
-	table    *Table
-	kept     map[string]*kept
-	services claims[Address]
-	ports    claims[NodePort]
-	hairpin  counts[netip.Addr]
-	members  counts[netip.Addr]
-	ways     counts[Way]
-	guards   counts[string]
-	groups   map[GroupID]Group // as they were before changes not taken yet
-	stale    []Stale
-	noting   bool // something was taken: what changes is noted from then on
+	table     *Table
+	holdings  map[string]*holding
+	services  claims[Address]
+	ports     claims[NodePort]
+	hairpin   counts[netip.Addr]
+	members   counts[netip.Addr]
+	ways      counts[Way]
+	guards    counts[string]
+	groups    map[GroupID]Group // as they were before changes not taken yet
+	stale     []Stale
+	recording bool // something was taken: what changes is noted from then on
 }
 
-// A new way costs the kernel a walk through all the maps it uses, which is little at the beginning, but much later. So
-// those of services with the usual numbers of backends are always there, and others stay a while after their last use.
+// A new way costs the kernel a walk through all the maps that it uses, which is little at the beginning and much later. So the
+// ways of services with up to usualBackends backends are always there, and spareWays others stay after their last use.
 const (
 	usualBackends = 16
 	spareWays     = 64
 )
 
-// kept says where to find an owner's share in the table.
-type kept struct {
+// holding is the keys of an owner's share in the table.
+type holding struct {
 	services []Address
 	ports    []NodePort
 	groups   []GroupID
@@ -44,7 +44,7 @@ type kept struct {
 // NewPlan returns the plan of an empty table.
 func NewPlan() *Plan {
 	t := NewTable()
-	p := &Plan{table: t, kept: make(map[string]*kept), groups: make(map[GroupID]Group)}
+	p := &Plan{table: t, holdings: make(map[string]*holding), groups: make(map[GroupID]Group)}
 	p.hairpin, p.members = newCounts(t.Hairpin, 0), newCounts(t.Members, 0)
 	p.ways, p.guards = newCounts(t.Ways, spareWays), newCounts(make(Counted[string]), 0)
 	for n := range uint32(usualBackends) {
@@ -54,13 +54,13 @@ func NewPlan() *Plan {
 	return p
 }
 
-// Table is all there should be. It is the plan's own: it changes with the plan, and must not be changed otherwise.
+// Table returns everything that the kernel should hold. It changes with the plan; the caller must not change it.
 func (p *Plan) Table() *Table { return p.table }
 
-// Owners are the names of the services that have a share.
+// Owners returns the names of the services that have a share.
 func (p *Plan) Owners() []string {
 	var names []string
-	for name := range p.kept {
+	for name := range p.holdings {
 		if name != hostPorts {
 			names = append(names, name)
 		}
@@ -68,7 +68,7 @@ func (p *Plan) Owners() []string {
 	return names
 }
 
-// SetService replaces what the service of that name ("namespace/name") contributes; no ports: nothing.
+// SetService replaces the share of the service of that name ("namespace/name"); without ports it has none.
 func (p *Plan) SetService(name string, ports []Service) {
 	var s share
 	for i := range ports {
@@ -101,11 +101,11 @@ func (p *Plan) SetMembers(list []netip.Addr) {
 }
 
 func (p *Plan) set(owner string, s *share) {
-	old := p.kept[owner]
+	old := p.holdings[owner]
 	if old == nil {
-		old = &kept{}
+		old = &holding{}
 	}
-	now := s.keep()
+	now := s.holding()
 	before := p.datagrams(old, now)
 	for _, g := range s.groups {
 		p.setGroup(g.id, g.Group)
@@ -123,17 +123,17 @@ func (p *Plan) set(owner string, s *share) {
 	for _, t := range s.ports {
 		p.ports.set(t.at, owner, t.Target)
 	}
-	p.drop(owner, old, now)
+	p.removeOld(owner, old, now)
 	if len(now.services)+len(now.ports)+len(now.groups) == 0 {
-		delete(p.kept, owner)
+		delete(p.holdings, owner)
 	} else {
-		p.kept[owner] = now
+		p.holdings[owner] = now
 	}
 	p.stale = append(p.stale, staleFlows(before, p.datagrams(old, now))...)
 }
 
-// drop takes away what an owner had and has no more.
-func (p *Plan) drop(owner string, old, now *kept) {
+// removeOld removes what an owner had and has no more.
+func (p *Plan) removeOld(owner string, old, now *holding) {
 	for _, at := range without(old.services, now.services) {
 		p.services.drop(at, owner)
 	}
@@ -153,9 +153,9 @@ func (p *Plan) drop(owner string, old, now *kept) {
 	}
 }
 
-// keep lists where the share is.
-func (s *share) keep() *kept {
-	k := &kept{hairpin: s.hairpin, services: grown[Address](len(s.services)), ports: grown[NodePort](len(s.ports)), groups: grown[GroupID](len(s.groups))}
+// holding returns the keys of the share.
+func (s *share) holding() *holding {
+	k := &holding{hairpin: s.hairpin, services: withCapacity[Address](len(s.services)), ports: withCapacity[NodePort](len(s.ports)), groups: withCapacity[GroupID](len(s.groups))}
 	if len(s.guards) > 0 {
 		k.guards = slices.Sorted(maps.Keys(s.guards))
 	}
@@ -171,21 +171,21 @@ func (s *share) keep() *kept {
 	return k
 }
 
-func grown[T any](n int) []T {
+func withCapacity[T any](n int) []T {
 	if n == 0 {
 		return nil
 	}
 	return make([]T, 0, n)
 }
 
-// setGroup replaces a group, leaving backends their numbers where that is possible.
+// setGroup replaces a group. Backends keep their numbers where that is possible.
 func (p *Plan) setGroup(id GroupID, g Group) {
 	old := p.table.Groups[id]
-	g.Backends = settle(old.Backends, g.Backends)
+	g.Backends = keepNumbers(old.Backends, g.Backends)
 	if old.Sticky == g.Sticky && slices.Equal(old.Backends, g.Backends) {
 		return
 	}
-	if _, noted := p.groups[id]; p.noting && !noted {
+	if _, noted := p.groups[id]; p.recording && !noted {
 		p.groups[id] = old
 	}
 	if g.exists() {
@@ -195,9 +195,8 @@ func (p *Plan) setGroup(id GroupID, g Group) {
 	}
 }
 
-// settle orders the backends wanted, which are sorted, so that those that were there before keep their place unless it is
-// past the end.
-func settle(old, want []netip.AddrPort) []netip.AddrPort {
+// keepNumbers orders the backends wanted, which are sorted, such that those of old keep their place, unless it is past the end.
+func keepNumbers(old, want []netip.AddrPort) []netip.AddrPort {
 	if len(old) == 0 || len(want) == 0 || slices.Equal(old, want) {
 		return want
 	}
@@ -221,26 +220,26 @@ func settle(old, want []netip.AddrPort) []netip.AddrPort {
 	return out
 }
 
-// Adopt gives backends the numbers they have in another table, which is what the kernel holds, and keeps its ways.
-func (p *Plan) Adopt(have *Table) {
+// AdoptNumbers gives backends the numbers that they have in the kernel's table, and keeps its ways.
+func (p *Plan) AdoptNumbers(have *Table) {
 	for w := range have.Ways {
-		p.ways.keep(w)
+		p.ways.keepIdle(w)
 	}
 	for id, g := range p.table.Groups {
 		if other, ok := have.Groups[id]; ok && !slices.Equal(other.Backends, g.Backends) {
-			g.Backends = settle(other.Backends, slices.SortedFunc(slices.Values(g.Backends), netip.AddrPort.Compare))
+			g.Backends = keepNumbers(other.Backends, slices.SortedFunc(slices.Values(g.Backends), netip.AddrPort.Compare))
 			p.table.Groups[id] = g
 		}
 	}
 }
 
-// Rivalry is another number each time Rivals may say something else.
-func (p *Plan) Rivalry() int { return p.services.turns + p.ports.turns }
+// ConflictVersion returns a number that changes when Conflicts may have changed.
+func (p *Plan) ConflictVersion() int { return p.services.version + p.ports.version }
 
-// Rivals says who wants what somebody else has, for people.
-func (p *Plan) Rivals() []string {
+// Conflicts says, for people, which Services want an address or port that another owner has.
+func (p *Plan) Conflicts() []string {
 	return slices.Sorted(func(yield func(string) bool) {
-		for _, list := range [][]string{p.services.disputes(), p.ports.disputes()} {
+		for _, list := range [][]string{p.services.conflicts(), p.ports.conflicts()} {
 			for _, text := range list {
 				if !yield(text) {
 					return
@@ -250,7 +249,7 @@ func (p *Plan) Rivals() []string {
 	})
 }
 
-func dispute(at fmt.Stringer, owner, rival string) string {
+func conflictText(at fmt.Stringer, owner, rival string) string {
 	if owner == hostPorts {
 		owner = "a pod's host port"
 	} else {

@@ -103,7 +103,7 @@ func TestAnythingComesToAWholeTable(t *testing.T) {
 func whole(t interface{ Fatalf(string, ...any) }, table *Table) {
 	check := func(at fmt.Stringer, x Target) {
 		for _, l := range []Lead{x.Lead, x.Outside} {
-			if !l.Somewhere() {
+			if !l.HasBackends() {
 				continue
 			}
 			if g := table.Groups[l.Group]; len(g.Backends) != int(l.Way.Backends) || g.Sticky != (l.Way.Sticky > 0) {
@@ -113,7 +113,7 @@ func whole(t interface{ Fatalf(string, ...any) }, table *Table) {
 				t.Fatalf("%s: no way %+v", at, l.Way)
 			}
 		}
-		if x.Lead.Somewhere() == (x.Lost != None) {
+		if x.Lead.HasBackends() == (x.Refusal != NoRefusal) {
 			t.Fatalf("%s: led and lost, or neither: %+v", at, x)
 		}
 		if x.Guard != "" && len(table.Guards[x.Guard]) == 0 {
@@ -153,8 +153,8 @@ func TestNothingReservedIsTaken(t *testing.T) {
 			}
 		}
 		for at := range p.Table().Services {
-			if !given[at.IP] && view.owner(at.IP) != "" {
-				t.Fatalf("%v is led to a Service although it is %s", at, view.owner(at.IP))
+			if !given[at.IP] && view.reservedFor(at.IP) != "" {
+				t.Fatalf("%v is led to a Service although it is %s", at, view.reservedFor(at.IP))
 			}
 		}
 	})

@@ -5,18 +5,18 @@ import (
 	"slices"
 )
 
-// Reserved are addresses that no Service takes from their owners, whatever its externalIPs or the status of its load
-// balancer say: who may write Services of one namespace could else have what all pods send to a node or to the API
-// (CVE-2020-8554). The networks of Services are in View.
+// Reserved are addresses that no Service takes from their owners, whatever its externalIPs or the status of its load balancer
+// say. Otherwise a user that may write Services of one namespace could get the packets that all pods send to a node or to the
+// API (CVE-2020-8554). The networks of Services are in View.
 type Reserved struct {
-	Addresses map[netip.Addr]string // to whose they are, in words
+	Addresses map[netip.Addr]string // to their owner, in words for people
 	// Host are addresses on links of this host. They are kept from externalIPs alone: programs that announce load
 	// balancers may put those addresses on links.
 	Host []netip.Addr
 	Pods []netip.Prefix
 }
 
-// Equal tells whether two say the same.
+// Equal tells whether both reserve the same addresses for the same owners.
 func (r *Reserved) Equal(other *Reserved) bool {
 	if r == nil || other == nil {
 		return r == other
@@ -32,8 +32,8 @@ func (r *Reserved) Equal(other *Reserved) bool {
 	return true
 }
 
-// owner says in words whose an address is, "" when a Service may have it.
-func (v *View) owner(a netip.Addr) string {
+// reservedFor says in words for what an address is reserved; "" when a Service may have it.
+func (v *View) reservedFor(a netip.Addr) string {
 	inside := func(p netip.Prefix) bool { return p.Contains(a) }
 	switch {
 	case slices.ContainsFunc(v.Services, inside):
@@ -46,11 +46,11 @@ func (v *View) owner(a netip.Addr) string {
 	return v.Reserved.Addresses[a]
 }
 
-// external are addresses of the family at which clients outside may find a Service; field is where they come from. Those of
-// others are left out and named.
-func (v *View) external(field string, ips []string, note faulty) []netip.Addr {
+// external returns the addresses of the family at which clients outside find a Service; field is the field they come from.
+// Reserved ones are left out and noted as faults.
+func (v *View) external(field string, ips []string, note faultList) []netip.Addr {
 	return slices.DeleteFunc(family(ips, v.V4, note), func(a netip.Addr) bool {
-		whose := v.owner(a)
+		whose := v.reservedFor(a)
 		if whose == "" && field == externalIPs && v.Reserved != nil && slices.Contains(v.Reserved.Host, a) {
 			whose = "an address of node " + v.Node
 		}

@@ -58,11 +58,11 @@ func lead(t *Table, target Target, from string) string {
 	if guard := t.Guards[target.Guard]; target.Guard != "" && !slices.ContainsFunc(guard, func(p netip.Prefix) bool { return p.Contains(source) }) {
 		return "drop"
 	}
-	to, lost := target.Lead, map[Fate]string{None: "nothing", Reject: "reject", Drop: "drop"}[target.Lost]
+	to, lost := target.Lead, map[Refusal]string{NoRefusal: "nothing", Reject: "reject", Drop: "drop"}[target.Refusal]
 	if to.Way.Source == Apart && from == "outside" {
 		to, lost = target.Outside, "drop"
 	}
-	if !to.Somewhere() {
+	if !to.HasBackends() {
 		return lost
 	}
 	out := ""
@@ -199,7 +199,7 @@ func TestStaleFlowsNameWhatTheKernelMustForget(t *testing.T) {
 		s.Ports[0].Protocol = &protocol
 		ports, _ := Ports(udp, []*discovery.EndpointSlice{s}, here)
 		p.SetService(name(udp), ports)
-		return p.Take().Stale
+		return p.TakeDelta().Stale
 	}
 	after()
 	if got := after("10.244.0.3"); len(got) != 2 || got[0].Backend.IsValid() {
@@ -284,12 +284,12 @@ func TestOfTwoThatWantAnAddressTheFirstByNameHasIt(t *testing.T) {
 	if got := p.services.owner[Address{netip.MustParseAddr("10.96.0.20"), TCP, 80}]; got != "default/a" {
 		t.Errorf("owner %s", got)
 	}
-	if got := p.Rivals(); len(got) != 2 || !strings.Contains(got[0], "default/b") {
+	if got := p.Conflicts(); len(got) != 2 || !strings.Contains(got[0], "default/b") {
 		t.Errorf("rivals %v", got)
 	}
 	p.SetService("default/a", nil)
-	if got := p.services.owner[Address{netip.MustParseAddr("10.96.0.20"), TCP, 80}]; got != "default/b" || len(p.Rivals()) != 0 {
-		t.Errorf("after the first is gone: owner %s, rivals %v", got, p.Rivals())
+	if got := p.services.owner[Address{netip.MustParseAddr("10.96.0.20"), TCP, 80}]; got != "default/b" || len(p.Conflicts()) != 0 {
+		t.Errorf("after the first is gone: owner %s, rivals %v", got, p.Conflicts())
 	}
 }
 
@@ -298,7 +298,7 @@ func TestOneBackendsChangeIsOneNumbers(t *testing.T) {
 	set := func(endpoints ...string) *Delta {
 		ports, _ := Ports(service(), []*discovery.EndpointSlice{sliceOf(endpoints...)}, here)
 		p.SetService("default/web", ports)
-		return p.Take()
+		return p.TakeDelta()
 	}
 	set("10.244.0.2", "10.244.0.3", "10.244.0.4", "10.244.0.5")
 	for _, endpoints := range [][]string{

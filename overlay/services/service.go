@@ -45,15 +45,15 @@ func ParseProtocol(p v1.Protocol) Protocol {
 	return TCP
 }
 
-// View is where services are looked at from: a node, in one address family.
+// View is the node and the address family for which services are planned.
 type View struct {
 	V4         bool
 	Node, Zone string // the node's name, and its label topology.kubernetes.io/zone
-	// Services are the networks of service addresses, which are nobody's endpoints.
+	// Services are the networks of service addresses, in which no endpoint may be.
 	Services []netip.Prefix
-	// Reserved are addresses that Services do not get from their own fields; nil: none.
+	// Reserved are addresses that Services cannot take with their fields; nil: none.
 	Reserved *Reserved
-	// Own are service addresses this node answers at itself.
+	// Own are service addresses at which this node itself answers.
 	Own []netip.Addr
 }
 
@@ -66,7 +66,7 @@ type Service struct {
 	ClusterIPs   []netip.Addr
 	ExternalIPs  []netip.Addr
 	LoadBalancer []netip.Addr
-	// Sources are who may use the load balancer's addresses; empty: everybody.
+	// Sources are the networks whose clients may use the load balancer's addresses; empty: all clients.
 	Sources []netip.Prefix
 	// Everywhere are the backends of the policy Cluster, Here those of the policy Local. Both are sorted.
 	Everywhere, Here []netip.AddrPort
@@ -80,17 +80,17 @@ type Service struct {
 	own []netip.Addr
 }
 
-// answered tells whether the node itself answers at a service address.
-func (s *Service) answered(ip netip.Addr) bool { return slices.Contains(s.own, ip) }
+// isOwnAddress tells whether this node itself answers at a service address.
+func (s *Service) isOwnAddress(ip netip.Addr) bool { return slices.Contains(s.own, ip) }
 
-// Ports works out what a Service and its EndpointSlices come to. What is wrong with them is left out, and named in faults:
-// the API server keeps most of it out, but one bad object must not keep the others from being routed.
+// Ports returns the ports of a Service with the backends of its EndpointSlices. Invalid parts are left out, and named in
+// faults: the API server refuses most of them, but one bad object must not keep the others from being routed.
 func Ports(svc *v1.Service, list []*discovery.EndpointSlice, view View) (out []Service, faults []string) {
 	if !routed(svc) {
 		return nil, nil
 	}
-	note := faulty{list: &faults}
-	of := common(svc, view, note)
+	note := faultList{list: &faults}
+	of := commonFields(svc, view, note)
 	if len(of.ClusterIPs)+len(of.ExternalIPs)+len(of.LoadBalancer) == 0 {
 		return nil, faults
 	}
@@ -106,16 +106,16 @@ func Ports(svc *v1.Service, list []*discovery.EndpointSlice, view View) (out []S
 		if len(s.ClusterIPs) == 0 {
 			s.NodePort = 0 // the service does not exist in this family
 		}
-		s.choose(list, port.Name, view, note)
+		s.chooseBackends(list, port.Name, view, note)
 		out = append(out, s)
 	}
 	return out, faults
 }
 
-// faulty gathers faults, each once and no more than people read.
-type faulty struct{ list *[]string }
+// faultList collects faults, each once, and at most as many as people read.
+type faultList struct{ list *[]string }
 
-func (f faulty) add(format string, args ...any) {
+func (f faultList) add(format string, args ...any) {
 	const most = 8
 	text := fmt.Sprintf(format, args...)
 	if len(*f.list) < most && !slices.Contains(*f.list, text) {
@@ -123,7 +123,8 @@ func (f faulty) add(format string, args ...any) {
 	}
 }
 
-// routed tells whether packets to the service need routing at all; some services ask to be left to others by a label.
+// routed tells whether packets to the service need routing at all. Some services ask with a label that another program routes
+// to them.
 func routed(svc *v1.Service) bool {
 	if svc.Spec.Type == v1.ServiceTypeExternalName || svc.Spec.ClusterIP == "" || svc.Spec.ClusterIP == v1.ClusterIPNone {
 		return false
@@ -132,8 +133,8 @@ func routed(svc *v1.Service) bool {
 	return !others
 }
 
-// common is what all ports of a service have in common.
-func common(svc *v1.Service, view View, note faulty) Service {
+// commonFields returns what all ports of a service have in common.
+func commonFields(svc *v1.Service, view View, note faultList) Service {
 	s := Service{
 		InternalLocal: svc.Spec.InternalTrafficPolicy != nil && *svc.Spec.InternalTrafficPolicy == v1.ServiceInternalTrafficPolicyLocal,
 		ExternalLocal: svc.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal,
@@ -162,9 +163,9 @@ func common(svc *v1.Service, view View, note faulty) Service {
 	return s
 }
 
-// sources parses who may use the load balancer's addresses. If something is given, but nothing of the family or nothing
-// that can be read, it is nobody, which the network of no address stands for.
-func sources(texts []string, v4 bool, note faulty) []netip.Prefix {
+// sources parses the networks whose clients may use the load balancer's addresses. If some are given, but none of the family
+// can be read, no client may: the result is a network that no client is in.
+func sources(texts []string, v4 bool, note faultList) []netip.Prefix {
 	var out []netip.Prefix
 	for _, text := range texts {
 		p, err := netip.ParsePrefix(strings.TrimSpace(text))
@@ -176,21 +177,21 @@ func sources(texts []string, v4 bool, note faulty) []netip.Prefix {
 		}
 	}
 	if len(texts) > 0 && len(out) == 0 {
-		out = []netip.Prefix{nobody(v4)}
+		out = []netip.Prefix{noNetwork(v4)}
 	}
 	slices.SortFunc(out, netip.Prefix.Compare)
 	return slices.Compact(out)
 }
 
-func nobody(v4 bool) netip.Prefix {
+func noNetwork(v4 bool) netip.Prefix {
 	if v4 {
 		return netip.PrefixFrom(netip.IPv4Unspecified(), 32)
 	}
 	return netip.PrefixFrom(netip.IPv6Unspecified(), 128)
 }
 
-// family parses addresses that can be somebody's and are of the family.
-func family(ips []string, v4 bool, note faulty) []netip.Addr {
+// family returns the addresses of the family that packets can be sent to; invalid ones are noted as faults.
+func family(ips []string, v4 bool, note faultList) []netip.Addr {
 	var out []netip.Addr
 	for _, ip := range ips {
 		a, err := netip.ParseAddr(ip)

@@ -33,7 +33,7 @@ func (s *share) atPort(p NodePort, t Target) {
 	}
 }
 
-// group adds backends and tells how to lead to them, the Where and the Source left open.
+// group adds backends and returns the Lead to them, without Where and Source.
 func (s *share) group(svc *Service, which string, backends []netip.AddrPort) Lead {
 	if len(backends) == 0 {
 		return Lead{}
@@ -44,13 +44,13 @@ func (s *share) group(svc *Service, which string, backends []netip.AddrPort) Lea
 }
 
 func (l Lead) from(w Where, s Source) Lead {
-	if l.Somewhere() {
+	if l.HasBackends() {
 		l.Way.Where, l.Way.Source = w, s
 	}
 	return l
 }
 
-// addService lays out one port of a service.
+// addService adds one port of a service.
 func (s *share) addService(svc *Service) {
 	for _, b := range svc.Local {
 		s.hairpin = append(s.hairpin, b.Addr())
@@ -67,11 +67,11 @@ func (s *share) addService(svc *Service) {
 	if svc.InternalLocal {
 		internal.Lead = here.from(AtAddress, HideOutside)
 	}
-	internal.Lost = svc.fate(internal.Lead)
+	internal.Refusal = svc.refusal(internal.Lead)
 	for _, ip := range svc.ClusterIPs {
 		t := internal
-		if svc.answered(ip) {
-			t.Lost = None
+		if svc.isOwnAddress(ip) {
+			t.Refusal = NoRefusal
 		}
 		s.at(Address{ip, svc.Protocol, svc.Port}, t)
 	}
@@ -80,13 +80,13 @@ func (s *share) addService(svc *Service) {
 	}
 }
 
-// addExternal lays out what is for clients outside. Under the policy Cluster the source is hidden, so that the answer comes
-// back this way. Under Local it is kept; pods and the node itself may use backends elsewhere all the same.
+// addExternal adds the addresses and ports for clients outside the cluster. Under the policy Cluster the source is hidden, so
+// that answers come back through this node. Under Local it is kept; pods and the node itself may still use backends elsewhere.
 func (s *share) addExternal(svc *Service, everywhere, here Lead) {
 	make := func(at, outside Where) Target {
-		if !svc.ExternalLocal || !everywhere.Somewhere() {
+		if !svc.ExternalLocal || !everywhere.HasBackends() {
 			t := Target{Lead: everywhere.from(at, HideAll)}
-			t.Lost = svc.fate(t.Lead)
+			t.Refusal = svc.refusal(t.Lead)
 			return t
 		}
 		return Target{Lead: everywhere.from(at, Apart), Outside: here.from(outside, Keep)}
@@ -96,7 +96,7 @@ func (s *share) addExternal(svc *Service, everywhere, here Lead) {
 		s.at(Address{ip, svc.Protocol, svc.Port}, open)
 	}
 	guarded := open
-	if len(svc.Sources) > 0 && open.Lead.Somewhere() {
+	if len(svc.Sources) > 0 && open.Lead.HasBackends() {
 		guarded.Guard = guardName(svc.Sources)
 		if s.guards == nil {
 			s.guards = map[string][]netip.Prefix{}
@@ -111,19 +111,20 @@ func (s *share) addExternal(svc *Service, everywhere, here Lead) {
 	}
 }
 
-// fate is what becomes of packets that are led nowhere: dropped if the policy hides backends elsewhere, else rejected.
-func (s *Service) fate(l Lead) Fate {
+// refusal returns what happens to packets without a backend: they are dropped if the policy excludes backends elsewhere, else
+// rejected.
+func (s *Service) refusal(l Lead) Refusal {
 	switch {
-	case l.Somewhere():
-		return None
+	case l.HasBackends():
+		return NoRefusal
 	case len(s.Everywhere) > 0:
 		return Drop
 	}
 	return Reject
 }
 
-// addHostPort leads a host port to its pod. What comes from the node itself is hidden, or the answer to a loopback source
-// would be lost.
+// addHostPort leads a host port to its pod. The source of packets of the node itself is hidden, because an answer to a loopback
+// address would be lost.
 func (s *share) addHostPort(h *HostPort) {
 	s.hairpin = append(s.hairpin, h.Backend.Addr())
 	where := AtPort

@@ -5,41 +5,41 @@ import (
 	"slices"
 )
 
-// Stale is a datagram flow the kernel may remember and must forget, because its backend is gone (Backend valid) or because
-// it was remembered when it was led nowhere (Backend invalid): now it is led somewhere, or refused.
+// Stale is a UDP flow that the kernel may remember and must forget: because its backend is gone (Backend valid), or because it
+// began when its destination had no backend (Backend invalid) and now it has one, or refuses packets.
 type Stale struct {
 	Protocol Protocol
-	// IP is where clients send to; invalid: any address of the node (a node port or host port).
+	// IP is the address to which clients send; invalid: any address of the node (a node port or host port).
 	IP      netip.Addr
 	Port    uint16
 	Backend netip.AddrPort
 }
 
-// flows are where datagrams go: by address, invalid for a port of the node, and port.
+// flows are the backends of UDP destinations: by address, invalid for a port of the node, and port.
 type flows = map[netip.AddrPort][]netip.AddrPort
 
-// Only protocols without connections need this: a TCP connection to a backend that is gone ends by itself.
+// connectionless is the protocol whose flows become stale: a TCP connection to a backend that is gone ends by itself.
 const connectionless = UDP
 
-// datagrams lists where the table leads the datagrams of what an owner had and has.
-func (p *Plan) datagrams(of ...*kept) flows {
+// datagrams returns where the table leads UDP packets to the addresses and ports that these holdings name.
+func (p *Plan) datagrams(of ...*holding) flows {
 	var out flows
 	for _, k := range of {
 		for _, at := range k.services {
 			if target, there := p.table.Services[at]; there && at.Protocol == connectionless {
-				put(&out, netip.AddrPortFrom(at.IP, at.Port), p.table.reach(target))
+				setIn(&out, netip.AddrPortFrom(at.IP, at.Port), p.table.reach(target))
 			}
 		}
 		for _, at := range k.ports {
 			if target, there := p.table.Ports[at]; there && at.Protocol == connectionless {
-				put(&out, netip.AddrPortFrom(netip.Addr{}, at.Port), p.table.reach(target))
+				setIn(&out, netip.AddrPortFrom(netip.Addr{}, at.Port), p.table.reach(target))
 			}
 		}
 	}
 	return out
 }
 
-// datagrams lists where the table leads all datagrams.
+// datagrams returns where the table leads all UDP packets.
 func (t *Table) datagrams() flows {
 	out := make(flows)
 	for at, target := range t.Services {
@@ -55,7 +55,7 @@ func (t *Table) datagrams() flows {
 	return out
 }
 
-// staleFlows lists the flows to forget between two states.
+// staleFlows returns the flows to delete between two states.
 func staleFlows(before, after flows) []Stale {
 	var out []Stale
 	for at, backends := range before {
@@ -63,7 +63,7 @@ func staleFlows(before, after flows) []Stale {
 			out = append(out, Stale{Protocol: connectionless, IP: at.Addr(), Port: at.Port(), Backend: b})
 		}
 	}
-	for at, backends := range after { // what begins to be refused too: the kernel asks once for each flow
+	for at, backends := range after { // also what is refused from now on: the kernel applies nat rules once for each flow
 		if had, known := before[at]; !known || len(had) == 0 && len(backends) > 0 {
 			out = append(out, Stale{Protocol: connectionless, IP: at.Addr(), Port: at.Port()})
 		}
@@ -71,7 +71,7 @@ func staleFlows(before, after flows) []Stale {
 	return out
 }
 
-// without lists what of a is not in b, in a time that does not grow with the product of their lengths.
+// without returns the elements of a that are not in b, in linear time.
 func without[T comparable](a, b []T) []T {
 	if slices.Equal(a, b) {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"net/netip"
 )
 
-// Address is where a packet is going.
+// Address is the destination of a packet.
 type Address struct {
 	IP       netip.Addr
 	Protocol Protocol
@@ -27,19 +27,19 @@ type NodePort struct {
 
 func (p NodePort) String() string { return fmt.Sprintf("node port %d %s", p.Port, p.Protocol) }
 
-// GroupID names a list of backends. It is a digest of whose they are, of 63 bits.
+// GroupID names a list of backends. It is a digest of their owner's name, of 63 bits.
 type GroupID uint64
 
 // Group is a list of backends, numbered from 0 without a gap.
 type Group struct {
 	Backends []netip.AddrPort
-	// Sticky: clients stay with their backend, so the kernel must be able to tell whether that is still one of these.
+	// Sticky: clients stay with their backend, so the kernel must be able to tell whether the group still has it.
 	Sticky bool
 }
 
 func (g Group) exists() bool { return len(g.Backends) > 0 }
 
-// Where says in which map of the kernel a packet finds its Lead.
+// Where says in which map of the kernel a destination has its Lead.
 type Where uint8
 
 // The maps: by address, by port of the node, and for clients from outside the same again.
@@ -50,21 +50,21 @@ const (
 	AtPortOutside
 )
 
-// Source says whose address a backend sees in place of the client's.
+// Source says which address a backend sees as the client's.
 type Source uint8
 
 // Sources. Inside are the pods of the cluster.
 const (
 	Keep        Source = iota // the client's
-	HideAll                   // this node's: the answer must come back this way
+	HideAll                   // this node's, because the answer must come back through it
 	HideOutside               // this node's if the client is not inside
 	HideNode                  // this node's if the client is this node, whose address may be its loopback
-	// Apart is HideNode for pods and this node; for other clients Target.Outside is asked.
+	// Apart is HideNode for pods and this node; for other clients Target.Outside applies.
 	Apart
 )
 
-// Way is how a backend is chosen. There are few, as they do not say among whom: that is in the maps. So services that have
-// as many backends as others share their rules, and a change of backends changes no rule.
+// Way is how a backend is chosen. There are few ways, because they do not name the backends, which are in the maps. So services
+// with equally many backends share their rules, and a change of backends changes no rule.
 type Way struct {
 	Where    Where
 	Source   Source
@@ -72,39 +72,39 @@ type Way struct {
 	Sticky   uint32 // seconds a client stays with its backend; 0: not at all
 }
 
-// Lead is where packets are led; the zero Lead is nowhere.
+// Lead is where packets are led: to a backend of a group, in a way. The zero Lead has no backends.
 type Lead struct {
 	Group GroupID
 	Way   Way
 }
 
-// Somewhere tells whether there are backends.
-func (l Lead) Somewhere() bool { return l.Way.Backends > 0 }
+// HasBackends tells whether there are backends.
+func (l Lead) HasBackends() bool { return l.Way.Backends > 0 }
 
-// Fate is what happens to a packet for which there is nobody.
-type Fate uint8
+// Refusal is what happens to a packet for which there is no backend.
+type Refusal uint8
 
-// Fates: the packet is rejected, or dropped where a policy forbids to send it elsewhere.
+// Refusals: the packet is rejected, or dropped where a policy forbids to send it elsewhere.
 const (
-	None Fate = iota
+	NoRefusal Refusal = iota
 	Reject
 	Drop
 )
 
-// Target is what happens to packets to one address or port; the zero Target is nothing.
+// Target is what happens to packets to one address or port; the zero Target does nothing.
 type Target struct {
 	Lead Lead
-	// Outside is for clients outside if Lead.Way.Source is Apart; nowhere then means that they are dropped.
+	// Outside is for clients outside if Lead.Way.Source is Apart; without backends their packets are dropped.
 	Outside Lead
-	Lost    Fate
-	// Guard names the networks clients must be from; "": any.
+	Refusal Refusal
+	// Guard names the networks from which clients must come; "": any.
 	Guard string
 }
 
-// Counted are keys there are, with how often they are used.
+// Counted are keys with the number of their users.
 type Counted[K comparable] map[K]int
 
-// Table is everything the kernel has to know about services.
+// Table is everything that the kernel has to know about services.
 type Table struct {
 	Services map[Address]Target
 	Ports    map[NodePort]Target
@@ -113,7 +113,7 @@ type Table struct {
 	Guards   map[string][]netip.Prefix
 	// Hairpin are the pods of this node that may be sent to themselves.
 	Hairpin Counted[netip.Addr]
-	// Members are the other nodes, which alone may send to the tunnel's port.
+	// Members are the other nodes; only they may send to the tunnel's port.
 	Members Counted[netip.Addr]
 }
 
@@ -126,10 +126,10 @@ func NewTable() *Table {
 	}
 }
 
-// reach is every backend a target can lead to.
+// reach returns every backend to which a target can lead.
 func (t *Table) reach(x Target) []netip.AddrPort {
 	all := t.Groups[x.Lead.Group].Backends
-	if x.Outside.Somewhere() {
+	if x.Outside.HasBackends() {
 		all = append(all[:len(all):len(all)], t.Groups[x.Outside.Group].Backends...)
 	}
 	return all

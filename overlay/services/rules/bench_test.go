@@ -128,7 +128,7 @@ func BenchmarkMemory(b *testing.B) {
 				runtime.GC()
 				runtime.ReadMemStats(&before)
 				plan = many(size)
-				plan.Take()
+				plan.TakeDelta()
 				runtime.GC()
 				runtime.ReadMemStats(&after)
 			}

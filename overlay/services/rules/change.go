@@ -118,7 +118,7 @@ func (l *leadElements) change(mem *nft.Arena, key []byte, old, now services.Lead
 	}
 	var way, group [2][]byte
 	for i, side := range []services.Lead{old, now} {
-		if side.Somewhere() {
+		if side.HasBackends() {
 			way[i], group[i] = wayKey(unused(mem.Room(12)), side.Way), groupKey(unused(mem.Room(12)), side.Group)
 		}
 	}
@@ -140,8 +140,8 @@ func elementsOfTargets[K comparable](targets map[K]services.Change[services.Targ
 		out.lead.change(&mem, k, c.Old.Lead, c.New.Lead)
 		out.outside.change(&mem, k, c.Old.Outside, c.New.Outside)
 		out.guard.Jump(k, c.Old.Guard, c.New.Guard)
-		out.refused.Member(k, c.Old.Lost == services.Reject, c.New.Lost == services.Reject)
-		out.dropped.Member(k, c.Old.Lost == services.Drop, c.New.Lost == services.Drop)
+		out.refused.Member(k, c.Old.Refusal == services.Reject, c.New.Refusal == services.Reject)
+		out.dropped.Member(k, c.Old.Refusal == services.Drop, c.New.Refusal == services.Drop)
 	}
 	return out
 }

@@ -100,7 +100,7 @@ func (t *Table) readElements(want *services.Table) (*services.Table, error) {
 // halves tells whether there is a lead with a way but no group, or with a group but no way.
 func halves[K comparable](targets map[K]services.Target) bool {
 	for _, t := range targets {
-		if t.Lead.Somewhere() != (t.Lead.Group != 0) || t.Outside.Somewhere() != (t.Outside.Group != 0) {
+		if t.Lead.HasBackends() != (t.Lead.Group != 0) || t.Outside.HasBackends() != (t.Outside.Group != 0) {
 			return true
 		}
 	}
@@ -175,9 +175,9 @@ func parseTarget(target *services.Target, set string, e *nft.Element) {
 	case guardsMap:
 		target.Guard = e.Chain
 	case refusedSet, refusedPortsSet:
-		target.Lost = services.Reject
+		target.Refusal = services.Reject
 	case droppedSet, droppedPortsSet:
-		target.Lost = services.Drop
+		target.Refusal = services.Drop
 	}
 }
 

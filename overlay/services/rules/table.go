@@ -64,7 +64,7 @@ func (t *Table) ForeignChains() []string { return t.others }
 // kernel holds, it costs what has changed since the last time. After an error the next Apply reads the kernel first.
 func (t *Table) Apply(p *services.Plan) (*services.Delta, error) {
 	if t.known {
-		delta := p.Take()
+		delta := p.TakeDelta()
 		if delta.Empty() {
 			return delta, nil
 		}
@@ -75,7 +75,7 @@ func (t *Table) Apply(p *services.Plan) (*services.Delta, error) {
 		t.known = true
 		return delta, nil
 	}
-	stale := p.Pass()
+	stale := p.TakeStale()
 	have, err := t.read(p.Table())
 	if err != nil {
 		return nil, fmt.Errorf("nftables: read table %s: %w", t, err)
@@ -84,7 +84,7 @@ func (t *Table) Apply(p *services.Plan) (*services.Delta, error) {
 	if have == nil {
 		have, change = services.NewTable(), t.layout.makeAnew
 	}
-	p.Adopt(have)
+	p.AdoptNumbers(have)
 	all := services.Diff(have, p.Table())
 	if err := t.write(change(p.Table(), all)); err != nil {
 		return nil, err

@@ -10,15 +10,15 @@ import (
 
 // Config is what an Engine needs.
 type Config struct {
-	// NodeName is the Node whose pods are judged here.
+	// NodeName is the Node to whose pods policies are applied.
 	NodeName string
-	// Client reads NetworkPolicies, Pods and Namespaces of all the cluster.
+	// Client reads NetworkPolicies, Pods and Namespaces of the whole cluster.
 	Client kubernetes.Interface
-	// Bridge is the link pods hang on.
+	// Bridge is the link that pods are attached to.
 	Bridge string
-	// IPv6 judges that family too.
+	// IPv6 applies policies to that family too.
 	IPv6 bool
-	// NetNS is the path of the network namespace to work in; "" is that of the process.
+	// NetNS is the path of the network namespace to work in; "" is the namespace of the process.
 	NetNS  string
 	Logger *slog.Logger
 }

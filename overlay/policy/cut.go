@@ -14,48 +14,48 @@ import (
 	"github.com/balsahq/balsa/overlay/policy/rules"
 )
 
-// cut ends connections that began when they were still allowed, and lets go on those that are again. First their packets are
-// dropped unless the kernel knows the connection, then the kernel is made to forget it. Failing to is logged and not tried
-// again before the next change: new connections are judged in any case.
-func (e *Engine) cut() {
+// cutConnections ends connections that policies no longer allow, and lets connections go on that are allowed again. To end one,
+// its packets are first set to be dropped unless the kernel knows the connection, and then the connection is deleted from the
+// kernel. A failure is logged and tried again with the next change; new connections meet the rules in any case.
+func (e *Engine) cutConnections() {
 	if !e.changed {
 		return
 	}
 	tightened := e.tightened
 	e.changed, e.tightened, e.lastCut = false, false, time.Now()
-	err := e.uncut()
+	err := e.restoreAllowed()
 	if tightened && err == nil {
 		err = e.ns.Do(e.cutAll)
 	}
-	if err != nil && e.live != nil {
-		e.cfg.Logger.Warn("connections that are no longer allowed were not cut", "err", err)
+	if err != nil && e.watching != nil {
+		e.cfg.Logger.Warn("cannot cut connections that network policies no longer allow; they go on until policies change again", "err", err)
 	}
 }
 
-// uncut lets go on what is allowed again.
-func (e *Engine) uncut() error {
-	if e.live == nil {
+// restoreAllowed lets connections go on that were cut and are allowed again.
+func (e *Engine) restoreAllowed() error {
+	if e.watching == nil {
 		return nil // there are no tables
 	}
 	flows, err := e.tables.Flows()
 	if err != nil || len(flows) == 0 {
 		return err
 	}
-	still := e.allowed(flows)
+	still := e.notAllowed(flows)
 	if len(still) == len(flows) {
 		return nil
 	}
 	return e.tables.CutOnly(still)
 }
 
-// allowed are those of the connections that might begin now.
-func (e *Engine) allowed(flows []rules.Flow) []rules.Flow {
+// notAllowed returns the connections that would not be allowed to begin now.
+func (e *Engine) notAllowed(flows []rules.Flow) []rules.Flow {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(flows), e.allows)
 }
 
-// allows tells whether a connection might begin; e.mu is held.
+// allows tells whether a connection would be allowed to begin; e.mu is held.
 func (e *Engine) allows(f rules.Flow) bool {
 	return e.state.Allows(plan.Flow{From: f.From, To: f.To, Protocol: f.Protocol, Port: f.ToPort})
 }
@@ -76,7 +76,7 @@ func (e *Engine) cutAll() error {
 	return e.cutFamily(h, unix.AF_INET6, own)
 }
 
-// addressesOf are the node's own: what it says to its pods, and they to it, is not judged.
+// addressesOf returns the node's own addresses: no policy applies between the node and its pods.
 func addressesOf(h *netlink.Handle) (map[netip.Addr]bool, error) {
 	list, err := h.AddrList(nil, netlink.FAMILY_ALL)
 	own := make(map[netip.Addr]bool, len(list))
@@ -99,18 +99,18 @@ func (e *Engine) cutFamily(h *netlink.Handle, family netlink.InetFamily, own map
 		return err
 	}
 	_, err = h.ConntrackDeleteFilters(netlink.ConntrackTable, family, unwanted)
-	e.cfg.Logger.Info("connections cut that network policies no longer allow", "connections", len(unwanted))
+	e.cfg.Logger.Info("network policies no longer allow some connections; they were cut", "connections", len(unwanted))
 	return err
 }
 
-// unwanted are the connections that would not be allowed to begin.
+// unwanted returns the connections that would not be allowed to begin.
 func (e *Engine) unwanted(list []*netlink.ConntrackFlow, own map[netip.Addr]bool) unwanted {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	out := unwanted{}
 	for _, c := range list {
 		f := flowOf(c)
-		if own[f.From] || own[f.To] || !e.state.Judged(f.From) && !e.state.Judged(f.To) {
+		if own[f.From] || own[f.To] || !e.state.Isolated(f.From) && !e.state.Isolated(f.To) {
 			continue
 		}
 		if !e.allows(f) {
@@ -120,7 +120,7 @@ func (e *Engine) unwanted(list []*netlink.ConntrackFlow, own map[netip.Addr]bool
 	return out
 }
 
-// flowOf is the connection as it is forwarded: where the destination was rewritten, the answer comes from the new one.
+// flowOf returns the connection as it is forwarded. Where the destination was rewritten, answers come from the new one.
 func flowOf(c *netlink.ConntrackFlow) rules.Flow {
 	return rules.Flow{
 		From: address(c.Forward.SrcIP), To: address(c.Reverse.SrcIP), Protocol: plan.Protocol(c.Forward.Protocol),
@@ -133,7 +133,7 @@ func address(ip net.IP) netip.Addr {
 	return a.Unmap()
 }
 
-// unwanted picks connections to forget.
+// unwanted are connections to delete.
 type unwanted map[rules.Flow]struct{}
 
 // MatchConntrackFlow implements netlink.CustomConntrackFilter.

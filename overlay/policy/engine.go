@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// gather is how long the engine waits for more changes after one that nobody waits for; retry is when it tries again,
-	// twice as late each time until retryMost.
-	gather           = 20 * time.Millisecond
+	// batchDelay is how long the engine waits for more changes after one for which no Admit waits. After a failure it tries again
+	// after retry, then after twice as long each time up to retryMost.
+	batchDelay       = 20 * time.Millisecond
 	retry, retryMost = time.Second, 10 * time.Second
-	// cutPause is between two looks at all connections of the node.
+	// cutPause is the least time between two checks of all connections of the node.
 	cutPause = time.Second
-	// patience is how long Admit waits for the kernel.
-	patience = 20 * time.Second
+	// admitTimeout is how long Admit waits for the kernel.
+	admitTimeout = 20 * time.Second
 )
 
 // Why a pod is not admitted.
@@ -44,28 +44,28 @@ type Engine struct {
 	mu    sync.Mutex
 	state *plan.State
 	read  bool // policies were read once
-	// changes counts what happened to the state, applied is how many of that the kernel has; progress is closed and made
-	// anew when applied grows or failed changes.
+	// changes counts the changes of the state, applied is how many of them the kernel has. progress is closed and replaced when
+	// applied grows or failed changes.
 	changes, applied uint64
 	progress         chan struct{}
 	failed           error
-	urgent           bool // somebody waits
-	seen             seen
-	look, rebuild    bool // do not trust what was written before
+	urgent           bool // an Admit waits
+	listed           listed
+	reread, rebuild  bool // read the kernel before the next change; replace the tables with it
 	faults           map[string]string
 
 	// Owned by run.
-	tables *rules.Tables
-	live   *session // while there are policies
-	clean  bool     // there are no tables
-	// changed: connections that were cut must be judged again, tightened: all must. Neither is done again before lastCut is
-	// cutPause ago.
+	tables   *rules.Tables
+	watching *watches // nil while there are no policies
+	removed  bool     // there are no tables
+	// changed: the connections that were cut must be checked again; tightened: all connections must. Neither happens before
+	// lastCut is cutPause ago.
 	changed, tightened bool
 	lastCut            time.Time
 }
 
-// seen says which of the watches have delivered their first list.
-type seen struct{ pods, namespaces bool }
+// listed says which of the watches have delivered their first list.
+type listed struct{ pods, namespaces bool }
 
 // New prepares an engine; nothing is watched and the kernel is not touched before Run.
 func New(cfg Config) (*Engine, error) {
@@ -95,7 +95,7 @@ func Cleanup(netns string) error {
 	return ns.Do(func() error { return rules.Remove(ns.FD()) })
 }
 
-// Run keeps the policies until ctx ends. What it made stays in the kernel.
+// Run keeps the policies in the kernel until ctx ends. The rules stay there.
 func (e *Engine) Run(ctx context.Context) error {
 	defer e.ns.Close()
 	tables, err := rules.Open(rules.Config{IPv6: e.cfg.IPv6, Bridge: e.cfg.Bridge}, e.ns.FD())
@@ -113,7 +113,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	defer func() {
 		cancel()
 		<-watched
-		e.leave()
+		e.stopWatches()
 	}()
 	wait, cut := time.NewTimer(0), time.NewTimer(0)
 	defer wait.Stop()
@@ -123,25 +123,25 @@ func (e *Engine) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-cut.C:
-			_ = fault.Do("overlay/policy", e.cut) // the next change cuts again
+			_ = fault.Do("overlay/policy", e.cutConnections) // the next change cuts again
 			continue
 		case <-e.wake:
 		}
-		if !e.hurry() {
-			pause(ctx, wait, gather)
+		if !e.takeUrgent() {
+			pause(ctx, wait, batchDelay)
 		}
 		err := fault.Contain("overlay/policy", func() error {
 			fault.Point("overlay/policy")
-			return e.step(ctx)
+			return e.reconcile(ctx)
 		})
 		if err != nil && ctx.Err() == nil {
 			if errors.Is(err, fault.ErrPanic) {
 				e.restart()
 			}
-			e.report(err)
+			e.reportFailure(err)
 			pause(ctx, wait, delay)
 			delay = min(2*delay, retryMost)
-			e.nudge()
+			e.wakeRun()
 		} else {
 			delay = retry
 		}
@@ -160,18 +160,18 @@ func pause(ctx context.Context, t *time.Timer, d time.Duration) {
 	}
 }
 
-// nudge wakes run; it never blocks.
-func (e *Engine) nudge() {
+// wakeRun wakes run; it never blocks.
+func (e *Engine) wakeRun() {
 	select {
 	case e.wake <- struct{}{}:
 	default:
 	}
 }
 
-// change changes the state under the lock, and wakes run if do says that something changed.
+// change changes the state under the lock, and wakes Run if do reports a change.
 func (e *Engine) change(do func(s *plan.State) bool) {
 	if e.changeState(do) {
-		e.nudge()
+		e.wakeRun()
 	}
 }
 
@@ -184,16 +184,16 @@ func (e *Engine) changeState(do func(s *plan.State) bool) (changed bool) {
 	return changed
 }
 
-// restart forgets what was learned, because a panic may have left it half changed. The kernel keeps what it has until
-// everything has been learned anew.
+// restart drops the state of pods and namespaces, because a panic may have left it half changed. The kernel keeps its rules
+// until everything has been listed again.
 func (e *Engine) restart() {
-	e.leave()
+	e.stopWatches()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.look, e.rebuild = true, true
+	e.reread, e.rebuild = true, true
 }
 
-func (e *Engine) hurry() bool {
+func (e *Engine) takeUrgent() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	urgent := e.urgent
@@ -201,25 +201,25 @@ func (e *Engine) hurry() bool {
 	return urgent
 }
 
-// report logs an error once, and tells those who wait.
-func (e *Engine) report(err error) {
+// reportFailure logs an error once, and wakes the Admits that wait.
+func (e *Engine) reportFailure(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.failed == nil || e.failed.Error() != err.Error() {
-		e.cfg.Logger.Warn("network policies are not in the kernel", "err", err)
+		e.cfg.Logger.Warn("cannot write network policies to the kernel; the former rules stay, and it is tried again", "err", err)
 	}
 	e.failed = err
-	e.announce()
+	e.wakeAdmits()
 }
 
-// announce wakes those who wait; e.mu is held.
-func (e *Engine) announce() {
+// wakeAdmits wakes the Admits that wait; e.mu is held.
+func (e *Engine) wakeAdmits() {
 	close(e.progress)
 	e.progress = make(chan struct{})
 }
 
-// step makes the kernel what it should be, as far as is known.
-func (e *Engine) step(ctx context.Context) error {
+// reconcile makes the kernel hold what it should, as soon as everything needed is known.
+func (e *Engine) reconcile(ctx context.Context) error {
 	e.mu.Lock()
 	read, any := e.read, e.state.Policies()
 	e.mu.Unlock()
@@ -227,61 +227,61 @@ func (e *Engine) step(ctx context.Context) error {
 	case !read:
 		return nil
 	case !any:
-		return e.rest()
+		return e.removeTables()
 	}
-	e.clean = false
-	if e.live == nil {
-		e.live = e.enter(ctx)
+	e.removed = false
+	if e.watching == nil {
+		e.watching = e.startWatches(ctx)
 		return nil
 	}
 	return e.apply()
 }
 
-// rest is what to do when there is no policy.
-func (e *Engine) rest() error {
-	e.leave()
+// removeTables stops the watches and removes the tables, because there is no policy.
+func (e *Engine) removeTables() error {
+	e.stopWatches()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.state.Policies() {
-		return nil // one came meanwhile, and woke us again
+		return nil // a policy came meanwhile, and has woken Run again
 	}
-	if !e.clean {
+	if !e.removed {
 		if err := e.tables.Remove(); err != nil {
 			return err
 		}
-		e.clean = true
+		e.removed = true
 	}
-	e.done()
+	e.markApplied()
 	return nil
 }
 
 // done: the kernel has all of the state; e.mu is held.
-func (e *Engine) done() {
+func (e *Engine) markApplied() {
 	e.applied, e.failed = e.changes, nil
-	e.announce()
+	e.wakeAdmits()
 }
 
 // apply writes what differs.
 func (e *Engine) apply() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.seen.pods || !e.seen.namespaces {
+	if !e.listed.pods || !e.listed.namespaces {
 		return nil
 	}
 	switch {
-	case !e.live.settled:
-		e.state.Settle()
-		e.live.settled, e.look = true, true
+	case !e.watching.settled:
+		e.state.FirstListDone()
+		e.watching.settled, e.reread = true, true
 		fallthrough
-	case e.look:
-		if err := e.learn(); err != nil {
+	case e.reread:
+		if err := e.readKernel(); err != nil {
 			return err
 		}
 	}
 	if e.rebuild {
-		e.state.Forget()
+		e.state.ForgetKernel()
 	}
-	e.look, e.rebuild = false, false
+	e.reread, e.rebuild = false, false
 	change := e.state.Change()
 	if !change.Empty() {
 		e.changed = true
@@ -291,54 +291,54 @@ func (e *Engine) apply() error {
 		}
 	}
 	e.state.Accept()
-	e.done()
+	e.markApplied()
 	e.tightened = e.tightened || e.state.Tightens(change)
 	return nil
 }
 
-// learn reads what the kernel has.
-func (e *Engine) learn() error {
+// readKernel reads what the kernel has.
+func (e *Engine) readKernel() error {
 	found, err := e.tables.Read()
 	if err != nil {
 		return fmt.Errorf("read policies in the kernel: %w", err)
 	}
 	if found == nil {
-		e.state.Forget()
+		e.state.ForgetKernel()
 		return nil
 	}
-	e.state.Assume(found)
+	e.state.AssumeKernel(found)
 	return nil
 }
 
 // foreignChange takes in that another program changed the tables, or may have.
 func (e *Engine) foreignChange(f nft.Foreign) {
 	e.mu.Lock()
-	e.look = e.look || f.Missed
+	e.reread = e.reread || f.Missed
 	e.rebuild = e.rebuild || !f.Missed
 	e.mu.Unlock()
 	if !f.Missed {
 		e.cfg.Logger.Warn("another program changed the rules of network policies; they are made anew", "table", rules.Name, "program", f.Program)
 	}
-	e.nudge()
+	e.wakeRun()
 }
 
-// Admit returns when the kernel has the rules of a pod of this node for the addresses it was given, so that something may be
-// started in it. The pod is as the API has it; addresses that an earlier call said are no longer its own. It returns an error
-// that wraps ErrNotSynced or ErrNotApplied when that does not happen in time; to call it again is always right, and costs
-// nothing when all is in place.
+// Admit returns when the kernel has the rules of a pod of this node for the addresses that it was given, so that containers may
+// be started in it. The pod is as the API has it; these addresses replace those of an earlier call. It returns an error that
+// wraps ErrNotSynced or ErrNotApplied when that takes longer than 20 s. It may be called again, and costs nothing when all
+// rules are in place.
 func (e *Engine) Admit(ctx context.Context, pod *v1.Pod, addresses []netip.Addr) error {
-	told, ok := plan.PodOf(pod, e.cfg.NodeName)
+	attached, ok := plan.PodOf(pod, e.cfg.NodeName)
 	if pod.Spec.HostNetwork {
 		return nil
 	}
-	if !ok { // it has ended in the API, and is about to end here
+	if !ok { // the pod has ended in the API, and is about to end here
 		return nil
 	}
-	told.Addresses = nil
+	attached.Addresses = nil
 	for _, a := range addresses {
-		told.Addresses = append(told.Addresses, a.Unmap())
+		attached.Addresses = append(attached.Addresses, a.Unmap())
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, admitTimeout)
 	defer cancel()
 	var want uint64 // how many changes the kernel must have
 	for {
@@ -348,7 +348,7 @@ func (e *Engine) Admit(ctx context.Context, pod *v1.Pod, addresses []netip.Addr)
 			return nil
 		}
 		if e.read && want == 0 {
-			if e.state.Tell(told) {
+			if e.state.SetAttached(attached) {
 				e.changes++
 			}
 			want = e.changes
@@ -360,7 +360,7 @@ func (e *Engine) Admit(ctx context.Context, pod *v1.Pod, addresses []netip.Addr)
 		if ready {
 			return nil
 		}
-		e.nudge()
+		e.wakeRun()
 		select {
 		case <-progress:
 		case <-ctx.Done():

@@ -52,7 +52,7 @@ func TestMatrix(t *testing.T) {
 	w.eventually("watches begun", func() bool {
 		w.engine.mu.Lock()
 		defer w.engine.mu.Unlock()
-		return w.engine.seen == seen{true, true}
+		return w.engine.listed == listed{true, true}
 	})
 	m.warmUp()
 	policies, probes, denied := 0, 0, 0

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Kind is what a set holds.
+// Kind is the kind of elements of a set.
 type Kind uint8
 
 // Kinds of sets.
@@ -16,7 +16,7 @@ const (
 	Networks              // ranges of addresses
 )
 
-// Set is a set to be made.
+// Set is a set to make.
 type Set struct {
 	Name     string
 	Kind     Kind
@@ -24,28 +24,28 @@ type Set struct {
 	Ranges   []Range // of Networks
 }
 
-// Change is what brings the kernel from what it has to what it should have. It is to be made whole or not at all.
+// Change brings the kernel from what it holds to what it should hold. It is made whole or not at all.
 type Change struct {
-	// Rebuild: everything that is there goes first.
+	// Rebuild: all tables are made anew first.
 	Rebuild bool
 
 	NewSets   []Set
-	NewChains []Chain // none leads to a later one
-	// Add and Remove are elements of sets that are there.
+	NewChains []Chain // no chain leads to a later one
+	// Add and Remove are elements of existing sets, by the set's name.
 	Add, Remove map[string][]Element
 	// Unjudge are pods' addresses that lose the chain that judges them, Judge those that get one; one in both gets another.
-	Unjudge, Judge [directions]map[netip.Addr]string
+	RemoveVerdicts, AddVerdicts [directions]map[netip.Addr]string
 	// Self are addresses that may talk to themselves though they are judged; Known those of this node's pods, as far as
 	// Guard needs them. Of both, those to add and to remove.
 	AddSelf, RemoveSelf, AddKnown, RemoveKnown []netip.Addr
 	// Guard is set where addresses on the bridge that are not known may not talk, or may again.
 	Guard *bool
 
-	OldChains []string // none comes before one that leads to it
+	OldChains []string // no chain comes before one that leads to it
 	OldSets   []string
 }
 
-// Chain is a chain to be made.
+// Chain is a chain to make.
 type Chain struct {
 	Name  string
 	Rules []Rule
@@ -55,19 +55,19 @@ type Chain struct {
 func (c *Change) Empty() bool {
 	return !c.Rebuild && len(c.NewSets)+len(c.NewChains)+len(c.Add)+len(c.Remove)+len(c.OldChains)+len(c.OldSets) == 0 &&
 		len(c.AddSelf)+len(c.RemoveSelf)+len(c.AddKnown)+len(c.RemoveKnown) == 0 && c.Guard == nil &&
-		len(c.Unjudge[Ingress])+len(c.Unjudge[Egress])+len(c.Judge[Ingress])+len(c.Judge[Egress]) == 0
+		len(c.RemoveVerdicts[Ingress])+len(c.RemoveVerdicts[Egress])+len(c.AddVerdicts[Ingress])+len(c.AddVerdicts[Egress]) == 0
 }
 
-// Found is what the kernel holds.
+// Found is what the kernel holds, as it was read.
 type Found struct {
 	Chains      map[string]struct{}
 	Sets        map[string]map[Element]struct{} // of Networks: nil
 	Verdicts    [directions]map[netip.Addr]string
 	Self, Known map[netip.Addr]struct{}
-	Guard       bool
+	Guarded     bool
 }
 
-// NewFound returns one that holds nothing.
+// NewFound returns the content of an empty table.
 func NewFound() *Found {
 	f := &Found{
 		Chains: map[string]struct{}{}, Sets: map[string]map[Element]struct{}{},
@@ -79,7 +79,7 @@ func NewFound() *Found {
 	return f
 }
 
-// Add joins what was found in the table of another family; chains and names of sets are the same in all.
+// Add joins what was found in the table of another family; chains and names of sets are the same in all families.
 func (f *Found) Add(o *Found) {
 	maps.Copy(f.Chains, o.Chains)
 	for name, elements := range o.Sets {
@@ -94,47 +94,48 @@ func (f *Found) Add(o *Found) {
 	}
 	maps.Copy(f.Self, o.Self)
 	maps.Copy(f.Known, o.Known)
-	f.Guard = f.Guard || o.Guard
+	f.Guarded = f.Guarded || o.Guarded
 }
 
-// baseline is what the kernel holds, as far as we know.
+// baseline is what the kernel holds, as far as is known.
 type baseline struct {
 	*Found
 	unknown bool
-	// read are the sets whose elements are as found; of the others, members.pending is what differs.
+	// read are the sets of which Found has the elements; of all others, members.pending is the difference.
 	read map[string]struct{}
 }
 
-// Forget says that it is not known what the kernel holds: the next change makes everything anew.
-func (s *State) Forget() { s.kernel = baseline{Found: NewFound(), unknown: true} }
+// ForgetKernel notes that the kernel's tables are not known: the next change makes everything anew.
+func (s *State) ForgetKernel() { s.kernel = baseline{Found: NewFound(), unknown: true} }
 
-// Assume says what the kernel holds.
-func (s *State) Assume(f *Found) {
+// AssumeKernel notes what the kernel holds.
+func (s *State) AssumeKernel(f *Found) {
 	s.kernel = baseline{Found: f, read: map[string]struct{}{}}
 	for name := range f.Sets {
 		s.kernel.read[name] = struct{}{}
 	}
 }
 
-// Change is what the kernel must be told. Nothing else may be called before Accept or Forget.
+// Change returns the difference between the kernel and what it should hold. No other method may be called before Accept or
+// ForgetKernel.
 func (s *State) Change() *Change {
 	s.build()
 	c := &Change{Rebuild: s.kernel.unknown, Add: map[string][]Element{}, Remove: map[string][]Element{}}
 	s.changeSets(c)
 	s.changeChains(c)
 	for d := range directions {
-		c.Unjudge[d], c.Judge[d] = changeVerdicts(s.kernel.Verdicts[d], s.layout.verdicts[d])
+		c.RemoveVerdicts[d], c.AddVerdicts[d] = changeVerdicts(s.kernel.Verdicts[d], s.layout.verdicts[d])
 	}
 	known, guard := s.known()
 	c.AddSelf, c.RemoveSelf = changeAddresses(s.kernel.Self, s.layout.self)
 	c.AddKnown, c.RemoveKnown = changeAddresses(s.kernel.Known, known)
-	if guard != s.kernel.Guard {
+	if guard != s.kernel.Guarded {
 		c.Guard = &guard
 	}
 	return c
 }
 
-// Accept says that the last Change is in the kernel.
+// Accept notes that the last Change is in the kernel.
 func (s *State) Accept() {
 	f := NewFound()
 	for name := range s.layout.chains {
@@ -148,14 +149,14 @@ func (s *State) Accept() {
 		clear(m.pending)
 	}
 	f.Verdicts, f.Self = s.layout.verdicts, s.layout.self
-	f.Known, f.Guard = s.known()
+	f.Known, f.Guarded = s.known()
 	s.kernel = baseline{Found: f}
 }
 
-// known are this node's pods, if others shall not talk.
+// known returns the addresses of this node's pods, if unknown addresses must not talk.
 func (s *State) known() (known map[netip.Addr]struct{}, guard bool) {
 	known = map[netip.Addr]struct{}{}
-	if len(s.homeless) == 0 {
+	if len(s.unlocated) == 0 {
 		return known, false
 	}
 	for _, p := range s.local {
@@ -166,7 +167,7 @@ func (s *State) known() (known map[netip.Addr]struct{}, guard bool) {
 	return known, true
 }
 
-// build brings the layout up to date, and takes groups into use or out of it.
+// build brings the layout up to date, and adds and removes groups.
 func (s *State) build() {
 	if !s.stale {
 		return
@@ -201,10 +202,10 @@ func (s *State) build() {
 	}
 }
 
-// Tightens tells whether a connection that was allowed may not be any more because of a change. An address that nobody has
-// any more leaves nobody behind to talk.
+// Tightens tells whether a change may end the permission of a connection. The removal of an address that no pod has any more
+// does not: no pod is left that could use it.
 func (s *State) Tightens(c *Change) bool {
-	if c.Rebuild || len(c.Judge[Ingress])+len(c.Judge[Egress]) > 0 || c.Guard != nil && *c.Guard {
+	if c.Rebuild || len(c.AddVerdicts[Ingress])+len(c.AddVerdicts[Egress]) > 0 || c.Guard != nil && *c.Guard {
 		return true
 	}
 	for _, list := range c.Remove {

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// group is which pods are meant: those that pods selects, in one namespace or in those that namespaces selects; or, with the
-// name of a port, those that have it, with its number.
+// group selects pods: those that pods matches, in one namespace or in those that namespaces matches; or, with the name of a
+// port, those that have that port, with its number.
 type group struct {
 	namespace  string          // "" means namespaces
 	namespaces labels.Selector // nil means namespace
@@ -20,12 +20,12 @@ type group struct {
 	local      bool // only pods of this node
 }
 
-// holders are the pods with a port of a name.
+// holders returns the group of the pods that have a port of the name.
 func holders(p port, local bool) group {
 	return group{pods: labels.Everything(), protocol: p.protocol, port: p.name, local: local}
 }
 
-// key says everything about the group; groups with equal keys are one.
+// key returns a text that names everything about the group; groups with equal keys are one.
 func (g *group) key() string {
 	namespaces := ""
 	if g.namespaces != nil {
@@ -34,7 +34,8 @@ func (g *group) key() string {
 	return fmt.Sprintf("%q %q %q %d %q %t", g.namespace, namespaces, selectorText(g.pods), g.protocol, g.port, g.local)
 }
 
-// selectorText tells selectors apart; the one that selects nothing prints like the one that selects everything.
+// selectorText returns a text that tells selectors apart. Selector.String is the same for one that selects nothing and one that
+// selects everything.
 func selectorText(s labels.Selector) string {
 	if _, selectable := s.Requirements(); !selectable {
 		return "!"
@@ -42,7 +43,7 @@ func selectorText(s labels.Selector) string {
 	return "=" + s.String()
 }
 
-// set is the name of the group's set.
+// set returns the name of the group's set.
 func (g *group) set() string {
 	if g.port != "" {
 		return digest("ports", g.key())
@@ -50,7 +51,7 @@ func (g *group) set() string {
 	return digest("pods", g.key())
 }
 
-// matches tells whether a pod is meant; space are the labels of its namespace, known whether there is one.
+// matches tells whether a pod is in the group; space are the labels of its namespace, known whether the namespace is known.
 func (g *group) matches(p *Pod, space map[string]string, known bool) bool {
 	if g.port != "" {
 		return p.Local || !g.local
@@ -68,7 +69,7 @@ type Element struct {
 	Port     uint16
 }
 
-// elements are what a pod that matches has in the set for one of its addresses.
+// elements returns the elements of the set that a pod of the group has for one of its addresses.
 func (g *group) elements(p *Pod, a netip.Addr) []Element {
 	if g.port == "" {
 		return []Element{{Address: a}}
@@ -82,11 +83,11 @@ func (g *group) elements(p *Pod, a netip.Addr) []Element {
 	return list
 }
 
-// members are those of a group that is in use.
+// members are the members of a group that is in use.
 type members struct {
 	group
 	have map[Element]struct{}
-	// pending are what the kernel's set lacks (true) or has too many (false).
+	// pending are elements that the kernel's set lacks (true), or that it has and should not have (false).
 	pending map[Element]bool
 }
 
@@ -106,7 +107,7 @@ func (m *members) change(e Element, add bool) {
 	m.pending[e] = add
 }
 
-// digest makes a name that the kernel accepts.
+// digest returns a name that the kernel accepts.
 func digest(prefix, content string) string {
 	sum := sha256.Sum256([]byte(content))
 	return prefix + "-" + hex.EncodeToString(sum[:10])

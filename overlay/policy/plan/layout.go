@@ -9,12 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Fate is what a rule does with a packet that meets its conditions.
-type Fate uint8
+// Verdict is what a rule does with a packet that meets its conditions.
+type Verdict uint8
 
 // Fates.
 const (
-	Allow Fate = iota // it may pass, as far as this direction goes
+	Allow Verdict = iota // it may pass, as far as this direction goes
 	Deny
 	Jump // go on in Rule.Chain, and come back if that does not decide
 )
@@ -25,20 +25,20 @@ type Rule struct {
 	// Protocol 0 is any; From 0 is any port.
 	Protocol Protocol
 	From, To uint16
-	// Holders names a set of addresses with ports that holds the destination; Peers a set with the other side's address.
+	// Holders names a set of addresses with ports that has the destination; Peers a set that has the peer's address.
 	Holders, Peers string
 
-	Fate  Fate
-	Chain string // of Jump
+	Verdict Verdict
+	Chain   string // of Jump
 }
 
-// Denied is the chain of pods to which nobody may connect, or which may not connect to anybody. It is always there.
+// Denied is the chain of pods that may have no connections in a direction. It is always there.
 const Denied = "denied"
 
-// layout is everything but the members of groups.
+// layout is everything that the kernel should hold, except for the members of groups.
 type layout struct {
 	chains   map[string][]Rule
-	verdicts [directions]map[netip.Addr]string // which chain judges a pod; none: it is open
+	verdicts [directions]map[netip.Addr]string // the chain of a pod's address; none: the pod is open
 	self     map[netip.Addr]struct{}           // pods with a verdict
 	groups   map[string]group
 	ranges   map[string][]Range
@@ -54,8 +54,8 @@ func newLayout() *layout {
 	return l
 }
 
-// isolating are the policies of a direction that select a pod.
-func isolating(p *Pod, policies map[string]*Policy, d Direction) []*Policy {
+// isolatingPolicies returns the policies of a direction that select a pod.
+func isolatingPolicies(p *Pod, policies map[string]*Policy, d Direction) []*Policy {
 	var list []*Policy
 	for _, policy := range policies {
 		if policy.applies[d] && policy.selects.Matches(labels.Set(p.Labels)) {
@@ -65,13 +65,13 @@ func isolating(p *Pod, policies map[string]*Policy, d Direction) []*Policy {
 	return list
 }
 
-// buildLayout lays out the chains for the pods of this node.
+// buildLayout returns the chains for the pods of this node. owns tells whether an address is the pod's.
 func buildLayout(pods map[PodKey]*Pod, policies map[string]map[string]*Policy, owns func(*Pod, netip.Addr) bool) *layout {
 	l := newLayout()
 	laid := [directions]map[*Policy]string{{}, {}}
 	for _, p := range pods {
 		for d := range directions {
-			applied := isolating(p, policies[p.Namespace], d)
+			applied := isolatingPolicies(p, policies[p.Namespace], d)
 			if len(applied) == 0 {
 				continue
 			}
@@ -106,9 +106,9 @@ func (l *layout) addPod(policies []*Policy, d Direction, laid map[*Policy]string
 	slices.Sort(parts)
 	var rules []Rule
 	for _, chain := range slices.Compact(parts) {
-		rules = append(rules, Rule{Direction: d, Fate: Jump, Chain: chain})
+		rules = append(rules, Rule{Direction: d, Verdict: Jump, Chain: chain})
 	}
-	return l.addChain("pod", append(rules, Rule{Direction: d, Fate: Deny}))
+	return l.addChain("pod", append(rules, Rule{Direction: d, Verdict: Deny}))
 }
 
 // addPolicy returns the chain of a policy; "" if it allows nothing.
@@ -123,19 +123,19 @@ func (l *layout) addPolicy(p *Policy, d Direction) string {
 	return l.addChain("rules", rules)
 }
 
-// addRule: every peer at every port, in as few rules as peers and ports together.
+// addRule returns rules for every peer at every port: as few as there are peers and ports together.
 func (l *layout) addRule(r *rule, d Direction) []Rule {
 	peers, ports := l.peers(r, d), l.ports(r, d)
 	if len(peers) == 0 || len(ports) == 0 {
 		return nil
 	}
 	if len(peers) > 1 && len(ports) > 1 {
-		peers = []Rule{{Direction: d, Fate: Jump, Chain: l.addChain("peers", peers)}}
+		peers = []Rule{{Direction: d, Verdict: Jump, Chain: l.addChain("peers", peers)}}
 	}
 	var rules []Rule
 	for _, at := range ports {
 		for _, with := range peers {
-			at.Peers, at.Fate, at.Chain = with.Peers, with.Fate, with.Chain
+			at.Peers, at.Verdict, at.Chain = with.Peers, with.Verdict, with.Chain
 			rules = append(rules, at)
 		}
 	}
@@ -144,16 +144,16 @@ func (l *layout) addRule(r *rule, d Direction) []Rule {
 
 func (l *layout) peers(r *rule, d Direction) []Rule {
 	if r.anyPeer {
-		return []Rule{{Direction: d, Fate: Allow}}
+		return []Rule{{Direction: d, Verdict: Allow}}
 	}
 	var list []Rule
 	for _, g := range r.groups {
-		list = append(list, Rule{Direction: d, Peers: l.need(g), Fate: Allow})
+		list = append(list, Rule{Direction: d, Peers: l.need(g), Verdict: Allow})
 	}
 	if len(r.ranges) > 0 {
 		name := digest("nets", fmt.Sprint(r.ranges))
 		l.ranges[name] = r.ranges
-		list = append(list, Rule{Direction: d, Peers: name, Fate: Allow})
+		list = append(list, Rule{Direction: d, Peers: name, Verdict: Allow})
 	}
 	return list
 }
@@ -186,7 +186,7 @@ func (l *layout) addChain(kind string, rules []Rule) string {
 	return name
 }
 
-// LeavesFirst orders names of chains so that none comes before one that it leads to.
+// LeavesFirst orders names of chains such that none comes before one that it leads to.
 func LeavesFirst(a, b string) int {
 	rank := func(name string) int {
 		kind, _, _ := strings.Cut(name, "-")

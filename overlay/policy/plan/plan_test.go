@@ -54,7 +54,7 @@ func (m *model) apply(t failer, c *Change) {
 			t.Fatalf("chain %s is made twice", chain.Name)
 		}
 		for _, r := range chain.Rules {
-			if _, there := m.chains[r.Chain]; r.Fate == Jump && !there {
+			if _, there := m.chains[r.Chain]; r.Verdict == Jump && !there {
 				t.Fatalf("chain %s leads to %s, which is not there", chain.Name, r.Chain)
 			}
 		}
@@ -77,13 +77,13 @@ func (m *model) apply(t failer, c *Change) {
 		}
 	}
 	for d := range directions {
-		for a := range c.Unjudge[d] {
+		for a := range c.RemoveVerdicts[d] {
 			if m.verdict[d][a] == "" {
 				t.Fatalf("%s had no verdict", a)
 			}
 			delete(m.verdict[d], a)
 		}
-		for a, chain := range c.Judge[d] {
+		for a, chain := range c.AddVerdicts[d] {
 			if _, there := m.chains[chain]; !there {
 				t.Fatalf("%s is judged by %s, which is not there", a, chain)
 			}
@@ -150,7 +150,7 @@ func (m *model) allows(f Flow) bool {
 }
 
 // run is what a chain decides; Jump, which lets pass in the end, if it does not.
-func (m *model) run(chain string, f Flow) Fate {
+func (m *model) run(chain string, f Flow) Verdict {
 	if chain == Denied {
 		return Deny
 	}
@@ -163,7 +163,7 @@ func (m *model) run(chain string, f Flow) Fate {
 			r.Holders != "" && !m.in(r.Holders, Element{f.To, f.Protocol, f.Port}) || r.Peers != "" && !m.in(r.Peers, Element{Address: peer}) {
 			continue
 		}
-		fate := r.Fate
+		fate := r.Verdict
 		if fate == Jump {
 			fate = m.run(r.Chain, f)
 		}
@@ -257,7 +257,7 @@ func (p *play) setPod(n int) {
 		silent := told
 		silent.Addresses = nil
 		p.s.SetPod(silent)
-		p.s.Tell(told)
+		p.s.SetAttached(told)
 		return
 	}
 	p.s.SetPod(told)
@@ -352,7 +352,7 @@ func TestAssumeChangesOnlyWhatDiffers(t *testing.T) {
 			p.step()
 		}
 		p.change()
-		p.s.Assume(p.m.found())
+		p.s.AssumeKernel(p.m.found())
 		if c := p.s.Change(); !c.Empty() {
 			t.Fatalf("nothing differs, but: %+v", c)
 		}
@@ -361,7 +361,7 @@ func TestAssumeChangesOnlyWhatDiffers(t *testing.T) {
 		for range 5 {
 			p.step()
 		}
-		p.s.Assume(old)
+		p.s.AssumeKernel(old)
 		p.change()
 		p.check()
 	})
@@ -380,7 +380,7 @@ func (m *model) found() *Found {
 	for d := range directions {
 		f.Verdicts[d] = maps.Clone(m.verdict[d])
 	}
-	f.Self, f.Known, f.Guard = maps.Clone(m.self), maps.Clone(m.known), m.guard
+	f.Self, f.Known, f.Guarded = maps.Clone(m.self), maps.Clone(m.known), m.guard
 	return f
 }
 
@@ -416,7 +416,7 @@ func TestOneSetForOneSelector(t *testing.T) {
 	other.Name, other.UID, other.Local = "b", "other", false
 	s.SetPod(other)
 	c := s.Change()
-	if len(c.Add) != 1 || len(c.NewChains)+len(c.NewSets)+len(c.OldChains)+len(c.Judge[Ingress]) != 0 {
+	if len(c.Add) != 1 || len(c.NewChains)+len(c.NewSets)+len(c.OldChains)+len(c.AddVerdicts[Ingress]) != 0 {
 		t.Errorf("a pod elsewhere is more than one element: %+v", c)
 	}
 }
@@ -443,7 +443,7 @@ func TestAddressOfTwoPods(t *testing.T) {
 		t.Error("the older pod did not get its address back")
 	}
 	newer.Created = 1
-	s.Tell(newer)
+	s.SetAttached(newer)
 	older.Labels = map[string]string{"app": "old", "x": "y"}
 	s.SetPod(older)
 	if apply(); m.verdict[Ingress][at] != Denied {
@@ -467,7 +467,7 @@ func TestPodsNobodyHasFound(t *testing.T) {
 	lost, there := pod("lost", "", 1), pod("there", "10.244.0.2", 1)
 	lost.UID, there.UID = "1", "2"
 	s.ReplacePods([]Pod{lost, there})
-	s.Settle()
+	s.FirstListDone()
 	apply()
 	if _, ok := m.known[there.Addresses[0]]; !m.guard || !ok {
 		t.Fatalf("a pod is not found, but guard is %t, known %v", m.guard, m.known)
@@ -476,7 +476,7 @@ func TestPodsNobodyHasFound(t *testing.T) {
 	later.UID = "3"
 	lost.Addresses = []netip.Addr{netip.MustParseAddr("10.244.0.3")}
 	s.SetPod(later)
-	s.Tell(lost)
+	s.SetAttached(lost)
 	if apply(); m.guard {
 		t.Error("all who were there are found; who comes later is told of before it starts")
 	}
@@ -498,7 +498,7 @@ func TestToldBeforeShown(t *testing.T) {
 		}
 	}
 	s.SetPod(old)
-	s.Tell(now)
+	s.SetAttached(now)
 	check("told")
 	s.SetPod(old)
 	check("the API still shows the pod before it")
@@ -515,7 +515,7 @@ func TestToldBeforeShown(t *testing.T) {
 	s.ReplacePods(nil)
 	m.apply(t, s.Change())
 	s.Accept()
-	if len(m.verdict[Ingress]) != 0 || len(s.told) != 0 {
+	if len(m.verdict[Ingress]) != 0 || len(s.attached) != 0 {
 		t.Error("a pod that the API has no more keeps its rules")
 	}
 }

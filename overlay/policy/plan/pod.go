@@ -10,18 +10,18 @@ import (
 // PodKey names a pod.
 type PodKey struct{ Namespace, Name string }
 
-// Pod is what policies need to know of a pod.
+// Pod is the part of a pod that policies need.
 type Pod struct {
 	PodKey
 	UID     types.UID
 	Created int64 // seconds since 1970
 	Labels  map[string]string
-	// Addresses are those on the pod network; none: not known yet.
+	// Addresses are the pod's addresses on the pod network; none: not known yet.
 	Addresses []netip.Addr
 	Ports     []NamedPort
-	Local     bool // it runs on this node
+	Local     bool // the pod runs on this node
 
-	told bool // whoever attached it said where it is
+	attached bool // the addresses are those with which the agent attached it
 }
 
 // NamedPort is a port of a container with a name.
@@ -31,8 +31,8 @@ type NamedPort struct {
 	Number   uint16
 }
 
-// PodOf takes from a pod what policies need; ok is false for pods that policies do not concern: those on the network of
-// their node, and those that have ended, whose addresses may be others' by now.
+// PodOf returns the part of a pod that policies need. ok is false for pods to which policies do not apply: those on the network
+// of their node, and those that have ended, whose addresses other pods may have by now.
 func PodOf(p *v1.Pod, node string) (pod Pod, ok bool) {
 	if p.Spec.HostNetwork || p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed {
 		return Pod{}, false
@@ -69,12 +69,12 @@ func (p *Pod) addPorts(list []v1.ContainerPort) {
 	}
 }
 
-// beats tells whose an address is that two pods have: the one's of which we were told, else the newer one's. A pod that is
-// being replaced may keep its address in the API for a while after somebody else got it.
-func (p *Pod) beats(other *Pod) bool {
+// hasPriorityOver tells which of two pods with one address owns it: the one that was attached here, else the newer one. A pod
+// that is being replaced may keep its address in the API for a while after another pod got it.
+func (p *Pod) hasPriorityOver(other *Pod) bool {
 	switch {
-	case p.told != other.told:
-		return p.told
+	case p.attached != other.attached:
+		return p.attached
 	case p.Created != other.Created:
 		return p.Created > other.Created
 	case p.Namespace != other.Namespace:

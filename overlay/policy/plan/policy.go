@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Direction is that of a connection, as the pod that is judged sees it.
+// Direction is the direction of a connection, as seen from the pod to which the policy applies.
 type Direction uint8
 
 // Directions.
@@ -22,10 +22,10 @@ const (
 
 func (d Direction) String() string { return [...]string{"in", "out"}[d] }
 
-// Policy is a NetworkPolicy, understood.
+// Policy is a compiled NetworkPolicy.
 type Policy struct {
 	Namespace, Name string
-	// Faults are what could not be understood, and therefore allows nothing.
+	// Faults are the parts that could not be understood; they allow nothing.
 	Faults []string
 
 	selects labels.Selector
@@ -42,14 +42,14 @@ type rule struct {
 	ports   []port
 }
 
-// port is numbers of a protocol, or a name of one.
+// port is a range of ports of a protocol, or a name of a port.
 type port struct {
 	protocol Protocol
-	from, to uint16 // all of them: 0 and 65535
+	from, to uint16 // all ports: 0 and 65535
 	name     string
 }
 
-// Compile understands a policy. It never fails: see Faults.
+// Compile compiles a policy. It never fails: see Faults.
 func Compile(np *networking.NetworkPolicy) *Policy {
 	p := &Policy{Namespace: np.Namespace, Name: np.Name}
 	p.selects = p.selector(&np.Spec.PodSelector, "spec.podSelector")
@@ -65,7 +65,8 @@ func Compile(np *networking.NetworkPolicy) *Policy {
 	return p
 }
 
-// directionsOf are the directions in which a policy isolates; those not said are found as the API's documentation has it.
+// directionsOf returns the directions in which a policy isolates. Without policyTypes they follow from the rules, as the API's
+// documentation says.
 func directionsOf(spec *networking.NetworkPolicySpec) (d [directions]bool) {
 	if len(spec.PolicyTypes) == 0 {
 		d[Ingress], d[Egress] = true, len(spec.Egress) > 0
@@ -164,7 +165,7 @@ func parsePort(in *networking.NetworkPolicyPort) (port, error) {
 	return port{protocol: protocol, from: uint16(from), to: uint16(to)}, nil
 }
 
-// Protocol is a number of IANA's.
+// Protocol is an IP protocol number.
 type Protocol uint8
 
 // Protocols that policies know.

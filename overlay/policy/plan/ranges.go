@@ -16,7 +16,8 @@ func (r Range) contains(a netip.Addr) bool {
 	return a.BitLen() == r.From.BitLen() && r.From.Compare(a) <= 0 && a.Compare(r.To) <= 0
 }
 
-// rangesOf are the addresses of a block. A block of which any part cannot be read has none: what it excepts is not known.
+// rangesOf returns the addresses of a block. A block of which any part cannot be read has none, because its exceptions are not
+// known.
 func rangesOf(b *networking.IPBlock) ([]Range, error) {
 	whole, err := parseNetwork(b.CIDR)
 	if err != nil {
@@ -33,7 +34,7 @@ func rangesOf(b *networking.IPBlock) ([]Range, error) {
 	return left, nil
 }
 
-// parseNetwork reads a network as API servers have always read it, leading zeros included.
+// parseNetwork parses a network as API servers have always done, with leading zeros allowed.
 func parseNetwork(text string) (Range, error) {
 	_, network, err := netutils.ParseCIDRSloppy(text)
 	if err != nil {

@@ -8,48 +8,48 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// State is everything that is known, and what follows from it.
+// State is everything that is known of policies, pods and namespaces, and the layout that follows from it.
 type State struct {
 	policies map[string]map[string]*Policy // by namespace and name
 	spaces   map[string]map[string]string  // namespaces' labels
 	pods     map[PodKey]*Pod
 	local    map[PodKey]*Pod
 	owners   map[netip.Addr]*Pod
-	rivals   map[netip.Addr][]*Pod // pods that have an address somebody else owns
-	told     map[types.UID]*told
-	// homeless are pods of this node that were there before us and of which we do not know where they are.
-	homeless map[types.UID]struct{}
+	rivals   map[netip.Addr][]*Pod // pods with an address that another pod owns
+	attached map[types.UID]*attachment
+	// unlocated are pods of this node that were there before this process and whose addresses are not known.
+	unlocated map[types.UID]struct{}
 
 	layout *layout
-	stale  bool // the layout is not what follows from the rest
+	stale  bool // the layout has to be built again
 	groups map[string]*members
 	kernel baseline
 }
 
-// told is what whoever attached a pod said.
-type told struct {
+// attachment is what the agent said of a pod that it attached.
+type attachment struct {
 	addresses []netip.Addr
 	seen      bool // the API has shown that pod
 }
 
-// NewState returns a State that knows nothing.
+// NewState returns a State without policies, pods and namespaces.
 func NewState() *State {
 	s := &State{policies: map[string]map[string]*Policy{}}
-	s.Forget()
+	s.ForgetKernel()
 	s.ForgetPods()
 	return s
 }
 
-// ForgetPods forgets pods and namespaces, and with them what followed.
+// ForgetPods removes all pods and namespaces, with the layout that followed from them.
 func (s *State) ForgetPods() {
 	s.spaces, s.pods, s.local = map[string]map[string]string{}, map[PodKey]*Pod{}, map[PodKey]*Pod{}
 	s.owners, s.rivals = map[netip.Addr]*Pod{}, map[netip.Addr][]*Pod{}
-	s.told, s.homeless = map[types.UID]*told{}, map[types.UID]struct{}{}
+	s.attached, s.unlocated = map[types.UID]*attachment{}, map[types.UID]struct{}{}
 	s.layout, s.groups, s.stale = newLayout(), map[string]*members{}, true
-	s.Forget()
+	s.ForgetKernel()
 }
 
-// SetPolicy takes in a policy.
+// SetPolicy adds or replaces a policy.
 func (s *State) SetPolicy(p *Policy) {
 	if s.policies[p.Namespace] == nil {
 		s.policies[p.Namespace] = map[string]*Policy{}
@@ -58,7 +58,7 @@ func (s *State) SetPolicy(p *Policy) {
 	s.stale = true
 }
 
-// DeletePolicy forgets a policy.
+// DeletePolicy removes a policy.
 func (s *State) DeletePolicy(namespace, name string) {
 	delete(s.policies[namespace], name)
 	if len(s.policies[namespace]) == 0 {
@@ -67,7 +67,7 @@ func (s *State) DeletePolicy(namespace, name string) {
 	s.stale = true
 }
 
-// ReplacePolicies forgets all policies but these.
+// ReplacePolicies removes all policies but these.
 func (s *State) ReplacePolicies(list []*Policy) {
 	s.policies, s.stale = map[string]map[string]*Policy{}, true
 	for _, p := range list {
@@ -75,13 +75,13 @@ func (s *State) ReplacePolicies(list []*Policy) {
 	}
 }
 
-// Policy is a policy by its name; nil: there is none.
+// Policy returns a policy by its name; nil if there is none.
 func (s *State) Policy(namespace, name string) *Policy { return s.policies[namespace][name] }
 
 // Policies tells whether there are any.
 func (s *State) Policies() bool { return len(s.policies) > 0 }
 
-// SetNamespace takes in a namespace's labels; it reports whether that changes anything.
+// SetNamespace sets a namespace's labels; it reports whether that changes anything.
 func (s *State) SetNamespace(name string, labels map[string]string) bool {
 	if old, known := s.spaces[name]; known && maps.Equal(old, labels) {
 		return false
@@ -90,7 +90,7 @@ func (s *State) SetNamespace(name string, labels map[string]string) bool {
 	return true
 }
 
-// DeleteNamespace forgets a namespace.
+// DeleteNamespace removes a namespace; it reports whether it was known.
 func (s *State) DeleteNamespace(name string) bool {
 	if _, known := s.spaces[name]; !known {
 		return false
@@ -99,7 +99,7 @@ func (s *State) DeleteNamespace(name string) bool {
 	return true
 }
 
-// Namespaces are the names of those known.
+// Namespaces returns the names of the known namespaces.
 func (s *State) Namespaces() []string { return slices.Collect(maps.Keys(s.spaces)) }
 
 func (s *State) changeNamespace(name string, change func()) {
@@ -110,32 +110,32 @@ func (s *State) changeNamespace(name string, change func()) {
 		}
 	}
 	for _, p := range list {
-		s.eachOwned(p, s.leave)
+		s.eachOwned(p, s.removeFromGroups)
 	}
 	change()
 	for _, p := range list {
-		s.eachOwned(p, s.enter)
+		s.eachOwned(p, s.addToGroups)
 	}
 }
 
-// SetPod takes in a pod as the API has it; it reports whether that changes anything.
+// SetPod sets a pod as the API has it; it reports whether that changes anything.
 func (s *State) SetPod(p Pod) bool {
-	if t := s.told[p.UID]; t != nil && p.Local {
-		t.seen, p.told, p.Addresses = true, true, t.addresses
+	if t := s.attached[p.UID]; t != nil && p.Local {
+		t.seen, p.attached, p.Addresses = true, true, t.addresses
 	}
 	if old := s.pods[p.PodKey]; old != nil && old.UID != p.UID && p.Created <= old.Created {
-		if t := s.told[old.UID]; t != nil && !t.seen {
+		if t := s.attached[old.UID]; t != nil && !t.seen {
 			return false // the API is behind: it still shows the pod that had the name before
 		}
 	}
 	return s.setPod(&p)
 }
 
-// Tell takes in where a pod of this node is, from whoever attached it; the API may show it later. It reports whether that
-// changes anything.
-func (s *State) Tell(p Pod) bool {
-	p.Local, p.told = true, true
-	before := s.told[p.UID]
+// SetAttached sets the addresses of a pod of this node, as the agent attached it; the API may show the pod later. It reports
+// whether that changes anything.
+func (s *State) SetAttached(p Pod) bool {
+	p.Local, p.attached = true, true
+	before := s.attached[p.UID]
 	if known := s.pods[p.PodKey]; known != nil && known.UID == p.UID {
 		p.Labels, p.Ports = known.Labels, known.Ports // as new or newer
 	}
@@ -143,40 +143,40 @@ func (s *State) Tell(p Pod) bool {
 		return false
 	}
 	for _, a := range p.Addresses {
-		s.evict(a, p.UID)
+		s.removeUnseen(a, p.UID)
 	}
-	t := &told{addresses: p.Addresses}
+	t := &attachment{addresses: p.Addresses}
 	if before != nil {
 		t.seen = before.seen
 	} else if known := s.pods[p.PodKey]; known != nil && known.UID == p.UID {
 		t.seen = true
 	}
-	s.told[p.UID] = t
+	s.attached[p.UID] = t
 	s.setPod(&p)
 	return true
 }
 
-// evict forgets the pod that was said to be at an address before: what is not in the API any more ends here.
-func (s *State) evict(a netip.Addr, but types.UID) {
+// removeUnseen removes the pod that was attached with an address before, if the API has never shown it.
+func (s *State) removeUnseen(a netip.Addr, but types.UID) {
 	p := s.owners[a]
-	if p == nil || p.UID == but || !p.told {
+	if p == nil || p.UID == but || !p.attached {
 		return
 	}
-	if t := s.told[p.UID]; t != nil && !t.seen {
+	if t := s.attached[p.UID]; t != nil && !t.seen {
 		s.DeletePod(p.PodKey, p.UID)
 	}
 }
 
-// DeletePod forgets a pod; uid "" means whichever has the name.
+// DeletePod removes a pod; uid "" is any pod of the name. It reports whether it was known.
 func (s *State) DeletePod(key PodKey, uid types.UID) bool {
 	p := s.pods[key]
 	if p == nil || uid != "" && p.UID != uid {
-		delete(s.told, uid)
+		delete(s.attached, uid)
 		return false
 	}
-	delete(s.told, p.UID)
-	delete(s.homeless, p.UID)
-	s.eachClaim(p, s.disown)
+	delete(s.attached, p.UID)
+	delete(s.unlocated, p.UID)
+	s.eachClaim(p, s.releaseAddress)
 	delete(s.pods, key)
 	if p.Local {
 		delete(s.local, key)
@@ -185,14 +185,14 @@ func (s *State) DeletePod(key PodKey, uid types.UID) bool {
 	return true
 }
 
-// ReplacePods forgets all pods but these, and those that were just attached and that the API has not shown yet.
+// ReplacePods removes all pods but these, and but those that were just attached and that the API has not shown yet.
 func (s *State) ReplacePods(list []Pod) {
 	keep := make(map[PodKey]types.UID, len(list))
 	for i := range list {
 		keep[list[i].PodKey] = list[i].UID
 	}
 	for key, p := range s.pods {
-		t := s.told[p.UID]
+		t := s.attached[p.UID]
 		if uid, ok := keep[key]; (!ok || uid != p.UID) && (t == nil || t.seen) {
 			s.DeletePod(key, p.UID)
 		}
@@ -202,12 +202,12 @@ func (s *State) ReplacePods(list []Pod) {
 	}
 }
 
-// Settle says that all pods were seen for the first time. Those of this node of which nobody said where they are, may be at
-// any address that is not known; until all are found, such addresses may not talk.
-func (s *State) Settle() {
+// FirstListDone notes that the first list of all pods is complete. Pods of this node without a known address may have any unknown
+// address; until all of them are located, unknown addresses must not talk.
+func (s *State) FirstListDone() {
 	for _, p := range s.local {
 		if len(p.Addresses) == 0 {
-			s.homeless[p.UID] = struct{}{}
+			s.unlocated[p.UID] = struct{}{}
 		}
 	}
 }
@@ -222,14 +222,14 @@ func (s *State) setPod(p *Pod) bool {
 		return false
 	}
 	if old != nil {
-		s.eachClaim(old, s.disown)
+		s.eachClaim(old, s.releaseAddress)
 	}
 	s.pods[p.PodKey] = p
 	for _, a := range p.Addresses {
-		s.claim(p, a)
+		s.claimAddress(p, a)
 	}
 	if len(p.Addresses) > 0 {
-		delete(s.homeless, p.UID)
+		delete(s.unlocated, p.UID)
 	}
 	if p.Local {
 		s.local[p.PodKey] = p
@@ -239,7 +239,7 @@ func (s *State) setPod(p *Pod) bool {
 }
 
 func (p *Pod) equal(o *Pod) bool {
-	return p.UID == o.UID && p.Local == o.Local && p.told == o.told && slices.Equal(p.Addresses, o.Addresses) &&
+	return p.UID == o.UID && p.Local == o.Local && p.attached == o.attached && slices.Equal(p.Addresses, o.Addresses) &&
 		slices.Equal(p.Ports, o.Ports) && maps.Equal(p.Labels, o.Labels)
 }
 
@@ -257,41 +257,41 @@ func (s *State) eachOwned(p *Pod, do func(*Pod, netip.Addr)) {
 	}
 }
 
-// claim gives an address to a pod, unless its owner has the better right to it.
-func (s *State) claim(p *Pod, a netip.Addr) {
+// claimAddress gives an address to a pod, unless its owner has priority.
+func (s *State) claimAddress(p *Pod, a netip.Addr) {
 	owner := s.owners[a]
 	if owner == p {
 		return
 	}
-	if owner != nil && !p.beats(owner) {
+	if owner != nil && !p.hasPriorityOver(owner) {
 		s.rivals[a] = append(s.rivals[a], p)
 		return
 	}
 	if owner != nil {
-		s.leave(owner, a)
+		s.removeFromGroups(owner, a)
 		s.rivals[a] = append(s.rivals[a], owner)
 		s.stale = s.stale || owner.Local
 	}
 	s.owners[a] = p
-	s.enter(p, a)
+	s.addToGroups(p, a)
 }
 
-// disown takes an address from a pod; the best of its rivals gets it.
-func (s *State) disown(p *Pod, a netip.Addr) {
+// releaseAddress takes an address from a pod; the rival with priority over the others gets it.
+func (s *State) releaseAddress(p *Pod, a netip.Addr) {
 	rivals := slices.DeleteFunc(s.rivals[a], func(r *Pod) bool { return r == p })
 	if s.owners[a] == p {
-		s.leave(p, a)
+		s.removeFromGroups(p, a)
 		delete(s.owners, a)
 		if len(rivals) > 0 {
 			best := rivals[0]
 			for _, r := range rivals {
-				if r.beats(best) {
+				if r.hasPriorityOver(best) {
 					best = r
 				}
 			}
 			rivals = slices.DeleteFunc(rivals, func(r *Pod) bool { return r == best })
 			s.owners[a] = best
-			s.enter(best, a)
+			s.addToGroups(best, a)
 			s.stale = s.stale || best.Local
 		}
 	}
@@ -302,11 +302,11 @@ func (s *State) disown(p *Pod, a netip.Addr) {
 	s.rivals[a] = rivals
 }
 
-// enter and leave bring the groups up to date that a pod with an address matches.
-func (s *State) enter(p *Pod, a netip.Addr) { s.move(p, a, true) }
-func (s *State) leave(p *Pod, a netip.Addr) { s.move(p, a, false) }
+// addToGroups and leave bring the groups up to date that a pod with an address matches.
+func (s *State) addToGroups(p *Pod, a netip.Addr)      { s.updateGroups(p, a, true) }
+func (s *State) removeFromGroups(p *Pod, a netip.Addr) { s.updateGroups(p, a, false) }
 
-func (s *State) move(p *Pod, a netip.Addr, in bool) {
+func (s *State) updateGroups(p *Pod, a netip.Addr, in bool) {
 	space, known := s.spaces[p.Namespace]
 	for _, m := range s.groups {
 		if m.matches(p, space, known) {

@@ -21,15 +21,15 @@ func manyPods(count int) *plan.Change {
 		set.Elements = append(set.Elements, plan.Element{Address: pod(i)})
 	}
 	c := &plan.Change{Rebuild: true, NewSets: []plan.Set{set}}
-	c.Judge[plan.Ingress] = map[netip.Addr]string{}
+	c.AddVerdicts[plan.Ingress] = map[netip.Addr]string{}
 	for i := range 100 {
 		name := fmt.Sprint("pod-in-", i/10)
 		if i%10 == 0 {
 			c.NewChains = append(c.NewChains, plan.Chain{Name: name, Rules: []plan.Rule{
-				{Protocol: plan.TCP, From: 80, To: 80, Peers: set.Name, Fate: plan.Allow}, {Fate: plan.Deny},
+				{Protocol: plan.TCP, From: 80, To: 80, Peers: set.Name, Verdict: plan.Allow}, {Verdict: plan.Deny},
 			}})
 		}
-		c.Judge[plan.Ingress][pod(i)] = name
+		c.AddVerdicts[plan.Ingress][pod(i)] = name
 		c.AddSelf = append(c.AddSelf, pod(i))
 	}
 	return c

@@ -44,7 +44,7 @@ func (l *layout) addElements(out *nft.Change, c *plan.Change) {
 		out.SetElements(l.table, name, nft.Elements{Add: l.elements(list)})
 	}
 	for d, name := range verdictMaps {
-		out.SetElements(l.table, name, nft.Elements{Delete: l.verdicts(c.Unjudge[d]), Add: l.verdicts(c.Judge[d])})
+		out.SetElements(l.table, name, nft.Elements{Delete: l.verdicts(c.RemoveVerdicts[d]), Add: l.verdicts(c.AddVerdicts[d])})
 	}
 	out.SetElements(l.table, selfSet, nft.Elements{Delete: l.pairs(c.RemoveSelf), Add: l.pairs(c.AddSelf)})
 	out.SetElements(l.table, knownSet, nft.Elements{Delete: l.addresses(c.RemoveKnown), Add: l.addresses(c.AddKnown)})

@@ -58,9 +58,9 @@ func compare(op expr.CmpOp, data []byte) expr.Any {
 // its destination next.
 func verdict(r plan.Rule) expr.Any {
 	switch {
-	case r.Fate == plan.Jump:
+	case r.Verdict == plan.Jump:
 		return nft.Jump(r.Chain)
-	case r.Fate == plan.Deny:
+	case r.Verdict == plan.Deny:
 		return nft.Goto(plan.Denied)
 	case r.Direction == plan.Egress:
 		return nft.Goto(ingressChain)

@@ -42,7 +42,7 @@ func (t *Tables) readOnce() (*plan.Found, error) {
 }
 
 func sameNames(a, b *plan.Found) bool {
-	if len(a.Chains) != len(b.Chains) || len(a.Sets) != len(b.Sets) || a.Guard != b.Guard {
+	if len(a.Chains) != len(b.Chains) || len(a.Sets) != len(b.Sets) || a.Guarded != b.Guarded {
 		return false
 	}
 	for name := range a.Chains {
@@ -63,7 +63,7 @@ func sameNames(a, b *plan.Found) bool {
 func (l *layout) readChains(contents *nft.Contents, found *plan.Found) bool {
 	chains := contents.Chains()
 	wanted := *l.table
-	if found.Guard = chains[fromChain] > 0; found.Guard {
+	if found.Guarded = chains[fromChain] > 0; found.Guarded {
 		wanted.Chains = append(l.guards(closed), l.baseChains()...)
 	}
 	if !contents.Holds(&wanted) {

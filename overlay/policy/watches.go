@@ -18,35 +18,35 @@ import (
 	"github.com/balsahq/balsa/overlay/policy/plan"
 )
 
-// session is what runs while there are policies.
-type session struct {
+// watches is what runs while there are policies.
+type watches struct {
 	stop    context.CancelFunc
 	running sync.WaitGroup
-	settled bool // the first list of everything was taken in
+	settled bool // the first lists of everything are in the state
 }
 
-// enter starts to watch what policies need. apply is called when all of it was seen.
-func (e *Engine) enter(ctx context.Context) *session {
+// startWatches starts to watch what policies need. The kernel is written to when all of it was listed.
+func (e *Engine) startWatches(ctx context.Context) *watches {
 	ctx, stop := context.WithCancel(ctx)
-	s := &session{stop: stop}
+	s := &watches{stop: stop}
 	for _, part := range []func(context.Context){e.watchPods, e.watchNamespaces, e.watchKernel} {
 		s.running.Go(func() { fault.KeepDo(ctx, "overlay/policy", part) })
 	}
 	return s
 }
 
-// leave ends the session, if there is one, and forgets what it learned.
-func (e *Engine) leave() {
-	if e.live == nil {
+// stopWatches stops the watches, if they run, and drops pods and namespaces from the state.
+func (e *Engine) stopWatches() {
+	if e.watching == nil {
 		return
 	}
-	e.live.stop()
-	e.live.running.Wait()
-	e.live = nil
+	e.watching.stop()
+	e.watching.running.Wait()
+	e.watching = nil
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.state.ForgetPods()
-	e.seen, e.look, e.rebuild = seen{}, false, false
+	e.listed, e.reread, e.rebuild = listed{}, false, false
 	e.changes++
 }
 
@@ -55,14 +55,14 @@ func (e *Engine) watchKernel(ctx context.Context) {
 	defer wait.Stop()
 	for ctx.Err() == nil {
 		if err := e.tables.Watch(ctx, e.foreignChange); err != nil && !errors.Is(err, context.Canceled) {
-			e.cfg.Logger.Warn("changes of others to network policies in the kernel are not seen", "err", err)
+			e.cfg.Logger.Warn("cannot watch nftables; changes by other programs to the rules of network policies go unnoticed until it works again", "err", err)
 		}
 		pause(ctx, wait, retry)
 	}
 }
 
-// sink is where a watch puts objects.
-type sink[T runtime.Object] struct {
+// eventStore passes what a watch delivers on to the state. It stores nothing itself.
+type eventStore[T runtime.Object] struct {
 	e       *Engine
 	set     func(s *plan.State, obj T) bool
 	remove  func(s *plan.State, obj T) bool
@@ -70,10 +70,10 @@ type sink[T runtime.Object] struct {
 }
 
 // Add implements cache.ReflectorStore.
-func (s sink[T]) Add(obj any) error { return s.Update(obj) }
+func (s eventStore[T]) Add(obj any) error { return s.Update(obj) }
 
 // Update implements cache.ReflectorStore.
-func (s sink[T]) Update(obj any) error {
+func (s eventStore[T]) Update(obj any) error {
 	if o, ok := obj.(T); ok {
 		s.e.change(func(state *plan.State) bool { return s.set(state, o) })
 	}
@@ -81,7 +81,7 @@ func (s sink[T]) Update(obj any) error {
 }
 
 // Delete implements cache.ReflectorStore.
-func (s sink[T]) Delete(obj any) error {
+func (s eventStore[T]) Delete(obj any) error {
 	if o, ok := obj.(T); ok {
 		s.e.change(func(state *plan.State) bool { return s.remove(state, o) })
 	}
@@ -89,7 +89,7 @@ func (s sink[T]) Delete(obj any) error {
 }
 
 // Replace implements cache.ReflectorStore.
-func (s sink[T]) Replace(list []any, _ string) error {
+func (s eventStore[T]) Replace(list []any, _ string) error {
 	typed := make([]T, 0, len(list))
 	for _, obj := range list {
 		if o, ok := obj.(T); ok {
@@ -104,10 +104,10 @@ func (s sink[T]) Replace(list []any, _ string) error {
 }
 
 // Resync implements cache.ReflectorStore.
-func (s sink[T]) Resync() error { return nil }
+func (s eventStore[T]) Resync() error { return nil }
 
-// follow keeps a sink up to date until ctx ends.
-func follow[T runtime.Object, L runtime.Object](ctx context.Context, s sink[T], list func(context.Context, metav1.ListOptions) (L, error),
+// runReflector keeps a store up to date until ctx ends.
+func runReflector[T runtime.Object, L runtime.Object](ctx context.Context, s eventStore[T], list func(context.Context, metav1.ListOptions) (L, error),
 	watched func(context.Context, metav1.ListOptions) (watch.Interface, error)) {
 	source := &cache.ListWatch{
 		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) },
@@ -120,7 +120,7 @@ func follow[T runtime.Object, L runtime.Object](ctx context.Context, s sink[T], 
 
 func (e *Engine) watchPolicies(ctx context.Context) {
 	api := e.cfg.Client.NetworkingV1().NetworkPolicies("")
-	follow(ctx, sink[*networking.NetworkPolicy]{
+	runReflector(ctx, eventStore[*networking.NetworkPolicy]{
 		e: e,
 		set: func(s *plan.State, np *networking.NetworkPolicy) bool {
 			s.SetPolicy(e.compile(np))
@@ -143,7 +143,7 @@ func (e *Engine) watchPolicies(ctx context.Context) {
 	}, api.List, api.Watch)
 }
 
-// compile tells what cannot be understood in a policy, once; e.mu is held.
+// compile logs once what cannot be understood in a policy; e.mu is held.
 func (e *Engine) compile(np *networking.NetworkPolicy) *plan.Policy {
 	p := plan.Compile(np)
 	name, text := np.Namespace+"/"+np.Name, strings.Join(p.Faults, "; ")
@@ -152,14 +152,14 @@ func (e *Engine) compile(np *networking.NetworkPolicy) *plan.Policy {
 		delete(e.faults, name)
 	case e.faults[name] != text:
 		e.faults[name] = text
-		e.cfg.Logger.Warn("parts of a network policy allow nothing, as they cannot be understood", "policy", name, "parts", text)
+		e.cfg.Logger.Warn("parts of a network policy cannot be understood; they allow nothing", "policy", name, "parts", text)
 	}
 	return p
 }
 
 func (e *Engine) watchPods(ctx context.Context) {
 	api := e.cfg.Client.CoreV1().Pods("")
-	follow(ctx, sink[*v1.Pod]{
+	runReflector(ctx, eventStore[*v1.Pod]{
 		e: e,
 		set: func(s *plan.State, p *v1.Pod) bool {
 			if pod, ok := plan.PodOf(p, e.cfg.NodeName); ok {
@@ -178,14 +178,14 @@ func (e *Engine) watchPods(ctx context.Context) {
 				}
 			}
 			s.ReplacePods(pods)
-			e.seen.pods = true
+			e.listed.pods = true
 		},
 	}, api.List, api.Watch)
 }
 
 func (e *Engine) watchNamespaces(ctx context.Context) {
 	api := e.cfg.Client.CoreV1().Namespaces()
-	follow(ctx, sink[*v1.Namespace]{
+	runReflector(ctx, eventStore[*v1.Namespace]{
 		e:      e,
 		set:    func(s *plan.State, n *v1.Namespace) bool { return s.SetNamespace(n.Name, n.Labels) },
 		remove: func(s *plan.State, n *v1.Namespace) bool { return s.DeleteNamespace(n.Name) },
@@ -201,7 +201,7 @@ func (e *Engine) watchNamespaces(ctx context.Context) {
 			for name := range gone {
 				s.DeleteNamespace(name)
 			}
-			e.seen.namespaces = true
+			e.listed.namespaces = true
 		},
 	}, api.List, api.Watch)
 }

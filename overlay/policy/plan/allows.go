@@ -2,20 +2,20 @@ package plan
 
 import "net/netip"
 
-// Flow is a connection, as its first packet asks for it after addresses of Services were resolved.
+// Flow is a connection by its first packet, after the address of a Service was replaced with a backend's.
 type Flow struct {
 	From, To netip.Addr
 	Protocol Protocol
-	Port     uint16 // that it goes to
+	Port     uint16 // the destination port
 }
 
-// Judged tells whether an address is a pod's of this node that some policy isolates.
-func (s *State) Judged(a netip.Addr) bool {
+// Isolated tells whether an address belongs to a pod of this node that a policy isolates.
+func (s *State) Isolated(a netip.Addr) bool {
 	_, judged := s.layout.self[a]
 	return judged
 }
 
-// Allows tells whether the policies of this node's pods let a flow pass, as the last Change has it.
+// Allows tells whether the policies of this node's pods let a flow pass, as of the last Change.
 func (s *State) Allows(f Flow) bool {
 	return f.From == f.To || s.allows(Egress, f.From, f.To, f) && s.allows(Ingress, f.To, f.From, f)
 }
@@ -25,7 +25,7 @@ func (s *State) allows(d Direction, judged, peer netip.Addr, f Flow) bool {
 	if p == nil || !p.Local {
 		return true
 	}
-	applied := isolating(p, s.policies[p.Namespace], d)
+	applied := isolatingPolicies(p, s.policies[p.Namespace], d)
 	for _, policy := range applied {
 		for i := range policy.rules[d] {
 			if r := &policy.rules[d][i]; s.atPort(r, f) && s.withPeer(r, peer) {

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/utils/ptr"
 
-	"github.com/balsahq/balsa/control/initializers"
+	"github.com/balsahq/balsa/control/legacy/initializers"
 	"github.com/balsahq/balsa/control/kinds"
 )
 

@@ -18,7 +18,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/balsahq/balsa/control"
-	"github.com/balsahq/balsa/control/initializers"
+	"github.com/balsahq/balsa/control/legacy/initializers"
 )
 
 // pendingField are the names in metadata.initializers, joined.

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/balsahq/balsa/control/initializers"
+	"github.com/balsahq/balsa/control/legacy/initializers"
 )
 
 func (w *initWorld) rights(t *testing.T) {

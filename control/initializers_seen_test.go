@@ -21,7 +21,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
-	"github.com/balsahq/balsa/control/initializers"
+	"github.com/balsahq/balsa/control/legacy/initializers"
 )
 
 func (w *initWorld) served(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"github.com/balsahq/balsa/control/presets"
+	"github.com/balsahq/balsa/control/legacy/presets"
 )
 
 // definedFor is the annotation of definitions that servers write: the version of Kubernetes their schema is of.

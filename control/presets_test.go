@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/balsahq/balsa/control"
-	"github.com/balsahq/balsa/control/presets"
+	"github.com/balsahq/balsa/control/legacy/presets"
 )
 
 const frontendPreset = `{"apiVersion": "settings.k8s.io/v1alpha1", "kind": "PodPreset", "metadata": {"name": "allow-database"}, "spec": {

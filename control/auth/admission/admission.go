@@ -84,9 +84,9 @@ type Config struct {
 	Settings Settings
 	// CheckNodeIPs returns why a node may not say that these addresses are its own; nil allows all.
 	CheckNodeIPs func(node string, ips []net.IP) error
-	// PodPresets has the PodPreset plug-in asked; the kind is served by control/presets' definition.
+	// PodPresets has the PodPreset plug-in asked; the kind is served by control/legacy/presets' definition.
 	PodPresets bool
-	// Initializers has the Initializers plug-in asked; the kind is served by control/initializers' definition.
+	// Initializers has the Initializers plug-in asked; the kind is served by control/legacy/initializers' definition.
 	Initializers bool
 }
 

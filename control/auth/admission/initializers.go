@@ -21,7 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/balsahq/balsa/control/auth/listers"
-	"github.com/balsahq/balsa/control/initializers"
+	"github.com/balsahq/balsa/control/legacy/initializers"
 )
 
 // Initializers gives new objects their pending list, and refuses writes to objects that wait from all but those who may

@@ -20,7 +20,7 @@ import (
 	api "k8s.io/kubernetes/pkg/apis/core"
 
 	"github.com/balsahq/balsa/control/auth/listers"
-	"github.com/balsahq/balsa/control/presets"
+	"github.com/balsahq/balsa/control/legacy/presets"
 )
 
 // PodPreset merges the PodPresets of a namespace into its new pods, and refuses PodPresets that would make pods invalid.

@@ -18,7 +18,7 @@ import (
 
 	"github.com/balsahq/balsa/control"
 	"github.com/balsahq/balsa/control/controltest"
-	"github.com/balsahq/balsa/control/initializers"
+	"github.com/balsahq/balsa/control/legacy/initializers"
 	"github.com/balsahq/balsa/leader/replicaset"
 	"github.com/balsahq/balsa/leader/workqueue"
 	"github.com/balsahq/balsa/leader/workqueue/workqueuetest"

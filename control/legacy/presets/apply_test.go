@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	api "k8s.io/kubernetes/pkg/apis/core"
 
-	"github.com/balsahq/balsa/control/presets"
+	"github.com/balsahq/balsa/control/legacy/presets"
 )
 
 func preset(name string, change func(*presets.Spec)) *presets.PodPreset {

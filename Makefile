@@ -163,7 +163,7 @@ bench-api: build ## figures of the API; UPSTREAM=DIR with kube-apiserver and etc
 bench: build ## figures of this build: start-up, idle cost, throughput, pod start
 	@go run -tags $(TAGS) ./e2e/bench/node -balsa bin/balsa
 
-record-corpus: ## upstream's answers that control/corpus compares with, recorded anew: UPSTREAM=DIR with etcd and kube-apiserver; CORPUS="-parts stories"
+record-corpus: ## upstream's answers that control/corpus compares with, recorded anew: UPSTREAM=DIR with etcd and kube-apiserver; CORPUS="-parts scenarios"
 	@go run -tags $(TAGS) ./control/corpus/record $(addprefix -upstream ,$(UPSTREAM)) $(CORPUS)
 CORPUS ?=
 

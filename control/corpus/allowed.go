@@ -15,8 +15,8 @@ type Allowed struct {
 	Sometimes bool
 }
 
-// Sift returns the differences that are not allowed, and the permissions that nothing needed.
-func Sift(found []Difference, allowed []Allowed) (left []Difference, idle []Allowed) {
+// FilterAllowed returns the differences that are not allowed, and the permissions that nothing needed.
+func FilterAllowed(found []Difference, allowed []Allowed) (left []Difference, idle []Allowed) {
 	used := make([]bool, len(allowed))
 	rules := make([]*regexp.Regexp, len(allowed))
 	for i, a := range allowed {

@@ -44,14 +44,16 @@ func (k Kind) Path() string {
 	return strings.Join([]string{root, k.Version, k.Resource}, "/")
 }
 
-// Can tells whether the kind has a verb.
-func (k Kind) Can(verb string) bool { return slices.Contains(k.Verbs, verb) }
+// HasVerb tells whether the kind has a verb.
+func (k Kind) HasVerb(verb string) bool { return slices.Contains(k.Verbs, verb) }
 
-// Has tells whether the kind has a subresource.
-func (k Kind) Has(subresource string) bool { return slices.Contains(k.Subresources, subresource) }
+// HasSubresource tells whether the kind has a subresource.
+func (k Kind) HasSubresource(subresource string) bool {
+	return slices.Contains(k.Subresources, subresource)
+}
 
-// stirred tells whether the server itself writes to objects of this kind, at its own time.
-func (k Kind) stirred() bool {
+// writtenByServer tells whether the server itself writes to objects of this kind, at its own time.
+func (k Kind) writtenByServer() bool {
 	switch k.Group {
 	case "apiextensions.k8s.io", "apiregistration.k8s.io", "flowcontrol.apiserver.k8s.io":
 		return true

@@ -29,42 +29,42 @@ var kinds = func() *runtime.Scheme {
 	return s
 }()
 
-var wire = protobuf.NewSerializer(kinds, kinds)
+var protobufSerializer = protobuf.NewSerializer(kinds, kinds)
 
-// blotProtobuf is Blot for a message in its envelope. The message is decoded, blotted and encoded; that this gives the
+// normalizeProtobuf is Blot for a message in its envelope. The message is decoded, blotted and encoded; that this gives the
 // bytes themselves where nothing is blotted is part of the answer.
-func blotProtobuf(data []byte) ([]byte, error) {
-	obj, _, err := wire.Decode(data, nil, nil)
+func normalizeProtobuf(data []byte) ([]byte, error) {
+	obj, _, err := protobufSerializer.Decode(data, nil, nil)
 	if err != nil {
 		return nil, fmt.Errorf("protobuf: %w", err)
 	}
-	again, err := runtime.Encode(wire, obj)
+	again, err := runtime.Encode(protobufSerializer, obj)
 	if err != nil {
 		return nil, fmt.Errorf("protobuf: %w", err)
 	}
 	if !bytes.Equal(again, data) {
 		return nil, fmt.Errorf("protobuf: not the bytes that %T has", obj)
 	}
-	if err := blotInside(obj); err != nil {
+	if err := normalizeDecoded(obj); err != nil {
 		return nil, err
 	}
-	return runtime.Encode(wire, obj)
+	return runtime.Encode(protobufSerializer, obj)
 }
 
-// blotInside blots an object and those it carries as bytes.
-func blotInside(obj any) error {
-	blotObject(obj)
+// normalizeDecoded blots an object and those it carries as bytes.
+func normalizeDecoded(obj any) error {
+	normalizeObject(obj)
 	if table, ok := obj.(*metav1.Table); ok {
 		for i := range table.Rows {
-			table.Rows[i].Object.Raw = Blot(table.Rows[i].Object.Raw)
+			table.Rows[i].Object.Raw = Normalize(table.Rows[i].Object.Raw)
 		}
 	}
 	return nil
 }
 
-// blotFrames is blotProtobuf for the events of a watch: messages without envelope, each after its length, whose objects
+// normalizeFrames is blotProtobuf for the events of a watch: messages without envelope, each after its length, whose objects
 // have one.
-func blotFrames(data []byte) ([]byte, error) {
+func normalizeFrames(data []byte) ([]byte, error) {
 	var out []byte
 	for len(data) > 0 {
 		if len(data) < 4 {
@@ -78,7 +78,7 @@ func blotFrames(data []byte) ([]byte, error) {
 		if err := event.Unmarshal(data[4 : 4+n]); err != nil {
 			return nil, fmt.Errorf("watch: %w", err)
 		}
-		object, err := blotProtobuf(event.Object.Raw)
+		object, err := normalizeProtobuf(event.Object.Raw)
 		if err != nil {
 			return nil, fmt.Errorf("watch: %s: %w", event.Type, err)
 		}
@@ -99,11 +99,11 @@ func toProtobuf(text []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return runtime.Encode(wire, obj)
+	return runtime.Encode(protobufSerializer, obj)
 }
 
-// readable turns a blotted answer into JSON, so that it can be compared field by field; nil when it has no such form.
-func readable(contentType string, body []byte) []byte {
+// toReadable turns a blotted answer into JSON, so that it can be compared field by field; nil when it has no such form.
+func toReadable(contentType string, body []byte) []byte {
 	if !bytes.HasPrefix([]byte(contentType), []byte(protobufType)) {
 		return body
 	}
@@ -124,7 +124,7 @@ func toJSON(data []byte) []byte {
 	if len(data) == 0 {
 		return nil
 	}
-	obj, _, err := wire.Decode(data, nil, nil)
+	obj, _, err := protobufSerializer.Decode(data, nil, nil)
 	if err != nil {
 		return []byte(err.Error())
 	}

@@ -39,8 +39,8 @@ type Answer struct {
 	Body   []byte
 }
 
-// told are the headers that are part of an answer; the others say when and by whom it was given.
-var told = []string{"Content-Type", "Warning", "Location", "Retry-After", "Allow", "Accept-Patch", "Cache-Control", "Vary"}
+// comparedHeaders are the headers that are part of an answer; the others say when and by whom it was given.
+var comparedHeaders = []string{"Content-Type", "Warning", "Location", "Retry-After", "Allow", "Accept-Patch", "Cache-Control", "Vary"}
 
 func (s Server) open(ctx context.Context, r Request) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, r.Method, s.URL+r.Path, bytes.NewReader(r.Body))
@@ -78,7 +78,7 @@ func (s Server) Ask(ctx context.Context, r Request) (_ Answer, err error) {
 
 func headers(h http.Header) []string {
 	var out []string
-	for _, name := range told {
+	for _, name := range comparedHeaders {
 		values := slices.Clone(h.Values(name))
 		slices.Sort(values)
 		for _, v := range values {

@@ -25,14 +25,14 @@ type Exchange struct {
 
 // session asks one server and keeps what was said. The first error ends it: everything after does nothing.
 type session struct {
-	ctx    context.Context
-	server Server
-	said   []Exchange
-	err    error
+	ctx       context.Context
+	server    Server
+	exchanges []Exchange
+	err       error
 }
 
-// patience is how long a watch may take to show what has happened.
-const patience = 20 * time.Second
+// watchTimeout is how long a watch may take to show what has happened.
+const watchTimeout = 20 * time.Second
 
 func (s *session) fail(format string, args ...any) {
 	if s.err == nil {
@@ -40,8 +40,8 @@ func (s *session) fail(format string, args ...any) {
 	}
 }
 
-// quiet asks without keeping the answer.
-func (s *session) quiet(r Request) Answer {
+// send asks without keeping the answer.
+func (s *session) send(r Request) Answer {
 	if s.err != nil {
 		return Answer{}
 	}
@@ -50,19 +50,19 @@ func (s *session) quiet(r Request) Answer {
 	return a
 }
 
-// ask keeps the answer and returns it as it came.
-func (s *session) ask(name string, r Request) Answer {
-	a := s.quiet(r)
+// record keeps the answer and returns it as it came.
+func (s *session) record(name string, r Request) Answer {
+	a := s.send(r)
 	if s.err == nil {
-		s.keep(name, r, a)
+		s.keepExchange(name, r, a)
 	}
 	return a
 }
 
-func (s *session) keep(name string, r Request, a Answer) {
+func (s *session) keepExchange(name string, r Request, a Answer) {
 	kept := a
-	kept.Body = blotBody(contentType(a), a.Body)
-	s.said = append(s.said, Exchange{Name: string(Blot([]byte(name))), Asked: string(Blot([]byte(r.Method + " " + r.Path))), Answer: kept})
+	kept.Body = normalizeBody(contentType(a), a.Body)
+	s.exchanges = append(s.exchanges, Exchange{Name: string(Normalize([]byte(name))), Asked: string(Normalize([]byte(r.Method + " " + r.Path))), Answer: kept})
 }
 
 func contentType(a Answer) string {
@@ -74,16 +74,16 @@ func contentType(a Answer) string {
 	return ""
 }
 
-func blotBody(contentType string, body []byte) []byte {
+func normalizeBody(contentType string, body []byte) []byte {
 	var out []byte
 	var err error
 	switch {
 	case !strings.HasPrefix(contentType, protobufType):
-		return Blot(body)
+		return Normalize(body)
 	case strings.Contains(contentType, "stream=watch"):
-		out, err = blotFrames(body)
+		out, err = normalizeFrames(body)
 	default:
-		out, err = blotProtobuf(body)
+		out, err = normalizeProtobuf(body)
 	}
 	if err != nil {
 		return []byte(err.Error())
@@ -91,12 +91,12 @@ func blotBody(contentType string, body []byte) []byte {
 	return out
 }
 
-// watch reads events until want of them say so in done, a text that an event contains, and keeps them.
-func (s *session) watch(name string, r Request, done string, want int) {
+// recordWatch reads events until want of them say so in done, a text that an event contains, and keeps them.
+func (s *session) recordWatch(name string, r Request, done string, want int) {
 	if s.err != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, patience)
+	ctx, cancel := context.WithTimeout(s.ctx, watchTimeout)
 	defer cancel()
 	resp, err := s.server.open(ctx, r)
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *session) watch(name string, r Request, done string, want int) {
 	for {
 		n, err := resp.Body.Read(buffer)
 		a.Body = append(a.Body, buffer[:n]...)
-		if whole := events(contentType(a), a.Body); whole >= 0 && bytes.Count(a.Body[:whole], []byte(done)) >= want {
+		if whole := wholeEvents(contentType(a), a.Body); whole >= 0 && bytes.Count(a.Body[:whole], []byte(done)) >= want {
 			a.Body = a.Body[:whole]
 			break
 		}
@@ -117,15 +117,15 @@ func (s *session) watch(name string, r Request, done string, want int) {
 			break
 		}
 		if err != nil {
-			s.fail("%s: %s: %w after %s", name, r.Path, err, Blot(a.Body))
+			s.fail("%s: %s: %w after %s", name, r.Path, err, Normalize(a.Body))
 			return
 		}
 	}
-	s.keep(name, r, a)
+	s.keepExchange(name, r, a)
 }
 
-// events is how many bytes of a stream are whole events.
-func events(contentType string, body []byte) int {
+// wholeEvents is how many bytes of a stream are whole events.
+func wholeEvents(contentType string, body []byte) int {
 	if !strings.HasPrefix(contentType, protobufType) {
 		return bytes.LastIndexByte(body, '\n') + 1
 	}
@@ -140,8 +140,8 @@ func events(contentType string, body []byte) int {
 	return at
 }
 
-// as encodes a JSON object in the form of a content type.
-func (s *session) as(contentType string, object []byte) []byte {
+// encodeAs encodes a JSON object in the form of a content type.
+func (s *session) encodeAs(contentType string, object []byte) []byte {
 	var out []byte
 	var err error
 	switch contentType {
@@ -158,8 +158,8 @@ func (s *session) as(contentType string, object []byte) []byte {
 	return out
 }
 
-// field reads a field of a JSON answer.
-func field(body []byte, path ...string) string {
+// jsonField reads a field of a JSON answer.
+func jsonField(body []byte, path ...string) string {
 	var v any
 	if json.Unmarshal(body, &v) != nil {
 		return ""
@@ -172,8 +172,8 @@ func field(body []byte, path ...string) string {
 	return text
 }
 
-// change sets fields of a JSON object, path joined by dots, and returns its text.
-func (s *session) change(object []byte, path string, value any) []byte {
+// setField sets fields of a JSON object, path joined by dots, and returns its text.
+func (s *session) setField(object []byte, path string, value any) []byte {
 	var o map[string]any
 	if err := json.Unmarshal(object, &o); err != nil {
 		s.fail("%s: %w", object, err)

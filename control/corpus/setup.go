@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// needed is what the objects of the corpus need around them: their namespace, the account of pods, and a custom kind.
-var needed = []struct{ path, object string }{
+// setupObjects is what the objects of the corpus need around them: their namespace, the account of pods, and a custom kind.
+var setupObjects = []struct{ path, object string }{
 	{"/api/v1/namespaces", `{"metadata":{"name":"` + Namespace + `"}}`},
 	{"/api/v1/namespaces/" + Namespace + "/serviceaccounts", `{"metadata":{"name":"default"}}`},
 	{"/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{
@@ -37,12 +37,12 @@ var needed = []struct{ path, object string }{
 					"status":{"type":"object","properties":{"replicas":{"type":"integer"},"selector":{"type":"string"},"phase":{"type":"string"}}}}}}}]}}`},
 }
 
-// custom is where the custom kind is served when it is.
-const custom = "/apis/corpus.example.com/v1/namespaces/" + Namespace + "/widgets"
+// customPath is where the custom kind is served when it is.
+const customPath = "/apis/corpus.example.com/v1/namespaces/" + Namespace + "/widgets"
 
 // Setup makes what the corpus needs, on a server that has nothing of it.
 func Setup(ctx context.Context, s Server) error {
-	for _, n := range needed {
+	for _, n := range setupObjects {
 		a, err := s.Ask(ctx, Request{Method: "POST", Path: n.path, ContentType: jsonType, Accept: jsonType, Body: []byte(n.object)})
 		if err != nil {
 			return err
@@ -51,17 +51,17 @@ func Setup(ctx context.Context, s Server) error {
 			return fmt.Errorf("POST %s: %d %s", n.path, a.Status, a.Body)
 		}
 	}
-	limit, look := time.After(patience), time.NewTicker(50*time.Millisecond)
+	limit, look := time.After(watchTimeout), time.NewTicker(50*time.Millisecond)
 	defer look.Stop()
 	for {
-		a, err := s.Ask(ctx, Request{Method: "GET", Path: custom, Accept: jsonType})
+		a, err := s.Ask(ctx, Request{Method: "GET", Path: customPath, Accept: jsonType})
 		if err != nil || a.Status == 200 {
 			return err
 		}
 		select {
 		case <-look.C:
 		case <-limit:
-			return fmt.Errorf("GET %s: %d %s", custom, a.Status, a.Body)
+			return fmt.Errorf("GET %s: %d %s", customPath, a.Status, a.Body)
 		case <-ctx.Done():
 			return ctx.Err()
 		}

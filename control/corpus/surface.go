@@ -27,7 +27,7 @@ const (
 
 // Surface asks a server for discovery, in both forms, and for every OpenAPI document it names.
 func Surface(ctx context.Context, s Server) ([]Document, error) {
-	r := reader{ctx: ctx, server: s}
+	r := documentReader{ctx: ctx, server: s}
 	r.get("/api", aggregated)
 	r.get("/apis", aggregated)
 	for _, v := range list(r.get("/api", plain), "versions") {
@@ -54,15 +54,15 @@ func list(doc map[string]any, field string) []any {
 	return l
 }
 
-// reader collects documents until one fails.
-type reader struct {
+// documentReader collects documents until one fails.
+type documentReader struct {
 	ctx    context.Context
 	server Server
 	out    []Document
 	err    error
 }
 
-func (r *reader) get(path, accept string) map[string]any {
+func (r *documentReader) get(path, accept string) map[string]any {
 	if r.err != nil {
 		return nil
 	}
@@ -78,15 +78,15 @@ func (r *reader) get(path, accept string) map[string]any {
 		r.err = err
 		return nil
 	}
-	blotDocument(path, doc)
+	normalizeDocument(path, doc)
 	text, err := json.Marshal(doc)
 	r.err = err
 	r.out = append(r.out, Document{Path: path, Accept: accept, Text: string(text)})
 	return doc
 }
 
-// blotDocument takes out of a document what names the one server: its address, its version, hashes of its documents.
-func blotDocument(path string, doc map[string]any) {
+// normalizeDocument takes out of a document what names the one server: its address, its version, hashes of its documents.
+func normalizeDocument(path string, doc map[string]any) {
 	for _, a := range list(doc, "serverAddressByClientCIDRs") {
 		a.(map[string]any)["serverAddress"] = "ADDRESS"
 	}

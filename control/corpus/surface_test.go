@@ -11,8 +11,8 @@ import (
 	"github.com/balsahq/balsa/control/corpus"
 )
 
-// here is a server of ours that knows the user of the recording.
-func here(t *testing.T) corpus.Server {
+// startServer is a server of ours that knows the user of the recording.
+func startServer(t *testing.T) corpus.Server {
 	t.Helper()
 	tokens := controltest.File(t, "tokens.csv", corpus.Tokens)
 	s := controltest.Start(t, func(c *control.Config) { c.Authentication = authn.Settings{TokenFile: tokens} })
@@ -22,8 +22,8 @@ func here(t *testing.T) corpus.Server {
 	return corpus.Server{URL: "https://" + s.Address, Client: client}
 }
 
-// differs are the differences of the surface that are meant.
-var differs = []corpus.Allowed{
+// allowedSurfaceDifferences are the differences of the surface that are meant.
+var allowedSurfaceDifferences = []corpus.Allowed{
 	{
 		Line:   `/apis/apiextensions.k8s.io/v1: .* > storageVersionHash: .*`,
 		Reason: "upstream stores CustomResourceDefinitions as v1beta1 still; here they are v1 in the store, and the hash says so",
@@ -38,11 +38,11 @@ func TestSurfaceIsUpstreams(t *testing.T) {
 	if len(want) < 90 {
 		t.Fatalf("the recording has %d documents", len(want))
 	}
-	got, err := corpus.Surface(t.Context(), here(t))
+	got, err := corpus.Surface(t.Context(), startServer(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	left, idle := corpus.Sift(corpus.Compare(want, got), differs)
+	left, idle := corpus.FilterAllowed(corpus.Compare(want, got), allowedSurfaceDifferences)
 	for _, d := range left {
 		t.Error(d)
 	}

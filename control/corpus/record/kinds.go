@@ -141,7 +141,7 @@ func (w wishes) template(spec any) {
 func fillOne(ctx context.Context, s corpus.Server, k *corpus.Kind, seed map[string]any, w wishes) error {
 	decorate(seed, k)
 	status := seed["status"]
-	if k.Has("status") {
+	if k.HasSubresource("status") {
 		delete(seed, "status")
 	}
 	e := &enlarger{
@@ -163,7 +163,7 @@ func fillOne(ctx context.Context, s corpus.Server, k *corpus.Kind, seed map[stri
 		return err
 	}
 	k.Object, k.Values, k.Wished = string(text), leaves(object), leaves(object)+e.lost()
-	if !k.Has("status") || (w.whole["status"] == nil && status == nil) {
+	if !k.HasSubresource("status") || (w.whole["status"] == nil && status == nil) {
 		return nil
 	}
 	return fillStatus(ctx, s, k, status, w)

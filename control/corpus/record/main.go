@@ -23,9 +23,9 @@ func main() {
 	defer stop()
 	upstream := flag.String("upstream", "", "directory of upstream's etcd and kube-apiserver")
 	out := flag.String("out", "control/corpus/testdata", "directory that is written to")
-	parts := flag.String("parts", "surface,objects,stories,questions", "what is recorded")
+	parts := flag.String("parts", "surface,objects,scenarios,questions", "what is recorded")
 	grow := flag.String("grow", ".", "the kinds whose objects are made anew, a regular expression; the others keep those they have")
-	compare := flag.String("compare", "", "a server whose stories are compared with the recorded ones; nothing is recorded")
+	compare := flag.String("compare", "", "a server whose scenarios are compared with the recorded ones; nothing is recorded")
 	server := flag.String("server", "", "a server that runs already, instead of one that is started; to try things out")
 	flag.Parse()
 	if *compare != "" {
@@ -76,7 +76,7 @@ func record(ctx context.Context, o options) error {
 			return err
 		}
 	}
-	if !strings.Contains(o.parts, "objects") && !strings.Contains(o.parts, "stories") {
+	if !strings.Contains(o.parts, "objects") && !strings.Contains(o.parts, "scenarios") {
 		return nil
 	}
 	return o.live(ctx, server)
@@ -106,10 +106,10 @@ func (o options) live(ctx context.Context, server corpus.Server) error {
 			return err
 		}
 	}
-	if !strings.Contains(o.parts, "stories") {
+	if !strings.Contains(o.parts, "scenarios") {
 		return nil
 	}
-	return stories(ctx, server, kinds, o.out)
+	return scenarios(ctx, server, kinds, o.out)
 }
 
 // keep gives the kinds that are not made anew the objects they have.
@@ -141,26 +141,26 @@ func open(ctx context.Context, o options) (corpus.Server, func(), error) {
 	return start(ctx, o.upstream)
 }
 
-// stories records what is answered when each object is led through its life.
-func stories(ctx context.Context, server corpus.Server, kinds []corpus.Kind, out string) error {
-	var all []corpus.Story
+// scenarios records what is answered when each object is led through its life.
+func scenarios(ctx context.Context, server corpus.Server, kinds []corpus.Kind, out string) error {
+	var all []corpus.Scenario
 	var faults []error
 	exchanges := 0
 	for _, k := range kinds {
-		story, err := corpus.Script(ctx, server, k)
+		scenario, err := corpus.RunScenario(ctx, server, k)
 		faults = append(faults, err)
-		exchanges += len(story.Exchanges)
-		all = append(all, story)
+		exchanges += len(scenario.Exchanges)
+		all = append(all, scenario)
 	}
 	fmt.Printf("%d kinds, %d exchanges\n", len(kinds), exchanges)
-	return errors.Join(append(faults, corpus.Save(filepath.Join(out, "stories.zst"), all))...)
+	return errors.Join(append(faults, corpus.Save(filepath.Join(out, "scenarios.zst"), all))...)
 }
 
 // against prints where a server that runs differs from the recording.
 func against(ctx context.Context, url, out, only string) error {
 	var kinds []corpus.Kind
-	var stories []corpus.Story
-	if err := errors.Join(corpus.Load(filepath.Join(out, "objects.zst"), &kinds), corpus.Load(filepath.Join(out, "stories.zst"), &stories)); err != nil {
+	var scenarios []corpus.Scenario
+	if err := errors.Join(corpus.Load(filepath.Join(out, "objects.zst"), &kinds), corpus.Load(filepath.Join(out, "scenarios.zst"), &scenarios)); err != nil {
 		return err
 	}
 	wanted, err := regexp.Compile(only)
@@ -182,7 +182,7 @@ func against(ctx context.Context, url, out, only string) error {
 	if err := corpus.Setup(ctx, server); err != nil {
 		return err
 	}
-	var questions corpus.Story
+	var questions corpus.Scenario
 	if err := corpus.Load(filepath.Join(out, "questions.zst"), &questions); err != nil {
 		return err
 	}
@@ -190,19 +190,19 @@ func against(ctx context.Context, url, out, only string) error {
 	if err != nil {
 		return err
 	}
-	for _, d := range corpus.CompareStories(questions, asked) {
+	for _, d := range corpus.CompareScenarios(questions, asked) {
 		fmt.Println(d)
 	}
 	for i, k := range kinds {
 		if !wanted.MatchString(k.String()) {
 			continue
 		}
-		got, err := corpus.Script(ctx, server, k)
+		got, err := corpus.RunScenario(ctx, server, k)
 		if err != nil {
 			fmt.Println(err)
 			continue
 		}
-		for _, d := range corpus.CompareStories(stories[i], got) {
+		for _, d := range corpus.CompareScenarios(scenarios[i], got) {
 			fmt.Println(d)
 		}
 	}

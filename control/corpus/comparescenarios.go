@@ -10,25 +10,25 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// CompareStories lists where what was said differs, byte for byte; what can be read is compared field by field then, so
+// CompareScenarios lists where what was said differs, byte for byte; what can be read is compared field by field then, so
 // that the difference is shown and not the two answers.
-func CompareStories(want, got Story) []Difference {
+func CompareScenarios(want, got Scenario) []Difference {
 	var out []Difference
 	at := func(e Exchange) string { return want.Kind + ": " + e.Name }
 	for i, w := range want.Exchanges {
 		if i >= len(got.Exchanges) {
-			out = append(out, Difference{Document: at(w), Text: "missing: the story ends before"})
+			out = append(out, Difference{Document: at(w), Text: "missing: the scenario ends before it"})
 			break
 		}
 		g := got.Exchanges[i]
 		if g.Name != w.Name || g.Asked != w.Asked {
-			out = append(out, Difference{Document: at(w), Place: w.Asked, Text: "the story goes on otherwise: " + g.Name + ", " + g.Asked})
+			out = append(out, Difference{Document: at(w), Place: w.Asked, Text: "the scenario continues with another request: " + g.Name + ", " + g.Asked})
 			break
 		}
 		out = append(out, compareAnswers(at(w), w.Answer, g.Answer)...)
 	}
 	if n := len(want.Exchanges); len(got.Exchanges) > n {
-		out = append(out, Difference{Document: at(got.Exchanges[n]), Text: "extra: the story goes on"})
+		out = append(out, Difference{Document: at(got.Exchanges[n]), Text: "extra: the scenario continues"})
 	}
 	return out
 }
@@ -44,9 +44,9 @@ func compareAnswers(name string, want, got Answer) []Difference {
 	if bytes.Equal(want.Body, got.Body) {
 		return out
 	}
-	fields := compareBodies(name, values(want), values(got))
+	fields := compareBodies(name, answerValues(want), answerValues(got))
 	if len(fields) == 0 {
-		w, g := around(want.Body, got.Body)
+		w, g := firstDifference(want.Body, got.Body)
 		fields = []Difference{{Document: name, Place: "bytes", Text: fmt.Sprintf("want %q, have %q", w, g)}}
 	}
 	return append(out, fields...)
@@ -55,7 +55,7 @@ func compareAnswers(name string, want, got Answer) []Difference {
 func compareBodies(name string, want, got []any) []Difference {
 	c := comparison{document: name}
 	if len(want) != len(got) {
-		c.found(nil, "want %d objects, have %d: want %s, have %s", len(want), len(got), short(want), short(got))
+		c.found(nil, "want %d objects, have %d: want %s, have %s", len(want), len(got), shortJSON(want), shortJSON(got))
 		return c.out
 	}
 	for i := range want {
@@ -68,9 +68,9 @@ func compareBodies(name string, want, got []any) []Difference {
 	return c.out
 }
 
-// values are the objects of an answer: one, or the events of a watch, each with its object.
-func values(a Answer) []any {
-	text := readable(contentType(a), a.Body)
+// answerValues are the objects of an answer: one, or the events of a watch, each with its object.
+func answerValues(a Answer) []any {
+	text := toReadable(contentType(a), a.Body)
 	if strings.HasPrefix(contentType(a), yamlType) {
 		if again, err := yaml.YAMLToJSON(text); err == nil {
 			text = again
@@ -88,8 +88,8 @@ func values(a Answer) []any {
 	return out
 }
 
-// around is the part of two texts where they begin to differ.
-func around(want, got []byte) (w, g string) {
+// firstDifference is the part of two texts where they begin to differ.
+func firstDifference(want, got []byte) (w, g string) {
 	n := 0
 	for n < len(want) && n < len(got) && want[n] == got[n] {
 		n++

@@ -79,35 +79,35 @@ func (c *comparison) value(at []string, want, got any) {
 			return
 		}
 	}
-	c.found(at, "want %s, have %s", short(want), short(got))
+	c.found(at, "want %s, have %s", shortJSON(want), shortJSON(got))
 }
 
 func (c *comparison) object(at []string, want, got map[string]any) {
 	for _, k := range slices.Sorted(maps.Keys(want)) {
 		if g, ok := got[k]; ok {
-			c.value(inside(at, k), want[k], g)
+			c.value(appendPath(at, k), want[k], g)
 		} else {
-			c.found(inside(at, k), "missing: %s", short(want[k]))
+			c.found(appendPath(at, k), "missing: %s", shortJSON(want[k]))
 		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(got)) {
 		if _, ok := want[k]; !ok {
-			c.found(inside(at, k), "extra: %s", short(got[k]))
+			c.found(appendPath(at, k), "extra: %s", shortJSON(got[k]))
 		}
 	}
 }
 
 // list compares by the names of the elements where each has one, and else by their places.
 func (c *comparison) list(at []string, want, got []any) {
-	w, wOrder := named(want)
-	g, gOrder := named(got)
+	w, wOrder := byName(want)
+	g, gOrder := byName(got)
 	if w == nil || g == nil {
-		if a, b := short(want), short(got); len(want) != len(got) {
+		if a, b := shortJSON(want), shortJSON(got); len(want) != len(got) {
 			c.found(at, "want %d elements, have %d: want %s, have %s", len(want), len(got), a, b)
 			return
 		}
 		for i := range want {
-			c.value(inside(at, fmt.Sprint(i)), want[i], got[i])
+			c.value(appendPath(at, fmt.Sprint(i)), want[i], got[i])
 		}
 		return
 	}
@@ -118,10 +118,10 @@ func (c *comparison) list(at []string, want, got []any) {
 	}
 }
 
-// naming are the fields that together name an element of a list.
-var naming = []string{"name", "in", "resource", "subresource", "groupVersion", "group", "version", "kind"}
+// namingFields are the fields that together name an element of a list.
+var namingFields = []string{"name", "in", "resource", "subresource", "groupVersion", "group", "version", "kind"}
 
-func named(elements []any) (map[string]any, []string) {
+func byName(elements []any) (map[string]any, []string) {
 	out, order := map[string]any{}, []string{}
 	for _, e := range elements {
 		name, ok := e.(string)
@@ -129,7 +129,7 @@ func named(elements []any) (map[string]any, []string) {
 			if meta, is := o["metadata"].(map[string]any); is {
 				name = fmt.Sprint(meta["name"])
 			}
-			for _, field := range naming {
+			for _, field := range namingFields {
 				if v, is := o[field].(string); is {
 					name += " " + v
 				}
@@ -146,10 +146,10 @@ func named(elements []any) (map[string]any, []string) {
 	return out, order
 }
 
-func inside(at []string, name string) []string { return append(slices.Clone(at), name) }
+func appendPath(at []string, name string) []string { return append(slices.Clone(at), name) }
 
-// short is a value in one line that can be read.
-func short(v any) string {
+// shortJSON is a value in one line that can be read.
+func shortJSON(v any) string {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return err.Error()

@@ -11,8 +11,8 @@ import (
 	"github.com/balsahq/balsa/control/corpus"
 )
 
-// saysOtherwise are the answers that are meant to differ from upstream's.
-var saysOtherwise = []corpus.Allowed{
+// allowedDifferences are the answers that are meant to differ from upstream's.
+var allowedDifferences = []corpus.Allowed{
 	{
 		Line:   `v1 services: create what is there.*`,
 		Reason: "a Service that exists is refused because it exists; upstream asks for its address first, which is taken: by itself",
@@ -40,8 +40,8 @@ var saysOtherwise = []corpus.Allowed{
 	},
 }
 
-// answersOtherwise are those of the questions that are about no one kind.
-var answersOtherwise = []corpus.Allowed{
+// allowedQuestionDifferences are those of the questions that are about no one kind.
+var allowedQuestionDifferences = []corpus.Allowed{
 	{
 		Line:   `questions: list resourceVersion=RV&limit=2: .*`,
 		Reason: "upstream's watch cache gives all of them where any version will do; here a limit is one",
@@ -57,21 +57,21 @@ var answersOtherwise = []corpus.Allowed{
 
 func TestObjectsLiveAsUpstreams(t *testing.T) {
 	var kinds []corpus.Kind
-	var stories []corpus.Story
-	for file, v := range map[string]any{"objects": &kinds, "stories": &stories} {
+	var scenarios []corpus.Scenario
+	for file, v := range map[string]any{"objects": &kinds, "scenarios": &scenarios} {
 		if err := corpus.Load("testdata/"+file+".zst", v); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(kinds) < 55 || len(kinds) != len(stories) {
-		t.Fatalf("%d kinds and %d stories are recorded", len(kinds), len(stories))
+	if len(kinds) < 55 || len(kinds) != len(scenarios) {
+		t.Fatalf("%d kinds and %d scenarios are recorded", len(kinds), len(scenarios))
 	}
-	server := here(t)
+	server := startServer(t)
 	if err := corpus.Setup(t.Context(), server); err != nil {
 		t.Fatal(err)
 	}
-	found, exchanges := live(t, server, kinds, stories)
-	left, idle := corpus.Sift(found, saysOtherwise)
+	found, exchanges := runScenarios(t, server, kinds, scenarios)
+	left, idle := corpus.FilterAllowed(found, allowedDifferences)
 	for _, d := range left {
 		t.Error(d)
 	}
@@ -82,11 +82,11 @@ func TestObjectsLiveAsUpstreams(t *testing.T) {
 }
 
 func TestQuestionsAreAnsweredAsUpstreams(t *testing.T) {
-	var want corpus.Story
+	var want corpus.Scenario
 	if err := corpus.Load("testdata/questions.zst", &want); err != nil {
 		t.Fatal(err)
 	}
-	server := here(t)
+	server := startServer(t)
 	if err := corpus.Setup(t.Context(), server); err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestQuestionsAreAnsweredAsUpstreams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	left, idle := corpus.Sift(corpus.CompareStories(want, got), answersOtherwise)
+	left, idle := corpus.FilterAllowed(corpus.CompareScenarios(want, got), allowedQuestionDifferences)
 	for _, d := range left {
 		t.Error(d)
 	}
@@ -103,24 +103,24 @@ func TestQuestionsAreAnsweredAsUpstreams(t *testing.T) {
 	}
 }
 
-// alone are kinds whose objects change what is answered about others.
-var alone = []string{"limitranges", "resourcequotas", "priorityclasses", "namespaces", "runtimeclasses", "storageclasses"}
+// runAlone are kinds whose objects change what is answered about others.
+var runAlone = []string{"limitranges", "resourcequotas", "priorityclasses", "namespaces", "runtimeclasses", "storageclasses"}
 
-// live leads every object through its life, several at a time, and returns where the server says otherwise.
-func live(t *testing.T, server corpus.Server, kinds []corpus.Kind, stories []corpus.Story) (found []corpus.Difference, exchanges int) {
+// runScenarios leads every object through its life, several at a time, and returns where the server says otherwise.
+func runScenarios(t *testing.T, server corpus.Server, kinds []corpus.Kind, scenarios []corpus.Scenario) (found []corpus.Difference, exchanges int) {
 	told := make([][]corpus.Difference, len(kinds))
 	counts := make([]int, len(kinds))
 	tell := func(i int) {
-		got, err := corpus.Script(t.Context(), server, kinds[i])
+		got, err := corpus.RunScenario(t.Context(), server, kinds[i])
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		told[i], counts[i] = corpus.CompareStories(stories[i], got), len(got.Exchanges)
+		told[i], counts[i] = corpus.CompareScenarios(scenarios[i], got), len(got.Exchanges)
 	}
 	byResource := map[string][]int{} // one after the other: they are listed together
 	for i, k := range kinds {
-		if slices.Contains(alone, k.Resource) {
+		if slices.Contains(runAlone, k.Resource) {
 			tell(i)
 		} else {
 			byResource[k.Resource] = append(byResource[k.Resource], i)
@@ -145,8 +145,8 @@ func live(t *testing.T, server corpus.Server, kinds []corpus.Kind, stories []cor
 
 // A comparison that sees nothing would let everything pass.
 func TestComparisonSeesOneChangedByte(t *testing.T) {
-	say := func(body, contentType string) corpus.Story {
-		return corpus.Story{Kind: "v1 things", Exchanges: []corpus.Exchange{{
+	say := func(body, contentType string) corpus.Scenario {
+		return corpus.Scenario{Kind: "v1 things", Exchanges: []corpus.Exchange{{
 			Name: "get", Asked: "GET /x", Answer: corpus.Answer{Status: 200, Header: []string{"Content-Type: " + contentType}, Body: []byte(body)},
 		}}}
 	}
@@ -158,15 +158,15 @@ func TestComparisonSeesOneChangedByte(t *testing.T) {
 		{"white space", `{"a":1}`, `{"a":1}` + "\n", "bytes"},
 		{"an element", `{"l":[1,2]}`, `{"l":[1]}`, "want 2 elements, have 1"},
 	} {
-		found := corpus.CompareStories(say(c.want, json), say(c.have, json))
+		found := corpus.CompareScenarios(say(c.want, json), say(c.have, json))
 		if len(found) == 0 || !strings.Contains(found[0].String(), c.says) {
 			t.Errorf("%s: found %v, want %q", c.name, found, c.says)
 		}
 	}
-	if found := corpus.CompareStories(say("{}", json), say("{}", json)); len(found) > 0 {
+	if found := corpus.CompareScenarios(say("{}", json), say("{}", json)); len(found) > 0 {
 		t.Errorf("the same: %v", found)
 	}
-	if found := corpus.CompareStories(say("{}", json), say("{}", "application/yaml")); len(found) != 1 {
+	if found := corpus.CompareScenarios(say("{}", json), say("{}", "application/yaml")); len(found) != 1 {
 		t.Errorf("another content type: %v", found)
 	}
 }

@@ -24,14 +24,14 @@ var (
 	jwts     = regexp.MustCompile(`eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+`)
 )
 
-// near is how far from now a time may be for it to be one that the server has set. The corpus has older ones only.
-const near = 48 * time.Hour
+// recentWindow is how far from now a time may be for it to be one that the server has set. The corpus has older ones only.
+const recentWindow = 48 * time.Hour
 
-func isNow(t time.Time) bool { return time.Since(t).Abs() < near }
+func isRecent(t time.Time) bool { return time.Since(t).Abs() < recentWindow }
 
-// Blot takes out of the text of an answer what only this server could say: UIDs, versions of objects, times close to
+// Normalize takes out of the text of an answer what only this server could say: UIDs, versions of objects, times close to
 // now, tokens, what the server calls itself where it owns a field, and in tables the age of what was just made.
-func Blot(text []byte) []byte {
+func Normalize(text []byte) []byte {
 	text = uids.ReplaceAll(text, []byte("UID"))
 	text = versions.ReplaceAll(text, []byte("${1}RV"))
 	text = resumes.ReplaceAll(text, []byte("${1}CONTINUE"))
@@ -39,7 +39,7 @@ func Blot(text []byte) []byte {
 	text = currents.ReplaceAll(text, []byte("${1}RV"))
 	text = jwts.ReplaceAll(text, []byte("TOKEN"))
 	text = moments.ReplaceAllFunc(text, func(m []byte) []byte {
-		if t, err := time.Parse(time.RFC3339Nano, string(m)); err == nil && isNow(t) {
+		if t, err := time.Parse(time.RFC3339Nano, string(m)); err == nil && isRecent(t) {
 			return []byte("NOW")
 		}
 		return m
@@ -56,34 +56,34 @@ func Blot(text []byte) []byte {
 var (
 	momentType = reflect.TypeFor[metav1.Time]()
 	microType  = reflect.TypeFor[metav1.MicroTime]()
-	then       = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	fixedTime  = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-// blotObject does to a decoded object, a pointer, what Blot does to text.
-func blotObject(obj any) { blotValue(reflect.ValueOf(obj).Elem(), "") }
+// normalizeObject does to a decoded object, a pointer, what Blot does to text.
+func normalizeObject(obj any) { normalizeValue(reflect.ValueOf(obj).Elem(), "") }
 
-func blotValue(v reflect.Value, field string) {
+func normalizeValue(v reflect.Value, field string) {
 	switch v.Type() {
 	case momentType:
-		if t := v.Interface().(metav1.Time); isNow(t.Time) {
-			v.Set(reflect.ValueOf(metav1.NewTime(then)))
+		if t := v.Interface().(metav1.Time); isRecent(t.Time) {
+			v.Set(reflect.ValueOf(metav1.NewTime(fixedTime)))
 		}
 		return
 	case microType:
-		if t := v.Interface().(metav1.MicroTime); isNow(t.Time) {
-			v.Set(reflect.ValueOf(metav1.NewMicroTime(then)))
+		if t := v.Interface().(metav1.MicroTime); isRecent(t.Time) {
+			v.Set(reflect.ValueOf(metav1.NewMicroTime(fixedTime)))
 		}
 		return
 	}
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
 		if v.Kind() == reflect.Pointer && !v.IsNil() {
-			blotValue(v.Elem(), field)
+			normalizeValue(v.Elem(), field)
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
 			if v.Type().Field(i).IsExported() {
-				blotValue(v.Field(i), v.Type().Field(i).Name)
+				normalizeValue(v.Field(i), v.Type().Field(i).Name)
 			}
 		}
 	case reflect.Slice:
@@ -91,17 +91,17 @@ func blotValue(v reflect.Value, field string) {
 			return
 		}
 		for i := range v.Len() {
-			blotValue(v.Index(i), field)
+			normalizeValue(v.Index(i), field)
 		}
 		if managers, ok := v.Interface().([]metav1.ManagedFieldsEntry); ok {
 			slices.SortFunc(managers, func(a, b metav1.ManagedFieldsEntry) int { return strings.Compare(a.String(), b.String()) })
 		}
 	case reflect.String:
-		blotString(v, field)
+		normalizeString(v, field)
 	}
 }
 
-func blotString(v reflect.Value, field string) {
+func normalizeString(v reflect.Value, field string) {
 	s := uids.ReplaceAllString(v.String(), "UID")
 	if field == "ResourceVersion" && s != "" && strings.Trim(s, "0123456789") == "" {
 		s = "RV"

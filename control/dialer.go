@@ -28,16 +28,16 @@ func (s *Server) nodes() rest.Nodes {
 
 // dial connects to pods and Services by the way there is.
 func (s *Server) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	return s.cfg.Tunnel.Cluster(ctx, network, address, s.near)
+	return s.cfg.Tunnel.Cluster(ctx, network, address, s.nodesNear)
 }
 
-// near names the nodes with an endpoint of the Service that has an address, or the one whose pods have it.
-func (s *Server) near(_ context.Context, a netip.Addr) []string {
+// nodesNear names the nodes with an endpoint of the Service that has an address, or the one whose pods have it.
+func (s *Server) nodesNear(_ context.Context, a netip.Addr) []string {
 	namespace, name, ok := rest.ServiceAt(s.cfg.Store.View(), a)
 	if !ok {
-		return s.home(a)
+		return s.nodeOfPodAddress(a)
 	}
-	lister := discoverylisters.NewEndpointSliceLister(s.guard.live.Fresh(schema.GroupResource{Group: discoveryv1.GroupName, Resource: "endpointslices"}))
+	lister := discoverylisters.NewEndpointSliceLister(s.access.live.Fresh(schema.GroupResource{Group: discoveryv1.GroupName, Resource: "endpointslices"}))
 	list, err := lister.EndpointSlices(namespace).List(labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: name}))
 	if err != nil {
 		return nil // any node will do
@@ -58,9 +58,9 @@ func endpointNodes(list []*discoveryv1.EndpointSlice) (nodes []string) {
 	return nodes
 }
 
-// home is the node whose pod network an address is of.
-func (s *Server) home(a netip.Addr) []string {
-	list, err := corelisters.NewNodeLister(s.guard.live.Fresh(schema.GroupResource{Resource: "nodes"})).List(labels.Everything())
+// nodeOfPodAddress is the node whose pod network an address is of.
+func (s *Server) nodeOfPodAddress(a netip.Addr) []string {
+	list, err := corelisters.NewNodeLister(s.access.live.Fresh(schema.GroupResource{Resource: "nodes"})).List(labels.Everything())
 	if err != nil {
 		return nil
 	}

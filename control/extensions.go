@@ -44,11 +44,11 @@ func (s *Server) newExtensions() (*extensions.CustomResourceDefinitions, error) 
 	config := extensions.Config{
 		GenericConfig: &genericapiserver.RecommendedConfig{Config: *c},
 		ExtraConfig: extensions.ExtraConfig{
-			CRDRESTOptionsGetter: s.hiding(storage.RESTOptions(storage.RESTConfig{
+			CRDRESTOptionsGetter: s.hideUninitialized(storage.RESTOptions(storage.RESTConfig{
 				Store: s.cfg.Store, Prefix: keyPrefix, Codec: unstructured.UnstructuredJSONScheme, Transformer: s.encryption.For,
 			})),
 			MasterCount:         1,
-			ServiceResolver:     s.guard.services,
+			ServiceResolver:     s.access.services,
 			AuthResolverWrapper: webhook.NewDefaultAuthenticationInfoResolverWrapper(&http.Transport{DialContext: s.cfg.Dial}, nil, c.LoopbackClientConfig, nil),
 		},
 	}
@@ -90,8 +90,8 @@ func (s *Server) followGroups() error {
 		}
 		if crd, ok := o.(*apiextensionsv1.CustomResourceDefinition); ok {
 			fault.Point("control/extensions")
-			s.showGroup(crd.Spec.Group)
-			s.others.Look()
+			s.refreshGroup(crd.Spec.Group)
+			s.aggregation.Look()
 		}
 	}
 	_, err := informer.AddEventHandler(eventhandler.Contain("control/extensions", cache.ResourceEventHandlerFuncs{
@@ -100,7 +100,7 @@ func (s *Server) followGroups() error {
 	return err
 }
 
-func (s *Server) showGroup(name string) {
+func (s *Server) refreshGroup(name string) {
 	if slices.ContainsFunc(kinds.Groups, func(g kinds.Group) bool { return g.Name == name }) {
 		return // built in; see servedBeside
 	}

@@ -17,8 +17,8 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/utils/ptr"
 
-	"github.com/balsahq/balsa/control/legacy/initializers"
 	"github.com/balsahq/balsa/control/kinds"
+	"github.com/balsahq/balsa/control/legacy/initializers"
 )
 
 // Everything here does nothing where Initializers are not asked for.
@@ -28,19 +28,19 @@ func (s *Server) defineInitializers(ctx context.Context) error {
 	if !s.cfg.Initializers {
 		return nil
 	}
-	return s.define(ctx, initializers.DefinitionName, initializers.Definition)
+	return s.applyDefinition(ctx, initializers.DefinitionName, initializers.Definition)
 }
 
-// hiding makes registries show what is initialized.
-func (s *Server) hiding(of generic.RESTOptionsGetter) generic.RESTOptionsGetter {
+// hideUninitialized makes registries show what is initialized.
+func (s *Server) hideUninitialized(of generic.RESTOptionsGetter) generic.RESTOptionsGetter {
 	if !s.cfg.Initializers {
 		return of
 	}
 	return initializers.Hide(of, initializers.Config{Patience: s.cfg.InitializerPatience, Remove: s.removeFailed})
 }
 
-// hidden is what those who read the store itself are not to see.
-func (s *Server) hidden() func(schema.GroupResource) func(metav1.Object) bool {
+// uninitializedFilter is what those who read the store itself are not to see.
+func (s *Server) uninitializedFilter() func(schema.GroupResource) func(metav1.Object) bool {
 	if !s.cfg.Initializers {
 		return nil
 	}
@@ -52,16 +52,16 @@ func (s *Server) hidden() func(schema.GroupResource) func(metav1.Object) bool {
 	}
 }
 
-// initializable lets initializers do to a waiting pod what its maker could.
-func (s *Server) initializable(set *kinds.Set) {
+// addInitializers lets initializers do to a waiting pod what its maker could.
+func (s *Server) addInitializers(set *kinds.Set) {
 	if pods := set.Store("", "pods"); s.cfg.Initializers {
 		pods.UpdateStrategy = initializers.PodStrategy(pods.UpdateStrategy, pods.CreateStrategy)
 	}
 }
 
-// initializing is api for requests that may see what is not initialized. The server of custom resources serves
+// initializerFilter is api for requests that may see what is not initialized. The server of custom resources serves
 // InitializerConfigurations in a group whose paths are otherwise the main server's.
-func (s *Server) initializing(api http.Handler) http.Handler {
+func (s *Server) initializerFilter(api http.Handler) http.Handler {
 	if !s.cfg.Initializers {
 		return api
 	}
@@ -75,16 +75,16 @@ func (s *Server) initializing(api http.Handler) http.Handler {
 	}))
 }
 
-// servedBeside are versions of built-in groups that custom resources serve.
-func (s *Server) servedBeside() []schema.GroupVersion {
+// initializerVersions are versions of built-in groups that custom resources serve.
+func (s *Server) initializerVersions() []schema.GroupVersion {
 	if !s.cfg.Initializers {
 		return nil
 	}
 	return []schema.GroupVersion{initializers.Resource.GroupVersion()}
 }
 
-// showInitializers enters their version, as the last of its group, into the aggregated discovery.
-func (s *Server) showInitializers() {
+// describeInitializers enters their version, as the last of its group, into the aggregated discovery.
+func (s *Server) describeInitializers() {
 	if s.cfg.Initializers {
 		s.discovery.AddGroupVersion(initializers.Resource.Group, initializers.Discovery())
 		s.discovery.SetGroupVersionPriority(metav1.GroupVersion(initializers.Resource.GroupVersion()), 1, 1)

@@ -25,11 +25,11 @@ func (s *Server) definePresets(ctx context.Context) error {
 	if !s.cfg.PodPresets {
 		return nil
 	}
-	return s.define(ctx, presets.DefinitionName, presets.Definition)
+	return s.applyDefinition(ctx, presets.DefinitionName, presets.Definition)
 }
 
-// define writes a definition where it is missing or of another version, and waits until its kind is served.
-func (s *Server) define(ctx context.Context, name string, definition func() (*apiextensionsv1.CustomResourceDefinition, error)) error {
+// applyDefinition writes a definition where it is missing or of another version, and waits until its kind is served.
+func (s *Server) applyDefinition(ctx context.Context, name string, definition func() (*apiextensionsv1.CustomResourceDefinition, error)) error {
 	client, err := extensionsclient.NewForConfig(s.Client(Identity{User: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}}))
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func (s *Server) define(ctx context.Context, name string, definition func() (*ap
 	}
 	patient, cancel := context.WithTimeout(ctx, servedWithin)
 	defer cancel()
-	await(patient, func() bool {
+	waitFor(patient, func() bool {
 		return slices.ContainsFunc(s.definitions(), func(d *apiextensionsv1.CustomResourceDefinition) bool { return d.Name == name })
 	})
 	return nil

@@ -9,9 +9,9 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// contained keeps a panic in the request that raised it: in an authorizer, an admission plug-in, a strategy, a handler.
+// withPanicRecovery keeps a panic in the request that raised it: in an authorizer, an admission plug-in, a strategy, a handler.
 // The request is aborted, because half of an answer may have been sent.
-func contained(next http.Handler, resolver apirequest.RequestInfoResolver) http.Handler {
+func withPanicRecovery(next http.Handler, resolver apirequest.RequestInfoResolver) http.Handler {
 	next = fault.Handler("control/request", next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {

@@ -16,8 +16,8 @@ import (
 // keyPrefix starts every object's key.
 const keyPrefix = "/registry"
 
-// oddPrefixes are the kinds whose keys do not carry their own name; the same ones as in every Kubernetes cluster.
-var oddPrefixes = map[schema.GroupResource]string{
+// specialKeyPrefixes are the kinds whose keys do not carry their own name; the same ones as in every Kubernetes cluster.
+var specialKeyPrefixes = map[schema.GroupResource]string{
 	{Resource: "replicationcontrollers"}:                "controllers",
 	{Resource: "endpoints"}:                             "services/endpoints",
 	{Resource: "nodes"}:                                 "minions",
@@ -27,18 +27,18 @@ var oddPrefixes = map[schema.GroupResource]string{
 	{Group: "apiregistration.k8s.io", Resource: "apiservices"}: "apiregistration.k8s.io/apiservices",
 }
 
-// everything is an APIResourceConfigSource that serves what is in the table.
-type everything struct{}
+// allEnabled is an APIResourceConfigSource that serves what is in the table.
+type allEnabled struct{}
 
-func (everything) ResourceEnabled(schema.GroupVersionResource) bool           { return true }
-func (everything) AnyResourceForGroupEnabled(string) bool                     { return true }
-func (everything) ResourceExplicitlyEnabled(schema.GroupVersionResource) bool { return false }
-func (everything) VersionExplicitlyEnabled(schema.GroupVersion) bool          { return false }
+func (allEnabled) ResourceEnabled(schema.GroupVersionResource) bool           { return true }
+func (allEnabled) AnyResourceForGroupEnabled(string) bool                     { return true }
+func (allEnabled) ResourceExplicitlyEnabled(schema.GroupVersionResource) bool { return false }
+func (allEnabled) VersionExplicitlyEnabled(schema.GroupVersion) bool          { return false }
 
 // registryOptions says how kinds are stored: in the newest stable version, as protobuf.
 func registryOptions(store *raftstore.Store, transformer func(schema.GroupResource) value.Transformer) genericregistry.RESTOptionsGetter {
 	encoding := serverstorage.NewDefaultResourceEncodingConfigForEffectiveVersion(legacyscheme.Scheme, effectiveVersion())
 	factory := serverstorage.NewDefaultStorageFactory(storagebackend.Config{Prefix: keyPrefix}, runtime.ContentTypeProtobuf,
-		legacyscheme.Codecs, encoding, everything{}, oddPrefixes)
+		legacyscheme.Codecs, encoding, allEnabled{}, specialKeyPrefixes)
 	return storage.RESTOptions(storage.RESTConfig{Store: store, Factory: factory, Prefix: keyPrefix, Transformer: transformer})
 }

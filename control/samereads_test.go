@@ -127,8 +127,8 @@ func newTwice(t *testing.T, choice *rand.Rand, initializers bool) *twice {
 	c := w.genericConfig().Complete(nil)
 	api := w.generic.Handler.Director
 	w.infos = c.RequestInfoResolver
-	w.slow = w.chainWith(func(next http.Handler) http.Handler { return next }, api, c.Config)
-	w.fast = w.chainWith(func(next http.Handler) http.Handler {
+	w.slow = w.handlerChainWith(func(next http.Handler) http.Handler { return next }, api, c.Config)
+	w.fast = w.handlerChainWith(func(next http.Handler) http.Handler {
 		reads := w.fastReads(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			w.left.Add(1)
 			next.ServeHTTP(rw, r)

@@ -46,18 +46,18 @@ var codecs = serializer.NewCodecFactory(legacyscheme.Scheme,
 
 // Server is one API server.
 type Server struct {
-	cfg     Config
-	log     *slog.Logger
-	generic *genericapiserver.GenericAPIServer
-	handler http.Handler // the generic server's chain and what it guards
-	set     *kinds.Set
-	direct  *fastread.Handler
-	others  *aggregation.Aggregation
-	docs    *openapi.Documents
-	guard   *guard
-	auditor *audit.Auditor // nil when nothing is recorded
-	flow    *limits.Controller
-	watches *limits.Watches
+	cfg                 Config
+	log                 *slog.Logger
+	generic             *genericapiserver.GenericAPIServer
+	handler             http.Handler // the generic server's chain and what it guards
+	set                 *kinds.Set
+	fastReader          *fastread.Handler
+	aggregation         *aggregation.Aggregation
+	docs                *openapi.Documents
+	access              *accessControl
+	auditor             *audit.Auditor // nil when nothing is recorded
+	priorityAndFairness *limits.Controller
+	watches             *limits.Watches
 
 	encryption *encryption.Encryption
 	roots      map[string]schema.GroupResource // of encryption; see rootsOf
@@ -71,7 +71,7 @@ type Server struct {
 	stop     context.CancelFunc
 	ready    chan struct{}
 	// settledChecks are the names, beside default-objects, of what is ready when the default objects are there.
-	settledChecks []string
+	defaultObjectChecks []string
 
 	entry    sync.RWMutex // held for writing to refuse new in-process requests
 	refusing bool
@@ -108,19 +108,19 @@ func (s *Server) assemble() error {
 	if s.encryption, err = s.newEncryption(); err != nil {
 		return err
 	}
-	if s.guard, err = newGuard(s); err != nil {
+	if s.access, err = newAccessControl(s); err != nil {
 		return err
 	}
-	if err := s.newFlow(); err != nil {
+	if err := s.newPriorityAndFairness(); err != nil {
 		return err
 	}
-	if s.set, err = s.kinds(); err != nil {
+	if s.set, err = s.buildKinds(); err != nil {
 		return err
 	}
-	if s.direct, err = newDirect(s.set); err != nil {
+	if s.fastReader, err = newFastReads(s.set); err != nil {
 		return err
 	}
-	if s.others, err = s.newAggregation(); err != nil {
+	if s.aggregation, err = s.newAggregation(); err != nil {
 		return err
 	}
 	if s.extensions, err = s.newExtensions(); err != nil {
@@ -129,32 +129,32 @@ func (s *Server) assemble() error {
 	c := s.genericConfig()
 	c.RESTOptionsGetter = s.set.Deps.RESTOptions
 	s.startedIsReady(c)
-	s.nameChecks(c)
+	s.addUpstreamChecks(c)
 	if s.generic, err = c.Complete(nil).New("balsa", s.extensions.GenericAPIServer); err != nil {
 		return err
 	}
 	s.docs, err = openapi.New(openapi.Config{
 		Title: "Kubernetes", Version: KubernetesVersion, Definitions: generatedopenapi.GetOpenAPIDefinitions,
 		Schemes:     []*runtime.Scheme{legacyscheme.Scheme, extensions.Scheme},
-		WebServices: s.webServices, Custom: s.definitions, Aggregated: s.others.Documented,
+		WebServices: s.webServices, Custom: s.definitions, Aggregated: s.aggregation.Documented,
 	})
 	if err != nil {
 		return err
 	}
 	i := &installer{
-		server: s.generic, set: s.set, docs: s.docs, admission: s.guard.admission.Interface, // the chain itself: handlers look for what more it implements
-		addresses: discovery.DefaultAddresses{DefaultAddress: s.address()}, beside: s.servedBeside(),
+		server: s.generic, set: s.set, docs: s.docs, admission: s.access.admission.Interface, // the chain itself: handlers look for what more it implements
+		addresses: discovery.DefaultAddresses{DefaultAddress: s.address()}, beside: s.initializerVersions(),
 	}
 	if err := i.install(); err != nil {
 		return err
 	}
-	s.showInitializers()
+	s.describeInitializers()
 	mux := s.generic.Handler.NonGoRestfulMux
 	mux.HandleFunc("/openapi/v2", s.docs.ServeV2)
 	mux.HandleFunc("/openapi/v3", s.docs.ServeV3)
 	mux.HandlePrefix("/openapi/v3/", http.HandlerFunc(s.docs.ServeV3))
 	s.installIssuer()
-	s.flow.Install(mux)
+	s.priorityAndFairness.Install(mux)
 	mux.Handle(encryption.Path, s.encryption.Handler())
 	if s.cfg.Settings != nil {
 		flagz.Install(mux, "balsa", settings(s.cfg.Settings))
@@ -180,16 +180,16 @@ func (s *Server) genericConfig() *genericapiserver.Config {
 	c.EffectiveVersion = effectiveVersion()
 	c.ExternalAddress = s.address()
 	c.LoopbackClientConfig = s.Client(Identity{User: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}})
-	c.Authentication.Authenticator = s.guard.authn.Request
-	c.Authentication.APIAudiences = s.guard.authn.Audiences
-	c.Authorization.Authorizer = s.guard.authz.Authorizer
-	c.RuleResolver = s.guard.authz.RuleResolver
-	c.AdmissionControl = s.guard.admission.Interface
-	c.Authentication.RequestHeaderConfig = s.guard.authn.Headers
+	c.Authentication.Authenticator = s.access.authn.Request
+	c.Authentication.APIAudiences = s.access.authn.Audiences
+	c.Authorization.Authorizer = s.access.authz.Authorizer
+	c.RuleResolver = s.access.authz.RuleResolver
+	c.AdmissionControl = s.access.admission.Interface
+	c.Authentication.RequestHeaderConfig = s.access.authn.Headers
 	if s.auditor != nil {
 		c.AuditBackend, c.AuditPolicyRuleEvaluator = s.auditor.Backend, s.auditor.Rules
 	}
-	c.BuildHandlerChainFunc = s.chain
+	c.BuildHandlerChainFunc = s.handlerChain
 	c.LongRunningFunc = longRunning
 	c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight = s.cfg.MaxReads, s.cfg.MaxWrites
 	c.RequestTimeout = s.cfg.RequestTimeout
@@ -252,7 +252,7 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 
 // SignToken makes the token that a Secret of type kubernetes.io/service-account-token holds for an account.
 func (s *Server) SignToken(sa *corev1.ServiceAccount, secret *corev1.Secret) (string, error) {
-	return s.guard.authn.SignSecret(sa, secret)
+	return s.access.authn.SignSecret(sa, secret)
 }
 
 // Handler is the whole API behind its filters, for a listener of the caller's own.

@@ -15,7 +15,7 @@ import (
 // readyServiceCIDRs are the networks of ServiceCIDRs that are ready and stay, ordered by the objects' names. The controller
 // of ServiceCIDRs (leader/servicecidr) says which are ready.
 func (s *Server) readyServiceCIDRs() (list []*net.IPNet) {
-	objects, err := networkinglisters.NewServiceCIDRLister(s.guard.live.Kept(schema.GroupResource{Group: "networking.k8s.io", Resource: "servicecidrs"})).List(labels.Everything())
+	objects, err := networkinglisters.NewServiceCIDRLister(s.access.live.Kept(schema.GroupResource{Group: "networking.k8s.io", Resource: "servicecidrs"})).List(labels.Everything())
 	if err != nil {
 		s.log.Warn("cannot read ServiceCIDRs; Services get addresses of --service-cidr alone", "err", err)
 	}

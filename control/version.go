@@ -16,15 +16,15 @@ const (
 	gitVersion        = KubernetesVersion + "+balsa"
 )
 
-// served is the effective version of the API with the text GET /version answers.
-type served struct{ compatibility.EffectiveVersion }
+// servedVersion is the effective version of the API with the text GET /version answers.
+type servedVersion struct{ compatibility.EffectiveVersion }
 
-func effectiveVersion() served {
-	return served{compatibility.NewEffectiveVersionFromString(kubernetesMajor+"."+kubernetesMinor, "", "")}
+func effectiveVersion() servedVersion {
+	return servedVersion{compatibility.NewEffectiveVersionFromString(kubernetesMajor+"."+kubernetesMinor, "", "")}
 }
 
 // Info implements compatibility.EffectiveVersion.
-func (served) Info() *apiversion.Info {
+func (servedVersion) Info() *apiversion.Info {
 	info := &apiversion.Info{
 		Major: kubernetesMajor, Minor: kubernetesMinor,
 		EmulationMajor: kubernetesMajor, EmulationMinor: kubernetesMinor,

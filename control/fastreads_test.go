@@ -82,7 +82,7 @@ func (s *Server) both(t testing.TB, path, accept string) (here, there *httptest.
 	here = httptest.NewRecorder()
 	answered = true
 	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { answered = false })
-	s.direct.Before(next).ServeHTTP(here, r.WithContext(apirequest.WithRequestInfo(r.Context(), info)))
+	s.fastReader.Before(next).ServeHTTP(here, r.WithContext(apirequest.WithRequestInfo(r.Context(), info)))
 
 	sign := "?"
 	if r.URL.RawQuery != "" {
@@ -115,7 +115,7 @@ func (s *Server) corpus(t *testing.T, n int, fn func(gvr schema.GroupVersionReso
 	fill := fuzzer.FuzzerFor(fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs, apitesting.FuzzerFuncs), seed, legacyscheme.Codecs)
 	s.set.Each(func(row *kinds.Row, gv schema.GroupVersion, store *genericregistry.Store) {
 		gvr := gv.WithResource(row.Resource)
-		if !s.direct.Answers(gvr) {
+		if !s.fastReader.Answers(gvr) {
 			return
 		}
 		var names, keys []string

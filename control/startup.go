@@ -11,14 +11,14 @@ import (
 // How often readiness is looked at while the server starts, and how soon a step that failed is tried again when nothing
 // tells that the reason is gone.
 const (
-	firstLook, lastLook   = 2 * time.Millisecond, 100 * time.Millisecond
-	firstRetry, lastRetry = 50 * time.Millisecond, time.Second
+	minPoll, maxPoll   = 2 * time.Millisecond, 100 * time.Millisecond
+	minRetry, maxRetry = 50 * time.Millisecond, time.Second
 )
 
-// settle writes the default objects, says the server is ready, and then brings roles of an older version up to date. Each
+// runStartup writes the default objects, says the server is ready, and then brings roles of an older version up to date. Each
 // step is tried until it is done or ctx ends: several servers may do the same at the same time, and there may be no
 // quorum for as long as it takes.
-func (s *Server) settle(ctx context.Context) {
+func (s *Server) runStartup(ctx context.Context) {
 	steps := []struct {
 		name string
 		do   func(context.Context) error
@@ -27,27 +27,27 @@ func (s *Server) settle(ctx context.Context) {
 		{"definitions of custom resources", s.startExtensions},
 		{"the definition of PodPresets", s.definePresets},
 		{"the definition of InitializerConfigurations", s.defineInitializers},
-		{"default objects", func(ctx context.Context) error { return s.seed(ctx, s.seeds()) }},
-		{"the ways to other API servers", s.others.Await},
-		{"readiness", s.awaitOthers},
+		{"default objects", func(ctx context.Context) error { return s.writeDefaults(ctx, s.defaultObjects()) }},
+		{"the ways to other API servers", s.aggregation.Await},
+		{"readiness", s.awaitReadiness},
 	}
 	for _, step := range steps {
-		if !s.persist(ctx, step.name, step.do) {
+		if !s.retryStep(ctx, step.name, step.do) {
 			return
 		}
 	}
 	close(s.ready)
 	s.encryption.Look(ctx)
 	s.log.Info("API server is ready", "address", s.address(), "version", gitVersion)
-	s.persist(ctx, "default roles", func(ctx context.Context) error {
+	s.retryStep(ctx, "default roles", func(ctx context.Context) error {
 		return bootstrap.EnsureRBAC(ctx, s.client, bootstrap.Default())
 	})
 }
 
-// persist repeats step until it succeeds; false when ctx has ended first. What it waits for is logged once per reason.
-func (s *Server) persist(ctx context.Context, name string, step func(context.Context) error) bool {
+// retryStep repeats step until it succeeds; false when ctx has ended first. What it waits for is logged once per reason.
+func (s *Server) retryStep(ctx context.Context, name string, step func(context.Context) error) bool {
 	told := ""
-	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
+	for wait := minRetry; ; wait = min(2*wait, maxRetry) {
 		changed := s.cfg.Store.LeaderChanged()
 		err := step(ctx)
 		if err == nil || ctx.Err() != nil {
@@ -79,19 +79,19 @@ func (s *Server) awaitQuorum(ctx context.Context) error {
 // there once and then every 100 ms.
 func (s *Server) startExtensions(ctx context.Context) error {
 	s.extensions.Informers.Start(ctx.Done())
-	if await(ctx, s.extensions.Informers.Apiextensions().V1().CustomResourceDefinitions().Informer().HasSynced) {
+	if waitFor(ctx, s.extensions.Informers.Apiextensions().V1().CustomResourceDefinitions().Informer().HasSynced) {
 		s.generic.RunPostStartHooks(ctx)
 	}
 	return nil
 }
 
-// awaitOthers returns when everything but the default objects is ready. Keys may come later: what they lock is not all
+// awaitReadiness returns when everything but the default objects is ready. Keys may come later: what they lock is not all
 // there is, and who brings them may run on this cluster.
-func (s *Server) awaitOthers(ctx context.Context) error {
-	await(ctx, func() bool {
+func (s *Server) awaitReadiness(ctx context.Context) error {
+	waitFor(ctx, func() bool {
 		code := 0
 		ask := s.client.Discovery().RESTClient().Get().AbsPath("/readyz")
-		for _, name := range append([]string{checkDefaultObjects, checkEncryption, checkPlugins}, s.settledChecks...) {
+		for _, name := range append([]string{checkDefaultObjects, checkEncryption, checkPlugins}, s.defaultObjectChecks...) {
 			ask = ask.Param("exclude", name)
 		}
 		ask.Do(ctx).StatusCode(&code)
@@ -100,9 +100,9 @@ func (s *Server) awaitOthers(ctx context.Context) error {
 	return nil
 }
 
-// await looks until cond holds; false when ctx has ended first.
-func await(ctx context.Context, cond func() bool) bool {
-	for wait := firstLook; !cond(); wait = min(2*wait, lastLook) {
+// waitFor looks until cond holds; false when ctx has ended first.
+func waitFor(ctx context.Context, cond func() bool) bool {
+	for wait := minPoll; !cond(); wait = min(2*wait, maxPoll) {
 		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():

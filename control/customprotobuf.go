@@ -11,14 +11,14 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// textual refuses custom resources in protobuf, which have no encoding in it, with 415. Upstream's handler has a decoder
+// refuseCustomProtobuf refuses custom resources in protobuf, which have no encoding in it, with 415. Upstream's handler has a decoder
 // for that content type but none that is strict, which it wants by default, and panics.
-func (s *Server) textual(next http.Handler) http.Handler {
+func (s *Server) refuseCustomProtobuf(next http.Handler) http.Handler {
 	accepted := []string{runtime.ContentTypeJSON, runtime.ContentTypeYAML, runtime.ContentTypeCBOR}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost || r.Method == http.MethodPut {
 			info, ok := apirequest.RequestInfoFrom(r.Context())
-			if ok && strings.HasPrefix(r.Header.Get("Content-Type"), runtime.ContentTypeProtobuf) && s.defines(info.APIGroup, info.Resource) {
+			if ok && strings.HasPrefix(r.Header.Get("Content-Type"), runtime.ContentTypeProtobuf) && s.isCustomResource(info.APIGroup, info.Resource) {
 				gv := schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}
 				responsewriters.ErrorNegotiated(negotiation.NewUnsupportedMediaTypeError(accepted), codecs, gv, w, r)
 				return
@@ -28,8 +28,8 @@ func (s *Server) textual(next http.Handler) http.Handler {
 	})
 }
 
-// defines tells whether a CustomResourceDefinition makes a resource.
-func (s *Server) defines(group, resource string) bool {
+// isCustomResource tells whether a CustomResourceDefinition makes a resource.
+func (s *Server) isCustomResource(group, resource string) bool {
 	_, ok, err := s.extensions.Informers.Apiextensions().V1().CustomResourceDefinitions().Informer().GetStore().GetByKey(resource + "." + group)
 	return ok && err == nil
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/balsahq/balsa/control/kinds"
 )
 
-// newDirect makes what answers reads from stored bytes. A kind is asked for by the name of its resource and stored by
+// newFastReads makes what answers reads from stored bytes. A kind is asked for by the name of its resource and stored by
 // that of its type.
-func newDirect(set *kinds.Set) (*fastread.Handler, error) {
+func newFastReads(set *kinds.Set) (*fastread.Handler, error) {
 	var all []fastread.Kind
 	var failed error
 	set.Each(func(r *kinds.Row, gv schema.GroupVersion, store *genericregistry.Store) {

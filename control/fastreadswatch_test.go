@@ -107,7 +107,7 @@ func (s *Server) bothWatches(ctx context.Context, t *testing.T, path, accept str
 	here, there = newStream(), newStream()
 	left := make(chan bool, 1)
 	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { left <- true })
-	go s.direct.Before(next).ServeHTTP(here, r.WithContext(apirequest.WithRequestInfo(ctx, info)))
+	go s.fastReader.Before(next).ServeHTTP(here, r.WithContext(apirequest.WithRequestInfo(ctx, info)))
 	out, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://balsa"+path+"&nobody-knows=1", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -272,7 +272,7 @@ func TestWatchesOfStoredBytesAreLeftToUpstreamWhenInDoubt(t *testing.T) {
 			Namespace: "ns", Resource: "pods", Parts: []string{"pods"}}
 		left := false
 		w := newStream()
-		s.direct.Before(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { left = true })).ServeHTTP(w, r.WithContext(apirequest.WithRequestInfo(ctx, info)))
+		s.fastReader.Before(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { left = true })).ServeHTTP(w, r.WithContext(apirequest.WithRequestInfo(ctx, info)))
 		cancel()
 		if !left || len(w.body) > 0 || w.code != 0 {
 			t.Errorf("%s: answered with %d %q", query, w.code, w.body)

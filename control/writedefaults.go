@@ -24,20 +24,20 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// seedsInFlight bounds the writes of one seeding; the store groups them into few log entries.
-const seedsInFlight = 128
+// maxDefaultWrites bounds the writes of one seeding; the store groups them into few log entries.
+const maxDefaultWrites = 128
 
-// seed is one object that must exist, in its external version.
-type seed struct {
+// defaultObject is one object that must exist, in its external version.
+type defaultObject struct {
 	group, resource string
 	object          runtime.Object
 }
 
-// seeds are the objects every cluster has from its first moment.
-func (s *Server) seeds() []seed {
+// defaultObjects are the objects every cluster has from its first moment.
+func (s *Server) defaultObjects() []defaultObject {
 	const rbac = "rbac.authorization.k8s.io"
-	var out []seed
-	add := func(group, resource string, o runtime.Object) { out = append(out, seed{group, resource, o}) }
+	var out []defaultObject
+	add := func(group, resource string, o runtime.Object) { out = append(out, defaultObject{group, resource, o}) }
 	for _, name := range bootstrap.SystemNamespaces {
 		add("", "namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
@@ -54,7 +54,7 @@ func (s *Server) seeds() []seed {
 	for _, pc := range scheduling.SystemPriorityClasses() {
 		add("scheduling.k8s.io", "priorityclasses", pc)
 	}
-	for _, a := range aggregation.Builtin(s.builtin()) {
+	for _, a := range aggregation.Builtin(s.builtinGroupVersions()) {
 		add(apiregistrationv1.GroupName, "apiservices", a)
 	}
 	levels, schemas := limits.Defaults()
@@ -80,12 +80,12 @@ func (s *Server) seeds() []seed {
 	return out
 }
 
-// seed writes what is missing straight into the registries: defaulted and validated like every object, without the
+// writeDefaults writes what is missing straight into the registries: defaulted and validated like every object, without the
 // admission and authorization that these very objects are there for.
-func (s *Server) seed(ctx context.Context, all []seed) error {
+func (s *Server) writeDefaults(ctx context.Context, all []defaultObject) error {
 	view := s.cfg.Store.View()
 	g, ctx := errgroup.WithContext(serverContext(ctx))
-	g.SetLimit(seedsInFlight)
+	g.SetLimit(maxDefaultWrites)
 	for _, o := range all {
 		store := s.set.Store(o.group, o.resource)
 		accessor, err := meta.Accessor(o.object)
@@ -115,7 +115,7 @@ func (s *Server) seed(ctx context.Context, all []seed) error {
 }
 
 // context is what a request that creates the object would carry.
-func (o seed) context(ctx context.Context, m metav1.Object) context.Context {
+func (o defaultObject) context(ctx context.Context, m metav1.Object) context.Context {
 	ctx = apirequest.WithNamespace(ctx, m.GetNamespace())
 	return apirequest.WithRequestInfo(ctx, &apirequest.RequestInfo{
 		IsResourceRequest: true, Verb: "create", APIGroup: o.group, APIVersion: "v1", Resource: o.resource,

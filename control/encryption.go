@@ -21,7 +21,7 @@ const (
 
 func (s *Server) newEncryption() (*encryption.Encryption, error) {
 	return encryption.New(encryption.Config{
-		Settings: s.cfg.Encryption, Prefix: keyPrefix + "/", Locate: s.locate, Logger: s.log,
+		Settings: s.cfg.Encryption, Prefix: keyPrefix + "/", Locate: s.resourceOfKey, Logger: s.log,
 		Scan: func(prefix string, fn func(string, []byte) bool) {
 			s.cfg.Store.View().Ascend(prefix, raftstore.PrefixEnd(prefix), func(kv *raftstore.KeyValue) bool {
 				return fn(kv.Key, kv.Value)
@@ -38,8 +38,8 @@ func (s *Server) encryptionChecks() []healthz.HealthChecker {
 	return checks
 }
 
-// locate says of which resource a stored key's object is, and its name in it.
-func (s *Server) locate(key string) (gr schema.GroupResource, name string, ok bool) {
+// resourceOfKey says of which resource a stored key's object is, and its name in it.
+func (s *Server) resourceOfKey(key string) (gr schema.GroupResource, name string, ok bool) {
 	rest, ok := strings.CutPrefix(key, keyPrefix+"/")
 	if !ok {
 		return gr, "", false
@@ -49,7 +49,7 @@ func (s *Server) locate(key string) (gr schema.GroupResource, name string, ok bo
 		resource, name, ok := strings.Cut(more, "/")
 		return schema.GroupResource{Group: first, Resource: resource}, name, ok
 	}
-	s.rootsOnce.Do(func() { s.roots = rootsOf(s.set) })
+	s.rootsOnce.Do(func() { s.roots = keyRoots(s.set) })
 	for _, end := range []int{len(first), len(first) + 1 + strings.Index(more+"/", "/")} { // "services/specs" has two parts
 		if end < len(rest) {
 			if gr, ok := s.roots[rest[:end]]; ok {
@@ -60,8 +60,8 @@ func (s *Server) locate(key string) (gr schema.GroupResource, name string, ok bo
 	return gr, "", false
 }
 
-// rootsOf are the resources of the table, by what their keys begin with below keyPrefix.
-func rootsOf(set *kinds.Set) map[string]schema.GroupResource {
+// keyRoots are the resources of the table, by what their keys begin with below keyPrefix.
+func keyRoots(set *kinds.Set) map[string]schema.GroupResource {
 	roots := map[string]schema.GroupResource{}
 	set.Each(func(_ *kinds.Row, _ schema.GroupVersion, store *genericregistry.Store) {
 		roots[strings.Trim(store.KeyRootFunc(apirequest.NewContext()), "/")] = store.DefaultQualifiedResource

@@ -32,9 +32,9 @@ func longRunning(_ *http.Request, info *apirequest.RequestInfo) bool {
 	return false
 }
 
-// chain puts the filters around the API.
-func (s *Server) chain(api http.Handler, c *genericapiserver.Config) http.Handler {
-	return s.chainWith(s.fastReads, api, c)
+// handlerChain puts the filters around the API.
+func (s *Server) handlerChain(api http.Handler, c *genericapiserver.Config) http.Handler {
+	return s.handlerChainWith(s.fastReads, api, c)
 }
 
 // fastReads answers what it can from stored bytes. With initializers it answers nothing: some objects are hidden then, and
@@ -43,20 +43,20 @@ func (s *Server) fastReads(next http.Handler) http.Handler {
 	if s.cfg.Initializers {
 		return next
 	}
-	return s.direct.Before(next)
+	return s.fastReader.Before(next)
 }
 
-// chainWith is chain with reads, which may answer a request in place of the handler it is given. The first line is the
+// handlerChainWith is chain with reads, which may answer a request in place of the handler it is given. The first line is the
 // innermost filter.
-func (s *Server) chainWith(reads func(http.Handler) http.Handler, api http.Handler, c *genericapiserver.Config) http.Handler {
-	api = s.initializing(api)
-	h := network(limits.Broad(limits.Nested(s.textual(api), maxBody, c.Serializer), maxBody, c.Serializer), api)
-	h = s.others.Before(limits.Named(nearby(reads(h)), c.Serializer))
+func (s *Server) handlerChainWith(reads func(http.Handler) http.Handler, api http.Handler, c *genericapiserver.Config) http.Handler {
+	api = s.initializerFilter(api)
+	h := byOrigin(limits.Broad(limits.Nested(s.refuseCustomProtobuf(api), maxBody, c.Serializer), maxBody, c.Serializer), api)
+	h = s.aggregation.Before(limits.Named(withoutLocalCompression(reads(h)), c.Serializer))
 	h = filters.WithAuthorization(h, c.Authorization.Authorizer, c.Serializer)
 	// A small body is read before its request takes a seat.
-	h = network(limits.ReadFirst(s.flow.Fair(h, c.LongRunningFunc), c.Serializer), h)
+	h = byOrigin(limits.ReadFirst(s.priorityAndFairness.Fair(h, c.LongRunningFunc), c.Serializer), h)
 	h = impersonation.WithConstrainedImpersonation(h, c.Authorization.Authorizer, c.Serializer)
-	h = network(limits.Connections(s.watches.Bound(h), peer.Proved, c.Serializer), h)
+	h = byOrigin(limits.Connections(s.watches.Bound(h), peer.Proved, c.Serializer), h)
 	h = filters.WithAudit(h, c.AuditBackend, c.AuditPolicyRuleEvaluator, c.LongRunningFunc)
 	failed := filters.WithFailedAuthenticationAudit(filters.Unauthorized(c.Serializer), c.AuditBackend, c.AuditPolicyRuleEvaluator)
 	h = filters.WithAuthentication(h, c.Authentication.Authenticator, failed, c.Authentication.APIAudiences, c.Authentication.RequestHeaderConfig)
@@ -64,23 +64,23 @@ func (s *Server) chainWith(reads func(http.Handler) http.Handler, api http.Handl
 	// Warnings are collected inside the timeout filter, which makes writing headers safe.
 	h = filters.WithWarningRecorder(h)
 	// The timeout filter has a goroutine of its own do the rest.
-	h = network(genericfilters.WithTimeoutForNonLongRunningRequests(h, c.LongRunningFunc), h)
+	h = byOrigin(genericfilters.WithTimeoutForNonLongRunningRequests(h, c.LongRunningFunc), h)
 	h = filters.WithRequestDeadline(h, c.AuditBackend, c.AuditPolicyRuleEvaluator, c.LongRunningFunc, c.Serializer, c.RequestTimeout)
 	h = filters.WithCacheControl(h)
 	h = genericfilters.WithHSTS(h, c.HSTSDirectives)
 	h = filters.WithLatencyTrackers(h)
-	h = network(limits.Paced(h, c.LongRunningFunc, limits.DefaultPace), h)
+	h = byOrigin(limits.Paced(h, c.LongRunningFunc, limits.DefaultPace), h)
 	h = filters.WithRequestInfo(h, c.RequestInfoResolver)
 	h = filters.WithRequestReceivedTimestamp(h)
-	h = network(limits.Short(h, c.Serializer), h)
-	h = contained(h, c.RequestInfoResolver)
+	h = byOrigin(limits.Short(h, c.Serializer), h)
+	h = withPanicRecovery(h, c.RequestInfoResolver)
 	return filters.WithAuditInit(h)
 }
 
-// network sends requests of network clients to one handler and those from inside the process to another. The cluster's
+// byOrigin sends requests of network clients to one handler and those from inside the process to another. The cluster's
 // own controllers are not held up by a crowd outside; and a client that shares the process needs no second goroutine to
 // be answered in time, its context's deadline ends the handler.
-func network(outside, inside http.Handler) http.Handler {
+func byOrigin(outside, inside http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, ok := authn.Identity(r.Context()); ok {
 			inside.ServeHTTP(w, r)

@@ -12,30 +12,30 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// newFlow makes what shares the server out among its network clients.
-func (s *Server) newFlow() error {
+// newPriorityAndFairness makes what shares the server out among its network clients.
+func (s *Server) newPriorityAndFairness() error {
 	var err error
 	s.watches = limits.NewWatches(s.cfg.MaxStreams, longRunning, codecs)
-	s.flow, err = limits.New(limits.Config{
+	s.priorityAndFairness, err = limits.New(limits.Config{
 		Client: s.client, Seats: s.cfg.MaxReads + s.cfg.MaxWrites, Patience: s.cfg.RequestTimeout / 4,
-		Count: limits.NewCounts(s.objects).Get, Logger: s.log,
+		Count: limits.NewCounts(s.resourceStats).Get, Logger: s.log,
 	})
 	return err
 }
 
-// share follows the configuration of priority and fairness once its default objects are there. Until then the two mandatory
+// runPriorityAndFairness follows the configuration of priority and fairness once its default objects are there. Until then the two mandatory
 // priority levels count.
-func (s *Server) share(ctx context.Context) error {
+func (s *Server) runPriorityAndFairness(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
 	case <-s.ready:
-		return s.flow.Run(ctx)
+		return s.priorityAndFairness.Run(ctx)
 	}
 }
 
-// objects looks at the stored objects of a resource, as its name and group part them ("deployments.apps").
-func (s *Server) objects(resource string) storage.Stats {
+// resourceStats looks at the stored objects of a resource, as its name and group part them ("deployments.apps").
+func (s *Server) resourceStats(resource string) storage.Stats {
 	gr := schema.ParseGroupResource(resource)
 	prefix := listers.DefaultPrefix(gr)
 	if s.set == nil || s.set.Store(gr.Group, gr.Resource) == nil {

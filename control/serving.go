@@ -39,11 +39,11 @@ func (s *Server) Run(ctx context.Context) error {
 	if err := s.encryption.Start(ctx); err != nil {
 		return fmt.Errorf("control: %w", err)
 	}
-	for _, part := range []func(context.Context) error{s.guard.authn.Run, s.guard.authz.Run, s.share, s.encryption.Run, s.others.Run, s.trust} {
+	for _, part := range []func(context.Context) error{s.access.authn.Run, s.access.authz.Run, s.runPriorityAndFairness, s.encryption.Run, s.aggregation.Run, s.publishTrust} {
 		group.Go(func() error { return fault.Keep(ctx, "control", part) })
 	}
 	if listener := cmp.Or(s.cfg.Listener, s.cfg.Secure); listener != nil {
-		web, err := s.web()
+		web, err := s.newHTTPServer()
 		if err != nil {
 			_ = listener.Close()
 			return fmt.Errorf("control: %w", err)
@@ -67,15 +67,15 @@ func (s *Server) Run(ctx context.Context) error {
 		}))
 	}
 	group.Go(func() error {
-		fault.KeepDo(ctx, "control", s.settle)
+		fault.KeepDo(ctx, "control", s.runStartup)
 		<-ctx.Done()
 		return nil
 	})
 	return group.Wait()
 }
 
-// front is what a connection's requests meet first.
-func (s *Server) front() http.Handler {
+// entryHandler is what a connection's requests meet first.
+func (s *Server) entryHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		peer.Began(r.Context())
 		defer peer.Ended(r.Context())
@@ -93,14 +93,14 @@ func isGRPC(contentType string) bool {
 	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
 }
 
-// web is the HTTPS server.
-func (s *Server) web() (*http.Server, error) {
+// newHTTPServer is the HTTPS server.
+func (s *Server) newHTTPServer() (*http.Server, error) {
 	leaf, hint := s.cfg.PKI.Serving(), s.cfg.PKI.Pool()
 	if s.cfg.ClientCAs != nil {
 		hint = nil // others may come: clients choose by themselves which certificate they show
 	}
 	web := &http.Server{
-		Handler: s.front(),
+		Handler: s.entryHandler(),
 		TLSConfig: &tls.Config{
 			MinVersion:     tls.VersionTLS12,
 			NextProtos:     []string{"h2", "http/1.1"},
@@ -112,7 +112,7 @@ func (s *Server) web() (*http.Server, error) {
 		ReadHeaderTimeout: 32 * time.Second,
 		IdleTimeout:       90 * time.Second,
 		MaxHeaderBytes:    1 << 20,
-		ErrorLog:          log.New(lines{s.log}, "", 0),
+		ErrorLog:          log.New(httpLogWriter{s.log}, "", 0),
 		BaseContext:       func(net.Listener) context.Context { return s.stopping },
 		ConnContext:       peer.ConnContext,
 	}
@@ -144,18 +144,18 @@ func (s *Server) close() {
 	s.inflight.Wait()
 	s.auditor.Stop()
 	s.extensions.Informers.Shutdown()
-	s.guard.admission.Stop()
+	s.access.admission.Stop()
 	s.docs.Drop()
-	s.direct.Close()
+	s.fastReader.Close()
 	s.generic.Destroy()
 	s.set.Destroy()
 }
 
-// lines writes what net/http logs at debug level: handshakes that failed are the client's affair.
-type lines struct{ log *slog.Logger }
+// httpLogWriter writes what net/http logs at debug level: handshakes that failed are the client's affair.
+type httpLogWriter struct{ log *slog.Logger }
 
 // Write implements io.Writer.
-func (l lines) Write(p []byte) (int, error) {
+func (l httpLogWriter) Write(p []byte) (int, error) {
 	l.log.Debug("http", "message", string(p))
 	return len(p), nil
 }

@@ -25,32 +25,32 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// guard is what stands between a request and the registries.
-type guard struct {
+// accessControl is what stands between a request and the registries.
+type accessControl struct {
 	live      *listers.Store
 	authn     *authn.Authenticators
 	authz     *authz.Authorizers
 	admission *admission.Chain
-	services  services
+	services  serviceResolver
 }
 
-// services finds the Service a webhook names.
-type services struct{ lister corelisters.ServiceLister }
+// serviceResolver finds the Service a webhook names.
+type serviceResolver struct{ lister corelisters.ServiceLister }
 
 // ResolveEndpoint implements webhook.ServiceResolver.
-func (s services) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
+func (s serviceResolver) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
 	return proxy.ResolveCluster(s.lister, namespace, name, port)
 }
 
-func newGuard(s *Server) (*guard, error) {
-	g := &guard{}
+func newAccessControl(s *Server) (*accessControl, error) {
+	g := &accessControl{}
 	if s.cfg.Dial == nil && s.cfg.Tunnel != nil {
 		s.cfg.Dial = s.dial
 	}
 	var err error
 	g.live, err = listers.New(listers.Config{
 		Snapshot:    func() listers.Snapshot { return snapshot{s.cfg.Store.View()} },
-		Transformer: s.encryption.For, Hidden: s.hidden(),
+		Transformer: s.encryption.For, Hidden: s.uninitializedFilter(),
 		Confirm: func(ctx context.Context) error {
 			_, err := s.cfg.Store.Barrier(ctx)
 			return err
@@ -74,44 +74,44 @@ func newGuard(s *Server) (*guard, error) {
 	if g.authz, err = authz.New(authz.Config{Live: g.live, Settings: s.cfg.Authorization, Logger: s.log}); err != nil {
 		return nil, err
 	}
-	g.services = services{corelisters.NewServiceLister(g.live.Fresh(schema.GroupResource{Resource: "services"}))}
+	g.services = serviceResolver{corelisters.NewServiceLister(g.live.Fresh(schema.GroupResource{Resource: "services"}))}
 	config := s.Client(Identity{User: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}})
 	dynamicClient, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("dynamic client: %w", err)
 	}
 	g.admission, err = admission.New(admission.Config{
-		Live: g.live, Client: s.client, Dynamic: dynamicClient, Authorizer: g.authz.Authorizer, RESTMapper: s.mapper(),
+		Live: g.live, Client: s.client, Dynamic: dynamicClient, Authorizer: g.authz.Authorizer, RESTMapper: s.restMapper(),
 		TolerationSeconds: s.cfg.TolerationSeconds, PodPresets: s.cfg.PodPresets, Dial: s.cfg.Dial, Initializers: s.cfg.Initializers,
 		Settings: s.cfg.Admission, CheckNodeIPs: s.cfg.CheckNodeIPs,
 	})
 	return g, err
 }
 
-// mapper knows kinds by discovery, which it asks when it is first used.
-func (s *Server) mapper() meta.RESTMapper {
+// restMapper knows kinds by discovery, which it asks when it is first used.
+func (s *Server) restMapper() meta.RESTMapper {
 	return restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(s.client.Discovery()))
 }
 
-// kinds builds the registries and what is served beside them.
-func (s *Server) kinds() (*kinds.Set, error) {
+// buildKinds builds the registries and what is served beside them.
+func (s *Server) buildKinds() (*kinds.Set, error) {
 	resources, err := resolver.NewDiscoveryResourceResolver(s.client.Discovery())
 	if err != nil {
 		return nil, err
 	}
 	set, err := kinds.Build(kinds.Deps{
-		RESTOptions: s.hiding(registryOptions(s.cfg.Store, s.encryption.For)), Authorizer: s.guard.authz.Authorizer, Rules: s.guard.authz.Rules,
+		RESTOptions: s.hideUninitialized(registryOptions(s.cfg.Store, s.encryption.For)), Authorizer: s.access.authz.Authorizer, Rules: s.access.authz.Rules,
 		Resources: resources, Namespaces: s.client.CoreV1().Namespaces(),
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.initializable(set)
+	s.addInitializers(set)
 	pki := s.cfg.PKI
 	err = rest.Install(rest.Config{
 		Table: set, Store: s.cfg.Store, ServiceCIDRs: s.cfg.serviceNets(), MoreServiceCIDRs: s.readyServiceCIDRs, NodePorts: s.cfg.NodePorts, Transformer: s.encryption.For,
-		Authorizer: s.guard.authz.Authorizer, RuleResolver: s.guard.authz.RuleResolver,
-		Tokens: s.guard.authn.Token, Issue: s.guard.authn.Issue, Audiences: s.guard.authn.Audiences,
+		Authorizer: s.access.authz.Authorizer, RuleResolver: s.access.authz.RuleResolver,
+		Tokens: s.access.authn.Token, Issue: s.access.authn.Issue, Audiences: s.access.authn.Audiences,
 		ClusterCA: pki.Pool, Dial: s.cfg.Dial, Nodes: s.nodes(),
 		KubeletClient: func(r *tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			return pki.KubeletClient().GetClientCertificate(r)

@@ -24,7 +24,7 @@ func (s *Server) newAggregation() (*aggregation.Aggregation, error) {
 		return nil, err
 	}
 	return aggregation.New(aggregation.Config{
-		Client: client, Core: s.client, Builtin: s.builtin(), Definitions: s.allDefinitions, Discovery: s.discovery,
+		Client: client, Core: s.client, Builtin: s.builtinGroupVersions(), Definitions: s.allDefinitions, Discovery: s.discovery,
 		Newest: func(ctx context.Context) ([]*apiextensionsv1.CustomResourceDefinition, error) {
 			list, err := definitions.ApiextensionsV1().CustomResourceDefinitions().List(ctx, metav1.ListOptions{})
 			if err != nil {
@@ -41,8 +41,8 @@ func (s *Server) newAggregation() (*aggregation.Aggregation, error) {
 	})
 }
 
-// builtin are the groups and versions of the program.
-func (s *Server) builtin() []schema.GroupVersion {
+// builtinGroupVersions are the groups and versions of the program.
+func (s *Server) builtinGroupVersions() []schema.GroupVersion {
 	out := []schema.GroupVersion{apiextensionsv1.SchemeGroupVersion}
 	for _, group := range kinds.Groups {
 		out = append(out, s.set.Versions(group)...)
@@ -50,14 +50,14 @@ func (s *Server) builtin() []schema.GroupVersion {
 	return out
 }
 
-// trust tells aggregated servers whom to believe, once there is a cluster.
-func (s *Server) trust(ctx context.Context) error {
+// publishTrust tells aggregated servers whom to believe, once there is a cluster.
+func (s *Server) publishTrust(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
 	case <-s.ready:
 	}
-	proxy := s.guard.authn.FrontProxy
+	proxy := s.access.authn.FrontProxy
 	return aggregation.Trust{
 		ClientCA: s.clientCAs, Retired: s.cfg.PKI.Retired, Changed: s.cfg.PKI.Changed, ProxyCA: s.cfg.PKI.FrontProxyCA(), ProxyNames: proxy.ClientNames, UserHeaders: proxy.UserHeaders,
 		UIDHeaders: proxy.UIDHeaders, GroupHeaders: proxy.GroupHeaders, ExtraPrefixes: proxy.ExtraPrefixes,

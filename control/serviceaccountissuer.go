@@ -14,10 +14,10 @@ func (s *Server) installIssuer() {
 		handler                            http.Handler
 	}{{
 		"/.well-known/openid-configuration", restful.MIME_JSON, "getServiceAccountIssuerOpenIDConfiguration",
-		"get service account issuer OpenID configuration, also known as the 'OIDC discovery doc'", s.guard.authn.OpenIDConfig,
+		"get service account issuer OpenID configuration, also known as the 'OIDC discovery doc'", s.access.authn.OpenIDConfig,
 	}, {
 		"/openid/v1/jwks", "application/jwk-set+json", "getServiceAccountIssuerOpenIDKeyset",
-		"get service account issuer OpenID JSON Web Key Set (contains public token verification keys)", s.guard.authn.OpenIDKeys,
+		"get service account issuer OpenID JSON Web Key Set (contains public token verification keys)", s.access.authn.OpenIDKeys,
 	}} {
 		ws := new(restful.WebService).Produces(d.contentType)
 		ws.Path(d.path).Route(ws.GET("").Operation(d.operation).Doc(d.text).Returns(http.StatusOK, "OK", "").

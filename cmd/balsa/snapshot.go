@@ -20,6 +20,7 @@ import (
 	"github.com/balsahq/balsa/cmd/balsa/daemon/process"
 	"github.com/balsahq/balsa/control/cluster"
 	"github.com/balsahq/balsa/control/cluster/archive"
+	"github.com/balsahq/balsa/control/cluster/backup"
 	"github.com/balsahq/balsa/control/cluster/clusterpb"
 	"github.com/balsahq/balsa/control/cluster/join"
 	"github.com/balsahq/balsa/raftstore"
@@ -196,7 +197,7 @@ func newSnapshotListCommand() *cobra.Command {
 			if len(args) == 1 {
 				dir = args[0]
 			}
-			files, err := cluster.ListArchives(dir)
+			files, err := backup.List(dir)
 			if err != nil {
 				return err
 			}
@@ -207,7 +208,7 @@ func newSnapshotListCommand() *cobra.Command {
 	return cmd
 }
 
-func printSnapshots(w io.Writer, files []cluster.ArchiveFile) error {
+func printSnapshots(w io.Writer, files []backup.File) error {
 	out := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(out, "FILE\tSAVED\tREVISION\tKEYS\tBYTES\tBY\tVERSION")
 	for _, f := range files {

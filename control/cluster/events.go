@@ -5,6 +5,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/balsahq/balsa/control/cluster/clusterpb"
+	"github.com/balsahq/balsa/control/cluster/eventlog"
 )
 
 // Events implements clusterpb.ClusterServer.
@@ -13,22 +14,22 @@ func (s *Service) Events(req *clusterpb.EventsRequest, stream clusterpb.Cluster_
 	if _, err := s.allow(ctx, members); err != nil {
 		return err
 	}
-	if !s.events.enter() {
-		return status.Errorf(codes.ResourceExhausted, "%d clients read events here already: ask another server", maxStreams)
+	if !s.events.AddReader() {
+		return status.Errorf(codes.ResourceExhausted, "%d clients read events here already: ask another server", eventlog.MaxReaders)
 	}
-	defer s.events.leave()
+	defer s.events.RemoveReader()
 	seq, gap := req.After, false
-	if req.Stream != s.events.stream {
-		seq, gap = s.events.oldest(), req.Stream != ""
+	if req.Stream != s.events.Stream {
+		seq, gap = s.events.Oldest(), req.Stream != ""
 	}
 	for first := true; ; first = false {
-		events, lost, more := s.events.after(seq)
+		events, lost, more := s.events.After(seq)
 		if lost && !first {
 			return status.Error(codes.OutOfRange, "this stream was read too slowly; events were lost: look at Members and begin again")
 		}
 		if lost || gap {
 			gap = false
-			if err := stream.Send(&clusterpb.Event{Stream: s.events.stream, Type: clusterpb.EventType_EVENT_GAP, Time: s.cfg.Now().UnixMilli(), Text: "events were lost"}); err != nil {
+			if err := stream.Send(&clusterpb.Event{Stream: s.events.Stream, Type: clusterpb.EventType_EVENT_GAP, Time: s.cfg.Now().UnixMilli(), Text: "events were lost"}); err != nil {
 				return err
 			}
 		}

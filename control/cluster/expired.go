@@ -37,7 +37,7 @@ func RenewalDigest(r *clusterpb.JoinRequest) [sha256.Size]byte {
 // without a certificate, because no handshake takes an expired one, and proves that it holds the key. The key must be the
 // newest on record for the node: one that was removed or replaced, or that renewed with another key since, is refused.
 func (s *Service) joinExpired(ctx context.Context, who caller, j joining) (*clusterpb.JoinResponse, error) {
-	if !s.failed.allow(who.from) {
+	if !s.failed.Allow(who.from) {
 		return nil, status.Error(codes.ResourceExhausted, "too many failed joins from this address: wait a minute")
 	}
 	node, err := s.provenNode(j)
@@ -57,7 +57,7 @@ func (s *Service) joinExpired(ctx context.Context, who caller, j joining) (*clus
 			return answer, nil
 		}
 	}
-	if code := status.Code(wire(err)); code != codes.Unavailable && s.failed.fail(who.from) {
+	if code := status.Code(wire(err)); code != codes.Unavailable && s.failed.Failed(who.from) {
 		s.cfg.Logger.Warn("an agent with an expired certificate is refused; more failures from there within ten minutes are not logged",
 			"from", who.from, "err", err)
 	}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/balsahq/balsa/control/auth/pki"
 	"github.com/balsahq/balsa/control/cluster/clusterpb"
+	"github.com/balsahq/balsa/control/cluster/eventlog"
+	"github.com/balsahq/balsa/control/cluster/joinlimit"
 	"github.com/balsahq/balsa/fault"
 )
 
@@ -20,8 +22,8 @@ import (
 type Service struct {
 	clusterpb.UnimplementedClusterServer
 	cfg     Config
-	events  *ring
-	failed  *limiter
+	events  *eventlog.Log
+	failed  *joinlimit.Limiter
 	streams streams
 	servers *broadcast    // of the list of servers
 	wake    chan struct{} // of one place: a record of a member or of the rotation has changed
@@ -42,8 +44,8 @@ func New(cfg Config) (*Service, error) {
 	stream := make([]byte, 8)
 	_, _ = rand.Read(stream) // never fails: crypto/rand aborts the program instead
 	return &Service{
-		cfg: cfg, events: newRing(hex.EncodeToString(stream)),
-		failed: newLimiter(cfg.Now), servers: newBroadcast(), wake: make(chan struct{}, 1), health: health.NewServer(), saves: make(chan struct{}, 2), restore: make(chan struct{}, 1),
+		cfg: cfg, events: eventlog.New(hex.EncodeToString(stream)),
+		failed: joinlimit.New(cfg.Now), servers: newBroadcast(), wake: make(chan struct{}, 1), health: health.NewServer(), saves: make(chan struct{}, 2), restore: make(chan struct{}, 1),
 	}, nil
 }
 

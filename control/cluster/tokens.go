@@ -178,7 +178,7 @@ func (s *Service) RevokeToken(ctx context.Context, r *clusterpb.RevokeTokenReque
 
 // checkToken judges the token of a joiner. Failures are counted by source, and a source's first one is logged.
 func (s *Service) checkToken(ctx context.Context, who caller, text string, server bool) (token.Token, error) {
-	if !s.failed.allow(who.from) {
+	if !s.failed.Allow(who.from) {
 		return token.Token{}, status.Error(codes.ResourceExhausted, "too many failed joins from this address: wait a minute")
 	}
 	t, err := token.Parse(text)
@@ -196,7 +196,7 @@ func (s *Service) checkToken(ctx context.Context, who caller, text string, serve
 		}
 		err = rec.judge(t, server, s.cfg.Now())
 	}
-	if err != nil && s.failed.fail(who.from) {
+	if err != nil && s.failed.Failed(who.from) {
 		s.cfg.Logger.Warn("a machine failed to join; more failures from there within ten minutes are not logged", "from", who.from, "err", err)
 	}
 	return t, err

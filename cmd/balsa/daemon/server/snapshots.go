@@ -6,6 +6,7 @@ import (
 
 	"github.com/balsahq/balsa/cmd/balsa/daemon/config"
 	"github.com/balsahq/balsa/control/cluster"
+	"github.com/balsahq/balsa/control/cluster/backup"
 	"github.com/balsahq/balsa/raftstore"
 )
 
@@ -15,7 +16,7 @@ func runSnapshotSchedule(ctx context.Context, s config.Snapshots, dir string, se
 		<-ctx.Done()
 		return nil
 	}
-	return cluster.RunSchedule(ctx, cluster.ScheduleConfig{
+	return backup.Run(ctx, backup.Config{
 		Archiver: service, Dir: dir, Every: s.Every, Keep: s.Keep, Leading: store.Leading, LeaderChanged: store.LeaderChanged, Logger: log,
 	})
 }

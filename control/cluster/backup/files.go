@@ -1,4 +1,4 @@
-package cluster
+package backup
 
 import (
 	"bufio"
@@ -23,13 +23,13 @@ const (
 	unfinishedPrefix             = ".balsa-" // a file being written
 )
 
-// SaveArchive writes an archive into dir under a name of its time and revision, reads it back, and only then gives it
+// Save writes an archive into dir under a name of its time and revision, reads it back, and only then gives it
 // that name. On failure, a full disk too, nothing is left.
-func SaveArchive(ctx context.Context, a Archiver, dir string) (path string, trailer archive.Trailer, err error) {
+func Save(ctx context.Context, a Archiver, dir string) (path string, trailer archive.Trailer, err error) {
 	if err = os.MkdirAll(dir, 0o700); err != nil {
 		return "", trailer, err
 	}
-	if err = sweep(dir); err != nil {
+	if err = removeUnfinished(dir); err != nil {
 		return "", trailer, err
 	}
 	file, err := os.CreateTemp(dir, unfinishedPrefix+"*")
@@ -63,15 +63,15 @@ func SaveArchive(ctx context.Context, a Archiver, dir string) (path string, trai
 		return "", trailer, fmt.Errorf("revision %d was written and %d read back", made.Revision, trailer.Revision)
 	}
 	path = filepath.Join(dir, archiveName(time.Now(), trailer.Revision))
-	if err = publish(file.Name(), path, atomicfile.SyncDir); err != nil {
+	if err = renameDurably(file.Name(), path, atomicfile.SyncDir); err != nil {
 		return "", trailer, err
 	}
 	return path, trailer, nil
 }
 
-// publish renames an archive and makes the new name last. When syncDir fails it removes the archive: a crash could take
+// renameDurably renames an archive and makes the new name last. When syncDir fails it removes the archive: a crash could take
 // the name back later, and the schedule would count a snapshot that is not there.
-func publish(from, to string, syncDir func(dir string) error) error {
+func renameDurably(from, to string, syncDir func(dir string) error) error {
 	if err := os.Rename(from, to); err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func archives(dir string) ([]string, error) {
 	return names, nil
 }
 
-func newest(dir string) time.Time {
+func newestTime(dir string) time.Time {
 	names, err := archives(dir)
 	if err != nil || len(names) == 0 {
 		return time.Time{}
@@ -123,7 +123,7 @@ func newest(dir string) time.Time {
 	return at
 }
 
-func prune(dir string, keep int) error {
+func removeOld(dir string, keep int) error {
 	names, err := archives(dir)
 	if err != nil {
 		return err
@@ -135,8 +135,8 @@ func prune(dir string, keep int) error {
 	return errors.Join(errs...)
 }
 
-// sweep removes what an earlier run left unfinished. One process writes into dir.
-func sweep(dir string) error {
+// removeUnfinished removes what an earlier run left unfinished. One process writes into dir.
+func removeUnfinished(dir string) error {
 	left, err := filepath.Glob(filepath.Join(dir, unfinishedPrefix+"*"))
 	if err != nil {
 		return err
@@ -149,8 +149,8 @@ func sweep(dir string) error {
 	return nil
 }
 
-// ArchiveFile is one file of a listing.
-type ArchiveFile struct {
+// File is one file of a listing.
+type File struct {
 	Path    string
 	Size    int64
 	Header  archive.Header
@@ -158,21 +158,21 @@ type ArchiveFile struct {
 	Err     error // the file's ends could not be read
 }
 
-// ListArchives looks at the ends of the archives in dir, newest first.
-func ListArchives(dir string) ([]ArchiveFile, error) {
+// List looks at the ends of the archives in dir, newest first.
+func List(dir string) ([]File, error) {
 	names, err := archives(dir)
 	if err != nil {
 		return nil, err
 	}
-	var out []ArchiveFile
+	var out []File
 	for _, name := range names {
-		out = append(out, peek(filepath.Join(dir, name)))
+		out = append(out, readEnds(filepath.Join(dir, name)))
 	}
 	return out, nil
 }
 
-func peek(path string) ArchiveFile {
-	out := ArchiveFile{Path: path}
+func readEnds(path string) File {
+	out := File{Path: path}
 	file, err := os.Open(path)
 	if err != nil {
 		out.Err = err

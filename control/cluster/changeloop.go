@@ -21,7 +21,7 @@ func (s *Service) follow(ctx context.Context) error {
 	for {
 		leader, members, nodes, keys := s.cfg.Store.LeaderChanged(), s.cfg.Members.Changed(), s.cfg.Nodes.Changed(), s.cfg.keysChanged() // before looking
 		now := s.look(last)
-		s.events.add(s.cfg.Now(), differences(last, now))
+		s.events.Append(s.cfg.Now(), differences(last, now))
 		s.setHealth(now.fault == "")
 		last = now
 		s.useRotation()

@@ -1,4 +1,4 @@
-package cluster
+package backup
 
 import (
 	"context"
@@ -17,8 +17,8 @@ type Archiver interface {
 	VerifyArchive(r io.Reader) (archive.Header, archive.Trailer, error)
 }
 
-// ScheduleConfig says how often snapshots are saved, where, and how many are kept.
-type ScheduleConfig struct {
+// Config says how often snapshots are saved, where, and how many are kept.
+type Config struct {
 	Archiver Archiver
 	// Dir takes the files; made with mode 0700 when absent.
 	Dir string
@@ -32,7 +32,7 @@ type ScheduleConfig struct {
 }
 
 // Validate reports every fault at once.
-func (c *ScheduleConfig) Validate() error {
+func (c *Config) Validate() error {
 	var errs []error
 	if c.Archiver == nil || c.Leading == nil || c.LeaderChanged == nil || c.Dir == "" {
 		errs = append(errs, errors.New("snapshots: Archiver, Dir, Leading and LeaderChanged must be set"))
@@ -52,9 +52,9 @@ const (
 	snapshotRetry  = 5 * time.Minute
 )
 
-// RunSchedule saves snapshots while this server leads, until ctx ends. What goes wrong is logged and tried again; a file
+// Run saves snapshots while this server leads, until ctx ends. What goes wrong is logged and tried again; a file
 // that has its name is whole and was read back.
-func RunSchedule(ctx context.Context, cfg ScheduleConfig) error {
+func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
@@ -68,9 +68,9 @@ func RunSchedule(ctx context.Context, cfg ScheduleConfig) error {
 		changed := cfg.LeaderChanged()
 		wait := notLeadingLook
 		if cfg.Leading() {
-			wait = time.Until(due(newest(cfg.Dir), began, failed, cfg.Every))
+			wait = time.Until(nextSnapshot(newestTime(cfg.Dir), began, failed, cfg.Every))
 			if wait <= 0 && ctx.Err() == nil {
-				failed = cfg.once(ctx)
+				failed = cfg.saveOnce(ctx)
 				continue
 			}
 		}
@@ -84,8 +84,8 @@ func RunSchedule(ctx context.Context, cfg ScheduleConfig) error {
 	}
 }
 
-// due is when the next snapshot is: Every after the newest, soon when there is none, a while after a failure.
-func due(last, began, failed time.Time, every time.Duration) time.Time {
+// nextSnapshot is when the next snapshot is: Every after the newest, soon when there is none, a while after a failure.
+func nextSnapshot(last, began, failed time.Time, every time.Duration) time.Time {
 	next := last.Add(every)
 	if last.IsZero() {
 		next = began.Add(min(every, firstSnapshot))
@@ -96,10 +96,10 @@ func due(last, began, failed time.Time, every time.Duration) time.Time {
 	return next
 }
 
-// once saves one snapshot and prunes; it logs what goes wrong, and returns when it failed to save, if it did.
-func (c *ScheduleConfig) once(ctx context.Context) (failed time.Time) {
+// saveOnce saves one snapshot and prunes; it logs what goes wrong, and returns when it failed to save, if it did.
+func (c *Config) saveOnce(ctx context.Context) (failed time.Time) {
 	start := time.Now()
-	path, trailer, err := SaveArchive(ctx, c.Archiver, c.Dir)
+	path, trailer, err := Save(ctx, c.Archiver, c.Dir)
 	if err != nil {
 		if ctx.Err() == nil {
 			c.Logger.Error("a scheduled snapshot could not be saved; it is tried again", "dir", c.Dir, "err", err)
@@ -107,7 +107,7 @@ func (c *ScheduleConfig) once(ctx context.Context) (failed time.Time) {
 		return time.Now()
 	}
 	c.Logger.Info("a snapshot was saved", "file", path, "revision", trailer.Revision, "keys", trailer.Keys, "bytes", trailer.Bytes, "took", time.Since(start).Round(time.Millisecond))
-	if err := prune(c.Dir, c.Keep); err != nil {
+	if err := removeOld(c.Dir, c.Keep); err != nil {
 		c.Logger.Warn("old snapshots could not be removed", "dir", c.Dir, "err", err)
 	}
 	return time.Time{}

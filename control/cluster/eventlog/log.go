@@ -1,4 +1,4 @@
-package cluster
+package eventlog
 
 import (
 	"slices"
@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	keptEvents = 1024
-	maxStreams = 256 // readers of events at once
+	capacity   = 1024
+	MaxReaders = 256 // readers of events at once
 )
 
-// ring keeps the newest events. A reader is a sequence number it has seen; one that falls out of the ring is cut off.
-type ring struct {
-	stream string
+// Log keeps the newest events. A reader is a sequence number it has seen; one that falls out of the ring is cut off.
+type Log struct {
+	Stream string
 
 	mu      sync.Mutex
 	events  []*clusterpb.Event // by sequence, ascending, at most keptEvents
@@ -24,32 +24,32 @@ type ring struct {
 	readers int
 }
 
-func newRing(stream string) *ring {
-	return &ring{stream: stream, next: 1, changed: make(chan struct{})}
+func New(stream string) *Log {
+	return &Log{Stream: stream, next: 1, changed: make(chan struct{})}
 }
 
-// add numbers and keeps events.
-func (r *ring) add(now time.Time, events []*clusterpb.Event) {
+// Append numbers and keeps events.
+func (r *Log) Append(now time.Time, events []*clusterpb.Event) {
 	if len(events) == 0 {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, e := range events {
-		e.Stream, e.Sequence, e.Time = r.stream, r.next, now.UnixMilli()
+		e.Stream, e.Sequence, e.Time = r.Stream, r.next, now.UnixMilli()
 		r.next++
 		r.events = append(r.events, e)
 	}
-	if over := len(r.events) - keptEvents; over > 0 {
+	if over := len(r.events) - capacity; over > 0 {
 		r.events = slices.Delete(r.events, 0, over)
 	}
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
 
-// after returns the events that follow a sequence number and a channel closed when more come. lost says that some
+// After returns the events that follow a sequence number and a channel closed when more come. lost says that some
 // between are not kept any more.
-func (r *ring) after(seq uint64) (events []*clusterpb.Event, lost bool, more <-chan struct{}) {
+func (r *Log) After(seq uint64) (events []*clusterpb.Event, lost bool, more <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	first := r.next - uint64(len(r.events))
@@ -62,25 +62,25 @@ func (r *ring) after(seq uint64) (events []*clusterpb.Event, lost bool, more <-c
 	return slices.Clone(r.events[seq+1-first:]), false, r.changed
 }
 
-// oldest is the sequence number before the oldest kept event.
-func (r *ring) oldest() uint64 {
+// Oldest is the sequence number before the oldest kept event.
+func (r *Log) Oldest() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.next - uint64(len(r.events)) - 1
 }
 
-// enter takes a place for a reader.
-func (r *ring) enter() bool {
+// AddReader takes a place for a reader.
+func (r *Log) AddReader() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.readers >= maxStreams {
+	if r.readers >= MaxReaders {
 		return false
 	}
 	r.readers++
 	return true
 }
 
-func (r *ring) leave() {
+func (r *Log) RemoveReader() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.readers--

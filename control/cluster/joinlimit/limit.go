@@ -1,4 +1,4 @@
-package cluster
+package joinlimit
 
 import (
 	"net/netip"
@@ -13,9 +13,9 @@ const (
 	failureQuiet = 10 * time.Minute // after that long without a failure a source is forgotten, and heard of again
 )
 
-// limiter counts failed joins by source. Its memory is bounded: when it is full, the source that failed longest ago
+// Limiter counts failed joins by source. Its memory is bounded: when it is full, the source that failed longest ago
 // makes room.
-type limiter struct {
+type Limiter struct {
 	now func() time.Time
 
 	mu      sync.Mutex
@@ -28,12 +28,12 @@ type source struct {
 	last     time.Time
 }
 
-func newLimiter(now func() time.Time) *limiter {
-	return &limiter{now: now, sources: map[netip.Addr]*source{}}
+func New(now func() time.Time) *Limiter {
+	return &Limiter{now: now, sources: map[netip.Addr]*source{}}
 }
 
-// sourceOf is an IPv4 address, or the /64 of an IPv6 one: a household, not a privacy address.
-func sourceOf(a netip.Addr) netip.Addr {
+// SourceOf is an IPv4 address, or the /64 of an IPv6 one: a household, not a privacy address.
+func SourceOf(a netip.Addr) netip.Addr {
 	if a.Is6() {
 		if p, err := a.WithZone("").Prefix(64); err == nil {
 			return p.Addr()
@@ -42,19 +42,19 @@ func sourceOf(a netip.Addr) netip.Addr {
 	return a
 }
 
-// allow reports whether a source may try.
-func (l *limiter) allow(from netip.Addr) bool {
+// Allow reports whether a source may try.
+func (l *Limiter) Allow(from netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := l.sources[sourceOf(from)]
+	s := l.sources[SourceOf(from)]
 	return s == nil || s.failures < maxFailures || l.now().Sub(s.began) >= failureSpan
 }
 
-// fail counts a failure and reports whether it is the source's first one in a long time, which is worth a line.
-func (l *limiter) fail(from netip.Addr) (first bool) {
+// Failed counts a failure and reports whether it is the source's first one in a long time, which is worth a line.
+func (l *Limiter) Failed(from netip.Addr) (first bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	from, now := sourceOf(from), l.now()
+	from, now := SourceOf(from), l.now()
 	s := l.sources[from]
 	if s != nil && now.Sub(s.last) >= failureQuiet {
 		s = nil
@@ -72,7 +72,7 @@ func (l *limiter) fail(from netip.Addr) (first bool) {
 	return first
 }
 
-func (l *limiter) makeRoom(from netip.Addr) {
+func (l *Limiter) makeRoom(from netip.Addr) {
 	if _, there := l.sources[from]; there || len(l.sources) < maxSources {
 		return
 	}

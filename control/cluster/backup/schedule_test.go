@@ -1,4 +1,4 @@
-package cluster
+package backup
 
 import (
 	"context"
@@ -25,7 +25,7 @@ func TestASnapshotWhoseNameMayNotLastIsRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	fault, synced := errors.New("input/output error"), ""
-	err := publish(from, to, func(dir string) error { synced = dir; return fault })
+	err := renameDurably(from, to, func(dir string) error { synced = dir; return fault })
 	if !errors.Is(err, fault) || synced != dir {
 		t.Errorf("%v after syncing %q", err, synced)
 	}
@@ -75,10 +75,10 @@ func TestSnapshotsAreSavedOnScheduleAndPruned(t *testing.T) {
 		leads := make(chan struct{})
 		var leading atomic.Bool
 		a := &fakeArchiver{}
-		cfg := ScheduleConfig{Archiver: a, Dir: dir, Every: 12 * time.Hour, Keep: 3, Leading: leading.Load, LeaderChanged: func() <-chan struct{} { return leads }, Logger: slog.New(slog.DiscardHandler)}
+		cfg := Config{Archiver: a, Dir: dir, Every: 12 * time.Hour, Keep: 3, Leading: leading.Load, LeaderChanged: func() <-chan struct{} { return leads }, Logger: slog.New(slog.DiscardHandler)}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- RunSchedule(ctx, cfg) }()
+		go func() { done <- Run(ctx, cfg) }()
 		files := func() int {
 			synctest.Wait()
 			all, err := filepath.Glob(filepath.Join(dir, "*"))
@@ -109,8 +109,8 @@ func TestSnapshotsAreSavedOnScheduleAndPruned(t *testing.T) {
 		before := files()
 		a.will(nil, false)
 		time.Sleep(6 * time.Minute)
-		if before != 3 || files() != 3 || newest(dir).Before(time.Now().Add(-time.Hour)) {
-			t.Fatalf("after the disk: %d files, newest %v at %v", files(), newest(dir), time.Now())
+		if before != 3 || files() != 3 || newestTime(dir).Before(time.Now().Add(-time.Hour)) {
+			t.Fatalf("after the disk: %d files, newest %v at %v", files(), newestTime(dir), time.Now())
 		}
 		cancel()
 		if err := <-done; err != nil {

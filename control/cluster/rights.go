@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/tap"
 
 	"github.com/balsahq/balsa/control/cluster/clusterpb"
+	"github.com/balsahq/balsa/control/cluster/joinlimit"
 	"github.com/balsahq/balsa/raftstore/peer/connlimit"
 )
 
@@ -149,7 +150,7 @@ func (s *streams) enter(ctx context.Context, who caller, method string) (context
 	switch who.kind {
 	case nobody:
 		ctx, cancel := context.WithTimeout(ctx, strangerTime)
-		st := &stream{of: sourceOf(who.from).String(), cancel: cancel}
+		st := &stream{of: joinlimit.SourceOf(who.from).String(), cancel: cancel}
 		return s.add(ctx, st, &s.strangers, strangerStreams, allStrangerStreams)
 	case aNode:
 		ctx, cancel := context.WithCancel(ctx)

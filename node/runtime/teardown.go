@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -175,28 +175,16 @@ func unmountAll(points []string) error {
 
 // mountsBelow lists mount points below dir in the order they were made.
 func mountsBelow(dir string) ([]string, error) {
-	file, err := os.Open("/proc/self/mountinfo")
+	dir = strings.TrimSuffix(dir, "/")
+	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
 	var out []string
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		fields := strings.Fields(lines.Text())
-		if len(fields) < 5 {
-			continue
-		}
-		if point := unescape(fields[4]); strings.HasPrefix(point, strings.TrimSuffix(dir, "/")+"/") {
-			out = append(out, point)
+	for _, m := range mounts {
+		if m.Mountpoint != dir {
+			out = append(out, m.Mountpoint)
 		}
 	}
-	return out, lines.Err()
-}
-
-// unescape undoes the octal escapes of proc(5) for blank, tab, newline and
-// backslash.
-func unescape(s string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+	return out, nil
 }

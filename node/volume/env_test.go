@@ -2,8 +2,6 @@ package volume
 
 import (
 	"errors"
-	"fmt"
-	"reflect"
 	"strings"
 	"testing"
 
@@ -172,16 +170,5 @@ func TestDownwardMapsAreSortedAndQuoted(t *testing.T) {
 	}
 	if _, err := fieldValue(pod, "metadata.name['b']", EnvInput{}); err == nil {
 		t.Fatal("metadata.name has no subscript")
-	}
-}
-
-func TestMountInfoIsUnescaped(t *testing.T) {
-	text := "22 28 0:21 / /sys rw,relatime - sysfs sysfs rw\n36 35 98:0 /x /a\\040b\\134c rw - ext4 /dev/sda rw\n"
-	got, err := parseMountInfo(strings.NewReader(text))
-	if err != nil || !reflect.DeepEqual(got, []string{"/sys", `/a b\c`}) {
-		t.Fatal(got, err)
-	}
-	if _, err := parseMountInfo(strings.NewReader("x\n")); err == nil {
-		t.Fatal(fmt.Sprint("a short line was taken"))
 	}
 }

@@ -1,72 +1,18 @@
 package volume
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"strconv"
-	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
-// mountPoints returns the mount points of this mount namespace in the order in which they were mounted.
-func mountPoints() ([]string, error) {
-	f, err := os.Open("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return parseMountInfo(f)
-}
-
-// parseMountInfo reads proc_pid_mountinfo(5); the fifth field is the mount point.
-func parseMountInfo(r io.Reader) ([]string, error) {
-	var out []string
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		fields := strings.Fields(lines.Text())
-		if len(fields) < 6 {
-			return nil, fmt.Errorf("mountinfo: unexpected line %q", lines.Text())
-		}
-		out = append(out, unescapeMount(fields[4]))
-	}
-	return out, lines.Err()
-}
-
-// unescapeMount undoes the kernel's \ooo for space, tab, newline and backslash.
-func unescapeMount(s string) string {
-	if !strings.Contains(s, `\`) {
-		return s
-	}
-	var out strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				out.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		out.WriteByte(s[i])
-	}
-	return out.String()
-}
-
+// isMountPoint reports whether something is mounted at path, in this mount namespace.
 func isMountPoint(path string) (bool, error) {
-	points, err := mountPoints()
-	if err != nil {
-		return false, err
-	}
-	for _, p := range points {
-		if p == path {
-			return true, nil
-		}
-	}
-	return false, nil
+	found, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(path))
+	return len(found) > 0, err
 }
 
 // maxStacked bounds how many mounts may lie on top of each other before unmountBelow gives up.
@@ -75,21 +21,15 @@ const maxStacked = 64
 // unmountBelow unmounts everything mounted at or below dir, the youngest first, and fails if something stays.
 func unmountBelow(dir string) error {
 	for range maxStacked {
-		points, err := mountPoints()
+		below, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir)) // in the order in which they were mounted
 		if err != nil {
 			return err
-		}
-		var below []string
-		for _, p := range points {
-			if p == dir || strings.HasPrefix(p, dir+"/") {
-				below = append(below, p)
-			}
 		}
 		if len(below) == 0 {
 			return nil
 		}
 		for i := len(below) - 1; i >= 0; i-- {
-			if err := unmount(below[i]); err != nil {
+			if err := unmount(below[i].Mountpoint); err != nil {
 				return err
 			}
 		}

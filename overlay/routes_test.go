@@ -50,7 +50,7 @@ func TestTooNarrowWay(t *testing.T) {
 	l.populate()
 	n1 := l.nodes[0]
 	l.eventually("the error names the node", func() bool {
-		return l.log.contains("level=ERROR", "on=n1", "the way to node n3 at 192.0.2.140 takes packets of 1300 bytes")
+		return l.log.contains("level=ERROR", "on=n1", "the path to node n3 at 192.0.2.140 takes packets of 1300 bytes")
 	})
 	l.eventually("its packets are smaller", func() bool {
 		return strings.Contains(n1.host.Run("ip", "route", "show", "10.244.3.0/24"), "mtu 1250")

@@ -25,7 +25,7 @@ func (h *Host) Facts() (facts routes.Facts, err error) {
 		neighbourly := make(map[int]bool, len(links))
 		for _, l := range links {
 			a := l.Attrs()
-			if h.own(a.Name) {
+			if h.isOwnLink(a.Name) {
 				continue
 			}
 			neighbourly[a.Index] = a.Flags&net.FlagBroadcast != 0 && a.Flags&net.FlagPointToPoint == 0 && a.RawFlags&unix.IFF_NOARP == 0
@@ -37,7 +37,7 @@ func (h *Host) Facts() (facts routes.Facts, err error) {
 	return facts, err
 }
 
-func (h *Host) own(name string) bool {
+func (h *Host) isOwnLink(name string) bool {
 	return name != "" && (name == h.cfg.Bridge || name == h.cfg.DNSLink || name == h.cfg.Tunnel || name == h.cfg.Relay)
 }
 

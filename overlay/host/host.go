@@ -75,7 +75,7 @@ func (h *Host) Apply() error {
 			if err != nil {
 				return err
 			}
-			if err := h.keepPorts(bridge); err != nil {
+			if err := h.applyPorts(bridge); err != nil {
 				return err
 			}
 		}
@@ -296,7 +296,7 @@ func Remove(cfg Config) error {
 				errs = append(errs, fmt.Errorf("remove link %s: %w", name, err))
 			}
 		}
-		return errors.Join(append(errs, removeWays(), cfg.restoreSettings())...)
+		return errors.Join(append(errs, removeNodeRoutes(), cfg.restoreSettings())...)
 	})
 }
 

@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forgetGone deletes the link-layer addresses of pods that have left the bridge. Their IP addresses go to other pods, and
+// deleteStaleNeighbours deletes the link-layer addresses of pods that have left the bridge. Their IP addresses go to other pods, and
 // the kernel would send to the dead address for eight seconds before it asks anew: the announcement of a new pod comes
 // while its port of the bridge is still shut.
 //
 // A pod that has been silent for so long that the bridge forgot it is asked for anew, which costs one round trip.
-func (h *Host) forgetGone(bridge netlink.Link) error {
+func (h *Host) deleteStaleNeighbours(bridge netlink.Link) error {
 	learned, err := h.neighbours(0, unix.AF_BRIDGE)
 	if err != nil {
 		return fmt.Errorf("stations of %s: %w", h.cfg.Bridge, err)

@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keepPorts remembers the links on the bridge, puts back those a former bridge of the name had, keeps them apart, and
+// applyPorts remembers the links on the bridge, puts back those a former bridge of the name had, keeps them apart, and
 // forgets what hung on those that went.
-func (h *Host) keepPorts(bridge netlink.Link) error {
+func (h *Host) applyPorts(bridge netlink.Link) error {
 	links, err := dump(h.link.LinkList)
 	if err != nil {
 		return fmt.Errorf("ports of %s: %w", h.cfg.Bridge, err)
 	}
-	apart, err := portsApart()
+	apart, err := isolatedPorts()
 	if err != nil {
 		return fmt.Errorf("ports of %s: %w", h.cfg.Bridge, err)
 	}
@@ -28,14 +28,14 @@ func (h *Host) keepPorts(bridge netlink.Link) error {
 		case l.Attrs().MasterIndex == bridge.Attrs().Index:
 			seen[index] = struct{}{}
 			if !apart[index] && l.Type() == "veth" {
-				h.setApart(l)
+				h.isolatePort(l)
 			}
 		case ours && l.Attrs().MasterIndex == 0:
 			if err := errors.Join(h.link.LinkSetMaster(l, bridge), h.link.LinkSetUp(l)); err != nil {
 				h.cfg.Logger.Warn("pod not put back on the bridge", "link", l.Attrs().Name, "err", err)
 				continue
 			}
-			h.setApart(l)
+			h.isolatePort(l)
 			seen[index] = struct{}{}
 		}
 	}
@@ -46,7 +46,7 @@ func (h *Host) keepPorts(bridge netlink.Link) error {
 		}
 	}
 	if gone {
-		if err := h.forgetGone(bridge); err != nil {
+		if err := h.deleteStaleNeighbours(bridge); err != nil {
 			return err
 		}
 	}
@@ -54,18 +54,18 @@ func (h *Host) keepPorts(bridge netlink.Link) error {
 	return nil
 }
 
-// setApart keeps a port from the other ports, and lets the bridge send back through it what came by it. A port that is
+// isolatePort keeps a port from the other ports, and lets the bridge send back through it what came by it. A port that is
 // gone meanwhile needs nothing.
-func (h *Host) setApart(port netlink.Link) {
+func (h *Host) isolatePort(port netlink.Link) {
 	err := errors.Join(h.link.LinkSetHairpin(port, true), h.link.LinkSetIsolated(port, true))
 	if err != nil && !errors.Is(err, unix.ENODEV) {
 		h.cfg.Logger.Warn("pod not kept apart from the others on the bridge", "link", port.Attrs().Name, "err", err)
 	}
 }
 
-// portsApart tells of each port of any bridge whether setApart has nothing to do. The calling thread must be in the
+// isolatedPorts tells of each port of any bridge whether setApart has nothing to do. The calling thread must be in the
 // namespace.
-func portsApart() (map[int]bool, error) {
+func isolatedPorts() (map[int]bool, error) {
 	messages, err := dump(func() ([][]byte, error) {
 		request := nl.NewNetlinkRequest(unix.RTM_GETLINK, unix.NLM_F_DUMP)
 		request.AddData(nl.NewIfInfomsg(unix.AF_BRIDGE))

@@ -23,21 +23,21 @@ func (h *Host) Connect(plan *routes.Plan) error {
 	return h.cfg.Namespace.Do(func() error {
 		routes := make(map[netip.Prefix]netlink.Route)
 		for _, g := range plan.Gateways {
-			r := way(g.Pods, g.Link)
+			r := baseRoute(g.Pods, g.Link)
 			r.Gw = g.Via.AsSlice()
 			routes[g.Pods] = r
 		}
 		index, failed := h.applyTunnel(plan.Tunnel)
 		if plan.Tunnel != nil && index != 0 {
 			for i := range plan.Tunnel.Peers {
-				routes[plan.Tunnel.Peers[i].Pods] = wayThrough(plan.Tunnel, i, index)
+				routes[plan.Tunnel.Peers[i].Pods] = tunnelRoute(plan.Tunnel, i, index)
 			}
 		}
-		return errors.Join(failed, h.applyWays(routes))
+		return errors.Join(failed, h.applyNodeRoutes(routes))
 	})
 }
 
-func way(pods netip.Prefix, link int) netlink.Route {
+func baseRoute(pods netip.Prefix, link int) netlink.Route {
 	r := netlink.Route{LinkIndex: link, Dst: netOf(pods), Protocol: routeProtocol, Type: unix.RTN_UNICAST, Table: unix.RT_TABLE_MAIN}
 	if pods.Addr().Is6() {
 		r.Priority = metric6
@@ -45,11 +45,11 @@ func way(pods netip.Prefix, link int) netlink.Route {
 	return r
 }
 
-// wayThrough is the route to a peer of the tunnel: by the peer's address inside, or where there are no such addresses,
+// tunnelRoute is the route to a peer of the tunnel: by the peer's address inside, or where there are no such addresses,
 // as if its pods were on the link.
-func wayThrough(t *routes.Tunnel, peer, link int) netlink.Route {
+func tunnelRoute(t *routes.Tunnel, peer, link int) netlink.Route {
 	p := &t.Peers[peer]
-	r := way(p.Pods, link)
+	r := baseRoute(p.Pods, link)
 	r.MTU = p.MTU
 	v4 := p.Pods.Addr().Is4()
 	if !t.Relayed {
@@ -66,9 +66,9 @@ func wayThrough(t *routes.Tunnel, peer, link int) netlink.Route {
 	return r
 }
 
-// applyWays makes these, and no others, the routes with our mark. A route of somebody else to the same network with the
+// applyNodeRoutes makes these, and no others, the routes with our mark. A route of somebody else to the same network with the
 // same metric is replaced: pod networks are the cluster's.
-func (h *Host) applyWays(want map[netip.Prefix]netlink.Route) error {
+func (h *Host) applyNodeRoutes(want map[netip.Prefix]netlink.Route) error {
 	have, err := h.mainTables()
 	if err != nil {
 		return fmt.Errorf("routes to other nodes: %w", err)
@@ -78,7 +78,7 @@ func (h *Host) applyWays(want map[netip.Prefix]netlink.Route) error {
 	for _, r := range have {
 		to := destination(&r)
 		w, wanted := want[to]
-		if wanted && sameWay(&w, &r) {
+		if wanted && sameRoute(&w, &r) {
 			right[to] = struct{}{}
 		} else if r.Protocol == routeProtocol && (!wanted || r.Priority != w.Priority) {
 			stale = append(stale, r)
@@ -105,17 +105,17 @@ func (h *Host) applyWays(want map[netip.Prefix]netlink.Route) error {
 	return errors.Join(errs...)
 }
 
-// sameWay compares a route that is wanted with one that is there. What the kernel tells of the state of the link is no
+// sameRoute compares a route that is wanted with one that is there. What the kernel tells of the state of the link is no
 // difference.
-func sameWay(want, have *netlink.Route) bool {
+func sameRoute(want, have *netlink.Route) bool {
 	const state = unix.RTNH_F_DEAD | unix.RTNH_F_LINKDOWN | unix.RTNH_F_OFFLOAD | unix.RTNH_F_TRAP
 	return have.LinkIndex == want.LinkIndex && addressFrom(have.Gw) == addressFrom(want.Gw) && have.Flags&^state == want.Flags &&
 		have.Protocol == want.Protocol && have.Priority == want.Priority && have.Tos == 0 &&
 		addressFrom(have.Src) == addressFrom(want.Src) && len(have.MultiPath) == 0 && have.Type == want.Type && have.MTU == want.MTU
 }
 
-// removeWays deletes all routes with our mark.
-func removeWays() error {
+// removeNodeRoutes deletes all routes with our mark.
+func removeNodeRoutes() error {
 	var errs []error
 	for _, family := range families {
 		list, err := dump(func() ([]netlink.Route, error) {

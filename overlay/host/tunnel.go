@@ -40,7 +40,7 @@ func (h *Host) applyTunnel(want *routes.Tunnel) (index int, err error) {
 	}
 	h.tunnel = link.Attrs().Index
 	if kernels {
-		errs = append(errs, h.applyTunnelLink(link, want), h.applyStations(link, want.Peers))
+		errs = append(errs, h.applyTunnelLink(link, want), h.applyFDB(link, want.Peers))
 	}
 	errs = append(errs, h.applySettings(h.cfg.tunnelSettings(link.Attrs().Name, want.Source6.IsValid())))
 	var addresses []netip.Prefix
@@ -112,32 +112,32 @@ func (h *Host) applyTunnelLink(link netlink.Link, want *routes.Tunnel) error {
 	return nil
 }
 
-// station is an entry of the forwarding table: behind which node a link-layer address is.
-type station struct {
+// fdbEntry is an entry of the forwarding table: behind which node a link-layer address is.
+type fdbEntry struct {
 	mac routes.MAC
 	at  netip.Addr
 }
 
-func (h *Host) applyStations(link netlink.Link, peers []routes.Peer) error {
+func (h *Host) applyFDB(link netlink.Link, peers []routes.Peer) error {
 	index := link.Attrs().Index
 	have, err := h.neighbours(index, unix.AF_BRIDGE)
 	if err != nil {
 		return fmt.Errorf("stations of %s: %w", h.cfg.Tunnel, err)
 	}
-	missing := make(map[station]struct{}, len(peers))
+	missing := make(map[fdbEntry]struct{}, len(peers))
 	for _, p := range peers {
-		missing[station{p.MAC, p.Via}] = struct{}{}
+		missing[fdbEntry{p.MAC, p.Via}] = struct{}{}
 	}
 	var stale []netlink.Neigh
 	for i := range have {
-		s := station{macFrom(have[i].HardwareAddr), addressFrom(have[i].IP)}
+		s := fdbEntry{macFrom(have[i].HardwareAddr), addressFrom(have[i].IP)}
 		if _, ok := missing[s]; ok && have[i].State&unix.NUD_PERMANENT != 0 {
 			delete(missing, s)
 			continue
 		}
 		stale = append(stale, have[i])
 	}
-	entry := func(s station) *netlink.Neigh {
+	entry := func(s fdbEntry) *netlink.Neigh {
 		return &netlink.Neigh{LinkIndex: index, Family: unix.AF_BRIDGE, State: unix.NUD_PERMANENT, Flags: netlink.NTF_SELF,
 			IP: s.at.AsSlice(), HardwareAddr: s.mac[:]}
 	}
@@ -148,7 +148,7 @@ func (h *Host) applyStations(link netlink.Link, peers []routes.Peer) error {
 		}
 	}
 	for i := range stale { // a station that moved was replaced above, and is gone from where it was
-		s := station{macFrom(stale[i].HardwareAddr), addressFrom(stale[i].IP)}
+		s := fdbEntry{macFrom(stale[i].HardwareAddr), addressFrom(stale[i].IP)}
 		if !s.at.IsValid() {
 			continue
 		}

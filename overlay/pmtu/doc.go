@@ -1,16 +1,16 @@
-// Package pmtu owns how large packets may be on the way to each peer of the tunnel.
+// Package pmtu owns the search for the path MTU to each peer of the tunnel: how large packets may be.
 //
-//	mesh.Plan ── Set ──► Prober ──► UDP, not to be cut up ──► the peer's tunnel port
+//	routes.Plan ─ Set ─► Prober ──► UDP, not fragmented ────► the peer's tunnel port
 //	                       ▲                                        │ unwrapped by the peer's kernel, which answers
 //	host routes ◄─ Changed ┘◄───── echo reply, through the tunnel ◄─┘ the echo request inside
 //
-// A probe is what the tunnel itself sends, of a chosen size: an echo request (RFC 792) to the peer's address inside. So
-// nothing on the peer is needed but its tunnel, no further port is open, and what is measured is the way that pods'
-// packets take, to the peer and back. Routers that say what they drop are believed (the kernel remembers), and those that
-// drop silently are found out by sizes that get no answer, as RFC 8899 does it. A peer that answers nothing is left alone
-// and asked again after a while; about it nothing is known.
+// A probe is a packet of the tunnel, of a chosen size, with an echo request (RFC 792) to the peer's address inside the tunnel.
+// So the peer needs nothing but its tunnel, no further port is open, and the probe takes the path of pods' packets, to the peer
+// and back. Routers that report the packets they drop are believed (the kernel remembers what they said). Routers that drop
+// silently are found by sizes that get no answer, as in RFC 8899. A peer that answers nothing is asked again after a while; its
+// path is unknown.
 //
-// A peer is probed when it comes, moves, or this node's tunnel changes; then every few minutes once. The search is a pure
-// function of answers (search.go). Run is one goroutine that sends and one that hears; Set and Paths may be called from
-// any. Peers without an IPv4 pod network are not probed.
+// A peer is probed when it comes or moves, when this node's tunnel changes, and then every few minutes. The search is a pure
+// function of answers (search.go). Run is one goroutine that sends and one that receives; Set and Paths may be called from any
+// goroutine. Peers without an IPv4 pod network are not probed.
 package pmtu

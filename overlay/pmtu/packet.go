@@ -15,8 +15,8 @@ const (
 	protoICMP   = 1
 )
 
-// probe is the payload of a UDP packet to the peer's tunnel that makes up a packet of the size, all headers of it counted.
-// id and sequence come back with the answer.
+// probe returns the payload of a UDP packet to the peer's tunnel, which with all headers has the size. id and sequence come back
+// with the answer.
 func probe(t *routes.Tunnel, p *routes.Peer, size int, id, sequence uint16) []byte {
 	inner := size - t.Overhead
 	var out []byte
@@ -29,12 +29,12 @@ func probe(t *routes.Tunnel, p *routes.Peer, size int, id, sequence uint16) []by
 	return append(out, echo(t.Address, p.Address, inner, id, sequence)...)
 }
 
-// echo is an echo request with its IPv4 header.
+// echo returns an echo request with its IPv4 header.
 func echo(from, to netip.Addr, size int, id, sequence uint16) []byte {
 	b := make([]byte, max(size, ipHeader+icmpHeader))
 	b[0], b[8], b[9] = 0x45, 64, protoICMP
 	binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
-	b[6] = 0x40 // not to be cut up
+	b[6] = 0x40 // do not fragment
 	source, target := from.As4(), to.As4()
 	copy(b[12:], source[:])
 	copy(b[16:], target[:])
@@ -47,7 +47,7 @@ func echo(from, to netip.Addr, size int, id, sequence uint16) []byte {
 	return b
 }
 
-// checksum is the Internet's (RFC 1071).
+// checksum returns the Internet checksum (RFC 1071).
 func checksum(b []byte) uint16 {
 	var sum uint32
 	for ; len(b) >= 2; b = b[2:] {
@@ -62,7 +62,7 @@ func checksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// answer reads an ICMP message; ok is false unless it is the reply to a probe with this id. length is that of the message.
+// answer reads an ICMP message; ok is false unless it is the reply to a probe with this id.
 func answer(m []byte, id uint16) (sequence uint16, ok bool) {
 	if len(m) < icmpHeader || m[0] != echoReply || binary.BigEndian.Uint16(m[4:]) != id {
 		return 0, false

@@ -16,14 +16,15 @@ import (
 )
 
 const (
-	// confirm is when a way is looked at again; RFC 8899 has ten minutes.
-	confirm = 5 * time.Minute
-	// silence is when a peer that does not answer is tried again the first time, then after twice as long, up to confirm.
-	silence = time.Second
-	// doubt is when a way is looked at again that takes less than the link.
-	doubt = 20 * time.Second
-	// pace is the time between the first probes to several peers.
-	pace = 5 * time.Millisecond
+	// confirmAfter is when a path is searched again; RFC 8899 says ten minutes.
+	confirmAfter = 5 * time.Minute
+	// retryAfterSilence is when a peer that does not answer is tried again the first time, then after twice as long each time, up
+	// to confirmAfter.
+	retryAfterSilence = time.Second
+	// recheckAfter is when a path is searched again that takes less than the link.
+	recheckAfter = 20 * time.Second
+	// startSpacing is the time between the first probes to several peers.
+	startSpacing = 5 * time.Millisecond
 )
 
 // Config is what a Prober needs.
@@ -50,7 +51,7 @@ func New(cfg Config) *Prober {
 	return &Prober{cfg: cfg, wake: make(chan struct{}, 1), paths: make(map[netip.Addr]int)}
 }
 
-// Set tells which tunnel there is; nil is none. It does not block, and costs nothing when nothing has changed.
+// Set sets the tunnel; nil is none. It does not block, and costs nothing when nothing has changed.
 func (p *Prober) Set(t *routes.Tunnel) {
 	p.mu.Lock()
 	p.tunnel = t
@@ -61,8 +62,8 @@ func (p *Prober) Set(t *routes.Tunnel) {
 	}
 }
 
-// Paths are the sizes, in bytes with all headers, of the largest packets seen to get through, by the nodes' addresses;
-// only of ways that take less than this node's link does. The map is the caller's.
+// Paths returns the sizes, in bytes with all headers, of the largest packets that got through, by the nodes' addresses. It has
+// only paths that take less than this node's link. The caller owns the map.
 func (p *Prober) Paths() map[netip.Addr]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,8 +74,8 @@ func (p *Prober) Paths() map[netip.Addr]int {
 	return out
 }
 
-// learn keeps what was measured. limit is what the link takes.
-func (p *Prober) learn(node string, via netip.Addr, size, limit int) {
+// setPath notes the size that was found. limit is the MTU of the link.
+func (p *Prober) setPath(node string, via netip.Addr, size, limit int) {
 	p.mu.Lock()
 	before, known := p.paths[via]
 	if size >= limit || size == 0 {
@@ -88,16 +89,16 @@ func (p *Prober) learn(node string, via netip.Addr, size, limit int) {
 		return
 	}
 	if narrow {
-		p.cfg.Logger.Info("the way to a node takes smaller packets than this node's link", "node", node, "address", via, "bytes", size, "link", limit)
+		p.cfg.Logger.Info("the path to a node takes smaller packets than this node's link; its route gets their MTU", "node", node, "address", via, "bytes", size, "link", limit)
 	} else {
-		p.cfg.Logger.Info("the way to a node takes what this node's link does", "node", node, "address", via)
+		p.cfg.Logger.Info("the path to a node takes packets as large as this node's link again", "node", node, "address", via)
 	}
 	p.cfg.Changed()
 }
 
 // Run probes until ctx ends.
 func (p *Prober) Run(ctx context.Context) error {
-	r := &run{p: p, states: make(map[netip.Addr]*state), answers: make(chan reply), id: uint16(rand.Uint32())}
+	r := &run{p: p, states: make(map[netip.Addr]*peerState), answers: make(chan reply), id: uint16(rand.Uint32())}
 	defer r.close()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -114,33 +115,33 @@ func (p *Prober) Run(ctx context.Context) error {
 			p.mu.Lock()
 			t := p.tunnel
 			p.mu.Unlock()
-			r.adopt(t)
+			r.setTunnel(t)
 		case a := <-r.answers:
 			r.answered(a)
 		case <-timer.C:
-			r.tick(time.Now())
+			r.runDue(time.Now())
 		}
 	}
 }
 
-// run is the state of Run, which one goroutine has.
+// run is the state of Run; only its goroutine uses it.
 type run struct {
 	p       *Prober
 	tunnel  *routes.Tunnel
-	wire    *wire                 // nil: not open
-	states  map[netip.Addr]*state // by the peer's address inside
+	wire    *wire                     // nil: not open
+	states  map[netip.Addr]*peerState // by the peer's address inside
 	queue   queue
 	answers chan reply
 	id      uint16
 	last    uint16 // sequence number
 }
 
-// state is what is known of one way.
-type state struct {
+// peerState is the search for one peer.
+type peerState struct {
 	peer     routes.Peer
 	search   search
 	sequence uint16        // of the probes of the size being tried
-	pause    time.Duration // how long was waited last after a search that did not find what was hoped for
+	pause    time.Duration // the last pause after a search that found less than the link's MTU
 	due      time.Time
 	place    int // in the queue
 }
@@ -152,11 +153,11 @@ func (r *run) close() {
 	}
 }
 
-// adopt takes up a new tunnel: peers that are as they were stay undisturbed.
-func (r *run) adopt(t *routes.Tunnel) {
+// setTunnel takes in a new tunnel: the searches of peers that did not change go on.
+func (r *run) setTunnel(t *routes.Tunnel) {
 	if !sameEnds(r.tunnel, t) {
 		r.close()
-		r.states, r.queue = make(map[netip.Addr]*state), nil
+		r.states, r.queue = make(map[netip.Addr]*peerState), nil
 	}
 	r.tunnel = t
 	wanted := make(map[netip.Addr]struct{})
@@ -167,15 +168,15 @@ func (r *run) adopt(t *routes.Tunnel) {
 			if !peer.Pods.Addr().Is4() || !peer.Via.Is4() {
 				continue
 			}
-			peer.MTU = 0 // what was found out changes nothing
+			peer.MTU = 0 // the result of a search is no change of the peer
 			wanted[peer.Address] = struct{}{}
 			if s, ok := r.states[peer.Address]; ok && s.peer == peer {
 				continue
 			} else if ok {
 				heap.Remove(&r.queue, s.place)
 			}
-			s := &state{peer: peer, search: newSearch(t.MTU+t.Overhead, t.MTU+t.Overhead), due: due}
-			due = due.Add(pace)
+			s := &peerState{peer: peer, search: newSearch(t.MTU+t.Overhead, t.MTU+t.Overhead), due: due}
+			due = due.Add(startSpacing)
 			r.states[peer.Address] = s
 			heap.Push(&r.queue, s)
 		}
@@ -186,14 +187,14 @@ func (r *run) adopt(t *routes.Tunnel) {
 			delete(r.states, inside)
 		}
 	}
-	r.forget()
+	r.dropGone()
 	if len(r.states) == 0 {
 		r.close()
 	}
 }
 
-// forget drops what was measured on ways there are no more.
-func (r *run) forget() {
+// dropGone drops the results of peers that are gone.
+func (r *run) dropGone() {
 	there := make(map[netip.Addr]struct{}, len(r.states))
 	for _, s := range r.states {
 		there[s.peer.Via] = struct{}{}
@@ -212,35 +213,35 @@ func sameEnds(a, b *routes.Tunnel) bool {
 		a.Overhead == b.Overhead && a.Local == b.Local && a.Address == b.Address && a.MAC == b.MAC
 }
 
-// tick does what is due.
-func (r *run) tick(now time.Time) {
+// runDue carries on the searches that are due.
+func (r *run) runDue(now time.Time) {
 	for len(r.queue) > 0 && !r.queue[0].due.After(now) {
 		s := r.queue[0]
-		if s.search.size == 0 { // time to look again
+		if s.search.size == 0 { // time to search again
 			start := r.limit()
 			if s.search.passed > 0 {
 				start = s.search.passed
 			}
 			s.search = newSearch(start, r.limit())
 		} else if s.search.tried > 0 {
-			s.search.lost(r.told(s), false)
+			s.search.lost(r.kernelMTU(s), false)
 		}
-		r.proceed(s, now)
+		r.sendNext(s, now)
 	}
 }
 
 func (r *run) limit() int { return r.tunnel.MTU + r.tunnel.Overhead }
 
-// told is what the kernel knows of the way, from what routers said.
-func (r *run) told(s *state) int {
+// kernelMTU returns the path MTU that the kernel knows from routers' messages; 0: none.
+func (r *run) kernelMTU(s *peerState) int {
 	if r.wire == nil {
 		return 0
 	}
-	return r.wire.told(s.peer.Via)
+	return r.wire.kernelMTU(s.peer.Via)
 }
 
-// proceed sends the next probe, or ends the search.
-func (r *run) proceed(s *state, now time.Time) {
+// sendNext sends the next probe, or ends the search.
+func (r *run) sendNext(s *peerState, now time.Time) {
 	for s.search.size != 0 {
 		s.search.tried++
 		err := r.send(s)
@@ -249,39 +250,39 @@ func (r *run) proceed(s *state, now time.Time) {
 			continue
 		}
 		if err != nil {
-			r.p.cfg.Logger.Debug("probe not sent", "to", s.peer.Via, "err", err)
+			r.p.cfg.Logger.Debug("cannot send a probe; it counts as lost", "to", s.peer.Via, "err", err)
 		}
-		r.at(s, now.Add(s.search.wait()))
+		r.schedule(s, now.Add(s.search.wait()))
 		return
 	}
-	r.conclude(s, now)
+	r.endSearch(s, now)
 }
 
-func (r *run) at(s *state, due time.Time) {
+func (r *run) schedule(s *peerState, due time.Time) {
 	s.due = due
 	heap.Fix(&r.queue, s.place)
 }
 
-// conclude ends a search. A way that takes less than the link does is looked at again sooner: a probe may have been lost
-// for another reason.
-func (r *run) conclude(s *state, now time.Time) {
-	first := doubt
+// endSearch ends a search. A path that takes less than the link is searched again sooner, because a probe may have been lost for
+// another reason.
+func (r *run) endSearch(s *peerState, now time.Time) {
+	first := recheckAfter
 	if s.search.passed == 0 {
-		first = silence
+		first = retryAfterSilence
 	}
 	if s.search.passed >= r.limit() {
-		s.pause = confirm
+		s.pause = confirmAfter
 	} else {
-		s.pause = min(max(2*s.pause, first), confirm)
+		s.pause = min(max(2*s.pause, first), confirmAfter)
 	}
-	r.at(s, now.Add(s.pause+rand.N(s.pause/10)))
+	r.schedule(s, now.Add(s.pause+rand.N(s.pause/10)))
 	if s.search.passed > 0 {
-		r.p.learn(s.peer.Node, s.peer.Via, s.search.passed, r.limit())
+		r.p.setPath(s.peer.Node, s.peer.Via, s.search.passed, r.limit())
 	}
 }
 
-func (r *run) send(s *state) error {
-	if r.wire != nil && r.wire.deaf() {
+func (r *run) send(s *peerState) error {
+	if r.wire != nil && r.wire.failed() {
 		r.close()
 	}
 	if r.wire == nil {
@@ -291,25 +292,25 @@ func (r *run) send(s *state) error {
 		}
 		r.wire = w
 	}
-	if s.search.tried == 1 { // a late answer is one, too
+	if s.search.tried == 1 { // a late answer counts too, so all tries of a size have one number
 		r.last++
 		s.sequence = r.last
 	}
 	return r.wire.send(s.peer.Via, uint16(r.tunnel.Port), probe(r.tunnel, &s.peer, s.search.size, r.id, s.sequence))
 }
 
-// answered takes a reply to a probe of the size being tried.
+// answered takes in a reply, if it belongs to a probe of the size being tried.
 func (r *run) answered(a reply) {
 	s, ok := r.states[a.from]
 	if !ok || s.sequence != a.sequence || s.search.tried == 0 {
 		return
 	}
 	s.search.answered()
-	r.proceed(s, time.Now())
+	r.sendNext(s, time.Now())
 }
 
-// queue orders states by when something is due.
-type queue []*state
+// queue orders searches by when they are due.
+type queue []*peerState
 
 func (q queue) Len() int           { return len(q) }
 func (q queue) Less(i, j int) bool { return q[i].due.Before(q[j].due) }
@@ -320,7 +321,7 @@ func (q queue) Swap(i, j int) {
 
 // Push implements heap.Interface.
 func (q *queue) Push(x any) {
-	s := x.(*state)
+	s := x.(*peerState)
 	s.place = len(*q)
 	*q = append(*q, s)
 }

@@ -2,37 +2,37 @@ package pmtu
 
 import "time"
 
-// sizes are those at which networks commonly draw a line, in bytes of a packet with all headers: links, and links less
-// what tunnels of several kinds add.
+// sizes are the common path MTUs, in bytes of a packet with all headers: those of links, and of links less the headers of
+// tunnels of several kinds.
 var sizes = []int{floor, 1006, 1200, 1280, 1300, 1320, 1330, 1350, 1370, 1380, 1390, 1400, 1410, 1420, 1430, 1438, 1440, 1446,
 	1450, 1454, 1456, 1458, 1460, 1462, 1464, 1468, 1472, 1476, 1480, 1484, 1488, 1492, 1496, 1500, 2000, 2304, 3000, 4000, 4352,
 	6000, 8000, 8500, 8750, 8900, 8950, 8980, 9000, 16000, 32000}
 
 const (
-	// floor is what every host of IPv4 must take (RFC 1122, 3.3.2); nothing smaller is tried.
+	// floor is the size that every IPv4 host must accept (RFC 1122, 3.3.2); no smaller one is tried.
 	floor = 576
 	// tries are how often a size is sent before it counts as too large, patience how long an answer is waited for the
 	// first time; then twice as long each.
-	tries    = 3
-	patience = 200 * time.Millisecond
+	tries     = 3
+	firstWait = 200 * time.Millisecond
 )
 
-// search looks for the largest size that is answered. Its methods tell what to do next; it has no clock.
+// search looks for the largest size that is answered. It has no clock: its methods change which size to try next.
 type search struct {
 	passed int // the largest size that was answered; 0: none yet
 	limit  int // the largest worth a try
-	likely int // worth a try though it is none of sizes: what the link takes, or a router says
+	likely int // worth a try though it is none of sizes: the link's MTU, or the one that a router said
 	size   int // being tried; 0: the search is over
 	tried  int // how often
 }
 
-// newSearch begins with a size that should pass; limit is what the link takes.
+// newSearch begins with a size that should pass; limit is the link's MTU.
 func newSearch(size, limit int) search { return search{limit: limit, likely: limit, size: size} }
 
-// wait is how long the try just made may take.
-func (s *search) wait() time.Duration { return patience << (s.tried - 1) }
+// wait is how long to wait for an answer to the present try.
+func (s *search) wait() time.Duration { return firstWait << (s.tried - 1) }
 
-// answered tells that the probe being tried came back.
+// answered notes that the size being tried was answered.
 func (s *search) answered() {
 	s.passed = s.size
 	s.next()
@@ -55,7 +55,7 @@ func (s *search) lost(told int, sure bool) {
 	}
 }
 
-// next chooses the middle one of the sizes left.
+// next chooses the middle one of the sizes that are left.
 func (s *search) next() {
 	s.tried = 0
 	var left []int

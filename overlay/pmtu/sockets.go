@@ -12,12 +12,12 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// wire is the sockets of a tunnel's probes.
+// wire has the sockets for a tunnel's probes.
 type wire struct {
 	out    *net.UDPConn
 	in     *net.IPConn
 	routes *netlink.Handle
-	gone   chan struct{} // closed: stop hearing
+	gone   chan struct{} // closed: stop receiving
 	ended  chan struct{}
 }
 
@@ -27,7 +27,7 @@ type reply struct {
 	sequence uint16
 }
 
-// open opens the sockets and hears replies until the wire is closed.
+// open opens the sockets, and receives replies until the wire is closed.
 func (r *run) open() (*wire, error) {
 	w := &wire{gone: make(chan struct{}), ended: make(chan struct{})}
 	local := r.tunnel.Local
@@ -39,7 +39,7 @@ func (r *run) open() (*wire, error) {
 		if w.out, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(local, 0))); err != nil {
 			return err
 		}
-		if err := probing(w.out); err != nil {
+		if err := dontFragment(w.out); err != nil {
 			return err
 		}
 		if w.in, err = net.ListenIP("ip4:icmp", &net.IPAddr{IP: inside.AsSlice()}); err != nil {
@@ -56,13 +56,13 @@ func (r *run) open() (*wire, error) {
 	id := r.id
 	go fault.Contained("overlay/pmtu", func() {
 		defer close(w.ended)
-		w.hear(id, r.answers)
+		w.receive(id, r.answers)
 	})()
 	return w, nil
 }
 
-// probing has packets never cut up, whatever the kernel thinks of the way (IP_PMTUDISC_PROBE of ip(7)).
-func probing(c syscall.Conn) error {
+// dontFragment has packets never fragmented, whatever path MTU the kernel knows (IP_PMTUDISC_PROBE of ip(7)).
+func dontFragment(c syscall.Conn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err
@@ -76,8 +76,8 @@ func probing(c syscall.Conn) error {
 	return failed
 }
 
-// deaf tells that replies are heard no more.
-func (w *wire) deaf() bool {
+// failed tells whether replies are received no more.
+func (w *wire) failed() bool {
 	select {
 	case <-w.ended:
 		return true
@@ -91,8 +91,8 @@ func (w *wire) send(to netip.Addr, port uint16, payload []byte) error {
 	return err
 }
 
-// told is what the kernel remembers of the way from what routers said; 0: nothing.
-func (w *wire) told(to netip.Addr) int {
+// kernelMTU returns the path MTU that the kernel remembers from routers' messages; 0: none.
+func (w *wire) kernelMTU(to netip.Addr) int {
 	routes, err := w.routes.RouteGet(to.AsSlice())
 	if err != nil || len(routes) == 0 {
 		return 0
@@ -100,8 +100,8 @@ func (w *wire) told(to netip.Addr) int {
 	return routes[0].MTU
 }
 
-// hear passes on replies. Others may send echo replies here too; they answer no number that is waited for.
-func (w *wire) hear(id uint16, to chan<- reply) {
+// receive passes on replies. Other hosts may send echo replies too; their numbers are not waited for.
+func (w *wire) receive(id uint16, to chan<- reply) {
 	buffer := make([]byte, 60+icmpHeader) // the longest IPv4 header; the rest of a message is dropped
 	for {
 		n, from, err := w.in.ReadFromIP(buffer)

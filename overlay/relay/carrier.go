@@ -17,7 +17,7 @@ import (
 	"github.com/balsahq/balsa/overlay/routes"
 )
 
-// batch is how many packets are moved at once at most; readPause follows a read that failed.
+// batch is how many packets are moved at most at once; readPause follows a read that failed.
 const (
 	batch     = 64
 	readPause = 10 * time.Millisecond
@@ -33,7 +33,7 @@ type carrier struct {
 	mtu   int
 	once  sync.Once
 	wait  sync.WaitGroup
-	// ended is closed when packets are carried no more.
+	// ended is closed when the carrier carries no packets any more.
 	ended chan struct{}
 }
 
@@ -53,14 +53,14 @@ func (c *carrier) batches() wire {
 func (c *carrier) start() {
 	for _, part := range []func(){c.outward, c.inward} {
 		c.wait.Go(func() {
-			defer c.shut() // the relay opens both ends anew
+			defer c.closeEnds() // the relay opens both ends anew
 			_ = fault.Do("overlay/relay", part)
 		})
 	}
 }
 
-// shut closes both ends; the goroutines end.
-func (c *carrier) shut() {
+// closeEnds closes the link and the socket, which ends the goroutines.
+func (c *carrier) closeEnds() {
 	c.once.Do(func() {
 		close(c.ended)
 		c.wire.Close()
@@ -73,11 +73,11 @@ func (c *carrier) update(*routes.Tunnel) error { return nil } // it reads the ta
 func (c *carrier) done() <-chan struct{} { return c.ended }
 
 func (c *carrier) stop() {
-	c.shut()
+	c.closeEnds()
 	c.wait.Wait()
 }
 
-// buffers are for packets of a link with this MTU; larger ones are cut off, and so recognized.
+// buffers returns buffers for packets of a link with this MTU. Each has a byte more, so that larger packets are recognized.
 func (c *carrier) buffers() [][]byte {
 	out := make([][]byte, batch)
 	for i := range out {
@@ -95,7 +95,7 @@ func (c *carrier) outward() {
 	}
 	sizes := make([]int, 0, batch)
 	for {
-		sizes, err := c.take(buffers, sizes[:0])
+		sizes, err := c.readBatch(buffers, sizes[:0])
 		if err != nil {
 			return
 		}
@@ -113,7 +113,7 @@ func (c *carrier) outward() {
 	}
 }
 
-// send sends all that can be sent: one that cannot be, as to a node there is no route to, holds up no other.
+// send sends all packets that can be sent. One that cannot be, such as to a node without a route, does not hold up the others.
 func send(w wire, messages []ipv4.Message) error {
 	for len(messages) > 0 {
 		n, err := w.WriteBatch(messages, 0)
@@ -128,8 +128,8 @@ func send(w wire, messages []ipv4.Message) error {
 	return nil
 }
 
-// take reads the packets that the link has, and waits for the first; it returns their sizes.
-func (c *carrier) take(buffers [][]byte, sizes []int) ([]int, error) {
+// readBatch waits for a packet of the link, reads all that are there, and returns their sizes.
+func (c *carrier) readBatch(buffers [][]byte, sizes []int) ([]int, error) {
 	var failed error
 	err := c.raw.Read(func(fd uintptr) bool {
 		for len(sizes) < len(buffers) {
@@ -165,7 +165,7 @@ func (c *carrier) inward() {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // such as what an unreachable node's router said
+		if err != nil { // such as an ICMP error about an unreachable node
 			select { // the socket may go on failing
 			case <-time.After(readPause):
 			case <-c.ended:
@@ -179,7 +179,7 @@ func (c *carrier) inward() {
 	}
 }
 
-// deliver gives the link those packets that may come from where they came from.
+// deliver writes to the link those packets whose source pods are on the node that sent them.
 func (c *carrier) deliver(messages []ipv4.Message) error {
 	t := c.table.Load()
 	var failed error
@@ -188,13 +188,13 @@ func (c *carrier) deliver(messages []ipv4.Message) error {
 			m := &messages[i]
 			packet := m.Buffers[0][:m.N]
 			from, ok := m.Addr.(*net.UDPAddr)
-			if !ok || m.Flags&unix.MSG_TRUNC != 0 || !t.admits(packet, from.AddrPort().Addr().Unmap()) {
+			if !ok || m.Flags&unix.MSG_TRUNC != 0 || !t.mayComeFrom(packet, from.AddrPort().Addr().Unmap()) {
 				continue
 			}
 			if _, err := unix.Write(int(fd), packet); errors.Is(err, unix.EBADFD) || errors.Is(err, unix.EBADF) {
 				failed = err
 				return true
-			} // one that the link does not take is lost, as on any link
+			} // a packet that the link does not take is lost, as on any link
 		}
 		return true
 	})

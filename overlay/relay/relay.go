@@ -21,17 +21,17 @@ import (
 
 const (
 	retry = time.Second
-	// receiveBuffer is what the kernel may hold for us, in bytes.
+	// receiveBuffer is how many bytes the kernel may hold for us.
 	receiveBuffer = 4 << 20
 )
 
 // Config is what a Relay needs.
 type Config struct {
-	// Enter runs a function in the network namespace; what it opens is the namespace's.
+	// Enter runs a function in the network namespace; sockets and links that it opens are there.
 	Enter func(func() error) error
 	// Link opens the TUN link; reads and writes of the file are single packets.
 	Link func() (*os.File, error)
-	// Key is this node's private key of WireGuard; nil where no tunnel is encrypted.
+	// Key is this node's WireGuard private key; nil where no tunnel is encrypted.
 	Key    *ecdh.PrivateKey
 	Logger *slog.Logger
 }
@@ -49,7 +49,7 @@ type Relay struct {
 // New returns a Relay that does nothing before Run.
 func New(cfg Config) *Relay { return &Relay{cfg: cfg, wake: make(chan struct{}, 1)} }
 
-// Set tells which tunnel there is. One that the kernel carries, and nil, are none here. It does not block.
+// Set sets the tunnel. A tunnel that the kernel carries, like nil, leaves the relay nothing to do. It does not block.
 func (r *Relay) Set(t *routes.Tunnel) {
 	if t != nil && !t.Relayed {
 		t = nil
@@ -75,23 +75,23 @@ func (r *Relay) wanted() (t *routes.Tunnel, ends endpoint) {
 	return t, endpoint{local: t.Local, port: t.Port, mtu: t.MTU, encrypted: t.Encrypted}
 }
 
-// endpoint is what a carrier is made for.
+// endpoint is the link, address and port for which a carrier is made.
 type endpoint struct {
 	local     netip.Addr
 	port, mtu int
 	encrypted bool
 }
 
-// bearer carries packets from when it is opened.
-type bearer interface {
-	update(t *routes.Tunnel) error // tells who the other nodes are
-	done() <-chan struct{}         // closed when packets are carried no more
+// packetCarrier carries packets from when it is opened until it is stopped.
+type packetCarrier interface {
+	update(t *routes.Tunnel) error // sets the other nodes
+	done() <-chan struct{}         // closed when it carries no packets any more
 	stop()                         // waits until everything is closed
 }
 
-// Run carries packets as long as there is something to carry, until ctx ends.
+// Run carries packets while there is a tunnel to carry, until ctx ends.
 func (r *Relay) Run(ctx context.Context) error {
-	var current bearer
+	var current packetCarrier
 	var at endpoint
 	stop := func() {
 		if current != nil {
@@ -114,12 +114,12 @@ func (r *Relay) Run(ctx context.Context) error {
 			if err == nil {
 				current, at = c, want
 			}
-			r.tell(&failed, err)
+			r.logOnce(&failed, err)
 		}
 		var ended <-chan struct{}
 		if current != nil {
 			ended = current.done()
-			r.tell(&failed, current.update(tunnel))
+			r.logOnce(&failed, current.update(tunnel))
 		} else if ok {
 			again.Reset(retry)
 		}
@@ -135,14 +135,14 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 }
 
-// tell logs a failure once.
-func (r *Relay) tell(before *string, err error) {
+// logOnce logs a failure, unless it was the last one logged.
+func (r *Relay) logOnce(before *string, err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
 	if text != "" && text != *before {
-		r.cfg.Logger.Warn("packets to other nodes are not carried", "err", err)
+		r.cfg.Logger.Warn("the tunnel cannot be opened; packets to other nodes are lost until it is, and it is tried again", "err", err)
 	}
 	*before = text
 }
@@ -155,10 +155,10 @@ func (r *Relay) pause(ctx context.Context, t *time.Timer) {
 	}
 }
 
-var errNoKey = errors.New("this node has no key of WireGuard")
+var errNoKey = errors.New("this node has no WireGuard key")
 
-// open starts a bearer.
-func (r *Relay) open(at endpoint) (bearer, error) {
+// open starts a packetCarrier.
+func (r *Relay) open(at endpoint) (packetCarrier, error) {
 	if at.encrypted && r.cfg.Key == nil {
 		return nil, errNoKey
 	}
@@ -173,7 +173,7 @@ func (r *Relay) open(at endpoint) (bearer, error) {
 		if c.wire, err = net.ListenUDP(network, net.UDPAddrFromAddrPort(address)); err != nil {
 			return fmt.Errorf("UDP port of the tunnel: %w", err)
 		}
-		if err = prepare(c.wire, c.v4); err == nil {
+		if err = configureSocket(c.wire, c.v4); err == nil {
 			c.link, err = r.cfg.Link()
 		}
 		if err != nil {
@@ -189,7 +189,7 @@ func (r *Relay) open(at endpoint) (bearer, error) {
 		c.wire.Close()
 		return nil, err
 	}
-	r.cfg.Logger.Info("packets to other nodes are carried", "link", c.link.Name(), "port", at.port, "encrypted", at.encrypted)
+	r.cfg.Logger.Info("the tunnel is open; this process carries packets to other nodes", "link", c.link.Name(), "port", at.port, "encrypted", at.encrypted)
 	if at.encrypted {
 		return openCrypt(r, c, at)
 	}
@@ -197,8 +197,8 @@ func (r *Relay) open(at endpoint) (bearer, error) {
 	return c, nil
 }
 
-// prepare gives the socket room, and lets its packets be cut up on the way: pods were told what the way takes.
-func prepare(conn syscall.Conn, v4 bool) error {
+// configureSocket enlarges the socket's buffer, and lets its packets be fragmented on the path: pods know the MTU already.
+func configureSocket(conn syscall.Conn, v4 bool) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return err

@@ -8,11 +8,11 @@ import (
 	"github.com/balsahq/balsa/overlay/routes"
 )
 
-// table says who is where. It does not change once made.
+// table says which pod network is on which node. It never changes once it is made.
 type table struct {
 	to    map[netip.Prefix]*net.UDPAddr
 	sizes [2][]int                      // by family, the lengths of prefixes in to; commonly one
-	from  map[netip.Addr][]netip.Prefix // which networks are a member's, by its address
+	from  map[netip.Addr][]netip.Prefix // the pod networks of a member, by its address
 	own   []netip.Prefix
 }
 
@@ -37,9 +37,9 @@ func family(a netip.Addr) int {
 	return 1
 }
 
-// target is the node to which a packet from the link goes; nil: none.
+// target returns the node to which a packet from the link goes; nil: none.
 func (t *table) target(packet []byte) *net.UDPAddr {
-	_, to, ok := ends(packet)
+	_, to, ok := addressesOf(packet)
 	if !ok {
 		return nil
 	}
@@ -52,9 +52,9 @@ func (t *table) target(packet []byte) *net.UDPAddr {
 	return nil
 }
 
-// admits tells whether a packet may come from the node.
-func (t *table) admits(packet []byte, node netip.Addr) bool {
-	source, to, ok := ends(packet)
+// mayComeFrom tells whether a packet goes from a pod of the node to a pod of this node.
+func (t *table) mayComeFrom(packet []byte, node netip.Addr) bool {
+	source, to, ok := addressesOf(packet)
 	return ok && inside(source, t.from[node]) && inside(to, t.own)
 }
 
@@ -67,8 +67,8 @@ func inside(a netip.Addr, networks []netip.Prefix) bool {
 	return false
 }
 
-// ends are the addresses of an IP packet; ok is false for what is none.
-func ends(packet []byte) (from, to netip.Addr, ok bool) {
+// addressesOf returns the addresses of an IP packet; ok is false for any other packet.
+func addressesOf(packet []byte) (from, to netip.Addr, ok bool) {
 	const header4, header6 = 20, 40
 	switch {
 	case len(packet) >= header4 && packet[0]>>4 == 4:

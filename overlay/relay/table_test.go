@@ -48,7 +48,7 @@ func TestTable(t *testing.T) {
 		{"fd00:0:0:3::2", "fd00:0:0:1::2", "192.0.2.2", false},
 		{"10.244.2.2", "10.244.1.2", "192.0.2.9", false},
 	} {
-		if got := table.admits(packet(tt.from, tt.to), netip.MustParseAddr(tt.node)); got != tt.want {
+		if got := table.mayComeFrom(packet(tt.from, tt.to), netip.MustParseAddr(tt.node)); got != tt.want {
 			t.Errorf("%s to %s by %s: %v", tt.from, tt.to, tt.node, got)
 		}
 	}
@@ -60,8 +60,8 @@ func FuzzEnds(f *testing.F) {
 	table, node := newTable(tunnel), netip.MustParseAddr("192.0.2.2")
 	f.Fuzz(func(t *testing.T, b []byte) {
 		table.target(b)
-		if table.admits(b, node) {
-			if from, _, ok := ends(b); !ok || !inside(from, table.from[node]) {
+		if table.mayComeFrom(b, node) {
+			if from, _, ok := addressesOf(b); !ok || !inside(from, table.from[node]) {
 				t.Errorf("% x", b)
 			}
 		}
@@ -73,7 +73,7 @@ func BenchmarkTable(b *testing.B) {
 	table, p, node := newTable(tunnel), packet("10.244.2.2", "10.244.1.2"), netip.MustParseAddr("192.0.2.2")
 	b.ReportAllocs()
 	for b.Loop() {
-		if !table.admits(p, node) {
+		if !table.mayComeFrom(p, node) {
 			b.Fatal("not admitted")
 		}
 	}

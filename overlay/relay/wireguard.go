@@ -20,15 +20,15 @@ import (
 	"github.com/balsahq/balsa/overlay/routes"
 )
 
-// LoadKey reads this node's private key of WireGuard, and makes it where there is none. It is a file that its owner alone
-// may read, and never leaves the node.
+// LoadKey reads this node's WireGuard private key, and makes one where there is none. Only the file's owner may read it, and it
+// never leaves the node.
 func LoadKey(path string) (*ecdh.PrivateKey, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return makeKey(path)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("key of WireGuard: %w", err)
+		return nil, fmt.Errorf("WireGuard key: %w", err)
 	}
 	raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(text)))
 	if err == nil {
@@ -37,42 +37,42 @@ func LoadKey(path string) (*ecdh.PrivateKey, error) {
 			return key, nil
 		}
 	}
-	return nil, fmt.Errorf("key of WireGuard: %s is no key: %w; remove the file to have a new one made", path, err)
+	return nil, fmt.Errorf("WireGuard key: %s is no key: %w; remove the file to have a new one made", path, err)
 }
 
 func makeKey(path string) (*ecdh.PrivateKey, error) {
 	key, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("key of WireGuard: %w", err)
+		return nil, fmt.Errorf("WireGuard key: %w", err)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("key of WireGuard: %w", err)
+		return nil, fmt.Errorf("WireGuard key: %w", err)
 	}
 	text := base64.StdEncoding.EncodeToString(key.Bytes()) + "\n"
 	beside := path + ".new"
 	if err := os.WriteFile(beside, []byte(text), 0o600); err != nil {
-		return nil, fmt.Errorf("key of WireGuard: %w", err)
+		return nil, fmt.Errorf("WireGuard key: %w", err)
 	}
 	if err := os.Rename(beside, path); err != nil {
-		return nil, fmt.Errorf("key of WireGuard: %w", err)
+		return nil, fmt.Errorf("WireGuard key: %w", err)
 	}
 	return key, nil
 }
 
-// crypt carries packets encrypted, by WireGuard's protocol as wireguard-go has it.
+// crypt carries packets encrypted, with WireGuard's protocol as wireguard-go implements it.
 type crypt struct {
 	device *device.Device
 	link   *cryptLink
 	ended  chan struct{}
 	once   sync.Once
 
-	peers map[routes.Key]string // what the device knows of each; of the goroutine of Run alone
+	peers map[routes.Key]string // the configuration of each peer in the device; only Run's goroutine uses it
 }
 
-// openCrypt starts a device between a link and a socket, which are its own from then on.
-func openCrypt(r *Relay, ends *carrier, at endpoint) (bearer, error) {
+// openCrypt starts a device between a link and a socket, which it owns from then on.
+func openCrypt(r *Relay, ends *carrier, at endpoint) (packetCarrier, error) {
 	c := &crypt{ended: make(chan struct{}), peers: map[routes.Key]string{}}
-	c.link = &cryptLink{carrier: ends, events: make(chan tun.Event), over: c.over}
+	c.link = &cryptLink{carrier: ends, events: make(chan tun.Event), linkGone: c.end}
 	logger := &device.Logger{Verbosef: device.DiscardLogf, Errorf: func(format string, args ...any) {
 		r.cfg.Logger.Debug("wireguard", "message", fmt.Sprintf(format, args...))
 	}}
@@ -88,17 +88,17 @@ func openCrypt(r *Relay, ends *carrier, at endpoint) (bearer, error) {
 	return c, nil
 }
 
-func (c *crypt) over() { c.once.Do(func() { close(c.ended) }) }
+func (c *crypt) end() { c.once.Do(func() { close(c.ended) }) }
 
 func (c *crypt) done() <-chan struct{} { return c.ended }
 
 func (c *crypt) stop() {
 	c.device.Close()
-	_ = c.link.wire.Close() // which the device closes if it has used it
-	c.over()
+	_ = c.link.wire.Close() // the device has closed it only if it has used it
+	c.end()
 }
 
-// update tells the device of its peers. Those that did not change keep their sessions.
+// update sets the device's peers. Those that did not change keep their sessions.
 func (c *crypt) update(t *routes.Tunnel) error {
 	want := map[routes.Key]string{}
 	for i := range t.Peers {
@@ -123,7 +123,7 @@ func (c *crypt) update(t *routes.Tunnel) error {
 		return nil
 	}
 	if err := c.device.IpcSet(text.String()); err != nil {
-		c.peers = map[routes.Key]string{} // all of it again
+		c.peers = map[routes.Key]string{} // the next update sets all of them
 		return fmt.Errorf("WireGuard's peers: %w", err)
 	}
 	c.peers = want

@@ -12,12 +12,12 @@ import (
 	"golang.zx2c4.com/wireguard/tun"
 )
 
-// cryptLink is the TUN link as wireguard-go wants it. What comes out of the tunnel goes to this node's pods and nowhere
-// else; whose pods may have sent it, WireGuard has looked at.
+// cryptLink is the TUN link as wireguard-go wants it. Only packets to this node's pods leave the tunnel; WireGuard has checked
+// their source addresses.
 type cryptLink struct {
 	*carrier
-	events chan tun.Event // nothing ever comes
-	over   func()         // told when the link is gone
+	events   chan tun.Event // nothing ever comes
+	linkGone func()         // told when the link is gone
 }
 
 // File implements tun.Device.
@@ -29,9 +29,9 @@ func (l *cryptLink) Read(buffers [][]byte, sizes []int, offset int) (int, error)
 	for i := range buffers {
 		room[i] = buffers[i][offset:]
 	}
-	got, err := l.take(room, sizes[:0])
+	got, err := l.readBatch(room, sizes[:0])
 	if err != nil {
-		l.over() // the link was deleted under us
+		l.linkGone() // another program deleted the link
 		return 0, os.ErrClosed
 	}
 	return len(got), nil
@@ -44,18 +44,18 @@ func (l *cryptLink) Write(buffers [][]byte, offset int) (int, error) {
 	err := l.raw.Write(func(fd uintptr) bool {
 		for _, b := range buffers {
 			packet := b[offset:]
-			if _, to, ok := ends(packet); !ok || !inside(to, own) {
+			if _, to, ok := addressesOf(packet); !ok || !inside(to, own) {
 				continue
 			}
 			if _, err := unix.Write(int(fd), packet); errors.Is(err, unix.EBADFD) || errors.Is(err, unix.EBADF) {
 				failed = err
 				return true
-			} // one that the link does not take is lost, as on any link
+			} // a packet that the link does not take is lost, as on any link
 		}
 		return true
 	})
 	if err = errors.Join(err, failed); err != nil {
-		l.over()
+		l.linkGone()
 		return 0, os.ErrClosed
 	}
 	return len(buffers), nil
@@ -82,7 +82,8 @@ func (l *cryptLink) Close() error {
 // BatchSize implements tun.Device.
 func (l *cryptLink) BatchSize() int { return batch }
 
-// cryptWire is the UDP socket as wireguard-go wants it. It is bound to the node's address, which alone others let in.
+// cryptWire is the UDP socket as wireguard-go wants it. It is bound to the node's address, the only one from which other nodes
+// accept packets.
 type cryptWire struct {
 	*carrier
 	used bool // by the device, which calls Open and Close under a lock
@@ -94,7 +95,7 @@ func (w *cryptWire) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
 	return []conn.ReceiveFunc{w.receive}, port, nil
 }
 
-// receive takes the packets that there are, and waits for the first.
+// receive waits for a packet and reads all that are there.
 func (w *cryptWire) receive(packets [][]byte, sizes []int, from []conn.Endpoint) (int, error) {
 	messages := make([]ipv4.Message, len(packets))
 	for i := range messages {
@@ -105,14 +106,14 @@ func (w *cryptWire) receive(packets [][]byte, sizes []int, from []conn.Endpoint)
 		if errors.Is(err, net.ErrClosed) {
 			return 0, net.ErrClosed
 		}
-		if err != nil { // such as what an unreachable node's router said
+		if err != nil { // such as an ICMP error about an unreachable node
 			continue
 		}
 		for i := range messages[:n] {
 			sizes[i] = messages[i].N
 			if a, ok := messages[i].Addr.(*net.UDPAddr); ok {
 				at := a.AddrPort()
-				from[i] = station(netip.AddrPortFrom(at.Addr().Unmap(), at.Port()))
+				from[i] = peerEndpoint(netip.AddrPortFrom(at.Addr().Unmap(), at.Port()))
 			}
 		}
 		return n, nil
@@ -121,7 +122,7 @@ func (w *cryptWire) receive(packets [][]byte, sizes []int, from []conn.Endpoint)
 
 // Send implements conn.Bind.
 func (w *cryptWire) Send(buffers [][]byte, to conn.Endpoint) error {
-	at, ok := to.(station)
+	at, ok := to.(peerEndpoint)
 	if !ok {
 		return conn.ErrWrongEndpointType
 	}
@@ -135,7 +136,7 @@ func (w *cryptWire) Send(buffers [][]byte, to conn.Endpoint) error {
 // ParseEndpoint implements conn.Bind.
 func (w *cryptWire) ParseEndpoint(text string) (conn.Endpoint, error) {
 	at, err := netip.ParseAddrPort(text)
-	return station(at), err
+	return peerEndpoint(at), err
 }
 
 // Close implements conn.Bind, which wakes the reader. The device calls it before Open too.
@@ -146,27 +147,27 @@ func (w *cryptWire) Close() error {
 	return w.wire.Close()
 }
 
-// SetMark implements conn.Bind; packets of ours have no mark.
+// SetMark implements conn.Bind; our packets have no mark.
 func (w *cryptWire) SetMark(uint32) error { return nil }
 
 // BatchSize implements conn.Bind.
 func (w *cryptWire) BatchSize() int { return batch }
 
-// station is where a peer is.
-type station netip.AddrPort
+// peerEndpoint is the address and port of a peer.
+type peerEndpoint netip.AddrPort
 
 // ClearSrc implements conn.Endpoint, as the methods below do.
-func (s station) ClearSrc() {}
+func (s peerEndpoint) ClearSrc() {}
 
-func (s station) SrcToString() string { return "" }
+func (s peerEndpoint) SrcToString() string { return "" }
 
-func (s station) DstToString() string { return netip.AddrPort(s).String() }
+func (s peerEndpoint) DstToString() string { return netip.AddrPort(s).String() }
 
-func (s station) DstToBytes() []byte {
+func (s peerEndpoint) DstToBytes() []byte {
 	b, _ := netip.AddrPort(s).MarshalBinary() // cannot fail
 	return b
 }
 
-func (s station) DstIP() netip.Addr { return netip.AddrPort(s).Addr() }
+func (s peerEndpoint) DstIP() netip.Addr { return netip.AddrPort(s).Addr() }
 
-func (s station) SrcIP() netip.Addr { return netip.Addr{} }
+func (s peerEndpoint) SrcIP() netip.Addr { return netip.Addr{} }

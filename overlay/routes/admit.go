@@ -13,9 +13,9 @@ type Static struct {
 	Via  netip.Addr
 }
 
-// Export are the routes that a router outside the cluster, such as a BGP speaker, needs to reach the pods of all nodes,
-// ordered by network; networks are the cluster's pod networks. Faults tell in words for people which nodes are left out and
-// why. A node without a pod network, or without any address yet, is left out silently.
+// Export returns the routes that a router outside the cluster, such as a BGP speaker, needs to reach the pods of all nodes,
+// ordered by network; networks are the cluster's pod networks. Faults say, for people, which nodes are left out and why. A
+// node without a pod network, or without any address yet, is left out without a fault.
 func Export(networks []netip.Prefix, nodes []Node) (routes []Static, faults []string) {
 	b := builder{cfg: Config{Networks: networks}, plan: &Plan{}}
 	for _, n := range b.admit(nodes) {
@@ -41,10 +41,11 @@ func (b *builder) fault(format string, args ...any) {
 	}
 }
 
-// admit returns the nodes, the oldest first, with those networks and addresses alone that are good and theirs. What two
-// nodes claim stays with the one that had it first: a node that is misconfigured can so take nothing from one that works.
+// admit returns the nodes, the oldest first, with only those networks and addresses that are valid and their own. A network or
+// an address that two nodes claim stays with the one that had it first, so a misconfigured node takes nothing from one that
+// works.
 func (b *builder) admit(nodes []Node) []Node {
-	sorted := slices.SortedFunc(slices.Values(nodes), firstFirst)
+	sorted := slices.SortedFunc(slices.Values(nodes), oldestFirst)
 	taken := newClaims()
 	for i := range sorted {
 		n := &sorted[i]
@@ -81,7 +82,7 @@ func (b *builder) admitNetwork(name string, pods netip.Prefix, taken *claims) bo
 	return ok
 }
 
-// admitAddress tells whether the node has an address that can be sent to, and that is its own.
+// admitAddress tells whether the address can be sent to, and is the node's own.
 func (b *builder) admitAddress(name string, a netip.Addr, taken *claims) bool {
 	if a.IsLoopback() || a.IsMulticast() || a.IsUnspecified() || within(netip.PrefixFrom(a, a.BitLen()), b.cfg.Networks) {
 		b.fault("node %s has the address %s, which cannot be a node's: its pods are not reached", name, a)

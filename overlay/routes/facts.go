@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// Facts is what a plan needs to know of this host. The overlay's own links and routes are not in it.
+// Facts are the links and routes of this host that a plan depends on. The overlay's own are left out.
 type Facts struct {
 	Links  []Link
 	Routes []Route // of the main table, both families
-	// Paths are the largest packets that were seen to reach nodes, in bytes with all headers, by their address; who is
-	// not in it is reached by what the links take.
+	// Paths are the sizes of the largest packets that were seen to reach nodes, in bytes with all headers, by the node's
+	// address. For a node that is not in it, the link's MTU counts.
 	Paths map[netip.Addr]int
 }
 
@@ -52,8 +52,8 @@ func newRoutes(list []Route) routes {
 	return m
 }
 
-// to is the route with the longest prefix.
-func (m routes) to(a netip.Addr) (r Route, ok bool) {
+// lookup returns the route to an address: the one with the longest prefix.
+func (m routes) lookup(a netip.Addr) (r Route, ok bool) {
 	for _, bits := range m.bits {
 		if r, ok = m.best[netip.PrefixFrom(a, bits).Masked()]; ok {
 			return r, true
@@ -62,14 +62,14 @@ func (m routes) to(a netip.Addr) (r Route, ok bool) {
 	return Route{}, false
 }
 
-// uplinkMTU is the MTU of the link with this address; failing that, that of the link towards everywhere.
+// uplinkMTU returns the MTU of the link with this address, else of the link with the default route, else 1500.
 func (f *Facts) uplinkMTU(address netip.Addr, m routes) int {
 	const ethernet = 1500
 	unspecified := netip.IPv4Unspecified()
 	if address.Is6() {
 		unspecified = netip.IPv6Unspecified()
 	}
-	everywhere, _ := m.to(unspecified)
+	everywhere, _ := m.lookup(unspecified)
 	mtu := ethernet
 	for _, l := range f.Links {
 		if l.MTU <= 0 {

@@ -8,21 +8,21 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Node is what a plan needs to know of a Node object. Two are equal when they lead to the same plan.
+// Node is the part of a Node object that a plan depends on. Equal Nodes lead to the same plan.
 type Node struct {
 	Name string
-	// Address and Address6 are its first InternalIP of each family, Pods and Pods6 its pod networks; not valid as long as
-	// the node has none.
+	// Address and Address6 are the node's first InternalIP of each family, Pods and Pods6 its pod networks; not valid as long
+	// as it has none.
 	Address, Address6 netip.Addr
 	Pods, Pods6       netip.Prefix
-	// Key is the public key of WireGuard that the node has published; zero: none, it does not encrypt.
+	// Key is the WireGuard public key that the node has published; zero: none, the node does not encrypt.
 	Key Key
-	// Since is when the Node object was made, in seconds since 1970: of two that claim one network or one address the
-	// first has it.
+	// Since is when the Node object was made, in seconds since 1970: of two nodes that claim one network or address the older
+	// has it.
 	Since int64
 }
 
-// NodeOf reads a Node object; what is missing or malformed is left out.
+// NodeOf reads a Node object; missing and malformed fields are left out.
 func NodeOf(node *v1.Node) Node {
 	n := Node{Name: node.Name, Key: ParseKey(node.Annotations[KeyAnnotation]), Since: node.CreationTimestamp.Unix()}
 	for _, a := range node.Status.Addresses {
@@ -50,7 +50,7 @@ func NodeOf(node *v1.Node) Node {
 	return n
 }
 
-// address is the node's address of a family; not valid: none.
+// address returns the node's address of a family; not valid: none.
 func (n *Node) address(v4 bool) netip.Addr {
 	if v4 {
 		return n.Address
@@ -58,11 +58,11 @@ func (n *Node) address(v4 bool) netip.Addr {
 	return n.Address6
 }
 
-func firstFirst(a, b Node) int {
+func oldestFirst(a, b Node) int {
 	return cmp.Or(cmp.Compare(a.Since, b.Since), cmp.Compare(a.Name, b.Name))
 }
 
-// claims remembers which node has which network and which address.
+// claims remember which node has which network, address and key.
 type claims struct {
 	owner map[netip.Prefix]string
 	sizes [2][129]bool // by family, which lengths of prefixes are among them; commonly one
@@ -74,7 +74,7 @@ func newClaims() *claims {
 	return &claims{owner: make(map[netip.Prefix]string), at: make(map[netip.Addr]string), keys: make(map[Key]string)}
 }
 
-// claim takes the network, unless it overlaps one that is taken; then it returns whose.
+// claim gives the network to the node, unless it overlaps one of another node, whose name it then returns.
 func (c *claims) claim(p netip.Prefix, name string) (other string, ok bool) {
 	sizes := &c.sizes[0]
 	if p.Addr().Is6() {
@@ -96,7 +96,7 @@ func (c *claims) claim(p netip.Prefix, name string) (other string, ok bool) {
 	return "", true
 }
 
-// inside finds a smaller network within p that is taken, of several the one with the lowest address.
+// inside returns the owner of a smaller network within p, of several the one with the lowest address.
 func (c *claims) inside(p netip.Prefix) (name string, found bool) {
 	var lowest netip.Prefix
 	for q, owner := range c.owner {
@@ -107,7 +107,7 @@ func (c *claims) inside(p netip.Prefix) (name string, found bool) {
 	return name, found
 }
 
-// claimAddress takes the address, unless another node has it; then it returns which.
+// claimAddress gives the address to the node, unless another node has it, whose name it then returns.
 func (c *claims) claimAddress(a netip.Addr, name string) (other string, ok bool) {
 	if other, taken := c.at[a]; taken {
 		return other, false

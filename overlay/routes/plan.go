@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// Mode says which ways may be used. The nodes of a cluster should have the same.
+// Mode says which kinds of routes may be used. All nodes of a cluster should have the same.
 type Mode string
 
-// Modes. Auto takes a node of a subnet of this host as gateway, and the tunnel to all others. UDP is a tunnel that a
-// process carries, for networks and kernels on which VXLAN does not work. WireGuard is one whose packets are encrypted, to
-// every node; it is chosen by --overlay-encryption and not among Modes.
+// Modes. Auto makes a node on a subnet of this host a gateway, and uses the tunnel to all others. UDP is a tunnel that a process
+// carries, for networks and kernels on which VXLAN does not work. WireGuard is an encrypted tunnel to every node; it is chosen
+// with --overlay-encryption and is not among Modes.
 const (
 	Auto        Mode = "auto"
 	VXLAN       Mode = "vxlan"
@@ -19,13 +19,13 @@ const (
 	WireGuard   Mode = "wireguard"
 )
 
-// Modes are all there are.
+// Modes are the modes that can be chosen with --overlay-mode.
 var Modes = []Mode{Auto, VXLAN, HostGateway, UDP}
 
-// tunnelsAll: every other node is reached by the tunnel.
+// tunnelsAll tells whether every other node is reached through the tunnel.
 func (m Mode) tunnelsAll() bool { return m == VXLAN || m.relayed() }
 
-// relayed: the tunnel is carried by a process.
+// relayed tells whether a process carries the tunnel's packets.
 func (m Mode) relayed() bool { return m == UDP || m == WireGuard }
 
 // What a tunnel adds to a packet, in bytes.
@@ -37,7 +37,7 @@ const (
 	cryptOverhead = 16 + 16 // of WireGuard's transport messages: header and authenticator
 )
 
-// LeastMTU is what a way should take at least, in bytes: IPv6 demands it (RFC 8200, 5).
+// LeastMTU is the least MTU that a route should have, in bytes: IPv6 demands it (RFC 8200, 5).
 const LeastMTU = 1280
 
 // Config is what all plans of a node have in common.
@@ -50,20 +50,20 @@ type Config struct {
 	Port     int // the tunnel's UDP port
 }
 
-// Plan is what should be in the kernel for other nodes' pods to be reached.
+// Plan is what the kernel must hold so that other nodes' pods are reached.
 type Plan struct {
 	Gateways []Gateway // ordered by network
 	Tunnel   *Tunnel   // nil: none
-	// Members are the addresses of the other nodes, ordered: they alone may send to the tunnel's port. Nil where there
-	// may be no tunnel. All are of one family, that of the tunnel's packets.
+	// Members are the addresses of the other nodes, ordered: only they may send to the tunnel's port. Nil where there may be no
+	// tunnel. All are of one family, the one of the tunnel's packets.
 	Members []netip.Addr
-	// MTU is that of this node's pods.
+	// MTU is the MTU of this node's pods.
 	MTU int
-	// Faults tell which nodes are not reached and why, in words for people; ordered by age of the nodes.
+	// Faults say, for people, which nodes are not reached and why; ordered by the nodes' age.
 	Faults []string
 }
 
-// Gateway is the way to a node that is a neighbour on a link.
+// Gateway is the route to the pods of a node that is a neighbour on a link.
 type Gateway struct {
 	Node string
 	Pods netip.Prefix
@@ -71,7 +71,7 @@ type Gateway struct {
 	Link int // index
 }
 
-// Tunnel is the link to nodes elsewhere.
+// Tunnel is the link to nodes that are on no subnet of this host.
 type Tunnel struct {
 	// Relayed: a process carries the packets (modes UDP and WireGuard), not the kernel. Encrypted: by WireGuard's protocol.
 	Relayed        bool
@@ -79,33 +79,33 @@ type Tunnel struct {
 	VNI, Port, MTU int
 	// Overhead is what the tunnel adds to a packet, in bytes.
 	Overhead int
-	// Local is the source address of its packets; not valid: the kernel's choice.
+	// Local is the source address of the tunnel's packets; not valid: the kernel chooses.
 	Local netip.Addr
-	// Address is this node's IPv4 address inside; not valid: none. MAC is the link-layer address.
+	// Address is this node's IPv4 address inside the tunnel; not valid: none. MAC is its link-layer address there.
 	Address netip.Addr
 	MAC     MAC
-	// Source6 is the source of what the node itself sends to IPv6 pods through the tunnel; not valid: nothing.
+	// Source6 is the source of packets that the node itself sends to IPv6 pods through the tunnel; not valid: none.
 	Source6 netip.Addr
-	// Pods are this node's pod networks: all that may come out of the tunnel is for them.
+	// Pods are this node's pod networks: only packets to them may come out of the tunnel.
 	Pods  []netip.Prefix
 	Peers []Peer // ordered by network; a node with two networks is two
 }
 
-// Peer is the way to a node's pods through the tunnel.
+// Peer is the route to a node's pods through the tunnel.
 type Peer struct {
 	Node string
 	Pods netip.Prefix
-	// Address and MAC are the node's inside the tunnel, Via is its own.
+	// Address and MAC are the node's addresses inside the tunnel, Via is its own address.
 	Address netip.Addr
 	MAC     MAC
 	Via     netip.Addr
-	// Key is the node's in an encrypted tunnel.
+	// Key is the node's public key in an encrypted tunnel.
 	Key Key
-	// MTU is what the way takes; 0: what the tunnel's link does.
+	// MTU is the MTU of the route; 0: the MTU of the tunnel's link.
 	MTU int
 }
 
-// Build works out the plan. Nodes may be in any order and include this one.
+// Build returns the plan. Nodes may be in any order and include this one.
 func Build(cfg Config, nodes []Node, facts Facts) *Plan {
 	b := builder{cfg: cfg, plan: &Plan{}, routes: newRoutes(facts.Routes), facts: &facts}
 	admitted := b.admit(nodes)
@@ -113,12 +113,12 @@ func Build(cfg Config, nodes []Node, facts Facts) *Plan {
 	for i := range admitted {
 		n := &admitted[i]
 		for _, a := range []*netip.Addr{&n.Address, &n.Address6} {
-			if *a == b.self.Address || *a == b.self.Address6 { // there is no way to another node here, whoever had it first
+			if *a == b.self.Address || *a == b.self.Address6 { // an address of this node leads to no other node, whichever node had it first
 				*a = netip.Addr{}
 			}
 		}
-		if n.Name != b.self.Name && (n.Address.IsValid() || n.Address6.IsValid()) && b.speaks(n) {
-			b.place(n)
+		if n.Name != b.self.Name && (n.Address.IsValid() || n.Address6.IsValid()) && b.agreesOnEncryption(n) {
+			b.addNode(n)
 		}
 	}
 	b.finish()
@@ -135,25 +135,25 @@ type builder struct {
 	peers  []Peer
 }
 
-// place makes the ways to a node's pods.
-func (b *builder) place(n *Node) {
+// addNode adds the routes to a node's pods.
+func (b *builder) addNode(n *Node) {
 	member := false
 	for _, pods := range []netip.Prefix{n.Pods, n.Pods6} {
 		if !pods.IsValid() || pods.Overlaps(b.self.Pods) || pods.Overlaps(b.self.Pods6) || pods.Addr().Is6() && !b.self.Pods6.IsValid() {
 			continue
 		}
 		member = true
-		b.way(n, pods)
+		b.addRoute(n, pods)
 	}
 	if a := n.address(b.over4); member && a.IsValid() && b.cfg.Mode != HostGateway {
 		b.plan.Members = append(b.plan.Members, a)
 	}
 }
 
-// way makes the node a gateway, or a peer of the tunnel.
-func (b *builder) way(n *Node, pods netip.Prefix) {
+// addRoute makes the node a gateway to its pods, or a peer of the tunnel.
+func (b *builder) addRoute(n *Node, pods netip.Prefix) {
 	direct := n.address(pods.Addr().Is4())
-	r, ok := b.routes.to(direct)
+	r, ok := b.routes.lookup(direct)
 	if !b.cfg.Mode.tunnelsAll() && ok && r.Attached && r.To.Bits() > 0 {
 		b.plan.Gateways = append(b.plan.Gateways, Gateway{Node: n.Name, Pods: pods, Via: direct, Link: r.Link})
 		return
@@ -175,7 +175,7 @@ func (b *builder) way(n *Node, pods netip.Prefix) {
 		b.fault("node %s has no address of the family over which this node's tunnel goes: its pods are not reached", n.Name)
 		return
 	}
-	if _, ok := b.routes.to(via); !ok {
+	if _, ok := b.routes.lookup(via); !ok {
 		b.fault("node %s is at %s, to which this host has no route: its pods are not reached", n.Name, via)
 		return
 	}
@@ -207,7 +207,7 @@ func (b *builder) finish() {
 	}
 	t.Peers = b.peers
 	p.Tunnel = t
-	b.limit(t)
+	b.limitMTUs(t)
 }
 
 func (b *builder) overhead() int {
@@ -224,8 +224,8 @@ func (b *builder) overhead() int {
 	return size + vxlanOverhead
 }
 
-// limit has ways that take less than the links say take no more, and tells of those that take too little.
-func (b *builder) limit(t *Tunnel) {
+// limitMTUs sets the MTU of routes whose path takes less than the link, and reports routes whose path takes too little.
+func (b *builder) limitMTUs(t *Tunnel) {
 	if t.MTU < LeastMTU {
 		b.fault("this node's link takes packets of %d bytes, of which the tunnel leaves pods %d; give the link an MTU of at least %d",
 			t.MTU+t.Overhead, t.MTU, LeastMTU+t.Overhead)
@@ -238,11 +238,11 @@ func (b *builder) limit(t *Tunnel) {
 		}
 		p.MTU = path - t.Overhead
 		if p.MTU < LeastMTU {
-			b.fault("the way to node %s at %s takes packets of %d bytes, of which the tunnel leaves pods %d: large packets of IPv6 "+
-				"and of programs that count on %d are lost; let the networks between take at least %d", p.Node, p.Via, path, p.MTU,
+			b.fault("the path to node %s at %s takes packets of %d bytes, of which the tunnel leaves pods %d: large packets of IPv6 "+
+				"and of programs that need %d are lost; let the networks between take at least %d", p.Node, p.Via, path, p.MTU,
 				LeastMTU, LeastMTU+t.Overhead)
 			if p.Pods.Addr().Is6() {
-				p.MTU = LeastMTU // the kernel makes no smaller ones; the tunnel's own are cut up on the way
+				p.MTU = LeastMTU // the kernel accepts no smaller one; the tunnel's own packets are fragmented on the path
 			}
 		}
 	}

@@ -190,7 +190,7 @@ func checkWays(t *rapid.T, ways map[string]netip.Prefix, nodes []Node, cfg Confi
 			if n.Name != name && has && n.Pods.Overlaps(pods) {
 				t.Fatalf("%s and %s both", n.Name, name)
 			}
-			if n.Pods == pods && firstFirst(n, holder) < 0 {
+			if n.Pods == pods && oldestFirst(n, holder) < 0 {
 				t.Fatalf("%s has %s, which was %s's first", name, pods, n.Name)
 			}
 		}

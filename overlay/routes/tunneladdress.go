@@ -12,8 +12,8 @@ type MAC [6]byte
 // String is the usual form.
 func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
 
-// macOf makes a node's link-layer address in the tunnel from the network address of its pod network, as the bridge has one
-// from its own. Of an IPv6 network it takes the 32 bits before the pods' part, in which the nodes of a cluster differ.
+// macOf returns a node's link-layer address in the tunnel, made from the network address of its pod network. Of an IPv6 network
+// it takes the 32 bits before the pods' part, in which the nodes of a cluster differ.
 func macOf(pods, pods6 netip.Prefix) MAC {
 	if pods.IsValid() {
 		b := pods.Addr().As4()
@@ -32,7 +32,7 @@ func macOf(pods, pods6 netip.Prefix) MAC {
 	return m
 }
 
-// linkLocal is the address a node has as IPv6 router in the tunnel; made from its link-layer address (RFC 4291, appendix A).
+// linkLocal returns a node's address as IPv6 router in the tunnel, made from its link-layer address (RFC 4291, appendix A).
 func linkLocal(m MAC) netip.Addr {
 	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5]})
 }

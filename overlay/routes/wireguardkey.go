@@ -2,14 +2,14 @@ package routes
 
 import "encoding/base64"
 
-// KeyAnnotation of a Node is its public key of WireGuard, in base64, as long as it encrypts what it sends to other nodes'
-// pods. Only the node itself may write its Node object.
+// KeyAnnotation of a Node is its WireGuard public key in base64, as long as it encrypts packets to other nodes' pods. Only the
+// node itself may write its Node object.
 const KeyAnnotation = "balsa.dev/wireguard-public-key"
 
-// Key is a public key of WireGuard; zero is none.
+// Key is a WireGuard public key; zero is none.
 type Key [32]byte
 
-// ParseKey reads a key in base64; zero where it is none.
+// ParseKey parses a key in base64; it returns zero for any other text.
 func ParseKey(text string) (k Key) {
 	if raw, err := base64.StdEncoding.DecodeString(text); err == nil && len(raw) == len(k) {
 		copy(k[:], raw)
@@ -17,10 +17,10 @@ func ParseKey(text string) (k Key) {
 	return k
 }
 
-// String is the key in base64, as wg(8) has it.
+// String is the key in base64, as wg(8) prints it.
 func (k Key) String() string { return base64.StdEncoding.EncodeToString(k[:]) }
 
-// claimKey takes the key, unless another node has it; then it returns which.
+// claimKey gives the key to the node, unless another node has it, whose name it then returns.
 func (c *claims) claimKey(k Key, name string) (other string, ok bool) {
 	if other, taken := c.keys[k]; taken {
 		return other, false
@@ -29,7 +29,7 @@ func (c *claims) claimKey(k Key, name string) (other string, ok bool) {
 	return "", true
 }
 
-// admitKey tells whether the key is the node's own. Two nodes with one key would be one to WireGuard.
+// admitKey tells whether the key is the node's own. For WireGuard, two nodes with one key would be one peer.
 func (b *builder) admitKey(name string, k Key, taken *claims) bool {
 	other, ok := taken.claimKey(k, name)
 	if !ok {
@@ -39,8 +39,8 @@ func (b *builder) admitKey(name string, k Key, taken *claims) bool {
 	return ok
 }
 
-// speaks tells whether this node and another agree on encryption; where they do not, that is a fault.
-func (b *builder) speaks(n *Node) bool {
+// agreesOnEncryption tells whether this node and another agree on encryption; if not, it notes a fault.
+func (b *builder) agreesOnEncryption(n *Node) bool {
 	encrypts := n.Key != Key{}
 	switch {
 	case b.cfg.Mode == WireGuard && !encrypts:

@@ -33,9 +33,10 @@ func RenewalDigest(r *clusterpb.JoinRequest) [sha256.Size]byte {
 	return [sha256.Size]byte(sum.Sum(nil))
 }
 
-// joinExpired renews the certificates of an agent whose own has expired: the machine slept, or its clock jumped. It comes
-// without a certificate, because no handshake takes an expired one, and proves that it holds the key. The key must be the
-// newest on record for the node: one that was removed or replaced, or that renewed with another key since, is refused.
+// joinExpired renews the certificates of an agent whose own no handshake takes any more: it has expired while the machine
+// slept, its clock jumped, or its CA was retired while the machine was off. The agent comes without a certificate and proves
+// that it holds the key. The key must be the newest on record for the node: one that was removed or replaced, or that renewed
+// with another key since, is refused.
 func (s *Service) joinExpired(ctx context.Context, who caller, j joining) (*clusterpb.JoinResponse, error) {
 	if !s.failed.Allow(who.from) {
 		return nil, status.Error(codes.ResourceExhausted, "too many failed joins from this address: wait a minute")
@@ -51,7 +52,7 @@ func (s *Service) joinExpired(ctx context.Context, who caller, j joining) (*clus
 			return rec.Key == asking || answerLost
 		})
 		if err == nil {
-			s.cfg.Logger.Info("an agent renewed its expired certificate", "name", j.Name, "expired", node.cert.NotAfter)
+			s.cfg.Logger.Info("an agent renewed a certificate that no handshake takes any more", "name", j.Name, "expires", node.cert.NotAfter)
 			answer := s.welcome(s.cfg.Store.View())
 			answer.Certificate, answer.ServingCertificate, answer.ServicesCertificate = out.client, out.serving, out.services
 			return answer, nil

@@ -12,7 +12,7 @@ import (
 type Source struct {
 	// RootCA returns the certificates, PEM, by which clients verify the API.
 	RootCA func() []byte
-	// Stale reports whether a key signed a token that will not count for much longer. Nil: no token is stale.
+	// Stale reports whether another key than the one of now signed a token. Nil: no token is stale.
 	Stale func(token []byte) bool
 	// Changed returns a channel that is closed when one of the other answers changes after the call. Nil: none does.
 	Changed func() <-chan struct{}

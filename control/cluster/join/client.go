@@ -218,6 +218,9 @@ func (c *Client) FollowServers(ctx context.Context, apply func(*clusterpb.Server
 		if status.Code(err) == codes.PermissionDenied {
 			return err
 		}
+		if status.Code(err) == codes.Canceled { // Close: the certificate was renewed
+			continue
+		}
 		if err != nil && !errors.Is(err, io.EOF) {
 			c.cfg.Logger.Warn("the list of servers is not followed; trying again", "err", err, "in", pause)
 		}

@@ -6,6 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/balsahq/balsa/control/auth/rotation"
 	"github.com/balsahq/balsa/control/cluster/clusterpb"
 )
@@ -69,7 +72,11 @@ func (k *Keys) Run(ctx context.Context) error {
 		k.follow()
 		var retry <-chan time.Time
 		if now := k.holds(); !now.Equal(confirmed) {
-			if err := k.confirm(ctx, now); err == nil {
+			err := k.confirm(ctx, now)
+			if status.Code(err) == codes.Canceled && ctx.Err() == nil { // Client.Close: the certificate was renewed meanwhile
+				err = k.confirm(ctx, now)
+			}
+			if err == nil {
 				confirmed, pause = now, retryFirst
 			} else if ctx.Err() == nil {
 				k.log.Warn("this node could not confirm which keys it has in use; a rotation waits for that", "err", err, "again_in", pause)

@@ -88,7 +88,8 @@ func (s *server) followTrust(ctx context.Context) error {
 // publishedKeys are what controllers publish of the cluster's keys.
 func (s *server) publishedKeys() clusterkeys.Source {
 	return clusterkeys.Source{RootCA: s.pki.CA, Changed: s.pki.Changed, Stale: func(token []byte) bool {
-		return slices.Contains(s.pki.TokenKeyIDs()[1:], signedBy(string(token)))
+		by := signedBy(string(token))
+		return by != "" && by != s.tokenKeyID()
 	}}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/balsahq/balsa/node/cri"
 	"github.com/balsahq/balsa/node/kubeletapi"
 	"github.com/balsahq/balsa/node/podworker"
+	"github.com/balsahq/balsa/node/stats"
 )
 
 // The Agent is what the kubelet API shows.
@@ -96,6 +97,16 @@ func (a *Agent) Summary(ctx context.Context) (*statsv1.Summary, error) {
 		return nil, ctx.Err()
 	}
 	return a.stats.Summary(ctx)
+}
+
+// Usage samples how much processor time and memory the node and its pods use.
+func (a *Agent) Usage(ctx context.Context) (stats.Usage, error) {
+	select {
+	case <-a.connected:
+	case <-ctx.Done():
+		return stats.Usage{}, ctx.Err()
+	}
+	return a.stats.Usage(ctx)
 }
 
 // Metrics are the agent's counters.

@@ -71,12 +71,8 @@ func (p *Provider) container(pod *v1.Pod, c *runtimeapi.ContainerStats, logs str
 		Memory: memory(c.GetMemory(), now),
 		Logs:   p.directory(filepath.Join(logs, name), now),
 	}
-	for _, list := range [][]v1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses, pod.Status.EphemeralContainerStatuses} {
-		for i := range list {
-			if list[i].Name == name && list[i].State.Running != nil {
-				out.StartTime = list[i].State.Running.StartedAt
-			}
-		}
+	if since := runningSince(pod, name); !since.IsZero() {
+		out.StartTime = metav1.NewTime(since)
 	}
 	if l := c.GetWritableLayer(); l != nil {
 		fs := p.filesystem(l.GetFsId().GetMountpoint(), now)

@@ -65,6 +65,10 @@ type Config struct {
 	AskAgain time.Duration
 	// Elsewhere returns those of the nodes that other servers hear; nil: there are no others.
 	Elsewhere func(ctx context.Context, nodes []string) (heard []string)
+	// Receive, if set, reads a node's reports of what it and its pods use from a connection until that ends, closes it and
+	// returns why. It runs once for each node that is connected; after a pause of ReceiveAgain (default 15 s) it gets another.
+	Receive      func(node string, c net.Conn) error
+	ReceiveAgain time.Duration
 	// MaxStreams bounds the connections carried at once by one node. Default 512.
 	MaxStreams int
 	// Logger defaults to slog.Default().
@@ -80,7 +84,7 @@ func (c Config) Validate() error {
 	if c.Identify == nil {
 		errs = append(errs, errors.New("tunnel: Config.Identify must be set"))
 	}
-	if c.HeadStart < 0 || c.Patience < 0 || c.Memory < 0 || c.MaxStreams < 0 || c.Beat < 0 || c.Return < 0 || c.AskAgain < 0 {
+	if c.HeadStart < 0 || c.Patience < 0 || c.Memory < 0 || c.MaxStreams < 0 || c.Beat < 0 || c.Return < 0 || c.AskAgain < 0 || c.ReceiveAgain < 0 {
 		errs = append(errs, errors.New("tunnel: Config has a negative bound"))
 	}
 	return errors.Join(errs...)
@@ -98,6 +102,7 @@ func (c Config) withDefaults() Config {
 	def(&c.Beat, 500*time.Millisecond)
 	def(&c.Return, time.Second)
 	def(&c.AskAgain, time.Second)
+	def(&c.ReceiveAgain, 15*time.Second)
 	if c.Mode == "" {
 		c.Mode = Auto
 	}

@@ -78,6 +78,9 @@ func (t *Tunnel) Serve(c *tls.Conn) {
 			n.Close(err) // the node connects again
 		}
 	})
+	if t.cfg.Receive != nil {
+		farewell.Go(fault.Contained("control/tunnel", func() { t.receive(n) }))
+	}
 	t.cfg.Logger.Debug("a node has connected", "node", name, "from", c.RemoteAddr())
 	err = n.Run()
 	level := t.cfg.Logger.Debug

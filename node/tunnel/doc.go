@@ -6,7 +6,7 @@
 //	                                     ▼  │
 //	                                   Carry ── "kubelet", "10.244.1.7:80" ──▶ Rules ──▶ dial
 //
-// A server may ask for the node's own API, for pods, for Services and for the node's own addresses, and for nothing
+// A server may ask for the node's own API and its reports, for pods, for Services and for the node's own addresses, and for nothing
 // else: not for what else the node's network has, and not for what listens on its loopback alone. Targets are addresses;
 // no name is resolved for a server.
 //

@@ -9,8 +9,11 @@ import (
 	"time"
 )
 
-// kubelet is how a server names the node's own API.
-const kubelet = "kubelet"
+// How a server names the node's own API, and the node's reports of what it and its pods use.
+const (
+	kubelet         = "kubelet"
+	resourceMetrics = "resource-metrics"
+)
 
 // dialTime bounds a connection on the node's side.
 const dialTime = 10 * time.Second
@@ -22,6 +25,8 @@ type Rules struct {
 	// Networks are those of pods and Services, Own the node's addresses.
 	Networks []netip.Prefix
 	Own      []netip.Addr
+	// Metrics makes the connection that a server reads reports from; nil: this node has none.
+	Metrics func() net.Conn
 }
 
 // Resolve is the address to connect to for a target, or why there is none.
@@ -45,6 +50,9 @@ func (r Rules) Resolve(target string) (netip.AddrPort, error) {
 
 // Dial connects to a target.
 func (r Rules) Dial(ctx context.Context, target string) (net.Conn, error) {
+	if target == resourceMetrics && r.Metrics != nil {
+		return r.Metrics(), nil
+	}
 	to, err := r.Resolve(target)
 	if err != nil {
 		return nil, err

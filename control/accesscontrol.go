@@ -21,6 +21,7 @@ import (
 	"github.com/balsahq/balsa/control/auth/authz"
 	"github.com/balsahq/balsa/control/auth/listers"
 	"github.com/balsahq/balsa/control/kinds"
+	"github.com/balsahq/balsa/control/resourcemetrics"
 	"github.com/balsahq/balsa/control/rest"
 	"github.com/balsahq/balsa/raftstore"
 )
@@ -118,6 +119,7 @@ func (s *Server) buildKinds() (*kinds.Set, error) {
 		},
 		Health: map[string]func(context.Context) error{"store": func(context.Context) error { return s.cfg.Store.Err() }},
 	})
+	resourcemetrics.Install(set, s.cfg.ResourceMetrics, set.Store("", "nodes"), set.Store("", "pods"))
 	return set, err
 }
 

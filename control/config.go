@@ -18,6 +18,7 @@ import (
 	"github.com/balsahq/balsa/control/auth/authz"
 	"github.com/balsahq/balsa/control/auth/pki"
 	"github.com/balsahq/balsa/control/encryption"
+	"github.com/balsahq/balsa/control/resourcemetrics"
 	"github.com/balsahq/balsa/control/rest"
 	"github.com/balsahq/balsa/control/tunnel"
 	"github.com/balsahq/balsa/raftstore"
@@ -75,6 +76,8 @@ type Config struct {
 	Dial DialFunc
 	// Tunnel reaches nodes, and what is on them, also by connections that they have opened. Nil dials them by Dial.
 	Tunnel *tunnel.Tunnel
+	// ResourceMetrics are what nodes report of themselves and their pods, for metrics.k8s.io. Nil: no node reports anything.
+	ResourceMetrics *resourcemetrics.Reports
 	// MaxReads and MaxWrites together are the seats for requests of network clients that are handled at once, which
 	// priority and fairness shares out; a watch counts while it begins. Defaults 400 and 200, as kube-apiserver's.
 	MaxReads, MaxWrites int
@@ -159,6 +162,9 @@ func (c Config) withDefaults() Config {
 	set(&c.AdvertisePort, 6443)
 	if !c.ServiceCIDR.IsValid() {
 		c.ServiceCIDR = netip.MustParsePrefix("10.96.0.0/16")
+	}
+	if c.ResourceMetrics == nil {
+		c.ResourceMetrics = resourcemetrics.NewReports()
 	}
 	if c.ClusterDomain == "" {
 		c.ClusterDomain = "cluster.local"

@@ -122,7 +122,10 @@ func (c *cluster) condition(name string, status apiregistrationv1.ConditionStatu
 }
 
 // sea is a cluster with an aggregated server that is available.
-func sea(t *testing.T) *cluster {
+func sea(t *testing.T) *cluster { return seaAs(t, aggregatedtest.GroupVersion) }
+
+// seaAs is sea with fishes in another group and version.
+func seaAs(t *testing.T, serves schema.GroupVersion) *cluster {
 	c := newCluster(t)
 	ctx := t.Context()
 	_, err := c.core.CoreV1().ServiceAccounts("kube-system").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "sea"}}, metav1.CreateOptions{})
@@ -140,10 +143,10 @@ func sea(t *testing.T) *cluster {
 		_, err := c.core.CoreV1().ConfigMaps("kube-system").Get(ctx, "extension-apiserver-authentication", metav1.GetOptions{})
 		return err == nil
 	})
-	server := aggregatedtest.Start(t, aggregatedtest.Config{Cluster: c.as("sea"), Service: "sea.kube-system.svc"})
+	server := aggregatedtest.Start(t, aggregatedtest.Config{Cluster: c.as("sea"), Service: "sea.kube-system.svc", Serves: serves})
 	c.service("sea", server.Port)
-	c.register(apiService(aggregatedtest.GroupVersion, "sea", server.CA))
-	c.condition("v1.sea.example.com", apiregistrationv1.ConditionTrue, "Passed")
+	c.register(apiService(serves, "sea", server.CA))
+	c.condition(serves.Version+"."+serves.Group, apiregistrationv1.ConditionTrue, "Passed")
 	return c
 }
 
@@ -284,14 +287,15 @@ func TestEveryGroupServedHereHasAnAPIService(t *testing.T) {
 			order = append(order, g.Name)
 		}
 		for _, v := range g.Versions {
-			if _, ok := have[v.Version+"."+g.Name]; !ok && g.Name != "apiregistration.k8s.io" {
+			if _, ok := have[v.Version+"."+g.Name]; !ok && g.Name != "apiregistration.k8s.io" && g.Name != "metrics.k8s.io" {
 				t.Errorf("%s has no APIService", v.GroupVersion)
 			}
 		}
 	}
-	if upstream := strings.Fields(`apiregistration.k8s.io apps events.k8s.io authentication.k8s.io authorization.k8s.io autoscaling batch
+	upstream := strings.Fields(`apiregistration.k8s.io apps events.k8s.io authentication.k8s.io authorization.k8s.io autoscaling batch
 		certificates.k8s.io networking.k8s.io policy rbac.authorization.k8s.io storage.k8s.io admissionregistration.k8s.io apiextensions.k8s.io
-		scheduling.k8s.io coordination.k8s.io node.k8s.io discovery.k8s.io resource.k8s.io flowcontrol.apiserver.k8s.io`); !slices.Equal(order, upstream) {
+		scheduling.k8s.io coordination.k8s.io node.k8s.io discovery.k8s.io resource.k8s.io flowcontrol.apiserver.k8s.io`)
+	if !slices.Equal(order, append(upstream, "metrics.k8s.io")) { // which upstream does not serve
 		t.Errorf("the order of groups is\n%v\nupstream's\n%v", order, upstream)
 	}
 	for name, want := range map[string][2]int32{"v1.": {18000, 1}, "v2.autoscaling": {17500, 30}, "v1.apiextensions.k8s.io": {16700, 15}} {
@@ -305,6 +309,37 @@ func TestEveryGroupServedHereHasAnAPIService(t *testing.T) {
 		if code != 200 || !strings.Contains(body, want) {
 			t.Errorf("the table has no %s: %d %s", want, code, body)
 		}
+	}
+}
+
+// metrics-server's APIService has the name that ours would have: Helm installs no object that is there already.
+func TestMetricsServerTakesOverAndGivesBack(t *testing.T) {
+	metrics := schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1beta1"}
+	c := seaAs(t, metrics)
+	serves := func(resource string) func() bool {
+		return func() bool {
+			list, err := c.core.Discovery().ServerResourcesForGroupVersion(metrics.String())
+			if err != nil || !slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == resource }) {
+				return false
+			}
+			_, all, err := c.core.Discovery().ServerGroupsAndResources()
+			return err == nil && slices.ContainsFunc(all, func(l *metav1.APIResourceList) bool {
+				return l.GroupVersion == metrics.String() && slices.ContainsFunc(l.APIResources, func(r metav1.APIResource) bool { return r.Name == resource })
+			})
+		}
+	}
+	list := func() int {
+		code, _ := c.Ask(t, c.HTTP(c.certificate()), "GET", "/apis/metrics.k8s.io/v1beta1/nodes", nil, nil)
+		return code
+	}
+	controltest.Await(t, "the installed server answers", serves("fishes"))
+	if code := list(); code != 404 {
+		t.Errorf("nodes, which the installed server does not have, are answered with %d", code)
+	}
+	c.must(c.registry.ApiregistrationV1().APIServices().Delete(t.Context(), "v1beta1.metrics.k8s.io", metav1.DeleteOptions{}))
+	controltest.Await(t, "this server answers again", serves("nodes"))
+	if code := list(); code != 200 {
+		t.Errorf("nodes are answered with %d", code)
 	}
 }
 

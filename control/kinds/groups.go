@@ -32,6 +32,7 @@ var Groups = []Group{
 	{"discovery.k8s.io", []string{"v1"}, 16200},
 	{"resource.k8s.io", []string{"v1"}, 16200},
 	{"flowcontrol.apiserver.k8s.io", []string{"v1"}, 16100},
+	{"metrics.k8s.io", []string{"v1beta1"}, 100}, // the number that metrics-server's APIService has
 }
 
 func ttlFunc(seconds uint64) func(runtime.Object, uint64, bool) (uint64, error) {

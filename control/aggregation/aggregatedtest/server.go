@@ -26,7 +26,7 @@ import (
 	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
 )
 
-// GroupVersion is what a server serves: fishes, which look like ConfigMaps.
+// GroupVersion is what a server serves, unless its Config says otherwise: fishes, which look like ConfigMaps.
 var GroupVersion = schema.GroupVersion{Group: "sea.example.com", Version: "v1"}
 
 // Config says where a server stands.
@@ -36,6 +36,8 @@ type Config struct {
 	Cluster *restclient.Config
 	// Service is the name, "service.namespace.svc", that the certificate is for.
 	Service string
+	// Serves is the group and version of the fishes. Default: GroupVersion.
+	Serves schema.GroupVersion
 }
 
 // Server is a running server.
@@ -55,7 +57,10 @@ func Start(t testing.TB, cfg Config) *Server {
 			t.Fatal(err)
 		}
 	}
-	scheme, codecs := newScheme()
+	if cfg.Serves.Empty() {
+		cfg.Serves = GroupVersion
+	}
+	scheme, codecs := newScheme(cfg.Serves)
 	c := genericapiserver.NewRecommendedConfig(codecs)
 	c.EffectiveVersion = compatibility.NewEffectiveVersionFromString("1.0", "", "")
 	namer := apiopenapi.NewDefinitionNamer(scheme)
@@ -84,8 +89,8 @@ func Start(t testing.TB, cfg Config) *Server {
 	must(authorization.ApplyTo(&c.Authorization))
 	server, err := c.Complete().New("sea", genericapiserver.NewEmptyDelegate())
 	must(err)
-	info := genericapiserver.NewDefaultAPIGroupInfo(GroupVersion.Group, scheme, metav1.ParameterCodec, codecs)
-	info.VersionedResourcesStorageMap[GroupVersion.Version] = map[string]rest.Storage{"fishes": newFishes()}
+	info := genericapiserver.NewDefaultAPIGroupInfo(cfg.Serves.Group, scheme, metav1.ParameterCodec, codecs)
+	info.VersionedResourcesStorageMap[cfg.Serves.Version] = map[string]rest.Storage{"fishes": newFishes()}
 	must(server.InstallAPIGroup(&info))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -103,13 +108,13 @@ func Start(t testing.TB, cfg Config) *Server {
 func (s *Server) Address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.Port)) }
 
 // newScheme knows one kind, which is the same inside and outside.
-func newScheme() (*runtime.Scheme, serializer.CodecFactory) {
+func newScheme(serves schema.GroupVersion) (*runtime.Scheme, serializer.CodecFactory) {
 	scheme := runtime.NewScheme()
-	for _, gv := range []schema.GroupVersion{GroupVersion, {Group: GroupVersion.Group, Version: runtime.APIVersionInternal}} {
+	for _, gv := range []schema.GroupVersion{serves, {Group: serves.Group, Version: runtime.APIVersionInternal}} {
 		scheme.AddKnownTypeWithName(gv.WithKind("Fish"), &corev1.ConfigMap{})
 		scheme.AddKnownTypeWithName(gv.WithKind("FishList"), &corev1.ConfigMapList{})
 	}
-	metav1.AddToGroupVersion(scheme, GroupVersion)
+	metav1.AddToGroupVersion(scheme, serves)
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
 	scheme.AddUnversionedTypes(schema.GroupVersion{Version: "v1"}, &metav1.Status{}, &metav1.APIVersions{}, &metav1.APIGroupList{}, &metav1.APIGroup{}, &metav1.APIResourceList{})
 	return scheme, serializer.NewCodecFactory(scheme)

@@ -60,6 +60,7 @@ func Default() Policy {
 	}
 	pods, reader := networkPolicies()
 	p.ClusterRoles, p.ClusterRoleBindings = append(p.ClusterRoles, pods), append(p.ClusterRoleBindings, reader)
+	p.ClusterRoles = append(p.ClusterRoles, resourceMetrics())
 	aggregate(p.ClusterRoles)
 	return p
 }

@@ -19,6 +19,7 @@ func bindNode(f *pflag.FlagSet, c *config.Node) {
 	f.StringVar(&c.NodeIP, "node-ip", c.NodeIP, "address other nodes reach this one at; with one of the other family after a comma the Node has both (default: the one towards the default route and, in a cluster of both families, the one of the other family beside it)")
 	f.StringToStringVar(&c.NodeLabels, "node-label", c.NodeLabels, "labels for this machine's Node object, as key=value")
 	f.IntVar(&c.KubeletPort, "kubelet-port", c.KubeletPort, "port of the node's own API (logs, exec, metrics)")
+	f.DurationVar(&c.MetricResolution, "metric-resolution", c.MetricResolution, "how often this node measures what it and its pods use, for kubectl top and the HorizontalPodAutoscaler; 1s to 30s")
 	f.IntVar(&c.MaxPods, "max-pods", c.MaxPods, "how many pods this node takes at most")
 	f.StringVar(&c.RuntimeEndpoint, "container-runtime-endpoint", c.RuntimeEndpoint, "use this CRI socket (unix:///…) instead of the containerd inside this binary")
 	f.StringVar(&c.LogDir, "log-dir", c.LogDir, "directory for the logs of containers, in its pods/ and containers/")

@@ -13,6 +13,7 @@ import (
 	"github.com/balsahq/balsa/cmd/balsa/daemon/process"
 	"github.com/balsahq/balsa/cmd/balsa/daemon/wallclock"
 	"github.com/balsahq/balsa/control/cluster/join"
+	"github.com/balsahq/balsa/node/resourcemetrics"
 	"github.com/balsahq/balsa/node/servers"
 	nodetunnel "github.com/balsahq/balsa/node/tunnel"
 )
@@ -31,7 +32,9 @@ type agent struct {
 	client *join.Client
 	set    *servers.Set
 	back   *nodetunnel.Agent
-	parts  *lifecycle.Group
+	// metrics reports to servers what this node and its pods use.
+	metrics *resourcemetrics.Reporter
+	parts   *lifecycle.Group
 }
 
 // Run runs an agent until ctx ends or a part fails. cfg is validated.
@@ -61,6 +64,10 @@ func Run(ctx context.Context, cfg *config.Agent) error {
 }
 
 func (a *agent) start(ctx context.Context) error {
+	var err error
+	if a.metrics, err = nodesetup.NewMetrics(&a.cfg.Node, a.log); err != nil {
+		return err
+	}
 	progress := process.NewProgress(process.MilestoneRuntime, process.MilestoneNode)
 	process.StartHousekeeping(a.parts, a.cfg.ProfileAddress, progress.Done())
 	rt, err := nodesetup.StartRuntime(&a.cfg.Node, a.parts, a.log)
@@ -82,6 +89,6 @@ func (a *agent) start(ctx context.Context) error {
 	}
 	return nodesetup.Node{
 		Config: &a.cfg.Node, Logger: a.log, Parts: a.parts, Progress: progress, Client: client, Rest: identity, Services: services, NodeIP: a.nodeIP, APIAddresses: a.cfg.APIAddresses(),
-		Roots: a.trust.Pool, FollowKeys: a.followKeys, Serving: a.creds.Serving.GetCertificate, Runtime: rt, Clock: a.clock,
+		Roots: a.trust.Pool, FollowKeys: a.followKeys, Serving: a.creds.Serving.GetCertificate, Runtime: rt, Clock: a.clock, Metrics: a.metrics,
 	}.Start()
 }

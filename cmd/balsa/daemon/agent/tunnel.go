@@ -8,7 +8,7 @@ import (
 
 // startTunnel keeps a connection to each server.
 func (a *agent) startTunnel() (err error) {
-	a.back, err = nodesetup.NewTunnel(nodesetup.TunnelConfig{Node: &a.cfg.Node, NodeIP: a.nodeIP, Servers: a.serverTrust(), Logger: a.log})
+	a.back, err = nodesetup.NewTunnel(nodesetup.TunnelConfig{Node: &a.cfg.Node, NodeIP: a.nodeIP, Servers: a.serverTrust(), Metrics: a.metrics, Logger: a.log})
 	if err != nil {
 		return err
 	}

@@ -8,9 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/balsahq/balsa/node/resourcemetrics"
 	"github.com/balsahq/balsa/overlay"
 	"github.com/balsahq/balsa/overlay/routes"
 	"github.com/balsahq/balsa/raftstore/member"
@@ -38,16 +40,18 @@ type Node struct {
 	NetworkPlugin   string
 	RuntimeEndpoint string
 	MaxPods         int
-	Pods            Pods
-	Proxy           Proxy
-	Logs            NodeLogs
-	CloudProvider   string
-	Ingress         Ingress
-	LogLevel        string
-	ProfileAddress  string
-	Join            []string // servers of the cluster to join
-	Token           string
-	TokenFile       string
+	// MetricResolution is how often the node measures what it and its pods use.
+	MetricResolution time.Duration
+	Pods             Pods
+	Proxy            Proxy
+	Logs             NodeLogs
+	CloudProvider    string
+	Ingress          Ingress
+	LogLevel         string
+	ProfileAddress   string
+	Join             []string // servers of the cluster to join
+	Token            string
+	TokenFile        string
 }
 
 // Cluster is what all machines of a cluster agree on. The first server decides; a member takes over what the cluster was
@@ -76,7 +80,8 @@ func DefaultNode() Node {
 		Cluster: DefaultCluster(),
 		LogDir:  "/var/log", CgroupRoot: "/kubepods", NodeName: strings.ToLower(host), KubeletPort: 10250,
 		OverlayMode: string(routes.Auto), VXLANPort: overlay.DefaultVXLANPort, UDPPort: overlay.DefaultUDPPort, Encryption: EncryptionNone, WireGuardPort: overlay.DefaultWireGuardPort, NetworkPlugin: PluginBalsa,
-		MaxPods: 110, Pods: defaultPods(), Proxy: defaultProxy(), Logs: defaultNodeLogs(), Ingress: defaultIngress(), LogLevel: "info",
+		MetricResolution: resourcemetrics.DefaultInterval,
+		MaxPods:          110, Pods: defaultPods(), Proxy: defaultProxy(), Logs: defaultNodeLogs(), Ingress: defaultIngress(), LogLevel: "info",
 	}
 }
 
@@ -105,6 +110,9 @@ func (c *Node) faults() []error {
 	}
 	if c.CloudProvider != "" && c.CloudProvider != "external" {
 		fault("--cloud-provider %q: give external, or leave it out", c.CloudProvider)
+	}
+	if r := c.MetricResolution; r < time.Second || r > 30*time.Second {
+		fault("--metric-resolution %s: give 1s to 30s; servers forget after a minute what a node said", r)
 	}
 	if e := c.RuntimeEndpoint; e != "" && !strings.HasPrefix(e, "unix:///") {
 		fault("--container-runtime-endpoint %q: give a socket as unix:///path", e)

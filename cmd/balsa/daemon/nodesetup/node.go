@@ -17,6 +17,7 @@ import (
 	"github.com/balsahq/balsa/cmd/balsa/daemon/wallclock"
 	"github.com/balsahq/balsa/control/cluster/join"
 	"github.com/balsahq/balsa/node"
+	"github.com/balsahq/balsa/node/resourcemetrics"
 	"github.com/balsahq/balsa/overlay"
 	"github.com/balsahq/balsa/overlay/check"
 	"github.com/balsahq/balsa/overlay/ingress"
@@ -45,6 +46,8 @@ type Node struct {
 	Runtime      *Runtime
 	Clock        *wallclock.Watch
 	APIReady     <-chan struct{} // of the API in this process; nil when it is another's
+	// Metrics reports to servers what the node and its pods use; NewMetrics makes it.
+	Metrics *resourcemetrics.Reporter
 }
 
 // Start starts the parts of the node: the network, the agent and the node's own API.
@@ -126,6 +129,12 @@ func (a Node) Start() error {
 			return nil
 		}
 		return agent.Run(ctx)
+	})
+	a.Parts.Keep("node metrics", func(ctx context.Context) error {
+		if !lifecycle.Await(ctx, agent.Connected()) {
+			return nil
+		}
+		return a.Metrics.Run(ctx, agent.Usage)
 	})
 	a.Parts.Start("node API", func(ctx context.Context) error {
 		if !lifecycle.Await(ctx, agent.Connected()) {

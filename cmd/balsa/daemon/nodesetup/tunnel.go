@@ -12,6 +12,7 @@ import (
 	"github.com/balsahq/balsa/control/cluster/join"
 	"github.com/balsahq/balsa/control/tunnel"
 	"github.com/balsahq/balsa/control/tunnel/mux"
+	"github.com/balsahq/balsa/node/resourcemetrics"
 	nodetunnel "github.com/balsahq/balsa/node/tunnel"
 )
 
@@ -20,6 +21,7 @@ type TunnelConfig struct {
 	Node    *config.Node
 	NodeIP  netip.Addr
 	Servers join.ClientConfig // whom this machine believes to be a server, and what it shows: see join.ServerTLS
+	Metrics *resourcemetrics.Reporter
 	Logger  *slog.Logger
 }
 
@@ -29,7 +31,7 @@ func NewTunnel(c TunnelConfig) (*nodetunnel.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	rules := nodetunnel.Rules{Kubelet: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(c.Node.KubeletPort)), Networks: networks}
+	rules := nodetunnel.Rules{Kubelet: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(c.Node.KubeletPort)), Networks: networks, Metrics: c.Metrics.Connect}
 	for _, ip := range IPs(c.Node, c.NodeIP) {
 		if a, ok := netip.AddrFromSlice(ip); ok {
 			rules.Own = append(rules.Own, a.Unmap())

@@ -28,7 +28,8 @@ func (s *server) startAPI() error {
 		Authentication: s.cfg.API.Authentication, Authorization: s.cfg.API.Authorization, Audit: s.cfg.API.Audit, Encryption: s.cfg.API.Encryption,
 		ClientCAs: s.clients, RefuseClient: s.refuse,
 		MaxReads: s.cfg.API.MaxReads, MaxWrites: s.cfg.API.MaxWrites, MaxStreams: s.cfg.API.MaxStreams, RequestTimeout: s.cfg.API.RequestTimeout,
-		CheckNodeIPs: s.services.cluster.CheckNodeClaim, Admission: s.cfg.API.Admission, PodPresets: s.cfg.API.PodPresets, Initializers: s.cfg.API.Initializers, Settings: s.cfg.FlagValues(s.cfg),
+		ResourceMetrics: s.reports,
+		CheckNodeIPs:    s.services.cluster.CheckNodeClaim, Admission: s.cfg.API.Admission, PodPresets: s.cfg.API.PodPresets, Initializers: s.cfg.API.Initializers, Settings: s.cfg.FlagValues(s.cfg),
 	})
 	if err != nil {
 		return err

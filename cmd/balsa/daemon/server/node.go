@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"net"
 
 	"k8s.io/client-go/kubernetes"
@@ -27,12 +28,17 @@ func (s *server) startNode(rt *nodesetup.Runtime) error {
 	if err != nil {
 		return err
 	}
-	if err := s.startNodeTunnel(); err != nil {
+	metrics, err := nodesetup.NewMetrics(&s.cfg.Node, s.log)
+	if err != nil {
 		return err
 	}
+	if err := s.startNodeTunnel(metrics); err != nil {
+		return err
+	}
+	s.parts.Keep("own node's metrics", func(ctx context.Context) error { return s.receiveOwn(ctx, metrics) })
 	return nodesetup.Node{
 		Registrar: registrar, Services: services,
 		Config: &s.cfg.Node, Logger: s.log, Parts: s.parts, Progress: s.progress, Client: client, Rest: identity, NodeIP: s.nodeIP, APIAddresses: s.cfg.APIAddresses(),
-		Roots: s.pki.Pool, FollowKeys: s.followPods, Serving: serving.GetCertificate, Runtime: rt, Clock: s.clock, APIReady: s.api.Ready(),
+		Roots: s.pki.Pool, FollowKeys: s.followPods, Serving: serving.GetCertificate, Runtime: rt, Clock: s.clock, APIReady: s.api.Ready(), Metrics: metrics,
 	}.Start()
 }

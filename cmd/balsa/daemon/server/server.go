@@ -20,6 +20,7 @@ import (
 	"github.com/balsahq/balsa/control"
 	"github.com/balsahq/balsa/control/auth/pki"
 	"github.com/balsahq/balsa/control/cluster"
+	"github.com/balsahq/balsa/control/resourcemetrics"
 	"github.com/balsahq/balsa/control/tunnel"
 	"github.com/balsahq/balsa/raftstore"
 	"github.com/balsahq/balsa/raftstore/member"
@@ -48,6 +49,7 @@ type server struct {
 	gossip   atomic.Pointer[member.Gossip]
 	services *services
 	tunnel   *tunnel.Tunnel
+	reports  *resourcemetrics.Reports // what nodes and pods use
 	liveness *liveness
 	recorded *notifier // of changes of the servers' records
 	api      *control.Server
@@ -80,7 +82,7 @@ func Run(ctx context.Context, cfg *config.Server) error {
 	process.SetSessionNice(process.ServerNice, log)
 	progress := process.NewProgress(milestones...)
 	for {
-		s := &server{cfg: cfg, log: log, progress: progress, parts: lifecycle.New(log), recorded: newNotifier(), podKeys: &podKeys{notifier: newNotifier()}, over: make(chan error, 1)}
+		s := &server{cfg: cfg, log: log, progress: progress, parts: lifecycle.New(log), recorded: newNotifier(), reports: resourcemetrics.NewReports(), podKeys: &podKeys{notifier: newNotifier()}, over: make(chan error, 1)}
 		s.liveness = newLiveness(s)
 		err := s.run(ctx)
 		switch {

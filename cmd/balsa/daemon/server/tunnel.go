@@ -6,6 +6,7 @@ import (
 	"github.com/balsahq/balsa/cmd/balsa/daemon/nodesetup"
 	"github.com/balsahq/balsa/control/cluster/join"
 	"github.com/balsahq/balsa/control/tunnel"
+	"github.com/balsahq/balsa/node/resourcemetrics"
 	nodetunnel "github.com/balsahq/balsa/node/tunnel"
 	"github.com/balsahq/balsa/raftstore/member"
 )
@@ -22,7 +23,7 @@ func (s *server) takeNodes() error {
 	}
 	s.tunnel, err = tunnel.New(tunnel.Config{
 		Mode: tunnel.Mode(s.cfg.NodeTunnel), Self: self, Inside: !s.cfg.DisableAgent, Networks: networks,
-		Identify: s.services.cluster.NodeOf, Elsewhere: s.elsewhere, Logger: s.log,
+		Identify: s.services.cluster.NodeOf, Elsewhere: s.elsewhere, Receive: s.reports.Receive, Logger: s.log,
 	})
 	if err != nil {
 		return err
@@ -35,12 +36,12 @@ func (s *server) takeNodes() error {
 
 // startNodeTunnel keeps a connection to each other server, some of which may run no pods and so have no way of their own to
 // this one's.
-func (s *server) startNodeTunnel() error {
+func (s *server) startNodeTunnel(metrics *resourcemetrics.Reporter) error {
 	own, err := s.pki.Peer(s.store.ServerID())
 	if err != nil {
 		return err
 	}
-	back, err := nodesetup.NewTunnel(nodesetup.TunnelConfig{Node: &s.cfg.Node, NodeIP: s.nodeIP, Logger: s.log,
+	back, err := nodesetup.NewTunnel(nodesetup.TunnelConfig{Node: &s.cfg.Node, NodeIP: s.nodeIP, Metrics: metrics, Logger: s.log,
 		Servers: join.ClientConfig{Roots: s.pki.Pool, Certificate: own.GetClientCertificate}})
 	if err != nil {
 		return err
@@ -64,5 +65,17 @@ func (s *server) startNodeTunnel() error {
 			}
 		}
 	})
+	return nil
+}
+
+// receiveOwn takes the reports of the node in this process, which keeps no connection to its own server.
+func (s *server) receiveOwn(ctx context.Context, metrics *resourcemetrics.Reporter) error {
+	for ctx.Err() == nil {
+		c := metrics.Connect()
+		stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+		err := s.reports.Receive(s.cfg.NodeName, c)
+		stop()
+		s.log.Debug("this node's reports of what it uses have ended", "err", err)
+	}
 	return nil
 }

@@ -13,7 +13,7 @@ const resourceMetrics = "resource-metrics"
 func (t *Tunnel) receive(n *node) {
 	for {
 		err := t.receiveOnce(n)
-		t.cfg.Logger.Debug("a node's reports of what it uses have ended", "node", n.name, "err", err, "again in", t.cfg.ReceiveAgain)
+		t.cfg.Logger.Debug("a node's reports of what it uses have ended", "node", n.name, "err", err, "pause", t.cfg.ReceiveAgain)
 		timer := time.NewTimer(t.cfg.ReceiveAgain)
 		select {
 		case <-timer.C:

@@ -178,7 +178,7 @@ func (c *Consensus) Refused() error {
 //
 // Upstream: Raft never answers requests that it holds when it is shut down, or when its disk never comes back.
 //
-// Consequence: the caller would wait for ever. ask returns ErrClosed instead.
+// Consequence: the caller would wait for ever. ask returns ErrClosed instead. Seed 28 of TestSeedsThatFailedOnce shows it.
 func (c *Consensus) ask(request func() raft.Future) error {
 	c.mu.RLock()
 	if c.closing {

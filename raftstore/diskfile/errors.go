@@ -13,13 +13,13 @@ import (
 // Castagnoli is the polynomial of every checksum in the store's files.
 var Castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Corrupt is the error for a damaged file: one line, the file, what to do.
+// Corrupt returns the error for a damaged file: one line that names the file and what to do.
 func Corrupt(path string, err error) error {
 	why := strings.TrimPrefix(err.Error(), errdefs.ErrCorrupt.Error()+": ")
 	return fmt.Errorf("%w: %s: %s; nothing was changed: restore the directory from a backup, or move it away to start empty", errdefs.ErrCorrupt, path, why)
 }
 
-// Error gives a failed write of path its sentinel.
+// Error returns the store's error for a failed write of path: ErrDiskFull, ErrDiskReadOnly or ErrDisk.
 func Error(path string, err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):

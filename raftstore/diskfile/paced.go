@@ -8,19 +8,18 @@ import (
 )
 
 const (
-	// PaceBytes is how much is written before it is waited for: what an append to the log finds before it on the disk, about
-	// a millisecond's worth.
+	// PaceBytes is how much is written before PacedFile waits until it is on the disk: about a millisecond of writing, which an append to
+	// the log may have to wait for.
 	PaceBytes = 256 << 10
-	// PaceRest bounds the pause after that.
+	// PaceRest bounds the pause after PaceBytes.
 	PaceRest = 20 * time.Millisecond
 )
 
-// PacedFile has each write on its way to the disk before it takes the next, and
-// leaves the disk to others for as long when there are any.
+// PacedFile waits until each write is on the disk before the next, and pauses for as long while the log is written.
 type PacedFile struct {
 	File *os.File
-	Size int64 // of what was written, in bytes
-	// Applied is how far the log has come, which says whether it is written now; nil: it always is.
+	Size int64 // bytes written
+	// Applied returns the index of the last applied entry, by which PacedFile notices that the log is written; nil: it always pauses.
 	Applied func() uint64
 	seen    uint64 // what Applied returned last
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// Store is what the autopilot needs of a *raftstore.Store: Raft's configuration
-// and whether this server leads. Changes are made by the leader alone.
+// Store is the part of *raftstore.Store that the autopilot uses: Raft's configuration, and whether this server leads. Only the leader
+// makes changes.
 type Store interface {
 	ServerID() string
 	Leading() bool
@@ -29,27 +29,26 @@ type Store interface {
 
 var _ Store = (*raftstore.Store)(nil)
 
-// Stats is how far a server is, as it says itself.
+// Stats is how far the log has come on a server, as that server reports it.
 type Stats struct {
 	Term         uint64
 	LastIndex    uint64
 	AppliedIndex uint64
-	// LastContact is how long ago the server heard the leader; 0 on the leader.
+	// LastContact is the time since the leader's last message to the server; 0 on the leader.
 	LastContact time.Duration
 	Leading     bool
 }
 
-// AutopilotConfig of an Autopilot.
+// AutopilotConfig is the configuration of an Autopilot.
 type AutopilotConfig struct {
 	Store Store
-	// Members and MembersChanged are those of a Gossip.
+	// Members and MembersChanged are Gossip.Members and Gossip.Changed.
 	Members        func() []Member
 	MembersChanged func() <-chan struct{}
-	// Stats asks another server. It is called from several goroutines at once,
-	// only while something is under way, and with a deadline.
+	// Stats asks another server for its Stats. It is called from several goroutines at once, with a deadline, and only while a server is
+	// missing or catching up.
 	Stats func(ctx context.Context, serverID string) (Stats, error)
-	// Removed, if set, is called after a server was removed from Raft's
-	// configuration.
+	// Removed, if set, is called after a server was removed from Raft's configuration.
 	Removed func(serverID string)
 	// Policy is DefaultPolicy when zero.
 	Policy Policy
@@ -68,13 +67,11 @@ func (c *AutopilotConfig) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Autopilot keeps the number of voters odd and the dead out of it. One runs in
-// every server; the one beside the leader acts.
+// Autopilot keeps the number of voters odd and removes dead servers. One runs in every server; only the one on the leader acts.
 //
-// At rest, when every server has contact and none is on its way, it waits for
-// gossip and for a change of leader, and looks at Raft's configuration every
-// ten seconds without asking anybody. While a server is coming or missing it
-// asks twice a second.
+// At rest, when every server has contact and none is joining, it waits for gossip and for a change of leader, and reads Raft's
+// configuration every ten seconds without a request to any server. While a server is joining or missing it asks all servers twice a
+// second.
 type Autopilot struct {
 	cfg    AutopilotConfig
 	policy Policy
@@ -84,15 +81,15 @@ type Autopilot struct {
 
 	mu    sync.Mutex
 	term  uint64
-	seen  map[string]seen // by server, in this term
+	seen  map[string]seen // by server ID, in this term
 	state Status
 }
 
-// seen is what is remembered of a server between looks.
+// seen is what the autopilot remembers of a server between two looks.
 type seen struct {
 	healthy bool
-	since   time.Time // of healthy being as it is
-	gone    time.Time // since when gossip has not said alive
+	since   time.Time // of the last change of healthy
+	gone    time.Time // since when the server is not alive in gossip; zero while it is
 }
 
 const (
@@ -102,7 +99,7 @@ const (
 	changeFor = 10 * time.Second
 )
 
-// NewAutopilot checks the configuration. It starts nothing.
+// NewAutopilot returns an autopilot. It starts nothing.
 func NewAutopilot(cfg AutopilotConfig) (*Autopilot, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -116,7 +113,7 @@ func NewAutopilot(cfg AutopilotConfig) (*Autopilot, error) {
 	return &Autopilot{cfg: cfg, policy: cfg.Policy, log: cfg.Logger, limit: newLimiter(), nudge: make(chan struct{}, 1), seen: map[string]seen{}}, nil
 }
 
-// Nudge makes the autopilot look now: a learner was added.
+// Nudge makes the autopilot look now, after a learner was added.
 func (a *Autopilot) Nudge() {
 	select {
 	case a.nudge <- struct{}{}:
@@ -130,13 +127,13 @@ func (a *Autopilot) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		changed, members := store.LeaderChanged(), a.cfg.MembersChanged()
 		leader, term := store.Leader()
-		a.enter(term)
+		a.enterTerm(term)
 		wait := time.Duration(-1)
 		switch {
 		case store.Leading():
 			wait = a.round(ctx)
 		case leader == store.ServerID():
-			wait = lookSoon // elected, and still applying what was before
+			wait = lookSoon // elected, and still applying entries of earlier terms
 		}
 		if wait < 0 {
 			a.pause(ctx, nil, changed, members)
@@ -159,9 +156,8 @@ func (a *Autopilot) pause(ctx context.Context, timer <-chan time.Time, leader, m
 	}
 }
 
-// enter forgets what was seen in another term: a leader counts from its own
-// first look.
-func (a *Autopilot) enter(term uint64) {
+// enterTerm forgets what was seen in another term: a leader measures times from its own first look.
+func (a *Autopilot) enterTerm(term uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.term != term {
@@ -170,16 +166,16 @@ func (a *Autopilot) enter(term uint64) {
 	}
 }
 
-// round looks, takes at most one step, and says when to look again.
+// round looks, takes at most one step, and returns after how long to look again.
 func (a *Autopilot) round(ctx context.Context) time.Duration {
-	servers, _, err := a.look(ctx, false)
+	servers, _, err := a.look(ctx, askIfNeeded)
 	if err != nil {
-		a.once(slog.LevelWarn, "look", "autopilot: cannot see Raft's configuration", "err", err)
+		a.once(slog.LevelWarn, "look", "autopilot: cannot read Raft's configuration, it is read again", "err", err)
 		return lookSoon
 	}
 	now := time.Now()
 	d := plan(servers, a.policy, now)
-	a.keep(servers, d, now)
+	a.setState(servers, d, now)
 	if d.Action == nil {
 		switch {
 		case d.Watch:
@@ -221,9 +217,16 @@ func (a *Autopilot) apply(ctx context.Context, act Action) error {
 	return fmt.Errorf("member: no step %q", act.Verb)
 }
 
-// look sees every server of Raft's configuration. Others are asked for their
-// progress only when it matters, or always when all is set.
-func (a *Autopilot) look(ctx context.Context, all bool) ([]ServerView, map[string]Stats, error) {
+// asking says which looks ask the other servers for their Stats.
+type asking int
+
+const (
+	askIfNeeded asking = iota // only while a server is missing, catching up, or the number is even
+	askAlways
+)
+
+// look returns the state of every server of Raft's configuration.
+func (a *Autopilot) look(ctx context.Context, mode asking) ([]ServerView, map[string]Stats, error) {
 	conf, err := a.cfg.Store.Servers()
 	if err != nil {
 		return nil, nil, err
@@ -235,7 +238,7 @@ func (a *Autopilot) look(ctx context.Context, all bool) ([]ServerView, map[strin
 			byID[m.ServerID] = m
 		}
 	}
-	ask := all || len(conf)%2 == 0
+	ask := mode == askAlways || len(conf)%2 == 0
 	for _, s := range conf {
 		ask = ask || !s.Voter || byID[s.ID].State != StateAlive
 	}
@@ -249,14 +252,14 @@ func (a *Autopilot) look(ctx context.Context, all bool) ([]ServerView, map[strin
 	}
 	out := make([]ServerView, 0, len(conf))
 	for _, s := range conf {
-		m := byID[s.ID] // the zero value: gossip knows no such server
+		m := byID[s.ID] // zero when gossip does not know the server
 		v := ServerView{
 			ID: s.ID, Name: m.Name, Voter: s.Voter, Leader: s.ID == leader,
 			Gossip: m.State, Departed: m.State == StateLeft && m.Leaving == Departing,
 		}
 		if ask {
-			a.judge(&v, stats, last)
-		} else { // all voters are alive: that is enough to do nothing
+			a.assess(&v, stats, last)
+		} else { // all servers are voters and alive: there is nothing to do
 			v.Contact, v.Healthy = true, true
 		}
 		a.remember(&v, now)
@@ -266,8 +269,8 @@ func (a *Autopilot) look(ctx context.Context, all bool) ([]ServerView, map[strin
 	return out, stats, nil
 }
 
-// judge fills in what the answer, or its absence, says.
-func (a *Autopilot) judge(v *ServerView, stats map[string]Stats, last uint64) {
+// assess fills in a server's contact, health and lag from its answer, or from the lack of one.
+func (a *Autopilot) assess(v *ServerView, stats map[string]Stats, last uint64) {
 	st, answered := stats[v.ID]
 	if last > st.LastIndex {
 		v.Lag = last - st.LastIndex
@@ -287,7 +290,7 @@ func (a *Autopilot) judge(v *ServerView, stats map[string]Stats, last uint64) {
 	}
 }
 
-// remember carries over since when things are as they are.
+// remember fills in since when the server is healthy or not, and since when it is gone.
 func (a *Autopilot) remember(v *ServerView, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -305,7 +308,7 @@ func (a *Autopilot) remember(v *ServerView, now time.Time) {
 	a.seen[v.ID] = old
 }
 
-// prune forgets servers that are not in Raft's configuration any more.
+// prune forgets servers that are no longer in Raft's configuration.
 func (a *Autopilot) prune(conf []raftstore.Server) {
 	in := map[string]bool{}
 	for _, s := range conf {
@@ -316,7 +319,7 @@ func (a *Autopilot) prune(conf []raftstore.Server) {
 	maps.DeleteFunc(a.seen, func(id string, _ seen) bool { return !in[id] })
 }
 
-// ask asks every server but this one at once, and waits for askFor at most.
+// ask asks every other server for its Stats, concurrently, and waits for askFor at most.
 func (a *Autopilot) ask(ctx context.Context, conf []raftstore.Server) map[string]Stats {
 	ctx, cancel := context.WithTimeout(ctx, askFor)
 	defer cancel()
@@ -332,7 +335,7 @@ func (a *Autopilot) ask(ctx context.Context, conf []raftstore.Server) map[string
 			var st Stats
 			err := fault.Contain("autopilot", func() (err error) { st, err = a.cfg.Stats(ctx, s.ID); return err })
 			if err != nil {
-				return // no answer is an answer
+				return // a server without an entry has not answered
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -343,7 +346,7 @@ func (a *Autopilot) ask(ctx context.Context, conf []raftstore.Server) map[string
 	return out
 }
 
-// StatsOf is what a server answers when it is asked for its Stats.
+// StatsOf returns the Stats of the server with store s.
 func StatsOf(s Store) Stats {
 	p := s.Progress()
 	return Stats{Term: p.Term, LastIndex: p.LastIndex, AppliedIndex: p.AppliedIndex, LastContact: p.LastContact, Leading: s.Leading()}

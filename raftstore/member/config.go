@@ -13,51 +13,48 @@ import (
 // DefaultPort is the UDP and TCP port of gossip.
 const DefaultPort = 7946
 
-// Config of a Gossip.
+// Config is the configuration of a Gossip.
 type Config struct {
 	// Name is the node name: unique among the live members.
 	Name string
-	// Meta is what this member says about itself; Name and Keys are filled in.
+	// Meta is the data that this member announces; Name and Keys are filled in.
 	Meta Meta
 	// BindAddr is the IP address to listen on, "" for all.
 	BindAddr string
 	// BindPort is DefaultPort when 0 and a free port when negative.
 	BindPort int
-	// AdvertiseAddr is the IP address that others are told; "" is BindAddr, or
-	// the machine's first global address.
+	// AdvertiseAddr is the IP address that this member announces; "" is BindAddr, or the machine's first global address.
 	AdvertiseAddr string
-	// Keys are the gossip keys, 32 bytes each, the first encrypts.
+	// Keys are the gossip keys, 32 bytes each. The first encrypts, all decrypt.
 	Keys [][]byte
-	// Seeds returns addresses, host or host:port, at which others may be. It is
-	// asked anew at each attempt and may be nil.
+	// Seeds returns addresses, host or host:port, at which other members may be. It is called at each attempt and may be nil.
 	Seeds func() []string
-	// Transport takes the place of UDP and TCP in tests.
+	// Transport replaces UDP and TCP in tests.
 	Transport memberlist.Transport
 	// Timing is DefaultTiming when zero.
 	Timing Timing
 	Logger *slog.Logger
 }
 
-// Timing is how often members look at each other and when they give up.
+// Timing is how often members probe each other, and when a member counts as failed.
 type Timing struct {
 	// ProbeInterval is the pause between probes; each probe asks one other
 	// member, in turn.
 	ProbeInterval time.Duration
-	// ProbeTimeout is the wait for an answer before others, and TCP, are asked.
+	// ProbeTimeout is the wait for an answer before other members are asked to probe, and TCP is tried.
 	ProbeTimeout time.Duration
-	// SuspicionMult times ProbeInterval times max(1, log10 of the members) is
-	// the time a suspected member has to refute when another member agrees.
+	// SuspicionMult times ProbeInterval times max(1, log10 of the members) is the time in which a suspected member must refute the
+	// suspicion, when another member confirms it.
 	SuspicionMult int
-	// SuspicionMax times that is what it has when nobody agrees.
+	// SuspicionMax times that is the time when no other member confirms it.
 	SuspicionMax int
-	// IndirectChecks is how many others are asked to probe who did not answer.
+	// IndirectChecks is how many other members are asked to probe a member that did not answer.
 	IndirectChecks int
-	// AwarenessMax bounds the factor by which a member that finds itself slow
-	// stretches its probes.
+	// AwarenessMax bounds the factor by which a member that is slow itself stretches its timeouts.
 	AwarenessMax int
-	// GossipInterval is the pause between packets of news, when there are any.
+	// GossipInterval is the pause between packets of news, while there is news.
 	GossipInterval time.Duration
-	// PushPull is the pause between exchanges of the whole table with one other.
+	// PushPull is the pause between exchanges of the whole table with one other member.
 	PushPull time.Duration
 	// Stream bounds an exchange over TCP, from dialing to the last byte.
 	Stream time.Duration
@@ -65,7 +62,7 @@ type Timing struct {
 	Reconnect time.Duration
 }
 
-// DefaultTiming finds a dead machine in about 2 s among five.
+// DefaultTiming returns the timing with which a dead machine among five is found in about 2 s.
 func DefaultTiming() Timing {
 	return Timing{
 		ProbeInterval: 400 * time.Millisecond, ProbeTimeout: 200 * time.Millisecond,
@@ -75,8 +72,8 @@ func DefaultTiming() Timing {
 	}
 }
 
-// detection bounds the time after which one of n members that is dead has been
-// found so, even if nobody confirmed the suspicion.
+// detection returns the time after which one of n members that is dead counts as failed at the latest, even if no other member confirmed
+// the suspicion.
 func (t Timing) detection(n int) time.Duration {
 	scale := 1
 	for ; n > 10; n /= 10 {

@@ -14,7 +14,7 @@ import (
 // memberlist's node lock held: nothing here calls memberlist.
 type delegate struct{ *Gossip }
 
-// unit is what panics of gossip are counted as.
+// unit is the unit under which panics of gossip are counted.
 const unit = "gossip"
 
 // NodeMeta implements memberlist.Delegate.
@@ -26,7 +26,7 @@ func (d delegate) NodeMeta(limit int) []byte {
 	return raw
 }
 
-// NotifyMsg implements memberlist.Delegate. Members send each other nothing else.
+// NotifyMsg implements memberlist.Delegate. Members send no messages of their own.
 func (d delegate) NotifyMsg([]byte) {}
 
 // GetBroadcasts implements memberlist.Delegate.
@@ -75,17 +75,17 @@ func (d delegate) admit(n *memberlist.Node) error {
 
 // NotifyJoin implements memberlist.EventDelegate.
 func (d delegate) NotifyJoin(n *memberlist.Node) {
-	_ = fault.Do(unit, func() { d.learn(n, "gossip: member is alive") })
+	_ = fault.Do(unit, func() { d.record(n, "gossip: member is alive") })
 }
 
 // NotifyUpdate implements memberlist.EventDelegate.
 func (d delegate) NotifyUpdate(n *memberlist.Node) {
-	_ = fault.Do(unit, func() { d.learn(n, "gossip: member changed") })
+	_ = fault.Do(unit, func() { d.record(n, "gossip: member changed") })
 }
 
-func (d delegate) learn(n *memberlist.Node, what string) {
+func (d delegate) record(n *memberlist.Node, what string) {
 	m, err := metaOf(n)
-	if err != nil { // NotifyAlive let only good ones through
+	if err != nil { // cannot happen: NotifyAlive has accepted the member
 		return
 	}
 	addr := hostPort(n.Addr, n.Port)
@@ -105,29 +105,28 @@ func (d delegate) NotifyLeave(n *memberlist.Node) {
 	})
 }
 
-// NotifyConflict implements memberlist.ConflictDelegate: a member with the name,
-// and the ServerID, of a live one announces another address. It is taken when
-// the live one turns out to be dead.
+// NotifyConflict implements memberlist.ConflictDelegate: a member with the name and the ServerID of a live one announces another address.
+// The address is accepted when the live one turns out to be dead.
 func (d delegate) NotifyConflict(existing, other *memberlist.Node) {
 	d.log.once(slog.LevelInfo, "conflict\x00"+other.Name, "gossip: member announces another address; its old one is being checked",
 		"name", other.Name, "alive", hostPort(existing.Addr, existing.Port), "announced", hostPort(other.Addr, other.Port))
 }
 
-// NotifyMerge implements memberlist.MergeDelegate: somebody this member joins,
-// or who joins it, shows the table it has. An error refuses it.
+// NotifyMerge implements memberlist.MergeDelegate: a member that this one joins, or that joins this one, sends its table. An error refuses
+// the table.
 func (d delegate) NotifyMerge(nodes []*memberlist.Node) error {
 	return fault.Contain(unit, func() error { return d.merge(nodes) })
 }
 
 func (d delegate) merge(nodes []*memberlist.Node) error {
 	own, disputed := d.Addr(), false
-	if own == "" { // not seated yet
+	if own == "" { // Run does not listen yet
 		return nil
 	}
 	for _, n := range nodes {
 		m, err := metaOf(n)
 		if err != nil || n.State != memberlist.StateAlive && n.State != memberlist.StateSuspect {
-			continue // NotifyAlive refuses it alone
+			continue // NotifyAlive refuses this member only
 		}
 		if m.ClusterID != d.cfg.Meta.ClusterID {
 			return errForeign

@@ -16,24 +16,23 @@ import (
 )
 
 var (
-	// ErrNameTaken is why Run ends when another live member has this one's name,
-	// or its ServerID.
+	// ErrNameTaken is returned by Run when another live member has this member's name or ServerID.
 	ErrNameTaken = errors.New("member: another live member has this name")
-	// ErrNotRunning is returned by what needs Run to be running.
+	// ErrNotRunning is returned by methods that need Run to be running.
 	ErrNotRunning = errors.New("member: gossip is not running")
 )
 
-// Gossip is one member. All methods may be called at any time from anywhere.
+// Gossip is this member of the gossip. All methods may be called at any time from any goroutine.
 type Gossip struct {
 	cfg   Config
 	log   logger
 	table *table
 
-	meta  atomic.Pointer[[]byte] // what others are told, encoded
+	meta  atomic.Pointer[[]byte] // self, encoded
 	keys  *memberlist.Keyring
 	ready chan struct{} // closed when list and addr are set
 
-	// life is held for reading by who uses list and for writing by who ends it.
+	// life is held for reading while list is used, and for writing when it ends.
 	life sync.RWMutex
 	list *memberlist.Memberlist
 	left bool
@@ -46,7 +45,7 @@ type Gossip struct {
 	seat seat
 }
 
-// New checks the configuration. It starts nothing.
+// New returns a member. It starts nothing.
 func New(cfg Config) (*Gossip, error) {
 	cfg.Meta.Name = cfg.Name
 	if err := cfg.Validate(); err != nil {
@@ -87,9 +86,8 @@ func fingerprints(keys [][]byte) []KeyID {
 	return out
 }
 
-// Run takes part in gossip until ctx ends; it then goes silent, which others see
-// as a failure unless Leave came before. It returns an error when it cannot
-// listen, and ErrNameTaken. Run may be called once.
+// Run takes part in gossip until ctx ends. It then falls silent, which other members see as a failure unless Leave came before. It returns
+// an error when it cannot listen, and ErrNameTaken. Run may be called once.
 func (g *Gossip) Run(ctx context.Context) error {
 	transport := g.cfg.Transport
 	if transport == nil {
@@ -134,13 +132,13 @@ func (g *Gossip) memberlistConfig(t memberlist.Transport) *memberlist.Config {
 		c.BindPort, c.AdvertisePort = w.port(), w.port()
 	}
 	c.Keyring, c.GossipVerifyIncoming, c.GossipVerifyOutgoing = g.keys, true, true
-	c.EnableCompression = false // tables are small; what is not unpacked cannot explode
+	c.EnableCompression = false // tables are small, and a compressed message could unpack to any size
 	c.ProbeInterval, c.ProbeTimeout = timing.ProbeInterval, timing.ProbeTimeout
 	c.SuspicionMult, c.SuspicionMaxTimeoutMult = timing.SuspicionMult, timing.SuspicionMax
 	c.IndirectChecks, c.AwarenessMaxMultiplier = timing.IndirectChecks, timing.AwarenessMax
 	c.GossipInterval, c.PushPullInterval, c.TCPTimeout = timing.GossipInterval, timing.PushPull, timing.Stream
-	c.RetransmitMult = 8      // news is rare; that one of a few members misses it must be rarer
-	c.DeadNodeReclaimTime = 1 // who was found dead may come back elsewhere at once
+	c.RetransmitMult = 8      // news is rare, and a member should hardly ever miss it
+	c.DeadNodeReclaimTime = 1 // a dead member may come back at another address at once
 	c.QueueCheckInterval = time.Hour
 	d := delegate{g}
 	c.Delegate, c.Events, c.Alive, c.Merge, c.Conflict = d, d, d, d, d
@@ -148,33 +146,33 @@ func (g *Gossip) memberlistConfig(t memberlist.Transport) *memberlist.Config {
 	return c
 }
 
-// Ready is closed when Run listens.
+// Ready returns a channel that closes when Run listens.
 func (g *Gossip) Ready() <-chan struct{} { return g.ready }
 
-// Addr is the ip:port that others are told, "" before Ready.
+// Addr returns the ip:port that this member announces, "" before Ready.
 func (g *Gossip) Addr() string {
 	addr, _ := g.addr.Load().(string)
 	return addr
 }
 
-// Members returns who is known, this member too, servers first, by name.
+// Members returns all known members with this one, ordered by name.
 func (g *Gossip) Members() []Member { return g.table.list() }
 
 // Changed returns a channel that is closed at the next change of Members.
 func (g *Gossip) Changed() <-chan struct{} { return g.table.watch() }
 
-// Resolve finds the host:port of a server's one TCP port: where it is alive,
-// else where it last was, else what Remember was told.
+// Resolve returns the host:port of a server's one TCP port: the present one if it is alive, else the last one in gossip, else the one
+// given to Remember.
 func (g *Gossip) Resolve(serverID string) (addr string, ok bool) { return g.table.resolve(serverID) }
 
-// Remember keeps addresses of servers, ServerID to host:port, for Resolve to
-// fall back to: from the store, and from the answer to joining.
+// Remember keeps addresses of servers, ServerID to host:port, for Resolve to fall back on: from the store, and from the answer to
+// joining.
 func (g *Gossip) Remember(addrs map[string]string) { g.table.remember(addrs) }
 
-// Forget drops a member that is not alive, by ServerID or node name.
+// Forget removes a member that is not alive, by ServerID or node name. It returns false when there is none.
 func (g *Gossip) Forget(id string) bool { return g.table.forget(id) }
 
-// Alive says whether the node of this name is, and whether it is known at all.
+// Alive reports whether the node of this name is alive, and whether it is known at all.
 func (g *Gossip) Alive(nodeName string) (alive, known bool) {
 	for _, m := range g.table.list() {
 		if m.Name == nodeName {
@@ -185,8 +183,7 @@ func (g *Gossip) Alive(nodeName string) (alive, known bool) {
 	return alive, known
 }
 
-// Health is 0 when this member answers and probes in time, and grows with its
-// own delay: see Lifeguard's local health.
+// Health returns 0 while this member answers and probes in time, and more the later it is: Lifeguard's local health.
 func (g *Gossip) Health() int {
 	g.life.RLock()
 	defer g.life.RUnlock()
@@ -196,8 +193,7 @@ func (g *Gossip) Health() int {
 	return g.list.GetHealthScore()
 }
 
-// UpdateMeta changes what this member says about itself and tells the others. A
-// change of identity, name, role or cluster is refused.
+// UpdateMeta changes this member's Meta and announces it. ErrMeta for a change of identity, name, role or cluster.
 func (g *Gossip) UpdateMeta(change func(*Meta)) error {
 	return g.setMeta(func(m *Meta) {
 		keys := m.Keys
@@ -206,7 +202,7 @@ func (g *Gossip) UpdateMeta(change func(*Meta)) error {
 	})
 }
 
-// announceFor bounds the wait for news to have gone out to some members.
+// announceFor bounds the wait until a new Meta has been sent to some members.
 const announceFor = 2 * time.Second
 
 func (g *Gossip) setMeta(change func(*Meta)) error {
@@ -234,8 +230,8 @@ func (g *Gossip) setMetaLocked(change func(*Meta)) error {
 		return nil
 	}
 	if err := g.list.UpdateNode(announceFor); err != nil {
-		// Those who missed it hear it in the next exchange of tables.
-		g.log.once(slog.LevelDebug, "update", "gossip: news about this member is slow to go out", "err", err)
+		// Members that miss it get it in the next exchange of tables.
+		g.log.once(slog.LevelDebug, "update", "gossip: the new data of this member is not announced yet, other members get it with the next exchange of tables", "err", err)
 	}
 	return nil
 }
@@ -266,11 +262,11 @@ func (g *Gossip) changeKeys(change func([][]byte) ([][]byte, error)) error {
 	return g.setMetaLocked(func(m *Meta) { m.Keys = fingerprints(want) })
 }
 
-// Leave tells the others that this member stops on purpose and means to come
-// back. Call it before the context of Run ends; timeout bounds the farewell.
+// Leave announces that this member stops on purpose and will come back. It must be called before the context of Run ends; timeout bounds
+// the announcement.
 func (g *Gossip) Leave(timeout time.Duration) error { return g.leave(timeout, Stopping) }
 
-// Depart is Leave for good: a server that departs is to be removed.
+// Depart is Leave for a server that does not come back: it is removed from the cluster.
 func (g *Gossip) Depart(timeout time.Duration) error { return g.leave(timeout, Departing) }
 
 func (g *Gossip) leave(timeout time.Duration, why Leaving) error {
@@ -286,14 +282,14 @@ func (g *Gossip) leave(timeout time.Duration, why Leaving) error {
 	if left {
 		return nil
 	}
-	// First why, so that whoever hears the farewell has heard the reason.
+	// The reason is announced first, so that members know it when this one leaves.
 	if err := g.setMetaLocked(func(m *Meta) { m.Leaving = why }); err != nil {
 		return err
 	}
 	g.life.Lock()
 	g.left = true
 	g.life.Unlock()
-	g.life.RLock() // Run may not end under the farewell
+	g.life.RLock() // Run must not end during list.Leave
 	defer g.life.RUnlock()
 	if g.list == nil {
 		return ErrNotRunning

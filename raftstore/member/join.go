@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// seat is what the others' tables said about this member's own place.
+// seat is what other members' tables said about this member's name and address.
 type seat struct {
 	mu        sync.Mutex
-	confirmed bool      // somebody lists this member with its identity and address
-	disputed  time.Time // since when somebody alive has its name; zero: nobody
-	by        string
+	confirmed bool      // some member lists this one with its identity and address
+	disputed  time.Time // since when another live member has this name; zero: none has
+	by        string    // that member
 	members   int
 	changed   chan struct{} // one token
 }
@@ -30,8 +30,7 @@ func (s *seat) confirm() {
 	s.poke()
 }
 
-// dispute notes that another has the name, and reports whether it matters: once
-// confirmed, a member stays.
+// dispute notes that another member has the name, and reports whether it matters: a member that was confirmed stays.
 func (s *seat) dispute(name, addr string, members int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,8 +45,7 @@ func (s *seat) dispute(name, addr string, members int) bool {
 	return true
 }
 
-// undisputed notes that a table did not show another under the name: who had it
-// is dead.
+// undisputed notes that a table did not list another member with the name: that member is dead.
 func (s *seat) undisputed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,9 +59,8 @@ func (s *seat) poke() {
 	}
 }
 
-// lost is ErrNameTaken when the dispute has lasted longer than it would have if
-// the other were dead.
-func (s *seat) lost(t Timing) error {
+// err returns ErrNameTaken when the dispute has lasted so long that the other member would have been found dead, if it were.
+func (s *seat) err(t Timing) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.disputed.IsZero() || time.Since(s.disputed) < t.detection(s.members) {
@@ -72,7 +69,7 @@ func (s *seat) lost(t Timing) error {
 	return fmt.Errorf("%w: %s is alive", ErrNameTaken, s.by)
 }
 
-// pauseMax is the longest pause between attempts to join.
+// pauseMax returns the longest pause between attempts to join.
 func (s *seat) pauseMax() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,15 +88,12 @@ func (s *seat) isConfirmed() bool {
 const (
 	joinPauseMin = 250 * time.Millisecond
 	joinPauseMax = 15 * time.Second
-	// seatPauseMax bounds the pause while others have not shown that they know
-	// this member where it is.
+	// seatPauseMax bounds the pause until another member lists this one with its address.
 	seatPauseMax = 2 * time.Second
 )
 
-// join brings this member to the others and back to them: at start, whenever it
-// is alone, while others do not list it, and from time to time while members are
-// failed, which may be the other side of a partition. At rest it waits for
-// events.
+// join connects this member with the others: at start, whenever it is alone, while no other member lists it, and from time to time while
+// members are failed, which may be the other side of a partition. At rest it waits for events.
 func (g *Gossip) join(ctx context.Context) error {
 	pause := joinPauseMin
 	for {
@@ -119,7 +113,7 @@ func (g *Gossip) join(ctx context.Context) error {
 		default:
 			pause = joinPauseMin
 		}
-		if err := g.seat.lost(g.cfg.Timing); err != nil {
+		if err := g.seat.err(g.cfg.Timing); err != nil {
 			return err
 		}
 		waited, err := g.await(ctx, changed, wait, alive == 0)
@@ -132,9 +126,8 @@ func (g *Gossip) join(ctx context.Context) error {
 	}
 }
 
-// await returns when wait is over (true), when something changed, or with an
-// error when ctx ends. A negative wait has no end. Between attempts that failed
-// changes do not shorten the pause, unless they end the solitude.
+// await returns true when wait is over, false when the table changed, and an error when ctx ends. A negative wait has no end. A change does
+// not shorten the pause after an attempt that failed, unless this member is no longer alone, or alone now.
 func (g *Gossip) await(ctx context.Context, changed <-chan struct{}, wait time.Duration, alone bool) (bool, error) {
 	var timer <-chan time.Time
 	if wait >= 0 {
@@ -160,7 +153,7 @@ func (g *Gossip) await(ctx context.Context, changed <-chan struct{}, wait time.D
 	}
 }
 
-// someAlive are addresses of members to ask whether they list this one.
+// someAlive returns the addresses of at most two live members, chosen at random.
 func (g *Gossip) someAlive() []string {
 	var out []string
 	for _, m := range g.Members() {
@@ -195,7 +188,7 @@ func (g *Gossip) tryJoin(ctx context.Context, addrs []string) {
 // maxSeeds bounds the addresses tried in one attempt.
 const maxSeeds = 64
 
-// seeds resolves what Config.Seeds returns.
+// seeds returns the ip:port addresses of Config.Seeds.
 func (g *Gossip) seeds(ctx context.Context) []string {
 	if g.cfg.Seeds == nil {
 		return nil
@@ -214,7 +207,7 @@ func (g *Gossip) seeds(ctx context.Context) []string {
 		ips, err := net.DefaultResolver.LookupNetIP(look, "ip", host)
 		cancel()
 		if err != nil {
-			g.log.once(slog.LevelWarn, "seed\x00"+host, "gossip: a seed has no address", "seed", s, "err", err)
+			g.log.once(slog.LevelWarn, "seed\x00"+host, "gossip: cannot resolve a seed, it is tried again", "seed", s, "err", err)
 		}
 		for _, ip := range ips {
 			out = append(out, net.JoinHostPort(ip.Unmap().String(), port))

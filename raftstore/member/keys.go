@@ -11,17 +11,16 @@ import (
 
 const (
 	keySize = 32 // AES-256
-	maxKeys = 4  // more are not needed at once; Meta carries a fingerprint of each
+	maxKeys = 4  // a rotation needs two at once; Meta carries a fingerprint of each
 )
 
 // ErrKey is wrapped by every refusal to change the gossip keys.
 var ErrKey = errors.New("member: gossip key")
 
-// KeyID is a fingerprint of a gossip key. It tells keys apart and nothing about
-// them.
+// KeyID is a fingerprint of a gossip key. It identifies the key and reveals nothing about it.
 type KeyID [8]byte
 
-// Fingerprint of a key.
+// Fingerprint returns the KeyID of a key.
 func Fingerprint(key []byte) KeyID {
 	sum := sha256.Sum256(append([]byte("balsa gossip key\x00"), key...))
 	return KeyID(sum[:8])
@@ -29,7 +28,7 @@ func Fingerprint(key []byte) KeyID {
 
 func (k KeyID) String() string { return hex.EncodeToString(k[:]) }
 
-// AddKey makes key one that messages are accepted under.
+// AddKey makes this member accept messages that are encrypted with key.
 func (g *Gossip) AddKey(key []byte) error {
 	if len(key) != keySize {
 		return fmt.Errorf("%w: %d bytes, want %d", ErrKey, len(key), keySize)
@@ -42,7 +41,7 @@ func (g *Gossip) AddKey(key []byte) error {
 	})
 }
 
-// UseKey makes a key that was added the one that encrypts.
+// UseKey makes this member encrypt with a key that was added before.
 func (g *Gossip) UseKey(key []byte) error {
 	return g.changeKeys(func(keys [][]byte) ([][]byte, error) {
 		if !containsKey(keys, key) {
@@ -52,7 +51,7 @@ func (g *Gossip) UseKey(key []byte) error {
 	})
 }
 
-// RemoveKey makes messages under key be refused. The one in use stays.
+// RemoveKey makes this member refuse messages that are encrypted with key. ErrKey for the key it encrypts with.
 func (g *Gossip) RemoveKey(key []byte) error {
 	return g.changeKeys(func(keys [][]byte) ([][]byte, error) {
 		if len(keys) > 0 && string(keys[0]) == string(key) {
@@ -62,9 +61,8 @@ func (g *Gossip) RemoveKey(key []byte) error {
 	})
 }
 
-// Rekey makes exactly these keys known and primary the one that encrypts;
-// primary need not be in all. Members who have none of them in common part, so
-// that a rotation takes the steps of PlanRotation.
+// Rekey replaces the keys by all, and encrypts with primary, which need not be in all. Members without a common key lose contact, so a
+// rotation takes the steps of PlanRotation.
 func (g *Gossip) Rekey(primary []byte, all [][]byte) error {
 	want := append([][]byte{primary}, withoutKey(all, primary)...)
 	for _, k := range want {
@@ -89,23 +87,19 @@ func withoutKey(keys [][]byte, key []byte) [][]byte {
 	return out
 }
 
-// Ring names the keys of a rotation: those that members shall know, and the one
-// that they shall encrypt with.
+// Ring is a step of a rotation: the keys that members accept, and the primary with which they encrypt.
 type Ring struct {
 	Primary KeyID
 	Keys    []KeyID
 }
 
-// rotationWait is how long a server that failed may keep an old key alive, so
-// that it finds the others when it returns.
+// rotationWait is how long the old key stays for a server that failed, so that it finds the others when it returns.
 const rotationWait = time.Hour
 
-// PlanRotation is the next step from ring towards target being the only key,
-// given what the members say they know. It is pure. Nobody is cut off on the
-// way: the new key encrypts once every live member knows it, the old one goes
-// once every live member encrypts with the new one. wait is "" when next is a
-// step to take, or when the rotation is over and next equals ring; otherwise it
-// says who is waited for.
+// PlanRotation returns the next step from ring to target as the only key, given the keys that the members announce. It is pure. No member
+// loses contact on the way: the new key encrypts once every live member knows it, and the old key is removed once every live member
+// encrypts with the new one. wait is "" when next is a step to take, or when the rotation is over and next equals ring; otherwise it
+// names the member that the rotation waits for.
 func PlanRotation(ring Ring, target KeyID, members []Member, now time.Time) (next Ring, wait string) {
 	next = Ring{Primary: ring.Primary, Keys: slices.Clone(ring.Keys)}
 	if !slices.Contains(ring.Keys, target) {

@@ -12,11 +12,10 @@ import (
 
 const (
 	logEvery   = time.Minute
-	logSources = 256 // sources remembered; the rest shares one entry
+	logSources = 256 // sources that are remembered; all others share one entry
 )
 
-// limiter lets a thing be said once per key and minute and counts the rest, in
-// bounded memory.
+// limiter allows a message once per key and minute and counts the others, in bounded memory.
 type limiter struct {
 	now func() time.Time
 
@@ -25,15 +24,15 @@ type limiter struct {
 	swept time.Time
 }
 
+// said is the last time a key was allowed.
 type said struct {
 	at     time.Time
-	unsaid int
+	unsaid int // refused since then
 }
 
 func newLimiter() *limiter { return &limiter{now: time.Now, seen: map[string]*said{}} }
 
-// allow reports whether key may be said now, and how often it was not since the
-// last time.
+// allow reports whether key is allowed now, and how often it was refused since the last time.
 func (l *limiter) allow(key string) (ok bool, unsaid int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -42,7 +41,7 @@ func (l *limiter) allow(key string) (ok bool, unsaid int) {
 	if s == nil && len(l.seen) >= logSources {
 		l.sweep(now)
 		if len(l.seen) >= logSources {
-			key = "" // of too many sources one speaks for all
+			key = "" // the entry that all further sources share
 			s = l.seen[key]
 		}
 	}
@@ -59,8 +58,7 @@ func (l *limiter) allow(key string) (ok bool, unsaid int) {
 	return true, unsaid
 }
 
-// sweep drops what may be said again, at most once a second: a flood of sources
-// may not cost a pass each.
+// sweep removes the keys that are allowed again, at most once a second, so that a flood of sources does not cost a pass each.
 func (l *limiter) sweep(now time.Time) {
 	if now.Sub(l.swept) < time.Second {
 		return
@@ -73,13 +71,13 @@ func (l *limiter) sweep(now time.Time) {
 	}
 }
 
-// logger is where this package and memberlist say things.
+// logger is the log of this package and of memberlist.
 type logger struct {
 	to    *slog.Logger
 	limit *limiter
 }
 
-// once says something at most once per key and minute.
+// once logs a message at most once per key and minute.
 func (l logger) once(level slog.Level, key, msg string, args ...any) {
 	if !l.to.Enabled(context.Background(), level) {
 		return
@@ -94,18 +92,18 @@ func (l logger) once(level slog.Level, key, msg string, args ...any) {
 	l.to.Log(context.Background(), level, msg, args...)
 }
 
-// forMemberlist is a log.Logger whose lines end up here.
+// forMemberlist returns a log.Logger that writes to l.
 func (l logger) forMemberlist() *log.Logger { return log.New(lineWriter{l}, "", 0) }
 
 type lineWriter struct{ logger }
 
-// Write takes one line of memberlist: "[ERR] memberlist: text from=1.2.3.4:5".
+// Write logs one line of memberlist: "[ERR] memberlist: text from=1.2.3.4:5".
 func (w lineWriter) Write(line []byte) (int, error) {
 	text := strings.TrimSpace(string(line))
 	level, text := cutLevel(text)
 	text = strings.TrimPrefix(text, "memberlist: ")
 	class := classOf(text)
-	if ownWords[class] {
+	if dropped[class] {
 		return len(line), nil
 	}
 	var source string
@@ -127,15 +125,15 @@ func (w lineWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// ownWords are lines of memberlist that the delegates say better.
-var ownWords = map[string]bool{
+// dropped are lines of memberlist for which the delegates log a better message.
+var dropped = map[string]bool{
 	"ignoring alive message for": true,
 	"Conflicting address for":    true,
-	"Failed push":                true, // push/pull merge: NotifyMerge said why
+	"Failed push":                true, // push/pull merge: NotifyMerge has logged the reason
 }
 
-// cutLevel maps memberlist's levels: what it calls an error is a packet that was
-// refused or a peer that did not answer, never a fault of this program.
+// cutLevel maps memberlist's levels to slog's. memberlist's errors are packets that were refused and members that did not answer, never
+// faults of this program.
 func cutLevel(text string) (slog.Level, string) {
 	for prefix, level := range map[string]slog.Level{
 		"[ERR] ": slog.LevelWarn, "[ERROR] ": slog.LevelWarn, "[WARN] ": slog.LevelInfo,
@@ -148,8 +146,7 @@ func cutLevel(text string) (slog.Level, string) {
 	return slog.LevelDebug, text
 }
 
-// classOf is the constant beginning of a line: up to the first byte that a
-// sender may have chosen.
+// classOf returns the constant beginning of a line: up to the first byte that a sender may have chosen.
 func classOf(text string) string {
 	if i := strings.IndexAny(text, `"'(:/=0123456789`); i >= 0 {
 		text = text[:i]

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// MaxMeta is the most bytes that a Meta may take, encoded: memberlist's limit.
+// MaxMeta is the largest size of an encoded Meta in bytes: memberlist's limit.
 const MaxMeta = 512
 
-// Role says what a member does in the cluster.
+// Role is server or agent.
 type Role string
 
 const (
@@ -20,47 +20,45 @@ const (
 	RoleAgent Role = "agent"
 )
 
-// Meta is what a member says about itself.
+// Meta is the data that a member announces about itself.
 type Meta struct {
 	// ServerID is the identity of a server, 32 hex digits.
 	ServerID string
-	// Name is the node name. It is memberlist's name and not sent twice.
+	// Name is the node name. It is memberlist's name and not part of the encoding.
 	Name string
 	Role Role
 	// APIAddr is the host:port of a server's one TCP port.
 	APIAddr string
-	// Version is that of the program, for people.
+	// Version is the version of the program, for people.
 	Version string
-	// Protocol is the newest version of the peers' protocol the member speaks.
+	// Protocol is the newest version of the protocol between peers that the member knows.
 	Protocol int
-	// Generation of the cluster, see the store's.
+	// Generation is the generation of the member's cluster, see raftstore.
 	Generation int64
 	// ClusterID is 32 hex digits. Members of another cluster are refused.
 	ClusterID string
-	// Keys are the fingerprints of the gossip keys the member knows, the one it
-	// encrypts with first. Rotation waits for them.
+	// Keys are the fingerprints of the gossip keys that the member knows; it encrypts with the first. A rotation waits for them.
 	Keys []KeyID
-	// Leaving is set in the last words of a member that stops on purpose.
+	// Leaving is set by a member that stops on purpose, before it leaves.
 	Leaving Leaving
 }
 
-// Leaving says why a member goes.
+// Leaving is why a member leaves.
 type Leaving byte
 
 const (
 	// Staying is the zero value.
 	Staying Leaving = iota
-	// Stopping members mean to come back.
+	// Stopping members come back.
 	Stopping
-	// Departing members do not: a server is to be removed.
+	// Departing members do not come back: the server is removed.
 	Departing
 )
 
 // ErrMeta is wrapped by every error of encoding and decoding a Meta.
 var ErrMeta = errors.New("member: bad metadata")
 
-// metaLayout is the first byte. It changes only when old decoders cannot read
-// what follows; a new field is a new tag, which they skip.
+// metaLayout is the first byte. It changes only when old decoders cannot read the rest; a new field is a new tag, which they skip.
 const metaLayout = 1
 
 // Tags of fields. After the tag comes a length (one byte), then the value.
@@ -139,8 +137,7 @@ func (m Meta) validate() error {
 	return errors.Join(errs...)
 }
 
-// DecodeMeta reads what Encode wrote, here or in another version. Fields it
-// does not know are skipped.
+// DecodeMeta reads an encoded Meta of any version. It skips fields that it does not know.
 func DecodeMeta(in []byte) (Meta, error) {
 	var m Meta
 	if len(in) == 0 || len(in) > MaxMeta {
@@ -207,13 +204,13 @@ func (m *Meta) decodeField(tag byte, value []byte) error {
 	return nil
 }
 
-// isID holds for the form of a ServerID and a ClusterID.
+// isID reports whether s has the form of a ServerID or a ClusterID.
 func isID(s string) bool {
 	raw, err := hex.DecodeString(s)
 	return err == nil && len(raw) == 16 && s == strings.ToLower(s)
 }
 
-// printable keeps what members say about themselves fit for a terminal.
+// printable reports whether s can be printed on a terminal: printable ASCII only.
 func printable(s string) bool {
 	for _, c := range []byte(s) {
 		if c < 0x20 || c > 0x7e {

@@ -7,23 +7,19 @@ import (
 	"time"
 )
 
-// This file is pure: what to do is a function of what was seen. One step at a
-// time: after each the caller looks again.
+// This file is pure: the next step is a function of the servers' states. It plans one step; after the step the caller looks again.
 
-// Policy is what the autopilot goes by.
+// Policy is the autopilot's limits and times.
 type Policy struct {
-	// MinQuorum is the number of voters below which none is removed once there
-	// were so many.
+	// MinQuorum is the number of voters below which no voter is removed, once there were that many.
 	MinQuorum int
-	// MaxVoters is the number of voters above which servers stay standbys.
+	// MaxVoters is the greatest number of voters; further servers stay learners.
 	MaxVoters int
-	// DeadAfter is how long a server must have been gone, in gossip and to Raft,
-	// to count as dead.
+	// DeadAfter is how long a server must be gone, in gossip and for Raft, to count as dead.
 	DeadAfter time.Duration
 	// StableFor is how long a learner must have been healthy to be promoted.
 	StableFor time.Duration
-	// ContactWithin is the longest silence between the leader and a server that
-	// has contact.
+	// ContactWithin is the longest time since the leader's last message to a server that has contact.
 	ContactWithin time.Duration
 	// MaxTrailing is how many entries a healthy server may lack.
 	MaxTrailing uint64
@@ -31,7 +27,7 @@ type Policy struct {
 	LearnerGoneAfter time.Duration
 }
 
-// DefaultPolicy returns what Balsa uses.
+// DefaultPolicy returns the policy that Balsa uses.
 func DefaultPolicy() Policy {
 	return Policy{
 		MinQuorum: 3, MaxVoters: 7, DeadAfter: 30 * time.Second, StableFor: 2 * time.Second,
@@ -39,33 +35,30 @@ func DefaultPolicy() Policy {
 	}
 }
 
-// ServerView is a server of Raft's configuration as it was seen in one look.
+// ServerView is the state of a server of Raft's configuration in one look.
 type ServerView struct {
 	ID     string
 	Name   string
 	Voter  bool
 	Leader bool
-	// Gossip is what gossip says; "" when it knows no such server.
+	// Gossip is the server's state in gossip; "" when gossip does not know it.
 	Gossip State
-	// Gone is since when the leader saw that gossip does not say alive; zero when
-	// it does.
+	// Gone is since when the leader has seen that the server is not alive in gossip; zero while it is.
 	Gone time.Time
-	// Departed servers left for good.
+	// Departed: the server left and does not come back.
 	Departed bool
-	// Contact holds when the server answered and hears the leader.
+	// Contact: the server answered and has a recent message of the leader.
 	Contact bool
-	// Healthy servers are alive, have contact and lack few entries. Since is when
-	// that became so, or ceased to be.
+	// Healthy: the server is alive, has contact and lacks few entries. Since is when Healthy changed last.
 	Healthy bool
 	Since   time.Time
 	// Lag is how many entries the server lacks.
 	Lag uint64
-	// Busy is what keeps a server with contact from being healthy.
+	// Busy is why the server is not healthy, "" when it is.
 	Busy string
 }
 
-// dead says whether a server is certain enough to be gone, and else from when on
-// it will be if it stays away.
+// dead reports whether a server counts as dead. If it does not, and it is gone, due is when it will.
 func (s ServerView) dead(p Policy, now time.Time) (bool, time.Time) {
 	if s.Leader || s.Contact || s.Gossip == StateAlive {
 		return false, time.Time{}
@@ -93,24 +86,23 @@ type Action struct {
 	Reason string
 }
 
-// Decision is a step to take now, or none, and why.
+// Decision is a step to take now, or none, with the reasons.
 type Decision struct {
 	Action *Action
-	// Waits says for each server what is waited for, in words for people.
+	// Waits is what each server waits for, as text for people.
 	Waits map[string]string
-	// Again is when time alone may change the decision; zero: never.
+	// Again is when the passing of time may change the decision; zero: never.
 	Again time.Time
-	// Watch asks for looks in short order: a server is on its way.
+	// Watch asks for frequent looks: a server is joining or missing.
 	Watch bool
-	// Tolerates is how many more voters may die without the loss of a quorum;
-	// negative when there is none.
+	// Tolerates is how many more voters may die before the quorum is lost; negative when it is lost already.
 	Tolerates int
 }
 
-// quorum is how many of n voters decide.
+// quorum returns how many of n voters are a majority.
 func quorum(n int) int { return n/2 + 1 }
 
-// planner is what plan knows while it goes through the rules.
+// planner is the state of plan: the servers, sorted for the rules.
 type planner struct {
 	p             Policy
 	now           time.Time
@@ -126,18 +118,16 @@ type planner struct {
 	leaderPresent bool
 }
 
-// plan decides. The servers are those of Raft's configuration. The rules, the
-// first that applies wins:
+// plan returns the next step for the servers of Raft's configuration. The first rule that applies wins:
 //
-//  1. a dead voter and a learner that is ready: promote, so that the dead one
-//     can be spared
-//  2. a dead voter that the rest can spare: remove it
-//  3. an even number of voters: promote a ready learner, or, when none is
-//     coming, make a voter a standby: an even one costs quorum and saves nothing
-//  4. an odd number and two ready learners: promote one
+//  1. a dead voter and a learner that is ready: promote the learner, so that the dead voter can be removed
+//  2. a dead voter without which the others are a quorum: remove it
+//  3. an even number of voters: promote a ready learner, or, when none is catching up, demote a voter: an even number needs a larger
+//     quorum and survives no more losses
+//  4. an odd number of voters and two ready learners: promote one
 //  5. a learner that departed, or is gone for long: remove it
 //
-// No step is planned that leaves fewer live voters than a quorum.
+// No step leaves fewer live voters than a quorum.
 func plan(servers []ServerView, p Policy, now time.Time) Decision {
 	pl := &planner{p: p, now: now, waits: map[string]string{}}
 	for _, s := range servers {
@@ -147,7 +137,7 @@ func plan(servers []ServerView, p Policy, now time.Time) Decision {
 	byID := func(a, b ServerView) int { return cmp.Compare(a.ID, b.ID) }
 	slices.SortFunc(pl.dead, byID)
 	slices.SortFunc(pl.goneLearners, byID)
-	// The youngest voter goes first: it has the least history as one.
+	// The voter that became healthy last is demoted first.
 	slices.SortFunc(pl.demotable, func(a, b ServerView) int { return cmp.Or(b.Since.Compare(a.Since), cmp.Compare(a.ID, b.ID)) })
 	d := Decision{Waits: pl.waits, Tolerates: pl.live - quorum(pl.voters)}
 	if pl.leaderPresent && d.Tolerates >= 0 {
@@ -158,7 +148,7 @@ func plan(servers []ServerView, p Policy, now time.Time) Decision {
 	return d
 }
 
-// sort puts a server where the rules look for it.
+// sort puts a server into the lists that the rules read.
 func (pl *planner) sort(s ServerView) {
 	dead, due := s.dead(pl.p, pl.now)
 	if !dead {
@@ -213,7 +203,7 @@ func (pl *planner) step() *Action {
 	switch {
 	case len(pl.dead) > 0 && len(pl.ready) > 0 && odd:
 		return pl.promote("takes the place of a dead voter")
-	case len(pl.dead) > 0 && pl.spared():
+	case len(pl.dead) > 0 && pl.canRemove():
 		return &Action{Remove, pl.dead[0].ID, "dead, and the others are a quorum without it"}
 	case !odd && len(pl.ready) > 0 && pl.voters < pl.p.MaxVoters:
 		return pl.promote("makes the number of voters odd")
@@ -227,24 +217,24 @@ func (pl *planner) step() *Action {
 	return nil
 }
 
-// promote is safe whenever there is a quorum: the new voter is live, and a
+// promote returns the step that promotes the first ready learner. It is safe whenever there is a quorum: the new voter is live, and the
 // quorum grows by at most one.
 func (pl *planner) promote(why string) *Action { return &Action{Promote, pl.ready[0].ID, why} }
 
-// spared holds when a dead voter can be removed: those with contact are a quorum
-// without it, and there were not just enough voters.
-func (pl *planner) spared() bool {
+// canRemove reports whether a dead voter can be removed: the voters with contact are a quorum without it, and at least MinQuorum voters
+// remain, if there were that many.
+func (pl *planner) canRemove() bool {
 	rest := pl.voters - 1
 	return pl.live >= quorum(rest) && (rest >= pl.p.MinQuorum || pl.voters < pl.p.MinQuorum)
 }
 
-// explain says for each server that could be thought to wait what for.
+// explain fills in what each dead voter and each ready learner waits for.
 func (pl *planner) explain() {
 	for _, s := range pl.dead {
 		switch {
 		case pl.live < quorum(pl.voters):
 			pl.waits[s.ID] = "dead; there is no quorum to remove it"
-		case !pl.spared():
+		case !pl.canRemove():
 			pl.waits[s.ID] = "dead; stays a voter until a replacement has caught up"
 		default:
 			pl.waits[s.ID] = "dead; is being removed"

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Part is what a server is to Raft.
+// Part is a server's role in Raft.
 type Part string
 
 const (
@@ -16,49 +16,45 @@ const (
 	Learns Part = "learner"
 )
 
-// ServerStatus is one server, for people.
+// ServerStatus is the state of one server, for people.
 type ServerStatus struct {
 	ID      string
 	Name    string
 	Part    Part
 	Healthy bool
-	// Gossip is what gossip says, "" when it knows no such server.
+	// Gossip is the server's state in gossip; "" when gossip does not know it.
 	Gossip State
 	// Lag is how many entries the server lacks.
 	Lag uint64
-	// LastContact is how long ago it heard the leader, or said so; negative when
-	// it did not answer.
+	// LastContact is the time since the leader's last message to the server; negative when the server did not answer.
 	LastContact time.Duration
-	// Since is when Healthy became as it is, as far as this server saw.
+	// Since is when Healthy changed last, as far as this server has seen.
 	Since time.Time
-	// Waits says what the autopilot waits for, "" for nothing.
+	// Waits is what the server waits for, "" for nothing.
 	Waits string
 }
 
-// Status is the cluster of servers at a glance.
+// Status is the state of all servers.
 type Status struct {
 	At      time.Time
 	Leader  string
 	Servers []ServerStatus // leader, voters, learners, each by name
-	// Voters is their number; Tolerates how many more of them may die, negative
-	// when there is no quorum.
+	// Voters is the number of voters; Tolerates is how many more may die, negative when there is no quorum.
 	Voters, Tolerates int
-	// Next is the step the autopilot takes next, nil for none.
+	// Next is the autopilot's next step, nil for none.
 	Next *Action
 }
 
-// State is what the autopilot saw in its last look in this term: nothing on a
-// server that does not lead. Look sees on any.
+// State returns the result of the autopilot's last look in this term. It is empty on a server that does not lead; Look works on any.
 func (a *Autopilot) State() Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.state
 }
 
-// Look asks every server and returns what it sees, on any server, in at most a
-// second. It changes nothing.
+// Look asks every server for its state and returns it, on any server, within about a second. It changes nothing.
 func (a *Autopilot) Look(ctx context.Context) (Status, error) {
-	servers, stats, err := a.look(ctx, true)
+	servers, stats, err := a.look(ctx, askAlways)
 	if err != nil {
 		return Status{}, err
 	}
@@ -73,14 +69,14 @@ func (a *Autopilot) Look(ctx context.Context) (Status, error) {
 	return status, nil
 }
 
-func (a *Autopilot) keep(servers []ServerView, d Decision, now time.Time) {
+func (a *Autopilot) setState(servers []ServerView, d Decision, now time.Time) {
 	status := report(servers, d, now)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.state = status
 }
 
-// report is pure.
+// report returns the status for people. It is pure.
 func report(servers []ServerView, d Decision, now time.Time) Status {
 	out := Status{At: now, Tolerates: d.Tolerates, Next: d.Action}
 	for _, s := range servers {

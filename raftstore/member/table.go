@@ -9,34 +9,34 @@ import (
 	"time"
 )
 
-// State of a member as this one sees it.
+// State is the state of a member as this one sees it.
 type State string
 
 const (
 	StateAlive State = "alive"
-	// StateFailed members stopped answering.
+	// StateFailed: the member stopped answering.
 	StateFailed State = "failed"
-	// StateLeft members said goodbye; Meta.Leaving says whether for good.
+	// StateLeft: the member announced that it leaves; Meta.Leaving is whether it comes back.
 	StateLeft State = "left"
 )
 
-// Member is a value: a copy of what is known.
+// Member is a copy of what is known of a member.
 type Member struct {
 	Meta
-	// Addr is the ip:port of its gossip.
+	// Addr is the ip:port at which the member gossips.
 	Addr  string
 	State State
-	// Since is when this process saw the state begin.
+	// Since is when this process saw State change.
 	Since time.Time
 }
 
-// maxMembers bounds the table against a holder of the key that invents members.
+// maxMembers bounds the table, because a holder of the key can invent members.
 const maxMembers = 1 << 14
 
 // maxRemembered bounds the addresses that Remember keeps.
 const maxRemembered = 1 << 10
 
-// table is who is known: members by ServerID, and addresses that others told.
+// table holds the known members, and addresses from other sources.
 type table struct {
 	now func() time.Time
 
@@ -55,20 +55,19 @@ func (t *table) bump() {
 	t.changed = make(chan struct{})
 }
 
-// admit says why a member that announces itself as alive may not be: nil when it
-// may.
+// admit returns why a member that announces itself as alive is not accepted, nil when it is.
 func (t *table) admit(m Meta, addr string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	known, ok := t.members[m.ServerID]
 	if !ok && len(t.members) >= maxMembers {
-		return fmt.Errorf("%d members are known, no more are taken", maxMembers)
+		return fmt.Errorf("%d members are known, no more are accepted", maxMembers)
 	}
 	if ok && known.State == StateAlive && known.Name != m.Name {
 		return fmt.Errorf("%w: %s is alive as %s at %s", ErrNameTaken, m.ServerID, known.Name, known.Addr)
 	}
 	for id, other := range t.members {
-		// At one address there is one process: the other is gone.
+		// At one address there is one process: a member with this name and this address is gone.
 		if id != m.ServerID && other.Name == m.Name && other.State == StateAlive && other.Addr != addr {
 			return fmt.Errorf("%w: %s is alive as %s at %s", ErrNameTaken, m.Name, other.ServerID, other.Addr)
 		}
@@ -76,7 +75,7 @@ func (t *table) admit(m Meta, addr string) error {
 	return nil
 }
 
-// alive records that a member is, replacing whoever had its name.
+// alive records that a member is alive. Another live member with its name counts as failed.
 func (t *table) alive(m Meta, addr string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -96,7 +95,7 @@ func (t *table) alive(m Meta, addr string) {
 	t.bump()
 }
 
-// gone records that the live member of this name left or failed.
+// gone records that the live member of this name left or failed, and returns it.
 func (t *table) gone(name string) (Member, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -115,7 +114,7 @@ func (t *table) gone(name string) (Member, bool) {
 	return Member{}, false
 }
 
-// forget drops a member that is not alive.
+// forget removes a member that is not alive, by ServerID or name.
 func (t *table) forget(id string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -146,7 +145,7 @@ func (t *table) watch() <-chan struct{} {
 	return t.changed
 }
 
-// resolve finds the API address of a server.
+// resolve returns the API address of a server.
 func (t *table) resolve(serverID string) (string, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -167,8 +166,7 @@ func (t *table) remember(addrs map[string]string) {
 	}
 }
 
-// others says how many members besides name are alive, and where those are that
-// failed.
+// others returns how many members besides name are alive, and the addresses of those that failed.
 func (t *table) others(name string) (alive int, failed []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

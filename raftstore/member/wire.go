@@ -17,32 +17,30 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// Bounds of what strangers can make a member hold. A table of 5,000 members is
-// about 1.5 MB.
+// Bounds of the memory and connections that a client without the key can take. A table of 5,000 members is about 1.5 MB.
 const (
 	maxStreams       = 64
 	maxStreamsOfOne  = 8
 	maxStreamBytes   = 4 << 20  // of one incoming stream
-	maxStreamsBytes  = 8 << 20  // of all together
-	freeStreamBytes  = 64 << 10 // what each may hold before it draws on the sum
+	maxStreamsBytes  = 8 << 20  // of all incoming streams together
+	freeStreamBytes  = 64 << 10 // of each stream, which do not count towards maxStreamsBytes
 	maxPacket        = 64 << 10
 	socketReadBuffer = 1 << 20
 )
 
-var errStreamTooLong = errors.New("member: gossip stream is longer than is taken")
+var errStreamTooLong = errors.New("member: gossip stream is too long")
 
-// wire is memberlist's transport over UDP and TCP, with every stream and packet
-// bounded, and sockets that close when it does. Packets without the cluster's
-// label are dropped before anything is allocated for them.
+// wire is memberlist's transport over UDP and TCP. It bounds every stream and packet and closes all sockets at Shutdown. Packets without the
+// cluster's label are dropped before memory is allocated for them.
 type wire struct {
 	log   logger
-	label []byte // what a packet begins with
+	label []byte // first bytes of every packet
 
 	udp     *net.UDPConn
 	tcp     *net.TCPListener
 	packets chan *memberlist.Packet
 	streams chan net.Conn
-	held    atomic.Int64 // bytes drawn by incoming streams
+	held    atomic.Int64 // bytes of incoming streams beyond freeStreamBytes each
 
 	ctx    context.Context // ends the dials; cancelled by Shutdown
 	cancel context.CancelFunc
@@ -54,7 +52,7 @@ type wire struct {
 	closed bool
 }
 
-// newWire listens. addr is "" for all addresses; port 0 takes a free one.
+// newWire returns a wire that listens. addr is "" for all addresses; port 0 takes a free one.
 func newWire(log logger, clusterID, addr string, port int) (*wire, error) {
 	w := &wire{
 		log: log, label: append([]byte{labelMagic, byte(len(clusterID))}, clusterID...),
@@ -115,7 +113,7 @@ func (w *wire) FinalAdvertiseAddr(ip string, port int) (net.IP, int, error) {
 	return addr, port, nil
 }
 
-// globalAddr is the machine's first address that others may reach, IPv4 first.
+// globalAddr returns the machine's first global unicast address, IPv4 before IPv6.
 func globalAddr() (net.IP, error) {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
@@ -133,7 +131,7 @@ func globalAddr() (net.IP, error) {
 		}
 	}
 	if v6 == nil {
-		return nil, errors.New("member: no address to advertise: set one")
+		return nil, errors.New("member: this machine has no address to advertise: set one")
 	}
 	return v6, nil
 }
@@ -161,13 +159,13 @@ func (w *wire) DialTimeout(addr string, timeout time.Duration) (net.Conn, error)
 	if err != nil {
 		return nil, err
 	}
-	if s := w.track(conn, false); s != nil {
+	if s := w.track(conn, outgoing); s != nil {
 		return s, nil
 	}
 	return nil, net.ErrClosed
 }
 
-// Shutdown implements memberlist.Transport: it closes every socket and joins.
+// Shutdown implements memberlist.Transport: it closes every socket and joins its goroutines.
 func (w *wire) Shutdown() error {
 	w.mu.Lock()
 	w.closed = true
@@ -179,7 +177,7 @@ func (w *wire) Shutdown() error {
 	w.cancel()
 	err := errors.Join(w.udp.Close(), w.tcp.Close())
 	for _, s := range open {
-		_ = s.Close() // a stream that is being closed twice is closed
+		_ = s.Close() // the only error is that it is closed already
 	}
 	w.wg.Wait()
 	if errors.Is(err, net.ErrClosed) {
@@ -197,8 +195,8 @@ func (w *wire) readPackets() {
 			return
 		}
 		if err != nil { // an ICMP answer to an earlier packet
-			w.log.once(slog.LevelDebug, "udp read", "gossip: read", "err", err)
-			select { // the socket may go on failing
+			w.log.once(slog.LevelDebug, "udp read", "gossip: cannot read a packet, reading goes on", "err", err)
+			select { // the next read may fail at once too
 			case <-time.After(10 * time.Millisecond):
 			case <-w.ctx.Done():
 			}
@@ -224,15 +222,15 @@ func (w *wire) accept() {
 			if w.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 				return
 			}
-			w.log.once(slog.LevelWarn, "accept", "gossip: accept", "err", err)
-			select { // out of descriptors: wait for some
+			w.log.once(slog.LevelWarn, "accept", "gossip: cannot accept a connection, it is tried again", "err", err)
+			select { // a lack of file descriptors passes
 			case <-time.After(100 * time.Millisecond):
 				continue
 			case <-w.ctx.Done():
 				return
 			}
 		}
-		s := w.track(conn, true)
+		s := w.track(conn, incoming)
 		if s == nil {
 			continue
 		}
@@ -244,15 +242,22 @@ func (w *wire) accept() {
 	}
 }
 
-// track counts a connection, or closes it when there are too many and returns
-// nil.
-func (w *wire) track(conn net.Conn, incoming bool) *stream {
-	s := &stream{Conn: conn, wire: w, incoming: incoming, ip: remoteIP(conn)}
+// direction says which side made a stream.
+type direction int
+
+const (
+	outgoing direction = iota
+	incoming
+)
+
+// track counts a connection. When there are too many it closes the connection and returns nil.
+func (w *wire) track(conn net.Conn, dir direction) *stream {
+	s := &stream{Conn: conn, wire: w, dir: dir, ip: remoteIP(conn)}
 	w.mu.Lock()
-	refuse := w.closed || incoming && (len(w.conns) >= maxStreams || w.perIP[s.ip] >= maxStreamsOfOne)
+	refuse := w.closed || dir == incoming && (len(w.conns) >= maxStreams || w.perIP[s.ip] >= maxStreamsOfOne)
 	if !refuse {
 		w.conns[s] = struct{}{}
-		if incoming {
+		if dir == incoming {
 			w.perIP[s.ip]++
 		}
 	}
@@ -269,7 +274,7 @@ func (w *wire) untrack(s *stream) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.conns, s)
-	if s.incoming {
+	if s.dir == incoming {
 		if w.perIP[s.ip]--; w.perIP[s.ip] <= 0 {
 			delete(w.perIP, s.ip)
 		}
@@ -284,36 +289,35 @@ func remoteIP(conn net.Conn) netip.Addr {
 	return ap.Addr().Unmap()
 }
 
-// stream is a TCP connection that is counted. memberlist reads all of a message
-// before it can tell whether the sender has the key, so that what an incoming
-// stream brings is bounded, each and in sum.
+// stream is a TCP connection that is counted. memberlist reads a whole message before it can check that the sender has the key. So the
+// bytes of incoming streams are bounded, each and in sum.
 type stream struct {
 	net.Conn
-	wire     *wire
-	incoming bool
-	ip       netip.Addr
-	once     sync.Once
+	wire *wire
+	dir  direction
+	ip   netip.Addr
+	once sync.Once
 
-	read  int64 // by the one goroutine that reads
-	drawn atomic.Int64
+	read  int64        // bytes; used by the one goroutine that reads
+	drawn atomic.Int64 // bytes that count in wire.held
 }
 
 func (s *stream) Read(b []byte) (int, error) {
 	n, err := s.Conn.Read(b)
-	if !s.incoming || n <= 0 {
+	if s.dir == outgoing || n <= 0 {
 		return n, err
 	}
 	if s.read += int64(n); s.read > freeStreamBytes {
 		s.drawn.Add(int64(n))
 		if sum := s.wire.held.Add(int64(n)); sum > maxStreamsBytes || s.read > maxStreamBytes {
-			s.wire.log.once(slog.LevelWarn, "bytes\x00"+s.ip.String(), "gossip: cut off a stream that brings too much", "from", s.ip, "bytes", s.read)
+			s.wire.log.once(slog.LevelWarn, "bytes\x00"+s.ip.String(), "gossip: closed a stream that sent too many bytes", "from", s.ip, "bytes", s.read)
 			return 0, errStreamTooLong
 		}
 	}
 	return n, err
 }
 
-// Close may be called any number of times.
+// Close implements net.Conn. It may be called several times.
 func (s *stream) Close() error {
 	err := net.ErrClosed
 	s.once.Do(func() {

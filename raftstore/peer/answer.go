@@ -12,7 +12,7 @@ import (
 // answerTime bounds the writing of an answer.
 const answerTime = 10 * time.Second
 
-// maxFailure is how much of an error's text goes to a peer.
+// maxFailure bounds the text of an error that is sent to a peer, in bytes.
 const maxFailure = 4 << 10
 
 // serve answers the requests on an accepted connection until it ends.
@@ -25,15 +25,15 @@ func (t *transport) serve(c *conn) {
 		_ = c.SetReadDeadline(time.Time{})
 		k, body, err := in.next()
 		if err != nil {
-			t.broken(c, err)
+			t.logViolation(c, err)
 			if !c.closed.Load() {
-				t.net.missed(c.peer)
+				t.net.probePeer(c.peer)
 			}
 			return
 		}
 		req, err := decodeRequest(k, body)
 		if err != nil {
-			t.broken(c, err)
+			t.logViolation(c, err)
 			return
 		}
 		answer, ok := t.process(req, in.r, c)
@@ -41,7 +41,7 @@ func (t *transport) serve(c *conn) {
 			return
 		}
 		if out, err = encodeAnswer(newFrame(out), answer); err != nil {
-			t.broken(c, err)
+			t.logViolation(c, err)
 			return
 		}
 		_ = c.SetWriteDeadline(time.Now().Add(answerTime))
@@ -50,27 +50,25 @@ func (t *transport) serve(c *conn) {
 		}
 		in.release()
 		if k == kindSnapshot {
-			return // what is left of the stream is not known to be a frame
+			return // after a snapshot the next byte of the stream may not begin a frame
 		}
 	}
 }
 
-// broken logs a peer that does not keep to the protocol. Connections that
-// merely end are everyday.
-func (t *transport) broken(c *conn, err error) {
+// logViolation logs a peer that violates the protocol. It does not log connections that merely end.
+func (t *transport) logViolation(c *conn, err error) {
 	if errors.Is(err, ErrMalformed) || errors.Is(err, ErrTooLarge) {
 		t.net.refuse.refused(c.peer, "Raft message", err)
 	}
 }
 
-// process hands a request to Raft and waits for what it says; false when the
-// transport has ended.
+// process hands a request to Raft and returns its answer; false when the transport has ended.
 func (t *transport) process(req any, r *bufio.Reader, c *conn) (raft.RPCResponse, bool) {
 	answer := make(chan raft.RPCResponse, 1)
 	rpc := raft.RPC{Command: req, RespChan: answer}
 	switch req := req.(type) {
 	case *raft.InstallSnapshotRequest:
-		// Buffered bytes first, then the connection, each piece in its time.
+		// The snapshot begins in the buffer and goes on on the connection, with a deadline for each piece.
 		head := io.LimitReader(r, int64(r.Buffered()))
 		rpc.Reader = io.LimitReader(io.MultiReader(head, pieces{c}), req.Size)
 	case *raft.AppendEntriesRequest:
@@ -96,7 +94,7 @@ func (t *transport) wait(answer <-chan raft.RPCResponse) (raft.RPCResponse, bool
 	}
 }
 
-// encodeAnswer appends a whole frame to b, which holds its empty head.
+// encodeAnswer completes the frame in b, which holds an empty head, with an answer.
 func encodeAnswer(b []byte, a raft.RPCResponse) ([]byte, error) {
 	if a.Error != nil {
 		text := a.Error.Error()

@@ -18,33 +18,32 @@ import (
 	"github.com/balsahq/balsa/raftstore/peer/peerpb"
 )
 
-// Bounds of the batches under way to one peer.
+// Bounds of the batches that are under way to one peer.
 const (
 	sentForwards = 16
 	forwardBytes = 4 * maxMessage
 )
 
-// link is the way to one peer's service: at most one connection, made when
-// something is asked, kept while it is good.
+// link is the connection to one peer's service. It is made with the first request and kept while it works; there is at most one.
 type link struct {
 	net    *Network
 	peer   string
 	grpc   *grpc.ClientConn
 	client peerpb.PeersClient
 	slots  *semaphore.Weighted // batches under way
-	bytes  *semaphore.Weighted // their bytes
+	bytes  *semaphore.Weighted // bytes of the batches under way
 	conn   atomic.Pointer[conn]
-	failed atomic.Pointer[error] // why the last dial failed, nil if it did not
+	failed atomic.Pointer[error] // error of the last dial, nil if it succeeded
 	done   chan struct{}
 }
 
-// Peers asks other servers. While a peer cannot be reached its requests fail at
-// once, but for one try in at most 200 ms.
+// Peers returns the client for requests to other servers. While a peer cannot be reached, requests to it fail at once, except for one
+// dial at most every 200 ms.
 func (n *Network) Peers() raftstore.Peers { return peers{n} }
 
 type peers struct{ net *Network }
 
-// link is the one to a peer, made when there is none.
+// link returns the link to a peer, which it makes when there is none.
 func (n *Network) link(id string) (*link, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -91,9 +90,8 @@ func (l *link) dial(ctx context.Context, _ string) (net.Conn, error) {
 	return c, nil
 }
 
-// watch tries the connection, while there is one, every PingInterval, and
-// closes it when it is frozen or no longer current. (gRPC's own pings cannot be
-// more frequent than one in 10 s.)
+// watch pings the peer every PingInterval while there is a connection, and closes the connection when the peer does not answer or the
+// connection is no longer current. (gRPC's own pings are at least 10 s apart.)
 func (l *link) watch() {
 	tick := time.NewTicker(l.net.cfg.PingInterval)
 	defer tick.Stop()
@@ -113,7 +111,7 @@ func (l *link) watch() {
 	}
 }
 
-// ping tells whether the peer answers in time.
+// ping reports whether the peer answers within PingInterval.
 func (l *link) ping() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), l.net.cfg.PingInterval)
 	defer cancel()
@@ -121,7 +119,7 @@ func (l *link) ping() bool {
 	return status.Code(err) != codes.DeadlineExceeded
 }
 
-// close ends the link. What is under way fails.
+// close ends the link. Requests under way fail.
 func (l *link) close() {
 	close(l.done)
 	_ = l.grpc.Close()
@@ -130,13 +128,13 @@ func (l *link) close() {
 	}
 }
 
-// unreachable is the error of a request that was not answered.
+// unreachable returns the error of a request without an answer.
 func (l *link) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: %s: %w", raftstore.ErrUnreachable, l.peer, ctx.Err())
 	}
 	if status.Code(err) == codes.DeadlineExceeded {
-		// The peer's clock was the faster one.
+		// The deadline passed on the peer's clock first.
 		return fmt.Errorf("%w: %s: %w", raftstore.ErrUnreachable, l.peer, context.DeadlineExceeded)
 	}
 	if why := l.failed.Load(); why != nil && status.Code(err) == codes.Unavailable {
@@ -210,8 +208,7 @@ func (p peers) lease(ctx context.Context, to string, id raftstore.LeaseID, ask l
 	return time.Duration(reply.GetTime()), nil
 }
 
-// Reachable tells whether there is a connection for requests to the peer now. It
-// dials nothing.
+// Reachable reports whether there is a connection for requests to the peer now. It does not dial.
 func (n *Network) Reachable(serverID string) bool {
 	n.mu.Lock()
 	l := n.links[serverID]

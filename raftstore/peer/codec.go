@@ -8,8 +8,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// decoder reads varints and strings from bytes that may lie. After the first
-// fault bad is true and everything reads as zero.
+// decoder reads varints and strings from bytes that may be malformed. After the first fault, bad is true and every value is zero.
 type decoder struct {
 	b   []byte
 	bad bool
@@ -25,7 +24,7 @@ func (d *decoder) uint() uint64 {
 	return v
 }
 
-// view is a length-prefixed string of at most max bytes, aliasing the input.
+// view reads a length-prefixed string of at most max bytes and returns it without a copy.
 func (d *decoder) view(max int) []byte {
 	n := d.uint()
 	if n > uint64(len(d.b)) || n > uint64(max) {
@@ -37,7 +36,7 @@ func (d *decoder) view(max int) []byte {
 	return v
 }
 
-// bytes is a copy of a length-prefixed string; nil when it is empty.
+// bytes reads a length-prefixed string and returns a copy, nil when it is empty.
 func (d *decoder) bytes() []byte {
 	v := d.view(len(d.b))
 	if len(v) == 0 {
@@ -52,9 +51,8 @@ func (d *decoder) header() raft.RPCHeader {
 	return raft.RPCHeader{ProtocolVersion: raft.ProtocolVersion(d.uint()), ID: d.bytes(), Addr: d.bytes()}
 }
 
-// done is the verdict on the whole message. Bytes after the known fields are a
-// newer version's.
-func (d *decoder) done(what string) error {
+// err returns ErrMalformed if a field could not be read. Bytes after the known fields are no error: a newer version sends more.
+func (d *decoder) err(what string) error {
 	if d.bad {
 		return fmt.Errorf("%w: %s", ErrMalformed, what)
 	}
@@ -81,7 +79,7 @@ func putHeader(b []byte, h raft.RPCHeader) []byte {
 	return putBytes(putBytes(putUint(b, uint64(h.ProtocolVersion)), h.ID), h.Addr)
 }
 
-// minLog is the least an entry takes: six fields of a byte each.
+// minLog is the smallest size of an entry in bytes: six fields of one byte each.
 const minLog = 6
 
 func putLog(b []byte, l *raft.Log) []byte {
@@ -94,8 +92,7 @@ func putLog(b []byte, l *raft.Log) []byte {
 	return putUint(b, at)
 }
 
-// log decodes an entry. Data and Extensions are copies of their own, so that a
-// kept entry does not keep its whole message.
+// log decodes an entry. Data and Extensions are copies, so that an entry does not keep its whole message in memory.
 func (d *decoder) log(l *raft.Log) {
 	l.Index, l.Term, l.Type = d.uint(), d.uint(), raft.LogType(d.uint())
 	l.Data, l.Extensions = d.bytes(), d.bytes()
@@ -104,9 +101,9 @@ func (d *decoder) log(l *raft.Log) {
 	}
 }
 
-// cut shortens req to as many entries as fit in about soft bytes, at least one.
-// Raft goes on from the last entry that req holds afterwards.
-func cut(req *raft.AppendEntriesRequest, soft int) {
+// truncateEntries shortens req to the entries that fit in about soft bytes, at least one. Raft goes on from the last entry that req holds
+// afterwards.
+func truncateEntries(req *raft.AppendEntriesRequest, soft int) {
 	size := 0
 	for i, l := range req.Entries {
 		size += len(l.Data) + len(l.Extensions)
@@ -200,7 +197,7 @@ func decodeRequest(k kind, body []byte) (any, error) {
 	default:
 		return nil, fmt.Errorf("%w: request of kind %d", ErrMalformed, k)
 	}
-	return req, d.done("request")
+	return req, d.err("request")
 }
 
 // encodeResponse appends the message of a response of any kind.
@@ -222,7 +219,7 @@ func encodeResponse(b []byte, resp any) ([]byte, error) {
 	return b, fmt.Errorf("%w: response of type %T", ErrMalformed, resp)
 }
 
-// decodeResponse decodes into resp, whose type says what is expected.
+// decodeResponse decodes a response of resp's type into resp.
 func decodeResponse(body []byte, resp any) error {
 	d := decoder{b: body}
 	switch r := resp.(type) {
@@ -241,5 +238,5 @@ func decodeResponse(body []byte, resp any) error {
 	default:
 		return fmt.Errorf("%w: response of type %T", ErrMalformed, resp)
 	}
-	return d.done("response")
+	return d.err("response")
 }

@@ -114,7 +114,7 @@ func TestCutKeepsAtLeastOneEntry(t *testing.T) {
 		for _, n := range c.sizes {
 			req.Entries = append(req.Entries, entry(n))
 		}
-		cut(req, 100)
+		truncateEntries(req, 100)
 		if len(req.Entries) != c.keep {
 			t.Errorf("%v: %d kept, want %d", c.sizes, len(req.Entries), c.keep)
 		}
@@ -173,11 +173,11 @@ func TestHelloVerdicts(t *testing.T) {
 		{with(func(h *hello) { h.generation = 6 }), ahead, ErrStale},
 		{with(func(h *hello) { h.cluster, h.generation = newID(), 9 }), wrongCluster, ErrWrongCluster},
 	} {
-		v := judge(ours, c.theirs)
+		v := answerHello(ours, c.theirs)
 		if v != c.want || !errors.Is(refusal(v, ours, c.theirs), c.err) {
 			t.Errorf("%+v: %d, %v", c.theirs, v, refusal(v, ours, c.theirs))
 		}
-		if back := judge(c.theirs, ours); back != mirror(v) {
+		if back := answerHello(c.theirs, ours); back != mirror(v) {
 			t.Errorf("%+v: the other side says %d, mirror %d", c.theirs, back, mirror(v))
 		}
 		c.theirs.verdict = v

@@ -11,24 +11,21 @@ import (
 	"time"
 )
 
-// Config says who this server is and how it finds the others. ServerID,
-// ClusterID, Certificate, Roots and Resolve are required.
+// Config is the identity of this server and how it finds the others. ServerID, ClusterID, Certificate, Roots and Resolve are required.
 type Config struct {
 	// ServerID and ClusterID are 32 hexadecimal digits each.
 	ServerID, ClusterID string
 	// Generation counts the resets of the cluster. Default: always 1.
 	Generation func() int64
-	// OnGeneration hears of every peer that is of a newer generation than this
-	// server. It is called on a connection's goroutine and must not block.
+	// OnGeneration is called with every peer that is of a newer generation than this server, on the connection's goroutine. It must
+	// not block.
 	OnGeneration func(remoteID string, theirs int64)
-	// Certificate is the newest certificate of this server; it is asked at every
-	// handshake, and once a connection shows another than this, the connection
-	// is replaced.
+	// Certificate returns the newest certificate of this server. It is called at every handshake; a connection that was made with an
+	// older certificate is replaced.
 	Certificate func() (*tls.Certificate, error)
-	// Roots are the authorities that peers' certificates are verified against,
-	// asked at every handshake.
+	// Roots returns the authorities that verify peers' certificates. It is called at every handshake.
 	Roots func() *x509.CertPool
-	// Resolve finds host:port of a server's one port, asked at every dial.
+	// Resolve returns host:port of a server. It is called at every dial.
 	Resolve func(serverID string) (addr string, ok bool)
 	// Dial opens a TCP connection. Default: a net.Dialer.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -38,17 +35,14 @@ type Config struct {
 
 	// DialTimeout bounds connecting, TLS and hello together. Default 1 s.
 	DialTimeout time.Duration
-	// HeartbeatTimeout is how long a heartbeat or a vote may take before its
-	// connection is given up. Default 1 s.
+	// HeartbeatTimeout is how long a heartbeat or a pre-vote may take before its connection is closed. Default 1 s.
 	HeartbeatTimeout time.Duration
-	// AppendTimeout is how long a peer may take to append, disk included.
-	// Default 10 s.
+	// AppendTimeout is how long a peer may take to append or to vote, its disk included. Default 10 s.
 	AppendTimeout time.Duration
-	// MaxInFlight is how many appends are under way to a peer at once. More
-	// than a few make batches small and commits slow. Default 2.
+	// MaxInFlight is how many appends are under way to a peer at once. With more than a few, batches are small and commits slow.
+	// Default 2.
 	MaxInFlight int
-	// PingInterval is how often an open connection for requests is tried, and
-	// how long the answer may take. Default 2 s.
+	// PingInterval is how often a peer is pinged on an open connection for requests, and how long its answer may take. Default 2 s.
 	PingInterval time.Duration
 }
 
@@ -78,7 +72,7 @@ func (c Config) Validate() error {
 	return errors.Join(faults...)
 }
 
-// withDefaults fills in what was left out.
+// withDefaults fills in the fields that are zero.
 func (c Config) withDefaults() Config {
 	if c.Generation == nil {
 		c.Generation = func() int64 { return 1 }

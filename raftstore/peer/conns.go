@@ -11,8 +11,7 @@ import (
 	"crypto/tls"
 )
 
-// maxInbound is how many connections of one protocol a peer may hold open
-// here. With one more, its oldest is closed.
+// maxInbound is how many connections of one protocol a peer may have to this server. With one more, its oldest is closed.
 const maxInbound = 16
 
 // conn is a connection to or from a peer, after TLS and hello. Closing it never
@@ -23,14 +22,14 @@ type conn struct {
 	peer    string
 	alpn    string
 	leaf    *x509.Certificate // the peer's
-	own     []byte            // our leaf, as it was shown (dialed connections)
-	addr    string            // where we dialed; "" for accepted connections
+	own     []byte            // this server's leaf certificate, as it was shown (dialed connections)
+	addr    string            // dialed address; "" for accepted connections
 	seq     uint64            // order of registration
 	expires *time.Timer
 	closed  atomic.Bool
 }
 
-// Close ends the connection without a goodbye, which could block.
+// Close ends the connection without TLS's closing message, which could block.
 func (c *conn) Close() error {
 	if c.closed.Swap(true) {
 		return nil
@@ -39,7 +38,7 @@ func (c *conn) Close() error {
 	return c.NetConn().Close()
 }
 
-// registry knows every open connection by peer.
+// registry holds every open connection, by peer.
 type registry struct {
 	mu     sync.Mutex
 	seq    uint64
@@ -49,9 +48,8 @@ type registry struct {
 
 func newRegistry() *registry { return &registry{open: map[string]map[*conn]struct{}{}} }
 
-// add registers c and closes what it replaces: connections of the same peer that
-// show an older certificate, and the oldest accepted one when there are too
-// many. When the registry is closed, so is c.
+// add registers c and closes the connections that it replaces: those of the same peer with an older certificate, and the oldest accepted
+// one when there are too many. When the registry is closed, add closes c and returns ErrClosed.
 func (r *registry) add(c *conn) error {
 	c.reg = r
 	r.mu.Lock()
@@ -77,7 +75,7 @@ func (r *registry) add(c *conn) error {
 	return nil
 }
 
-// replaced lists what has to go when c comes. r.mu is held.
+// replaced returns the connections that c replaces. r.mu is held.
 func (r *registry) replaced(c *conn) []*conn {
 	var out []*conn
 	var oldest *conn
@@ -113,7 +111,7 @@ func (r *registry) remove(c *conn) {
 	}
 }
 
-// drop closes the connections of a peer that which selects.
+// drop closes the connections of a peer for which the function which returns true.
 func (r *registry) drop(peer string, which func(*conn) bool) {
 	r.mu.Lock()
 	var out []*conn
@@ -130,7 +128,7 @@ func (r *registry) drop(peer string, which func(*conn) bool) {
 
 func all(*conn) bool { return true }
 
-// dropAll closes the connections that which selects, of every peer.
+// dropAll closes the connections of every peer for which the function which returns true.
 func (r *registry) dropAll(which func(*conn) bool) {
 	r.mu.Lock()
 	var out []*conn
@@ -147,7 +145,7 @@ func (r *registry) dropAll(which func(*conn) bool) {
 	}
 }
 
-// close closes everything, now and later.
+// close closes every connection, and from now on each one that is added.
 func (r *registry) close() {
 	r.mu.Lock()
 	r.closed = true
@@ -155,7 +153,7 @@ func (r *registry) close() {
 	r.dropAll(all)
 }
 
-// count is how many connections are open to and from a peer.
+// count returns how many connections are open to and from a peer.
 func (r *registry) count(peer string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,23 +9,20 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// ServerCredentials are for a grpc.Server on Port.GRPC: they take a connection
-// whose handshake is done, and show its state to handlers as the
-// credentials.TLSInfo of peer.FromContext. State.VerifiedChains is empty for
-// clients without a certificate.
+// ServerCredentials returns the credentials for a grpc.Server on Port.GRPC. They take a connection whose handshake is done and show its
+// state to handlers as the credentials.TLSInfo of peer.FromContext. State.VerifiedChains is empty for clients without a certificate.
 func ServerCredentials() credentials.TransportCredentials { return established{} }
 
-// established are transport credentials for connections that are already
-// secure.
+// established are transport credentials for connections whose TLS handshake is done already.
 type established struct{}
 
-// secured is what *tls.Conn and *conn have in common.
+// secured is a connection with a TLS state: *tls.Conn or *conn.
 type secured interface {
 	net.Conn
 	ConnectionState() tls.ConnectionState
 }
 
-func (established) take(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (established) authInfo(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	c, ok := raw.(secured)
 	if !ok {
 		return nil, nil, fmt.Errorf("peer: %T is not a TLS connection", raw)
@@ -42,12 +39,12 @@ func (established) take(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 
 // ClientHandshake implements credentials.TransportCredentials.
 func (e established) ClientHandshake(_ context.Context, _ string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return e.take(raw)
+	return e.authInfo(raw)
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (e established) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return e.take(raw)
+	return e.authInfo(raw)
 }
 
 // Info implements credentials.TransportCredentials.

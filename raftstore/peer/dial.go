@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// dial connects to a peer: TCP, TLS, hello, all within DialTimeout. It refuses
-// everybody but that very server of this very cluster.
+// dial connects to a peer: TCP, TLS, hello, all within DialTimeout. It returns an error unless the other end is server id of this
+// cluster.
 func (n *Network) dial(ctx context.Context, id, alpn string) (*conn, error) {
 	if n.over.Load() {
 		return nil, ErrClosed
@@ -34,7 +34,7 @@ func (n *Network) dial(ctx context.Context, id, alpn string) (*conn, error) {
 	return c, nil
 }
 
-// connect makes a registered connection whose hellos are exchanged.
+// connect makes a connection, exchanges hellos on it and registers it.
 func (n *Network) connect(ctx context.Context, id, addr, alpn string) (*conn, error) {
 	if id == n.cfg.ServerID {
 		return nil, fmt.Errorf("%w: it is this one", ErrIdentity)
@@ -53,8 +53,7 @@ func (n *Network) connect(ctx context.Context, id, addr, alpn string) (*conn, er
 	return c, nil
 }
 
-// refusedByProtocol tells a refusal, which an operator has to hear of, from a
-// network that fails.
+// refusedByProtocol reports whether err is a refusal, which an administrator must hear of, and not a failure of the network.
 func refusedByProtocol(err error) bool {
 	for _, e := range []error{ErrIdentity, ErrWrongCluster, ErrVersion, ErrPeerStale, ErrStale, ErrRefused, ErrMalformed, ErrTooLarge} {
 		if errors.Is(err, e) {
@@ -64,7 +63,7 @@ func refusedByProtocol(err error) bool {
 	return false
 }
 
-// secure makes the TLS connection.
+// secure dials addr and does the TLS handshake.
 func (n *Network) secure(ctx context.Context, id, addr, alpn string) (*conn, error) {
 	own, err := n.cfg.Certificate()
 	if err != nil {
@@ -98,7 +97,7 @@ func (n *Network) secure(ctx context.Context, id, addr, alpn string) (*conn, err
 	return c, nil
 }
 
-// expect refuses every server but id, and one that did not agree on alpn.
+// expect returns an error unless the other end is server id and agreed on alpn.
 func expect(s tls.ConnectionState, id, alpn string) error {
 	got, _, err := remote(s)
 	if err != nil {
@@ -113,8 +112,8 @@ func expect(s tls.ConnectionState, id, alpn string) error {
 	return nil
 }
 
-// explain names what crypto/tls says: ErrIdentity about a server that is not the
-// one that was meant, ErrRefused when the server refused this one's certificate.
+// explain returns the sentinel for an error of crypto/tls: ErrIdentity when the other end is not the expected server, ErrRefused when it
+// refused this server's certificate.
 func explain(err error) error {
 	var host x509.HostnameError
 	var authority x509.UnknownAuthorityError
@@ -129,11 +128,11 @@ func explain(err error) error {
 	return err
 }
 
-// introduce is the hello exchange on a dialed connection.
+// introduce exchanges hellos on a dialed connection.
 func (n *Network) introduce(ctx context.Context, c *conn) error {
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	ours := n.greeting()
+	ours := n.ownHello()
 	if _, err := c.Write(ours.encode()); err != nil {
 		return fmt.Errorf("say hello: %w", err)
 	}
@@ -141,14 +140,14 @@ func (n *Network) introduce(ctx context.Context, c *conn) error {
 	if err != nil {
 		return err
 	}
-	v := judge(ours, theirs)
+	v := answerHello(ours, theirs)
 	if theirs.server != c.peer {
 		v = wrongServer
 	}
 	if v == welcome {
 		v = mirror(theirs.verdict)
 	}
-	n.note(v, theirs)
+	n.reportGeneration(v, theirs)
 	if err := refusal(v, ours, theirs); err != nil {
 		return err
 	}
@@ -158,8 +157,7 @@ func (n *Network) introduce(ctx context.Context, c *conn) error {
 	return c.SetDeadline(time.Time{})
 }
 
-// current tells whether a dialed connection is still to where the peer is, and
-// shows the certificate that is newest here.
+// current reports whether a dialed connection leads to the peer's present address and was made with this server's newest certificate.
 func (n *Network) current(c *conn) bool {
 	if c.closed.Load() {
 		return false
@@ -172,7 +170,7 @@ func (n *Network) current(c *conn) bool {
 	return err != nil || len(own.Certificate) == 0 || bytes.Equal(own.Certificate[0], c.own)
 }
 
-// renew closes the dialed connections to a peer that are not current.
-func (n *Network) renew(peer string) {
+// dropStale closes the dialed connections to a peer that are not current.
+func (n *Network) dropStale(peer string) {
 	n.conns.drop(peer, func(c *conn) bool { return c.addr != "" && !n.current(c) })
 }

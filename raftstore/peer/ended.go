@@ -10,26 +10,24 @@ import (
 )
 
 const (
-	knocks    = 4 // a process that is ending may still be connected to for a moment
-	knockTime = 250 * time.Millisecond
-	knockWait = 15 * time.Millisecond
+	probes       = 4 // a process that is ending may still accept for a moment
+	probeTimeout = 250 * time.Millisecond
+	probePause   = 15 * time.Millisecond
 )
 
-// missed looks whether a peer that closed a connection of Raft's still has a
-// process, and tells the handler when it has not: its machine is there and
-// refuses connections to its port. A machine that is gone, or is merely slow,
-// refuses nothing.
-func (n *Network) missed(id string) {
+// probePeer dials a peer that closed a connection of Raft's, and calls Handler.PeerEnded when its process has ended: the machine is there
+// and refuses connections to its port. A machine that is gone, or is merely slow, refuses nothing.
+func (n *Network) probePeer(id string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.over.Load() || n.knock[id] {
+	if n.over.Load() || n.probing[id] {
 		return
 	}
-	n.knock[id] = true
+	n.probing[id] = true
 	n.wg.Go(fault.Contained("peers", func() {
-		ended := n.ended(id)
+		ended := n.portRefused(id)
 		n.mu.Lock()
-		delete(n.knock, id)
+		delete(n.probing, id)
 		n.mu.Unlock()
 		if h := n.service.handler.Load(); ended && h != nil {
 			(*h).PeerEnded(id)
@@ -37,14 +35,14 @@ func (n *Network) missed(id string) {
 	}))
 }
 
-// ended reports whether the peer's port is refused.
-func (n *Network) ended(id string) bool {
+// portRefused reports whether the peer's machine refuses connections to its port.
+func (n *Network) portRefused(id string) bool {
 	addr, ok := n.cfg.Resolve(id)
-	for range knocks {
+	for range probes {
 		if !ok {
 			break
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), knockTime)
+		ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 		c, err := n.cfg.Dial(ctx, "tcp", addr)
 		cancel()
 		if err != nil {
@@ -52,7 +50,7 @@ func (n *Network) ended(id string) bool {
 		}
 		_ = c.Close()
 		select {
-		case <-time.After(knockWait):
+		case <-time.After(probePause):
 		case <-n.done:
 			return false
 		}

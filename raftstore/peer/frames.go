@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// kind is the first byte of a frame: what is asked, or how it was answered.
+// kind is the first byte of a frame: the kind of a request or of an answer.
 type kind byte
 
 const (
@@ -30,19 +30,19 @@ const (
 	softFrame = 4 << 20  // a request takes no more entries once it is this large
 	maxFrame  = 32 << 20 // bytes of one frame's message: one entry is never larger
 	keptFrame = 256 << 10
-	// framePiece is how much memory a frame takes before its bytes have come.
+	// framePiece is by how much the memory of a frame grows as its bytes arrive.
 	framePiece = 1 << 20
-	// smallFrame is what needs no share of the budget.
+	// smallFrame is the size up to which a frame needs no share of the budget.
 	smallFrame = 64 << 10
-	// frameTime bounds the time a piece of a begun frame takes to come.
+	// frameTime bounds the time in which the next piece of a frame must arrive.
 	frameTime = 10 * time.Second
 	readBuf   = 64 << 10
 )
 
-// newFrame is an empty frame in buf's memory, to append a message to and then
-// close with endFrame.
+// newFrame returns an empty frame in buf's memory. The caller appends a message and completes the frame with endFrame.
 func newFrame(buf []byte) []byte { return append(buf[:0], make([]byte, frameHead)...) }
 
+// endFrame writes the head of the frame in b.
 func endFrame(b []byte, k kind) ([]byte, error) {
 	n := len(b) - frameHead
 	if n > maxFrame {
@@ -67,9 +67,8 @@ func newFrames(c *conn, budget *semaphore.Weighted) *frames {
 	return &frames{conn: c, r: bufio.NewReaderSize(c, readBuf), budget: budget}
 }
 
-// next reads a frame. It waits for the first byte as long as the connection's
-// deadline lets it, then for each piece at most frameTime. Memory grows with
-// the bytes that come, not with the length that was said.
+// next reads a frame. It waits for the first byte until the connection's deadline, then for each piece at most frameTime. Memory grows
+// with the bytes that arrive, not with the announced length.
 func (f *frames) next() (kind, []byte, error) {
 	f.release()
 	head, err := f.r.Peek(1)
@@ -121,7 +120,7 @@ func (f *frames) acquire(n int) error {
 	return nil
 }
 
-// release gives back what the last frame took.
+// release returns the last frame's share of the budget, and its memory if that is large.
 func (f *frames) release() {
 	if cap(f.buf) > keptFrame {
 		f.buf = nil
@@ -132,7 +131,7 @@ func (f *frames) release() {
 	}
 }
 
-// noEOF: inside a frame the end of the stream is not its regular end.
+// noEOF returns io.ErrUnexpectedEOF for io.EOF: inside a frame the stream must not end.
 func noEOF(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF

@@ -14,19 +14,19 @@ import (
 	"github.com/balsahq/balsa/raftstore/peer/connlimit"
 )
 
-// role is what the gate counts a connection as.
+// role is the group in which the gate counts a connection.
 type role int
 
 const (
 	roleHandshake role = iota
 	roleAnonymous      // no verified certificate, and no request that proved a user
 	roleKnown          // a verified certificate, or a request that proved a user
-	roleHandled        // known, and of a function given to Handle
+	roleHandled        // known, and served by a function given to Handle
 	roleGone
 )
 
-// owner is who known connections are counted by: a user at an address. Pods of
-// many nodes may be one user, and pods of several users one address.
+// owner is the key by which known connections are counted: a user at an address. Pods on many nodes may be one user, and pods of several
+// users may share one address.
 type owner struct {
 	user string
 	ip   netip.Addr
@@ -39,7 +39,7 @@ type portConn struct {
 	ip      netip.Addr
 	evicted atomic.Bool
 
-	// Of the handshake's goroutine, until the connection is handed over.
+	// Used by the handshake's goroutine only, until the connection is handed over.
 	route    *route // nil: REST or gRPC
 	grpc     bool
 	shown    []*x509.Certificate // the client's, when they were verified
@@ -51,13 +51,13 @@ type portConn struct {
 
 	// Guarded by gate.mu.
 	role    role
-	queued  bool // waits for its turn to compute, or computes
+	queued  bool // waits for its turn to compute, or has it
 	owner   owner
 	expires *time.Timer
 }
 
-// State implements connlimit.Member. An anonymous connection is idle whatever
-// is under way on it: requests of strangers are short. gate.mu is held.
+// State implements connlimit.Member. An anonymous connection counts as idle also while a request is under way: anonymous requests are
+// short. gate.mu is held.
 func (c *portConn) State() connlimit.State {
 	busy := c.role == roleHandshake && c.queued || c.role == roleKnown && c.requests.Load() > 0
 	return connlimit.State{Busy: busy, Last: c.last.Load()}
@@ -68,21 +68,21 @@ func (c *portConn) touch() { c.last.Store(int64(time.Since(c.gate.began))) }
 
 // Close implements net.Conn.
 func (c *portConn) Close() error {
-	c.gate.leave(c)
+	c.gate.remove(c)
 	return c.Conn.Close()
 }
 
-// Read implements net.Conn. A handshake that reads gives its turn up meanwhile.
+// Read implements net.Conn. A handshake gives up its turn while it reads.
 func (c *portConn) Read(p []byte) (int, error) {
 	if c.greeting == nil {
 		return c.Conn.Read(p)
 	}
-	c.gate.rest(c)
+	c.gate.releaseTurn(c)
 	n, err := c.Conn.Read(p)
 	if err != nil {
 		return n, err
 	}
-	return n, c.gate.work(c)
+	return n, c.gate.awaitTurn(c)
 }
 
 // expireAt closes the connection at a time.
@@ -92,8 +92,8 @@ func (c *portConn) expireAt(at time.Time) {
 	c.expires = time.AfterFunc(time.Until(at), func() { _ = c.Close() })
 }
 
-// remoteIP is what connections are counted by: an IPv4 address, or the /64 of an
-// IPv6 address, which one host may own whole.
+// remoteIP returns the address by which connections are counted: an IPv4 address, or the /64 prefix of an IPv6 address, because one host
+// may own the whole prefix.
 func remoteIP(c net.Conn) netip.Addr {
 	ap, err := netip.ParseAddrPort(c.RemoteAddr().String())
 	if err != nil {
@@ -113,11 +113,10 @@ type greeting struct {
 	began   time.Time
 	waited  time.Duration // for its turn
 	working bool          // it has its turn
-	turn    chan bool     // takes true when its turn has come, false when it is closed; holds one
+	turn    chan bool     // receives true when its turn has come, false when it is closed; buffered, 1
 }
 
-// gate counts connections, says which have to go, and lets few handshakes
-// compute at once.
+// gate counts connections, decides which are closed when there are too many, and lets few handshakes compute at once.
 type gate struct {
 	cfg   PortConfig
 	began time.Time
@@ -138,9 +137,8 @@ func newGate(cfg PortConfig) *gate {
 	}
 }
 
-// admit counts c as one that shakes hands. Where there are too many, it names
-// the one to close: one whose client says nothing. It is false when there is no
-// room, or the gate is closed.
+// admit counts c as a handshake. When there are too many, it returns another one, whose client is silent, for the caller to close. ok is
+// false when there is no room, or the gate is closed.
 func (g *gate) admit(c *portConn) (evicted *portConn, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -154,7 +152,7 @@ func (g *gate) admit(c *portConn) (evicted *portConn, ok bool) {
 	}
 	if evicted != nil {
 		evicted.evicted.Store(true)
-		g.settle(evicted, roleGone)
+		g.recount(evicted, roleGone)
 	}
 	c.touch()
 	g.handshakes.Add(c.ip, c)
@@ -163,8 +161,8 @@ func (g *gate) admit(c *portConn) (evicted *portConn, ok bool) {
 
 var errTurn = errors.New("peer: too many handshakes are waiting to be worked on")
 
-// work waits for c's turn to compute. c's client is not charged for the time.
-func (g *gate) work(c *portConn) error {
+// awaitTurn waits for c's turn to compute. The wait does not count against the client's HandshakeTimeout.
+func (g *gate) awaitTurn(c *portConn) error {
 	g.mu.Lock()
 	if c.role != roleHandshake {
 		g.mu.Unlock()
@@ -185,7 +183,7 @@ func (g *gate) work(c *portConn) error {
 		if g.stopWaiting(c) {
 			return errTurn
 		}
-		c.greeting.working = <-c.greeting.turn // came at the same time
+		c.greeting.working = <-c.greeting.turn // the turn came as the timer fired
 	}
 	if !c.greeting.working {
 		return net.ErrClosed
@@ -194,15 +192,15 @@ func (g *gate) work(c *portConn) error {
 	return c.SetDeadline(c.greeting.began.Add(g.cfg.HandshakeTimeout + c.greeting.waited))
 }
 
-// stopWaiting is false when c's turn has come, or c is closed.
+// stopWaiting takes c out of the queue. It returns false when c's turn has come or c is closed.
 func (g *gate) stopWaiting(c *portConn) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.turns.Drop(c.ip, c)
 }
 
-// rest gives c's turn to the next. c waits for its client.
-func (g *gate) rest(c *portConn) {
+// releaseTurn gives c's turn to the next handshake, because c waits for its client or has ended.
+func (g *gate) releaseTurn(c *portConn) {
 	if !c.greeting.working {
 		return
 	}
@@ -216,60 +214,59 @@ func (g *gate) rest(c *portConn) {
 	}
 }
 
-// pass counts c, whose handshake is done, as to; false when there are too many
-// of those, or c is closed. user is whom c's certificate names. The one to close
-// is named that c has its place from.
-func (g *gate) pass(c *portConn, to role, user string) (evicted *portConn, ok bool) {
+// setRole counts c, whose handshake is done, in role to. user is the name in c's certificate. It returns a connection for the caller to
+// close when c takes its place; ok is false when there is no place, or c is closed.
+func (g *gate) setRole(c *portConn, to role, user string) (evicted *portConn, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.move(c, to, user)
+	return g.moveTo(c, to, user)
 }
 
-// prove counts c as of a user that a request on it has proved.
-func (g *gate) prove(c *portConn, user string) (evicted *portConn, ok bool) {
+// setUser counts c as a connection of user, which a request on c has proved. Its results are those of setRole.
+func (g *gate) setUser(c *portConn, user string) (evicted *portConn, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if c.role != roleAnonymous { // another request was first, or c is closed
+	if c.role != roleAnonymous { // another request has proved a user, or c is closed
 		return nil, true
 	}
-	return g.move(c, roleKnown, user)
+	return g.moveTo(c, roleKnown, user)
 }
 
-// move finds c a place as to. g.mu is held.
-func (g *gate) move(c *portConn, to role, user string) (evicted *portConn, ok bool) {
+// moveTo finds a place for c in role to. g.mu is held.
+func (g *gate) moveTo(c *portConn, to role, user string) (evicted *portConn, ok bool) {
 	if g.closed || c.role == roleGone {
 		return nil, false
 	}
 	c.touch()
-	whose := owner{user, c.ip}
+	key := owner{user, c.ip}
 	if to == roleAnonymous {
 		evicted, _, ok = g.anonymous.Place(c.ip, g.cfg.MaxAnonymousPerIP, g.cfg.MaxAnonymous)
 	} else {
-		evicted, _, ok = g.known.Place(whose, g.cfg.MaxPerUser, g.cfg.MaxKnown)
+		evicted, _, ok = g.known.Place(key, g.cfg.MaxPerUser, g.cfg.MaxKnown)
 	}
 	if !ok {
 		return nil, false
 	}
 	if evicted != nil {
-		g.settle(evicted, roleGone)
+		g.recount(evicted, roleGone)
 	}
-	c.owner = whose
-	g.settle(c, to)
+	c.owner = key
+	g.recount(c, to)
 	return evicted, true
 }
 
-// leave counts c no longer.
-func (g *gate) leave(c *portConn) {
+// remove stops counting c.
+func (g *gate) remove(c *portConn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.settle(c, roleGone)
+	g.recount(c, roleGone)
 	if c.expires != nil {
 		c.expires.Stop()
 	}
 }
 
-// settle moves c from what it is counted as to another role. g.mu is held.
-func (g *gate) settle(c *portConn, to role) {
+// recount moves c from its role to another. g.mu is held.
+func (g *gate) recount(c *portConn, to role) {
 	switch c.role {
 	case roleHandshake:
 		g.handshakes.Remove(c.ip, c)
@@ -299,7 +296,7 @@ func (g *gate) settle(c *portConn, to role) {
 	}
 }
 
-// close closes the handshakes and what is handled, and admits no more.
+// close closes the handshakes and the connections of Handle, and admits no more.
 func (g *gate) close() {
 	g.mu.Lock()
 	g.closed = true
@@ -315,8 +312,7 @@ func (g *gate) close() {
 
 type connKey struct{}
 
-// ConnContext is for the http.Server of Port.REST, so that Began, Ended and
-// Proved find the connection of a request.
+// ConnContext is the ConnContext of the http.Server on Port.REST, with which Began, Ended and Proved find the connection of a request.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
@@ -332,9 +328,8 @@ func connOf(ctx context.Context) *portConn {
 	return c
 }
 
-// Began tells the port that a request begins whose context is ctx; Ended that it
-// has ended. Connections without one give way to others. They do nothing for
-// connections of other listeners.
+// Began tells the port that a request begins whose context is ctx, and Ended that it has ended. Connections without a request are closed
+// first when there are too many. Both do nothing for connections of other listeners.
 func Began(ctx context.Context) {
 	if c := connOf(ctx); c != nil {
 		c.requests.Add(1)
@@ -342,7 +337,7 @@ func Began(ctx context.Context) {
 	}
 }
 
-// Ended is told of each request that Began was told of.
+// Ended must be called once for each call of Began.
 func Ended(ctx context.Context) {
 	if c := connOf(ctx); c != nil {
 		c.touch()
@@ -350,21 +345,18 @@ func Ended(ctx context.Context) {
 	}
 }
 
-// ErrTooManyConnections is what Proved says to a user that has as many as it may,
-// all of them in use.
+// ErrTooManyConnections is returned by Proved for a user that has as many connections as allowed, all of them in use.
 var ErrTooManyConnections = errors.New("this user holds too many connections from this address: end some, or use one for several requests")
 
-// Proved tells the port that a request whose context is ctx has proved which
-// user sent it. From then on its connection is counted among those of the user,
-// and gives way to none of strangers; the first proof on a connection counts.
-// After an error the connection stays a stranger's. It does nothing for
-// connections of other listeners.
+// Proved tells the port that a request whose context is ctx has proved its user. From then on its connection counts as the user's and is
+// not closed for anonymous ones; the first proof on a connection counts. After an error the connection stays anonymous. It does nothing
+// for connections of other listeners.
 func Proved(ctx context.Context, user string) error {
 	c := connOf(ctx)
 	if c == nil || c.known.Load() {
 		return nil
 	}
-	evicted, ok := c.gate.prove(c, user)
+	evicted, ok := c.gate.setUser(c, user)
 	if evicted != nil {
 		_ = evicted.Close()
 	}

@@ -267,20 +267,20 @@ func TestHandshakesBeyondTheQueueAreRefused(t *testing.T) {
 		return c
 	}
 	first, second, third := greet(), greet(), greet()
-	must(t, g.work(first))
-	if err := g.work(second); err != errTurn {
+	must(t, g.awaitTurn(first))
+	if err := g.awaitTurn(second); err != errTurn {
 		t.Errorf("%v, want %v", err, errTurn)
 	}
 	g.cfg.HandshakeWait = time.Minute
 	closed := make(chan error)
-	go func() { closed <- g.work(third) }()
+	go func() { closed <- g.awaitTurn(third) }()
 	eventually(t, "it waits", func() bool { g.mu.Lock(); defer g.mu.Unlock(); return g.turns.Waiting() == 1 })
 	_ = third.Close()
 	if err := <-closed; err == nil {
 		t.Error("a connection that is closed has its turn")
 	}
-	g.rest(first)
-	must(t, g.work(first))
+	g.releaseTurn(first)
+	must(t, g.awaitTurn(first))
 	for _, c := range []*portConn{first, second, third, third} {
 		_ = c.Close()
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// handoff is a listener whose connections come from elsewhere.
+// handoff is a listener whose connections are given to it.
 type handoff struct {
 	addr net.Addr
 	conn chan net.Conn
@@ -23,8 +23,7 @@ func newHandoff(addr net.Addr) *handoff {
 	return &handoff{addr: addr, conn: make(chan net.Conn), done: make(chan struct{})}
 }
 
-// give waits at most that long for somebody to accept c. On an error c is still
-// the caller's.
+// give hands c to a call of Accept, for which it waits at most that long. On an error the caller still owns c.
 func (h *handoff) give(c net.Conn, wait time.Duration) error {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -34,7 +33,7 @@ func (h *handoff) give(c net.Conn, wait time.Duration) error {
 	case <-h.done:
 		return net.ErrClosed
 	case <-timer.C:
-		return fmt.Errorf("peer: nobody accepts: %w", os.ErrDeadlineExceeded)
+		return fmt.Errorf("peer: the server does not accept: %w", os.ErrDeadlineExceeded)
 	}
 }
 

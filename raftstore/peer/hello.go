@@ -6,34 +6,33 @@ import (
 	"io"
 )
 
-// Versions of the protocol between peers: of hello, of Raft's frames and of the
-// Peers service together. Two servers speak the highest that both know.
+// Versions of the protocol between servers, which is hello, Raft's frames and the Peers service together. Two servers use the highest
+// version that both know.
 const (
-	Version       = 1 // the highest that this program speaks
-	OldestVersion = 1 // the lowest
+	Version       = 1 // highest version of this program
+	OldestVersion = 1 // lowest version
 )
 
 const (
 	maxHello  = 1024 // bytes of a hello
-	maxString = 255  // bytes of a string in it
+	maxString = 255  // bytes of a string in a hello
 )
 
-// verdict is what a server makes of another's hello.
+// verdict is a server's answer to another server's hello.
 type verdict uint64
 
 const (
 	welcome      verdict = iota
-	wrongCluster         // you are of another cluster
-	tooNew               // you speak no version as old as mine
-	tooOld               // you speak no version as new as mine
-	stale                // you are of an older generation
-	ahead                // you are of a newer generation
-	wrongServer          // your hello is not that of the server I know you for
-	notServer            // the mirror of it: my certificate is not taken for mine
+	wrongCluster         // the sender is of another cluster
+	tooNew               // the sender's oldest version is newer than the receiver's newest
+	tooOld               // the sender's newest version is older than the receiver's oldest
+	stale                // the sender is of an older generation
+	ahead                // the sender is of a newer generation
+	wrongServer          // the hello names another server than the sender's certificate
+	notServer            // wrongServer as the sender sees it
 )
 
-// hello is the first message on a connection, sent by both sides: the one that
-// dialed sends its own, the other answers with its own and a verdict.
+// hello is the first message on a connection. The side that dialed sends its hello, and the other side answers with its own and a verdict.
 type hello struct {
 	version, oldest uint64
 	generation      int64
@@ -41,7 +40,7 @@ type hello struct {
 	verdict         verdict
 }
 
-// encode is the hello with its length before it.
+// encode returns the hello with its length before it.
 func (h hello) encode() []byte {
 	b := make([]byte, 2, 128)
 	b = binary.AppendUvarint(b, h.version)
@@ -72,8 +71,7 @@ func readHello(r io.Reader) (hello, error) {
 	return decodeHello(body)
 }
 
-// decodeHello decodes a hello. What follows the fields known here is of a newer
-// version and ignored.
+// decodeHello decodes a hello. It ignores bytes after the known fields, which a newer version sends.
 func decodeHello(body []byte) (hello, error) {
 	d := decoder{b: body}
 	h := hello{version: d.uint(), oldest: d.uint(), generation: int64(d.uint())}
@@ -88,8 +86,8 @@ func decodeHello(body []byte) (hello, error) {
 	return h, nil
 }
 
-// judge is what ours makes of theirs.
-func judge(ours, theirs hello) verdict {
+// answerHello returns the verdict of this server, whose hello is ours, on theirs.
+func answerHello(ours, theirs hello) verdict {
 	switch {
 	case theirs.cluster != ours.cluster:
 		return wrongCluster
@@ -105,8 +103,7 @@ func judge(ours, theirs hello) verdict {
 	return welcome
 }
 
-// refusal is the error on the side that judged theirs and came to v; nil for
-// welcome.
+// refusal returns the error of the side whose verdict on theirs is v; nil for welcome.
 func refusal(v verdict, ours, theirs hello) error {
 	switch v {
 	case welcome:
@@ -121,14 +118,14 @@ func refusal(v verdict, ours, theirs hello) error {
 	case ahead:
 		return fmt.Errorf("%w: %d, the peer's is %d", ErrStale, ours.generation, theirs.generation)
 	case wrongServer:
-		return fmt.Errorf("%w: it says it is %s", ErrIdentity, theirs.server)
+		return fmt.Errorf("%w: its hello names server %s", ErrIdentity, theirs.server)
 	case notServer:
-		return fmt.Errorf("%w: the peer does not take this certificate for that of %s", ErrRefused, ours.server)
+		return fmt.Errorf("%w: the peer does not accept this certificate as server %s's", ErrRefused, ours.server)
 	}
 	return fmt.Errorf("%w: reason %d", ErrRefused, v)
 }
 
-// mirror is what a verdict of the other side means on this one.
+// mirror returns this side's verdict for a verdict of the other side.
 func mirror(v verdict) verdict {
 	switch v {
 	case tooNew:

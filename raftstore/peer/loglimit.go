@@ -10,10 +10,10 @@ import (
 
 const (
 	logEvery = time.Minute
-	logKinds = 4096 // (who, what) pairs remembered
+	logKinds = 4096 // pairs of remote and kind that are remembered
 )
 
-// logLimit writes one line a minute about one kind of refusal of one remote.
+// logLimit logs one kind of refusal of one remote once a minute.
 type logLimit struct {
 	log *slog.Logger
 
@@ -22,7 +22,7 @@ type logLimit struct {
 	swept time.Time
 }
 
-type logKey struct{ who, kind string }
+type logKey struct{ remote, kind string }
 
 type logged struct {
 	at         time.Time
@@ -33,19 +33,20 @@ func newLogLimit(log *slog.Logger) *logLimit {
 	return &logLimit{log: log, last: map[logKey]logged{}}
 }
 
-// refused logs that who was refused, unless it did so within the last minute.
-func (l *logLimit) refused(who, kind string, err error) {
-	l.note(slog.LevelWarn, who, kind, err)
+// refused logs that a remote was refused, unless it logged the same within the last minute.
+func (l *logLimit) refused(remote, kind string, err error) {
+	l.logAt(slog.LevelWarn, remote, kind, err)
 }
 
-func (l *logLimit) note(level slog.Level, who, kind string, err error) {
-	if n, ok := l.admit(logKey{who, kind}, time.Now()); ok {
-		l.log.Log(context.Background(), level, "refused: "+kind, "remote", who, "err", err, "unlogged", n)
+// logAt is refused at another level.
+func (l *logLimit) logAt(level slog.Level, remote, kind string, err error) {
+	if n, ok := l.admit(logKey{remote, kind}, time.Now()); ok {
+		l.log.Log(context.Background(), level, "refused: "+kind, "remote", remote, "err", err, "unlogged", n)
 	}
 }
 
-// admit tells whether to log, and how often it was refused since it last did.
-// When too many remotes are remembered new ones are not logged.
+// admit reports whether to log, and how often it has not logged the key since the last time. When logKinds pairs are remembered, new ones
+// are not logged.
 func (l *logLimit) admit(key logKey, now time.Time) (suppressed int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -2,6 +2,5 @@ package peer
 
 import "net"
 
-// NetConn is the connection as the listener gave it, for those above TLS who know more
-// of it (as crypto/tls's method of that name).
+// NetConn returns the connection that the listener accepted, as tls.Conn's method of that name does.
 func (c *portConn) NetConn() net.Conn { return c.Conn }

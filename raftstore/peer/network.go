@@ -31,8 +31,7 @@ const (
 	frameBudget = 4 * maxFrame
 )
 
-// Network is this server among its peers. All methods may be called from any
-// goroutine.
+// Network is this server's connections to its peers. All methods may be called from any goroutine.
 type Network struct {
 	cfg     Config
 	refuse  *logLimit
@@ -42,18 +41,17 @@ type Network struct {
 	inbound *handoff // accepted connections for the gRPC server
 	done    chan struct{}
 
-	hello hello // ours, as of the newest version; generation is filled in
+	hello hello // this server's, without its generation
 
-	mu    sync.Mutex
-	raft  *transport       // the one that is open, nil when none is
-	links map[string]*link // by peer
-	knock map[string]bool  // peers that are being looked for, see missed
-	wg    sync.WaitGroup   // pingers of links
-	over  atomic.Bool
+	mu      sync.Mutex
+	raft    *transport       // the open transport, nil when none is
+	links   map[string]*link // by peer
+	probing map[string]bool  // peers that are being probed, see probePeer
+	wg      sync.WaitGroup   // pingers of links
+	over    atomic.Bool
 }
 
-// New makes a network; nothing is dialed or served until it is used, nothing
-// incoming is answered before Attach.
+// New makes a network. It dials and serves nothing until it is used, and answers no incoming connection before Attach.
 func New(cfg Config) (*Network, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -62,12 +60,12 @@ func New(cfg Config) (*Network, error) {
 	return &Network{
 		cfg: cfg, refuse: newLogLimit(cfg.Logger.With("component", "peer")), conns: newRegistry(),
 		budget: semaphore.NewWeighted(frameBudget), service: newService(), inbound: newHandoff(nil),
-		done: make(chan struct{}), links: map[string]*link{}, knock: map[string]bool{},
+		done: make(chan struct{}), links: map[string]*link{}, probing: map[string]bool{},
 		hello: hello{version: Version, oldest: OldestVersion, cluster: cfg.ClusterID, server: cfg.ServerID},
 	}, nil
 }
 
-// Attach lets port hand over the connections that peers make to it.
+// Attach makes port hand over the connections of peers.
 func (n *Network) Attach(port *Port) {
 	cert := func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return n.cfg.Certificate() }
 	for _, alpn := range []string{ALPNRaft, ALPNPeer} {
@@ -75,13 +73,12 @@ func (n *Network) Attach(port *Port) {
 	}
 }
 
-// Serve says what incoming requests are answered by; nil: by nothing, which
-// peers see as ErrUnreachable. It may be called again, with another store.
+// Serve makes h answer incoming requests. With nil none is answered, and peers get ErrUnreachable. It may be called again with another
+// store.
 func (n *Network) Serve(h raftstore.Handler) { n.service.handle(h) }
 
-// Run answers peers' requests until ctx ends. Then every connection is closed,
-// everything under way fails, and Run returns when all goroutines have ended
-// but those of the port, which end by themselves. A network runs once.
+// Run answers peers' requests until ctx ends. Then it closes every connection, requests under way fail, and it returns when all goroutines
+// have ended except those of the port, which Port.Run joins. A network runs once.
 func (n *Network) Run(ctx context.Context) error {
 	server := newServer(n.service)
 	served := make(chan error, 1)
@@ -102,7 +99,7 @@ func (n *Network) Run(ctx context.Context) error {
 	return err
 }
 
-// close ends everything; what is asked afterwards gets ErrClosed.
+// close ends every connection; requests from now on get ErrClosed.
 func (n *Network) close() {
 	if n.over.Swap(true) {
 		return
@@ -122,16 +119,15 @@ func (n *Network) close() {
 	}
 }
 
-// Drop closes every connection to and from a peer: gossip says that it is gone,
-// or that it is elsewhere now. Requests under way fail with ErrUnreachable; the
-// next one dials anew.
+// Drop closes every connection to and from a peer, because gossip says that it is gone or has another address. Requests under way fail
+// with ErrUnreachable; the next request dials again.
 func (n *Network) Drop(serverID string) {
 	n.mu.Lock()
 	l, raft := n.links[serverID], n.raft
 	delete(n.links, serverID)
 	n.mu.Unlock()
 	if raft != nil {
-		raft.forget(serverID)
+		raft.closeIdle(serverID)
 	}
 	n.conns.drop(serverID, all)
 	if l != nil {
@@ -139,22 +135,21 @@ func (n *Network) Drop(serverID string) {
 	}
 }
 
-// greeting is the hello of this moment.
-func (n *Network) greeting() hello {
+// ownHello returns this server's hello with its present generation.
+func (n *Network) ownHello() hello {
 	h := n.hello
 	h.generation = n.cfg.Generation()
 	return h
 }
 
-// note tells whoever wants to know that a peer is of a newer generation.
-func (n *Network) note(v verdict, theirs hello) {
+// reportGeneration calls OnGeneration when a peer is of a newer generation.
+func (n *Network) reportGeneration(v verdict, theirs hello) {
 	if v == ahead {
 		n.cfg.OnGeneration(theirs.server, theirs.generation)
 	}
 }
 
-// accept takes a connection from the port, whose certificate the port has
-// verified, and serves it.
+// accept serves a connection from the port, which has verified its certificate.
 func (n *Network) accept(t *tls.Conn) {
 	state := t.ConnectionState()
 	who := t.RemoteAddr().String()
@@ -192,30 +187,30 @@ func (n *Network) accept(t *tls.Conn) {
 	raft.serve(c)
 }
 
-// reject tells a client why it is refused, before it is identified.
+// reject answers the hello of a client whose certificate is not a server's with a refusal, and closes the connection.
 func (n *Network) reject(t *tls.Conn) {
 	_ = t.SetDeadline(time.Now().Add(helloTime))
 	if _, err := readHello(t); err == nil {
-		ours := n.greeting()
+		ours := n.ownHello()
 		ours.verdict = wrongServer
 		_, _ = t.Write(ours.encode())
 	}
 	_ = t.NetConn().Close()
 }
 
-// welcome is the hello exchange on an accepted connection.
+// welcome exchanges hellos on an accepted connection.
 func (n *Network) welcome(c *conn) error {
 	_ = c.SetDeadline(time.Now().Add(helloTime))
 	theirs, err := readHello(c)
 	if err != nil {
 		return err
 	}
-	ours := n.greeting()
-	ours.verdict = judge(ours, theirs)
+	ours := n.ownHello()
+	ours.verdict = answerHello(ours, theirs)
 	if theirs.server != c.peer || theirs.server == n.cfg.ServerID {
 		ours.verdict = wrongServer
 	}
-	n.note(ours.verdict, theirs)
+	n.reportGeneration(ours.verdict, theirs)
 	if _, err := c.Write(ours.encode()); err != nil {
 		return fmt.Errorf("peer: answer hello: %w", err)
 	}

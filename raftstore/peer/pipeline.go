@@ -7,19 +7,18 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// AppendEntriesPipeline implements raft.Transport: appends that are sent before
-// the last one is answered, at most MaxInFlight at once. One that fails ends
-// the pipeline; Raft learns that from its next append, not from Consumer, since
-// it takes whatever comes from there for a sign of life.
+// AppendEntriesPipeline implements raft.Transport: at most MaxInFlight appends are under way at once. An append that fails ends the
+// pipeline. Raft learns that from its next append and not from Consumer, because it counts every answer from there as a contact with the
+// follower.
 func (t *transport) AppendEntriesPipeline(id raft.ServerID, _ raft.ServerAddress) (raft.AppendPipeline, error) {
-	l, err := t.get(string(id))
+	l, err := t.takeConn(string(id))
 	if err != nil {
 		return nil, err
 	}
 	_ = l.SetDeadline(time.Time{})
 	p := &pipeline{
-		line: l, timeout: t.net.cfg.AppendTimeout, closed: make(chan struct{}), ended: make(chan struct{}),
-		// Besides what is queued, one is being answered and one is being sent.
+		conn: l, timeout: t.net.cfg.AppendTimeout, closed: make(chan struct{}), ended: make(chan struct{}),
+		// Besides the queued appends, one is being answered and one is being sent.
 		sent: make(chan *future, t.net.cfg.MaxInFlight-2), out: make(chan raft.AppendFuture, t.net.cfg.MaxInFlight-2),
 	}
 	go p.receiveAll()
@@ -27,7 +26,7 @@ func (t *transport) AppendEntriesPipeline(id raft.ServerID, _ raft.ServerAddress
 }
 
 type pipeline struct {
-	line    *line
+	conn    *outConn
 	timeout time.Duration
 	sent    chan *future
 	out     chan raft.AppendFuture
@@ -36,13 +35,12 @@ type pipeline struct {
 	once    sync.Once
 }
 
-// AppendEntries implements raft.AppendPipeline. Like the transport's it may
-// shorten args.Entries.
+// AppendEntries implements raft.AppendPipeline. Like transport.AppendEntries it may shorten args.Entries.
 func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
-	cut(args, softFrame)
+	truncateEntries(args, softFrame)
 	f := &future{start: time.Now(), req: args, resp: resp, done: make(chan struct{})}
-	_ = p.line.SetWriteDeadline(f.start.Add(p.timeout))
-	if err := p.line.send(args); err != nil {
+	_ = p.conn.SetWriteDeadline(f.start.Add(p.timeout))
+	if err := p.conn.send(args); err != nil {
 		return nil, err
 	}
 	select {
@@ -55,17 +53,17 @@ func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.App
 	}
 }
 
-// receiveAll takes the answers, in the order of the questions.
+// receiveAll receives the answers, in the order of the requests.
 func (p *pipeline) receiveAll() {
 	defer close(p.ended)
 	for {
 		select {
 		case f := <-p.sent:
-			_ = p.line.SetReadDeadline(time.Now().Add(p.timeout))
-			f.err = p.line.receive(f.resp)
+			_ = p.conn.SetReadDeadline(time.Now().Add(p.timeout))
+			f.err = p.conn.receive(f.resp)
 			close(f.done)
 			if f.err != nil {
-				_ = p.line.Close()
+				_ = p.conn.Close()
 				return
 			}
 			select {
@@ -82,12 +80,11 @@ func (p *pipeline) receiveAll() {
 // Consumer implements raft.AppendPipeline.
 func (p *pipeline) Consumer() <-chan raft.AppendFuture { return p.out }
 
-// Close implements raft.AppendPipeline; it returns when the pipeline's goroutine
-// has ended.
+// Close implements raft.AppendPipeline. It returns when the pipeline's goroutine has ended.
 func (p *pipeline) Close() error {
 	p.once.Do(func() {
 		close(p.closed)
-		_ = p.line.Close()
+		_ = p.conn.Close()
 	})
 	<-p.ended
 	return nil

@@ -17,50 +17,41 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// PortConfig says what the port listens on and what it allows. Listener,
-// Certificate and Roots are required.
+// PortConfig is the port's socket, its certificates and its limits. Listener, Certificate and Roots are required.
 type PortConfig struct {
 	// Listener is the TCP socket. Run closes it.
 	Listener net.Listener
-	// Certificate is what REST and gRPC clients are shown, asked per handshake.
+	// Certificate returns the certificate for REST and gRPC clients. It is called at every handshake.
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	// Roots are what clients' certificates are verified against, asked per
-	// handshake.
+	// Roots returns the authorities that verify clients' certificates. It is called at every handshake.
 	Roots func() *x509.CertPool
-	// Hints are the authorities named to REST's clients, which show a certificate
-	// of one of them; whom it stands for is for REST's server to say. It decides
-	// nothing here but which limit a connection counts for. Default: Roots.
+	// Hints returns the authorities that are named to REST's clients, which show a certificate of one of them. REST's server decides
+	// which user that is; here the certificate only decides under which limit the connection counts. Default: Roots.
 	Hints func() *x509.CertPool
 	// MinVersion and CipherSuites bound the TLS of REST and gRPC clients, as in tls.Config. Default: TLS 1.2 and Go's choice.
 	// Members of the cluster speak TLS 1.3.
 	MinVersion   uint16
 	CipherSuites []uint16
-	// Logger takes refusals, each kind at most once a minute per address.
-	// Default: slog.Default().
+	// Logger gets refusals, each kind at most once a minute per address. Default: slog.Default().
 	Logger *slog.Logger
 
-	// MaxHandshakes bounds the connections whose handshake is not done. With one
-	// more, one whose client says nothing is closed, of the address that has the
-	// most; where all wait for us, the new one is refused. Default 4096.
+	// MaxHandshakes bounds the connections whose handshake is not done. With one more, one whose client is silent is closed, from the
+	// address that has the most; if all wait for this server, the new one is refused. Default 4096.
 	MaxHandshakes int
-	// MaxComputing bounds the handshakes that compute at once; the others wait, and
-	// each address is served in turn. Default two a processor, at least four.
+	// MaxComputing bounds the handshakes that compute at once; the others wait, and the addresses take turns. Default two per processor,
+	// at least four.
 	MaxComputing int
-	// HandshakeTimeout bounds what a client may take for a handshake, HandshakeWait
-	// how long a handshake waits for its turn to compute. Default 5 s and 10 s.
+	// HandshakeTimeout bounds the client's time in a handshake, HandshakeWait how long a handshake waits for its turn to compute. Default
+	// 5 s and 10 s.
 	HandshakeTimeout, HandshakeWait time.Duration
-	// MaxAnonymous and MaxAnonymousPerIP bound the connections without a verified
-	// certificate on which no user was proved (see Proved). With one more, the one
-	// is closed that was used the longest ago, of the address that has too many or
-	// the most. Default 8192 and 2048.
+	// MaxAnonymous and MaxAnonymousPerIP bound the connections without a verified certificate on which no user was proved (see Proved).
+	// With one more, the one that was used longest ago is closed, from the address that has too many or the most. Default 8192 and 2048.
 	MaxAnonymous, MaxAnonymousPerIP int
-	// MaxKnown bounds all other connections, MaxPerUser those of one user from one
-	// address. With one more, the one is closed that is idle for the longest, of
-	// the user who has too many or the most; a user all of whose connections are
-	// in use gets no more. Default 16384 and 4096.
+	// MaxKnown bounds all other connections, MaxPerUser those of one user from one address. With one more, the one that is idle for the
+	// longest is closed, of the user that has too many or the most. A user whose connections are all in use gets no more. Default 16384
+	// and 4096.
 	MaxKnown, MaxPerUser int
-	// StrangerTime is how long a gRPC client without a certificate, which can do
-	// nothing but join, keeps its connection. Default 2 min.
+	// StrangerTime is how long a gRPC client without a certificate, which may only join, keeps its connection. Default 2 min.
 	StrangerTime time.Duration
 }
 
@@ -109,14 +100,14 @@ func (c PortConfig) withDefaults() PortConfig {
 	return c
 }
 
-// Port is the one TCP port. See the package's picture.
+// Port is the server's one TCP port. See the picture in the package comment.
 type Port struct {
 	cfg    PortConfig
 	refuse *logLimit
 	gate   *gate
 	rest   *handoff
 	grpc   *handoff
-	tls    *tls.Config // owns the keys of session tickets
+	tls    *tls.Config // holds the keys of session tickets
 	done   chan struct{}
 	wg     sync.WaitGroup
 
@@ -124,13 +115,13 @@ type Port struct {
 	routes map[string]route
 }
 
-// route is where connections of one ALPN name go.
+// route is the certificate and the handler for connections of one ALPN name.
 type route struct {
 	certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	serve       func(*tls.Conn)
 }
 
-// NewPort makes a port that does not accept before Run.
+// NewPort returns a port that does not accept before Run.
 func NewPort(cfg PortConfig) (*Port, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -145,22 +136,17 @@ func NewPort(cfg PortConfig) (*Port, error) {
 	return p, nil
 }
 
-// REST yields the connections for net/http: *tls.Conn whose handshake is done,
-// with "h2", "http/1.1" or nothing negotiated. A client's certificate was asked
-// for and not verified. Accept waits until the listener is closed, which
-// http.Server does; the end of Run alone does not end it, so that requests
-// under way may finish.
+// REST returns the listener for net/http. Its connections are *tls.Conn whose handshake is done, with "h2", "http/1.1" or nothing
+// negotiated. A client's certificate was requested and not verified. Accept waits until the listener is closed, which http.Server does;
+// the end of Run alone does not end it, so that requests under way may finish.
 func (p *Port) REST() net.Listener { return p.rest }
 
-// GRPC yields the connections of gRPC clients: *tls.Conn whose handshake is
-// done, for a grpc.Server with ServerCredentials. A client's certificate, where
-// there is one, was verified, and its connection ends when the certificate does.
-// Accept behaves as REST's does.
+// GRPC returns the listener for a grpc.Server with ServerCredentials. Its connections are *tls.Conn whose handshake is done. A client's
+// certificate, if there is one, was verified, and the connection ends when the certificate expires. Accept behaves as in REST.
 func (p *Port) GRPC() net.Listener { return p.grpc }
 
-// Handle gives the connections that agree on alpn to serve, on a goroutine of
-// their own, with a verified client certificate. serve owns the connection; the
-// end of Run closes it and waits for serve to return.
+// Handle makes serve handle the connections that negotiate alpn, each on its own goroutine and with a verified client certificate. serve
+// owns the connection; the end of Run closes it and waits for serve to return.
 func (p *Port) Handle(alpn string, serve func(*tls.Conn)) {
 	p.route(alpn, route{certificate: p.cfg.Certificate, serve: serve})
 }
@@ -171,9 +157,8 @@ func (p *Port) route(alpn string, r route) {
 	p.routes[alpn] = r
 }
 
-// Run accepts until ctx ends; then it closes the socket, the handshakes under
-// way and what Handle's functions serve, and waits for them. Connections of REST
-// and GRPC are left to their servers. A port runs once.
+// Run accepts until ctx ends. Then it closes the socket, the handshakes under way and the connections of Handle, and waits for them. The
+// servers of REST and GRPC close their own connections. A port runs once.
 func (p *Port) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = p.cfg.Listener.Close() })
 	defer stop()
@@ -185,8 +170,7 @@ func (p *Port) Run(ctx context.Context) error {
 	return err
 }
 
-// accept takes connections until the socket is closed. Running out of file
-// descriptors passes.
+// accept accepts connections until the socket is closed. It retries after other errors, such as a lack of file descriptors.
 func (p *Port) accept(ctx context.Context) error {
 	const first, most = 5 * time.Millisecond, time.Second
 	wait := first
@@ -212,7 +196,7 @@ func (p *Port) accept(ctx context.Context) error {
 	}
 }
 
-// enter starts a connection's handshake.
+// enter starts the handshake of an accepted connection.
 func (p *Port) enter(raw net.Conn) {
 	c := &portConn{Conn: raw, gate: p.gate, ip: remoteIP(raw)}
 	c.greeting = &greeting{began: time.Now(), turn: make(chan bool, 1)}
@@ -230,10 +214,10 @@ func (p *Port) enter(raw net.Conn) {
 	p.wg.Go(func() {
 		if fault.Do("port", func() {
 			fault.Point("port/handshake")
-			p.greet(c)
+			p.handshake(c)
 		}) != nil {
 			if c.greeting != nil {
-				p.gate.rest(c)
+				p.gate.releaseTurn(c)
 			}
 			_ = c.Close()
 		}
@@ -246,17 +230,17 @@ var (
 	errKnown     = errors.New("peer: too many connections of one user")
 )
 
-// greet does a handshake and gives the connection to whom it is for.
-func (p *Port) greet(c *portConn) {
+// handshake does the TLS handshake and hands the connection to its handler or listener.
+func (p *Port) handshake(c *portConn) {
 	_ = c.SetDeadline(c.greeting.began.Add(p.cfg.HandshakeTimeout))
 	t := tls.Server(c, p.tls)
 	err := t.Handshake()
-	p.gate.rest(c)
+	p.gate.releaseTurn(c)
 	c.greeting = nil
 	if err != nil {
 		_ = c.Close()
 		if !c.evicted.Load() {
-			p.refuse.note(slog.LevelInfo, c.ip.String(), "handshake", err)
+			p.refuse.logAt(slog.LevelInfo, c.ip.String(), "handshake", err)
 		}
 		return
 	}
@@ -267,7 +251,7 @@ func (p *Port) greet(c *portConn) {
 	}
 	if c.route != nil {
 		tuneConn(c.Conn)
-		if p.pass(c, roleHandled, state) {
+		if p.setRole(c, roleHandled, state) {
 			_ = c.SetDeadline(time.Time{})
 			c.route.serve(t)
 		}
@@ -280,7 +264,7 @@ func (p *Port) greet(c *portConn) {
 	if c.grpc {
 		listener = p.grpc
 	}
-	if !p.pass(c, role, state) {
+	if !p.setRole(c, role, state) {
 		return
 	}
 	_ = c.SetDeadline(time.Time{})
@@ -292,13 +276,13 @@ func (p *Port) greet(c *portConn) {
 	}
 }
 
-// pass finds the connection a place after its handshake, or closes it.
-func (p *Port) pass(c *portConn, to role, state tls.ConnectionState) bool {
+// setRole finds a place for the connection after its handshake, or closes it and returns false.
+func (p *Port) setRole(c *portConn, to role, state tls.ConnectionState) bool {
 	user := ""
 	if to != roleAnonymous {
 		user = state.PeerCertificates[0].Subject.CommonName
 	}
-	evicted, ok := p.gate.pass(c, to, user)
+	evicted, ok := p.gate.setRole(c, to, user)
 	if !ok {
 		evicted = c
 	}
@@ -313,7 +297,7 @@ func (p *Port) pass(c *portConn, to role, state tls.ConnectionState) bool {
 	return ok
 }
 
-// grpcEnd is when a gRPC client's connection ends: with its certificate.
+// grpcEnd returns when a gRPC client's connection ends: when its certificate expires, or after StrangerTime without one.
 func (p *Port) grpcEnd(s tls.ConnectionState) time.Time {
 	if len(s.VerifiedChains) == 0 {
 		return time.Now().Add(p.cfg.StrangerTime)
@@ -321,7 +305,7 @@ func (p *Port) grpcEnd(s tls.ConnectionState) time.Time {
 	return s.VerifiedChains[0][0].NotAfter
 }
 
-// hand gives t to the listener's server; it does not wait beyond the end of Run.
+// hand gives t to the listener's server. It waits at most that long, and not beyond the end of Run.
 func (p *Port) hand(to *handoff, t *tls.Conn, wait time.Duration) error {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -337,7 +321,7 @@ func (p *Port) hand(to *handoff, t *tls.Conn, wait time.Duration) error {
 	}
 }
 
-// choose is the TLS configuration for a client, by the protocols it offers.
+// choose returns the TLS configuration for a client, by the protocols that it offers.
 func (p *Port) choose(h *tls.ClientHelloInfo) (*tls.Config, error) {
 	c := h.Conn.(*portConn)
 	roots := p.cfg.Roots()
@@ -366,8 +350,7 @@ func (p *Port) choose(h *tls.ClientHelloInfo) (*tls.Config, error) {
 	}, nil
 }
 
-// verified tells whether the client's certificate is one of the cluster's, or of
-// an authority that REST knows.
+// verified reports whether the client's certificate is signed by the cluster's CA or by an authority of Hints.
 func (p *Port) verified(s tls.ConnectionState) bool {
 	if len(s.VerifiedChains) > 0 || len(s.PeerCertificates) == 0 {
 		return len(s.VerifiedChains) > 0

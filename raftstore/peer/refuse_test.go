@@ -208,7 +208,7 @@ func TestGarbageAfterHello(t *testing.T) {
 		append(head(kindDone, 1), 0),
 	} {
 		c := tlsTo(t, a, b, ALPNRaft)
-		_, err := c.Write(a.greeting().encode())
+		_, err := c.Write(a.ownHello().encode())
 		must(t, err)
 		if h, err := readHello(c); err != nil || h.verdict != welcome {
 			t.Fatal(h, err)
@@ -228,7 +228,7 @@ func TestConnectionsOfOnePeerAreBounded(t *testing.T) {
 	b.Transport()
 	for range 3 * maxInbound {
 		c := tlsTo(t, a, b, ALPNRaft)
-		_, err := c.Write(a.greeting().encode())
+		_, err := c.Write(a.ownHello().encode())
 		must(t, err)
 		_, err = readHello(c)
 		must(t, err)

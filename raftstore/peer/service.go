@@ -21,14 +21,13 @@ import (
 
 const (
 	maxMessage = 16 << 20 // bytes of a message between peers
-	// maxForwards is how many batches of one peer are taken at once. The peer
-	// itself sends fewer (sentForwards): those it gave up count until the
-	// handler has noticed.
+	// maxForwards is how many batches of one peer are accepted at once. The peer itself sends fewer (sentForwards), but a batch that it
+	// gave up counts until the handler has noticed.
 	maxForwards = 24
 	maxStreams  = 256 // requests under way on one connection
 )
 
-// service answers peers' requests with the handler of the moment.
+// service answers peers' requests with its present handler.
 type service struct {
 	peerpb.UnimplementedPeersServer
 	handler atomic.Pointer[raftstore.Handler]
@@ -47,7 +46,7 @@ func (s *service) handle(h raftstore.Handler) {
 	s.handler.Store(&h)
 }
 
-// newServer is the gRPC server for s.
+// newServer returns the gRPC server for s.
 func newServer(s *service) *grpc.Server {
 	server := grpc.NewServer(
 		grpc.Creds(established{}),
@@ -64,7 +63,7 @@ func newServer(s *service) *grpc.Server {
 	return server
 }
 
-// tap refuses a batch over a peer's share before any memory is spent on it.
+// tap refuses a batch over a peer's limit before the batch is read.
 func (s *service) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
 	if info.FullMethodName != peerpb.Peers_Forward_FullMethodName {
 		return ctx, nil
@@ -84,9 +83,8 @@ func (s *service) tap(ctx context.Context, info *tap.Info) (context.Context, err
 	return context.WithValue(ctx, shareKey{}, done), nil
 }
 
-// shareKey finds what gives back a batch's share: a func() in the context of a
-// Forward. Forward calls it before the answer goes out, so that a peer that has
-// the answer has the share.
+// shareKey is the key of a func() in the context of a Forward, which ends the batch's count. Forward calls it before the answer is sent,
+// so that a peer that has the answer may send the next batch.
 type shareKey struct{}
 
 func (s *service) finished(id string) {
@@ -97,7 +95,7 @@ func (s *service) finished(id string) {
 	}
 }
 
-// caller is the server that a request came from.
+// caller returns the ID of the server that sent a request.
 func caller(ctx context.Context) (string, error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -111,7 +109,7 @@ func caller(ctx context.Context) (string, error) {
 	return id, err
 }
 
-// errNoHandler is what a peer says whose store is not open.
+// errNoHandler is the answer of a server whose store is not open.
 var errNoHandler = status.Error(codes.Unavailable, "the store is not open")
 
 func (s *service) current() (raftstore.Handler, error) {
@@ -170,8 +168,7 @@ func (s *service) Ping(context.Context, *peerpb.PingRequest) (*peerpb.PingReply,
 	return &peerpb.PingReply{}, nil
 }
 
-// wireErrors are the errors that keep their identity across the wire. An error
-// is the first that it is.
+// wireErrors are the errors that keep their identity across the wire. An error that wraps several is sent as the first of them.
 var wireErrors = []struct {
 	code peerpb.Code
 	err  error
@@ -208,8 +205,7 @@ func encodeError(err error) *peerpb.Error {
 	return out
 }
 
-// decodeError is the error a peer answered with: its text, and one of
-// raftstore's errors behind it.
+// decodeError returns the error that a peer answered with: its text, wrapping one of raftstore's errors.
 func decodeError(e *peerpb.Error) error {
 	if e == nil {
 		return nil
@@ -226,7 +222,7 @@ func decodeError(e *peerpb.Error) error {
 // remoteError is an error of a peer.
 type remoteError struct {
 	text string
-	is   error // nil: none that is known here
+	is   error // nil: not an error that this server knows
 }
 
 // Error implements error.

@@ -9,11 +9,10 @@ import (
 )
 
 const (
-	// keepAlive is the interval of TCP's own probes on idle connections.
+	// keepAlive is the interval of TCP's probes on idle connections.
 	keepAlive = 5 * time.Second
-	// unacked is how long sent bytes may stay unacknowledged, or the other's
-	// window shut, before the kernel ends a peer's connection. After a cut
-	// heals, TCP would otherwise sleep through its grown retransmission timer.
+	// unacked is how long sent bytes may stay unacknowledged, or the receiver's window closed, before the kernel ends the connection.
+	// Without it, TCP would wait for its grown retransmission timer after a network partition has healed.
 	unacked = 5 * time.Second
 )
 
@@ -29,8 +28,8 @@ func tuneSocket(_, _ string, raw syscall.RawConn) error {
 	return err
 }
 
-// tuneConn does for an accepted connection what tuneSocket does for a dialed
-// one. Connections that are not TCP, and kernels without the option, go without.
+// tuneConn sets on an accepted connection what tuneSocket sets on a dialed one. It ignores connections that are not TCP and kernels
+// without the option.
 func tuneConn(conn net.Conn) {
 	sys, ok := conn.(syscall.Conn)
 	if !ok {

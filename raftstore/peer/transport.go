@@ -16,8 +16,8 @@ import (
 // maxIdle is how many unused connections to one peer are kept.
 const maxIdle = 4
 
-// transport is Raft over connections of the network: one request at a time on a
-// connection, or a pipeline of appends. Addresses are server IDs.
+// transport is Raft's transport over connections of the network: a connection carries one request at a time, or a pipeline of appends.
+// Addresses are server IDs.
 type transport struct {
 	net      *Network
 	requests chan raft.RPC
@@ -25,7 +25,7 @@ type transport struct {
 	once     sync.Once
 
 	mu        sync.Mutex
-	idle      map[string][]*line // by peer, most recently used last
+	idle      map[string][]*outConn // by peer, most recently used last
 	heartbeat func(raft.RPC)
 }
 
@@ -35,21 +35,21 @@ var (
 	_ raft.WithClose   = (*transport)(nil)
 )
 
-// line is a dialed connection and its buffers.
-type line struct {
+// outConn is a dialed connection and its buffers.
+type outConn struct {
 	*conn
 	in   *frames
 	out  []byte
 	used bool // has carried a request before
 }
 
-// Transport is Raft's way to the peers. Raft closes it when it shuts down; the
-// next call after that makes a new one. Before, every call gives the same.
+// Transport returns Raft's transport. Every call returns the same one until Raft closes it at its shutdown; the next call then makes a new
+// one.
 func (n *Network) Transport() raft.Transport {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.raft == nil {
-		n.raft = &transport{net: n, requests: make(chan raft.RPC), done: make(chan struct{}), idle: map[string][]*line{}}
+		n.raft = &transport{net: n, requests: make(chan raft.RPC), done: make(chan struct{}), idle: map[string][]*outConn{}}
 		if n.over.Load() {
 			close(n.raft.done)
 			n.raft.once.Do(func() {})
@@ -68,7 +68,7 @@ func (t *transport) Close() error {
 		}
 		t.net.mu.Unlock()
 		t.mu.Lock()
-		t.idle = map[string][]*line{}
+		t.idle = map[string][]*outConn{}
 		t.mu.Unlock()
 		t.net.conns.dropAll(func(c *conn) bool { return c.alpn == ALPNRaft })
 	})
@@ -87,7 +87,7 @@ func (t *transport) closed() bool {
 // Consumer implements raft.Transport.
 func (t *transport) Consumer() <-chan raft.RPC { return t.requests }
 
-// LocalAddr is the server's ID.
+// LocalAddr implements raft.Transport: the address is the server's ID.
 func (t *transport) LocalAddr() raft.ServerAddress { return raft.ServerAddress(t.net.cfg.ServerID) }
 
 // EncodePeer implements raft.Transport: an address is an ID.
@@ -109,13 +109,13 @@ func (t *transport) heartbeatHandler() func(raft.RPC) {
 	return t.heartbeat
 }
 
-// AppendEntries implements raft.Transport. It may send fewer entries than args
-// holds and shortens args.Entries to what it sent; Raft goes on from there.
+// AppendEntries implements raft.Transport. It may send fewer entries than args holds, and then shortens args.Entries; Raft goes on from
+// the last entry.
 func (t *transport) AppendEntries(id raft.ServerID, _ raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	if isHeartbeat(args) {
 		return t.call(id, args, resp, t.net.cfg.HeartbeatTimeout)
 	}
-	cut(args, softFrame)
+	truncateEntries(args, softFrame)
 	return t.call(id, args, resp, t.net.cfg.AppendTimeout)
 }
 
@@ -134,17 +134,17 @@ func (t *transport) TimeoutNow(id raft.ServerID, _ raft.ServerAddress, args *raf
 	return t.call(id, args, resp, t.net.cfg.HeartbeatTimeout)
 }
 
-// call asks id and waits for the answer. A kept connection that turns out to be
-// dead is replaced once: every request of Raft may be made twice.
+// call sends a request to id and waits for the answer. An idle connection that turns out to be dead is replaced once: every request of
+// Raft may be made twice.
 func (t *transport) call(id raft.ServerID, req, resp any, timeout time.Duration) error {
-	l, err := t.get(string(id))
+	l, err := t.takeConn(string(id))
 	if err != nil {
 		return err
 	}
 	err = l.roundTrip(req, resp, timeout)
 	if err != nil && l.used && dead(err) {
-		t.forget(string(id))
-		if l, err = t.get(string(id)); err != nil {
+		t.closeIdle(string(id))
+		if l, err = t.takeConn(string(id)); err != nil {
 			return err
 		}
 		err = l.roundTrip(req, resp, timeout)
@@ -153,18 +153,18 @@ func (t *transport) call(id raft.ServerID, req, resp any, timeout time.Duration)
 		_ = l.Close()
 		return err
 	}
-	t.put(l)
+	t.releaseConn(l)
 	return err
 }
 
-// dead tells a connection whose other end is gone from one that is slow.
+// dead reports whether err says that the other end of a connection is gone, and not merely slow.
 func dead(err error) bool {
 	return !errors.Is(err, os.ErrDeadlineExceeded) &&
 		(errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, new(*net.OpError)) || errors.Is(err, net.ErrClosed))
 }
 
-// get is a kept connection to a peer or a new one.
-func (t *transport) get(id string) (*line, error) {
+// takeConn returns an idle connection to a peer, or a new one.
+func (t *transport) takeConn(id string) (*outConn, error) {
 	if t.closed() {
 		return nil, ErrClosed
 	}
@@ -186,7 +186,7 @@ func (t *transport) get(id string) (*line, error) {
 		_ = l.Close()
 	}
 	if stale {
-		t.net.renew(id)
+		t.net.dropStale(id)
 	}
 	c, err := t.net.dial(context.Background(), id, ALPNRaft)
 	if err != nil {
@@ -196,11 +196,11 @@ func (t *transport) get(id string) (*line, error) {
 		_ = c.Close()
 		return nil, ErrClosed
 	}
-	return &line{conn: c, in: newFrames(c, nil)}, nil
+	return &outConn{conn: c, in: newFrames(c, nil)}, nil
 }
 
-// put keeps a connection whose last answer was read to its end.
-func (t *transport) put(l *line) {
+// releaseConn keeps a connection as idle; its last answer must have been read to its end.
+func (t *transport) releaseConn(l *outConn) {
 	l.used = true
 	_ = l.SetDeadline(time.Time{})
 	if cap(l.out) > keptFrame {
@@ -217,8 +217,8 @@ func (t *transport) put(l *line) {
 	}
 }
 
-// forget closes the kept connections to a peer.
-func (t *transport) forget(id string) {
+// closeIdle closes the idle connections to a peer.
+func (t *transport) closeIdle(id string) {
 	t.mu.Lock()
 	kept := t.idle[id]
 	delete(t.idle, id)
@@ -228,13 +228,13 @@ func (t *transport) forget(id string) {
 	}
 }
 
-// answerError is a peer's own words: the connection is fine.
+// answerError is an error that a peer answered with; the connection still works.
 type answerError struct{ text string }
 
 // Error implements error.
 func (e *answerError) Error() string { return e.text }
 
-func (l *line) roundTrip(req, resp any, timeout time.Duration) error {
+func (l *outConn) roundTrip(req, resp any, timeout time.Duration) error {
 	_ = l.SetDeadline(time.Now().Add(timeout))
 	if err := l.send(req); err != nil {
 		return err
@@ -242,7 +242,7 @@ func (l *line) roundTrip(req, resp any, timeout time.Duration) error {
 	return l.receive(resp)
 }
 
-func (l *line) send(req any) error {
+func (l *outConn) send(req any) error {
 	k, b, err := encodeRequest(newFrame(l.out), req)
 	if err != nil {
 		return err
@@ -255,7 +255,7 @@ func (l *line) send(req any) error {
 	return err
 }
 
-func (l *line) receive(resp any) error {
+func (l *outConn) receive(resp any) error {
 	k, body, err := l.in.next()
 	if err != nil {
 		return err
@@ -269,15 +269,15 @@ func (l *line) receive(resp any) error {
 	return fmt.Errorf("%w: answer of kind %d", ErrMalformed, k)
 }
 
-// InstallSnapshot implements raft.Transport. It has no limit on the whole, only
-// on each piece, and then waits as long as a snapshot takes to install.
+// InstallSnapshot implements raft.Transport. It bounds the time of each piece and not of the whole, and then waits up to installTime until
+// the snapshot is installed.
 func (t *transport) InstallSnapshot(id raft.ServerID, _ raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
 	c, err := t.net.dial(context.Background(), string(id), ALPNRaft)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	l := &line{conn: c, in: newFrames(c, nil)}
+	l := &outConn{conn: c, in: newFrames(c, nil)}
 	_ = l.SetDeadline(time.Now().Add(pieceTime))
 	if err := l.send(args); err != nil {
 		return err
@@ -291,15 +291,13 @@ func (t *transport) InstallSnapshot(id raft.ServerID, _ raft.ServerAddress, args
 
 const (
 	snapshotPiece = 256 << 10
-	// pieceTime bounds the time one piece of a snapshot takes to go or come,
-	// the receiver's disk included.
+	// pieceTime bounds the time in which a piece of a snapshot is sent or received, the receiver's disk included.
 	pieceTime = 30 * time.Second
-	// installTime bounds the wait for a peer that has the whole snapshot and
-	// loads it.
+	// installTime bounds the wait for a peer that has received the whole snapshot and loads it.
 	installTime = 10 * time.Minute
 )
 
-// pieces moves the deadline with every piece.
+// pieces extends the deadline with every piece.
 type pieces struct{ c *conn }
 
 // Write implements io.Writer.

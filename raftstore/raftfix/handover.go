@@ -22,8 +22,8 @@ const catchUpPause = 5 * time.Millisecond
 //
 // Consequence: the server refuses every write from then on, in later terms too.
 //
-// Transfer asks the heirs for the last entry by messages of its own and sends TimeoutNow to the first that has it. The
-// simulation's fault faultTransfer shows it (TestSimulatedClusters).
+// Transfer asks the heirs for the last entry by messages of its own and sends TimeoutNow to the first that has it. Seed 2084 of
+// TestSeedsThatFailedOnce shows it.
 type Handover struct {
 	server *Server
 	active atomic.Bool

@@ -28,7 +28,7 @@ type TermLock interface {
 //	transport ─┬─ heartbeat, follower of its term ─▶ Raft, at once
 //	           └─ anything else ─▶ queue ─▶ Raft's main goroutine
 //
-// TestAHeartbeatNeverTakesTheTermBack and TestNothingReachesRaftWhenTheDiskGivesUp show it.
+// TestAHeartbeatNeverTakesTheTermBack, TestNothingReachesRaftWhenTheDiskGivesUp and seed 3507 of TestSeedsThatFailedOnce show it.
 type Heartbeats struct {
 	Transport
 	term  TermLock // nil: the log is in memory

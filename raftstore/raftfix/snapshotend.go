@@ -17,7 +17,7 @@ import (
 //	snapshot ......N │ N+1 N+2 … log
 //	               └─ Entry(N) answers with its term
 //
-// The log store answers for that entry. TestTheLogKnowsTheEntryBeforeItsFirst shows it.
+// The log store answers for that entry. TestTheLogKnowsTheEntryBeforeItsFirst and seed 320 of TestSeedsThatFailedOnce show it.
 type SnapshotEnd struct {
 	last atomic.Pointer[raft.Log]
 }

@@ -35,6 +35,10 @@ import (
 //   - A crash. Entries that are lost were counted by no server but the leader that is gone. The server never leads that term
 //     again; another server that has the entries may commit them, or not.
 //
+// The gain (BenchmarkOverlappedAppend: three servers and one disk, five pairs, medians, load average 4 to 16) was 920 writes/s instead of
+// 556 with one client, 3875 instead of 4111 with 16, and 11,666 instead of 10,869 with 64; the 99th percentile was 10, 27 and 33 ms instead
+// of 13, 24 and 37 ms.
+//
 // An append that fails is repeated until the disk takes it, like a term: Raft believes in the entries and may have to send them.
 // Meanwhile StoreLogs returns the error, which ends the leadership.
 type overlap struct {

@@ -14,9 +14,9 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// Link is what befalls messages in one direction.
+// Link is the delays and losses of messages in one direction.
 type Link struct {
-	// MinDelay and MaxDelay bound how long a message takes.
+	// MinDelay and MaxDelay bound the time that a message takes.
 	MinDelay, MaxDelay time.Duration
 	// Loss is the share of messages that never arrive, 0 to 1.
 	Loss float64
@@ -25,24 +25,22 @@ type Link struct {
 	// Late is the share of messages that take LateDelay more.
 	Late      float64
 	LateDelay time.Duration
-	// Cut lets nothing through that is sent from now on.
+	// Cut loses every message that is sent from now on.
 	Cut bool
 }
 
-// Config says how a network begins.
+// Config is the configuration of a Network.
 type Config struct {
 	// Seed decides delays and losses.
 	Seed uint64
-	// Default is every link that SetLink says nothing of.
+	// Default is every link for which SetLink was not called.
 	Default Link
-	// Timeout is how long a sender waits for an answer before it takes the
-	// connection for dead. Default 500 ms.
+	// Timeout is how long a sender waits for an answer before its connection counts as dead. Default 500 ms.
 	Timeout time.Duration
-	// Observe is called with every Raft request when it is sent, if set. It
-	// must not block.
+	// Observe, if set, is called with every Raft request when it is sent. It must not block.
 	Observe func(from, to string, command any)
-	// Answered is called with every Raft request that `to` has answered, and with
-	// the answer, before that leaves, if set. It must not block.
+	// Answered, if set, is called with every Raft request that `to` has answered and with the answer, before the answer is sent. It must not
+	// block.
 	Answered func(to string, command, answer any)
 }
 
@@ -62,7 +60,7 @@ type link struct {
 	rng *rand.Rand
 }
 
-// New makes a network without peers.
+// New returns a network without peers.
 func New(cfg Config) *Network {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 500 * time.Millisecond
@@ -70,8 +68,7 @@ func New(cfg Config) *Network {
 	return &Network{cfg: cfg, nodes: make(map[string]*Node), links: make(map[[2]string]*link), paused: make(map[string]chan struct{})}
 }
 
-// Join starts the process id on the network. An earlier one of that name is
-// killed.
+// Join starts the process id on the network. It kills an earlier process with that ID.
 func (n *Network) Join(id string) *Node {
 	p := &Node{net: n, id: id, dead: make(chan struct{}), consumer: make(chan raft.RPC)}
 	n.mu.Lock()
@@ -84,21 +81,21 @@ func (n *Network) Join(id string) *Node {
 	return p
 }
 
-// SetLink decides how messages from one peer to another fare from now on.
+// SetLink replaces the link from one peer to another.
 func (n *Network) SetLink(from, to string, l Link) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.link(from, to).Link = l
 }
 
-// ChangeLink changes some of how messages from one peer to another fare.
+// ChangeLink changes the link from one peer to another.
 func (n *Network) ChangeLink(from, to string, change func(*Link)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	change(&n.link(from, to).Link)
 }
 
-// Heal makes every link the default again and lets every stopped peer go on.
+// Heal makes every link the default again and resumes every paused peer.
 func (n *Network) Heal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -111,8 +108,7 @@ func (n *Network) Heal() {
 	}
 }
 
-// Pause stops a peer as SIGSTOP does, as far as the network can: what is sent
-// to it and by it waits, and arrives when it goes on.
+// Pause stops a peer as SIGSTOP does, as far as the network can: messages from and to it wait, and arrive when it resumes.
 func (n *Network) Pause(id string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -121,7 +117,7 @@ func (n *Network) Pause(id string) {
 	}
 }
 
-// Resume lets a stopped peer go on.
+// Resume ends a Pause.
 func (n *Network) Resume(id string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -131,7 +127,7 @@ func (n *Network) Resume(id string) {
 	}
 }
 
-// Close kills every peer and waits until nothing is under way.
+// Close kills every peer and waits until no message is under way.
 func (n *Network) Close() {
 	n.mu.Lock()
 	var all []*Node
@@ -158,12 +154,12 @@ func (n *Network) link(from, to string) *link {
 	return l
 }
 
-// fate is what befalls one message.
+// fate is the delay or loss of one message.
 type fate struct {
 	delay        time.Duration
 	again        time.Duration // delay of the second copy
 	lost, twice  bool
-	cancelArrive bool // the end of the sender's patience is heard of on the other side
+	cancelArrive bool // the receiver learns when the sender gives up
 }
 
 func (n *Network) draw(from, to string) fate {
@@ -194,7 +190,7 @@ func (n *Network) node(id string) *Node {
 	return n.nodes[id]
 }
 
-// Why a message did not arrive.
+// The reasons why a message did not arrive.
 var (
 	errLost    = errors.New("simnet: lost")
 	errRefused = errors.New("simnet: connection refused")
@@ -219,8 +215,7 @@ type Node struct {
 // ID is the peer's address.
 func (p *Node) ID() string { return p.id }
 
-// Kill ends the process as kill -9 does: nothing it sends or answers from now
-// on leaves it, what waits for it is refused.
+// Kill ends the process as kill -9 does: no request or answer leaves it from now on, and requests that wait for it are refused.
 func (p *Node) Kill() {
 	p.once.Do(func() {
 		close(p.dead)
@@ -232,11 +227,10 @@ func (p *Node) Kill() {
 	})
 }
 
-// Dead is closed when the process was killed.
+// Dead returns a channel that closes when the process is killed.
 func (p *Node) Dead() <-chan struct{} { return p.dead }
 
-// Awake returns when the process is not stopped: clients of a stopped process
-// wait as its peers do.
+// Awake returns nil when the process is not paused. Clients of a paused process wait here, as its peers do.
 func (p *Node) Awake(ctx context.Context) error {
 	for {
 		p.net.mu.Lock()
@@ -264,8 +258,7 @@ func (p *Node) isDead() bool {
 	}
 }
 
-// travel returns when a message from p has arrived at the process that is
-// called to at that time.
+// travel returns when a message from p has arrived, with the process whose ID is `to` at that time.
 func (p *Node) travel(to string, f fate) (*Node, error) {
 	if err := p.Awake(context.Background()); err != nil {
 		return nil, err
@@ -287,14 +280,13 @@ func (p *Node) travel(to string, f fate) (*Node, error) {
 	return q, nil
 }
 
-// answer is what came back.
+// answer is the answer to a request.
 type answer struct {
 	v   any
 	err error
 }
 
-// call sends one request and returns the answer, or why there is none. serve
-// runs at the destination, whether or not anybody still waits.
+// call sends one request and returns the answer, or why there is none. serve runs at the destination, also when the sender has given up.
 func (p *Node) call(ctx context.Context, to string, f fate, patience time.Duration, serve func(*Node) (any, error)) (any, error) {
 	if p.isDead() {
 		return nil, errDead

@@ -10,19 +10,17 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// servePatience bounds how long a store may work at a request whose sender set
-// no deadline.
+// servePatience bounds how long a store may work on a request whose sender set no deadline.
 const servePatience = 5 * time.Second
 
 type peers struct{ *Node }
 
 var _ raftstore.Peers = peers{}
 
-// Peers carries the requests of this process's store to others. Each may
-// arrive twice.
+// Peers returns the carrier of this process's requests to other stores. Each request may arrive twice.
 func (p *Node) Peers() raftstore.Peers { return peers{p} }
 
-// Serve lets h answer what other stores ask from now on.
+// Serve makes h answer other stores' requests from now on.
 func (p *Node) Serve(h raftstore.Handler) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -75,7 +73,7 @@ func ask[T any](ctx context.Context, p peers, to string, fn func(context.Context
 	if f.twice && !f.lost {
 		p.net.work.Go(func() {
 			if q, err := p.travel(to, fate{delay: f.again}); err == nil {
-				_, _ = serve(q) // nobody waits for this answer
+				_, _ = serve(q) // the answer to the copy is dropped
 			}
 		})
 	}
@@ -87,17 +85,16 @@ func ask[T any](ctx context.Context, p peers, to string, fn func(context.Context
 	return v.(T), nil
 }
 
-// serving is the context a request is served under: it has the sender's
-// deadline, ends with this process, and ends when the sender gives up if that
-// is heard of.
-func (p *Node) serving(asker context.Context, heard bool) (context.Context, context.CancelFunc) {
+// serving returns the context under which a request is served: it has the sender's deadline, ends with this process, and ends when the
+// sender gives up if cancelArrives is set.
+func (p *Node) serving(asker context.Context, cancelArrives bool) (context.Context, context.CancelFunc) {
 	deadline, ok := asker.Deadline()
 	if !ok {
 		deadline = time.Now().Add(servePatience)
 	}
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	stop := func() bool { return true }
-	if heard {
+	if cancelArrives {
 		stop = context.AfterFunc(asker, cancel)
 	}
 	ended := make(chan struct{})
@@ -111,7 +108,7 @@ func (p *Node) serving(asker context.Context, heard bool) (context.Context, cont
 	return ctx, func() { stop(); close(ended); cancel() }
 }
 
-// remote is how a failure looks to the one who asked.
+// remote returns a failure as the asking store gets it.
 func remote(err error) error {
 	for _, local := range []error{errRefused, errReset, errTimeout, errDead, errLost, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, local) {

@@ -8,10 +8,10 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// window is how many requests a pipeline holds that were not answered yet.
+// window is how many unanswered requests a pipeline holds.
 const window = 8
 
-// pipeline is one connection: in order, and broken as a whole.
+// pipeline is one connection: it keeps the order of messages and breaks as a whole.
 type pipeline struct {
 	from *Node
 	to   *Node
@@ -20,8 +20,8 @@ type pipeline struct {
 	done chan raft.AppendFuture
 	stop chan struct{} // closed by Close
 	once sync.Once
-	torn chan struct{} // closed when the first answer is missing
-	last time.Time     // when the request before arrives; of the one sender
+	torn chan struct{} // closed at the first answer that is missing
+	last time.Time     // when the previous request arrives; used by the sender only
 }
 
 // flight is one request on a pipeline. It implements raft.AppendFuture.
@@ -29,7 +29,7 @@ type flight struct {
 	start time.Time
 	args  *raft.AppendEntriesRequest
 	resp  *raft.AppendEntriesResponse
-	copy  *raft.AppendEntriesRequest // what arrives
+	copy  *raft.AppendEntriesRequest // the copy that arrives
 	lost  bool
 	due   time.Time // when the request, later the answer, arrives
 	got   any
@@ -99,14 +99,13 @@ func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.App
 // Consumer implements raft.AppendPipeline.
 func (p *pipeline) Consumer() <-chan raft.AppendFuture { return p.done }
 
-// Close implements raft.AppendPipeline. What was sent may still arrive.
+// Close implements raft.AppendPipeline. Requests that were sent may still arrive.
 func (p *pipeline) Close() error {
 	p.once.Do(func() { close(p.stop) })
 	return nil
 }
 
-// carry brings the requests over, one after the other. After Close it brings
-// over what was sent before.
+// carry delivers the requests, one after the other. After Close it delivers the requests that were sent before.
 func (p *pipeline) carry() {
 	defer close(p.back)
 	for {
@@ -158,7 +157,7 @@ func (p *pipeline) serve(f *flight) (err error) {
 	return nil
 }
 
-// answer brings the answers back in order, up to the first that is missing.
+// answer delivers the answers in order, up to the first that is missing.
 func (p *pipeline) answer() {
 	defer close(p.torn)
 	for f := range p.back {

@@ -24,7 +24,7 @@ func FuzzDecodeWALState(f *testing.F) {
 	f.Add(b)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, b := range [][]byte{data, sumUp(data)} {
-			s, err := decodeState(b)
+			s, err := decodeSegments(b)
 			if err != nil {
 				if !errors.Is(err, errdefs.ErrCorrupt) && !errors.Is(err, errdefs.ErrNewerVersion) {
 					t.Fatal(err)
@@ -35,7 +35,7 @@ func FuzzDecodeWALState(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			again, err := decodeState(text)
+			again, err := decodeSegments(text)
 			if err != nil || len(again.Segments) != len(s.Segments) {
 				t.Fatalf("%s became %+v, %v", text, again, err)
 			}

@@ -21,28 +21,22 @@ import (
 	"github.com/balsahq/balsa/raftstore/diskfile"
 )
 
-// Log is Raft's log and stable store as a directory of segments. raft-wal
-// decides which segments there are; the files are this package's own, because
-// raft-wal's say nothing of damage before their last batch.
+// Log is Raft's log and stable store as a directory of segments.
 //
-//	meta                    the segments, how far the log reaches at the least
+//	meta                    which segments there are, and an index that the log reaches
 //	vote                    term and vote, see stable.go
 //	<base>-<id>.wal         entries, see segment.go
 //	spare                   a file for the next segment
 //
-// An append is one write and one fdatasync. What a crash leaves:
+// An append is one write and one fdatasync. A crash leaves:
 //
-//   - in an append: a torn batch behind the last one. It was never
-//     acknowledged and is cut off by the next append.
-//   - between a segment that is full and the next: one that is more than full.
-//   - in a rotation or a truncation: the old meta or the new one, which is
-//     renamed into place.
+//   - in an append: a torn batch behind the last one. It was never acknowledged, and the next append cuts it off.
+//   - between a segment that is full and the next: a segment that is more than full.
+//   - in a rotation or a truncation: the old meta or the new one, which is renamed into place.
 //
-// What damage leaves looks the same in one case only: in the last batch, which
-// nothing follows. So meta says how far the log reaches, as of every rotation,
-// every Close, and every second without an append; the last batch of a log
-// whose process was killed within that second is the only one whose damage
-// passes for a torn append.
+// Damage can look like a crash in one place only: in the last batch, which no batch follows. So meta records an index that the log reaches,
+// at every rotation, every Close, and after every second without an append. Only the last batch of a log whose process was killed within
+// that second can be damaged and be taken for a torn append.
 type Log struct {
 	dir    string
 	wal    *raftwal.WAL
@@ -51,14 +45,14 @@ type Log struct {
 	filer  *filer
 
 	touched atomic.Int64 // time of the last append
-	armed   atomic.Bool  // quiet will fire
+	armed   atomic.Bool  // the timer quiet runs
 	quiet   *time.Timer
 
-	mu     sync.Mutex // orders what lowers the mark in meta after what raises it
+	mu     sync.Mutex // orders DeleteRange, which lowers meta's index, and note, which raises it
 	closed bool
 }
 
-// quietTime is how long nothing is appended until meta notes where the log ends.
+// quietTime is after how long without an append meta records where the log ends.
 const quietTime = time.Second
 
 const (
@@ -66,12 +60,11 @@ const (
 	voteName = "vote"
 )
 
-// ErrNotFound has the text by which Raft knows a key that was never set.
+// ErrNotFound is the error for a key that was never set. Raft compares its text.
 var ErrNotFound = errors.New("not found")
 
-// Open opens or makes the log in dir, having read and checked all of it, and
-// refuses one that ends before entry number floor. A damaged file is named in
-// the error and left as it is.
+// Open opens or makes the log in dir. It reads and checks all of it, and returns an error for a log that ends before entry number floor. The
+// error names a damaged file, which stays as it is.
 func Open(dir string, floor uint64) (*Log, error) { return open(dir, segmentSize, floor) }
 
 // open is Open with segments of size bytes.
@@ -107,13 +100,13 @@ func open(dir string, size int, floor uint64) (*Log, error) {
 	return w, nil
 }
 
-// FirstIndex is the index of the first entry, 0 when there is none.
+// FirstIndex returns the index of the first entry, 0 when there is none.
 func (w *Log) FirstIndex() (uint64, error) { return w.wal.FirstIndex() }
 
-// LastIndex is the index of the last entry, 0 when there is none.
+// LastIndex returns the index of the last entry, 0 when there is none.
 func (w *Log) LastIndex() (uint64, error) { return w.wal.LastIndex() }
 
-// Checked says that every entry was checked when the log was opened.
+// Checked reports that every entry was checked when the log was opened.
 func (w *Log) Checked() bool { return true }
 
 // GetLog reads one entry.
@@ -131,18 +124,17 @@ func (w *Log) StoreLogs(logs []*raft.Log) error {
 	return nil
 }
 
-// DeleteRange removes the entries lo to hi, both included, at either end of the
-// log.
+// DeleteRange removes the entries lo to hi, both included, at either end of the log.
 func (w *Log) DeleteRange(lo, hi uint64) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.wal.DeleteRange(lo, hi)
 }
 
-// Set keeps v under k.
+// Set stores v under k, synced.
 func (w *Log) Set(k, v []byte) error { return w.stable.set(k, v) }
 
-// Get returns what Set kept.
+// Get returns the value that Set stored under k, ErrNotFound when there is none.
 func (w *Log) Get(k []byte) ([]byte, error) {
 	v, ok := w.stable.get(k)
 	if !ok {
@@ -151,7 +143,7 @@ func (w *Log) Get(k []byte) ([]byte, error) {
 	return v, nil
 }
 
-// note writes down where the log ends once nothing was appended for a while.
+// note records where the log ends, if nothing was appended for quietTime.
 func (w *Log) note() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -166,15 +158,14 @@ func (w *Log) note() {
 	w.mark()
 }
 
-// mark notes where the log ends. A disk that does not take it will take the
-// next: the mark is only a help.
+// mark records in meta where the log ends. It ignores a disk that refuses: meta then has an older index, which finds less damage.
 func (w *Log) mark() {
 	if last, err := w.wal.LastIndex(); err == nil && w.meta.settle() == nil {
 		_ = w.meta.reached(last)
 	}
 }
 
-// Close notes where the log ends, and ends what works for it.
+// Close records where the log ends, closes the files and joins the goroutines.
 func (w *Log) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -196,7 +187,7 @@ type filer struct {
 	dir  string
 	meta *metaFile
 	size int64 // of a segment that is full
-	// floor is an entry that was committed when the log was open before.
+	// floor is an entry that was committed, which the log must reach.
 	floor uint64
 
 	mu       sync.Mutex
@@ -204,7 +195,7 @@ type filer struct {
 	doomed   []string // files to remove
 	sweeping bool
 	spare    bool // there is a spare file
-	sparing  bool // one is being made
+	sparing  bool // a spare file is being made
 	sweeper  sync.WaitGroup
 	closing  atomic.Bool
 }
@@ -217,7 +208,7 @@ func (f *filer) segment(info types.SegmentInfo) *segment {
 		info:   info,
 		full:   f.size,
 		key:    segmentKey{nonce: f.meta.state().Nonce, base: info.BaseIndex, id: info.ID},
-		settle: f.meta.settle, gone: f.forget, adopt: f.adopt, half: f.wantSpare,
+		settle: f.meta.settle, gone: f.forget, openNew: f.openNew, half: f.wantSpare,
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -229,8 +220,8 @@ func segmentName(base, id uint64) string {
 	return fmt.Sprintf("%020d-%016x%s", base, id, segmentSuffix)
 }
 
-// Create implements types.SegmentFiler. It cannot fail, which raft-wal, having
-// told the meta store already, would not get over.
+// Create implements types.SegmentFiler. It cannot fail: raft-wal has told the meta store of the segment already, and could not recover from
+// an error here.
 func (f *filer) Create(info types.SegmentInfo) (types.SegmentWriter, error) {
 	return f.segment(info), nil
 }
@@ -241,8 +232,7 @@ func (f *filer) RecoverTail(info types.SegmentInfo) (types.SegmentWriter, error)
 	s := f.segment(info)
 	err := s.load(os.O_RDWR)
 	if err == nil {
-		// A process that was killed leaves what it wrote, perhaps not synced;
-		// from here on it counts.
+		// A process that was killed may have written batches without a sync; they count from here on.
 		if err = s.f.Sync(); err != nil {
 			err = diskfile.Error(s.path, err)
 		}
@@ -298,8 +288,7 @@ func (f *filer) List() (map[uint64]uint64, error) {
 	return found, nil
 }
 
-// expected refuses segments meta cannot know of: raft-wal takes what meta does
-// not list for left over from a truncation, and removes it.
+// expected returns an error for segments that meta cannot know. raft-wal would take them for leftovers of a truncation and remove them.
 func (f *filer) expected(meta bool) error {
 	found, err := f.List()
 	if err != nil {
@@ -317,8 +306,8 @@ func (f *filer) expected(meta bool) error {
 	return nil
 }
 
-// Delete implements types.SegmentFiler. It is called while appends wait, so the
-// files go in the background; those a crash leaves go when the log is opened.
+// Delete implements types.SegmentFiler. It is called while appends wait, so the files are removed in the background. Files that a crash
+// leaves are removed when the log is opened.
 func (f *filer) Delete(base, id uint64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -330,8 +319,7 @@ func (f *filer) Delete(base, id uint64) error {
 	return nil
 }
 
-// sweep removes what Delete was given. A file that cannot be removed now is
-// found again when the log is opened.
+// sweep removes the files that Delete was given. A file that cannot be removed now is removed when the log is opened.
 func (f *filer) sweep() {
 	for {
 		f.mu.Lock()
@@ -367,6 +355,5 @@ func (f *filer) forget(s *segment) {
 
 func (f *filer) closeAll() error { return f.each((*segment).Close) }
 
-// trim gives back what is reserved, so that a log at rest is as long as what
-// it holds.
+// trim gives back reserved space, so that the files of a closed log are as long as their content.
 func (f *filer) trim() error { return f.each((*segment).trim) }

@@ -19,23 +19,21 @@ import (
 	"github.com/balsahq/balsa/raftstore/errdefs"
 )
 
-// format is the version of a WAL directory this code writes.
+// format is the version of a WAL directory that this program writes.
 const format = 1
 
-// segments is what a WAL directory keeps beside its segments: which segments
-// there are, and how far the log is known to reach. It is one small file that is
-// replaced as a whole, with a checksum of its own.
+// segments is the content of the file meta: which segments there are, and an index that the log reaches. It is one small file with a
+// checksum, which is replaced as a whole.
 type segments struct {
 	Format        int
 	Nonce         uint32 // random per directory: seeds the checksums in segments
 	NextSegmentID uint64
 	Segments      []types.SegmentInfo
-	// Last is an index that the log reaches at the least. A log that ends
-	// before it lost something that was acknowledged.
+	// Last is an index that the log reaches. A log that ends before it has lost acknowledged entries.
 	Last uint64
 }
 
-// encode returns the text of s: a line of JSON, a line with its CRC-32C.
+// encode returns the text of s: a line of JSON, and a line with its CRC-32C.
 func (s *segments) encode() ([]byte, error) {
 	b, err := json.Marshal(s)
 	if err != nil {
@@ -44,8 +42,8 @@ func (s *segments) encode() ([]byte, error) {
 	return fmt.Appendf(b, "\n%08x\n", crc32.Checksum(b, diskfile.Castagnoli)), nil
 }
 
-// decodeState reads what encode wrote and checks that it makes sense.
-func decodeState(b []byte) (*segments, error) {
+// decodeSegments reads the text that encode returns, and checks it.
+func decodeSegments(b []byte) (*segments, error) {
 	line, sum, ok := bytes.Cut(b, []byte("\n"))
 	if !ok || string(sum) != fmt.Sprintf("%08x\n", crc32.Checksum(line, diskfile.Castagnoli)) {
 		return nil, fmt.Errorf("%w: it does not match its checksum", errdefs.ErrCorrupt)
@@ -66,7 +64,7 @@ func decodeState(b []byte) (*segments, error) {
 	return s, s.check()
 }
 
-// check expects sealed segments without a gap, then the one that is written to.
+// check returns an error unless s has sealed segments without a gap, followed by the one that is written to.
 func (s *segments) check() error {
 	if s.Format < 1 {
 		return fmt.Errorf("%w: incomplete", errdefs.ErrCorrupt)
@@ -76,7 +74,7 @@ func (s *segments) check() error {
 		switch {
 		case seg.BaseIndex == 0, seg.MinIndex < seg.BaseIndex, seg.ID >= s.NextSegmentID, seg.SealTime.IsZero() != tail,
 			!tail && (seg.MaxIndex < seg.MinIndex || seg.MaxIndex+1 != s.Segments[i+1].BaseIndex):
-			return fmt.Errorf("%w: segment %d makes no sense", errdefs.ErrCorrupt, seg.ID)
+			return fmt.Errorf("%w: segment %d contradicts its neighbours", errdefs.ErrCorrupt, seg.ID)
 		}
 	}
 	return nil
@@ -95,18 +93,18 @@ func (s *segments) tail() types.SegmentInfo {
 	return s.Segments[len(s.Segments)-1]
 }
 
-// metaFile keeps a segments on disk. It is raft-wal's MetaStore.
+// metaFile is the file meta. It is raft-wal's MetaStore.
 type metaFile struct {
 	path string
 
 	mu     sync.Mutex
-	now    *segments // what counts
-	unsure bool      // a write failed: the file may hold what does not count
+	now    *segments // the valid content
+	unsure bool      // a write failed: the file may hold another content than now
 }
 
 var _ types.MetaStore = (*metaFile)(nil)
 
-// openMeta reads path. It reports false when there is no such file.
+// openMeta reads path. It returns false when there is no such file.
 func openMeta(path string) (*metaFile, bool, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -118,7 +116,7 @@ func openMeta(path string) (*metaFile, bool, error) {
 	if err != nil {
 		return nil, false, diskfile.Error(path, err)
 	}
-	s, err := decodeState(b)
+	s, err := decodeSegments(b)
 	if errors.Is(err, errdefs.ErrNewerVersion) {
 		return nil, true, fmt.Errorf("%s: %w", path, err)
 	}
@@ -128,7 +126,7 @@ func openMeta(path string) (*metaFile, bool, error) {
 	return &metaFile{path: path, now: s}, true, nil
 }
 
-// update makes what change made of the state durable, or leaves it as it was.
+// update changes the content and writes it. After an error the content is as it was.
 func (m *metaFile) update(change func(*segments)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -150,8 +148,7 @@ func (m *metaFile) write(s *segments) error {
 	return nil
 }
 
-// settle repeats the last state that counts when a later write failed half way:
-// nothing may be appended while the file could say otherwise.
+// settle writes the valid content again after a write that failed: nothing may be appended while the file may hold another content.
 func (m *metaFile) settle() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -173,9 +170,8 @@ func (m *metaFile) state() *segments {
 	return m.now.clone()
 }
 
-// CommitState implements types.MetaStore. A new tail begins where everything
-// before it is durable, be it after a rotation or after a truncation, so it
-// says how far the log reaches.
+// CommitState implements types.MetaStore. A new last segment begins, after a rotation or a truncation, where everything before it is
+// durable. So its base index is an index that the log reaches.
 func (m *metaFile) CommitState(p types.PersistentState) error {
 	return m.update(func(s *segments) {
 		before := s.tail()
@@ -186,7 +182,7 @@ func (m *metaFile) CommitState(p types.PersistentState) error {
 	})
 }
 
-// reached raises how far the log is known to reach.
+// reached records that the log reaches index.
 func (m *metaFile) reached(index uint64) error {
 	if m.state().Last >= index {
 		return nil
@@ -194,7 +190,7 @@ func (m *metaFile) reached(index uint64) error {
 	return m.update(func(s *segments) { s.Last = max(s.Last, index) })
 }
 
-// GetStable implements types.MetaStore. Term and vote are kept elsewhere.
+// GetStable implements types.MetaStore. Term and vote are in stableFile.
 func (m *metaFile) GetStable([]byte) ([]byte, error) { return nil, nil }
 
 // SetStable implements types.MetaStore.

@@ -12,16 +12,15 @@ import (
 	"github.com/balsahq/balsa/raftstore/errdefs"
 )
 
-// scanned is what a segment file holds.
+// scanned is the content of a segment file.
 type scanned struct {
 	offsets []int64 // of the entries
-	end     int64   // behind the last batch that counts
+	end     int64   // offset behind the last sound batch
 	chain   uint32  // CRC of that batch, or of the file's head
-	ragged  bool    // something lies behind end that is no batch
+	ragged  bool    // there are bytes behind end that are no batch
 }
 
-// scanSegment reads all of a segment. It stops at the first batch that is not
-// sound; a sound one after that means damage.
+// scanSegment reads all of a segment, up to the first batch that is not sound. It returns ErrCorrupt when a sound batch follows that one.
 func scanSegment(r io.ReaderAt, size int64, key segmentKey) (scanned, error) {
 	var s scanned
 	head := key.appendHead(nil)
@@ -53,16 +52,16 @@ func scanSegment(r io.ReaderAt, size int64, key segmentKey) (scanned, error) {
 			s.end += batchHead + int64(h.bytes)
 		}
 	}
-	return s, s.rest(r, size, key.seed(), next)
+	return s, s.checkTail(r, size, key.seed(), next)
 }
 
-// batchHeader is the head of one batch.
+// batchHeader is the decoded head of a batch.
 type batchHeader struct {
 	count, bytes, sum, prev, crc uint32
 	first                        uint64
 }
 
-// parseBatchHeader returns nil when b is not one of the segment's.
+// parseBatchHeader returns nil when b is not the head of a batch of this segment.
 func parseBatchHeader(b []byte, seed uint32) *batchHeader {
 	h := &batchHeader{
 		count: binary.LittleEndian.Uint32(b[4:]), first: binary.LittleEndian.Uint64(b[8:]),
@@ -76,8 +75,8 @@ func parseBatchHeader(b []byte, seed uint32) *batchHeader {
 	return h
 }
 
-// readBatch reads the batch at an offset into buf or a larger slice. The head
-// is nil when there is none, and the length in it is held against the file.
+// readBatch reads the batch at an offset into buf or a larger slice. The head is nil when there is no batch, or when its length exceeds the
+// file.
 func readBatch(r io.ReaderAt, at, size int64, seed uint32, buf []byte) (*batchHeader, []byte, error) {
 	var b [batchHead]byte
 	if size-at < batchHead {
@@ -100,7 +99,7 @@ func readBatch(r io.ReaderAt, at, size int64, seed uint32, buf []byte) (*batchHe
 	return h, buf, nil
 }
 
-// split checks the entries of a batch and returns where in b each begins.
+// split checks the entries of a batch and returns the offset of each in b.
 func (h *batchHeader) split(b []byte) (at []int, ok bool) {
 	sum, o := uint32(0), 0
 	for i := range uint64(h.count) {
@@ -118,9 +117,8 @@ func (h *batchHeader) split(b []byte) (at []int, ok bool) {
 	return at, sum == h.sum && len(b)-o < 8
 }
 
-// rest looks at what lies behind the end: nothing but zeros, an append that was
-// torn, or, when a batch is there that came later, damage.
-func (s *scanned) rest(r io.ReaderAt, size int64, seed uint32, next uint64) error {
+// checkTail reads the bytes behind the end. They are zeros or a torn append; a later batch among them means damage, which is an error.
+func (s *scanned) checkTail(r io.ReaderAt, size int64, seed uint32, next uint64) error {
 	const step = 1 << 20
 	buf := make([]byte, step+batchHead)
 	for at := s.end; at < size; at += step {

@@ -26,14 +26,12 @@ import (
 //	       entries: length u32, CRC of index and data u32, data; then zeros
 //	       to a multiple of 8
 //
-// Numbers are little endian. The CRC of a head is seeded with the directory's
-// nonce, base and ID, and chains to the batch before, so nothing that was left
-// over, moved or copied from elsewhere passes for a batch.
+// Numbers are little endian. The CRC of a head is seeded with the directory's nonce, base and ID, and chains to the batch before. So bytes
+// that are left over, or moved or copied from another place, do not pass for a batch.
 //
-// A batch is written only after the one before it is synced. So a damaged
-// batch with a sound one after it was acknowledged: that is damage. With
-// nothing after it, it may just as well be an append that a crash tore, and is
-// dropped, unless segments.Last says the log reached further.
+// A batch is written only after the batch before it is synced. So a damaged batch with a sound one behind it was acknowledged, and is an
+// error. Without one behind it, it may be an append that a crash tore, and is dropped, unless segments.Last says that the log reached
+// further.
 const (
 	segmentVersion = 1
 	segmentHead    = 40
@@ -42,16 +40,15 @@ const (
 	batchMagic     = 0x48435442 // "BTCH"
 	segmentSuffix  = ".wal"
 
-	// segmentSize is after how much a new segment is begun.
+	// segmentSize is the size in bytes from which on a new segment is begun.
 	segmentSize = 64 << 20
-	// reserveStep is how much of a segment is allocated at once, so that most
-	// appends change no metadata of the file.
+	// reserveStep is how much of a segment is allocated at once, so that most appends do not change the file's metadata.
 	reserveStep = 4 << 20
 )
 
 var segmentMagic = []byte("balsawal")
 
-// segmentKey is what makes the checksums of a segment its own.
+// segmentKey seeds the checksums of a segment, so that those of other segments do not match.
 type segmentKey struct {
 	nonce    uint32
 	base, id uint64
@@ -79,7 +76,7 @@ func entrySum(index uint64, data []byte) uint32 {
 	return crc32.Update(crc32.Checksum(b[:], diskfile.Castagnoli), diskfile.Castagnoli, data)
 }
 
-// appendBatch encodes entries and calls at with the offset of each in b.
+// appendBatch appends a batch of entries to b and calls at with the offset of each entry in b.
 func (k segmentKey) appendBatch(b []byte, prev uint32, entries []types.LogEntry, at func(int)) []byte {
 	start := len(b)
 	b = append(b, make([]byte, batchHead)...)
@@ -104,32 +101,31 @@ func (k segmentKey) appendBatch(b []byte, prev uint32, entries []types.LogEntry,
 	return b
 }
 
-// batchSum is the CRC in the head of the batch at the start of b.
+// batchSum returns the CRC in the head of the batch at the start of b.
 func batchSum(b []byte) uint32 { return binary.LittleEndian.Uint32(b[28:]) }
 
-// segment is one segment file. The file is made with its first append:
-// until then there is nothing to keep.
+// segment is one segment file. The file is made with its first append.
 type segment struct {
 	path string
 	key  segmentKey
 	info types.SegmentInfo
-	full int64 // how large it gets
+	full int64 // size from which on it is sealed
 
-	settle func() error // before an append: see metaFile.settle
-	gone   func(*segment)
-	adopt  func(path string) (*os.File, int64, error) // makes the file
-	half   func()                                     // the segment is half full
+	settle  func() error // before an append: see metaFile.settle
+	gone    func(*segment)
+	openNew func(path string) (*os.File, int64, error) // makes the file
+	half    func()                                     // the segment is half full
 
-	mu      sync.RWMutex // guards what readers look at
+	mu      sync.RWMutex // guards the fields that readers use
 	offsets []int64      // of the entries
-	end     int64        // where the next batch goes
+	end     int64        // offset of the next batch
 	f       *os.File
 
-	// Only of who appends.
+	// Used by Append only.
 	chain   uint32 // CRC of the batch before
 	size    int64  // of the file, as far as it is reserved
-	ragged  bool   // something that does not count lies behind end
-	plain   bool   // the file system reserves nothing
+	ragged  bool   // there are bytes behind end that do not count
+	plain   bool   // the file system cannot reserve space
 	listed  bool   // the directory entry is durable
 	scratch []byte
 }
@@ -139,13 +135,13 @@ var (
 	_ types.SegmentReader = (*segment)(nil)
 )
 
-// Append implements types.SegmentWriter. After an error the segment is as it
-// was: what was written is cut off before anything else is.
+// Append implements types.SegmentWriter. After an error the segment is as it was: the next append first cuts off the bytes that were
+// written.
 func (s *segment) Append(entries []types.LogEntry) error {
 	if len(entries) == 0 {
 		return nil
 	}
-	if err := s.ready(); err != nil {
+	if err := s.prepare(); err != nil {
 		return err
 	}
 	b, chain := s.scratch[:0], s.chain
@@ -176,7 +172,7 @@ func (s *segment) Append(entries []types.LogEntry) error {
 	return nil
 }
 
-// write makes b durable behind what is there.
+// write writes b at the end and syncs it.
 func (s *segment) write(b []byte) error {
 	if _, err := s.f.WriteAt(b, s.end); err != nil {
 		return err
@@ -193,14 +189,13 @@ func (s *segment) write(b []byte) error {
 	return nil
 }
 
-// ready opens the file and cuts off what an append that failed, or that a
-// crash tore, left behind the end.
-func (s *segment) ready() error {
+// prepare opens the file and cuts off the bytes that a failed or torn append left behind the end.
+func (s *segment) prepare() error {
 	if err := s.settle(); err != nil {
 		return err
 	}
 	if s.f == nil {
-		f, size, err := s.adopt(s.path)
+		f, size, err := s.openNew(s.path)
 		if err != nil {
 			return err
 		}
@@ -222,8 +217,7 @@ func (s *segment) ready() error {
 	return nil
 }
 
-// reserve allocates ahead, as well as it can: a disk that has no room for the
-// reserve may have room for the entry.
+// reserve allocates space ahead. It ignores errors: a disk without room for the reserve may have room for the entry.
 func (s *segment) reserve(to int64) {
 	if to <= s.size || s.plain {
 		return
@@ -236,16 +230,14 @@ func (s *segment) reserve(to int64) {
 	case errors.Is(err, syscall.EOPNOTSUPP), errors.Is(err, syscall.ENOSYS):
 		s.plain = true
 	default:
-		s.ragged = s.f.Truncate(s.size) != nil // gives back what it got
+		s.ragged = s.f.Truncate(s.size) != nil // gives back a part that was allocated
 	}
 }
 
-// Sealed implements types.SegmentWriter: a segment is full when it is large,
-// and takes more all the same until raft-wal has made the next one.
+// Sealed implements types.SegmentWriter. A segment that is full still takes appends until raft-wal has made the next one.
 func (s *segment) Sealed() (bool, uint64, error) { return s.end >= s.full, uint64(s.end), nil }
 
-// ForceSeal implements types.SegmentWriter. Segments carry no index on disk, so
-// there is nothing to write.
+// ForceSeal implements types.SegmentWriter. Segments have no index on disk, so it writes nothing.
 func (s *segment) ForceSeal() (uint64, error) { return uint64(max(s.end, 1)), nil }
 
 // LastIndex implements types.SegmentWriter.
@@ -309,7 +301,7 @@ func (s *segment) load(flag int) error {
 	return nil
 }
 
-// trim gives back what was reserved and not used.
+// trim gives back the space that is reserved and not used.
 func (s *segment) trim() error {
 	if s.f == nil || s.size <= s.end {
 		return nil

@@ -8,26 +8,22 @@ import (
 	"github.com/balsahq/balsa/raftstore/diskfile"
 )
 
-// The next segment is a file whose blocks were all written before: an old one,
-// or one of zeros that is made when the current segment is half full. Syncing
-// an append to it then writes the entry's blocks and nothing else, while blocks
-// that were only allocated need the file system's journal, and wait there for
-// whatever else is in it. What an old segment held does no harm: checksums are
-// seeded with base and ID.
+// The next segment is a file whose blocks were all written before: an old segment, or a file of zeros that is made when the current segment
+// is half full. Syncing an append to it writes the entry's blocks only. Blocks that were only allocated need the file system's journal, and
+// wait there for other writes (BenchmarkLatency). Old content does no harm: checksums are seeded with base and ID.
 const spareName = "spare"
 
 func (f *filer) sparePath() string { return filepath.Join(f.dir, spareName) }
 
-// findSpare looks whether there is a spare file from before.
+// findSpare notes whether there is a spare file from before.
 func (f *filer) findSpare() {
 	_ = os.Remove(f.sparePath() + ".tmp")
 	st, err := os.Stat(f.sparePath())
 	f.spare = err == nil && st.Size() >= f.size
 }
 
-// adopt makes the file of a new segment, of the spare one if there is one, and
-// returns how much of it is reserved.
-func (f *filer) adopt(path string) (*os.File, int64, error) {
+// openNew makes the file of a new segment, from the spare file if there is one, and returns how much of it is reserved.
+func (f *filer) openNew(path string) (*os.File, int64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.spare {
@@ -47,7 +43,7 @@ func (f *filer) adopt(path string) (*os.File, int64, error) {
 	return file, st.Size(), nil
 }
 
-// wantSpare has a spare file made, unless there is one.
+// wantSpare starts making a spare file, unless there is one.
 func (f *filer) wantSpare() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -65,7 +61,7 @@ func (f *filer) wantSpare() {
 
 var errClosing = errors.New("closing")
 
-// makeSpare writes zeros, at the disk's pace.
+// makeSpare writes a file of zeros, at a pace that leaves the disk to the log.
 func (f *filer) makeSpare() (err error) {
 	tmp := f.sparePath() + ".tmp"
 	file, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -89,10 +85,10 @@ func (f *filer) makeSpare() (err error) {
 	return err
 }
 
-// dispose removes a segment's file, or keeps it as the spare one.
+// dispose removes a segment's file, or keeps it as the spare file.
 func (f *filer) dispose(path string) {
 	if !f.keepAsSpare(path) {
-		_ = os.Remove(path) // it takes its time, and a new segment must not wait for it
+		_ = os.Remove(path) // slow for a large file; a new segment must not wait for it
 	}
 }
 

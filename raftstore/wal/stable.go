@@ -16,15 +16,13 @@ import (
 	"github.com/balsahq/balsa/raftstore/errdefs"
 )
 
-// stableFile keeps Raft's term and vote: a few bytes that must be synced before
-// a peer may answer, so that an election takes as long as writing them. It has
-// two slots, written in turn, in place, with one fdatasync each.
+// stableFile keeps Raft's term and vote: a few bytes that must be synced before a server may answer, so an election takes as long as
+// writing them. It has two slots that are written in turn, in place, with one fdatasync each.
 //
 //	slot: sequence u64, length u16, length × (key, value), zeros, CRC-32C u32
 //
-// A slot is a disk sector, which is written as a whole or not at all, and the
-// other slot is never touched meanwhile. So both are sound at any time, and one
-// that is not means damage.
+// A slot is a disk sector, which is written as a whole or not at all, and the other slot is not written meanwhile. So both are sound at any
+// time, and a slot that is not sound means damage.
 type stableFile struct {
 	path string
 
@@ -40,7 +38,7 @@ const (
 	slotFixed = 8 + 2 + 4
 )
 
-// encodeSlot returns the sector for what Raft keeps.
+// encodeSlot returns the sector that holds kv.
 func encodeSlot(seq uint64, kv map[string][]byte) ([]byte, error) {
 	var body []byte
 	for _, k := range slices.Sorted(maps.Keys(kv)) {
@@ -56,7 +54,7 @@ func encodeSlot(seq uint64, kv map[string][]byte) ([]byte, error) {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, diskfile.Castagnoli)), nil
 }
 
-// decodeSlot reads what encodeSlot made.
+// decodeSlot reads a sector that encodeSlot returned.
 func decodeSlot(b []byte) (seq uint64, kv map[string][]byte, err error) {
 	if len(b) != slotSize || binary.LittleEndian.Uint32(b[slotSize-4:]) != crc32.Checksum(b[:slotSize-4], diskfile.Castagnoli) {
 		return 0, nil, fmt.Errorf("%w: it does not match its checksum", errdefs.ErrCorrupt)
@@ -85,12 +83,12 @@ var (
 	errTooLarge = errors.New("more than a sector holds")
 )
 
-// appendField appends v behind its length.
+// appendField appends v with its length before it.
 func appendField(b, v []byte) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(v))), v...)
 }
 
-// cutField takes what appendField appended off the front of b.
+// cutField reads a field at the front of b and returns it and the rest.
 func cutField(b []byte) (v, rest []byte, ok bool) {
 	n, size := binary.Uvarint(b)
 	if size <= 0 || n > uint64(len(b)-size) {
@@ -99,7 +97,7 @@ func cutField(b []byte) (v, rest []byte, ok bool) {
 	return b[size : size+int(n)], b[size+int(n):], true
 }
 
-// openStable opens path, or makes it when fresh is set.
+// openStable opens path, which it makes first when fresh is set.
 func openStable(path string, fresh bool) (*stableFile, error) {
 	s := &stableFile{path: path, seq: 1, now: map[string][]byte{}}
 	if fresh {
@@ -143,8 +141,7 @@ func (s *stableFile) create() error {
 	return diskfile.WriteSynced(s.path, b)
 }
 
-// set keeps v under k. After an error the value may be on disk all the same,
-// once the process ends, but get does not know it.
+// set stores v under k, synced. After an error the value may be on disk and be read by the next process, while get returns the old one.
 func (s *stableFile) set(k, v []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,7 +161,7 @@ func (s *stableFile) set(k, v []byte) error {
 	return nil
 }
 
-// get returns what set kept.
+// get returns the value that set stored under k, and whether there is one.
 func (s *stableFile) get(k []byte) ([]byte, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

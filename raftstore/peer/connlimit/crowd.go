@@ -2,11 +2,11 @@ package connlimit
 
 import "slices"
 
-// State says how a connection is used.
+// State is how a connection is used.
 type State struct {
-	// Busy: something is under way on it that ends with it.
+	// Busy: work is under way that ends if the connection is closed.
 	Busy bool
-	// Last is when it was used last, in any unit that grows.
+	// Last is when it was used last, in any unit of time.
 	Last int64
 }
 
@@ -16,8 +16,8 @@ type Member interface {
 	State() State
 }
 
-// Crowd is members by group. The zero value is empty and ready. What its methods cost grows with the size of a group at most,
-// not with the number of groups.
+// Crowd is members by group. The zero value is empty and ready. The cost of its methods grows with the size of a group at most, not with
+// the number of groups.
 type Crowd[K comparable, M Member] struct {
 	groups map[K]*group[M]
 	sizes  map[int]map[K]struct{} // which groups have that many members
@@ -27,14 +27,14 @@ type Crowd[K comparable, M Member] struct {
 
 type group[M Member] struct{ members []M }
 
-// sampled is how many of equally large groups are compared. More would cost each newcomer time when there are thousands of
-// groups of one member; which ones are compared is random.
+// sampled is how many of equally large groups are compared, chosen at random. To compare all would cost each new connection time when there
+// are thousands of groups of one member.
 const sampled = 16
 
-// Len returns how many members there are in all groups.
+// Len returns the number of members in all groups.
 func (c *Crowd[K, M]) Len() int { return c.n }
 
-// Of returns how many members a group has.
+// Of returns the number of members in a group.
 func (c *Crowd[K, M]) Of(key K) int {
 	if g := c.groups[key]; g != nil {
 		return len(g.members)
@@ -42,10 +42,10 @@ func (c *Crowd[K, M]) Of(key K) int {
 	return 0
 }
 
-// Groups returns how many groups have members.
+// Groups returns the number of groups with members.
 func (c *Crowd[K, M]) Groups() int { return len(c.groups) }
 
-// Add puts m into a group. It must be in none.
+// Add puts m into a group. m must not be in any group.
 func (c *Crowd[K, M]) Add(key K, m M) {
 	if c.groups == nil {
 		c.groups, c.sizes = map[K]*group[M]{}, map[int]map[K]struct{}{}
@@ -60,7 +60,7 @@ func (c *Crowd[K, M]) Add(key K, m M) {
 	c.resize(key, len(g.members)-1, len(g.members))
 }
 
-// Remove takes m out of a group, if it is in it.
+// Remove takes m out of a group, if m is in it.
 func (c *Crowd[K, M]) Remove(key K, m M) {
 	g := c.groups[key]
 	if g == nil {
@@ -78,7 +78,7 @@ func (c *Crowd[K, M]) Remove(key K, m M) {
 	c.resize(key, last+1, last)
 }
 
-// resize notes that a group has after members and had before.
+// resize notes that the size of a group changed from before to after.
 func (c *Crowd[K, M]) resize(key K, before, after int) {
 	if before > 0 {
 		delete(c.sizes[before], key)
@@ -100,11 +100,11 @@ func (c *Crowd[K, M]) resize(key K, before, after int) {
 	}
 }
 
-// Place says whether there is room for one more of a group, of which there may be each, and total of all. victim is who has
-// to go for it, if anybody has; ok is false when nobody does, and the newcomer is refused.
+// Place reports whether there is room for one more member of a group, when a group may have `each` members and all groups together `total`.
+// If found is set, victim must be closed to make room; ok is false when there is no room and no victim, and the new connection is refused.
 //
-// A group that is full, or as large as any, makes room itself, by the member that is idle for the longest. Otherwise the
-// largest group does: by such a member, or, if it is more than one ahead, by the newest of those that are busy.
+// A group that is full, or as large as any other, loses its own member that is idle for the longest. Otherwise the largest group loses
+// such a member, or, if it is more than one member ahead, its newest busy one.
 func (c *Crowd[K, M]) Place(key K, each, total int) (victim M, found, ok bool) {
 	own := c.Of(key)
 	if own < each && c.n < total {
@@ -119,8 +119,8 @@ func (c *Crowd[K, M]) Place(key K, each, total int) (victim M, found, ok bool) {
 	return victim, found, found
 }
 
-// ofLargest returns the member of the largest groups that has been idle for the longest; failing that, if busy ones may be
-// taken, one of those.
+// ofLargest returns the member of the largest groups that has been idle for the longest. If there is none and busyToo is set, it returns a
+// busy one.
 func (c *Crowd[K, M]) ofLargest(busyToo bool) (victim M, found bool) {
 	looked := 0
 	for key := range c.sizes[c.most] {
@@ -140,7 +140,7 @@ func (c *Crowd[K, M]) ofLargest(busyToo bool) (victim M, found bool) {
 	return victim, false
 }
 
-// idlest returns the member that is not busy and was used the longest ago.
+// idlest returns the member that is not busy and was used longest ago.
 func idlest[M Member](g *group[M]) (out M, found bool) {
 	if g == nil {
 		return out, false

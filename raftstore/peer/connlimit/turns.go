@@ -2,20 +2,20 @@ package connlimit
 
 import "slices"
 
-// Turns are places of which there are few. Who finds none free waits; groups are served one after the other, and within a
-// group the first is served first.
+// Turns is a limited number of places. A member that finds no free place waits. Groups take turns, and within a group the first that waits
+// is first.
 type Turns[K, W comparable] struct {
 	free    int
 	waiting map[K][]W
 	order   []K // of groups that wait: the first is served next
 }
 
-// NewTurns makes n places.
+// NewTurns returns Turns with n places.
 func NewTurns[K, W comparable](n int) *Turns[K, W] {
 	return &Turns[K, W]{free: n, waiting: map[K][]W{}}
 }
 
-// Take gives w a place at once, or has it wait.
+// Take gives w a free place and returns true, or makes w wait and returns false.
 func (t *Turns[K, W]) Take(key K, w W) bool {
 	if t.free > 0 {
 		t.free--
@@ -28,7 +28,7 @@ func (t *Turns[K, W]) Take(key K, w W) bool {
 	return false
 }
 
-// Done frees a place. The one that is returned has it now; ok is false when nobody waits.
+// Done frees a place and gives it to next; ok is false when no member waits.
 func (t *Turns[K, W]) Done() (next W, ok bool) {
 	if len(t.order) == 0 {
 		t.free++
@@ -47,7 +47,7 @@ func (t *Turns[K, W]) Done() (next W, ok bool) {
 	return next, true
 }
 
-// Drop has w wait no longer; false when it did not wait.
+// Drop takes w out of the queue. It returns false when w did not wait.
 func (t *Turns[K, W]) Drop(key K, w W) bool {
 	queue := t.waiting[key]
 	i := slices.Index(queue, w)
@@ -64,7 +64,7 @@ func (t *Turns[K, W]) Drop(key K, w W) bool {
 	return true
 }
 
-// Waiting returns how many wait.
+// Waiting returns how many members wait.
 func (t *Turns[K, W]) Waiting() (n int) {
 	for _, q := range t.waiting {
 		n += len(q)

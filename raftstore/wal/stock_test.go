@@ -44,7 +44,9 @@ func TestStockSegmentsPassDamageOver(t *testing.T) {
 	}
 }
 
-func stockEntry(i int) []byte { return fmt.Appendf(nil, "%d, an entry whose text is found in the file", i) }
+func stockEntry(i int) []byte {
+	return fmt.Appendf(nil, "%d, an entry whose text is found in the file", i)
+}
 
 func openStock(t *testing.T, dir string) *raftwal.WAL {
 	t.Helper()

@@ -38,7 +38,7 @@ func (s *Scheduler) attempt(ctx context.Context, item *queue.Item) {
 	s.place(ctx, item, c, v.node)
 }
 
-// latest returns the newest version of a pod that still needs a node; false when it does not.
+// latest returns the newest version of a pod that still needs a node; false when the pod needs none.
 func (s *Scheduler) latest(p *snapshot.Pod) (*snapshot.Pod, bool) {
 	live, err := s.pods.Pods(p.Object.Namespace).Get(p.Object.Name)
 	if err != nil || live.UID != p.Object.UID || live.Spec.NodeName != "" || live.DeletionTimestamp != nil {
@@ -52,14 +52,14 @@ func (s *Scheduler) latest(p *snapshot.Pod) (*snapshot.Pod, bool) {
 	}
 	fresh, err := snapshot.NewPod(live)
 	if err != nil {
-		s.cfg.Logger.Error("pod cannot be scheduled", "namespace", live.Namespace, "pod", live.Name, "err", err)
+		s.cfg.Logger.Error("cannot read a pod's affinity, the pod is not scheduled", "namespace", live.Namespace, "pod", live.Name, "err", err)
 		return nil, false
 	}
 	return fresh, true
 }
 
-// nominatedFor returns who else must be given room on a node when pod is placed: those nominated there that are not less
-// important. nil when nobody is nominated anywhere.
+// nominatedFor returns a function for the pods that need room on a node beside pod: those nominated there whose priority is not
+// lower. It returns nil when no pod is nominated for any node.
 func (s *Scheduler) nominatedFor(pod *snapshot.Pod) func(node string) []*snapshot.Pod {
 	if s.nominator.Empty() {
 		return nil
@@ -75,7 +75,7 @@ func (s *Scheduler) nominatedFor(pod *snapshot.Pod) func(node string) []*snapsho
 	}
 }
 
-// place assumes the pod on the node and has the binding written.
+// place assumes the pod on the node and starts writing its binding.
 func (s *Scheduler) place(ctx context.Context, item *queue.Item, c *rules.Cycle, n *snapshot.Node) {
 	var plan rules.VolumePlan
 	if len(c.Pod.Claims) > 0 {
@@ -87,7 +87,7 @@ func (s *Scheduler) place(ctx context.Context, item *queue.Item, c *rules.Cycle,
 			return
 		}
 		if !ok {
-			s.queue.Failed(item, c.Pod) // a claim or volume changed just now
+			s.queue.Failed(item, c.Pod) // a claim or volume has changed since the search
 			return
 		}
 	}
@@ -100,14 +100,14 @@ func (s *Scheduler) place(ctx context.Context, item *queue.Item, c *rules.Cycle,
 	s.volumes.reserve(plan)
 	s.queue.Done(item)
 	if !plan.Empty() {
-		// Waiting for a volume takes as long as the provisioner does: it must not hold a slot.
+		// The wait for a volume takes as long as its provisioner, so it holds no slot.
 		s.writes.Go(fault.Contained(unit, func() { s.bindWithVolumes(ctx, item, node, plan) }))
 		return
 	}
 	s.write(ctx, func() { s.bind(ctx, item, node) })
 }
 
-// refuse looks for room by preemption, puts the pod back and tells the user why.
+// refuse looks for a node on which preemption makes room, puts the pod back into the queue and reports the reason.
 func (s *Scheduler) refuse(ctx context.Context, item *queue.Item, c *rules.Cycle, v verdict) {
 	pod := c.Pod
 	message := v.explain(len(c.Snapshot.Nodes))
@@ -148,7 +148,7 @@ func (s *Scheduler) refuse(ctx context.Context, item *queue.Item, c *rules.Cycle
 	})
 }
 
-// displaced takes back the nominations of less important pods for the node; they must look elsewhere.
+// displaced removes the nominations for the node of pods with a lower priority, and returns these pods.
 func (s *Scheduler) displaced(pod *snapshot.Pod, node string) []*v1.Pod {
 	var out []*v1.Pod
 	for _, other := range s.nominator.On(node) {

@@ -31,7 +31,7 @@ func (s *Scheduler) bind(ctx context.Context, item *queue.Item, node string) {
 		"Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, node)
 }
 
-// bindWithVolumes has the pod's claims bound first.
+// bindWithVolumes binds the pod's claims and then the pod.
 func (s *Scheduler) bindWithVolumes(ctx context.Context, item *queue.Item, node string, plan rules.VolumePlan) {
 	defer s.volumes.release(plan)
 	if err := fault.Contain(unit, func() error { return s.bindVolumes(ctx, plan, node) }); err != nil {
@@ -41,7 +41,7 @@ func (s *Scheduler) bindWithVolumes(ctx context.Context, item *queue.Item, node 
 	s.bind(ctx, item, node)
 }
 
-// unplace undoes an assumed placement whose writes failed, and has the pod tried again.
+// unplace undoes an assumed placement whose writes failed, and queues the pod again.
 func (s *Scheduler) unplace(ctx context.Context, item *queue.Item, cause error) {
 	pod := item.Pod.Object
 	s.cache.Forget(pod.UID)
@@ -54,6 +54,6 @@ func (s *Scheduler) unplace(ctx context.Context, item *queue.Item, cause error) 
 	if errors.IsNotFound(cause) {
 		return
 	}
-	s.cfg.Logger.Warn("pod could not be bound", "namespace", pod.Namespace, "pod", pod.Name, "err", cause)
+	s.cfg.Logger.Warn("cannot bind a pod, it is tried again after its back-off", "namespace", pod.Namespace, "pod", pod.Name, "err", cause)
 	s.report(ctx, refusal{pod: latest.Object, reason: v1.PodReasonSchedulerError, message: cause.Error()})
 }

@@ -9,28 +9,28 @@ import (
 	"github.com/balsahq/balsa/leader/scheduler/snapshot"
 )
 
-// How many nodes that admit a pod are enough: all of a small cluster; of a large one, a share that shrinks with size.
+// minCandidates and minCandidatePercent bound how many nodes that admit a pod end a search, see candidates. The values are upstream's.
 const (
 	minCandidates       = 100
 	minCandidatePercent = 5
 )
 
-// decider chooses nodes. Its decisions depend on the cycle, on the nominated pods, on rand and on where the last search
-// ended, and on nothing else. It is used by one goroutine.
+// decider chooses nodes. Its decisions depend only on the cycle, on the nominated pods, on rand and on where the last search ended. It
+// is used by one goroutine.
 type decider struct {
 	filters   []rules.Filter
 	scores    []rules.Score
 	rand      *rand.Rand
-	nominated func(node string) []*snapshot.Pod // nil: nobody is nominated
+	nominated func(node string) []*snapshot.Pod // nil: no pod is nominated
 
-	start    int // where the next search begins, so that all nodes get their turn
+	start    int // index at which the next search begins, so that searches cover all nodes in turn
 	refusals []*rules.Refusal
 	nodes    []*snapshot.Node
 	sums     []int64
 	raw      []int64
 }
 
-// preparedCheck is a filter that has something to say about the pod at hand.
+// preparedCheck is a filter that may refuse the pod of the cycle on some node.
 type preparedCheck struct {
 	rule  string
 	check rules.Check
@@ -39,11 +39,11 @@ type preparedCheck struct {
 // verdict is the outcome of a search.
 type verdict struct {
 	node *snapshot.Node // nil: refused everywhere
-	// What follows is set when node is nil. refusals are by the snapshot's order of nodes; nil where a narrowing rule
-	// left the node out. It is valid until the next search.
+	// The fields below are set when node is nil. refusals has the order of Snapshot.Nodes; an entry is nil where a rules.Narrower left
+	// the node out. It is valid until the next search.
 	refusals []*rules.Refusal
-	overall  *rules.Refusal // one for all nodes
-	absent   string         // the reason of the nodes left out
+	overall  *rules.Refusal // for all nodes at once
+	absent   string         // the reason for the nodes that were left out
 	rules    []string       // the rules that refused
 	checks   []preparedCheck
 }
@@ -67,7 +67,7 @@ func (d *decider) decide(c *rules.Cycle) verdict {
 	return v
 }
 
-// prepare asks every filter what it thinks of the pod; only are the names of the nodes left, nil for all.
+// prepare prepares every filter for the pod. only are the names of the nodes to search, nil for all.
 func (d *decider) prepare(c *rules.Cycle) (checks []preparedCheck, only []string, v verdict) {
 	checks = make([]preparedCheck, 0, len(d.filters))
 	for i := range d.filters {
@@ -91,7 +91,7 @@ func (d *decider) prepare(c *rules.Cycle) (checks []preparedCheck, only []string
 	return checks, only, v
 }
 
-// search fills d.nodes with nodes that admit the pod, up to as many as are worth comparing.
+// search fills d.nodes with nodes that admit the pod, at most candidates of them.
 func (d *decider) search(c *rules.Cycle, v *verdict, only []string) {
 	all := c.Snapshot.Nodes
 	d.nodes = d.nodes[:0]
@@ -146,8 +146,8 @@ func (d *decider) searchAll(c *rules.Cycle, v *verdict, refused map[string]struc
 	}
 }
 
-// admit asks the checks about a node: also with the pods nominated for it there, because they will come; and without
-// them, because they may not.
+// admit runs the checks on a node: with the pods that are nominated for it, because they may come, and without them, because they may
+// not.
 func (d *decider) admit(checks []preparedCheck, n *snapshot.Node) (*rules.Refusal, string) {
 	if d.nominated != nil {
 		if with, withChecks := d.withNominated(checks, n); with != nil {
@@ -168,7 +168,7 @@ func ask(checks []preparedCheck, n *snapshot.Node) (*rules.Refusal, string) {
 	return nil, ""
 }
 
-// withNominated returns the node as it will be with the pods nominated for it; nil when there are none.
+// withNominated returns the node with the pods that are nominated for it, and checks that count them; nil when there are none.
 func (d *decider) withNominated(checks []preparedCheck, n *snapshot.Node) (*snapshot.Node, []preparedCheck) {
 	pods := d.nominated(n.Name())
 	if len(pods) == 0 {
@@ -191,7 +191,7 @@ func cloneChecks(checks []preparedCheck) []preparedCheck {
 	return cloned
 }
 
-// change adds (1) or removes (-1) a pod on a cloned node and tells the checks.
+// change adds (1) or removes (-1) a pod on a cloned node and in the cloned checks.
 func change(checks []preparedCheck, n *snapshot.Node, p *snapshot.Pod, by int) {
 	if by > 0 {
 		n.Add(p)
@@ -205,7 +205,7 @@ func change(checks []preparedCheck, n *snapshot.Node, p *snapshot.Pod, by int) {
 	}
 }
 
-// best scores d.nodes and picks one of the highest at random.
+// best scores d.nodes and returns one with the highest score, at random.
 func (d *decider) best(c *rules.Cycle) *snapshot.Node {
 	d.sums = slices.Grow(d.sums[:0], len(d.nodes))[:len(d.nodes)]
 	d.raw = slices.Grow(d.raw[:0], len(d.nodes))[:len(d.nodes)]
@@ -237,7 +237,8 @@ func (d *decider) best(c *rules.Cycle) *snapshot.Node {
 	return d.nodes[chosen]
 }
 
-// candidates is how many admitting nodes are enough among n.
+// candidates returns after how many admitting nodes a search among n nodes ends: all of a small cluster, and a share that shrinks with
+// the size of a large one, as upstream's.
 func candidates(n int) int {
 	if n < minCandidates {
 		return n

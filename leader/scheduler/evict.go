@@ -11,14 +11,14 @@ import (
 	"github.com/balsahq/balsa/leader/scheduler/queue"
 )
 
-// evict deletes the victims of a preemption and takes back the nominations it displaced.
+// evict deletes the victims of a preemption and removes displaced nominations from pods' statuses.
 func (s *Scheduler) evict(ctx context.Context, preemptor *v1.Pod, e *eviction, node string, displaced []*v1.Pod) {
 	for _, victim := range e.victims {
 		if err := s.evictOne(ctx, preemptor, victim.Object, node); err != nil {
 			if ctx.Err() != nil {
 				return
 			}
-			s.cfg.Logger.Warn("victim not evicted", "namespace", victim.Object.Namespace, "pod", victim.Object.Name, "err", err)
+			s.cfg.Logger.Warn("cannot evict a pod with a lower priority, the preemption is given up", "namespace", victim.Object.Namespace, "pod", victim.Object.Name, "err", err)
 			s.nominator.Clear(preemptor.UID)
 			s.queue.Happened(queue.Event{Kind: queue.Pod, Action: queue.Delete, Old: victim.Object})
 			return
@@ -27,7 +27,7 @@ func (s *Scheduler) evict(ctx context.Context, preemptor *v1.Pod, e *eviction, n
 	none := ""
 	for _, pod := range displaced {
 		if err := s.patchStatus(ctx, pod, nil, &none); err != nil && ctx.Err() == nil {
-			s.cfg.Logger.Warn("nomination not taken back", "namespace", pod.Namespace, "pod", pod.Name, "err", err)
+			s.cfg.Logger.Warn("cannot remove a pod's nominated node, its next attempt writes it", "namespace", pod.Namespace, "pod", pod.Name, "err", err)
 		}
 	}
 }
@@ -48,7 +48,7 @@ func (s *Scheduler) evictOne(ctx context.Context, preemptor, victim *v1.Pod, nod
 		Preconditions: &metav1.Preconditions{UID: &uid},
 	})
 	if errors.IsNotFound(err) || errors.IsConflict(err) {
-		return nil // gone already, perhaps replaced by another of its name
+		return nil // the pod is gone, or was replaced by another with its name
 	}
 	if err != nil {
 		return err

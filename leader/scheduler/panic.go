@@ -9,17 +9,17 @@ import (
 	"github.com/balsahq/balsa/leader/scheduler/queue"
 )
 
-// unit is what panics of the scheduler are counted as.
+// unit is the unit under which panics of the scheduler are counted.
 const unit = "scheduler"
 
-// contained runs a part of an attempt. After a panic it puts the pod back, to be tried again after its back-off, says so
-// in the pod's status and returns false: the attempt is over.
+// contained runs a part of an attempt. After a panic it puts the pod back, to be tried again after its back-off, writes the panic into
+// the pod's status and returns false: the attempt is over.
 func (s *Scheduler) contained(ctx context.Context, item *queue.Item, work func()) bool {
 	err := fault.Do(unit, work)
 	if err == nil {
 		return true
 	}
-	s.snapshot = s.cache.Anew() // the one there was may be half changed
+	s.snapshot = s.cache.Anew() // the panic may have left the old snapshot half changed
 	s.queue.Failed(item, item.Pod)
 	r := refusal{pod: item.Pod.Object, reason: v1.PodReasonSchedulerError, message: err.Error(), nominated: item.Pod.Object.Status.NominatedNodeName}
 	s.write(ctx, func() { s.report(ctx, r) })

@@ -22,14 +22,14 @@ const (
 	dryRunPercent    = 10
 )
 
-// eviction is a node on which taking the victims away makes room.
+// eviction is a node on which the removal of the victims makes room.
 type eviction struct {
 	node       *snapshot.Node
 	victims    []*snapshot.Pod // most important first
 	violations int             // victims whose disruption budget does not allow it
 }
 
-// preemption is the answer to a refusal: an eviction, or the text that says why none helps.
+// preemption is the result of preempt: an eviction, or the reason why none helps.
 type preemption struct {
 	eviction *eviction
 	message  string
@@ -37,7 +37,7 @@ type preemption struct {
 	keep bool
 }
 
-// preempt looks for less important pods to take away so that the cycle's pod fits somewhere.
+// preempt looks for a node on which the cycle's pod fits once pods with a lower priority are removed.
 func (d *decider) preempt(c *rules.Cycle, v verdict, budgets []*policyv1.PodDisruptionBudget, nominated string) preemption {
 	if reason := ineligible(c, v, nominated); reason != "" {
 		return preemption{message: "preemption: " + reason, keep: true}
@@ -60,7 +60,7 @@ func (d *decider) preempt(c *rules.Cycle, v verdict, budgets []*policyv1.PodDisr
 	return preemption{eviction: &found[0]}
 }
 
-// ineligible says why the pod may not preempt; "" when it may.
+// ineligible returns why the pod may not preempt, "" when it may.
 func ineligible(c *rules.Cycle, v verdict, nominated string) string {
 	p := c.Pod
 	if policy := p.Object.Spec.PreemptionPolicy; policy != nil && *policy == v1.PreemptNever {
@@ -84,7 +84,7 @@ func leavingForPreemption(p *v1.Pod) bool {
 	})
 }
 
-// evictions tries nodes from a random one on until enough are found, one of them without breaking a budget.
+// evictions tries nodes, from a random one on, until it has enough evictions, at least one of which violates no disruption budget.
 func (d *decider) evictions(c *rules.Cycle, checks []preparedCheck, nodes []*snapshot.Node,
 	budgets []*policyv1.PodDisruptionBudget, why reasons) (found []eviction, examined int) {
 	if len(nodes) == 0 {
@@ -106,8 +106,8 @@ func (d *decider) evictions(c *rules.Cycle, checks []preparedCheck, nodes []*sna
 	return found, examined
 }
 
-// dryRun takes every less important pod off a copy of the node and, if the pod fits then, puts back as many as still
-// leave it room: those whose budget would break first, important ones before others.
+// dryRun removes every pod with a lower priority from a copy of the node. If the pod then fits, it puts back as many as leave it room:
+// first the pods whose disruption budget would be violated, in order of importance, then the others.
 func (d *decider) dryRun(c *rules.Cycle, checks []preparedCheck, original *snapshot.Node,
 	budgets []*policyv1.PodDisruptionBudget) (eviction, *rules.Refusal) {
 	n, checks := original.Clone(), cloneChecks(checks)
@@ -142,7 +142,7 @@ func (d *decider) dryRun(c *rules.Cycle, checks []preparedCheck, original *snaps
 	return e, nil
 }
 
-// moreImportant orders pods by priority, then by who has run longer.
+// moreImportant orders pods by priority, then by the time that they have run.
 func moreImportant(a, b *snapshot.Pod) int {
 	if a.Priority != b.Priority {
 		return cmp.Compare(b.Priority, a.Priority)
@@ -150,7 +150,7 @@ func moreImportant(a, b *snapshot.Pod) int {
 	return startOf(a).Compare(startOf(b))
 }
 
-// startOf is when the pod started; one that has not started yet is the youngest.
+// startOf returns when the pod started. A pod that has not started counts as the youngest.
 func startOf(p *snapshot.Pod) time.Time {
 	if t := p.Object.Status.StartTime; t != nil {
 		return t.Time
@@ -158,7 +158,7 @@ func startOf(p *snapshot.Pod) time.Time {
 	return time.Unix(math.MaxInt32, 0)
 }
 
-// splitByBudget tells the pods whose eviction a disruption budget does not allow from the others, keeping the order.
+// splitByBudget returns the pods whose eviction violates a disruption budget, and the others, in the same order.
 func splitByBudget(pods []*snapshot.Pod, budgets []*policyv1.PodDisruptionBudget) (breaking, others []*snapshot.Pod) {
 	left := make([]int32, len(budgets))
 	selectors := make([]labels.Selector, len(budgets))
@@ -192,8 +192,8 @@ func splitByBudget(pods []*snapshot.Pod, budgets []*policyv1.PodDisruptionBudget
 	return breaking, others
 }
 
-// compareEvictions puts the least harmful first: fewer broken budgets, a lower highest priority, a lower sum of
-// priorities, fewer victims, and the victims that started latest.
+// compareEvictions puts the least harmful first: fewer violated budgets, then a lower highest priority, a lower sum of priorities, fewer
+// victims, and victims that started later.
 func compareEvictions(a, b eviction) int {
 	return cmp.Or(
 		cmp.Compare(a.violations, b.violations),
@@ -204,7 +204,7 @@ func compareEvictions(a, b eviction) int {
 	)
 }
 
-// prioritySum shifts priorities above zero, so that more victims never sum to less.
+// prioritySum returns the sum of the victims' priorities, each shifted above zero, so that more victims never have a lower sum.
 func (e eviction) prioritySum() int64 {
 	var sum int64
 	for _, p := range e.victims {
@@ -213,7 +213,7 @@ func (e eviction) prioritySum() int64 {
 	return sum
 }
 
-// earliestStart is the earliest start among the most important victims.
+// earliestStart returns the earliest start among the victims with the highest priority.
 func (e eviction) earliestStart() time.Time {
 	earliest := startOf(e.victims[0])
 	for _, p := range e.victims {

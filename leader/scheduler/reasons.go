@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// reasons counts nodes by why they refused.
+// reasons counts nodes by the reason for which they do not admit a pod.
 type reasons map[string]int
 
 func (r reasons) add(reason string, nodes int) {
@@ -21,7 +21,7 @@ func (r reasons) addAll(list []string) {
 	}
 }
 
-// text is the histogram as users know it: "0/3 nodes are available: 1 Insufficient cpu, 2 Too many pods."
+// text returns the counts in upstream's form: "0/3 nodes are available: 1 Insufficient cpu, 2 Too many pods."
 func (r reasons) text(nodes int) string {
 	head := fmt.Sprintf("0/%d nodes are available:", nodes)
 	if len(r) == 0 {
@@ -35,7 +35,7 @@ func (r reasons) text(nodes int) string {
 	return head + " " + strings.Join(parts, ", ") + "."
 }
 
-// explain is the text of a refusal.
+// explain returns the text of a refusal.
 func (v verdict) explain(nodes int) string {
 	if nodes == 0 {
 		return "no nodes available to schedule pods"

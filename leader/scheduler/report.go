@@ -10,17 +10,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// noteLimit is the longest note an event may carry (events.k8s.io/v1).
+// noteLimit is the greatest length of an event's note (events.k8s.io/v1).
 const noteLimit = 1024
 
-// refusal is what a user is told about a pod that found no node.
+// refusal is the report on a pod that fits no node.
 type refusal struct {
 	pod             *v1.Pod
 	reason, message string
 	nominated       string
 }
 
-// report writes the event and, where it says something new, the condition.
+// report writes the event and, if the condition or the nomination changes, the pod's status.
 func (s *Scheduler) report(ctx context.Context, r refusal) {
 	s.recorder.Eventf(r.pod, nil, v1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", shorten(r.message))
 	condition := v1.PodCondition{
@@ -31,7 +31,7 @@ func (s *Scheduler) report(ctx context.Context, r refusal) {
 		return
 	}
 	if err := s.patchStatus(ctx, r.pod, &condition, &r.nominated); err != nil && ctx.Err() == nil {
-		s.cfg.Logger.Warn("pod condition not written", "namespace", r.pod.Namespace, "pod", r.pod.Name, "err", err)
+		s.cfg.Logger.Warn("cannot write a pod's condition, its next attempt writes it", "namespace", r.pod.Namespace, "pod", r.pod.Name, "err", err)
 	}
 }
 
@@ -43,7 +43,7 @@ func shorten(message string) string {
 	return message[:noteLimit-len(more)] + more
 }
 
-// stamp sets the time of the condition's last transition; it tells whether the condition differs from the pod's.
+// stamp sets the time of the condition's last transition. It reports whether the condition differs from the pod's.
 func (s *Scheduler) stamp(pod *v1.Pod, condition *v1.PodCondition) bool {
 	condition.LastTransitionTime = metav1.NewTime(s.cfg.Clock.Now())
 	for i := range pod.Status.Conditions {
@@ -60,8 +60,8 @@ func (s *Scheduler) stamp(pod *v1.Pod, condition *v1.PodCondition) bool {
 	return true
 }
 
-// patchStatus merges one condition and, unless nil, the nominated node ("" removes it) into a pod's status. A pod that
-// is gone needs no status: no error.
+// patchStatus merges one condition and, unless nil, the nominated node ("" removes it) into a pod's status. It is no error if the pod is
+// gone.
 func (s *Scheduler) patchStatus(ctx context.Context, pod *v1.Pod, condition *v1.PodCondition, nominated *string) error {
 	status := map[string]any{}
 	if condition != nil {

@@ -24,25 +24,25 @@ import (
 	"github.com/balsahq/balsa/leader/scheduler/snapshot"
 )
 
-// DefaultName is the scheduler a pod asks for unless it names another (spec.schedulerName).
+// DefaultName is the spec.schedulerName of pods that name no scheduler.
 const DefaultName = v1.DefaultSchedulerName
 
-// defaultBinders allows enough writes in flight that the store can group them into few syncs.
+// defaultBinders is enough concurrent writes that the store can group them into few syncs.
 const defaultBinders = 64
 
-// Config is what a Scheduler needs.
+// Config is the configuration of a Scheduler.
 type Config struct {
 	// Client writes bindings, pod status, claims, events, and deletes victims.
 	Client kubernetes.Interface
-	// Informers are shared; Run starts those the scheduler asked for, and leaves them running.
+	// Informers are shared; Run starts those that the scheduler uses and does not stop them.
 	Informers informers.SharedInformerFactory
 	// Recorder receives events; nil: the scheduler records through Client itself.
 	Recorder events.EventRecorder
-	// SchedulerName is the spec.schedulerName it serves; "" is DefaultName.
+	// SchedulerName is the spec.schedulerName of the pods that it schedules; "" is DefaultName.
 	SchedulerName string
 	// Clock times back-off; nil is the real one.
 	Clock clock.Clock
-	// Rand breaks ties between equally good nodes; nil is seeded at random.
+	// Rand chooses between nodes with equal scores; nil is seeded at random.
 	Rand *rand.Rand
 	// Binders is how many pods' API writes may be under way at once; 0 is 64.
 	Binders int
@@ -95,7 +95,7 @@ type Scheduler struct {
 	listers   *rules.Listers
 	volumes   *volumeBook
 
-	// Owned by the goroutine of Run.
+	// Used by the goroutine of Run only.
 	snapshot *snapshot.Snapshot
 	decider  decider
 
@@ -104,7 +104,7 @@ type Scheduler struct {
 	slots  chan struct{}
 }
 
-// New makes a scheduler; nothing runs before Run.
+// New returns a scheduler. It starts nothing.
 func New(cfg Config) (*Scheduler, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -144,7 +144,7 @@ func (s *Scheduler) newListers() *rules.Listers {
 	}
 }
 
-// Run schedules until ctx ends; it returns after every goroutine it started has.
+// Run schedules until ctx ends. It returns when every goroutine that it started has ended.
 func (s *Scheduler) Run(ctx context.Context) error {
 	if s.recorder == nil {
 		stop, err := s.record(ctx)
@@ -158,7 +158,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer s.writes.Wait() // before the handlers and the recorder go
+	defer s.writes.Wait() // before the handlers are removed and the recorder stops
 	s.cfg.Informers.Start(ctx.Done())
 	if !cache.WaitFor(ctx, "", synced...) {
 		return ctx.Err()
@@ -173,7 +173,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	}
 }
 
-// record makes the scheduler's own event recorder.
+// record makes an event recorder that writes through Client.
 func (s *Scheduler) record(ctx context.Context) (stop func(), err error) {
 	b := events.NewBroadcaster(&events.EventSinkImpl{Interface: s.cfg.Client.EventsV1()})
 	s.recorder = b.NewRecorder(scheme.Scheme, s.cfg.SchedulerName)
@@ -183,7 +183,7 @@ func (s *Scheduler) record(ctx context.Context) (stop func(), err error) {
 	return b.Shutdown, nil
 }
 
-// write runs fn beside the attempts; it blocks while as many as allowed are running.
+// write runs fn in a goroutine; it blocks while Config.Binders of them run.
 func (s *Scheduler) write(ctx context.Context, fn func()) {
 	select {
 	case s.slots <- struct{}{}:

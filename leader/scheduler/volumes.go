@@ -14,15 +14,15 @@ import (
 	"github.com/balsahq/balsa/leader/scheduler/rules"
 )
 
-// volumeWait is how long a pod waits for its claims to be bound before it is tried elsewhere.
+// volumeWait is how long a pod waits until its claims are bound, before it is scheduled again.
 const volumeWait = 10 * time.Minute
 
-// volumeBook remembers volumes promised to claims and not yet written, and wakes who waits for a claim. It is safe for
-// concurrent use.
+// volumeBook holds the volumes that are promised to claims and not written yet, and wakes goroutines that wait for a claim. It is safe
+// for concurrent use.
 type volumeBook struct {
 	mu       sync.Mutex
 	reserved map[string]string // volume: claim "namespace/name"
-	changed  chan struct{}     // closed and replaced when any claim changes; nil when nobody waits
+	changed  chan struct{}     // closed and replaced when any claim changes; nil when no goroutine waits
 }
 
 func newVolumeBook() *volumeBook { return &volumeBook{reserved: make(map[string]string)} }
@@ -86,7 +86,7 @@ func (s *Scheduler) bindVolumes(ctx context.Context, plan rules.VolumePlan, node
 	return s.awaitClaims(ctx, plan, node)
 }
 
-// preBind points a volume at its claim; the volume controller completes the other side.
+// preBind writes the claim into the volume; the volume controller then writes the volume into the claim.
 func (s *Scheduler) preBind(ctx context.Context, b rules.StaticBinding) error {
 	pv, dirty, err := volume.GetBindVolumeToClaim(b.Volume, b.Claim)
 	if err != nil || !dirty {
@@ -96,7 +96,7 @@ func (s *Scheduler) preBind(ctx context.Context, b rules.StaticBinding) error {
 	return err
 }
 
-// selectNode tells the provisioner for which node to provision; nil takes that back.
+// selectNode writes the node for which the provisioner makes the claim's volume; nil removes it.
 func (s *Scheduler) selectNode(ctx context.Context, claim *v1.PersistentVolumeClaim, node *string) error {
 	if node != nil && claim.Annotations[volume.AnnSelectedNode] == *node {
 		return nil
@@ -119,7 +119,7 @@ func (s *Scheduler) awaitClaims(ctx context.Context, plan rules.VolumePlan, node
 	claims = append(claims, plan.Provision...)
 	limit := s.cfg.Clock.NewTimer(volumeWait)
 	defer limit.Stop()
-	chosen := false // our choice of node has been seen; a provisioner that takes it back wants another node
+	chosen := false // the selected node was seen in the claims; a provisioner that removes it wants another node
 	for {
 		changed := s.volumes.wait()
 		done, seen, err := s.claimsBound(claims, plan.Provision, node)
@@ -140,7 +140,7 @@ func (s *Scheduler) awaitClaims(ctx context.Context, plan rules.VolumePlan, node
 	}
 }
 
-// claimsBound tells whether all claims are bound, and whether those to provision carry our choice of node.
+// claimsBound reports whether all claims are bound, and whether node is selected in all claims to provision.
 func (s *Scheduler) claimsBound(claims, provision []*v1.PersistentVolumeClaim, node string) (done, seen bool, err error) {
 	done, seen = true, true
 	get := func(c *v1.PersistentVolumeClaim) (*v1.PersistentVolumeClaim, error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/balsahq/balsa/leader/scheduler/snapshot"
 )
 
-// watch hooks the scheduler up to the informers. remove undoes it and may be called after an error too.
+// watch adds the scheduler's handlers to the informers. remove removes them; it may also be called after an error.
 func (s *Scheduler) watch() (remove func(), synced []cache.DoneChecker, err error) {
 	core, apps, storage := s.cfg.Informers.Core().V1(), s.cfg.Informers.Apps().V1(), s.cfg.Informers.Storage().V1()
 	rows := []struct {
@@ -43,7 +43,7 @@ func (s *Scheduler) watch() (remove func(), synced []cache.DoneChecker, err erro
 		undo = append(undo, func() { _ = row.informer.RemoveEventHandler(registration) })
 		synced = append(synced, registration.HasSyncedChecker())
 	}
-	for _, informer := range []cache.SharedIndexInformer{ // only looked up, never waited for
+	for _, informer := range []cache.SharedIndexInformer{ // the rules read these; no event of theirs brings a pod back
 		core.Services().Informer(), core.ReplicationControllers().Informer(), apps.ReplicaSets().Informer(),
 		apps.StatefulSets().Informer(), s.cfg.Informers.Policy().V1().PodDisruptionBudgets().Informer(),
 	} {
@@ -101,7 +101,7 @@ func (s *Scheduler) nodeHandler() cache.ResourceEventHandler {
 	}
 }
 
-// nodeMatters tells whether a node changed in what placement depends on; a heartbeat does not.
+// nodeMatters reports whether a node changed in a field that placement depends on. A heartbeat does not.
 func nodeMatters(old, n *v1.Node) bool {
 	return old.UID != n.UID || old.Spec.Unschedulable != n.Spec.Unschedulable ||
 		!maps.Equal(old.Labels, n.Labels) ||
@@ -114,7 +114,7 @@ func (s *Scheduler) podHandler() cache.ResourceEventHandler {
 		AddFunc: func(obj any) { s.podChanged(nil, obj.(*v1.Pod)) },
 		UpdateFunc: func(before, obj any) {
 			old, p := before.(*v1.Pod), obj.(*v1.Pod)
-			if old.UID != p.UID { // deleted and made again between two looks
+			if old.UID != p.UID { // the pod was deleted and another with its name made; the informer saw one update
 				s.podGone(old)
 				old = nil
 			}
@@ -128,7 +128,7 @@ func (s *Scheduler) podHandler() cache.ResourceEventHandler {
 	}
 }
 
-// final takes the object out of the mark an informer leaves when it missed a deletion.
+// final returns the object of a deletion, also of one that the informer missed.
 func final(obj any) any {
 	if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		return unknown.Obj
@@ -150,7 +150,7 @@ func (s *Scheduler) podChanged(old, p *v1.Pod) {
 	}
 	info, err := snapshot.NewPod(p)
 	if err != nil {
-		s.cfg.Logger.Error("pod cannot be understood", "namespace", p.Namespace, "pod", p.Name, "err", err)
+		s.cfg.Logger.Error("cannot read a pod's affinity, the pod is left out", "namespace", p.Namespace, "pod", p.Name, "err", err)
 		return
 	}
 	if bound {
@@ -158,7 +158,7 @@ func (s *Scheduler) podChanged(old, p *v1.Pod) {
 		return
 	}
 	if known, _ := s.cache.Known(p.UID); known {
-		return // assumed: its binding is on the way
+		return // the pod is assumed, its binding is being written
 	}
 	if node := p.Status.NominatedNodeName; node != "" && (old == nil || old.Status.NominatedNodeName != node) {
 		s.nominator.Set(info, node)
@@ -180,7 +180,7 @@ func (s *Scheduler) podBound(old *v1.Pod, info *snapshot.Pod) {
 	}
 }
 
-// boundMatters tells whether a pod on a node changed in what placing others depends on.
+// boundMatters reports whether a pod on a node changed in a field that the placement of other pods depends on.
 func boundMatters(old, p *v1.Pod) bool {
 	return !maps.Equal(old.Labels, p.Labels) || old.Generation != p.Generation ||
 		(old.DeletionTimestamp == nil) != (p.DeletionTimestamp == nil) ||

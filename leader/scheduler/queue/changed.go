@@ -5,8 +5,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// changed tells whether an update of a pod without a node may make it schedulable. What the scheduler itself writes
-// (conditions, the nominated node) and bookkeeping do not count, or a refusal would bring its own retry.
+// changed reports whether an update of a pod without a node may make it schedulable. Fields that the scheduler itself writes (conditions,
+// the nominated node) do not count: otherwise each refusal would cause the next attempt.
 func changed(before, after *v1.Pod) bool {
 	return before.Generation != after.Generation ||
 		!equality.Semantic.DeepEqual(before.Labels, after.Labels) ||

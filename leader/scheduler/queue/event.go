@@ -4,7 +4,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Kind is the kind of object an event is about.
+// Kind is the kind of an event's object.
 type Kind uint8
 
 // The kinds of objects whose changes can make a pod schedulable.
@@ -18,24 +18,24 @@ const (
 	Namespace
 )
 
-// Action is what happened to it; a set of bits.
+// Action is a set of changes, as bits.
 type Action uint8
 
-// Actions. An update that cannot be told apart further is Update.
+// The actions.
 const (
 	Add Action = 1 << iota
 	Update
 	Delete
 )
 
-// Event is something that happened in the cluster. Old and New are the object before and after, as far as they exist.
+// Event is a change of an object in the cluster. Old and New are the object before and after, as far as they exist.
 type Event struct {
 	Kind     Kind
 	Action   Action
 	Old, New any
 }
 
-// Hint says which events may make a pod schedulable that a rule refused. Helps looks closer; nil means always.
+// Hint names events that may make a pod schedulable that a rule refused. Helps decides about a single event; nil accepts every one.
 type Hint struct {
 	Kind   Kind
 	Action Action

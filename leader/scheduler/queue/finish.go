@@ -2,14 +2,14 @@ package queue
 
 import "github.com/balsahq/balsa/leader/scheduler/snapshot"
 
-// Done ends an attempt that placed the pod, or found that it needs no placing.
+// Done ends an attempt that placed the pod, or found that the pod needs no node.
 func (q *Queue) Done(item *Item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.pods[item.Pod.Object.UID] == item {
 		delete(q.pods, item.Pod.Object.UID)
 	}
-	q.land()
+	q.endFlight()
 }
 
 // Refused ends an attempt in which the named rules left no node. latest is the newest version of the pod.
@@ -17,7 +17,7 @@ func (q *Queue) Refused(item *Item, latest *snapshot.Pod, rules []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	missed := q.log[item.popped:]
-	defer q.land()
+	defer q.endFlight()
 	if !q.ended(item, latest) {
 		return
 	}
@@ -35,7 +35,7 @@ func (q *Queue) Refused(item *Item, latest *snapshot.Pod, rules []string) {
 func (q *Queue) Failed(item *Item, latest *snapshot.Pod) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	defer q.land()
+	defer q.endFlight()
 	if q.ended(item, latest) {
 		item.rules = nil
 		q.rest(item, refused)
@@ -43,7 +43,7 @@ func (q *Queue) Failed(item *Item, latest *snapshot.Pod) {
 	}
 }
 
-// Return takes back a pod whose attempt was Done but whose binding then failed: it is tried again after its back-off.
+// Return puts a pod back whose attempt was Done and whose binding then failed: it is tried again after its back-off.
 func (q *Queue) Return(item *Item, latest *snapshot.Pod) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -56,7 +56,7 @@ func (q *Queue) Return(item *Item, latest *snapshot.Pod) {
 	q.revive(item)
 }
 
-// ended takes a pod out of flight; false if it was deleted meanwhile.
+// ended updates the item of a pod whose attempt has ended. It returns false if the pod was deleted meanwhile.
 func (q *Queue) ended(item *Item, latest *snapshot.Pod) bool {
 	if q.pods[item.Pod.Object.UID] != item {
 		return false
@@ -66,8 +66,8 @@ func (q *Queue) ended(item *Item, latest *snapshot.Pod) bool {
 	return true
 }
 
-// land forgets the log when nobody needs it.
-func (q *Queue) land() {
+// endFlight counts a pod out of flight and clears the log when no pod is in flight.
+func (q *Queue) endFlight() {
 	if q.inFlight--; q.inFlight == 0 {
 		clear(q.log)
 		q.log = q.log[:0]

@@ -2,7 +2,7 @@ package queue
 
 import "container/heap"
 
-// entries is a heap of items under an order given as a function; items know their place so that any can be removed.
+// entries is a heap of items ordered by less. Each item has its index in the heap, so that any item can be removed.
 type entries struct {
 	items []*Item
 	less  func(a, b *Item) bool
@@ -54,7 +54,7 @@ func byPriority(a, b *Item) bool {
 	return a.serial < b.serial
 }
 
-// byDue is the order of pods that sit out their back-off.
+// byDue is the order of pods that wait for the end of their back-off.
 func byDue(a, b *Item) bool {
 	if !a.due.Equal(b.due) {
 		return a.due.Before(b.due)

@@ -9,7 +9,7 @@ import (
 	"github.com/balsahq/balsa/leader/scheduler/snapshot"
 )
 
-// Nominator remembers which pods were promised room on which node by preemption. It is safe for concurrent use.
+// Nominator holds the pods for which preemption makes room, by node. It is safe for concurrent use.
 type Nominator struct {
 	mu   sync.Mutex
 	pods map[string][]*snapshot.Pod
@@ -21,7 +21,7 @@ func NewNominator() *Nominator {
 	return &Nominator{pods: make(map[string][]*snapshot.Pod), node: make(map[types.UID]string)}
 }
 
-// Set records that pod is nominated for node; the empty name takes the nomination back.
+// Set records that pod is nominated for node; the empty name removes the nomination.
 func (n *Nominator) Set(pod *snapshot.Pod, node string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -33,7 +33,7 @@ func (n *Nominator) Set(pod *snapshot.Pod, node string) {
 	n.pods[node] = append(n.pods[node], pod)
 }
 
-// Clear forgets the pod.
+// Clear removes the pod's nomination.
 func (n *Nominator) Clear(uid types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -55,7 +55,7 @@ func (n *Nominator) clear(uid types.UID) {
 	n.pods[node] = rest
 }
 
-// Node is the node the pod is nominated for, or "".
+// Node returns the node that the pod is nominated for, or "".
 func (n *Nominator) Node(uid types.UID) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -69,7 +69,7 @@ func (n *Nominator) On(node string) []*snapshot.Pod {
 	return slices.Clip(n.pods[node])
 }
 
-// Empty tells whether no pod is nominated at all.
+// Empty reports whether no pod is nominated.
 func (n *Nominator) Empty() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

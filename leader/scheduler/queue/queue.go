@@ -12,7 +12,7 @@ import (
 	"github.com/balsahq/balsa/leader/scheduler/snapshot"
 )
 
-// restLimit is how long a refused pod rests at most: a net under events that no hint foresaw.
+// restLimit is how long a refused pod rests at most, in case an event helps that no hint names.
 const restLimit = 5 * time.Minute
 
 type stage uint8
@@ -32,7 +32,7 @@ type Item struct {
 	Attempts int
 	Added    time.Time
 
-	rules  []string // the rules that refused it
+	rules  []string // rules that refused the pod
 	since  time.Time
 	due    time.Time
 	serial uint64
@@ -41,10 +41,10 @@ type Item struct {
 	popped int // position in the event log when it was popped
 }
 
-// Config is what a queue needs.
+// Config is the configuration of a Queue.
 type Config struct {
 	Clock clock.Clock
-	// Backoff and MaxBackoff are how long a pod rests after its first refused attempt, doubling with each, and at most.
+	// Backoff is how long a pod rests after its first refused attempt. It doubles with each attempt, up to MaxBackoff.
 	Backoff, MaxBackoff time.Duration
 	// Hints are, by rule, the events that may undo a refusal.
 	Hints map[string][]Hint
@@ -60,7 +60,7 @@ type Queue struct {
 	active  entries
 	waiting entries
 	resting map[types.UID]*Item // refused and gated
-	restDue time.Time           // no refused pod reaches restLimit earlier; zero when none rests
+	restDue time.Time           // earliest time at which a refused pod reaches restLimit; zero when none rests
 	serial  uint64
 	// log holds the events since the oldest pod in flight was popped.
 	log      []Event
@@ -85,7 +85,7 @@ func New(cfg Config) *Queue {
 	}
 }
 
-// Add takes in a pod without a node; a pod already here is updated.
+// Add adds a pod without a node, or updates it if the queue has it already.
 func (q *Queue) Add(p *snapshot.Pod) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -104,11 +104,11 @@ func (q *Queue) Add(p *snapshot.Pod) {
 	q.activate(item)
 }
 
-// update replaces a pod by its newer version. A change that may help it brings a resting pod back.
+// update replaces a pod by its newer version. A resting pod comes back if the change may make it schedulable.
 func (q *Queue) update(item *Item, p *snapshot.Pod) {
 	old := item.Pod
 	switch item.stage {
-	case inFlight: // the caller reads item.Pod; what changed is seen through the log
+	case inFlight: // the caller reads item.Pod, so the change goes to the log
 		q.log = append(q.log, Event{Kind: Pod, Action: Update, Old: old.Object, New: p.Object})
 		return
 	case active:
@@ -131,7 +131,7 @@ func (q *Queue) update(item *Item, p *snapshot.Pod) {
 	}
 }
 
-// Delete drops a pod.
+// Delete removes a pod.
 func (q *Queue) Delete(uid types.UID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -147,11 +147,11 @@ func (q *Queue) Delete(uid types.UID) {
 		q.waiting.remove(item)
 	case refused, gated:
 		delete(q.resting, uid)
-	case inFlight: // the caller still ends it
+	case inFlight: // the caller ends the attempt
 	}
 }
 
-// Pop returns the pod to try next; it blocks until there is one. Only one goroutine may call it.
+// Pop returns the next pod to schedule and blocks until there is one. Only one goroutine may call it.
 func (q *Queue) Pop(ctx context.Context) (*Item, error) {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -199,7 +199,7 @@ func (q *Queue) take() (*Item, time.Time) {
 	return item, time.Time{}
 }
 
-// moveDue activates what is due and returns when the next pod will be.
+// moveDue activates the pods that are due and returns when the next one is.
 func (q *Queue) moveDue() time.Time {
 	now := q.cfg.Clock.Now()
 	for item := q.waiting.first(); item != nil && !item.due.After(now); item = q.waiting.first() {
@@ -213,7 +213,7 @@ func (q *Queue) moveDue() time.Time {
 	return next
 }
 
-// endLongRests revives the pods that have rested for restLimit. It looks at them only when one may be due.
+// endLongRests revives the pods that have rested for restLimit. It reads them only when one may be due.
 func (q *Queue) endLongRests(now time.Time) {
 	if q.restDue.IsZero() || q.restDue.After(now) {
 		return
@@ -237,7 +237,7 @@ func (q *Queue) noteRest(item *Item) {
 	}
 }
 
-// Happened brings back the resting pods that the event may help.
+// Happened revives the refused pods that the event may make schedulable.
 func (q *Queue) Happened(e Event) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -284,7 +284,7 @@ func (q *Queue) activate(item *Item) {
 	q.signal()
 }
 
-// revive moves a refused pod to where it waits for its back-off, or straight to the active ones.
+// revive moves a refused pod to the waiting pods until its back-off is over, or to the active pods if it is over.
 func (q *Queue) revive(item *Item) {
 	delete(q.resting, item.Pod.Object.UID)
 	item.due = item.since.Add(q.backoff(item))
@@ -314,7 +314,7 @@ func (q *Queue) signal() {
 	}
 }
 
-// Lengths are the numbers of pods by where they are.
+// Lengths are the numbers of pods by state.
 type Lengths struct{ Active, Waiting, Refused, Gated, InFlight int }
 
 // Lengths counts the pods.

@@ -5,8 +5,8 @@ import v1 "k8s.io/api/core/v1"
 // reasonDevices is what the user of a pod with resourceClaims reads.
 const reasonDevices = "pod has resourceClaims, and devices are not allocated in this cluster"
 
-// Devices refuses pods that ask for devices by spec.resourceClaims: nothing here allocates them, and a pod that started
-// without them would be wrong. Only a new pod undoes the refusal.
+// Devices refuses pods with spec.resourceClaims: Balsa does not allocate devices, and the pod must not start without them. Only a new pod
+// undoes the refusal.
 var Devices = Filter{
 	Name: "DynamicResources",
 	Prepare: func(c *Cycle) (Check, *Refusal) {

@@ -11,7 +11,7 @@ import (
 	"github.com/balsahq/balsa/leader/scheduler/snapshot"
 )
 
-// Fit refuses nodes that have not enough left of what the pod requests, or no room for one more pod.
+// Fit refuses nodes that lack a resource that the pod requests, or room for one more pod.
 var Fit = Filter{
 	Name: "NodeResourcesFit",
 	Prepare: func(c *Cycle) (Check, *Refusal) {
@@ -32,7 +32,7 @@ type fit struct {
 	scalars []v1.ResourceName
 }
 
-// Admit lists everything the node lacks, so that the user sees all of it at once.
+// Admit returns every resource that the node lacks, so that the user sees all of them at once.
 func (f *fit) Admit(n *snapshot.Node) *Refusal {
 	r, have, used := f.request, &n.Allocatable, &n.Requested
 	var s shortage
@@ -64,8 +64,8 @@ func (s *shortage) check(name string, want, have, used int64) {
 	s.final = s.final || want > have
 }
 
-// mayFit tells whether a node that came, or changed from old, could hold the pod if it were empty and offers more of
-// something than before.
+// mayFit reports whether the pod fits on node n if n were empty, and, if n changed from old, whether it offers more of some resource than
+// before.
 func mayFit(p *v1.Pod, old, n *v1.Node) bool {
 	if n == nil {
 		return false
@@ -87,7 +87,7 @@ func mayFit(p *v1.Pod, old, n *v1.Node) bool {
 	return grew
 }
 
-// shrank tells whether a running pod was resized downwards in some resource.
+// shrank reports whether a running pod's request for some resource became smaller.
 func shrank(old, now *v1.Pod) bool {
 	if old == nil || now == nil {
 		return false

@@ -8,8 +8,8 @@ import (
 	"github.com/balsahq/balsa/leader/scheduler/snapshot"
 )
 
-// ImageLocality prefers nodes that have the pod's images, weighed by size and by how widely an image is spread, so that
-// pods do not pile up on the one node that has it.
+// ImageLocality prefers nodes that have the pod's images. An image counts by its size and by the share of nodes that have it, so that the
+// one node with an image does not get all pods.
 var ImageLocality = Score{
 	Name:   "ImageLocality",
 	Weight: 1,

@@ -62,8 +62,8 @@ func (c affinityCheck) Admit(n *snapshot.Node) *Refusal {
 
 func (c affinityCheck) Only() ([]string, bool) { return c.only, c.narrow }
 
-// namedNodes returns the nodes named by matchFields on metadata.name, when every term names some: the pods of a
-// DaemonSet do, and need one node looked at instead of all.
+// namedNodes returns the nodes that matchFields on metadata.name name, if every term names some. The terms of a DaemonSet's pods do, so that
+// one node is checked instead of all.
 func namedNodes(terms []v1.NodeSelectorTerm) ([]string, bool) {
 	union := make(map[string]struct{})
 	for i := range terms {
@@ -78,7 +78,7 @@ func namedNodes(terms []v1.NodeSelectorTerm) ([]string, bool) {
 	return slices.Sorted(maps.Keys(union)), len(terms) > 0
 }
 
-// namesOf intersects the names that a term's requirements ask for.
+// namesOf returns the names that satisfy all requirements of a term on metadata.name.
 func namesOf(fields []v1.NodeSelectorRequirement) (names []string, named bool) {
 	for _, f := range fields {
 		if f.Key != metav1.ObjectNameField || f.Operator != v1.NodeSelectorOpIn {

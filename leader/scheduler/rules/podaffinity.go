@@ -19,8 +19,8 @@ var (
 	refusedByOthers        = refuse("node(s) didn't satisfy existing pods anti-affinity rules")
 )
 
-// PodAffinity refuses nodes whose domains lack the pods that the pod requires near, or hold pods that it, or they,
-// require far.
+// PodAffinity refuses nodes whose topology domains lack pods that the pod's affinity requires, or have pods that its anti-affinity, or
+// theirs, forbids.
 var PodAffinity = Filter{
 	Name: "InterPodAffinity",
 	Prepare: func(c *Cycle) (Check, *Refusal) {
@@ -40,7 +40,7 @@ var PodAffinity = Filter{
 	},
 }
 
-// wantsNear tells whether p requires a pod such as other nearby. Namespace selectors are taken to match.
+// wantsNear reports whether other matches a required affinity term of p. Namespace selectors count as matching.
 func wantsNear(p, other *v1.Pod) bool {
 	info, err := snapshot.NewPod(p)
 	if err != nil || other == nil {
@@ -51,7 +51,7 @@ func wantsNear(p, other *v1.Pod) bool {
 	})
 }
 
-// counts is an index together with what preemption or nominated pods would change in it.
+// counts is an index with the changes that preemption or nominated pods would make in it.
 type counts struct {
 	index *snapshot.Index
 	delta map[snapshot.Domain]int
@@ -75,7 +75,7 @@ func (x *counts) change(n *v1.Node, key string, by int) {
 	x.total += by
 }
 
-// empty tells whether nothing is counted anywhere. Counts are never negative, so the sum says it.
+// empty reports whether every count is zero. Counts are never negative, so the sum decides.
 func (x *counts) empty() bool { return x.index.Total()+x.total == 0 }
 
 func (x counts) clone() counts {
@@ -83,8 +83,8 @@ func (x counts) clone() counts {
 	return x
 }
 
-// affinity counts, by domain: pods that match all required affinity terms; for each required anti-affinity term the pods
-// that match it; and the terms of other pods that want this one far.
+// affinity counts, by domain: pods that match all required affinity terms; the pods that match each required anti-affinity term; and the
+// anti-affinity terms of other pods that match this one.
 type affinity struct {
 	cycle  *Cycle
 	near   counts
@@ -121,11 +121,11 @@ func (c *Cycle) unwelcoming() *snapshot.Index {
 	})
 }
 
-// nobody is the index of an empty cluster.
+// nobody contributes nothing, as in an empty cluster.
 var nobody = snapshot.New().Index("", func(*snapshot.Node, snapshot.Emit) {})
 
-// seenByOthers returns what other pods' terms depend on: the pod's namespace with its labels, and its labels; and a key
-// made of them.
+// seenByOthers returns the values that other pods' terms read, and a key made of them: the pod's namespace with its labels, and the pod's
+// labels.
 func (c *Cycle) seenByOthers(purpose string) (key string, pod *v1.Pod, own labels.Set) {
 	pod = c.Pod.Object
 	own = c.NamespaceLabels(pod.Namespace)
@@ -160,13 +160,13 @@ func (c *Cycle) indexTerms(terms []snapshot.Term) *snapshot.Index {
 	})
 }
 
-// selective tells whether a term depends on the labels of namespaces.
+// selective reports whether a term depends on the labels of namespaces.
 func selective(t *snapshot.Term) bool {
 	requirements, selectable := t.NamespaceSelector.Requirements()
 	return selectable && len(requirements) > 0
 }
 
-// matchesAll tells whether p matches every term; c looks up namespaces for terms that select them.
+// matchesAll reports whether p matches every term; c provides the labels of namespaces.
 func matchesAll(terms []snapshot.Term, p *v1.Pod, c *Cycle) bool {
 	var own labels.Set
 	if c != nil {
@@ -193,8 +193,8 @@ func (a *affinity) Admit(n *snapshot.Node) *Refusal {
 	return nil
 }
 
-// hasNear tells whether the node is where affinity wants the pod. The first pod of a group that wants its own kind near
-// may go anywhere that has the labels.
+// hasNear reports whether the node's domains have the pods that required affinity needs. The first pod of a group whose affinity selects
+// the group itself may go to any node with the topology labels.
 func (a *affinity) hasNear(n *snapshot.Node) bool {
 	missing := false
 	pod := a.cycle.Pod

@@ -7,7 +7,7 @@ import (
 	"github.com/balsahq/balsa/leader/scheduler/snapshot"
 )
 
-// hardTermWeight is what another pod's required affinity to this one counts when nodes are compared.
+// hardTermWeight is the weight of another pod's required affinity term that matches this pod. The value is upstream's.
 const hardTermWeight = 1
 
 // PodAffinityScore prefers domains by the weights of preferred inter-pod terms, of this pod and of the others.
@@ -27,8 +27,8 @@ var PodAffinityScore = Score{
 	},
 }
 
-// affinityScore holds the pods that match each preferred term of the pod, and the sum of weights that other pods' terms
-// give it, by domain.
+// affinityScore holds, by domain, the pods that match each preferred term of the pod, and the weights of other pods' terms that match the
+// pod.
 type affinityScore struct {
 	own    []weighted
 	others *snapshot.Index

@@ -12,10 +12,10 @@ import (
 	"github.com/balsahq/balsa/leader/scheduler/snapshot"
 )
 
-// MaxScore is the best score a node gets from one rule, before its weight.
+// MaxScore is the best score that a rule gives a node, before its weight.
 const MaxScore int64 = 100
 
-// Listers are where rules look up what a pod refers to.
+// Listers are the sources from which rules read the objects that a pod refers to.
 type Listers struct {
 	Namespaces      corelisters.NamespaceLister
 	Services        corelisters.ServiceLister
@@ -39,13 +39,13 @@ type Cycle struct {
 	namespaces map[string]labels.Set
 }
 
-// confined tells whether the pod has a node selector or required node affinity at all.
+// confined reports whether the pod has a node selector or required node affinity.
 func (c *Cycle) confined() bool {
 	spec := &c.Pod.Object.Spec
 	return len(spec.NodeSelector) > 0 || requiredTerms(spec.Affinity) != nil
 }
 
-// Required is the pod's node selector and required node affinity.
+// Required returns the pod's node selector and required node affinity.
 func (c *Cycle) Required() *nodeaffinity.RequiredNodeAffinity {
 	if c.required == nil {
 		r := nodeaffinity.GetRequiredNodeAffinity(c.Pod.Object)
@@ -54,7 +54,7 @@ func (c *Cycle) Required() *nodeaffinity.RequiredNodeAffinity {
 	return c.required
 }
 
-// NamespaceLabels are the labels of a namespace; an unknown namespace has none.
+// NamespaceLabels returns the labels of a namespace; an unknown namespace has none.
 func (c *Cycle) NamespaceLabels(name string) labels.Set {
 	if set, ok := c.namespaces[name]; ok {
 		return set
@@ -73,7 +73,7 @@ func (c *Cycle) NamespaceLabels(name string) labels.Set {
 // Refusal is why a pod may not go to a node.
 type Refusal struct {
 	Reasons []string
-	// Final says that removing pods from the node would not help.
+	// Final: removing pods from the node would not help.
 	Final bool
 }
 
@@ -86,25 +86,24 @@ type Check interface {
 	Admit(n *snapshot.Node) *Refusal
 }
 
-// Tracker is a Check that depends on pods of other nodes too. Preemption tells it of the pods it takes away and puts
-// back.
+// Tracker is a Check that depends on pods of other nodes too. Preemption calls Change for each pod that it removes or puts back.
 type Tracker interface {
 	Check
 	Change(p *snapshot.Pod, n *snapshot.Node, by int)
 	Clone() Tracker
 }
 
-// Narrower is a Check that knows beforehand the only nodes which can pass it.
+// Narrower is a Check that may know the names of all nodes that can pass it.
 type Narrower interface {
 	Check
 	// Only returns the names of those nodes; false when the rule does not narrow.
 	Only() ([]string, bool)
 }
 
-// Filter is a rule that allows or refuses.
+// Filter is a rule that admits or refuses nodes.
 type Filter struct {
 	Name string
-	// Prepare returns nil, nil when the rule has nothing against the pod on any node. A Refusal is one for all nodes.
+	// Prepare returns nil, nil when the rule admits the pod on every node, and a Refusal when it refuses all nodes.
 	Prepare func(c *Cycle) (Check, *Refusal)
 	// Undo are the events that may make a refused pod schedulable.
 	Undo []queue.Hint
@@ -121,11 +120,11 @@ type Scorer interface {
 type Score struct {
 	Name   string
 	Weight int64
-	// Prepare returns nil when the rule sees no difference between the candidates.
+	// Prepare returns nil when the rule gives all candidates the same score.
 	Prepare func(c *Cycle, candidates []*snapshot.Node) Scorer
 }
 
-// CheckFunc makes a Check of a function.
+// CheckFunc is a function as a Check.
 type CheckFunc func(n *snapshot.Node) *Refusal
 
 // Admit implements Check.
@@ -140,7 +139,7 @@ func (f ScoreFunc) Score(n *snapshot.Node) int64 { return f(n) }
 // Normalize implements Scorer; it changes nothing.
 func (ScoreFunc) Normalize([]*snapshot.Node, []int64) {}
 
-// relative is a Scorer scaled so that the highest raw score becomes MaxScore (or, reversed, 0).
+// relative is a Scorer that scales the highest raw score to MaxScore, or, if reversed, to 0.
 type relative struct {
 	raw      func(n *snapshot.Node) int64
 	reversed bool
@@ -189,7 +188,7 @@ func Hints(filters []Filter) map[string][]queue.Hint {
 	return hints
 }
 
-// The helpers of hints below take an Event apart.
+// nodeOf and podOf return the object of an Event, nil when it is of another type.
 
 func nodeOf(x any) *v1.Node { n, _ := x.(*v1.Node); return n }
 func podOf(x any) *v1.Pod   { p, _ := x.(*v1.Pod); return p }

@@ -92,8 +92,8 @@ func newConstraint(p *v1.Pod, c *v1.TopologySpreadConstraint) (constraint, error
 	return parsed, nil
 }
 
-// domains sums the constraint's pods by the values of its label, over the nodes that count for the pod and have all of
-// the labels. Pods on their way out do not count.
+// domains counts the constraint's pods by the values of its label, on the nodes that count for the pod and have all labels. Pods that are
+// being deleted do not count.
 func (k *constraint) domains(c *Cycle, labelled []constraint) *snapshot.Index {
 	match, eligible := k.matcher(c.Pod.Object.Namespace), k.eligible(c)
 	keys := make([]string, len(labelled))
@@ -120,7 +120,7 @@ func (k *constraint) hosts(c *Cycle) *snapshot.Index {
 		func(n *snapshot.Node, emit snapshot.Emit) { emit("", "", match(n)) })
 }
 
-// matcher counts the pods of a node that the constraint is about.
+// matcher returns a function that counts the pods of a node which the constraint selects.
 func (k *constraint) matcher(namespace string) func(n *snapshot.Node) int {
 	selector := k.selector
 	if selector.Empty() {
@@ -138,7 +138,7 @@ func (k *constraint) matcher(namespace string) func(n *snapshot.Node) int {
 	}
 }
 
-// eligible tells whether the pods of a node count, by the constraint's inclusion policies.
+// eligible returns a function that reports whether the pods of a node count, by the constraint's inclusion policies.
 func (k *constraint) eligible(c *Cycle) func(n *v1.Node) bool {
 	affinity, taints := k.honorAffinity && c.confined(), k.honorTaints
 	required, tolerations := c.Required(), c.Pod.Object.Spec.Tolerations
@@ -152,7 +152,7 @@ func (k *constraint) eligible(c *Cycle) func(n *v1.Node) bool {
 	}
 }
 
-// eligibility is a text that two pods share only if eligible says the same for both.
+// eligibility returns a key that two pods share only if eligible gives the same results for both.
 func (k *constraint) eligibility(c *Cycle) string {
 	spec := &c.Pod.Object.Spec
 	var parts [2]string
@@ -174,8 +174,8 @@ func hasKeys(constraints []constraint, nodeLabels map[string]string) bool {
 	return true
 }
 
-// spread is the filter's state: for each constraint the matching pods by domain, and what preemption or nominated pods
-// would change in that.
+// spread is the filter's state: for each constraint the matching pods by domain, and the changes that preemption or nominated pods would
+// make.
 type spread struct {
 	constraints []constraint
 	namespace   string
@@ -200,7 +200,7 @@ func newSpread(c *Cycle, constraints []constraint) *spread {
 	return s
 }
 
-// Admit implements Check: the pods in the node's domain, with this one, may exceed the emptiest domain by maxSkew.
+// Admit implements Check: the pods in the node's domain, with this one, may exceed the domain with the fewest by at most maxSkew.
 func (s *spread) Admit(n *snapshot.Node) *Refusal {
 	for i := range s.constraints {
 		k := &s.constraints[i]
@@ -255,7 +255,7 @@ func (s *spread) Clone() Tracker {
 	return &c
 }
 
-// spreadConcerns tells whether other counts for a constraint of p.
+// spreadConcerns reports whether a constraint of p selects other.
 func spreadConcerns(p, other *v1.Pod) bool {
 	if other == nil || other.Namespace != p.Namespace {
 		return false

@@ -75,7 +75,7 @@ func (s *spreadScore) ignores(n *snapshot.Node) bool {
 	return s.strict && !hasKeys(s.constraints, n.Object.Labels)
 }
 
-// Score implements Scorer: the more pods, the higher; Normalize turns it round.
+// Score implements Scorer: it grows with the number of pods, and Normalize reverses it.
 func (s *spreadScore) Score(n *snapshot.Node) int64 {
 	if s.ignores(n) {
 		return 0
@@ -118,7 +118,7 @@ func (s *spreadScore) Normalize(nodes []*snapshot.Node, scores []int64) {
 	}
 }
 
-// defaultConstraints are those of a pod that has none of its own.
+// defaultConstraints returns the constraints of a pod that has none.
 func defaultConstraints(c *Cycle) []constraint {
 	selector := siblings(c)
 	if selector.Empty() {

@@ -32,7 +32,7 @@ var Taints = Filter{
 	}}},
 }
 
-// tolerates tells whether no taint keeps a pod with these tolerations from being placed.
+// tolerates reports whether the tolerations cover every taint that keeps pods from being scheduled.
 func tolerates(tolerations []v1.Toleration, taints []v1.Taint) bool {
 	for i := range taints {
 		if taints[i].Effect == v1.TaintEffectPreferNoSchedule {

@@ -11,7 +11,7 @@ import (
 
 var refusedUnschedulable = forbid("node(s) were unschedulable")
 
-// Unschedulable refuses cordoned nodes, unless the pod tolerates the taint that stands for cordoning.
+// Unschedulable refuses cordoned nodes, unless the pod tolerates the taint of cordoned nodes.
 var Unschedulable = Filter{
 	Name: "NodeUnschedulable",
 	Prepare: func(c *Cycle) (Check, *Refusal) {

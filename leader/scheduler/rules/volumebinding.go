@@ -22,8 +22,8 @@ const (
 	reasonUnbound        = "pod has unbound immediate PersistentVolumeClaims"
 )
 
-// VolumeBinding refuses nodes that cannot reach the volumes bound to the pod's claims, or for whose unbound claims
-// (WaitForFirstConsumer) there is neither a volume nor a provisioner there.
+// VolumeBinding refuses nodes that cannot use the volumes bound to the pod's claims, and nodes for which an unbound claim
+// (WaitForFirstConsumer) has neither a volume nor a provisioner.
 var VolumeBinding = Filter{
 	Name: "VolumeBinding",
 	Prepare: func(c *Cycle) (Check, *Refusal) {
@@ -49,7 +49,7 @@ var VolumeBinding = Filter{
 	},
 }
 
-// usesClaim tells whether the event is about a claim of the pod.
+// usesClaim reports whether the event's object is a claim of the pod.
 func usesClaim(p *v1.Pod, e queue.Event) bool {
 	claim, ok := e.New.(*v1.PersistentVolumeClaim)
 	if !ok || claim.Namespace != p.Namespace {
@@ -61,7 +61,7 @@ func usesClaim(p *v1.Pod, e queue.Event) bool {
 	})
 }
 
-// podClaims looks up the pod's claims; the error is what the user reads when one cannot be used yet.
+// podClaims returns the pod's claims. Its error is the text that users read when a claim cannot be used yet.
 func podClaims(c *Cycle) ([]*v1.PersistentVolumeClaim, error) {
 	var claims []*v1.PersistentVolumeClaim
 	p := c.Pod.Object
@@ -101,7 +101,7 @@ func claimUsable(p *v1.Pod, v *v1.Volume, name string, claim *v1.PersistentVolum
 	return nil
 }
 
-// Bound tells whether a claim has its volume and both sides have agreed.
+// Bound reports whether a claim is bound to its volume and the volume controller has confirmed it.
 func Bound(claim *v1.PersistentVolumeClaim) bool {
 	return claim.Spec.VolumeName != "" && claim.Annotations[volume.AnnBindCompleted] != ""
 }
@@ -159,7 +159,7 @@ func (b *binding) reachable(n *v1.Node) string {
 	return ""
 }
 
-// VolumePlan is what has to be written before a pod with unbound claims can start on its node.
+// VolumePlan is the writes that a pod with unbound claims needs before it can start on its node.
 type VolumePlan struct {
 	Static    []StaticBinding             // volumes to bind to claims
 	Provision []*v1.PersistentVolumeClaim // claims to provision for on the node
@@ -171,10 +171,10 @@ type StaticBinding struct {
 	Claim  *v1.PersistentVolumeClaim
 }
 
-// Empty tells whether nothing has to be written.
+// Empty reports whether the plan has no writes.
 func (p VolumePlan) Empty() bool { return len(p.Static)+len(p.Provision) == 0 }
 
-// PlanVolumes works out what VolumeBinding promised for the node it admitted. false: it no longer holds.
+// PlanVolumes returns the plan for a node that VolumeBinding has admitted; false when the node no longer passes.
 func PlanVolumes(c *Cycle, n *v1.Node) (VolumePlan, bool) {
 	claims, err := podClaims(c)
 	b := &binding{listers: c.Listers}
@@ -242,7 +242,7 @@ func (b *binding) provisionable(claim *v1.PersistentVolumeClaim, n *v1.Node) (bo
 	return allowsTopology(class, n.Labels), nil
 }
 
-// allowsTopology tells whether a node with these labels is where the class may provision.
+// allowsTopology reports whether the class may provision for a node with these labels.
 func allowsTopology(class *storagev1.StorageClass, nodeLabels map[string]string) bool {
 	if len(class.AllowedTopologies) == 0 {
 		return true

@@ -16,8 +16,8 @@ var (
 	refusedExclusive = refuse("node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod")
 )
 
-// VolumeConflicts refuses nodes where another pod already has a disk that only one may have, and every node while a
-// ReadWriteOncePod claim of the pod is in use.
+// VolumeConflicts refuses nodes where another pod uses a disk of the pod that only one pod may use, and every node while another pod uses a
+// ReadWriteOncePod claim of the pod.
 var VolumeConflicts = Filter{
 	Name: "VolumeRestrictions",
 	Prepare: func(c *Cycle) (Check, *Refusal) {
@@ -90,7 +90,7 @@ func exclusiveClaims(c *Cycle) ([]string, error) {
 		namespace, name, _ := strings.Cut(key, "/")
 		claim, err := c.Listers.Claims.PersistentVolumeClaims(namespace).Get(name)
 		if errors.IsNotFound(err) {
-			continue // VolumeBinding says so in better words
+			continue // VolumeBinding refuses the pod with a better text
 		}
 		if err != nil {
 			return nil, err
@@ -106,7 +106,7 @@ func exclusiveDisk(v *v1.Volume) bool {
 	return v.GCEPersistentDisk != nil || v.AWSElasticBlockStore != nil || v.RBD != nil || v.ISCSI != nil
 }
 
-// sameDisk tells whether two pods' volumes are one disk that not both may mount.
+// sameDisk reports whether the volumes of two pods are one disk that only one of them may mount.
 func sameDisk(a, b *v1.Volume) bool {
 	switch {
 	case a.GCEPersistentDisk != nil && b.GCEPersistentDisk != nil:

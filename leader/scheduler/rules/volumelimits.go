@@ -11,7 +11,7 @@ import (
 
 var refusedLimit = refuse("node(s) exceed max volume count")
 
-// VolumeLimits refuses nodes to which a CSI driver could not attach the pod's volumes too (CSINode allocatable count).
+// VolumeLimits refuses nodes to which a CSI driver cannot attach all of the pod's volumes (CSINode allocatable count).
 var VolumeLimits = Filter{
 	Name: "NodeVolumeLimits",
 	Prepare: func(c *Cycle) (Check, *Refusal) {
@@ -42,7 +42,7 @@ var VolumeLimits = Filter{
 // volumeSet holds volume handles by CSI driver.
 type volumeSet map[string]map[string]struct{}
 
-// add takes in the volume behind the claim "namespace/name"; one not provisioned yet counts by the claim's name.
+// add adds the volume of the claim "namespace/name". A volume that is not provisioned yet counts under the claim's name.
 func (s volumeSet) add(l *Listers, key string) {
 	namespace, name, _ := strings.Cut(key, "/")
 	claim, err := l.Claims.PersistentVolumeClaims(namespace).Get(name)

@@ -23,7 +23,7 @@ type Cache struct {
 	mu    sync.Mutex
 	nodes map[string]*Node
 	pods  map[types.UID]placed
-	// dirty are the nodes changed since the last Refresh; reshaped says that a node came, went or moved zone.
+	// dirty are the nodes that changed since the last Refresh; reshaped: a node was added, removed, or changed its zone.
 	dirty    map[string]struct{}
 	reshaped bool
 	// images counts the nodes that have an image.
@@ -43,8 +43,8 @@ func NewCache() *Cache {
 	}
 }
 
-// Assume puts a pod on a node before the API server has confirmed it. Every Assume ends in Forget or in the pod being
-// seen bound (Put) or gone (Remove).
+// Assume puts a pod on a node before the API server has confirmed it. Every Assume ends with Forget, with Put when the informer shows the
+// pod bound, or with Remove when the pod is gone.
 func (c *Cache) Assume(p *Pod, node string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,7 +64,7 @@ func (c *Cache) Forget(uid types.UID) {
 	}
 }
 
-// Known tells whether the pod is on a node, and whether that is only assumed.
+// Known reports whether the pod is on a node, and whether it is only assumed there.
 func (c *Cache) Known(uid types.UID) (known, assumed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,7 +72,7 @@ func (c *Cache) Known(uid types.UID) (known, assumed bool) {
 	return ok, at.assumed
 }
 
-// Put records a bound pod as the API shows it: confirms an assumed one, replaces an older version, or adds it.
+// Put records a bound pod as the API server has it. It confirms an assumed pod, replaces an older version, or adds the pod.
 func (c *Cache) Put(p *Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,7 +82,7 @@ func (c *Cache) Put(p *Pod) {
 	c.place(placed{pod: p, node: p.Object.Spec.NodeName})
 }
 
-// Remove drops a pod that is gone or has ended; it returns what was known of it, nil if nothing.
+// Remove removes a pod that is gone or has ended and returns it, nil if it was not on a node.
 func (c *Cache) Remove(uid types.UID) *Pod {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,7 +108,7 @@ func (c *Cache) SetNode(object *v1.Node) {
 	c.touch(object.Name, n)
 }
 
-// RemoveNode drops a node; pods that name it stay until they are removed themselves.
+// RemoveNode removes a node. Pods on it stay until they are removed themselves.
 func (c *Cache) RemoveNode(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,7 +125,7 @@ func (c *Cache) RemoveNode(name string) {
 	}
 }
 
-// NodeCount is the number of nodes seen.
+// NodeCount returns the number of nodes.
 func (c *Cache) NodeCount() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,7 +138,7 @@ func (c *Cache) NodeCount() int {
 	return count
 }
 
-// Assumed is the number of pods assumed and not yet confirmed.
+// Assumed returns the number of pods that are assumed and not confirmed.
 func (c *Cache) Assumed() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,24 +2,24 @@ package snapshot
 
 import "math"
 
-// indexLimit bounds how many indexes a snapshot remembers; past it the least recently used goes.
+// indexLimit bounds how many indexes a snapshot keeps; beyond it the least recently used is removed.
 const indexLimit = 512
 
 // Domain is one value of one topology label.
 type Domain struct{ Key, Value string }
 
-// Emit adds count to a domain on behalf of the node at hand. A count of zero makes the domain known all the same.
+// Emit adds count to a domain for the present node. A count of zero adds the domain too.
 type Emit func(key, value string, count int)
 
-// Index sums, by topology domain, something that each node contributes: the pods that match a selector, the weights of
-// terms. It is kept from one pod to the next and only asks the nodes that have changed, so that the thousandth replica
-// with the same constraint costs what the nodes changed since the last one cost, and not a count of the whole cluster.
+// Index sums a number that each node contributes, by topology domain: the pods that match a selector, or the weights of terms. It is kept
+// from one pod to the next and recounts only the nodes that have changed. So the thousandth replica with the same constraint costs a recount
+// of the nodes that changed since the replica before, and not of the whole cluster.
 type Index struct {
 	contribute func(n *Node, emit Emit)
 	shares     [][]share // by slot
 	domains    map[Domain]*domainSum
 	total      int
-	// histogram counts the domains by their sum; lowest is where the search for the minimum begins.
+	// histogram counts the domains by their sum; lowest is a lower bound of the sums, from which Min searches.
 	histogram map[int]int
 	lowest    int
 
@@ -35,8 +35,8 @@ type share struct {
 
 type domainSum struct{ nodes, sum int }
 
-// Index returns the index under key, brought up to date. key must determine contribute wholly, and contribute must depend
-// on nothing but the node; with the empty key the index is made anew.
+// Index returns the up-to-date index with this key. Two calls with one key must pass an equal contribute, which may depend on the node
+// only. With the empty key the index is not kept.
 func (s *Snapshot) Index(key string, contribute func(n *Node, emit Emit)) *Index {
 	x, ok := s.indexes[key]
 	if key == "" || !ok {
@@ -94,7 +94,7 @@ func (x *Index) recount(n *Node) {
 	x.contribute(n, func(key, value string, count int) {
 		fresh = append(fresh, share{Domain{key, value}, count})
 	})
-	// First what is new, then what is gone: a domain that stays is never dropped in between.
+	// The new shares are added before the old ones are removed, so that a domain that stays is not removed in between.
 	for _, s := range fresh {
 		x.add(s.at, 1, s.count)
 	}
@@ -129,7 +129,7 @@ func (x *Index) leave(sum int) {
 	}
 }
 
-// Sum is what the nodes of a domain contribute together.
+// Sum returns the sum of a domain.
 func (x *Index) Sum(at Domain) int {
 	if d, ok := x.domains[at]; ok {
 		return d.sum
@@ -137,13 +137,13 @@ func (x *Index) Sum(at Domain) int {
 	return 0
 }
 
-// Total is the sum over all domains.
+// Total returns the sum over all domains.
 func (x *Index) Total() int { return x.total }
 
-// Len is the number of domains.
+// Len returns the number of domains.
 func (x *Index) Len() int { return len(x.domains) }
 
-// Min is the lowest sum of any domain; math.MaxInt when there is none.
+// Min returns the lowest sum of any domain, math.MaxInt when there is no domain.
 func (x *Index) Min() int {
 	if len(x.histogram) == 0 {
 		x.lowest = math.MaxInt
@@ -163,8 +163,8 @@ func (x *Index) Each(fn func(at Domain, sum int)) {
 	}
 }
 
-// Share is the sum of what one node contributes to all domains, as of the last Snapshot.Index call for x. For a clone it
-// is what the original contributes: x does not see pods that are added to a clone or removed from it.
+// Share returns the sum that one node contributes to all domains, as of the last Snapshot.Index call for x. For a clone it returns the
+// original's: x does not see pods that are added to a clone or removed from it.
 func (x *Index) Share(n *Node) int {
 	sum := 0
 	for _, s := range x.shares[n.slot] {

@@ -16,18 +16,18 @@ type protocolPort struct {
 	port     int32
 }
 
-// Node is a node with the pods on it, bound or assumed, and their sums.
+// Node is a node with the pods on it, bound or assumed, and the sums of their requests.
 type Node struct {
-	// Object is nil while pods name a node that has not been seen (or is gone).
+	// Object is nil while there are pods on a node that the informer has not shown, or that is gone.
 	Object *v1.Node
 	Pods   []*Pod
 	// Affine are the pods with any inter-pod term, AntiAffine those with a required anti-affinity term.
 	Affine, AntiAffine []*Pod
 	Allocatable        Resource
 	Requested          Resource
-	// ScoredMilliCPU and ScoredMemory sum what pods are taken to use when nodes are compared (see Pod).
+	// ScoredMilliCPU and ScoredMemory are the sums of the pods' fields of these names.
 	ScoredMilliCPU, ScoredMemory int64
-	// Images are the sizes in bytes of the images on the node, by every name they have. Never changed in place.
+	// Images are the sizes in bytes of the images on the node, by every name of the image. The map is never changed in place.
 	Images map[string]int64
 
 	ports      map[protocolPort][]string
@@ -36,10 +36,10 @@ type Node struct {
 	slot       int    // place in the snapshot's list
 }
 
-// Name is the node's name; the node must have been seen.
+// Name returns the node's name. Object must not be nil.
 func (n *Node) Name() string { return n.Object.Name }
 
-// UsesClaim tells whether a pod on the node uses the claim "namespace/name".
+// UsesClaim reports whether a pod on the node uses the claim "namespace/name".
 func (n *Node) UsesClaim(claim string) bool { return n.claims[claim] > 0 }
 
 // Claims calls fn for each claim "namespace/name" in use on the node.
@@ -49,7 +49,7 @@ func (n *Node) Claims(fn func(claim string)) {
 	}
 }
 
-// PortFree tells whether a pod may take p on this node.
+// PortFree reports whether no pod on this node uses p.
 func (n *Node) PortFree(p HostPort) bool {
 	taken := n.ports[protocolPort{p.Protocol, p.Port}]
 	if len(taken) == 0 {
@@ -77,7 +77,7 @@ func (n *Node) Add(p *Pod) {
 	}
 }
 
-// Remove takes the pod with that UID off the node; it tells whether it was there.
+// Remove removes the pod with that UID from the node. It returns false if the pod was not there.
 func (n *Node) Remove(uid types.UID) bool {
 	i := slices.IndexFunc(n.Pods, func(p *Pod) bool { return p.Object.UID == uid })
 	if i < 0 {
@@ -133,14 +133,14 @@ func (n *Node) set(object *v1.Node) {
 	}
 }
 
-// Clone returns a copy whose pods may be changed without the original noticing.
+// Clone returns a copy. Adding and removing pods on it does not change the original.
 func (n *Node) Clone() *Node {
 	c := &Node{slot: n.slot}
 	c.copyFrom(n)
 	return c
 }
 
-// copyFrom makes n equal to src but for its slot: the cache, which src may belong to, knows no slots.
+// copyFrom makes n equal to src except for its slot: nodes of the cache, such as src may be, have no slot.
 func (n *Node) copyFrom(src *Node) {
 	pods, affine, anti, slot := n.Pods[:0], n.Affine[:0], n.AntiAffine[:0], n.slot
 	*n = *src
@@ -156,7 +156,7 @@ func (n *Node) copyFrom(src *Node) {
 	}
 }
 
-// ImageName is the name under which a node reports an image that a pod names so: the tag "latest" is made explicit.
+// ImageName returns the name under which a node reports an image that a pod names: a name without a tag gets ":latest".
 func ImageName(name string) string {
 	if strings.LastIndex(name, ":") <= strings.LastIndex(name, "/") {
 		return name + ":latest"
@@ -164,5 +164,5 @@ func ImageName(name string) string {
 	return name
 }
 
-// Slot is the node's index in Snapshot.Nodes; clones keep it.
+// Slot returns the node's index in Snapshot.Nodes; clones keep it.
 func (n *Node) Slot() int { return n.slot }

@@ -12,8 +12,8 @@ import (
 	"k8s.io/component-helpers/storage/ephemeral"
 )
 
-// What a container without a request is taken to use when nodes are scored, so that pods without requests spread
-// instead of piling up on one node.
+// The requests that a container without requests counts with when nodes are scored, so that such pods spread over the nodes. The values
+// are upstream's.
 const (
 	defaultMilliCPU = 100
 	defaultMemory   = 200 << 20
@@ -24,7 +24,7 @@ var assumedRequests = v1.ResourceList{
 	v1.ResourceMemory: *resource.NewQuantity(defaultMemory, resource.BinarySI),
 }
 
-// HostPort is a port a pod takes on its node.
+// HostPort is a port that a pod uses on its node.
 type HostPort struct {
 	IP       string // "0.0.0.0" is every address
 	Protocol v1.Protocol
@@ -39,7 +39,7 @@ type Term struct {
 	TopologyKey       string
 }
 
-// Matches tells whether the term selects pod. namespaceLabels are those of the pod's namespace.
+// Matches reports whether the term selects pod. namespaceLabels are the labels of the pod's namespace.
 func (t *Term) Matches(pod *v1.Pod, namespaceLabels labels.Set) bool {
 	if !slices.Contains(t.Namespaces, pod.Namespace) && !t.NamespaceSelector.Matches(namespaceLabels) {
 		return false
@@ -53,12 +53,12 @@ type WeightedTerm struct {
 	Weight int64
 }
 
-// Pod is a pod with everything the rules want to know worked out once. It is immutable.
+// Pod is a pod with the values that the rules use, computed once. It is immutable.
 type Pod struct {
 	Object   *v1.Pod
 	Priority int32
 	Request  Resource
-	// ScoredMilliCPU and ScoredMemory are the requests with a minimum for containers that ask for nothing.
+	// ScoredMilliCPU and ScoredMemory are the requests, with defaultMilliCPU and defaultMemory for containers without.
 	ScoredMilliCPU, ScoredMemory int64
 	Ports                        []HostPort
 	// Claims are the PersistentVolumeClaims used, as "namespace/name".
@@ -69,7 +69,7 @@ type Pod struct {
 	Preferred []WeightedTerm
 }
 
-// NewPod works out a Pod. A selector that does not parse is an error: the API server refuses such pods.
+// NewPod returns the Pod of a pod object. It returns an error for a selector that does not parse; the API server refuses such pods.
 func NewPod(pod *v1.Pod) (*Pod, error) {
 	opts := resourcehelper.PodResourcesOptions{UseStatusResources: true}
 	p := &Pod{
@@ -94,7 +94,7 @@ func (p *Pod) On(node string) *Pod {
 	return &bound
 }
 
-// HasAffinity tells whether the pod's own terms matter to other pods' scores.
+// HasAffinity reports whether the pod has inter-pod terms, which change other pods' scores.
 func (p *Pod) HasAffinity() bool {
 	return len(p.RequiredAffinity)+len(p.RequiredAntiAffinity)+len(p.Preferred) > 0
 }

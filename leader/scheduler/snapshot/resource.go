@@ -6,13 +6,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Resource is an amount of what a node offers and a pod asks for, in plain integers so that a filter costs a few
-// comparisons.
+// Resource is the amounts that a node offers or a pod requests, as integers, so that a filter costs a few comparisons.
 type Resource struct {
 	MilliCPU         int64 // thousandths of a core
 	Memory           int64 // bytes
 	EphemeralStorage int64 // bytes
-	Pods             int64 // allowed pods; only meaningful in what a node offers
+	Pods             int64 // greatest number of pods; 0 in a pod's request
 	// Scalar holds every other resource (extended resources, hugepages, attachable volumes) in its base unit.
 	Scalar map[v1.ResourceName]int64
 }

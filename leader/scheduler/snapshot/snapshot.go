@@ -10,7 +10,7 @@ import (
 
 // Snapshot is a state of the cluster that does not change while one pod is being placed.
 type Snapshot struct {
-	// Nodes are in an order that takes zones in turn, so that a search which stops early has seen all of them.
+	// Nodes are ordered so that zones take turns: a search that stops early has seen nodes of all zones.
 	Nodes []*Node
 	// Affine are the nodes with pods that have inter-pod terms, AntiAffine those with required anti-affinity.
 	Affine, AntiAffine []*Node
@@ -20,8 +20,8 @@ type Snapshot struct {
 
 	indexes map[string]*Index
 	uses    uint64
-	// epoch counts how often the list of nodes was made anew; log holds the slots of nodes changed since, from position
-	// logStart on.
+	// epoch counts how often the list of nodes was rebuilt. log holds the slots of the nodes that changed since then; its first entry has
+	// position logStart.
 	epoch    uint64
 	log      []int
 	logStart uint64
@@ -35,10 +35,10 @@ func New() *Snapshot {
 // Node returns the node of that name, or nil.
 func (s *Snapshot) Node(name string) *Node { return s.byName[name] }
 
-// ImageNodes is the number of nodes that have the image.
+// ImageNodes returns the number of nodes that have the image.
 func (s *Snapshot) ImageNodes(name string) int { return s.images[name] }
 
-// Refresh brings s up to the cache's present state. Its cost is that of the nodes changed since the last call.
+// Refresh updates s to the cache's present state. Its cost grows with the number of nodes that changed since the last call.
 func (c *Cache) Refresh(s *Snapshot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,7 +67,7 @@ func (c *Cache) Refresh(s *Snapshot) {
 	}
 }
 
-// Anew returns an empty snapshot that the next Refresh fills as a whole.
+// Anew returns an empty snapshot, which the next Refresh fills completely.
 func (c *Cache) Anew() *Snapshot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,7 +78,7 @@ func (c *Cache) Anew() *Snapshot {
 	return New()
 }
 
-// refreshNode copies one node; it tells whether the node's place in the affinity lists may have changed.
+// refreshNode copies one node. It returns true if the snapshot's affinity lists must be rebuilt.
 func (c *Cache) refreshNode(s *Snapshot, name string) bool {
 	src, ok := c.nodes[name]
 	if !ok || src.Object == nil {
@@ -95,7 +95,7 @@ func (c *Cache) refreshNode(s *Snapshot, name string) bool {
 	return affine != (len(dst.Affine) > 0) || anti != (len(dst.AntiAffine) > 0)
 }
 
-// trimLog drops the older half of a log that has become longer than counting every node would be.
+// trimLog removes the older half of a log that is so long that an index had better recount every node.
 func (s *Snapshot) trimLog() {
 	if half := len(s.log) / 2; half > len(s.Nodes)+64 {
 		s.log = append(s.log[:0], s.log[half:]...)

@@ -7,8 +7,8 @@
 //
 // bbolt has checksums on its two meta pages only. For boltdb this package adds a checksum to every entry and every stored value,
 // reads the whole file before bbolt opens it for writing, and compares the log's end with the commit index that is kept beside
-// it. What remains undetected with boltdb: damage to an inner page that makes the newest entries unreachable, if they were not
-// known to be committed, and damage that makes a stored value (the term, the vote) vanish. wal detects both.
+// it. Two kinds of damage remain undetected with boltdb: an inner page that no longer leads to the newest entries, if they were not
+// known to be committed, and a stored value (the term, the vote) that vanishes. wal detects both.
 //
 // A leader with followers appends beside them and not before them: see overlap and AckTransport. The newest entries stay in
 // memory, so that sending them to followers reads no file.

@@ -132,7 +132,7 @@ type handle struct {
 	pending func(n int) // makes the first n of size parts durable; under disk.mu
 	size    int
 
-	// What it reads: the disk's, and after Crash copies. Under disk.mu.
+	// The content it reads: the disk's own, and copies after Crash. Guarded by disk.mu.
 	logs  map[uint64]raft.Log
 	kv    map[string][]byte
 	snaps []*snapshot

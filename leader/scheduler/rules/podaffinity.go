@@ -106,7 +106,7 @@ func newAffinity(c *Cycle) *affinity {
 // unwelcoming counts the required anti-affinity terms of other pods that match the cycle's pod.
 func (c *Cycle) unwelcoming() *snapshot.Index {
 	if len(c.Snapshot.AntiAffine) == 0 {
-		return nobody
+		return noTerms
 	}
 	key, pod, own := c.seenByOthers("far")
 	return c.Snapshot.Index(key, func(n *snapshot.Node, emit snapshot.Emit) {
@@ -121,8 +121,8 @@ func (c *Cycle) unwelcoming() *snapshot.Index {
 	})
 }
 
-// nobody contributes nothing, as in an empty cluster.
-var nobody = snapshot.New().Index("", func(*snapshot.Node, snapshot.Emit) {})
+// noTerms is the index of a cluster without nodes.
+var noTerms = snapshot.New().Index("", func(*snapshot.Node, snapshot.Emit) {})
 
 // seenByOthers returns the values that other pods' terms read, and a key made of them: the pod's namespace with its labels, and the pod's
 // labels.

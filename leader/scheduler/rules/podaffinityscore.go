@@ -44,7 +44,7 @@ type weighted struct {
 // hardTermWeight.
 func (c *Cycle) wishes() *snapshot.Index {
 	if len(c.Snapshot.Affine) == 0 {
-		return nobody
+		return noTerms
 	}
 	key, pod, own := c.seenByOthers(fmt.Sprintf("wish%d", hardTermWeight))
 	return c.Snapshot.Index(key, func(n *snapshot.Node, emit snapshot.Emit) {

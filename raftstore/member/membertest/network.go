@@ -32,8 +32,7 @@ func New(seed uint64) *Network {
 	return &Network{hosts: map[string]*Transport{}, rand: rand.New(rand.NewPCG(seed, seed))}
 }
 
-// Cut drops everything from one host to another for which it returns true, in
-// that direction; nil heals. Hosts are ip:port.
+// Cut drops the messages from one host to another for which the function returns true; nil heals. Hosts are ip:port.
 func (n *Network) Cut(cut func(from, to string) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -48,7 +47,7 @@ func (n *Network) Lose(share float64, delay time.Duration) {
 	n.loss, n.delay = share, delay
 }
 
-// Packets is how many packets were sent since the network was made.
+// Packets returns how many packets were sent since the network was made.
 func (n *Network) Packets() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -93,7 +92,7 @@ type Transport struct {
 	conns   []net.Conn
 }
 
-// Addr is the host's ip:port.
+// Addr returns the host's ip:port.
 func (t *Transport) Addr() string { return t.addr }
 
 // FinalAdvertiseAddr implements memberlist.Transport.
@@ -146,8 +145,7 @@ func (t *Transport) StreamCh() <-chan net.Conn { return t.streams }
 
 var errTimeout = errors.New("membertest: dial timed out")
 
-// DialTimeout implements memberlist.Transport. Who is gone or cut off costs the
-// whole timeout.
+// DialTimeout implements memberlist.Transport. A dial to a host that is gone or cut off takes the whole timeout.
 func (t *Transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
 	to, delay := t.net.route(t.addr, addr, false)
 	if to == nil || to.isDown() {

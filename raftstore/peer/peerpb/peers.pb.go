@@ -21,7 +21,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Code says which of raftstore's errors a peer answered with.
+// Code is the error of raftstore that a peer answered with.
 type Code int32
 
 const (

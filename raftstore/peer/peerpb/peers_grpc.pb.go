@@ -30,7 +30,7 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Peers is what one server of a cluster asks another, mostly the one that leads.
+// Peers is the requests of one server of a cluster to another, mostly to the leader.
 type PeersClient interface {
 	// Forward hands a batch of commands to the leader. It answers when the
 	// leader's log has taken or refused it.
@@ -40,9 +40,9 @@ type PeersClient interface {
 	ReadIndex(ctx context.Context, in *ReadIndexRequest, opts ...grpc.CallOption) (*ReadIndexReply, error)
 	// KeepAlive gives a lease its full time again.
 	KeepAlive(ctx context.Context, in *LeaseRequest, opts ...grpc.CallOption) (*LeaseReply, error)
-	// LeaseRemaining says how long a lease still lives.
+	// LeaseRemaining returns how long a lease lives if it is not renewed.
 	LeaseRemaining(ctx context.Context, in *LeaseRequest, opts ...grpc.CallOption) (*LeaseReply, error)
-	// Ping is answered at once. Who does not answer is frozen or cut off.
+	// Ping is answered at once. A server that does not answer is frozen or cut off.
 	Ping(ctx context.Context, in *PingRequest, opts ...grpc.CallOption) (*PingReply, error)
 }
 
@@ -108,7 +108,7 @@ func (c *peersClient) Ping(ctx context.Context, in *PingRequest, opts ...grpc.Ca
 // All implementations must embed UnimplementedPeersServer
 // for forward compatibility.
 //
-// Peers is what one server of a cluster asks another, mostly the one that leads.
+// Peers is the requests of one server of a cluster to another, mostly to the leader.
 type PeersServer interface {
 	// Forward hands a batch of commands to the leader. It answers when the
 	// leader's log has taken or refused it.
@@ -118,9 +118,9 @@ type PeersServer interface {
 	ReadIndex(context.Context, *ReadIndexRequest) (*ReadIndexReply, error)
 	// KeepAlive gives a lease its full time again.
 	KeepAlive(context.Context, *LeaseRequest) (*LeaseReply, error)
-	// LeaseRemaining says how long a lease still lives.
+	// LeaseRemaining returns how long a lease lives if it is not renewed.
 	LeaseRemaining(context.Context, *LeaseRequest) (*LeaseReply, error)
-	// Ping is answered at once. Who does not answer is frozen or cut off.
+	// Ping is answered at once. A server that does not answer is frozen or cut off.
 	Ping(context.Context, *PingRequest) (*PingReply, error)
 	mustEmbedUnimplementedPeersServer()
 }

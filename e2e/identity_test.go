@@ -37,3 +37,20 @@ func TestObjectsOfAnotherClusterAreRefused(t *testing.T) {
 	c.up()
 	c.kubectl("get", "configmap", "precious")
 }
+
+// TestTheKindOfRaftLogIsKept: a server begins with a bbolt file as Raft's log, refuses to start with the other kind, and goes on
+// with its objects.
+func TestTheKindOfRaftLogIsKept(t *testing.T) {
+	c := start(t, "--raft-log=boltdb")
+	c.kubectl("create", "configmap", "precious", "--from-literal=a=b")
+	raft := filepath.Join(c.DataDir, "server", "raft")
+	if _, err := os.Stat(filepath.Join(raft, "raft.db")); err != nil {
+		t.Fatal("--raft-log=boltdb made no bbolt file:", err)
+	}
+	if err := c.Kill9(); err != nil {
+		t.Fatal(err)
+	}
+	c.mustSay(refusedStart(c, "--raft-log=wal"), "--raft-log=wal", "began with boltdb")
+	c.up()
+	c.kubectl("get", "configmap", "precious")
+}

@@ -18,7 +18,7 @@ import (
 	"github.com/balsahq/balsa/raftstore/mvcc"
 )
 
-// trio is three peers in one process, joined in memory.
+// trio is three peers in one process, connected in memory.
 type trio struct {
 	t      *testing.T
 	stores map[string]*Store
@@ -28,7 +28,7 @@ type trio struct {
 	calls  atomic.Int64
 }
 
-// wire is the way from one peer to the others.
+// wire carries the requests of one peer to the others.
 type wire struct {
 	c    *trio
 	from string
@@ -213,8 +213,8 @@ func TestALeaderCutOffServesNoReadsAndLosesNoWrites(t *testing.T) {
 	})
 }
 
-// With three servers nobody was elected when the leader was lost before the
-// second voter had heard that the third is one: see ballot.
+// With three servers no leader was elected when the leader was lost before the
+// second voter had heard that the third is one: see raftfix.Ballot.
 func TestALeaderLostWhileAVoteIsGivenIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTrio(t)
@@ -336,7 +336,7 @@ func TestWritersOnAllPeersDuringElections(t *testing.T) {
 						key := fmt.Sprintf("/%s/%d/%d", id, w, n)
 						res, err := s.Txn(context.Background(), mvcc.Txn{Compares: []mvcc.Compare{mvcc.CreateRevisionIs(key, 0)}, Success: []mvcc.Op{{Type: mvcc.OpPut, Key: key}}})
 						if err != nil {
-							continue // nobody knows
+							continue // the write may or may not have happened
 						}
 						if !res.Succeeded {
 							t.Errorf("%s was written twice", key)
@@ -432,7 +432,7 @@ func TestAPeerWhoseProcessEndedIsSucceededAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTrio(t)
 		defer c.close()
-		// Whoever dies, and also when the first heir has missed the last write.
+		// Whichever server dies, and also when the first heir has missed the last write.
 		old := c.leader("")
 		for _, behind := range []bool{false, true, false, true} {
 			heirs := slices.DeleteFunc([]string{"a", "b", "c"}, func(id string) bool { return id == old })

@@ -103,7 +103,7 @@ func (c *client) several() raftstore.Txn {
 	return t
 }
 
-// change reads a key and writes it if nobody else did meanwhile; a second try,
+// change reads a key and writes it if no other client did meanwhile; a second try,
 // perhaps at another server, carries the same compare and so is safe.
 func (c *client) change(s *server) {
 	op := c.read(s)

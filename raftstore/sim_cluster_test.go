@@ -16,7 +16,7 @@ import (
 	"github.com/balsahq/balsa/raftstore/simnet"
 )
 
-// world is one simulated cluster with everything around it.
+// world is one simulated cluster with its clients and network.
 type world struct {
 	h       *history
 	seed    uint64
@@ -97,7 +97,7 @@ func (w *world) observe(from, _ string, command any) {
 	}
 }
 
-// answered sees every answer: who says that it has an entry has it on disk.
+// answered checks every answer: a server that says that it has an entry has it on disk.
 func (w *world) answered(to string, command, answer any) {
 	req, ok := command.(*raft.AppendEntriesRequest)
 	resp, _ := answer.(*raft.AppendEntriesResponse)
@@ -229,7 +229,7 @@ func (w *world) crash(s *server) {
 	if i := s.run.store.Progress().AppliedIndex; !s.disk.Holds(i, 0) {
 		w.h.failf("server %s has applied entry %d, its disk does not have it", s.run.name, i)
 	}
-	s.run.end() // what is left of it runs out where nobody sees it
+	s.run.end() // the rest of the run ends without a connection to the network
 	s.run = nil
 }
 

@@ -7,7 +7,7 @@ import (
 )
 
 // linearizable asks porcupine. What no client did (leases that ran out,
-// leaderships) is an operation of nobody's at an unknown time.
+// leaderships) is an operation of no client at an unknown time.
 func (v *verdict) linearizable() {
 	var ops []porcupine.Operation
 	done := make(map[int64]bool)

@@ -87,7 +87,7 @@ type fault struct {
 	at, long time.Duration
 	kind     faultKind
 	a, b     int // servers; a of -1 is the one that leads then
-	mask     int // halve: who is on the one side
+	mask     int // halve: the servers on one side
 }
 
 func (f fault) String() string {

@@ -182,7 +182,7 @@ func (p *peers) stats(ctx context.Context, id string) (Stats, error) {
 	if store, ok := p.answer.Load(id); ok {
 		return StatsOf(store.(*raftOnly)), nil
 	}
-	<-ctx.Done() // nobody answers
+	<-ctx.Done() // no server answers
 	return Stats{}, ctx.Err()
 }
 

@@ -233,7 +233,7 @@ func TestAServerComesBackAtAnotherAddress(t *testing.T) {
 			return w.allSee(nil)
 		})
 		t.Logf("known at the new address after %v", took)
-		time.Sleep(time.Minute) // nobody changes its mind
+		time.Sleep(time.Minute) // no member changes its view
 		if !w.allSee(nil) || !n.seat.isConfirmed() {
 			t.Error("s3 is not seated")
 		}
@@ -348,7 +348,7 @@ func TestOneWayCutsDoNotEvictTheMany(t *testing.T) {
 		w := newWorld(t, 8)
 		w.five()
 		bad := w.nodes["s2"].addr
-		w.net.Cut(func(_, to string) bool { return to == bad }) // s2 hears nobody
+		w.net.Cut(func(_, to string) bool { return to == bad }) // no message reaches s2
 		time.Sleep(5 * time.Minute)
 		for _, name := range []string{"s1", "s3", "s4", "s5"} {
 			for _, m := range w.nodes[name].Members() {

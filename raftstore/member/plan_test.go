@@ -222,7 +222,7 @@ func TestNoPlanCostsTheQuorum(t *testing.T) {
 func TestPlansComeToRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		vs := drawServers(t)
-		// Time passes: who was about to be something is.
+		// Time passes: learners that were nearly ready are ready, and servers that were nearly dead are dead.
 		for i := range vs {
 			if vs[i].ID[0] == 's' {
 				vs[i].Since = vs[i].Since.Add(-time.Hour)

@@ -203,7 +203,7 @@ func FuzzHello(f *testing.F) {
 	})
 }
 
-// What a connection brings is taken apart with no more memory than has come.
+// A message is decoded with no more memory than the bytes that have arrived.
 func FuzzFrames(f *testing.F) {
 	one, err := endFrame(append(newFrame(nil), "message"...), kindDone)
 	if err != nil {

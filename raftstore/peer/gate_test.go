@@ -57,7 +57,7 @@ func TestIdleConnectionsDoNotDelayOthers(t *testing.T) {
 	for _, from := range []string{"127.0.0.1", "127.0.0.2"} {
 		crowded := handshakes(t, m, 50, from)
 		t.Logf("handshake from %s: median %v alone, %v among 1000 idle connections", from, quietly[25], crowded[25])
-		if limit := m.port.cfg.HandshakeTimeout / 2; crowded[25] > limit { // who waits for an idle connection waits for its timeout
+		if limit := m.port.cfg.HandshakeTimeout / 2; crowded[25] > limit { // a handshake that waits for an idle connection waits until its timeout
 			t.Errorf("from %s: median %v, more than %v", from, crowded[25], limit)
 		}
 	}
@@ -168,8 +168,8 @@ const (
 	watching = "GET /watch HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer jane\r\n\r\n"
 )
 
-// TestStrangersGiveWayByIdleness: strangers of one address take the place of the one that was used the longest ago, whether
-// it has asked something or not, and never that of a client that has proved who it is.
+// TestStrangersGiveWayByIdleness: a new anonymous connection takes the place of the anonymous one of its address that was used longest
+// ago, whether that one has sent a request or not, and never the place of a connection whose user is proved.
 func TestStrangersGiveWayByIdleness(t *testing.T) {
 	m := bounded(t, func(c *PortConfig) { c.MaxAnonymousPerIP = 4 })
 	jane := m.connect(t)

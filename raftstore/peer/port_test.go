@@ -323,7 +323,7 @@ func TestOtherAuthoritiesAreForRESTAlone(t *testing.T) {
 	m.Serve(handler{})
 	serveVotes(t, m)
 	jane := other.issue("jane", "devs")
-	for range 3 { // more than may be nobody
+	for range 3 { // more than MaxAnonymousPerIP
 		if got := get(t, m, clientTLS(m, jane), true); got != "HTTP/2.0 jane" {
 			t.Errorf("REST sees %q", got)
 		}

@@ -15,8 +15,7 @@ import (
 	"github.com/balsahq/balsa/raftstore/raftstoretest"
 )
 
-// leading is a disk as the leader of a cluster has it, that needs a second for
-// each write.
+// leading returns the Store of a leader with followers, on a disk that needs a second for each write.
 func leading(t *testing.T) (sim *raftstoretest.Disk, d *Store, failed *atomic.Int64) {
 	sim, d = newOnDisk(t)
 	sim.Slow(time.Second, time.Second)
@@ -40,7 +39,7 @@ func took(fn func()) time.Duration {
 	return time.Since(began)
 }
 
-func TestTheTailIsReadFromMemory(t *testing.T) {
+func TestTheOverlapIsReadFromMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sim, d, _ := leading(t)
 		if d := took(func() {
@@ -96,14 +95,14 @@ func TestOneAppendIsUnderWay(t *testing.T) {
 	})
 }
 
-// TestWhatComesAfterTheTailWaitsForIt: the term, who votes, and the removal of
-// entries that are not there yet.
-func TestWhatComesAfterTheTailWaitsForIt(t *testing.T) {
+// TestWritesAfterTheOverlapWaitForIt: the term, the configuration, and the removal of entries that are not on disk yet wait until the
+// overlap is on disk.
+func TestWritesAfterTheOverlapWaitForIt(t *testing.T) {
 	conf := &raft.Log{Index: 4, Term: 1, Type: raft.LogConfiguration}
 	for what, do := range map[string]func(*Store) error{
 		"the term":          func(d *Store) error { return d.SetUint64([]byte(keyTerm), 2) },
 		"the vote":          func(d *Store) error { return d.Set([]byte("LastVoteCand"), []byte("b")) },
-		"who votes":         func(d *Store) error { return d.StoreLogs([]*raft.Log{conf}) },
+		"the configuration": func(d *Store) error { return d.StoreLogs([]*raft.Log{conf}) },
 		"what is removed":   func(d *Store) error { return d.DeleteRange(1, 3) },
 		"the end of before": func(d *Store) error { return d.DeleteRange(1, 1) },
 		"a gap":             func(d *Store) error { return d.StoreLogs(numbered(9, 9)) },
@@ -137,7 +136,7 @@ func TestWhatComesAfterTheTailWaitsForIt(t *testing.T) {
 	}
 }
 
-func TestATailThatTheDiskRefusesIsSaidAndKept(t *testing.T) {
+func TestAnOverlapThatTheDiskRefusesIsReportedAndKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sim, d, failed := leading(t)
 		sim.Refuse(syscall.ENOSPC)
@@ -146,7 +145,7 @@ func TestATailThatTheDiskRefusesIsSaidAndKept(t *testing.T) {
 		}
 		synctest.Wait()
 		if !errors.Is(d.Refused(), errdefs.ErrDiskFull) || failed.Load() == 0 {
-			t.Error("nobody heard of it", d.Refused())
+			t.Error("the refusal was not reported", d.Refused())
 		}
 		for range 2 {
 			if err := d.StoreLogs(numbered(3, 3)); !errors.Is(err, errdefs.ErrDiskFull) {
@@ -166,7 +165,7 @@ func TestATailThatTheDiskRefusesIsSaidAndKept(t *testing.T) {
 	})
 }
 
-func TestAStoreClosesWhileItsDiskRefusesTheTail(t *testing.T) {
+func TestAStoreClosesWhileItsDiskRefusesTheOverlap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sim, d, _ := leading(t)
 		sim.Refuse(syscall.EIO)

@@ -36,7 +36,7 @@ func sent(t testing.TB, s *Files, index uint64, raw []byte) (string, error) {
 	return sink.ID(), sink.Close()
 }
 
-// What another peer sends is refused before it takes a snapshot's place, wherever
+// A snapshot that another peer sends is refused before it takes a snapshot's place, wherever
 // it is damaged, and leaves nothing behind.
 func TestADamagedSnapshotThatIsSentNeverBecomesOne(t *testing.T) {
 	raw := mustSnapshot(t, filledState(300))

@@ -32,7 +32,7 @@ func TestTurnsGoRoundTheGroups(t *testing.T) {
 	}
 }
 
-// TestTurnsAreFair: never more work than there are places, no place is free while somebody waits, within a group the first is
+// TestTurnsAreFair: never more work than there are places, no place is free while a member waits, within a group the first is
 // first, and no group is served twice while another waits.
 func TestTurnsAreFair(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

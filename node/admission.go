@@ -13,11 +13,11 @@ import (
 	"github.com/balsahq/balsa/node/staticpod"
 )
 
-// rejectedPrefix begins the status message of a refused pod; its event goes without.
+// rejectedPrefix begins the status message of a refused pod. The message of its event has no prefix. Both are upstream's.
 const rejectedPrefix = "Pod was rejected: "
 
-// admit decides whether a pod that is new to this node may run beside those
-// that do; nil means yes. Called with Agent.mu held.
+// admit returns why a pod that is new to this node may not run beside the others; nil when it may. It is called with Agent.mu
+// held.
 func (a *Agent) admit(pod *v1.Pod) *podloop.Failure {
 	var others []*v1.Pod
 	for _, w := range a.workers {
@@ -35,11 +35,11 @@ func (a *Agent) admit(pod *v1.Pod) *podloop.Failure {
 	return &podloop.Failure{Reason: refused.Reason, Message: rejectedPrefix + refused.Message}
 }
 
-// allowedSysctls are what pods may set on this machine's kernel.
+// allowedSysctls returns the sysctls that pods may set on this machine's kernel.
 func allowedSysctls(unsafe []string) (*admission.Sysctls, error) {
 	running, err := kernel.GetVersion()
 	if err != nil {
-		running = nil // only what is safe with any kernel
+		running = nil // then only the sysctls that are safe with any kernel
 	}
 	s, err := admission.NewSysctls(running, unsafe)
 	if err != nil {
@@ -53,8 +53,8 @@ func appArmorEnabled() bool {
 	return strings.HasPrefix(readLine("/sys/module/apparmor/parameters/enabled"), "Y")
 }
 
-// allPodsLimits bound what pods may use together: allocatable, so that the
-// node's own processes keep what was reserved for them.
+// allPodsLimits returns the limits of all pods together, which are the Node's allocatable resources. So the node's own
+// processes keep what is reserved for them.
 func (a *Agent) allPodsLimits() cgroup.Limits {
 	room := a.Node().Status.Allocatable
 	return cgroup.Limits{

@@ -14,11 +14,11 @@ import (
 	"github.com/balsahq/balsa/node/podworker"
 )
 
-// adopt reads what an earlier life of the agent left running.
+// adopt reads what runs in the runtime since before the agent's start.
 func (a *Agent) adopt(ctx context.Context) error {
 	pods, err := cri.ListPods(ctx, a.runtime)
 	if err != nil {
-		a.log.Warn("runtime not listed", "err", err)
+		a.log.Warn("the runtime cannot be listed; it is tried again before any pod is handled", "err", err)
 		return err
 	}
 	a.mu.Lock()
@@ -33,7 +33,7 @@ func (a *Agent) adopt(ctx context.Context) error {
 	return nil
 }
 
-// endOrphans ends pods that run here and that the API no longer knows.
+// endOrphans ends the pods that run here and that the API no longer has, and removes what former pods left on the machine.
 func (a *Agent) endOrphans(ctx context.Context) {
 	a.mu.Lock()
 	var begun []*podworker.Worker
@@ -59,26 +59,26 @@ func (a *Agent) endOrphans(ctx context.Context) {
 	for _, uid := range a.cgroups.Pods() {
 		if !keep(uid) {
 			if err := a.cgroups.Remove(uid); err != nil {
-				a.log.Warn("cgroup of a former pod", "pod", uid, "err", err)
+				a.log.Warn("the cgroup of a former pod cannot be removed; it stays until the next start", "pod", uid, "err", err)
 			}
 		}
 	}
 	if err := a.volumes.CleanUpOrphans(ctx, keep); err != nil {
-		a.log.Warn("volumes of former pods", "err", err)
+		a.log.Warn("volumes of former pods cannot be removed; they stay until the next start", "err", err)
 	}
 	a.removeFormerDirs(keep)
 }
 
-// removeFormerDirs removes directories and logs of pods that are no more.
+// removeFormerDirs removes the directories, logs and log links of pods that are not on the node any more.
 func (a *Agent) removeFormerDirs(keep func(types.UID) bool) {
 	dirs, _ := os.ReadDir(filepath.Join(a.cfg.RootDir, "pods"))
 	for _, d := range dirs {
 		if !keep(types.UID(d.Name())) {
 			if err := a.users.Release(types.UID(d.Name())); err != nil {
-				a.log.Warn("user namespace of a former pod", "err", err)
+				a.log.Warn("the user namespace IDs of a former pod cannot be released; they stay taken until the next start", "err", err)
 			}
 			if err := podworker.RemovePodDir(a.translate.PodDir(types.UID(d.Name()))); err != nil {
-				a.log.Warn("directory of a former pod", "err", err)
+				a.log.Warn("the directory of a former pod cannot be removed; it stays until the next start", "err", err)
 			}
 		}
 	}
@@ -89,7 +89,7 @@ func (a *Agent) removeFormerDirs(keep func(types.UID) bool) {
 			continue
 		}
 		if err := os.RemoveAll(filepath.Join(a.cfg.LogDir, "pods", d.Name())); err != nil {
-			a.log.Warn("logs of a former pod", "err", err)
+			a.log.Warn("the logs of a former pod cannot be removed; they stay until the next start", "err", err)
 		}
 	}
 	links, _ := filepath.Glob(filepath.Join(a.cfg.LogDir, "containers", "*.log"))

@@ -97,12 +97,12 @@ type Agent struct {
 	pods     corelisters.PodLister
 
 	watchDir  func(dir string) (<-chan fsnotify.Event, func()) // replaced in tests
-	nudgeNode chan struct{}                                    // the Node's status may have changed
-	// imagesStale says that the images were not listed since they changed.
+	nudgeNode chan struct{}                                    // wakes keepNode: the Node's status may have changed
+	// imagesStale says that the images have changed since they were listed.
 	imagesStale atomic.Bool
 	mirrors     chan struct{} // a mirror pod has gone
 
-	// Of the goroutine that keeps the Node.
+	// Only keepNode's goroutine touches these.
 	imagesKnown []*runtimeapi.Image
 	listed      time.Time
 
@@ -114,13 +114,13 @@ type Agent struct {
 	orphanNames map[types.UID][2]string         // namespace and name of the adopted
 	waiting     waiters
 	handlers    map[string]*runtimeapi.RuntimeHandlerFeatures
-	// strictGroups: the runtime can keep the groups of an image's user out.
+	// strictGroups says that the runtime knows supplementalGroupsPolicy Strict.
 	strictGroups bool
 	node         *v1.Node
 	wg           sync.WaitGroup // workers
 }
 
-// New returns an Agent for cfg. It starts nothing and touches nothing.
+// New returns an Agent for cfg. It starts nothing and changes nothing on the machine.
 func New(cfg Config) (*Agent, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -159,7 +159,7 @@ func New(cfg Config) (*Agent, error) {
 	return a, nil
 }
 
-// newParts makes the managers the agent is built from.
+// newParts makes the managers of volumes and probes, and the recorder of events.
 func (a *Agent) newParts() error {
 	vols, err := volume.New(volume.Config{
 		RootDir: a.cfg.RootDir, NodeName: a.cfg.NodeName, Client: a.cfg.Client,
@@ -178,8 +178,8 @@ func (a *Agent) newParts() error {
 	return nil
 }
 
-// Run registers the node and runs its pods until ctx ends; containers outlive
-// it. An error means that the agent could not begin.
+// Run registers the Node and runs its pods until ctx ends. Containers outlive it. An error means that the agent could not
+// begin.
 func (a *Agent) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	a.events.StartRecordingToSink(&typedv1.EventSinkImpl{Interface: a.cfg.Client.CoreV1().Events("")})
@@ -213,7 +213,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	return err
 }
 
-// runPods waits for the runtime, adopts what runs in it and then follows the API.
+// runPods waits for the runtime, adopts the pods that run in it, and then begins to follow the pods in the API.
 func (a *Agent) runPods(ctx context.Context, g *errgroup.Group) error {
 	if err := a.connect(ctx); err != nil {
 		return err
@@ -235,7 +235,7 @@ func (a *Agent) runPods(ctx context.Context, g *errgroup.Group) error {
 	})
 	close(a.connected)
 	a.imagesChanged()
-	// The environment of containers names Services.
+	// A container's environment names the Services, so they are needed before the first start.
 	if !synced(ctx, a.cfg.Informers.Core().V1().Services().Informer().HasSynced) {
 		return nil
 	}
@@ -250,8 +250,8 @@ func (a *Agent) runPods(ctx context.Context, g *errgroup.Group) error {
 	if !synced(ctx, reg.HasSynced) {
 		return nil
 	}
-	_ = fault.Do("node/adoption", func() { a.endOrphans(ctx) }) // housekeeping ends them otherwise
-	a.relist(ctx)                                               // what ended before its worker was there
+	_ = fault.Do("node/adoption", func() { a.endOrphans(ctx) }) // after a panic the orphans run on until the next start of the agent
+	a.relist(ctx)                                               // containers may have ended before their worker was there
 	g.Go(func() error { fault.KeepDo(ctx, "node/housekeeping", a.housekeeping); return nil })
 	g.Go(func() error { fault.KeepDo(ctx, "node/evictions", a.evictions); return nil })
 	g.Go(func() error { fault.KeepDo(ctx, "node/static pods", a.static); return nil })
@@ -269,7 +269,7 @@ func (a *Agent) newHost() *podworker.Host {
 	}
 }
 
-// synced waits until done reports true; false when ctx ended first.
+// synced waits until done reports true. It returns false when ctx ended first.
 func synced(ctx context.Context, done func() bool) bool {
 	for !done() {
 		if !pause(ctx, syncPoll) {
@@ -279,7 +279,7 @@ func synced(ctx context.Context, done func() bool) bool {
 	return true
 }
 
-// pause waits; false when ctx ended first.
+// pause waits for d. It returns false when ctx ended first.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -291,7 +291,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// nudge has the Node's status looked at again.
+// nudge makes keepNode compare the Node's status again.
 func (a *Agent) nudge() {
 	select {
 	case a.nudgeNode <- struct{}{}:
@@ -299,13 +299,13 @@ func (a *Agent) nudge() {
 	}
 }
 
-// imagesChanged has the Node's list of images made anew.
+// imagesChanged makes keepNode list the images again.
 func (a *Agent) imagesChanged() {
 	a.imagesStale.Store(true)
 	a.nudge()
 }
 
-// Node is the Node object as the agent knows it; read-only.
+// Node returns the newest Node object that the agent knows; read-only.
 func (a *Agent) Node() *v1.Node {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -16,20 +16,20 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis"
 )
 
-// Network is the pod network of this node as the agent sees it.
+// Network is what the agent asks of the pod network of this node.
 type Network interface {
-	// Ready returns nil once pods can be attached, else why not.
+	// Ready returns nil once pods can be attached, else the reason why not.
 	Ready() error
 }
 
 // Config is what an Agent needs.
 type Config struct {
-	// NodeName is the name of the Node object; the agent runs the pods bound to it.
+	// NodeName is the name of the Node object. The agent runs the pods bound to it.
 	NodeName string
 	// Client is the API client, with the rights of a node.
 	Client kubernetes.Interface
-	// Registrar creates the Node and sets its labels; default Client. Where node admission forbids a node to give
-	// itself role labels, this is a client that may.
+	// Registrar creates the Node and sets its labels; default Client. Node admission forbids a node to set role labels on
+	// itself, so this is a client that may.
 	Registrar kubernetes.Interface
 	// Informers supplies Services (for the environment of containers). It may be shared; the agent starts it.
 	Informers informers.SharedInformerFactory
@@ -41,10 +41,10 @@ type Config struct {
 	// SandboxConfinesItself: the runtime's sandbox image installs a seccomp filter of its own, as the carried one does.
 	// The default profile is then not asked for: compiling it costs each pod tens of milliseconds of CPU.
 	SandboxConfinesItself bool
-	// Network says whether pods can be attached; nil leaves the question to the runtime.
+	// Network reports whether pods can be attached; nil: the runtime alone reports it.
 	Network Network
-	// NetworkReady returns when the network lets a pod's packets through as it should at these addresses, which it just got;
-	// called before each start of a container. It must be quick when nothing is to be done. nil: pods need not wait.
+	// NetworkReady returns when the network's rules for a pod's addresses are in place. It is called before each start of a
+	// container, so it must be quick when nothing is to be done. nil: containers need not wait.
 	NetworkReady func(ctx context.Context, pod *v1.Pod, addresses []netip.Addr) error
 
 	// RootDir holds pods/<uid> and seccomp/; default /var/lib/balsa/agent.
@@ -168,7 +168,7 @@ func (c *Config) nodeIPs() []string {
 	return ips
 }
 
-// Intervals of the rare work that no event starts.
+// Intervals of the work that no event starts.
 const (
 	statusInterval = 5 * time.Minute  // the Node's status is written even if nothing changed
 	healthInterval = 10 * time.Second // runtime and network are asked how they are, logs are measured

@@ -8,10 +8,10 @@ import (
 	"github.com/balsahq/balsa/node/podloop"
 )
 
-// evictInterval is how often pods with limits of disk are measured.
+// evictInterval is how often the disk use of pods with such limits is measured.
 const evictInterval = 10 * time.Second
 
-// evictions ends pods that take more of the disk than they may.
+// evictions evicts pods that use more disk than their limits allow.
 func (a *Agent) evictions(ctx context.Context) {
 	tick := time.NewTicker(evictInterval)
 	defer tick.Stop()
@@ -27,7 +27,7 @@ func (a *Agent) evictions(ctx context.Context) {
 			}
 			used, err := a.stats.Pod(ctx, v.Pod)
 			if err != nil {
-				a.log.Debug("pod not measured", "pod", podloop.PodName(v.Pod), "err", err)
+				a.log.Debug("the disk use of a pod cannot be measured; it is tried again in the next round", "pod", podloop.PodName(v.Pod), "err", err)
 				continue
 			}
 			if why, over := eviction.Over(v.Pod, used); over {

@@ -16,8 +16,8 @@ import (
 	"github.com/balsahq/balsa/node/podworker"
 )
 
-// housekeeping does what no event asks for: logs are rotated, unused images
-// removed when the disk fills up.
+// housekeeping does the periodic work that no event starts: it rotates logs, removes unused images when the disk fills up, and
+// keeps the CPU weight of burstable pods.
 func (a *Agent) housekeeping(ctx context.Context) {
 	logs, collections := time.NewTicker(healthInterval), time.NewTicker(gcInterval)
 	defer logs.Stop()
@@ -36,14 +36,15 @@ func (a *Agent) housekeeping(ctx context.Context) {
 			shares = a.shareBurstable(shares)
 		case <-collections.C:
 			if err := collector.Collect(ctx); err != nil && ctx.Err() == nil {
-				a.log.Warn("images not collected", "err", err)
+				a.log.Warn("unused images cannot be removed; the file system stays as full as it is until the next round", "err", err)
 				a.recorder.Event(nodeRef(a.Node()), v1.EventTypeWarning, "ImageGCFailed", err.Error())
 			}
 		}
 	}
 }
 
-// shareBurstable gives the burstable pods together the CPU weight of their requests.
+// shareBurstable sets the CPU weight of all burstable pods together to the sum of their requests, unless it is was. It returns
+// the weight that is set.
 func (a *Agent) shareBurstable(was uint64) uint64 {
 	var milli int64
 	for _, v := range a.views() {
@@ -57,13 +58,13 @@ func (a *Agent) shareBurstable(was uint64) uint64 {
 		return was
 	}
 	if err := a.cgroups.SetBurstable(shares); err != nil {
-		a.log.Warn("CPU shares of burstable pods", "err", err)
+		a.log.Warn("the CPU weight of burstable pods cannot be set; the former one stays until the next round", "err", err)
 		return was
 	}
 	return shares
 }
 
-// views are the published pictures of all pods.
+// views returns the newest View of each pod.
 func (a *Agent) views() map[types.UID]*podworker.View {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -74,7 +75,7 @@ func (a *Agent) views() map[types.UID]*podworker.View {
 	return out
 }
 
-// rotateLogs moves logs that have grown too large out of the way.
+// rotateLogs rotates the logs that have reached their maximum size.
 func (a *Agent) rotateLogs(ctx context.Context) {
 	for _, v := range a.views() {
 		for id, c := range v.Containers {
@@ -84,10 +85,10 @@ func (a *Agent) rotateLogs(ctx context.Context) {
 			st, err := os.Stat(c.LogPath)
 			switch {
 			case os.IsNotExist(err):
-				_ = a.runtime.ReopenContainerLog(ctx, id) // a rotation was cut short
+				_ = a.runtime.ReopenContainerLog(ctx, id) // an earlier rotation ended after the rename
 			case err == nil && st.Size() >= a.cfg.LogMaxSize:
 				if err := containerlogs.Rotate(c.LogPath, a.cfg.LogMaxFiles, func() error { return a.runtime.ReopenContainerLog(ctx, id) }); err != nil && ctx.Err() == nil {
-					a.log.Warn("log not rotated", "path", c.LogPath, "err", err)
+					a.log.Warn("a container's log cannot be rotated; it grows until the next round", "path", c.LogPath, "err", err)
 				}
 			}
 		}

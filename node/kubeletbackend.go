@@ -19,15 +19,14 @@ import (
 	"github.com/balsahq/balsa/node/stats"
 )
 
-// The Agent is what the kubelet API shows.
+// The kubelet API serves what the Agent knows.
 var _ kubeletapi.Backend = (*Agent)(nil)
 
-// Connected is closed once the runtime answers and what runs in it is known;
-// before that Runtime must not be used.
+// Connected returns a channel that is closed once the runtime answers and what runs in it is known. Runtime must not be used
+// before.
 func (a *Agent) Connected() <-chan struct{} { return a.connected }
 
-// Pods returns the pods bound to this node with the status the agent knows;
-// read-only.
+// Pods returns the pods bound to this node, with the newest status that the agent knows, by namespace and name; read-only.
 func (a *Agent) Pods() []*v1.Pod {
 	views := a.views()
 	out := make([]*v1.Pod, 0, len(views))
@@ -43,7 +42,7 @@ func (a *Agent) Pods() []*v1.Pod {
 	return out
 }
 
-// Pod returns one pod, the younger of two with the same name.
+// Pod returns a pod by its name, the younger one of two pods that have the same name.
 func (a *Agent) Pod(namespace, name string) (*v1.Pod, bool) {
 	var found *v1.Pod
 	for _, v := range a.views() {
@@ -55,7 +54,7 @@ func (a *Agent) Pod(namespace, name string) (*v1.Pod, bool) {
 	return found, found != nil
 }
 
-// RunningPods returns what the runtime runs, whoever asked for it.
+// RunningPods returns the pods that the runtime runs, also those that the API does not have.
 func (a *Agent) RunningPods(ctx context.Context) ([]*v1.Pod, error) {
 	all, err := cri.ListPods(ctx, a.runtime)
 	if err != nil {
@@ -76,7 +75,7 @@ func (a *Agent) RunningPods(ctx context.Context) ([]*v1.Pod, error) {
 	return out, nil
 }
 
-// SandboxID returns the pod's ready sandbox.
+// SandboxID returns the ID of the pod's ready sandbox; false when it has none.
 func (a *Agent) SandboxID(uid types.UID) (string, bool) {
 	w := a.worker(uid)
 	if w == nil {
@@ -86,7 +85,7 @@ func (a *Agent) SandboxID(uid types.UID) (string, bool) {
 	return id, id != ""
 }
 
-// Runtime is the container runtime; see Connected.
+// Runtime returns the container runtime; see Connected.
 func (a *Agent) Runtime() kubeletapi.Runtime { return a.runtime }
 
 // Summary returns the statistics of the node and its pods.
@@ -109,10 +108,10 @@ func (a *Agent) Usage(ctx context.Context) (stats.Usage, error) {
 	return a.stats.Usage(ctx)
 }
 
-// Metrics are the agent's counters.
+// Metrics returns the agent's counters.
 func (a *Agent) Metrics() prometheus.Gatherer { return a.count.Gatherer() }
 
-// Configz is what the agent runs with, in the words of a kubelet's configuration.
+// Configz returns the agent's configuration with the field names of a kubelet's.
 func (a *Agent) Configz() any {
 	return map[string]any{
 		"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -132,8 +131,8 @@ func (a *Agent) Configz() any {
 	}
 }
 
-// waiters tells who waits for containers to end. It has a lock of its own
-// because workers publish under Agent.mu when they are made.
+// waiters has a channel for each running container, which is closed when the container ends. It has a lock of its own because
+// a new worker publishes while Agent.mu is held.
 type waiters struct {
 	mu   sync.Mutex
 	byID map[string]waiter
@@ -144,8 +143,8 @@ type waiter struct {
 	done chan struct{}
 }
 
-// ContainerDone returns a channel that is closed once the container does not
-// run; of one the agent does not know it is closed already.
+// ContainerDone returns a channel that is closed once the container does not run. The channel of an unknown container is
+// closed already.
 func (a *Agent) ContainerDone(id string) <-chan struct{} {
 	a.waiting.mu.Lock()
 	defer a.waiting.mu.Unlock()
@@ -157,7 +156,7 @@ func (a *Agent) ContainerDone(id string) <-chan struct{} {
 	return closed
 }
 
-// containersChanged opens and closes channels by what a worker publishes.
+// containersChanged makes and closes the channels of a pod's containers when its worker publishes a View.
 func (a *Agent) containersChanged(uid types.UID, v *podworker.View) {
 	a.waiting.mu.Lock()
 	defer a.waiting.mu.Unlock()

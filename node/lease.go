@@ -13,7 +13,7 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// keepLease renews the node's lease.
+// keepLease renews the node's Lease every leaseInterval.
 func (a *Agent) keepLease(ctx context.Context) {
 	var lease *coordinationv1.Lease
 	delay := notReadyPoll
@@ -21,7 +21,7 @@ func (a *Agent) keepLease(ctx context.Context) {
 		fault.Point("node/lease")
 		var err error
 		if lease, err = a.renew(ctx, lease); err != nil && ctx.Err() == nil {
-			a.log.Debug("node lease not renewed", "err", err)
+			a.log.Debug("the node's Lease cannot be renewed; it is tried again", "err", err)
 		}
 		wait := leaseInterval
 		if err != nil {
@@ -35,8 +35,8 @@ func (a *Agent) keepLease(ctx context.Context) {
 	}
 }
 
-// renew writes the lease once; the lease returned is what the API has now, nil
-// when that is not known.
+// renew writes the Lease once, from the given version or from the API's when that is nil. It returns the version that is in
+// the API now, nil when it is not known.
 func (a *Agent) renew(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	leases := a.cfg.Client.CoordinationV1().Leases(v1.NamespaceNodeLease)
 	update := func(ctx context.Context, l *coordinationv1.Lease) (*coordinationv1.Lease, error) {

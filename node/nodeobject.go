@@ -20,9 +20,9 @@ import (
 	"github.com/balsahq/balsa/node/diskspace"
 )
 
-// health is what the Node's conditions follow from.
+// health is the state of the machine from which the Node's conditions follow.
 type health struct {
-	NotReady                 string // why pods cannot run here; "" when they can
+	NotReady                 string // why pods cannot run here; "" when they can run
 	Memory, Disk, PIDs       bool   // pressure
 	Images                   []*runtimeapi.Image
 	Handlers                 []*runtimeapi.RuntimeHandler
@@ -30,7 +30,7 @@ type health struct {
 	RuntimeName, RuntimeVers string
 }
 
-// initialNode is the Node as it is registered.
+// initialNode returns the Node as it is registered.
 func (a *Agent) initialNode() *v1.Node {
 	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: a.cfg.NodeName, Labels: a.cfg.nodeLabels()}}
 	n.Spec.Taints, n.Spec.ProviderID = a.cfg.Taints, a.cfg.ProviderID
@@ -56,7 +56,7 @@ func memoryCapacity() int64 {
 	return total
 }
 
-// memInfo is the machine's memory and what of it is available, in bytes.
+// memInfo returns the machine's memory and how much of it is available, in bytes.
 func memInfo() (total, available int64) {
 	b, _ := os.ReadFile("/proc/meminfo")
 	sc := bufio.NewScanner(bytes.NewReader(b))
@@ -76,7 +76,7 @@ func memInfo() (total, available int64) {
 	return total, available
 }
 
-// capacity is what the machine has.
+// capacity returns the resources of the machine.
 func (c *Config) capacity() v1.ResourceList {
 	l := v1.ResourceList{
 		v1.ResourceCPU:    *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI),
@@ -95,7 +95,7 @@ func (c *Config) capacity() v1.ResourceList {
 	return l
 }
 
-// What is kept back so that the machine does not run dry under its pods.
+// Resources that are kept back from allocatable, so that pods cannot use up the machine.
 const (
 	memoryKeptBack = 100 << 20
 	diskKeptBack   = 10 // percent
@@ -121,14 +121,14 @@ func (c *Config) allocatable(capacity v1.ResourceList) v1.ResourceList {
 	}
 	for name, q := range capacity {
 		if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
-			take(v1.ResourceMemory, q) // these pages are not for anybody else
+			take(v1.ResourceMemory, q) // memory of huge pages cannot be used as other memory
 		}
 	}
 	return l
 }
 
-// nodeStatus is the Node's status from the machine and from h. Conditions of
-// others stay. Heartbeat times are those of now.
+// nodeStatus returns the Node's status from the machine and from h. Conditions and extended resources that other writers set
+// stay. Heartbeat times are now.
 func (a *Agent) nodeStatus(old *v1.NodeStatus, h health, now metav1.Time) v1.NodeStatus {
 	s := *old.DeepCopy()
 	if s.Capacity == nil {
@@ -139,7 +139,7 @@ func (a *Agent) nodeStatus(old *v1.NodeStatus, h health, now metav1.Time) v1.Nod
 	maps.Copy(s.Allocatable, a.cfg.allocatable(mine))
 	for name, q := range s.Capacity {
 		if _, known := s.Allocatable[name]; !known {
-			s.Allocatable[name] = q // extended resources that somebody set
+			s.Allocatable[name] = q // an extended resource that another writer has set
 		}
 	}
 	s.Addresses = nil
@@ -236,7 +236,7 @@ func osImage() string {
 
 const maxNodeImages = 50
 
-// nodeImages lists the largest images for the scheduler.
+// nodeImages returns the largest images, at most maxNodeImages: the scheduler prefers nodes that have a pod's image.
 func nodeImages(in []*runtimeapi.Image) []v1.ContainerImage {
 	in = append([]*runtimeapi.Image{}, in...)
 	sort.Slice(in, func(i, j int) bool {

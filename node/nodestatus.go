@@ -22,8 +22,7 @@ import (
 	"github.com/balsahq/balsa/node/diskspace"
 )
 
-// keepNode registers the Node and keeps its status: written when it changes,
-// and rarely otherwise.
+// keepNode registers the Node and keeps its status. It writes the status when it changes, and every statusInterval otherwise.
 func (a *Agent) keepNode(ctx context.Context) {
 	delay := notReadyPoll
 	for a.register(ctx) != nil {
@@ -40,7 +39,7 @@ func (a *Agent) keepNode(ctx context.Context) {
 		force := time.Since(written) > statusInterval
 		wrote, err := a.writeNode(ctx, h, force)
 		if err != nil && ctx.Err() == nil {
-			a.log.Warn("node status not written", "err", err)
+			a.log.Warn("the Node's status cannot be written; it is tried again", "err", err)
 		}
 		if wrote {
 			written = time.Now()
@@ -63,7 +62,7 @@ func (a *Agent) keepNode(ctx context.Context) {
 	}
 }
 
-// register creates the Node, or brings the labels of an existing one up to date.
+// register creates the Node, or sets the labels of an existing one.
 func (a *Agent) register(ctx context.Context) error {
 	nodes := a.cfg.Registrar.CoreV1().Nodes()
 	mine := a.initialNode()
@@ -76,7 +75,7 @@ func (a *Agent) register(ctx context.Context) error {
 	}
 	if err != nil {
 		if ctx.Err() == nil {
-			a.log.Warn("node not registered", "node", a.cfg.NodeName, "err", err)
+			a.log.Warn("the Node cannot be registered; it is tried again, and no pod is bound to it meanwhile", "node", a.cfg.NodeName, "err", err)
 		}
 		return err
 	}
@@ -106,27 +105,27 @@ func (a *Agent) relabel(ctx context.Context, got, mine *v1.Node) (*v1.Node, erro
 	return a.cfg.Registrar.CoreV1().Nodes().Patch(ctx, got.Name, types.StrategicMergePatchType, b, metav1.PatchOptions{})
 }
 
-// nodeSeen takes in this node's Node as somebody may have changed it.
+// nodeSeen handles a version of this machine's Node from the API, where other writers change it.
 func (a *Agent) nodeSeen(o any) {
 	if n, ok := o.(*v1.Node); ok && n.Name == a.cfg.NodeName {
 		a.setNode(n)
 		if _, ready := nodeutil.GetNodeCondition(&n.Status, v1.NodeReady); ready != nil && ready.Status == v1.ConditionUnknown {
-			a.nudge() // given up by others, and here all the same: say so at once
+			a.nudge() // the control plane thinks that the node is lost: report at once that it is not
 		}
 	}
 }
 
-// readNode asks the API for the Node. What is known stays when it does not answer.
+// readNode reads the Node from the API. When the API does not answer, the known Node stays.
 func (a *Agent) readNode(ctx context.Context) {
 	n, err := a.cfg.Client.CoreV1().Nodes().Get(ctx, a.cfg.NodeName, metav1.GetOptions{})
 	if err != nil {
-		a.log.Debug("node not read", "err", err)
+		a.log.Debug("the Node cannot be read; pods are admitted by the version that is known", "err", err)
 		return
 	}
 	a.setNode(n)
 }
 
-// setNode remembers the Node unless a newer one is known.
+// setNode sets the known Node unless the known one is newer.
 func (a *Agent) setNode(n *v1.Node) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -140,7 +139,7 @@ func (a *Agent) setNode(n *v1.Node) {
 	a.node = n
 }
 
-// writeNode patches the Node's status if anything but its heartbeat differs.
+// writeNode patches the Node's status when more than its heartbeat differs, or always with force. It reports whether it wrote.
 func (a *Agent) writeNode(ctx context.Context, h health, force bool) (bool, error) {
 	old := a.Node()
 	now := metav1.NewTime(time.Now())
@@ -160,7 +159,7 @@ func (a *Agent) writeNode(ctx context.Context, h health, force bool) (bool, erro
 	if err != nil {
 		return false, fmt.Errorf("difference of node status: %w", err)
 	}
-	// Addresses merge by type, which two addresses of one type would break.
+	// A strategic merge patch has one address a type, but a dual-stack node has two InternalIPs: the list is replaced.
 	if patch, err = replaceAddresses(patch, s.Addresses); err != nil {
 		return false, err
 	}
@@ -225,7 +224,7 @@ func sameNodeStatus(a, b v1.NodeStatus) bool {
 	return apiequality.Semantic.DeepEqual(x, y)
 }
 
-// health asks the runtime, the network and the machine how they are.
+// health returns the state of the runtime, the network and the machine.
 func (a *Agent) health(ctx context.Context) health {
 	var h health
 	select {
@@ -259,8 +258,8 @@ func (a *Agent) health(ctx context.Context) health {
 	return h
 }
 
-// imageList is what images there are; asked for again when they changed, and
-// before each of the rare writes, since others may pull, too.
+// imageList returns the images on the node. It lists them when the agent has changed them, and once every statusInterval,
+// because other programs may pull, too.
 func (a *Agent) imageList(ctx context.Context) []*runtimeapi.Image {
 	if !a.imagesStale.Load() && time.Since(a.listed) < statusInterval {
 		return a.imagesKnown
@@ -275,7 +274,7 @@ func (a *Agent) imageList(ctx context.Context) []*runtimeapi.Image {
 	return im
 }
 
-// setFeatures remembers what the runtime says it can.
+// setFeatures keeps the features that the runtime reports.
 func (a *Agent) setFeatures(st *runtimeapi.StatusResponse) {
 	m := map[string]*runtimeapi.RuntimeHandlerFeatures{}
 	for _, h := range st.RuntimeHandlers {

@@ -19,7 +19,7 @@ import (
 	"github.com/balsahq/balsa/node/staticpod"
 )
 
-// podSeen takes in a pod from the API.
+// podSeen handles a version of a pod from the API.
 func (a *Agent) podSeen(ctx context.Context, o any) {
 	fault.Point("node/events")
 	pod, ok := o.(*v1.Pod)
@@ -33,11 +33,11 @@ func (a *Agent) podSeen(ctx context.Context, o any) {
 	a.follow(ctx, pod)
 }
 
-// follow hands a pod to its worker, which it makes on first sight.
+// follow hands a pod to its worker. It makes and starts the worker of a new pod.
 func (a *Agent) follow(ctx context.Context, pod *v1.Pod) {
 	w, made := a.enlist(pod, false)
 	if w == nil {
-		a.readNode(ctx) // the pod may be here because of a change that has not reached us
+		a.readNode(ctx) // the Node may have changed, for example its labels, and the informer not seen it yet
 		w, made = a.enlist(pod, true)
 	}
 	if !made {
@@ -50,8 +50,8 @@ func (a *Agent) follow(ctx context.Context, pod *v1.Pod) {
 	a.begin(ctx, w)
 }
 
-// enlist finds the worker of a pod or makes one. For a pod that this node
-// refuses it makes one only when that is final, and returns nil before.
+// enlist returns the worker of a pod, and whether it made one. When the node refuses the pod it returns nil, or with final a
+// worker that fails the pod.
 func (a *Agent) enlist(pod *v1.Pod, final bool) (w *podworker.Worker, made bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -73,7 +73,7 @@ func (a *Agent) enlist(pod *v1.Pod, final bool) (w *podworker.Worker, made bool)
 	return w, true
 }
 
-// begin runs a worker and forgets it when it is done.
+// begin runs a worker in a goroutine and removes it from the set when nothing is left of its pod.
 func (a *Agent) begin(ctx context.Context, w *podworker.Worker) {
 	a.wg.Add(1)
 	go func() {
@@ -106,7 +106,7 @@ func (a *Agent) worker(uid types.UID) *podworker.Worker {
 	return a.workers[uid]
 }
 
-// probed passes on what a probe found; called by the probe manager.
+// probed hands the result of a probe to the pod's worker; called by the probe manager.
 func (a *Agent) probed(uid types.UID, container string, kind probe.Kind, r probe.Result, _ string) {
 	if w := a.worker(uid); w != nil {
 		w.Probed(container, kind, r)
@@ -120,17 +120,17 @@ func (a *Agent) allServices() ([]*v1.Service, error) {
 	return a.services.List(labels.Everything())
 }
 
-// ClockSet has every pod and every token judged by the wall clock now: it was set, which no timer notices.
+// ClockSet makes every pod and every token look at the wall clock again. It is called when the clock was set, which timers do
+// not notice.
 func (a *Agent) ClockSet() {
 	a.volumes.ClockSet()
 	a.mu.Lock()
 	all := slices.Collect(maps.Values(a.workers))
 	a.mu.Unlock()
 	for _, w := range all {
-		w.Wake() // its step reads the clock
+		w.Wake() // the worker's next step reads the clock
 	}
 }
 
-// PodInformer holds the pods bound to this node, for whoever shares them: the
-// network reads their host ports. The agent runs it.
+// PodInformer returns the informer of the pods bound to this node. The agent runs it; the network shares it for host ports.
 func (a *Agent) PodInformer() cache.SharedIndexInformer { return a.informer }

@@ -14,7 +14,7 @@ import (
 	"github.com/balsahq/balsa/node/podworker"
 )
 
-// connect waits until the runtime answers.
+// connect waits until the runtime answers, and sets the agent's fields for it.
 func (a *Agent) connect(ctx context.Context) error {
 	dial := a.cfg.Connect
 	if dial == nil {
@@ -31,7 +31,7 @@ func (a *Agent) connect(ctx context.Context) error {
 				a.runtime, a.images, a.runtimeName, a.runtimeVer = rt, im, v.RuntimeName, v.RuntimeVersion
 				var st *runtimeapi.StatusResponse
 				if st, err = rt.Status(ctx, false); err == nil {
-					a.setFeatures(st) // admission asks for them
+					a.setFeatures(st) // admission of pods needs them
 					return nil
 				}
 			}
@@ -47,14 +47,15 @@ func (a *Agent) connect(ctx context.Context) error {
 	}
 }
 
-// longer is the next delay of what is waited for and tells nobody when it comes.
+// longer returns the delay after delay between two looks at something that sends no event: a quarter longer, at most
+// notReadyMost.
 func longer(delay time.Duration) time.Duration { return min(delay*5/4, notReadyMost) }
 
-// relist corrects what events have missed.
+// relist hands each worker a complete list of what the runtime has of its pod, which makes up for missed events.
 func (a *Agent) relist(ctx context.Context) {
 	pods, err := cri.ListPods(ctx, a.runtime)
 	if err != nil {
-		a.log.Warn("runtime not listed", "err", err)
+		a.log.Warn("the runtime cannot be listed; missed events are made up for at the next list", "err", err)
 		return
 	}
 	a.mu.Lock()

@@ -13,8 +13,8 @@ import (
 	"github.com/balsahq/balsa/node/staticpod"
 )
 
-// static runs the pods whose manifests lie in a directory, whether or not the
-// API is there, and shows each in the API as a mirror pod.
+// static runs the pods whose manifests are in a directory, whether or not the API answers, and shows each as a mirror pod in
+// the API.
 func (a *Agent) static(ctx context.Context) {
 	if a.cfg.StaticPodDir == "" {
 		return
@@ -42,8 +42,8 @@ func (a *Agent) static(ctx context.Context) {
 	}
 }
 
-// mirrorSeen: somebody wants a mirror pod gone, or a static pod's status has a
-// mirror to be shown in now.
+// mirrorSeen handles a mirror pod from the API. A new mirror makes the worker write its status; a deleted one is created
+// again.
 func (a *Agent) mirrorSeen(m *v1.Pod) {
 	if w := a.worker(types.UID(m.Annotations[staticpod.AnnotationMirror])); w != nil {
 		w.Wake()
@@ -62,11 +62,11 @@ func (a *Agent) nudgeStatic() {
 
 const staticSettle = 100 * time.Millisecond
 
-// syncStatic starts what is new in the directory and ends what has gone.
+// syncStatic starts the pods of new manifests and ends those whose manifest is gone.
 func (a *Agent) syncStatic(ctx context.Context, known map[types.UID]*v1.Pod) {
 	pods, err := staticpod.Read(a.cfg.StaticPodDir, a.cfg.NodeName)
 	if err != nil {
-		a.log.Warn("static pods", "err", err)
+		a.log.Warn("manifests of static pods cannot be read; their pods are not run", "err", err)
 	}
 	want := map[types.UID]bool{}
 	for _, p := range pods {
@@ -76,7 +76,7 @@ func (a *Agent) syncStatic(ctx context.Context, known map[types.UID]*v1.Pod) {
 			a.follow(ctx, p)
 		}
 		if err := a.mirror(ctx, p); err != nil && ctx.Err() == nil {
-			a.log.Warn("mirror pod not made", "pod", podloop.PodName(p), "err", err)
+			a.log.Warn("a mirror pod cannot be created; the API does not show the static pod until the next try", "pod", podloop.PodName(p), "err", err)
 		}
 	}
 	for uid, p := range known {
@@ -91,7 +91,7 @@ func (a *Agent) syncStatic(ctx context.Context, known map[types.UID]*v1.Pod) {
 	}
 }
 
-// mirror shows a static pod in the API; one of an older manifest goes first.
+// mirror creates the mirror of a static pod in the API. It deletes the mirror of an older manifest first.
 func (a *Agent) mirror(ctx context.Context, p *v1.Pod) error {
 	pods := a.cfg.Client.CoreV1().Pods(p.Namespace)
 	if have, err := a.pods.Pods(p.Namespace).Get(p.Name); err == nil {
@@ -118,11 +118,11 @@ func (a *Agent) unmirror(ctx context.Context, p *v1.Pod) {
 	now := int64(0)
 	err := a.cfg.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now})
 	if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
-		a.log.Warn("mirror pod not deleted", "pod", podloop.PodName(p), "err", err)
+		a.log.Warn("a mirror pod cannot be deleted; the API goes on showing it", "pod", podloop.PodName(p), "err", err)
 	}
 }
 
-// keepsStatic reports whether a manifest asks for the pod of this UID.
+// keepsStatic reports whether a manifest of this node has the UID.
 func (a *Agent) keepsStatic(uid types.UID) bool {
 	if a.cfg.StaticPodDir == "" {
 		return false

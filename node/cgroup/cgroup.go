@@ -174,7 +174,7 @@ func (m *Manager) delegate(path string) error {
 			return fmt.Errorf("cgroup: %w", err)
 		}
 		for _, c := range strings.Fields(string(available)) {
-			// One at a time: a controller in use elsewhere must not keep back the others.
+			// One at a time: a controller that cannot be enabled must not prevent the rest.
 			_ = os.WriteFile(filepath.Join(at, "cgroup.subtree_control"), []byte("+"+c), 0o644)
 		}
 		at = filepath.Join(at, part)

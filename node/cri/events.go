@@ -59,7 +59,7 @@ func (e *Events) Run(ctx context.Context) {
 			}
 		case <-established:
 			if !first {
-				e.Relist(ctx) // what happened while nobody listened
+				e.Relist(ctx) // events between the end of the former stream and this one are lost
 			}
 			first = false
 		case err := <-broken:

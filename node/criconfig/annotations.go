@@ -11,8 +11,7 @@ import (
 	"github.com/balsahq/balsa/node/podloop"
 )
 
-// Annotations of CRI containers that carry what the agent must know again
-// after a restart; the names are the upstream kubelet's.
+// Annotations of CRI containers hold what the agent must know again after its restart. The names are the upstream kubelet's.
 const (
 	annotationHash              = "io.kubernetes.container.hash"
 	annotationRestartCount      = "io.kubernetes.container.restartCount"

@@ -1,6 +1,6 @@
 package criconfig
 
-// Config is what the translation of pods depends on besides the pods.
+// Config holds the settings of the node and the cluster that the translation needs besides the pod.
 type Config struct {
 	// RootDir holds pods/<uid> and seccomp/; LogDir holds pods/ and containers/.
 	RootDir, LogDir string

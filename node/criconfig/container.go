@@ -13,7 +13,7 @@ import (
 	"github.com/balsahq/balsa/node/containerlogs"
 )
 
-// ContainerInput is what a container's configuration depends on besides specs.
+// ContainerInput is what a container's configuration depends on.
 type ContainerInput struct {
 	Pod            *v1.Pod
 	Container      *v1.Container
@@ -24,13 +24,13 @@ type ContainerInput struct {
 	Mounts         []*runtimeapi.Mount
 	Devices        []*runtimeapi.Device
 	PodIPs         []string
-	TargetID       string // of an ephemeral container that looks into another one's processes
+	TargetID       string // ID of the container whose processes an ephemeral container shares, else ""
 	MemoryCapacity int64
 	Users          *runtimeapi.UserNamespace
 }
 
-// Container translates a container for the runtime and makes the files
-// that are mounted into it besides volumes.
+// Container returns the configuration of a container. It makes the container's log directory and the files that are mounted
+// into it besides volumes.
 func (c *Config) Container(in ContainerInput) (*runtimeapi.ContainerConfig, error) {
 	ct := in.Container
 	security, err := c.containerSecurity(in)
@@ -77,7 +77,8 @@ func (c *Config) Container(in ContainerInput) (*runtimeapi.ContainerConfig, erro
 	return cfg, nil
 }
 
-// fileMounts adds /etc/hosts and the termination message to the volumes.
+// fileMounts adds the mounts of /etc/hosts and of the termination message, where no volume is mounted at their paths, and makes
+// the files.
 func (c *Config) fileMounts(in ContainerInput) ([]*runtimeapi.Mount, error) {
 	mounts := in.Mounts
 	taken := map[string]bool{}
@@ -100,7 +101,7 @@ func (c *Config) fileMounts(in ContainerInput) ([]*runtimeapi.Mount, error) {
 		if err := os.WriteFile(path, nil, terminationLogMode); err != nil {
 			return nil, err
 		}
-		if err := os.Chmod(path, terminationLogMode); err != nil { // whatever the umask
+		if err := os.Chmod(path, terminationLogMode); err != nil { // the umask may have removed bits
 			return nil, err
 		}
 		mounts = append(mounts, &runtimeapi.Mount{HostPath: path, ContainerPath: p})

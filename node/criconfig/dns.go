@@ -14,8 +14,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// What a pod's resolver configuration may hold at most (k8s.io/kubernetes/pkg/apis/core/validation); old resolvers crash at
-// a search path longer than a name may be.
+// Limits of a pod's resolver configuration (k8s.io/kubernetes/pkg/apis/core/validation). Old resolvers crash at a search path
+// that is longer than a DNS name may be.
 const (
 	maxNameservers = 3
 	maxSearches    = 32
@@ -29,10 +29,10 @@ const (
 	reasonClusterDNS = "MissingClusterDNS"
 )
 
-// Warning is something the pod's user should know about its resolver configuration.
+// Warning is an event about the resolver configuration of a pod.
 type Warning struct{ Reason, Text string }
 
-// dnsConfig is the resolv.conf of a pod by its DNS policy and DNS config.
+// dnsConfig returns the content of a pod's resolv.conf by its DNS policy and DNS config.
 func (c *Config) dnsConfig(pod *v1.Pod) (*runtimeapi.DNSConfig, []Warning, error) {
 	host, err := c.hostDNS()
 	if err != nil {
@@ -49,7 +49,7 @@ func (c *Config) dnsConfig(pod *v1.Pod) (*runtimeapi.DNSConfig, []Warning, error
 			"pod: %q. kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
 			fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID), v1.DNSClusterFirst, v1.DNSDefault)})
 		dns = host
-	default: // ClusterFirst, ClusterFirstWithHostNet, and what the API does not know
+	default: // ClusterFirst, ClusterFirstWithHostNet, and values that the API does not know
 		dns.Servers = slices.Clone(c.ClusterDNS)
 		dns.Searches = append([]string{
 			pod.Namespace + ".svc." + c.ClusterDomain, "svc." + c.ClusterDomain, c.ClusterDomain,
@@ -63,8 +63,8 @@ func (c *Config) dnsConfig(pod *v1.Pod) (*runtimeapi.DNSConfig, []Warning, error
 	return dns, append(warnings, applyLimits(dns)...), nil
 }
 
-// inherited is the host's configuration as it works in a pod: a resolver at a loopback address is one of the host, which
-// a pod with a network of its own cannot reach. The cluster's DNS can, and asks it.
+// inherited returns the host's configuration for a pod. A pod with its own network cannot reach a resolver at the host's
+// loopback address, so it gets the cluster's DNS in its place, which forwards to that resolver.
 func (c *Config) inherited(host *runtimeapi.DNSConfig, hostNetwork bool) *runtimeapi.DNSConfig {
 	if hostNetwork || len(c.ClusterDNS) == 0 {
 		return host
@@ -81,7 +81,7 @@ func (c *Config) inherited(host *runtimeapi.DNSConfig, hostNetwork bool) *runtim
 	return host
 }
 
-// applyLimits cuts a configuration to what resolvers take, in the words of upstream's events.
+// applyLimits shortens a configuration to the limits of resolvers and returns warnings with upstream's texts.
 func applyLimits(dns *runtimeapi.DNSConfig) (warnings []Warning) {
 	if len(dns.Servers) > maxNameservers {
 		dns.Servers = dns.Servers[:maxNameservers]
@@ -119,7 +119,7 @@ func mergeDNSConfig(dns *runtimeapi.DNSConfig, extra *v1.PodDNSConfig) {
 	}
 }
 
-// withOption adds an option, in the place of one with the same name.
+// withOption adds an option, or replaces the option with the same name.
 func withOption(list []string, option string) []string {
 	name, _, _ := strings.Cut(option, ":")
 	for i, have := range list {
@@ -167,7 +167,7 @@ func (c *Config) hostDNS() (*runtimeapi.DNSConfig, error) {
 		case "search":
 			dns.Searches = dns.Searches[:0]
 			for _, s := range f[1:] {
-				if s != "." { // the root is searched anyway
+				if s != "." { // the root domain is always searched
 					dns.Searches = append(dns.Searches, strings.TrimSuffix(s, "."))
 				}
 			}

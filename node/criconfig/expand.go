@@ -13,8 +13,8 @@ func expandAll(in []string, env map[string]string) []string {
 	return out
 }
 
-// expand replaces $(NAME) by the variable's value; $$ is a dollar sign, and a
-// name that is not set stays as it is written.
+// expand replaces $(NAME) by the variable's value. $$ becomes a dollar sign, and $(NAME) of a variable that is not set stays
+// as it is.
 func expand(s string, env map[string]string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {

@@ -12,10 +12,10 @@ import (
 
 const (
 	maxHostname = 63
-	maxFQDN     = 64 // what the kernel takes
+	maxFQDN     = 64 // the kernel's maximum
 )
 
-// hostname is the pod's host name and the domain below which DNS knows it.
+// hostname returns the pod's host name, and the domain in which the cluster's DNS has it, "" when it has none.
 func (c *Config) hostname(pod *v1.Pod) (host, domain string) {
 	host = pod.Name
 	if pod.Spec.HostnameOverride != nil {
@@ -46,7 +46,7 @@ func (c *Config) kernelHostname(pod *v1.Pod) (string, error) {
 	return fqdn, nil
 }
 
-// hostsFile is the /etc/hosts of a pod.
+// hostsFile returns the content of a pod's /etc/hosts, in upstream's form.
 func (c *Config) hostsFile(pod *v1.Pod, podIPs []string) ([]byte, error) {
 	var b bytes.Buffer
 	if pod.Spec.HostNetwork {
@@ -77,7 +77,8 @@ func (c *Config) hostsFile(pod *v1.Pod, podIPs []string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// writeHosts writes the pod's hosts file in place: it is mounted as a file.
+// writeHosts writes the pod's hosts file. It overwrites the file and does not rename another over it, because containers have
+// mounted this very file.
 func (c *Config) writeHosts(path string, in ContainerInput) error {
 	b, err := c.hostsFile(in.Pod, in.PodIPs)
 	if err != nil {

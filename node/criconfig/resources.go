@@ -14,7 +14,7 @@ import (
 	"github.com/balsahq/balsa/node/cgroup"
 )
 
-// linuxResources translates CPU and memory; nil or zero means unlimited.
+// linuxResources translates CPU and memory. A limit that is nil or zero means unlimited; a missing request is the limit.
 func linuxResources(cpuRequest, cpuLimit, memoryLimit *resource.Quantity) *runtimeapi.LinuxContainerResources {
 	if cpuRequest == nil || cpuRequest.IsZero() && cpuLimit != nil && !cpuLimit.IsZero() {
 		cpuRequest = cpuLimit
@@ -32,8 +32,8 @@ func linuxResources(cpuRequest, cpuLimit, memoryLimit *resource.Quantity) *runti
 	return r
 }
 
-// ContainerResources are the limits of one container's cgroup, and what the
-// kernel shall prefer to kill when memory runs out.
+// ContainerResources are the limits of one container's cgroup, and the score
+// by which the kernel chooses what it kills when memory runs out.
 func ContainerResources(pod *v1.Pod, c *v1.Container, memoryCapacity int64) *runtimeapi.LinuxContainerResources {
 	cpuLimit, memoryLimit := c.Resources.Limits.Cpu(), c.Resources.Limits.Memory()
 	if p := pod.Spec.Resources; p != nil {
@@ -65,8 +65,8 @@ const (
 	oomBestEffort = 1000
 )
 
-// oomScore orders the containers of a node by how little they asked for: what
-// has no request dies first, what is guaranteed dies last.
+// oomScore returns a container's oom_score_adj by upstream's rules. The smaller the memory request is, the higher is the score,
+// and the earlier the kernel kills the container: best-effort pods first, guaranteed pods last.
 func oomScore(pod *v1.Pod, c *v1.Container, memoryCapacity int64) int64 {
 	if pod.Spec.PriorityClassName == "system-node-critical" {
 		return oomGuaranteed
@@ -85,8 +85,7 @@ func oomScore(pod *v1.Pod, c *v1.Container, memoryCapacity int64) int64 {
 	return min(max(score, 1000+oomGuaranteed), oomBestEffort-1)
 }
 
-// hugepageLimits limits every page size the kernel has, to zero when the
-// container does not ask for it.
+// hugepageLimits returns a limit for each page size that the kernel has, zero for sizes that the container does not ask for.
 func hugepageLimits(pod *v1.Pod, c *v1.Container) []*runtimeapi.HugepageLimit {
 	var out []*runtimeapi.HugepageLimit
 	asked := map[string]uint64{}

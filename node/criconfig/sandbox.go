@@ -10,7 +10,7 @@ import (
 	"github.com/balsahq/balsa/node/containerlogs"
 )
 
-// SandboxInput is what a sandbox's configuration depends on besides the pod's spec.
+// SandboxInput is what a sandbox's configuration depends on besides the pod.
 type SandboxInput struct {
 	Attempt      uint32
 	CgroupParent string
@@ -82,7 +82,7 @@ func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {
 	return out
 }
 
-// namespaces says which namespaces containers of the pod share with what.
+// namespaces returns which kernel namespaces the pod's containers share with the host, with each other, or not at all.
 func namespaces(pod *v1.Pod, users *runtimeapi.UserNamespace) *runtimeapi.NamespaceOption {
 	n := &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER, UsernsOptions: users}
 	if pod.Spec.HostNetwork {

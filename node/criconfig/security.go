@@ -10,7 +10,8 @@ import (
 	"github.com/balsahq/balsa/node/podloop"
 )
 
-// What a container with the default procMount does not see, and does not write.
+// maskedPaths are hidden from a container with the default procMount, and readonlyPaths cannot be written by it; the lists are
+// upstream's.
 var (
 	maskedPaths = []string{
 		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
@@ -20,13 +21,13 @@ var (
 	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
-// ImageUser is the user an image asks for: a number, or a name.
+// ImageUser is the user that an image asks for, by number or by name.
 type ImageUser struct {
 	UID  *int64
 	Name string
 }
 
-// effectiveSecurityContext is a container's security context with what it inherits from the pod.
+// effectiveSecurityContext returns a container's security context with the fields that it inherits from the pod.
 func effectiveSecurityContext(pod *v1.Pod, c *v1.Container) v1.SecurityContext {
 	var sc v1.SecurityContext
 	if c.SecurityContext != nil {
@@ -107,7 +108,7 @@ func capNames(caps []v1.Capability) []string {
 	return out
 }
 
-// checkNonRoot refuses a container that must not run as root and would.
+// checkNonRoot returns an error for a container that must not run as root and would, or whose user cannot be verified.
 func checkNonRoot(pod *v1.Pod, ct *v1.Container, sc v1.SecurityContext, user ImageUser) error {
 	if !isTrue(sc.RunAsNonRoot) {
 		return nil

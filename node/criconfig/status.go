@@ -11,7 +11,7 @@ import (
 	"github.com/balsahq/balsa/node/podloop"
 )
 
-// InstanceOf reads a container's status as the runtime tells it.
+// InstanceOf translates the runtime's status of a container.
 func InstanceOf(s *runtimeapi.ContainerStatus, sandboxID string) *podloop.Instance {
 	in := &podloop.Instance{
 		ID: s.Id, SandboxID: sandboxID, Name: s.Labels[kubelettypes.KubernetesContainerNameLabel],

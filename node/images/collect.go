@@ -100,8 +100,7 @@ func (c *Collector) imageDisk(ctx context.Context) (total, free int64, err error
 	return 0, 0, nil
 }
 
-// usedImages are the images of every container there is, and of every pod that
-// may start one.
+// usedImages returns the names and IDs of the images of all containers, and of all pods on the node, which may start one.
 func (c *Collector) usedImages(ctx context.Context) (map[string]bool, error) {
 	used := map[string]bool{}
 	cs, err := c.Runtime.ListContainers(ctx, nil)
@@ -119,7 +118,7 @@ func (c *Collector) usedImages(ctx context.Context) (map[string]bool, error) {
 	return used, nil
 }
 
-// podImages are the full names of the images that a pod runs or mounts.
+// podImages returns the full names of the images that a pod runs or mounts.
 func podImages(pod *v1.Pod) map[string]bool {
 	names := map[string]bool{}
 	add := func(name string) {
@@ -139,7 +138,7 @@ func podImages(pod *v1.Pod) map[string]bool {
 	return names
 }
 
-// inUse reports whether an image goes by one of the names.
+// inUse reports whether one of an image's names or its ID is in used.
 func inUse(im *runtimeapi.Image, used map[string]bool) bool {
 	named := func(name string) bool { return used[name] }
 	return used[im.Id] || slices.ContainsFunc(im.RepoTags, named) || slices.ContainsFunc(im.RepoDigests, named)

@@ -14,8 +14,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// credentials are those of the pod's pull secrets that fit the image, the most
-// specific first. A secret that does not exist is passed over.
+// credentials returns the credentials of the pod's pull secrets that match the image, the most specific first. A secret that
+// cannot be read is left out, with an event.
 func (p *Puller) credentials(ctx context.Context, pod *v1.Pod, image string) []*runtimeapi.AuthConfig {
 	var all []credential
 	for _, ref := range pod.Spec.ImagePullSecrets {
@@ -71,7 +71,7 @@ func parseCredentials(s *v1.Secret) []credential {
 	return out
 }
 
-// matching picks what fits the image, longest place first.
+// matching returns the credentials that match the image, those with the longest registry path first.
 func matching(all []credential, image string) []*runtimeapi.AuthConfig {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
@@ -87,7 +87,7 @@ func matching(all []credential, image string) []*runtimeapi.AuthConfig {
 	return out
 }
 
-// fits reports whether a credential for where is meant for host/repo.
+// fits reports whether a credential for the place where matches the image host/repo.
 func fits(where, host, repo string) bool {
 	where = strings.TrimPrefix(strings.TrimPrefix(where, "https://"), "http://")
 	place, prefix, _ := strings.Cut(where, "/")

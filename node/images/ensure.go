@@ -51,7 +51,7 @@ func (p *Puller) Ensure(ctx context.Context, r Request) (podloop.Image, *podloop
 	return im, fail
 }
 
-// imageVolumes are the volumes that c mounts and that are content of images.
+// imageVolumes returns the image volumes that c mounts, by volume name.
 func imageVolumes(pod *v1.Pod, c *v1.Container) map[string]*v1.ImageVolumeSource {
 	out := map[string]*v1.ImageVolumeSource{}
 	for i := range pod.Spec.Volumes {
@@ -63,8 +63,7 @@ func imageVolumes(pod *v1.Pod, c *v1.Container) map[string]*v1.ImageVolumeSource
 	return out
 }
 
-// ensureImage makes an image present as the policy asks and returns the
-// reference to give to the runtime.
+// ensureImage makes an image present by the pull policy and returns the reference to give to the runtime.
 func (p *Puller) ensureImage(ctx context.Context, r Request, name string, policy v1.PullPolicy) (string, *podloop.Failure) {
 	event := func(t, reason, format string, args ...any) string {
 		m := fmt.Sprintf(format, args...)
@@ -111,7 +110,8 @@ func (p *Puller) ensureImage(ctx context.Context, r Request, name string, policy
 	return ref, nil
 }
 
-// pull tries every credential that fits the image, then none.
+// pull pulls an image. It tries each credential that matches the image, or none when no credential does, and returns the
+// error of the last try.
 func (p *Puller) pull(ctx context.Context, pod *v1.Pod, spec *runtimeapi.ImageSpec) (ref string, size uint64, err error) {
 	creds := p.credentials(ctx, pod, spec.Image)
 	if len(creds) == 0 {

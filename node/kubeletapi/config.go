@@ -56,7 +56,7 @@ type Config struct {
 	Address string
 	// TLS carries the serving certificate and, for client certificates, ClientAuth = tls.RequestClientCert.
 	TLS *tls.Config
-	// Authenticator tells who asks: x509 by the cluster's CA, bearer tokens by TokenReview (see NewAuthenticator).
+	// Authenticator returns the user of a request: x509 certificates by the cluster's CA, bearer tokens by TokenReview (see NewAuthenticator).
 	Authenticator authenticator.Request
 	// Authorizer decides, usually by SubjectAccessReview (see NewAuthorizer).
 	Authorizer authorizer.Authorizer

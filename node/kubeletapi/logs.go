@@ -40,8 +40,8 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err == nil, r.Context().Err() != nil:
 	case out.begun:
-		s.log.Info("log of a container breaks off", "pod", ns+"/"+name, "container", container, "err", err)
-		panic(http.ErrAbortHandler) // the client must not take it for the end
+		s.log.Info("reading a container's log failed; the client's connection is cut so that it does not take this for the end", "pod", ns+"/"+name, "container", container, "err", err)
+		panic(http.ErrAbortHandler) // else the client would take this for the end of the log
 	default:
 		writeError(w, http.StatusBadRequest, err.Error())
 	}
@@ -54,7 +54,7 @@ func (s *Server) copyContainerLog(ctx context.Context, out *logWriter, pod *v1.P
 	}
 	status, err := s.cfg.Backend.Runtime().ContainerStatus(ctx, id, false)
 	if err != nil {
-		s.log.Info("no status for the log of a container", "id", id, "err", err)
+		s.log.Info("the runtime gives no status of a container; its log is not served", "id", id, "err", err)
 		return errors.New("unable to retrieve container logs for containerd://" + id)
 	}
 	return copyLog(ctx, status.GetStatus().GetLogPath(), opts, out, s.cfg.Backend.ContainerDone(id))

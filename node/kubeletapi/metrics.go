@@ -56,7 +56,7 @@ func (s *Server) cadvisorMetrics(w http.ResponseWriter, r *http.Request) {
 func (s *Server) serveSummaryMetrics(w http.ResponseWriter, r *http.Request, collect func(*summaryMetrics)) {
 	sum, err := s.cfg.Backend.Summary(r.Context())
 	if err != nil {
-		s.log.Warn("no statistics for metrics", "err", err)
+		s.log.Warn("the statistics of pods cannot be read; the metrics are served without them", "err", err)
 		sum = nil
 	}
 	registry := prometheus.NewRegistry()

@@ -106,7 +106,7 @@ func outside(name string, err error) error {
 	return &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 }
 
-// services writes the logs of services: those that the journal knows from there, the others from their files.
+// services writes the logs of services, from the journal where it has them, else from their files.
 func (h *Handler) services(w http.ResponseWriter, r *http.Request, q *query, root *os.Root) {
 	select {
 	case h.turns <- struct{}{}:

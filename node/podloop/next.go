@@ -11,7 +11,7 @@ import (
 type Verb string
 
 const (
-	SetUpVolumes    Verb = "volumes"      // make the pod's directories, cgroup and volumes
+	SetUpVolumes    Verb = "volumes"      // make the pod's directory, cgroup and volumes
 	CreateSandbox   Verb = "sandbox"      // run a new pod sandbox
 	PullImage       Verb = "image"        // make one container's image present
 	StartContainer  Verb = "start"        // create and start one container, run its postStart hook
@@ -20,24 +20,24 @@ const (
 	TearDown        Verb = "tear-down"    // remove volumes and cgroup
 	DeletePod       Verb = "delete"       // remove the pod from the API
 	PurgePod        Verb = "purge"        // remove containers, sandboxes and logs from the machine
-	PruneContainers Verb = "prune"        // remove containers that nobody will ask for
+	PruneContainers Verb = "prune"        // remove old dead containers
 	ResizeContainer Verb = "resize"       // give a running container its new resources
 	FailPod         Verb = "fail"         // the pod has failed as a whole
 )
 
-// Action is one thing to do now. Container is empty for what concerns the pod.
+// Action is one thing to do now. Container is empty when the action is about the whole pod.
 type Action struct {
 	Verb      Verb
 	Container string
-	ID        string // container or sandbox, where one is meant
-	Attempt   int    // restart count of what is started
-	Grace     int64  // seconds, of doKill
+	ID        string // of a container or sandbox in the runtime, for KillContainer, ResizeContainer and StopSandbox
+	Attempt   int    // restart count, of StartContainer; attempt of the sandbox, of CreateSandbox
+	Grace     int64  // grace period of KillContainer, in seconds
 	Reason    string
 	Message   string
 	IDs       []string // of doPrune
 }
 
-// OperationKey names an operation in flight: of each there is at most one.
+// OperationKey names an operation in flight. At most one operation of a key is in flight.
 type OperationKey struct {
 	Verb      Verb
 	Container string
@@ -45,21 +45,20 @@ type OperationKey struct {
 
 func (a Action) Key() OperationKey { return OperationKey{a.Verb, a.Container} }
 
-// Waiting is why a container does not run, as its status says it.
+// Waiting is the reason and message of a container's state "waiting" in the pod's status.
 type Waiting struct{ Reason, Message string }
 
-// Decision is what next found: what to do now, when to look again at the
-// latest (zero: when something happens), and what to say of each container
-// that does not run.
+// Decision is what Next returns: the actions to begin now, the time to look again at the latest (zero: not before something
+// happens), and why each container that does not run waits, by name.
 type Decision struct {
 	Actions []Action
 	Wake    time.Time
 	Waiting map[string]Waiting
-	// Stopping: nothing of this pod shall be started any more.
+	// Stopping: nothing of this pod may be started any more.
 	Stopping bool
 	// Stopped: no container of this pod runs or will run.
 	Stopped bool
-	// Done: nothing is left on the machine and in the API; the worker may end.
+	// Done: nothing of the pod is left on the machine and in the API.
 	Done bool
 }
 
@@ -75,8 +74,7 @@ func (d *Decision) waitFor(container, reason, message string) {
 	d.Waiting[container] = Waiting{reason, message}
 }
 
-// Next is the heart of the agent: from what the pod should be and what has
-// been observed of it, what to do now. Pure.
+// Next decides what to do now from the pod's spec and from what has been observed of the pod. It changes neither.
 func Next(pod *v1.Pod, o *Observed) Decision {
 	d := Decision{Waiting: map[string]Waiting{}}
 	if why := stopReason(pod, o, &d); why != "" {
@@ -88,7 +86,7 @@ func Next(pod *v1.Pod, o *Observed) Decision {
 	return d
 }
 
-// stopReason says why everything of the pod has to end, "" when it shall live.
+// stopReason returns why everything of the pod has to end, "" when the pod goes on.
 func stopReason(pod *v1.Pod, o *Observed, d *Decision) string {
 	switch {
 	case o.Gone, pod.DeletionTimestamp != nil:
@@ -113,8 +111,8 @@ func stopReason(pod *v1.Pod, o *Observed, d *Decision) string {
 	return ""
 }
 
-// allExited reports whether the pod ran to its end: every container has exited
-// for good, or initialization has failed for good.
+// allExited reports whether the pod ran to its end: each container has exited and is not restarted, or an init container has
+// failed and is not restarted.
 func allExited(pod *v1.Pod, o *Observed) bool {
 	if o.anyBusy(StartContainer) {
 		return false
@@ -146,12 +144,12 @@ func initializationFailed(pod *v1.Pod, o *Observed) bool {
 	return false
 }
 
-// restartsAfter reports whether a container that exited with code is started again.
+// restartsAfter reports whether a container that exited with code is started again, by its restart policy and rules.
 func restartsAfter(pod *v1.Pod, c *v1.Container, code int32) bool {
 	return podutil.ContainerShouldRestart(*c, pod.Spec, code)
 }
 
-// runPod brings a living pod forward.
+// runPod adds the actions that a pod needs which is not stopping.
 func runPod(pod *v1.Pod, o *Observed, d *Decision) {
 	ground := prepareSandbox(pod, o, d)
 	if !ground {
@@ -180,13 +178,13 @@ func runPod(pod *v1.Pod, o *Observed, d *Decision) {
 	pruneContainers(o, d)
 }
 
-// prepareSandbox makes volumes and sandbox; true when containers may start.
+// prepareSandbox adds the actions that make volumes and sandbox, and reports whether containers may start.
 func prepareSandbox(pod *v1.Pod, o *Observed, d *Decision) bool {
 	if !o.Volumes && !o.IsBusy(SetUpVolumes, "") && RetryDue(o, o.VolumesRetry, d) {
 		d.add(Action{Verb: SetUpVolumes})
 	}
 	if o.Sandbox != nil && !o.Sandbox.Ready {
-		// The sandbox died: what still runs in it goes first, then a new one.
+		// The sandbox died: first the containers that still run in it are stopped, then a new sandbox is created.
 		if !killContainers(pod, o, d, "", "Pod sandbox changed, it will be killed and re-created.", GracePeriod(pod, nil)) {
 			return false
 		}
@@ -211,8 +209,8 @@ func prepareSandbox(pod *v1.Pod, o *Observed, d *Decision) bool {
 	return o.Volumes
 }
 
-// volumesMayBlock reports whether a volume may have to wait for something that
-// does not exist yet; then no sandbox is made before the volumes are there.
+// volumesMayBlock reports whether a volume may have to wait for an object that does not exist yet, such as a Secret. Then no
+// sandbox is created before the volumes are there.
 func volumesMayBlock(pod *v1.Pod) bool {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
@@ -227,8 +225,8 @@ func volumesMayBlock(pod *v1.Pod) bool {
 	return false
 }
 
-// tokenProjection: the service-account volume every pod has. Its ConfigMap is
-// made with the namespace.
+// isTokenProjection reports whether a volume is the service-account volume that each pod has. It does not block: its
+// ConfigMap is created with the namespace.
 func isTokenProjection(p *v1.ProjectedVolumeSource) bool {
 	for _, s := range p.Sources {
 		if s.Secret != nil || s.ConfigMap != nil && s.ConfigMap.Name != "kube-root-ca.crt" {
@@ -238,7 +236,7 @@ func isTokenProjection(p *v1.ProjectedVolumeSource) bool {
 	return true
 }
 
-// firstToStart lists the containers that start first once the sandbox is there.
+// firstToStart returns the containers that start first once the sandbox is there; their images are pulled meanwhile.
 func firstToStart(pod *v1.Pod, o *Observed) []*v1.Container {
 	if len(pod.Spec.InitContainers) > 0 && !anyRegularStarted(pod, o) {
 		return []*v1.Container{&pod.Spec.InitContainers[0]}
@@ -265,8 +263,8 @@ func setAllWaiting(pod *v1.Pod, d *Decision) {
 	})
 }
 
-// anyRegularStarted reports whether a regular container was started in the present
-// sandbox: then initialization is over, whatever was pruned since.
+// anyRegularStarted reports whether a regular container was started in the present sandbox. Then initialization is over, even
+// if the init containers were removed since.
 func anyRegularStarted(pod *v1.Pod, o *Observed) bool {
 	for i := range pod.Spec.Containers {
 		if in := o.Latest(pod.Spec.Containers[i].Name); in != nil && o.inSandbox(in) {
@@ -276,11 +274,11 @@ func anyRegularStarted(pod *v1.Pod, o *Observed) bool {
 	return false
 }
 
-// runInitContainers brings init containers forward in order; true when all of them let
-// the regular containers start.
+// runInitContainers adds the actions for init containers in their order, and reports whether all of them are far enough for
+// regular containers to start: ended with 0, or, of a sidecar, started.
 func runInitContainers(pod *v1.Pod, o *Observed, d *Decision) bool {
 	initialized := anyRegularStarted(pod, o)
-	open := true // every earlier one is through
+	open := true // all init containers before this one are far enough
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
 		if !open {
@@ -304,7 +302,7 @@ func runInitContainers(pod *v1.Pod, o *Observed, d *Decision) bool {
 	return open
 }
 
-// runContainer keeps one container as it should be; true when it runs.
+// runContainer adds the action that one container needs, and reports whether the container runs.
 func runContainer(pod *v1.Pod, o *Observed, c *v1.Container, d *Decision) bool {
 	in := o.Latest(c.Name)
 	if o.IsBusy(StartContainer, c.Name) {
@@ -341,7 +339,8 @@ func creatingReason(pod *v1.Pod) string {
 	return "ContainerCreating"
 }
 
-// checkRunning judges a running container.
+// checkRunning adds the action that a running container needs: a stop when its spec changed or a probe failed, a resize when
+// its resources changed. It returns true: the container runs.
 func checkRunning(pod *v1.Pod, o *Observed, c *v1.Container, in *Instance, d *Decision) bool {
 	switch {
 	case o.IsBusy(KillContainer, c.Name):
@@ -359,7 +358,7 @@ func checkRunning(pod *v1.Pod, o *Observed, c *v1.Container, in *Instance, d *De
 	return true
 }
 
-// mustBeReplaced reports whether a running container has to make way for another run.
+// mustBeReplaced reports whether a running container has to be stopped and started again.
 func mustBeReplaced(o *Observed, c *v1.Container, in *Instance) bool {
 	return in.Hash != "" && in.Hash != ContainerHash(c) || o.Unhealthy[in.ID] != nil
 }

@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// InstanceState is how far one container got; it only moves forward.
+// InstanceState is how far one run of a container got; it only moves forward.
 type InstanceState uint8
 
 const (
@@ -16,7 +16,7 @@ const (
 	StateExited
 )
 
-// Instance is one container in the runtime: one run of a container of the spec.
+// Instance is one container in the runtime, which is one run of a container of the spec.
 type Instance struct {
 	ID, SandboxID, Name    string
 	State                  InstanceState
@@ -29,7 +29,7 @@ type Instance struct {
 	Hash                   string
 	LogPath                string
 	TerminationMessage     bool // Message is complete
-	ByProbe                bool // we killed it because a probe failed
+	ByProbe                bool // it was stopped because a probe failed
 	User                   *v1.ContainerUser
 	TerminationMessageFile string // host path of the termination message
 }
@@ -45,36 +45,35 @@ type Sandbox struct {
 	Created time.Time
 }
 
-// Image is what is known of a container's image for its next start.
+// Image is what is known of the image for a container's next start.
 type Image struct {
-	Ref     string            // what to give CreateContainer; empty: not ensured
-	Volumes map[string]string // the same for the images it mounts, by volume
+	Ref     string            // the reference to give to CreateContainer; empty: the image is not known to be present
+	Volumes map[string]string // references of the images that the container mounts, by volume
 	Retry   *Retry
 }
 
-// Failure ends a pod as a whole (admission, deadline, eviction).
+// Failure is the reason for which a pod failed as a whole: refused by the node, over its deadline, evicted.
 type Failure struct{ Reason, Message string }
 
-// Unhealthy asks for a container to be killed.
+// Unhealthy says that a probe failed and the container has to be stopped.
 type Unhealthy struct {
 	Kind  string // "liveness", "startup"
 	Grace int64
 }
 
-// Observed is everything next looks at besides the spec. Only the pod's worker
-// writes it.
+// Observed is everything that Next looks at besides the pod's spec. Only the pod's worker writes it.
 type Observed struct {
 	Now           time.Time
 	StartTime     time.Time
 	StoppingSince time.Time
 	Gone          bool     // the API has no such pod
 	Failed        *Failure // the pod failed as a whole
-	NoGrace       bool     // it failed by what it does to the node: containers get no grace
+	NoGrace       bool     // evicted: containers get a grace period of one second
 	Volumes       bool     // volumes, directories and cgroup are there
-	TornDown      bool     // and were removed
-	PanicRetry    *Retry   // handling the pod has panicked, and not gone well since
-	Purged        bool     // nothing is left in the runtime
-	StatusFresh   bool     // the API has the status that follows from all this
+	TornDown      bool     // volumes, directories and cgroup were removed
+	PanicRetry    *Retry   // set while the handling of the pod has panicked and has not succeeded since
+	Purged        bool     // nothing of the pod is left in the runtime and on the disk
+	StatusFresh   bool     // the pod's status in the API is the one that follows from this
 	Sandbox       *Sandbox
 	Containers    map[string][]*Instance // by name, oldest first
 	Images        map[string]Image       // by container name
@@ -82,8 +81,8 @@ type Observed struct {
 	Unhealthy     map[string]*Unhealthy  // by container ID
 	StartedUp     map[string]bool        // by container ID: the startup probe has passed
 	Ready         map[string]bool        // by container ID: the readiness probe passes
-	Resized       map[string]bool        // by container name: the spec's resources are not the running ones
-	Busy          map[OperationKey]int64 // operations in flight; of doKill the grace period
+	Resized       map[string]bool        // by container name: the resources of the spec are not yet those of the running container
+	Busy          map[OperationKey]int64 // operations in flight; the value is the grace period of KillContainer in seconds
 
 	// Failures by operation, and by container name where there is one for each. An operation that failed is begun again
 	// when its retry is due, and not before.
@@ -138,13 +137,12 @@ func (o *Observed) previous(name string) *Instance {
 	return ins[len(ins)-2]
 }
 
-// inSandbox reports whether an instance belongs to the present sandbox.
+// inSandbox reports whether an instance belongs to the pod's present sandbox.
 func (o *Observed) inSandbox(in *Instance) bool {
 	return o.Sandbox != nil && in.SandboxID == o.Sandbox.ID
 }
 
-// hasStarted reports whether the container runs and has passed its startup
-// probe and its postStart hook.
+// hasStarted reports whether the container runs and has passed its postStart hook and its startup probe.
 func (o *Observed) hasStarted(c *v1.Container) bool {
 	in := o.Latest(c.Name)
 	if in == nil || in.State != StateRunning || o.IsBusy(StartContainer, c.Name) {
@@ -162,7 +160,7 @@ func (o *Observed) ContainerNames() []string {
 	return names
 }
 
-// ByID finds an instance.
+// ByID returns the instance of a container ID, nil when there is none.
 func (o *Observed) ByID(id string) *Instance {
 	for _, ins := range o.Containers {
 		for _, in := range ins {
@@ -174,9 +172,8 @@ func (o *Observed) ByID(id string) *Instance {
 	return nil
 }
 
-// Merge takes in what the runtime said of a container. News of one that is
-// already further along is old and is dropped, so events may come late and
-// twice. It returns the instance and whether anything changed.
+// Merge takes in the state of a container as the runtime reported it. A report that is older than the known state is dropped,
+// so events may come late and twice. It returns the instance and whether its state changed.
 func (o *Observed) Merge(n *Instance) (*Instance, bool) {
 	in := o.ByID(n.ID)
 	if in == nil {
@@ -205,7 +202,7 @@ func startedBefore(a, b *Instance) bool {
 	return a.Created.Before(b.Created)
 }
 
-// Remove drops an instance that was removed from the runtime.
+// Remove forgets an instance that was removed from the runtime.
 func (o *Observed) Remove(id string) {
 	for name, ins := range o.Containers {
 		for i, in := range ins {

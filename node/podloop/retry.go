@@ -2,25 +2,27 @@ package podloop
 
 import "time"
 
+// MinRetry and MaxRetry bound the delay before an operation that failed begins again.
 const (
 	MinRetry = 100 * time.Millisecond
 	MaxRetry = 10 * time.Second
 )
 
+// The crash back-off is upstream's: 10 s, doubled at each restart up to 5 minutes, and forgotten after a run of 10 minutes.
 const (
 	crashDelay    = 10 * time.Second
 	maxCrashDelay = 5 * time.Minute
 	crashReset    = 2 * maxCrashDelay
 )
 
-// Retry remembers a failure until it may be tried again.
+// Retry is a failure of an operation and the time from which the operation may begin again. A nil Retry means no failure.
 type Retry struct {
 	Reason, Message string
 	At, NotBefore   time.Time
 	Delay           time.Duration
 }
 
-// After is the retry that follows r once the operation was done again: nil when it succeeded.
+// After returns the retry that follows r when the operation ended with err: nil when err is nil.
 func (r *Retry) After(now time.Time, reason string, err error) *Retry {
 	if err == nil {
 		return nil
@@ -28,8 +30,7 @@ func (r *Retry) After(now time.Time, reason string, err error) *Retry {
 	return r.Again(now, Failure{reason, err.Error()}, MinRetry, MaxRetry)
 }
 
-// Again is the retry that follows r after one more failure, doubling from
-// first to most.
+// Again returns the retry that follows r after one more failure. The delay doubles from first to most.
 func (r *Retry) Again(now time.Time, f Failure, first, most time.Duration) *Retry {
 	d := first
 	if r != nil {
@@ -40,13 +41,12 @@ func (r *Retry) Again(now time.Time, f Failure, first, most time.Duration) *Retr
 
 // Backoff is the crash back-off of one container.
 type Backoff struct {
-	Delay time.Duration // before the next restart; 0: never restarted
+	Delay time.Duration // before the next restart; 0: the container was never restarted
 	Last  time.Time     // when it was restarted last
 }
 
-// restartAt is when a container that exited may start again. The wait counts
-// from its end; of one that a probe made us kill, from the end of the run
-// before, since killing it took its time already.
+// restartAt returns when a container that exited may start again; zero means at once. The delay counts from the end of the
+// run. After a stop because of a probe it counts from the end of the run before, because the stop itself took time.
 func restartAt(o *Observed, name string, in *Instance) time.Time {
 	b := o.Backoff[name]
 	from := in.Finished
@@ -63,7 +63,7 @@ func restartAt(o *Observed, name string, in *Instance) time.Time {
 	return from.Add(b.Delay)
 }
 
-// Next is the back-off after a restart now.
+// Next returns the back-off after a restart at now of a run that ended at finished.
 func (b Backoff) Next(now, finished time.Time) Backoff {
 	switch {
 	case b.Delay == 0 || finished.Sub(b.Last) > crashReset:
@@ -73,8 +73,8 @@ func (b Backoff) Next(now, finished time.Time) Backoff {
 	}
 }
 
-// BackoffOf is the back-off of a container of which only the newest run is
-// known, as if each of its restarts had been a crash.
+// BackoffOf returns the back-off of a container of which only the newest run is known, after a restart of the agent: as if
+// each restart so far had been a crash.
 func BackoffOf(in *Instance) Backoff {
 	if in.Attempt == 0 {
 		return Backoff{}

@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// FindContainer finds a container of any kind in a spec.
+// FindContainer returns the container of a name, of any kind, and its kind; nil when the spec has none.
 func FindContainer(pod *v1.Pod, name string) (*v1.Container, ContainerKind) {
 	for i := range pod.Spec.Containers {
 		if pod.Spec.Containers[i].Name == name {
@@ -34,8 +34,8 @@ func ephemeralContainer(e *v1.EphemeralContainer) *v1.Container {
 	return (*v1.Container)(&e.EphemeralContainerCommon)
 }
 
-// ContainerHash changes when a running container no longer is what the spec
-// asks for: of the fields that may change, only the image needs a restart.
+// ContainerHash returns a digest that changes when a running container has to be replaced. Of the fields that may change in
+// a pod, only the image needs that.
 func ContainerHash(c *v1.Container) string {
 	h := fnv.New32a()
 	b, _ := json.Marshal(map[string]string{"name": c.Name, "image": c.Image})
@@ -43,7 +43,7 @@ func ContainerHash(c *v1.Container) string {
 	return strconv.FormatUint(uint64(h.Sum32()), 16)
 }
 
-// PodName is how messages name a pod.
+// PodName returns the name of a pod in messages, in upstream's form.
 func PodName(pod *v1.Pod) string { return fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID) }
 
 func crashLoopMessage(delay time.Duration, container string, pod *v1.Pod) string {

@@ -7,7 +7,7 @@ import (
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 )
 
-// startContainer brings one container to life: its image, then itself.
+// startContainer adds the action that brings a container nearer to running: pull its image, or start it.
 func startContainer(pod *v1.Pod, o *Observed, c *v1.Container, d *Decision) {
 	if o.IsBusy(StartContainer, c.Name) {
 		d.waitFor(c.Name, creatingReason(pod), "")
@@ -32,8 +32,8 @@ func startContainer(pod *v1.Pod, o *Observed, c *v1.Container, d *Decision) {
 	d.waitFor(c.Name, creatingReason(pod), "")
 }
 
-// nextAttempt is the restart count of the next run. Where the runtime has lost
-// the runs before, the API still knows how many there were.
+// nextAttempt returns the restart count of the next run. When the runtime has lost the earlier runs, the count in the pod's
+// status goes on.
 func nextAttempt(pod *v1.Pod, o *Observed, c *v1.Container) int {
 	if in := o.Latest(c.Name); in != nil {
 		if in.State == StateCreated {
@@ -49,11 +49,10 @@ func nextAttempt(pod *v1.Pod, o *Observed, c *v1.Container) int {
 	return 0
 }
 
-// pullErrorShown is how long the error of a pull is shown before the wait
-// for the next one is.
+// pullErrorShown is how long the status says ErrImagePull after a failed pull; until the next pull it says ImagePullBackOff.
 const pullErrorShown = 2 * time.Second
 
-// ensureImage reports whether the image of c is there for its next start.
+// ensureImage reports whether the image for the next start of c is present, and adds the pull otherwise.
 func ensureImage(o *Observed, c *v1.Container, d *Decision) bool {
 	im := o.Images[c.Name]
 	if im.Ref != "" {
@@ -80,7 +79,7 @@ func ensureImage(o *Observed, c *v1.Container, d *Decision) bool {
 	return false
 }
 
-// ifLater is t when it lies after now, else zero.
+// ifLater returns t when it is after now, else zero.
 func ifLater(t, now time.Time) time.Time {
 	if t.After(now) {
 		return t
@@ -88,7 +87,7 @@ func ifLater(t, now time.Time) time.Time {
 	return time.Time{}
 }
 
-// RetryDue reports whether a retry may run now, else sets the wake-up.
+// RetryDue reports whether an operation that left r may begin again now; when not, it sets the decision's wake-up.
 func RetryDue(o *Observed, r *Retry, d *Decision) bool {
 	if r == nil || !o.Now.Before(r.NotBefore) {
 		return true
@@ -97,8 +96,8 @@ func RetryDue(o *Observed, r *Retry, d *Decision) bool {
 	return false
 }
 
-// pruneContainers asks for the removal of dead containers beyond the last one of each
-// name: the last is what status and "logs --previous" speak of.
+// pruneContainers adds the removal of dead containers. It keeps the newest two runs of each name: the status and
+// "kubectl logs --previous" need them.
 func pruneContainers(o *Observed, d *Decision) {
 	if o.IsBusy(PruneContainers, "") || !RetryDue(o, o.PruneRetry, d) {
 		return

@@ -9,9 +9,9 @@ import (
 	v1qos "k8s.io/kubernetes/pkg/apis/core/v1/helper/qos"
 )
 
-// StatusInput is everything a pod's status follows from.
+// StatusInput is everything that a pod's status follows from.
 type StatusInput struct {
-	Pod               *v1.Pod // with the newest status the API has
+	Pod               *v1.Pod // with the newest status that is in the API
 	Observed          *Observed
 	Decision          Decision
 	HostIPs           []string
@@ -19,7 +19,7 @@ type StatusInput struct {
 	RecursiveReadOnly bool   // the runtime handler can mount read-only recursively
 }
 
-// PodStatus builds the status to report. Pure; it never leaves a terminal phase.
+// PodStatus returns the status to report. A terminal phase stays.
 func PodStatus(in StatusInput) v1.PodStatus {
 	old := &in.Pod.Status
 	s := *old.DeepCopy()
@@ -30,7 +30,7 @@ func PodStatus(in StatusInput) v1.PodStatus {
 		s.StartTime = &t
 	}
 	if f := in.Observed.Failed; f != nil && len(in.Observed.Containers) == 0 && in.Observed.Sandbox == nil {
-		// Never started: nothing is known of its containers.
+		// The pod never started: it has no statuses of containers.
 		s.Phase, s.Reason, s.Message = v1.PodFailed, f.Reason, f.Message
 		setIPs(in, &s)
 		s.Conditions = podConditions(in, &s)
@@ -73,7 +73,7 @@ func anyRunning(o *Observed) bool {
 	return false
 }
 
-// setFinalStates gives every container of a pod that has ended a final state.
+// setFinalStates gives each container of a pod that has ended a final state, as upstream does.
 func setFinalStates(in StatusInput, s *v1.PodStatus) {
 	lost := v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
 		Reason:   "ContainerStatusUnknown",
@@ -141,7 +141,7 @@ func setIPs(in StatusInput, s *v1.PodStatus) {
 	}
 }
 
-// PodIPs are the pod's addresses: its sandbox's, or the host's.
+// PodIPs returns the addresses of the pod: those of its sandbox, or hostIPs on the host's network.
 func PodIPs(pod *v1.Pod, o *Observed, hostIPs []string) []string {
 	if pod.Spec.HostNetwork {
 		return hostIPs
@@ -152,11 +152,11 @@ func PodIPs(pod *v1.Pod, o *Observed, hostIPs []string) []string {
 	return o.Sandbox.IPs
 }
 
-// containerCounts is what the phase follows from.
+// containerCounts are the numbers from which the phase follows, as upstream counts them.
 type containerCounts struct {
 	pendingInit, pendingSidecar, initFailed       int
 	unknown, running, waiting, stopped, succeeded int
-	final                                         int // stopped for good
+	final                                         int // stopped, and not restarted
 }
 
 func podPhase(in StatusInput, s *v1.PodStatus) v1.PodPhase {

@@ -9,11 +9,11 @@ import (
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 )
 
-// Panicked is the condition of a pod whose handling has panicked, until it was handled without.
+// Panicked is the condition of a pod whose handling has panicked, until the handling succeeds.
 const Panicked v1.PodConditionType = "balsa.dev/Panicked"
 
-// podConditions are those of others as they stand, then ours. A condition keeps
-// its transition time as long as its status stays.
+// podConditions returns the conditions that other writers set, unchanged, and then the agent's. A condition keeps its
+// transition time while its status stays the same.
 func podConditions(in StatusInput, s *v1.PodStatus) []v1.PodCondition {
 	var out []v1.PodCondition
 	for _, c := range in.Pod.Status.Conditions {
@@ -64,7 +64,7 @@ func setTimes(c *v1.PodCondition, in StatusInput) {
 	}
 }
 
-// containersReady: True when every sidecar and container is ready.
+// containersReadyCondition is True when each sidecar and each regular container is ready.
 func containersReadyCondition(pod *v1.Pod, s *v1.PodStatus) v1.PodCondition {
 	c := v1.PodCondition{Type: v1.ContainersReady, Status: v1.ConditionFalse}
 	all := append(append([]v1.ContainerStatus{}, s.InitContainerStatuses...), s.ContainerStatuses...)
@@ -118,7 +118,7 @@ func containerFaults(unknown, bad []string, word string) string {
 	return strings.Join(m, ", ")
 }
 
-// podReady: the containers' readiness and the readiness gates that others set.
+// readyCondition is True when the containers are ready and each readiness gate, which other writers set, is True.
 func readyCondition(pod *v1.Pod, containers v1.PodCondition, others []v1.PodCondition) v1.PodCondition {
 	c := containers
 	c.Type = v1.PodReady

@@ -15,7 +15,7 @@ const (
 	KindEphemeral
 )
 
-// Label names the kind in counters.
+// Label names the kind in metrics.
 func (k ContainerKind) Label() string {
 	switch k {
 	case KindInit:
@@ -50,8 +50,7 @@ func ephemeralStatuses(in StatusInput) []v1.ContainerStatus {
 	return out
 }
 
-// containerStatus says how one container stands: its newest run, the one
-// before as the last state, or why it does not run.
+// containerStatus returns the status of one container: its newest run, the run before as its last state, or why it waits.
 func containerStatus(in StatusInput, c *v1.Container, kind ContainerKind, olds []v1.ContainerStatus) v1.ContainerStatus {
 	st := v1.ContainerStatus{Name: c.Name, Image: c.Image, VolumeMounts: mountStatuses(c, in.RecursiveReadOnly)}
 	old, _ := podutil.GetContainerStatus(olds, c.Name)
@@ -86,7 +85,7 @@ func containerStatus(in StatusInput, c *v1.Container, kind ContainerKind, olds [
 	return st
 }
 
-// missingStatus is the status of a container of which the runtime knows nothing.
+// missingStatus returns the status of a container that the runtime does not have.
 func missingStatus(in StatusInput, st, old v1.ContainerStatus, wait Waiting) v1.ContainerStatus {
 	started := false
 	st.Started = &started
@@ -117,7 +116,7 @@ func terminatedState(in StatusInput, i *Instance) *v1.ContainerStateTerminated {
 	}
 }
 
-// setReadiness sets started and ready from what the probes found.
+// setReadiness sets the fields started and ready from the results of the probes.
 func setReadiness(in StatusInput, st *v1.ContainerStatus, c *v1.Container, kind ContainerKind, cur *Instance) {
 	if kind == KindEphemeral {
 		return

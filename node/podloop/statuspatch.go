@@ -11,7 +11,7 @@ import (
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 )
 
-// StatusPatch is the difference from what the API has, bound to the pod's UID.
+// StatusPatch returns a strategic merge patch from the pod's status to s. It has an effect on the pod of this UID only.
 func StatusPatch(pod *v1.Pod, s v1.PodStatus) ([]byte, error) {
 	before, err := json.Marshal(v1.Pod{Status: pod.Status})
 	if err != nil {
@@ -28,7 +28,7 @@ func StatusPatch(pod *v1.Pod, s v1.PodStatus) ([]byte, error) {
 	return patch, nil
 }
 
-// NormalizeStatus drops what the wire does not keep.
+// NormalizeStatus returns s with times in whole seconds, as the API keeps them.
 func NormalizeStatus(s v1.PodStatus) v1.PodStatus {
 	c := s.DeepCopy()
 	trim := func(t *metav1.Time) { *t = t.Rfc3339Copy() }
@@ -55,7 +55,8 @@ func NormalizeStatus(s v1.PodStatus) v1.PodStatus {
 	return *c
 }
 
-// IsUrgent reports whether somebody waits for the change.
+// IsUrgent reports whether a change of the status is written without delay: the phase or the readiness changed, which
+// controllers and Services act on.
 func IsUrgent(old, s *v1.PodStatus) bool {
 	if old.Phase != s.Phase {
 		return true
@@ -70,7 +71,7 @@ func IsUrgent(old, s *v1.PodStatus) bool {
 	return ready(old) != ready(s)
 }
 
-// IsNewer reports whether b is a later version of the object than a.
+// IsNewer reports whether b is the same version of the object as a, or a later one.
 func IsNewer(a, b *v1.Pod) bool {
 	x, err1 := strconv.ParseUint(a.ResourceVersion, 10, 64)
 	y, err2 := strconv.ParseUint(b.ResourceVersion, 10, 64)

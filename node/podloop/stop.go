@@ -7,12 +7,12 @@ import (
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 )
 
-// MinGraceSeconds is what a container always gets to end by itself when the pod's
-// grace period is used up by those that were stopped before it.
+// MinGraceSeconds is the grace period that a container gets at least, when a preStop hook or the containers stopped before it
+// have used up the pod's.
 const MinGraceSeconds = 2
 
-// stopPod brings a pod to its end: containers, sandbox, volumes and cgroup, the
-// API object, the remains. Each step waits for the one before. Pure.
+// stopPod adds the next actions of a pod's end. The order is: containers, sandbox, volumes and cgroup, the API object, the
+// files and dead containers. Each step waits for the one before.
 func stopPod(pod *v1.Pod, o *Observed, d *Decision, why string) {
 	podutil.VisitContainers(&pod.Spec, podutil.AllContainers, func(c *v1.Container, _ podutil.ContainerType) bool {
 		d.waitFor(c.Name, creatingReason(pod), "")
@@ -39,7 +39,7 @@ func stopPod(pod *v1.Pod, o *Observed, d *Decision, why string) {
 		return
 	}
 	if pod.DeletionTimestamp == nil && !o.Gone {
-		return // finished; it stays until somebody deletes it
+		return // the pod has finished; its object stays until it is deleted
 	}
 	if !o.Gone {
 		if o.StatusFresh && !o.IsBusy(DeletePod, "") && RetryDue(o, o.DeleteRetry, d) {
@@ -56,8 +56,8 @@ func stopPod(pod *v1.Pod, o *Observed, d *Decision, why string) {
 	d.Done = true
 }
 
-// killContainers stops every running container, sidecars last and in reverse; true
-// when none runs.
+// killContainers adds the stop of each running container and reports whether none runs. Sidecars are stopped last and in
+// reverse order, one after the other.
 func killContainers(pod *v1.Pod, o *Observed, d *Decision, reason, message string, grace int64) bool {
 	quiet := true
 	kill := func(name string, grace int64) bool {
@@ -99,7 +99,7 @@ func killContainers(pod *v1.Pod, o *Observed, d *Decision, reason, message strin
 	return quiet
 }
 
-// remainingGrace is what remains of the grace period for those stopped last.
+// remainingGrace returns the seconds of the grace period that are left for the containers that are stopped last.
 func remainingGrace(o *Observed, grace int64) int64 {
 	if o.StoppingSince.IsZero() || grace <= MinGraceSeconds {
 		return grace
@@ -114,8 +114,8 @@ func stopSuffix(message, name string) string {
 	return ""
 }
 
-// GracePeriod is the grace period in seconds that applies to the whole pod. A pod
-// that is gone from the API was deleted by force.
+// GracePeriod returns the grace period of the pod in seconds, at least 1. It is 1 for a pod that is gone from the API, which
+// was deleted by force, and for an evicted pod. o may be nil.
 func GracePeriod(pod *v1.Pod, o *Observed) int64 {
 	grace := int64(v1.DefaultTerminationGracePeriodSeconds)
 	switch {

@@ -19,19 +19,19 @@ import (
 	"github.com/balsahq/balsa/node/volume"
 )
 
-// Why a container did not come up, as its status says it.
+// Reasons for which a container was not started, as its status has them. All but errNetwork are upstream's.
 const (
 	errConfig = "CreateContainerConfigError"
 	errCreate = "CreateContainerError"
 	errRun    = "RunContainerError"
 	errHook   = "PostStartHookError"
-	// errNetwork: the rules for the pod's packets are not in place.
+	// errNetwork means that the network's rules for the pod's addresses are not in place.
 	errNetwork = "NetworkNotReady"
 )
 
-var errStillRuns = errors.New("the runtime says that it stopped the container, and that it runs")
+var errStillRuns = errors.New("the runtime reported the container as stopped, and it still runs")
 
-// startError is a failed start with the reason a user reads.
+// startError is a failed start with the reason for the container's status.
 type startError struct {
 	reason string
 	err    error
@@ -49,7 +49,7 @@ func message(err error) string {
 	return cri.Message(err)
 }
 
-// startInput is what a start is given by the worker's goroutine.
+// startInput is what the worker's goroutine gives to the start of a container.
 type startInput struct {
 	pod       *v1.Pod
 	container *v1.Container
@@ -58,9 +58,9 @@ type startInput struct {
 	image     string
 	sandbox   podloop.Sandbox
 	handler   string
-	mounts    volume.Mounts // images as the runtime knows them
+	mounts    volume.Mounts // with the runtime's references of images
 	podIPs    []string
-	stale     string // a container that was created and never started
+	stale     string // ID of a container that was created and never started; it is removed first
 	target    string // of an ephemeral container
 }
 
@@ -101,7 +101,7 @@ func (w *Worker) createAndStart(ctx context.Context, in startInput) func() {
 	id, cleanup, err := w.createContainer(ctx, in)
 	if err == nil {
 		w.containerEventOf(in.pod, name, in.kind, v1.EventTypeNormal, "Created", "Container created")
-		// A start that was begun is seen through, whatever happens to the pod meanwhile.
+		// A start is not cancelled: its result would not be known.
 		if err = w.host.Runtime.StartContainer(context.WithoutCancel(ctx), id); err != nil {
 			err = &startError{errRun, err}
 		}
@@ -142,8 +142,7 @@ func (w *Worker) createAndStart(ctx context.Context, in startInput) func() {
 	}
 }
 
-// startFailed keeps the failure until the next try; a container that exists is
-// dead and counts as a run.
+// startFailed records the failure for the retry. A container that was created and failed to start counts as a run.
 func (w *Worker) startFailed(in startInput, status *runtimeapi.ContainerStatus, cleanup func(), err error) func() {
 	reason := errCreate
 	var se *startError
@@ -162,12 +161,12 @@ func (w *Worker) startFailed(in startInput, status *runtimeapi.ContainerStatus, 
 			delete(w.observed.Images, name)
 		}
 		if status.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
-			delete(w.observed.StartRetry, name) // from here on it is the crash back-off's
+			delete(w.observed.StartRetry, name) // the crash back-off decides when it starts again
 		}
 	}
 }
 
-// networkReady waits until the network has heard of the pod's addresses: nothing may be sent before.
+// networkReady waits until the network's rules for the pod's addresses are in place. No packet may leave the pod before.
 func (w *Worker) networkReady(ctx context.Context, in startInput) error {
 	if w.host.NetworkReady == nil || in.pod.Spec.HostNetwork {
 		return nil
@@ -181,7 +180,7 @@ func (w *Worker) networkReady(ctx context.Context, in startInput) error {
 	return w.host.NetworkReady(ctx, in.pod, addresses)
 }
 
-// createContainer makes the container; cleanup undoes what was made for it alone.
+// createContainer creates the container. cleanup, which may be nil, undoes what was made for this container alone, also after an error.
 func (w *Worker) createContainer(ctx context.Context, in startInput) (id string, cleanup func(), err error) {
 	if in.stale != "" {
 		if err := w.host.Runtime.RemoveContainer(ctx, in.stale); err != nil && !cri.NotFound(err) {
@@ -231,18 +230,18 @@ func (w *Worker) createContainer(ctx context.Context, in startInput) (id string,
 	return id, cleanup, nil
 }
 
-// containerStatus asks the runtime; nil when it does not answer (an event or a
-// listing will tell later).
+// containerStatus asks the runtime for a container's status. It is nil when the runtime does not answer; an event or the next
+// list corrects the worker's state then.
 func (w *Worker) containerStatus(ctx context.Context, id string) *runtimeapi.ContainerStatus {
 	r, err := w.host.Runtime.ContainerStatus(ctx, id, false)
 	if err != nil {
-		w.host.Logger.Warn("container status", "pod", w.uid, "container", id, "err", err)
+		w.host.Logger.Warn("the runtime does not report a container's status; the next event or list is waited for", "pod", w.uid, "container", id, "err", err)
 		return nil
 	}
 	return r.Status
 }
 
-// observe takes a container's state into the pod's.
+// observe takes a container's status into the worker's state.
 func (w *Worker) observe(s *runtimeapi.ContainerStatus, sandboxID string) {
 	in, changed := w.observed.Merge(criconfig.InstanceOf(s, sandboxID))
 	if in.State == podloop.StateExited && !in.TerminationMessage {
@@ -262,7 +261,7 @@ func (w *Worker) observe(s *runtimeapi.ContainerStatus, sandboxID string) {
 	}
 }
 
-// setRetry keeps a container's retry; nil takes it away.
+// setRetry sets the retry of a container; nil removes it.
 func setRetry(m map[string]*podloop.Retry, container string, r *podloop.Retry) {
 	if r == nil {
 		delete(m, container)
@@ -271,7 +270,7 @@ func setRetry(m map[string]*podloop.Retry, container string, r *podloop.Retry) {
 	m[container] = r
 }
 
-// killInput is what a stop is given.
+// killInput is what the worker's goroutine gives to the stop of a container.
 type killInput struct {
 	pod       *v1.Pod
 	container *v1.Container
@@ -302,7 +301,7 @@ func (w *Worker) killContainer(a podloop.Action) operation {
 		if cri.NotFound(err) {
 			err = nil
 		}
-		cut := ctx.Err() != nil // replaced by a stop with less grace, or the agent ends
+		cut := ctx.Err() != nil // a stop with a shorter grace period has replaced this one, or the process ends
 		return func() {
 			if err != nil && cut {
 				return
@@ -310,7 +309,7 @@ func (w *Worker) killContainer(a podloop.Action) operation {
 			setRetry(w.observed.KillRetry, a.Container, w.observed.KillRetry[a.Container].After(w.observed.Now, "FailedKillPod", err))
 			switch {
 			case err != nil:
-				w.host.Logger.Warn("container not stopped", "pod", podloop.PodName(in.pod), "container", a.Container, "err", err)
+				w.host.Logger.Warn("the runtime cannot stop a container; it is tried again", "pod", podloop.PodName(in.pod), "container", a.Container, "err", err)
 			case s != nil:
 				w.observe(s, sandboxID)
 			default:
@@ -320,8 +319,8 @@ func (w *Worker) killContainer(a podloop.Action) operation {
 	}
 }
 
-// stopContainer runs the preStop hook, then lets the runtime stop the container; both
-// share the grace period.
+// stopContainer runs the preStop hook and then has the runtime stop the container. Both share the grace period; after the hook
+// at least podloop.MinGraceSeconds remain.
 func (w *Worker) stopContainer(ctx context.Context, in killInput) error {
 	if in.message != "" {
 		name := ""

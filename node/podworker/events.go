@@ -8,7 +8,7 @@ import (
 	"github.com/balsahq/balsa/node/podloop"
 )
 
-// containerEventOf records an event about one container of a pod.
+// containerEventOf records an event about one container of a version of the pod. It may be called from any goroutine.
 func (w *Worker) containerEventOf(pod *v1.Pod, name string, kind podloop.ContainerKind, t, reason, text string) {
 	path := "spec.containers{" + name + "}"
 	switch kind {

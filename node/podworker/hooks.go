@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// hookTarget is the container a lifecycle hook is run for.
+// hookTarget is the container that a lifecycle hook belongs to.
 type hookTarget struct {
 	pod       *v1.Pod
 	container *v1.Container
@@ -24,7 +24,7 @@ type hookTarget struct {
 	podIPs    []string
 }
 
-// runHook runs a postStart or preStop hook to its end or the end of ctx.
+// runHook runs a postStart or preStop hook until it ends or ctx does.
 func (h *Host) runHook(ctx context.Context, t hookTarget, hook *v1.LifecycleHandler) error {
 	switch {
 	case hook.Exec != nil:
@@ -45,10 +45,10 @@ func (h *Host) runHook(ctx context.Context, t hookTarget, hook *v1.LifecycleHand
 			return nil
 		}
 	}
-	return fmt.Errorf("hook of container %s names no handler", t.container.Name)
+	return fmt.Errorf("the hook of container %s names no handler; it is not run", t.container.Name)
 }
 
-// hookPort resolves a port given by number or by name.
+// hookPort returns the number of a port that is given by number or by name.
 func hookPort(c *v1.Container, p intstr.IntOrString) (int, error) {
 	if p.Type == intstr.Int {
 		return p.IntValue(), nil
@@ -72,7 +72,7 @@ func hookAddress(t hookTarget, host string, port intstr.IntOrString) (string, er
 	}
 	if host == "" {
 		if len(t.podIPs) == 0 {
-			return "", fmt.Errorf("pod has no address for its hook")
+			return "", fmt.Errorf("the pod has no address yet to which its hook could connect")
 		}
 		host = t.podIPs[0]
 	}
@@ -99,7 +99,7 @@ func httpHook(ctx context.Context, t hookTarget, h *v1.HTTPGetAction) error {
 	}
 	u, err := url.Parse(h.Path)
 	if err != nil {
-		return fmt.Errorf("hook path: %w", err)
+		return fmt.Errorf("the path of the hook is not valid: %w", err)
 	}
 	u.Scheme, u.Host = strings.ToLower(string(h.Scheme)), addr
 	if u.Scheme == "" {
@@ -118,7 +118,7 @@ func httpHook(ctx context.Context, t hookTarget, h *v1.HTTPGetAction) error {
 		}
 		req.Header.Add(kv.Name, kv.Value)
 	}
-	// A pod's certificate says nothing to the node: the connection stays on it.
+	// The certificate is not verified, as upstream's kubelet does: no CA signs pods' certificates, and the connection stays on the node.
 	tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
 	defer tr.CloseIdleConnections()
 	resp, err := (&http.Client{Transport: tr}).Do(req)
@@ -128,7 +128,7 @@ func httpHook(ctx context.Context, t hookTarget, h *v1.HTTPGetAction) error {
 	defer resp.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 10<<10))
 	if resp.StatusCode < 200 || resp.StatusCode >= 400 {
-		return fmt.Errorf("hook answered %s", resp.Status)
+		return fmt.Errorf("the hook's HTTP server answered %s; 200 to 399 means success", resp.Status)
 	}
 	return nil
 }

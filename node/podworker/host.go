@@ -69,7 +69,7 @@ type Host struct {
 	Events   record.EventRecorder
 	// NetworkReady returns when the network lets a pod's packets through as it should; nil: pods need not wait.
 	NetworkReady func(ctx context.Context, pod *v1.Pod, addresses []netip.Addr) error
-	// Published is called with each new picture of a pod.
+	// Published is called with each new View of a pod, by its worker and when the worker is made.
 	Published func(types.UID, *View)
 
 	HostIPs        []string
@@ -78,7 +78,7 @@ type Host struct {
 	Logger         *slog.Logger
 }
 
-// runtimeHandler is the handler of the pod's RuntimeClass, "" by default.
+// runtimeHandler returns the handler of the pod's RuntimeClass, "" when the pod names none.
 func (h *Host) runtimeHandler(ctx context.Context, pod *v1.Pod) (string, error) {
 	name := pod.Spec.RuntimeClassName
 	if name == nil || *name == "" {
@@ -94,8 +94,8 @@ func (h *Host) runtimeHandler(ctx context.Context, pod *v1.Pod) (string, error) 
 	return rc.Handler, nil
 }
 
-// userNamespace is the user namespace of a pod: the host's, or one with IDs of its own. A pod that asks for its own never
-// gets the host's: where the runtime cannot make one, this is an error.
+// userNamespace returns the user namespace of a pod: the host's, or a new one with a range of IDs for this pod. A pod with
+// hostUsers: false never gets the host's: when the runtime cannot make one, that is an error.
 func (h *Host) userNamespace(pod *v1.Pod, handler string) (*runtimeapi.UserNamespace, error) {
 	if !criconfig.HasUserNamespace(pod) {
 		return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_NODE}, nil

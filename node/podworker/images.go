@@ -10,6 +10,7 @@ import (
 	"github.com/balsahq/balsa/node/volume"
 )
 
+// minPullDelay and maxPullDelay bound the delay before a failed pull is tried again; upstream's values.
 const (
 	minPullDelay = 10 * time.Second
 	maxPullDelay = 5 * time.Minute

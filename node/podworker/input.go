@@ -50,7 +50,7 @@ func (w *Worker) RuntimeEvent(e *runtimeapi.ContainerEventResponse) {
 			b.Ready = false
 		}
 		for _, s := range e.ContainersStatuses {
-			// An operation that creates a container reports it itself.
+			// The operation that creates a container reports this state itself.
 			if sandboxID != "" && s.State != runtimeapi.ContainerState_CONTAINER_CREATED {
 				w.observe(s, sandboxID)
 			}
@@ -67,8 +67,8 @@ func (w *Worker) Reject(why *podloop.Failure) { w.observed.Failed = why }
 // Rejection returns the reason for which the pod was rejected, nil when it was not. It must be called before Run.
 func (w *Worker) Rejection() *podloop.Failure { return w.observed.Failed }
 
-// Adopt takes over what the runtime has of the pod. What the API said of
-// readiness stays true until a probe says otherwise. It must be called before Run.
+// Adopt takes over what the runtime has of the pod. The readiness in the pod's status holds until a probe gives another. It
+// must be called before Run.
 func (w *Worker) Adopt(o *podloop.Observed) {
 	o.StartTime = w.observed.StartTime
 	w.observed = o
@@ -96,7 +96,7 @@ func (w *Worker) Adopt(o *podloop.Observed) {
 	for name := range o.Containers {
 		o.Backoff[name] = podloop.BackoffOf(o.Latest(name))
 	}
-	// Probes of what runs begin with the worker.
+	// The probes of running containers begin when the worker runs.
 	w.mailbox.post(func() {
 		for _, name := range o.ContainerNames() {
 			if c, _ := podloop.FindContainer(w.pod, name); c != nil && o.Latest(name) != nil {
@@ -113,8 +113,8 @@ func (w *Worker) terminationPolicy(name string) v1.TerminationMessagePolicy {
 	return v1.TerminationMessageReadFile
 }
 
-// applyListing compares with a full list: what is missing there is gone, unless an
-// operation is under way that may just have made it.
+// applyListing takes over a complete list of what the runtime has of the pod. What is missing in it is forgotten, unless an
+// operation is in flight that may just have created it.
 func (w *Worker) applyListing(p *cri.Pod) {
 	if len(w.ops) > 0 {
 		for _, c := range p.Containers {
@@ -147,7 +147,7 @@ func (w *Worker) applyListing(p *cri.Pod) {
 	}
 }
 
-// applyEviction fails the pod and ends it at once.
+// applyEviction fails the pod. The next step stops its containers with a grace period of one second.
 func (w *Worker) applyEviction(why podloop.Failure) {
 	if w.observed.Failed != nil || w.observed.Gone || podloop.IsTerminal(w.pod.Status.Phase) {
 		return

@@ -21,11 +21,11 @@ import (
 	"github.com/balsahq/balsa/node/podloop"
 )
 
-// operation does one action and returns what to take into the pod's state. It
-// runs outside the worker's goroutine, so it sees only what it was given.
+// operation carries out one action and returns a function that writes the result into the worker's state. The operation runs
+// outside the worker's goroutine, so it may only use what it was given; the returned function runs in it.
 type operation func(ctx context.Context) (apply func())
 
-// operationFor picks the operation of an action; called in the worker's goroutine.
+// operationFor returns the operation of an action. It is called in the worker's goroutine.
 func (w *Worker) operationFor(a podloop.Action) operation {
 	switch a.Verb {
 	case podloop.SetUpVolumes:
@@ -54,7 +54,7 @@ func (w *Worker) operationFor(a podloop.Action) operation {
 	return func(context.Context) func() { return func() {} }
 }
 
-// retryLater is the apply of an operation that failed with a retry kept in *r.
+// retryLater returns the result of an operation that failed: a retry in *r.
 func (w *Worker) retryLater(r **podloop.Retry, reason string, err error) func() {
 	return func() { *r = (*r).After(w.observed.Now, reason, err) }
 }
@@ -72,7 +72,7 @@ func (w *Worker) setUpVolumes() operation {
 			}
 			return func() {
 				w.retryLater(&w.observed.VolumesRetry, "FailedMount", err)()
-				w.volumesStale = w.volumesStale || w.observed.Volumes // files that were there are behind
+				w.volumesStale = w.volumesStale || w.observed.Volumes // the files that are there are still the old ones
 			}
 		}
 		return func() { w.mounts, w.observed.Volumes, w.observed.VolumesRetry = mounts, true, nil }
@@ -152,7 +152,7 @@ func (w *Worker) tearDown() operation {
 			c()
 		}
 		if err := w.host.Volumes.TearDown(ctx, w.uid); err != nil {
-			w.host.Logger.Warn("volumes not removed", "pod", w.uid, "err", err)
+			w.host.Logger.Warn("the pod's volumes cannot be removed; they are tried again", "pod", w.uid, "err", err)
 			return w.retryLater(&w.observed.TearDownRetry, "FailedUnmount", err)
 		}
 		if err := w.host.Cgroups.Remove(w.uid); err != nil {
@@ -172,11 +172,11 @@ func (w *Worker) deletePod() operation {
 		err := w.host.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: &grace, Preconditions: &metav1.Preconditions{UID: &uid}})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			w.host.Logger.Warn("pod not deleted", "pod", podloop.PodName(pod), "err", err)
+			w.host.Logger.Warn("the pod has ended and its object cannot be deleted; it is tried again", "pod", podloop.PodName(pod), "err", err)
 			return w.retryLater(&w.observed.DeleteRetry, "Delete", err)
 		}
 		return func() {
-			// A finalizer may keep the object: then the API says so by not saying that it is gone.
+			// A finalizer may keep the object. Then its deletion comes as an event later, and until then nothing is asked again.
 			w.observed.DeleteRetry = &podloop.Retry{Delay: time.Second, NotBefore: w.observed.Now.Add(time.Minute)}
 			if err != nil || len(w.pod.Finalizers) == 0 {
 				w.observed.Gone = true
@@ -185,13 +185,13 @@ func (w *Worker) deletePod() operation {
 	}
 }
 
-// purgePod removes whatever the runtime and the disk still have of the pod.
+// purgePod removes everything that the runtime and the disk still have of the pod.
 func (w *Worker) purgePod() operation {
 	pod := w.pod
 	return func(ctx context.Context) func() {
 		if err := w.removeRemains(ctx, pod); err != nil {
 			if ctx.Err() == nil {
-				w.host.Logger.Warn("pod not purged", "pod", podloop.PodName(pod), "err", err)
+				w.host.Logger.Warn("what the pod left in the runtime or on the disk cannot be removed; it is tried again", "pod", podloop.PodName(pod), "err", err)
 			}
 			return w.retryLater(&w.observed.PurgeRetry, "FailedPurge", err)
 		}
@@ -222,8 +222,8 @@ func (w *Worker) removeRemains(ctx context.Context, pod *v1.Pod) error {
 	return RemovePodDir(w.host.Config.PodDir(pod.UID))
 }
 
-// RemovePodDir removes the agent's directory of a pod but never follows into
-// volumes: these are the volume manager's, and it has removed them.
+// RemovePodDir removes the agent's directory of a pod. It does not descend into volumes, because data may be mounted there:
+// the volume manager has unmounted and removed them before, else RemovePodDir fails.
 func RemovePodDir(dir string) error {
 	for _, sub := range []string{"containers", "etc-hosts"} {
 		if err := os.RemoveAll(filepath.Join(dir, sub)); err != nil {
@@ -239,8 +239,7 @@ func RemovePodDir(dir string) error {
 	return nil
 }
 
-// pruneContainers removes dead containers that nobody asks for any more, and sandboxes
-// that are left without one.
+// pruneContainers removes old dead containers, and stopped sandboxes that have no container any more.
 func (w *Worker) pruneContainers(a podloop.Action) operation {
 	pod := w.pod
 	keep := map[string]bool{}
@@ -266,7 +265,7 @@ func (w *Worker) pruneContainers(a podloop.Action) operation {
 				done = append(done, id)
 			} else {
 				failed = err
-				w.host.Logger.Warn("dead container not removed", "pod", podloop.PodName(pod), "container", id, "err", err)
+				w.host.Logger.Warn("a dead container cannot be removed; it is tried again", "pod", podloop.PodName(pod), "container", id, "err", err)
 			}
 		}
 		w.removeSandboxes(ctx, pod, keep)
@@ -296,7 +295,7 @@ func (w *Worker) removeSandboxes(ctx context.Context, pod *v1.Pod, keep map[stri
 	}
 }
 
-// removeContainerFiles removes the log and the termination message of a dead container.
+// removeContainerFiles removes the logs and the termination message of a dead container.
 func (w *Worker) removeContainerFiles(in *podloop.Instance) {
 	if in.LogPath != "" {
 		old, _ := filepath.Glob(in.LogPath + "*")
@@ -309,7 +308,7 @@ func (w *Worker) removeContainerFiles(in *podloop.Instance) {
 	}
 }
 
-// runCleanup undoes what was made for one container alone.
+// runCleanup undoes what was made for one container alone, such as the mounts of its subpaths.
 func (w *Worker) runCleanup(id string) {
 	if c := w.cleanups[id]; c != nil {
 		delete(w.cleanups, id)

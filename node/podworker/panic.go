@@ -15,12 +15,12 @@ import (
 
 const (
 	Unit = "node/pod"
-	// firstHold and mostHold bound how long a pod is left alone after a panic.
+	// minPanicDelay and maxPanicDelay bound the delay before a pod is handled again after a panic.
 	minPanicDelay = time.Second
 	maxPanicDelay = time.Minute
 )
 
-// tryStep is one step, unless the pod is left alone after a panic. It returns when to look again.
+// tryStep does one step, unless the pod waits after a panic. It returns when to look again.
 func (w *Worker) tryStep(ctx context.Context) (wake time.Time, done bool) {
 	if t := w.observed.PanicRetry; t != nil {
 		if time.Now().Before(t.NotBefore) {
@@ -36,13 +36,13 @@ func (w *Worker) tryStep(ctx context.Context) (wake time.Time, done bool) {
 		return w.observed.PanicRetry.NotBefore, false
 	}
 	if w.observed.PanicRetry != nil && len(w.ops) == 0 && !done {
-		w.observed.PanicRetry = nil // everything went well again; the next step says so
+		w.observed.PanicRetry = nil // everything has succeeded; the next step removes the condition
 		return time.Now(), false
 	}
 	return wake, done
 }
 
-// rereadPod takes in the pod as the API has it: what a panic interrupted may have been this.
+// rereadPod takes the pod from the API's informer: the panic may have interrupted an update.
 func (w *Worker) rereadPod() {
 	if staticpod.Is(w.pod) {
 		return
@@ -55,7 +55,7 @@ func (w *Worker) rereadPod() {
 	}
 }
 
-// notePanic leaves the pod alone for a while and says so, in an event and in the pod's status.
+// notePanic delays the next step of the pod, and records the panic in an event and in the pod's status.
 func (w *Worker) notePanic(ctx context.Context, err error) {
 	now := time.Now()
 	w.observed.Now = now

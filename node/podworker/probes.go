@@ -12,8 +12,8 @@ import (
 	"github.com/balsahq/balsa/node/probe"
 )
 
-// startProbes begins the probes of a container that runs. What an earlier life
-// of the agent found stays true until a probe says otherwise.
+// startProbes begins the probes of a container that runs. Results from before a restart of the agent hold until a probe gives
+// another.
 func (w *Worker) startProbes(c *v1.Container, id string) {
 	in := w.observed.ByID(id)
 	if in == nil || in.State != podloop.StateRunning || w.observed.Latest(c.Name) != in || !w.observed.StoppingSince.IsZero() {
@@ -31,7 +31,7 @@ func (w *Worker) startProbes(c *v1.Container, id string) {
 	})
 }
 
-// applyProbeResult takes in what a probe of the newest run of a container found.
+// applyProbeResult records the result of a probe of the newest run of a container.
 func (w *Worker) applyProbeResult(name string, kind probe.Kind, r probe.Result) {
 	in := w.observed.Latest(name)
 	c, _ := podloop.FindContainer(w.pod, name)
@@ -61,7 +61,8 @@ func probeGrace(pod *v1.Pod, p *v1.Probe) int64 {
 	return podloop.GracePeriod(pod, nil)
 }
 
-// readTerminationMessage reads what a container left behind as its last words.
+// readTerminationMessage reads the termination message of a container: its file, or the end of its log where the policy asks
+// for that. It is appended to what the runtime said.
 func (w *Worker) readTerminationMessage(in *podloop.Instance, policy v1.TerminationMessagePolicy) {
 	text := ""
 	if in.TerminationMessageFile != "" {

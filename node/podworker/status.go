@@ -15,12 +15,12 @@ import (
 	"github.com/balsahq/balsa/node/staticpod"
 )
 
-// statusDelay is how long a change that nobody waits for is held back, so that
-// the steps of a start become one write.
+// statusDelay is how long a change of the status that is not urgent is held back, so that the steps of a start become one
+// write.
 const statusDelay = 500 * time.Millisecond
 
-// reportStatus compares the status that follows from what is known with what the API
-// has, and starts a write when it is due. It returns when to look again.
+// reportStatus compares the status that follows from what was observed with the one in the API, and begins a write when it is
+// due. It returns when to look again.
 func (w *Worker) reportStatus(ctx context.Context, d podloop.Decision) time.Time {
 	s := podloop.PodStatus(podloop.StatusInput{
 		Pod: w.pod, Observed: w.observed, Decision: d, HostIPs: w.host.HostIPs, RuntimeName: w.host.RuntimeName, RecursiveReadOnly: w.host.Features(w.handler).GetRecursiveReadOnlyMounts(),
@@ -28,7 +28,7 @@ func (w *Worker) reportStatus(ctx context.Context, d podloop.Decision) time.Time
 	w.publish(d, s)
 	shown := w.podInAPI()
 	if shown == nil {
-		return w.observed.Now.Add(time.Second) // the mirror of a static pod is not there yet
+		return w.observed.Now.Add(time.Second) // a static pod whose mirror does not exist yet
 	}
 	if apiequality.Semantic.DeepEqual(podloop.NormalizeStatus(s), podloop.NormalizeStatus(shown.Status)) || w.observed.Gone {
 		w.observed.StatusFresh, w.statusStaleSince = true, time.Time{}
@@ -44,7 +44,7 @@ func (w *Worker) reportStatus(ctx context.Context, d podloop.Decision) time.Time
 	due := w.statusStaleSince.Add(statusDelay)
 	switch {
 	case d.Stopped && w.pod.DeletionTimestamp != nil:
-		// The last status is written once everything is torn down; then the pod can go.
+		// The last status is written after the tear-down; then the object can be deleted.
 		if w.observed.TornDown {
 			due = w.observed.Now
 		}
@@ -61,8 +61,7 @@ func (w *Worker) reportStatus(ctx context.Context, d podloop.Decision) time.Time
 	return time.Time{}
 }
 
-// podInAPI is the pod as the API has it: of a static pod, its mirror; nil when
-// there is none.
+// podInAPI returns the pod as it is in the API, which is the mirror of a static pod; nil when there is none.
 func (w *Worker) podInAPI() *v1.Pod {
 	if !staticpod.Is(w.pod) {
 		return w.pod
@@ -74,11 +73,11 @@ func (w *Worker) podInAPI() *v1.Pod {
 	return m
 }
 
-// writeStatus patches the status; the worker's goroutine goes on meanwhile.
+// writeStatus patches the status in a goroutine of its own.
 func (w *Worker) writeStatus(ctx context.Context, pod *v1.Pod, s v1.PodStatus) {
 	patch, err := podloop.StatusPatch(pod, podloop.NormalizeStatus(s))
 	if err != nil {
-		w.host.Logger.Error("status patch", "pod", podloop.PodName(pod), "err", err)
+		w.host.Logger.Error("the patch of a pod's status cannot be made; the status in the API stays as it is", "pod", podloop.PodName(pod), "err", err)
 		return
 	}
 	w.statusWriting = true
@@ -115,12 +114,11 @@ func (w *Worker) statusWritten(sent, got *v1.Pod, err error) {
 		w.observed.Gone = true
 	default:
 		w.statusRetry = w.statusRetry.Again(time.Now(), podloop.Failure{Reason: "StatusUpdate", Message: err.Error()}, podloop.MinRetry, podloop.MaxRetry)
-		w.host.Logger.Warn("pod status not written", "pod", podloop.PodName(sent), "err", err)
+		w.host.Logger.Warn("a pod's status cannot be written; it is tried again", "pod", podloop.PodName(sent), "err", err)
 	}
 }
 
-// nameBelongsToAnother reports whether the conflict says that the name belongs to another
-// pod now; other conflicts are tried again.
+// nameBelongsToAnother reports whether another pod has the name now. Then a conflict is final; other conflicts are tried again.
 func (w *Worker) nameBelongsToAnother(err error) bool {
 	p, getErr := w.host.Pods.Pods(w.pod.Namespace).Get(w.pod.Name)
 	return getErr != nil || p.UID != w.uid

@@ -17,35 +17,35 @@ import (
 	"github.com/balsahq/balsa/node/volume"
 )
 
-// Worker runs one pod. Its goroutine alone touches everything below mailbox.
+// Worker runs one pod. Only its goroutine touches the fields below mailbox.
 type Worker struct {
 	host *Host
 	uid  types.UID
-	// snapshot is what readers outside the goroutine see.
+	// snapshot is the newest View for readers in other goroutines.
 	snapshot atomic.Pointer[View]
-	// leaving says that the API has no such pod any more: its room is free.
+	// leaving says that the API has no such pod any more, so its resources count as free.
 	leaving atomic.Bool
 
 	mailbox mailbox
 
-	pod              *v1.Pod // newest from the API, with the newest status known to be there
+	pod              *v1.Pod // newest version from the API
 	observed         *podloop.Observed
 	ops              map[podloop.OperationKey]*inFlight
 	wg               sync.WaitGroup
 	mounts           volume.Mounts
 	handler          string            // runtime handler of the RuntimeClass
-	cleanups         map[string]func() // by container ID: what was made for it alone
-	announced        map[string]string // events said once, until their text changes
-	volumesStale     bool              // files made from labels and annotations are behind
+	cleanups         map[string]func() // by container ID: undoes what was made for this container alone
+	announced        map[string]string // by container: the text of the last back-off event, so that each is recorded once
+	volumesStale     bool              // labels or annotations changed, so files of volumes made from them have to be written again
 	statusWriting    bool
-	statusStaleSince time.Time // since when the API's status is behind
+	statusStaleSince time.Time // since when the status in the API is out of date
 	statusRetry      *podloop.Retry
 }
 
-// View is an immutable picture of a pod for readers.
+// View is an immutable picture of a pod for readers in other goroutines.
 type View struct {
-	Pod        *v1.Pod // with the status as the agent knows it
-	SandboxID  string  // of a ready sandbox
+	Pod        *v1.Pod // with the status as the worker knows it
+	SandboxID  string  // of a ready sandbox, else ""
 	Containers map[string]ContainerView
 	Stopped    bool
 }
@@ -56,10 +56,11 @@ type ContainerView struct {
 	Name    string
 }
 
-// inFlight is an operation in flight.
+// inFlight is an operation that has begun and not ended.
 type inFlight struct{ cancel context.CancelFunc }
 
-// mailbox hands closures to the worker's goroutine.
+// mailbox is a queue of functions that the worker's goroutine calls in order. It has no bound: a writer never waits, and a
+// pod causes few events.
 type mailbox struct {
 	mu   sync.Mutex
 	todo []func()
@@ -101,8 +102,8 @@ func New(h *Host, pod *v1.Pod) *Worker {
 	return w
 }
 
-// Run brings the pod forward until nothing is left of it or ctx ends. When ctx
-// ends, containers go on running: the next agent adopts them.
+// Run works on the pod until nothing is left of it or ctx ends. When ctx ends, containers go on running, and the next process
+// adopts them. Run waits for its operations.
 func (w *Worker) Run(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -130,7 +131,7 @@ func (w *Worker) Run(ctx context.Context) {
 	}
 }
 
-// step decides once, starts what was decided and reports.
+// step asks podloop what to do, starts the actions and reports the status. It returns when to look again.
 func (w *Worker) step(ctx context.Context) (wake time.Time, done bool) {
 	for {
 		w.observed.Now = time.Now()
@@ -170,12 +171,12 @@ func (w *Worker) step(ctx context.Context) (wake time.Time, done bool) {
 	}
 }
 
-// cancelStarting cancels what would only bring the pod up.
+// cancelStarting cancels the operations that would bring up a pod that is stopping.
 func (w *Worker) cancelStarting() {
 	if w.observed.StoppingSince.IsZero() {
 		w.observed.StoppingSince = w.observed.Now
 		for name := range w.observed.Containers {
-			// Readiness goes on: traffic may still be served until the end.
+			// Readiness probes go on: the pod may serve traffic until its containers have ended.
 			w.host.Probes.StopKind(w.uid, name, probe.Liveness, probe.Startup)
 		}
 	}
@@ -187,12 +188,11 @@ func (w *Worker) cancelStarting() {
 	}
 }
 
-// launch runs one action beside the worker. What it found comes back through
-// the mailbox.
+// launch begins the operation of an action in a goroutine of its own. The operation's result comes back through the mailbox.
 func (w *Worker) launch(ctx context.Context, a podloop.Action) {
 	k := a.Key()
 	if old := w.ops[k]; old != nil {
-		old.cancel() // a stop with a shorter grace period replaces the one before
+		old.cancel() // only a stop is begun twice, when its grace period became shorter
 	}
 	opctx, cancel := context.WithCancel(ctx)
 	self := &inFlight{cancel}
@@ -220,7 +220,7 @@ func (w *Worker) launch(ctx context.Context, a podloop.Action) {
 	}()
 }
 
-// setPod takes in a newer version from the API.
+// setPod takes a version of the pod from the API unless it is older than the known one.
 func (w *Worker) setPod(pod *v1.Pod) {
 	if podloop.IsNewer(w.pod, pod) {
 		w.markResized(w.pod, pod)
@@ -231,7 +231,7 @@ func (w *Worker) setPod(pod *v1.Pod) {
 	}
 }
 
-// markResized marks running containers whose resources the API has changed.
+// markResized notes the containers whose resources differ between two versions of the pod.
 func (w *Worker) markResized(old, pod *v1.Pod) {
 	for _, cs := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range cs {
@@ -243,10 +243,10 @@ func (w *Worker) markResized(old, pod *v1.Pod) {
 	}
 }
 
-// gone: the API has no such pod any more.
+// setGone notes that the API has no such pod any more.
 func (w *Worker) setGone() { w.observed.Gone = true }
 
-// publish shows readers how the pod stands.
+// publish makes a new View of the pod for readers.
 func (w *Worker) publish(d podloop.Decision, s v1.PodStatus) {
 	pod := w.pod
 	if !apiequality.Semantic.DeepEqual(pod.Status, s) {
@@ -272,7 +272,7 @@ func (w *Worker) event(kind, reason, message string) {
 	w.host.Events.Event(w.pod, kind, reason, message)
 }
 
-// announceBackoff says once for each wait that a restart or a pull is held back.
+// announceBackoff records an event for each restart or pull that is held back, once for each delay.
 func (w *Worker) announceBackoff(d podloop.Decision) {
 	for name, wait := range d.Waiting {
 		if w.announced[name] == wait.Reason+wait.Message {

@@ -151,7 +151,7 @@ func (c Config) writeConfig() (changed bool, err error) {
 	return true, replaceFile(c.configFile(), []byte(text.String()), 0o644)
 }
 
-// hasCapability reads the bounding set: without CAP_SYS_RESOURCE nobody may
+// hasCapability reports whether the bounding set of this process has a capability. Without CAP_SYS_RESOURCE no process may
 // lower an oom_score_adj, and containerd has to be told so.
 func hasCapability(number uint) bool {
 	set, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, uintptr(number), 0, 0, 0)

@@ -104,8 +104,8 @@ func (c *Containerd) adoptable(configChanged bool) int {
 	return 0
 }
 
-// livePID reads the pid file and checks that the process still is our child's:
-// a process id may have been given to somebody else meanwhile.
+// livePID returns the process ID in the pid file, or 0 when that process is not our containerd: the kernel may have given the
+// ID to another process meanwhile.
 func livePID(cfg Config) int {
 	raw, err := os.ReadFile(cfg.pidFile())
 	if err != nil {
@@ -131,8 +131,7 @@ func sameProgram(pid int, program string) bool {
 	return err == nil && os.SameFile(running, wanted)
 }
 
-// start launches the child in a session of its own, so that no signal meant for
-// this process reaches it.
+// start launches the child in a new session, so that no signal for this process's group reaches it.
 func (c *Containerd) start() (int, error) {
 	if info, err := os.Stat(c.cfg.logFile()); err == nil && info.Size() > maxLogBytes {
 		if err := os.Rename(c.cfg.logFile(), c.cfg.logFile()+".1"); err != nil {

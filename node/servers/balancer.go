@@ -13,9 +13,10 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// BalancerConfig says where programs of this machine find the API.
+// BalancerConfig is what a Balancer needs.
 type BalancerConfig struct {
-	// Listener accepts them; Run closes it. It belongs on loopback: the balancer asks nobody who he is, the API does.
+	// Listener accepts connections of programs on this machine; Run closes it. It should listen on loopback: the balancer
+	// authenticates no client, the API server does.
 	Listener net.Listener
 	Set      *Set
 	// MaxConns bounds the connections at one time; past it new ones are closed at once. Default 1024.
@@ -109,7 +110,7 @@ func (b *Balancer) Run(ctx context.Context) error {
 				fault.Point("node/balancer")
 				return b.serve(ctx, working, c)
 			}); err != nil {
-				b.cfg.Logger.Debug("balancer", "client", c.RemoteAddr(), "err", err)
+				b.cfg.Logger.Debug("the balancer closed a client's connection", "client", c.RemoteAddr(), "err", err)
 			}
 		})
 	}

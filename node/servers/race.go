@@ -13,8 +13,8 @@ import (
 // ErrNoServer: none of the servers could be reached.
 var ErrNoServer = errors.New("no API server can be reached")
 
-// race connects to the servers in order, each beside the one before when that takes longer than the stagger, and returns
-// the first that succeeds. The others are cancelled and waited for, and discard is called on what they may still yield.
+// race connects to the servers in order and returns the first connection that succeeds. It begins with the next server when
+// one takes longer than the stagger. It cancels the other attempts, waits for them, and calls discard on their connections.
 func race[T any](ctx context.Context, s *Set, connect func(context.Context, Server) (T, error), discard func(T)) (T, error) {
 	type result struct {
 		value  T

@@ -176,8 +176,8 @@ func preferred(s *server, id string) int {
 	return 0
 }
 
-// weight is rendezvous hashing (Thaler and Ravishankar, 1998): each node has an order of its own over the servers, nodes are
-// spread evenly, and a server more or less moves only the nodes that it concerns.
+// weight is rendezvous hashing (Thaler and Ravishankar, 1998): each node orders the servers by weight. Nodes are spread evenly
+// over the servers, and a server that is added or removed changes the first server of as few nodes as possible.
 func weight(node, id string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(node))
@@ -202,8 +202,8 @@ func (s *Set) Servers() []Server {
 	return out
 }
 
-// candidates are the servers in the order in which they are to be asked: the live ones, then those that could not be
-// reached a moment ago, then those said to be dead, who may be the only ones when it is the source that is cut off.
+// candidates returns the servers in the order in which they are tried: live ones, then those that could not be reached a moment
+// ago, then those reported as dead. Dead ones are tried, too, because the server that reported them may itself be cut off.
 func (s *Set) candidates(now time.Time) []Server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -263,7 +263,7 @@ func (s *Set) Drop(addr string) {
 		c.Close()
 	}
 	if len(gone) > 0 {
-		s.cfg.Logger.Info("left an API server", "address", addr, "connections", len(gone))
+		s.cfg.Logger.Info("an API server is left: its connections are closed, and clients go to another", "address", addr, "connections", len(gone))
 	}
 }
 

@@ -23,9 +23,9 @@ const serverName = "kubernetes.default.svc"
 // idleTimeout closes connections that nothing runs on.
 const idleTimeout = 90 * time.Second
 
-// Config returns base with a transport of its own that reaches any of the servers: who the client is and which authority it
-// believes are base's, where it goes is the Set's. Certificate files are read again when they change. Clients made from one
-// result share its connection.
+// Config returns a copy of base whose transport reaches any of the servers. The client's identity and the authority it trusts
+// are those of base; the Set chooses the server. Certificate files are read again when they change. Clients made from one result
+// share its connection.
 func (s *Set) Config(base *rest.Config) (*rest.Config, error) {
 	settings, err := rest.TLSConfigFor(base)
 	if err != nil {
@@ -43,9 +43,9 @@ func (s *Set) Config(base *rest.Config) (*rest.Config, error) {
 	return out, nil
 }
 
-// Transport returns a round-tripper to any of the servers. settings say whom to believe and who this is; they are used for
-// each handshake, so that a GetClientCertificate is asked each time. Without a ServerName it is the name that every API
-// server's certificate has.
+// Transport returns a round-tripper to any of the servers. settings have the trusted authorities and the client's certificate.
+// They are used for each handshake, so GetClientCertificate is called each time. The default ServerName is the name that each
+// API server's certificate has.
 func (s *Set) Transport(settings *tls.Config) http.RoundTripper {
 	settings = settings.Clone()
 	if settings.ServerName == "" {
@@ -87,7 +87,7 @@ func reloaded(certFile, keyFile string) func(*tls.CertificateRequestInfo) (*tls.
 	}
 }
 
-// transport is an http.RoundTripper whose connections may be anywhere.
+// transport is an http.RoundTripper whose connection may be to any of the servers.
 type transport struct {
 	set *Set
 	tls *tls.Config
@@ -145,8 +145,8 @@ func (t *transport) handshake(ctx context.Context, one Server) (handshaked, erro
 	return handshaked{secure, one.Addr}, nil
 }
 
-// RoundTrip implements http.RoundTripper. A read that got no answer, because its connection went, is asked once more;
-// anything else is its caller's to repeat, who alone knows whether it may.
+// RoundTrip implements http.RoundTripper. It repeats a GET or HEAD once when its connection was lost before the answer. Other
+// requests are not repeated: only the caller knows whether they may take effect twice.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	t.mu.Lock()
 	g := t.current
@@ -162,7 +162,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if response.StatusCode != http.StatusSwitchingProtocols { // whose body is the connection itself
+	if response.StatusCode != http.StatusSwitchingProtocols { // after a switch the body is the connection itself
 		response.Body = body{response.Body}
 	}
 	return response, nil

@@ -62,7 +62,7 @@ type Provider struct {
 	proc string // /proc, another directory in tests
 
 	mu    sync.Mutex
-	rates map[string]sample // the last CPU sample of the node and of those pods whose rate the runtime leaves out
+	rates map[string]sample // the last CPU sample of the node, and of pods for which the runtime gives no rate
 	disk  map[string]usage  // by directory
 }
 
@@ -137,7 +137,7 @@ func (p *Provider) rate(key string, at time.Time, nanos uint64) *uint64 {
 	return next.rate
 }
 
-// staleAfter is when what is remembered about something that nobody asks for any more is forgotten.
+// staleAfter is how long samples are kept that are not asked for.
 const staleAfter = 10 * time.Minute
 
 func (p *Provider) forget(now time.Time) {

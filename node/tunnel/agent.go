@@ -23,24 +23,23 @@ type Server struct {
 	Live bool   // as far as the source of the list knows
 }
 
-// Config says as whom this node connects, and what it does for servers.
+// Config says how this node connects to servers, and what servers may reach through it.
 type Config struct {
-	// Connect shakes hands on a connection to a server, so that each knows who the other is. It ends with ctx.
+	// Connect makes the TLS handshake on a connection to a server, which proves the identity of both ends. It ends with ctx.
 	Connect func(ctx context.Context, c net.Conn) (net.Conn, error)
-	// Carry does what the server asks until the connection is over, which it closes, or ctx ends, and returns why. An error
-	// with a method Unwanted() bool that says true has the pauses grow although the
-	// connection was one. welcome is to be called when the server
-	// has taken the connection.
+	// Carry serves the server's requests until the connection ends or ctx does, closes the connection, and returns why. It
+	// calls welcome when the server has accepted the connection. An error with a method Unwanted() bool that returns true
+	// makes the pauses grow although the connection was accepted.
 	Carry func(ctx context.Context, c net.Conn, dial func(ctx context.Context, target string) (net.Conn, error), welcome func()) error
 	Rules Rules
-	// Dial connects to a server's address. Default: a net.Dialer whose connections notice within 25 s that the other
-	// end's machine is gone.
+	// Dial connects to a server's address. Default: a net.Dialer whose connections end within 25 s after the server's machine
+	// is gone.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Shake bounds connecting, handshake included. Default 10 s.
 	Shake time.Duration
-	// First and Last are the pauses between attempts, of which each is twice as long as the one before; every pause is up
-	// to twice what it is said to be, by chance. Defaults 100 ms and 15 s. Unwanted is Last for a server that says that it
-	// does not want this node's connection; default 1 min.
+	// First and Last bound the pauses between attempts. Each pause is twice as long as the one before, and a random part of
+	// up to the same length is added. Defaults 100 ms and 15 s. Unwanted replaces Last for a server that refuses this node's
+	// connection; default 1 min.
 	First, Last, Unwanted time.Duration
 	Logger                *slog.Logger
 }
@@ -83,8 +82,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// giveUpUnacked is a net.Dialer's Control: what the other end's kernel does not acknowledge for so long ends the
-// connection. Otherwise TCP would try for a quarter of an hour.
+// giveUpUnacked is a net.Dialer's Control. It ends a connection whose data is not acknowledged for 15 s; TCP would send it
+// again for a quarter of an hour.
 func giveUpUnacked(_, _ string, raw syscall.RawConn) error {
 	var err error
 	if ctl := raw.Control(func(fd uintptr) {
@@ -198,7 +197,7 @@ func (a *Agent) keep(ctx context.Context, addr string, back <-chan struct{}) {
 		}
 		if reason := err.Error(); reason != told {
 			told = reason
-			a.cfg.Logger.Debug("the connection for a server's requests is not there", "server", addr, "reason", err, "again_in", pause)
+			a.cfg.Logger.Debug("the tunnel to a server is down; the server cannot reach this node through it until the next attempt", "server", addr, "err", err, "again_in", pause)
 		}
 		timer := time.NewTimer(pause + rand.N(pause))
 		select {

@@ -1,5 +1,6 @@
-// Package tunnel owns the node's end of the connections by which servers reach it that cannot connect to it: one to each
-// server, opened by the node, kept while the server is known, and what servers may have carried over them.
+// Package tunnel is the node's end of the connections over which servers reach a node that they cannot connect to. The node
+// opens one connection to each server and keeps it while the server is known. The package also decides which targets a server
+// may reach through the node.
 //
 //	records ─ servers ──▶ Update ──▶ one keeper a server ── Connect ──▶ server
 //	                                     │  ▲ again at once when it breaks, then ever later
@@ -10,8 +11,8 @@
 // else: not for what else the node's network has, and not for what listens on its loopback alone. Targets are addresses;
 // no name is resolved for a server.
 //
-// What is said on the connection is Carry's affair, which whoever starts this hands over.
+// The protocol on the connection is not here: Config.Carry speaks it.
 //
 // Goroutines: Run has one, and joins one a server. Locks: Agent.mu guards the list of servers; nothing is called while
-// it is held. Nothing is sent while nothing is carried but what TCP sends to see whether the other end is there.
+// it is held. An idle connection sends only TCP keep-alives.
 package tunnel

@@ -153,7 +153,7 @@ func (r *Ranges) read(pod types.UID) (Range, error) {
 	return Range{m.UIDs[0].HostID}, nil
 }
 
-// write makes the range durable: after a crash of the machine nobody else may get it while files with its IDs are there.
+// write makes the range durable. After a crash of the machine no other pod may get the range while files with its IDs exist.
 func (r *Ranges) write(pod types.UID, got Range) error {
 	m := []mapping{{HostID: got.First, Length: PerPod}}
 	raw, err := json.Marshal(mappings{UIDs: m, GIDs: m})

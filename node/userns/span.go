@@ -25,7 +25,7 @@ func (s Span) index(r Range) (int, bool) {
 // Everything is every ID but the first PerPod, which are the host's own.
 func Everything() Span { return Span{First: PerPod, Count: (1<<32 - PerPod) / PerPod} }
 
-// owner is the user whose subordinate IDs are for pods, as the upstream kubelet has it.
+// owner is the user whose subordinate IDs pods get, as with the upstream kubelet.
 const owner = "kubelet"
 
 // HostSpan returns the subordinate IDs of the user kubelet where this machine has that user and the program getsubids,

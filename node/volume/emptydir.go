@@ -13,8 +13,8 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// setUpEmptyDir makes dir an empty directory for everybody, on the medium that the source names. One that exists
-// already keeps its content.
+// setUpEmptyDir makes dir an empty directory that every user may write to, on the medium that the source names. An existing
+// one keeps its content.
 func (m *Manager) setUpEmptyDir(pod *v1.Pod, source *v1.EmptyDirVolumeSource, dir string) error {
 	group := fsGroup(pod)
 	switch {

@@ -37,8 +37,8 @@ type Mounts map[string]Volume
 type Volume struct {
 	// HostPath is the directory, file or device on this host; empty for the content of an image.
 	HostPath string
-	// Image is the image whose content this is, which the runtime mounts: as the pod names it, until the caller
-	// puts the runtime's own reference here.
+	// Image is the image whose content the runtime mounts. It is the name from the pod; the caller replaces it by the
+	// runtime's reference.
 	Image string
 	// ReadOnly says that containers get it read-only whatever their volumeMounts say.
 	ReadOnly bool
@@ -144,11 +144,11 @@ func (m *Manager) refreshLoop(ctx context.Context, queue workqueue.TypedRateLimi
 		case err == nil, ctx.Err() != nil:
 			queue.Forget(uid)
 		case apierrors.IsNotFound(err), errors.As(err, &missing):
-			queue.Forget(uid) // the object's watch tells when that changes
-			m.log.Info("volumes keep their content", "pod", uid, "err", err)
+			queue.Forget(uid) // the watch of the object reports when that changes
+			m.log.Info("an object of a pod's volumes is missing; the volumes keep their content until it is there again", "pod", uid, "err", err)
 		default:
 			queue.AddRateLimited(uid)
-			m.log.Warn("cannot bring volumes up to date", "pod", uid, "err", err)
+			m.log.Warn("cannot update a pod's volumes; they keep their content until the next try", "pod", uid, "err", err)
 		}
 		queue.Done(uid)
 	}

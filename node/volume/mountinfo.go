@@ -37,7 +37,7 @@ func unmountBelow(dir string) error {
 	return fmt.Errorf("unmount %s: new mounts keep appearing", dir)
 }
 
-// unmount takes one mount away; a busy one is detached, so that its users keep it and nobody else sees it.
+// unmount removes one mount. A busy mount is detached: its users keep it, and no other process sees it.
 func unmount(path string) error {
 	err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
 	if errors.Is(err, unix.EBUSY) {

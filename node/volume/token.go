@@ -51,7 +51,7 @@ func (m *Manager) tokenFor(ctx context.Context, pod *v1.Pod, source *v1.ServiceA
 		return fresh, nil
 	}
 	if old != nil && now.Before(old.expires) {
-		m.log.Warn("refresh of a service-account token failed", "pod", pod.Namespace+"/"+pod.Name, "err", err)
+		m.log.Warn("cannot refresh a service-account token; the pod keeps the former one until the next try", "pod", pod.Namespace+"/"+pod.Name, "err", err)
 		return &token{value: old.value, asked: old.asked, refresh: now.Add(tokenRetry), expires: old.expires}, nil
 	}
 	return nil, err

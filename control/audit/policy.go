@@ -7,7 +7,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// lenient is a backend whose failures fail no request; they are counted and logged where they happen.
+// lenient is a backend whose failures do not fail requests. The backend counts and logs them.
 type lenient struct{ audit.Backend }
 
 // ProcessEvents implements audit.Sink.
@@ -16,8 +16,9 @@ func (l lenient) ProcessEvents(events ...*auditinternal.Event) bool {
 	return true
 }
 
-// defaultPolicy records every write, and every read of what may hold secrets, as who, what, when and from where; changes of
-// rights with what was sent. No body of anything else is recorded, and no other read: recording one costs a fifth of it.
+// defaultPolicy records all writes, and reads of objects that may hold secrets: the user, the request, the time and the source
+// address. Changes of RBAC objects are recorded with the body that was sent. Other bodies and other reads are not recorded:
+// recording a read adds a fifth to its cost.
 func defaultPolicy() *auditinternal.Policy {
 	core := func(resources ...string) []auditinternal.GroupResources {
 		return []auditinternal.GroupResources{{Resources: resources}}
@@ -43,7 +44,7 @@ func defaultPolicy() *auditinternal.Policy {
 	}
 }
 
-// recordsSecrets names the kinds whose secrets rules would record.
+// recordsSecrets returns the kinds whose secrets the rules would record.
 func recordsSecrets(r audit.PolicyRuleEvaluator) []string {
 	var out []string
 	for _, a := range []authorizer.AttributesRecord{
@@ -64,7 +65,8 @@ func recordsSecrets(r audit.PolicyRuleEvaluator) []string {
 	return out
 }
 
-// bodies: a read has its secret in the answer, a write in both.
+// bodies reports whether a level records the body that holds the secret: a read has it in the answer, a write in request and
+// answer.
 func bodies(level auditinternal.Level, verb string) bool {
 	return level == auditinternal.LevelRequestResponse || level == auditinternal.LevelRequest && verb != "get"
 }

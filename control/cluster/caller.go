@@ -16,47 +16,47 @@ import (
 	"github.com/balsahq/balsa/control/auth/pki"
 )
 
-// kind of a caller; one bit each, so that a method can name several.
-type kind uint8
+// callerKind is the kind of a caller. Each kind is one bit, so that a method can name several.
+type callerKind uint8
 
 const (
-	nobody kind = 1 << iota
-	aNode
-	aServer
-	aMaster
+	anonymousCaller callerKind = 1 << iota
+	nodeCaller
+	serverCaller
+	adminCaller
 
-	members  = aNode | aServer | aMaster
-	managers = aServer | aMaster
+	members  = nodeCaller | serverCaller | adminCaller
+	managers = serverCaller | adminCaller
 )
 
-// caller is who calls: what his verified certificate says, and where he calls from.
+// caller is the identity of a caller by its verified certificate, and the address that it calls from.
 type caller struct {
-	kind kind
+	kind callerKind
 	id   string // the server's ID or the node's name
 	cert *x509.Certificate
 	from netip.Addr
 }
 
-// allow returns the caller if he is of one of the kinds.
-func (s *Service) allow(ctx context.Context, kinds kind) (caller, error) {
+// authorize returns the caller if it is of one of the kinds, else a gRPC error.
+func (s *Service) authorize(ctx context.Context, kinds callerKind) (caller, error) {
 	who, err := s.caller(ctx)
 	if err != nil {
 		return who, err
 	}
 	if who.kind&kinds != 0 {
-		if who.kind == aNode {
+		if who.kind == nodeCaller {
 			return who, s.checkNode(who)
 		}
 		return who, nil
 	}
-	if who.kind == nobody {
+	if who.kind == anonymousCaller {
 		return who, status.Error(codes.Unauthenticated, "this call needs a client certificate of the cluster")
 	}
 	return who, status.Error(codes.PermissionDenied, "this certificate may not make this call: use the administrator's")
 }
 
 func (s *Service) caller(ctx context.Context) (caller, error) {
-	who := caller{kind: nobody}
+	who := caller{kind: anonymousCaller}
 	p, ok := peer.FromContext(ctx)
 	if !ok {
 		return who, nil
@@ -76,19 +76,19 @@ func (s *Service) caller(ctx context.Context) (caller, error) {
 	return who, nil
 }
 
-// identify says whom a verified certificate stands for.
-func identify(leaf *x509.Certificate) (kind, string) {
+// identify returns the kind and the ID of the holder of a verified certificate.
+func identify(leaf *x509.Certificate) (callerKind, string) {
 	is := func(org string) bool { return slices.Contains(leaf.Subject.Organization, org) }
 	if id, ok := strings.CutPrefix(leaf.Subject.CommonName, pki.ServerPrefix); ok && is(pki.ServersOrganization) && pki.CheckServerID(id) == nil {
-		return aServer, id
+		return serverCaller, id
 	}
 	if is(pki.MastersOrganization) {
-		return aMaster, leaf.Subject.CommonName
+		return adminCaller, leaf.Subject.CommonName
 	}
 	if name, ok := strings.CutPrefix(leaf.Subject.CommonName, pki.NodePrefix); ok && is(pki.NodesOrganization) {
-		return aNode, name
+		return nodeCaller, name
 	}
-	return nobody, ""
+	return anonymousCaller, ""
 }
 
 func addressOf(a net.Addr) netip.Addr {

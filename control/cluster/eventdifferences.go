@@ -9,8 +9,8 @@ import (
 	"github.com/balsahq/balsa/raftstore/member"
 )
 
-// picture is what events are the difference of.
-type picture struct {
+// clusterState is the state of the cluster as this server sees it. Events are the differences of two such states.
+type clusterState struct {
 	leader  string
 	servers []raftstore.Server
 	members []member.Member
@@ -18,43 +18,43 @@ type picture struct {
 	fault   string
 }
 
-// differences says what happened between two pictures. It is pure.
-func differences(old, now picture) []*clusterpb.Event {
+// stateEvents says what happened between two pictures. It is pure.
+func stateEvents(old, now clusterState) []*clusterpb.Event {
 	var out []*clusterpb.Event
 	for _, m := range now.members {
 		i := slices.IndexFunc(old.members, func(o member.Member) bool { return o.ServerID == m.ServerID && o.Name == m.Name })
 		if i < 0 {
-			out = append(out, about(clusterpb.EventType_EVENT_MEMBER_JOINED, m, fmt.Sprintf("%s %s at %s is %s", m.Role, m.Name, m.Addr, m.State)))
+			out = append(out, memberEvent(clusterpb.EventType_EVENT_MEMBER_JOINED, m, fmt.Sprintf("%s %s at %s is %s", m.Role, m.Name, m.Addr, m.State)))
 			continue
 		}
 		o := old.members[i]
 		if o.State != m.State {
-			out = append(out, about(clusterpb.EventType_EVENT_MEMBER_STATE, m, fmt.Sprintf("%s %s was %s, is %s", m.Role, m.Name, o.State, m.State)))
+			out = append(out, memberEvent(clusterpb.EventType_EVENT_MEMBER_STATE, m, fmt.Sprintf("%s %s was %s, is %s", m.Role, m.Name, o.State, m.State)))
 		}
 		if o.Addr != m.Addr || o.APIAddr != m.APIAddr || o.Version != m.Version {
-			out = append(out, about(clusterpb.EventType_EVENT_MEMBER_UPDATED, m, fmt.Sprintf("%s %s is at %s and runs %s", m.Role, m.Name, m.Addr, m.Version)))
+			out = append(out, memberEvent(clusterpb.EventType_EVENT_MEMBER_UPDATED, m, fmt.Sprintf("%s %s is at %s and runs %s", m.Role, m.Name, m.Addr, m.Version)))
 		}
 	}
 	for _, o := range old.members {
 		if !slices.ContainsFunc(now.members, func(m member.Member) bool { return o.ServerID == m.ServerID && o.Name == m.Name }) {
-			out = append(out, about(clusterpb.EventType_EVENT_MEMBER_REMOVED, o, fmt.Sprintf("%s %s is forgotten", o.Role, o.Name)))
+			out = append(out, memberEvent(clusterpb.EventType_EVENT_MEMBER_REMOVED, o, fmt.Sprintf("%s %s is forgotten", o.Role, o.Name)))
 		}
 	}
-	return append(append(out, votes(old, now)...), leadership(old, now)...)
+	return append(append(out, voterEvents(old, now)...), leaderEvents(old, now)...)
 }
 
-func about(t clusterpb.EventType, m member.Member, text string) *clusterpb.Event {
+func memberEvent(t clusterpb.EventType, m member.Member, text string) *clusterpb.Event {
 	return &clusterpb.Event{Type: t, ServerId: m.ServerID, Name: m.Name, State: stateProto(m.State), Text: text}
 }
 
-func (p picture) nameOf(id string) string {
+func (p clusterState) nameOf(id string) string {
 	if name := p.names[id]; name != "" {
 		return name
 	}
 	return short(id)
 }
 
-func votes(old, now picture) []*clusterpb.Event {
+func voterEvents(old, now clusterState) []*clusterpb.Event {
 	var out []*clusterpb.Event
 	say := func(t clusterpb.EventType, id, what string) {
 		out = append(out, &clusterpb.Event{Type: t, ServerId: id, Name: now.nameOf(id), Text: "server " + now.nameOf(id) + " " + what})
@@ -78,7 +78,7 @@ func votes(old, now picture) []*clusterpb.Event {
 	return out
 }
 
-func leadership(old, now picture) []*clusterpb.Event {
+func leaderEvents(old, now clusterState) []*clusterpb.Event {
 	var out []*clusterpb.Event
 	if old.leader != now.leader {
 		e := &clusterpb.Event{Type: clusterpb.EventType_EVENT_LEADER, ServerId: now.leader, Text: "no server leads"}

@@ -11,7 +11,7 @@ import (
 // Events implements clusterpb.ClusterServer.
 func (s *Service) Events(req *clusterpb.EventsRequest, stream clusterpb.Cluster_EventsServer) error {
 	ctx := stream.Context()
-	if _, err := s.allow(ctx, members); err != nil {
+	if _, err := s.authorize(ctx, members); err != nil {
 		return err
 	}
 	if !s.events.AddReader() {

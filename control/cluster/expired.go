@@ -73,7 +73,7 @@ func (s *Service) provenNode(j joining) (caller, error) {
 	}
 	who := caller{cert: cert}
 	who.kind, who.id = identify(cert)
-	if j.server || who.kind != aNode || who.id != j.Name {
+	if j.server || who.kind != nodeCaller || who.id != j.Name {
 		return who, status.Error(codes.PermissionDenied, fmt.Sprintf("the certificate of %q does not renew that of node %q", cert.Subject.CommonName, j.Name))
 	}
 	return who, nil

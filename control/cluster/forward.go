@@ -24,15 +24,15 @@ const (
 	leaderRetry    = 100 * time.Millisecond
 )
 
-// onLeader has a call answered by the leader: here, or there with the same request. It waits a while for a leader;
+// callOnLeader has a call answered by the leader: here, or there with the same request. It waits a while for a leader;
 // both ends must be safe to repeat.
-func onLeader[T any](ctx context.Context, s *Service, here func(context.Context) (T, error), there func(context.Context, clusterpb.ClusterClient) (T, error)) (T, error) {
+func callOnLeader[T any](ctx context.Context, s *Service, here func(context.Context) (T, error), there func(context.Context, clusterpb.ClusterClient) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, leaderPatience)
 	defer cancel()
 	_, forwarded := valueFrom(ctx, forwardedBy)
 	for {
 		changed := s.cfg.Store.LeaderChanged()
-		answer, err := atLeader(ctx, s, forwarded, here, there)
+		answer, err := tryLeader(ctx, s, forwarded, here, there)
 		again := errors.Is(err, raftstore.ErrNotLeader) || errors.Is(err, raftstore.ErrNoLeader) || status.Code(err) == codes.Unavailable
 		if !again || forwarded {
 			return answer, wire(err)
@@ -46,7 +46,7 @@ func onLeader[T any](ctx context.Context, s *Service, here func(context.Context)
 	}
 }
 
-func atLeader[T any](ctx context.Context, s *Service, forwarded bool, here func(context.Context) (T, error), there func(context.Context, clusterpb.ClusterClient) (T, error)) (T, error) {
+func tryLeader[T any](ctx context.Context, s *Service, forwarded bool, here func(context.Context) (T, error), there func(context.Context, clusterpb.ClusterClient) (T, error)) (T, error) {
 	var none T
 	leader, _ := s.cfg.Store.Leader()
 	switch {

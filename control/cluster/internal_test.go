@@ -38,7 +38,7 @@ func TestWhoMayBeSpared(t *testing.T) {
 		{"a dead one of five with two dead", servers("a", "b", "c", "d", "e"), alive("a", "b", "c"), "e", false},
 		{"gossip has heard nothing yet", servers("a", "b", "c"), nil, "b", true},
 	} {
-		if err := mayLose(c.servers, c.gossip, "a", c.id); (err != nil) != c.harm || err != nil && !errors.Is(err, ErrHarm) {
+		if err := checkVoterLoss(c.servers, c.gossip, "a", c.id); (err != nil) != c.harm || err != nil && !errors.Is(err, ErrHarm) {
 			t.Errorf("%s: %v", c.what, err)
 		}
 	}

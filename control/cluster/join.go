@@ -26,10 +26,10 @@ const maxAddresses = 16
 
 // Join implements clusterpb.ClusterServer.
 func (s *Service) Join(ctx context.Context, r *clusterpb.JoinRequest) (*clusterpb.JoinResponse, error) {
-	s.streams.hasCome(ctx)
+	s.streams.markReceived(ctx)
 	who, err := s.caller(ctx)
 	if err != nil {
-		who = caller{kind: nobody, from: who.from} // an expired certificate does not keep anybody from joining by token
+		who = caller{kind: anonymousCaller, from: who.from} // an expired certificate does not keep anybody from joining by token
 	}
 	j := joining{JoinRequest: r, server: r.Role == clusterpb.Role_ROLE_SERVER}
 	if err := j.check(s.cfg.PKI); err != nil {
@@ -56,7 +56,7 @@ func (s *Service) Join(ctx context.Context, r *clusterpb.JoinRequest) (*clusterp
 	if j.token == nil {
 		ctx = metadata.AppendToOutgoingContext(ctx, joiningAs, r.ServerId)
 	}
-	return onLeader(ctx, s, func(ctx context.Context) (*clusterpb.JoinResponse, error) { return s.joinServer(ctx, j) },
+	return callOnLeader(ctx, s, func(ctx context.Context) (*clusterpb.JoinResponse, error) { return s.joinServer(ctx, j) },
 		func(ctx context.Context, c clusterpb.ClusterClient) (*clusterpb.JoinResponse, error) {
 			return c.Join(ctx, r)
 		})
@@ -64,7 +64,7 @@ func (s *Service) Join(ctx context.Context, r *clusterpb.JoinRequest) (*clusterp
 
 // provesItself: a server that comes back shows its peer certificate, here or to the server that passes the call on.
 func (s *Service) provesItself(ctx context.Context, who caller, r *clusterpb.JoinRequest) bool {
-	if who.kind != aServer || r.Role != clusterpb.Role_ROLE_SERVER {
+	if who.kind != serverCaller || r.Role != clusterpb.Role_ROLE_SERVER {
 		return false
 	}
 	as, _ := valueFrom(ctx, joiningAs)
@@ -119,7 +119,7 @@ func (s *Service) joinServer(ctx context.Context, j joining) (*clusterpb.JoinRes
 	}
 	err = s.attempt(ctx, func(v *raftstore.View) (*raftstore.Txn, error) {
 		facts := serverFacts{id: j.ServerId, name: j.Name, records: Records(v), removed: v.Get(removedPrefix+j.ServerId) != nil,
-			nodes: readAll[nodeRecord](v, nodesPrefix), raft: servers, gossip: s.everybody(v)}
+			nodes: readAll[nodeRecord](v, nodesPrefix), raft: servers, gossip: s.allMembers(v)}
 		if err := admitServer(facts); err != nil {
 			return nil, err
 		}
@@ -162,7 +162,7 @@ func (s *Service) admission(v *raftstore.View, j joining, records map[string]Mem
 }
 
 func (s *Service) joinAgent(ctx context.Context, j joining) (*clusterpb.JoinResponse, error) {
-	if err := notAServers(j.Name, Records(s.cfg.Store.View())); err != nil {
+	if err := checkServerNames(j.Name, Records(s.cfg.Store.View())); err != nil {
 		return nil, err
 	}
 	signed, err := s.signNode(j.Name, j.Csr, j.ServingCsr, j.ServicesCsr, j.Addresses)
@@ -174,7 +174,7 @@ func (s *Service) joinAgent(ctx context.Context, j joining) (*clusterpb.JoinResp
 		if err != nil {
 			return nil, err
 		}
-		facts := agentFacts{name: j.Name, key: signed.key, replace: j.Replace, record: rec, servers: Records(v), gossip: s.everybody(v)}
+		facts := agentFacts{name: j.Name, key: signed.key, replace: j.Replace, record: rec, servers: Records(v), gossip: s.allMembers(v)}
 		if tok, _, err := read[tokenRecord](v, tokensPrefix+j.token.ID); err == nil && tok != nil {
 			facts.replaces = tok.Replaces
 		}
@@ -294,7 +294,7 @@ func nodeAddresses(addresses []string) ([]net.IP, error) {
 
 // Renew implements clusterpb.ClusterServer.
 func (s *Service) Renew(ctx context.Context, r *clusterpb.RenewRequest) (*clusterpb.RenewResponse, error) {
-	who, err := s.allow(ctx, aNode)
+	who, err := s.authorize(ctx, nodeCaller)
 	if err != nil {
 		return nil, err
 	}

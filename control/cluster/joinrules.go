@@ -11,17 +11,17 @@ import (
 
 // Why a machine may not join. The wrapped text says what to do.
 var (
-	// ErrNameTaken: the name belongs to another machine.
+	// ErrNameTaken means that the name belongs to another machine.
 	ErrNameTaken = errors.New("name is taken")
-	// ErrVersion: the versions do not fit.
+	// ErrVersion means that the machine's version is too far from the cluster's.
 	ErrVersion = errors.New("versions do not fit")
-	// ErrRemoved: the server was removed for good.
+	// ErrRemoved means that the server was removed for good.
 	ErrRemoved = errors.New("server was removed")
 )
 
-// Everything in this file is a function of values: who may join, given what is known.
+// Everything in this file is a function of values.
 
-// serverFacts is what decides whether a server may join.
+// serverFacts is everything that decides whether a server may join.
 type serverFacts struct {
 	id, name string
 	records  map[string]MemberRecord
@@ -31,7 +31,7 @@ type serverFacts struct {
 	gossip   []member.Member
 }
 
-// admitServer says why a server may not join; nil when it may, also when it has joined before.
+// admitServer returns an error that says why a server may not join. A server that has joined before may join again.
 func admitServer(f serverFacts) error {
 	if f.removed {
 		return fmt.Errorf("server %s was removed from this cluster: empty its data directory (server/) and join with a new token: %w", short(f.id), ErrRemoved)
@@ -43,7 +43,7 @@ func admitServer(f serverFacts) error {
 		if id == f.id || rec.Name != f.name {
 			continue
 		}
-		if state, ok := stateOf(f.gossip, id); ok && state == member.StateAlive {
+		if state, ok := gossipState(f.gossip, id); ok && state == member.StateAlive {
 			return fmt.Errorf("server %s is alive under the name %q: give this machine another --node-name: %w", short(id), f.name, ErrNameTaken)
 		} else if !ok && inConfiguration(f.raft, id) {
 			return fmt.Errorf("server %s has joined under the name %q and not been seen yet: give this machine another --node-name, or `balsa members remove %s --force` first: %w", short(id), f.name, short(id), ErrNameTaken)
@@ -57,7 +57,7 @@ func admitServer(f serverFacts) error {
 	return nil
 }
 
-// agentFacts is what decides whether an agent may join.
+// agentFacts is everything that decides whether an agent may join.
 type agentFacts struct {
 	name, key string
 	replace   bool   // the machine wants the name of another
@@ -67,9 +67,9 @@ type agentFacts struct {
 	gossip    []member.Member
 }
 
-// admitAgent says why an agent may not join; nil when it may, also when it has joined before with the same key.
+// admitAgent returns an error that says why an agent may not join. An agent that has joined before with the same key may join again.
 func admitAgent(f agentFacts) error {
-	if err := notAServers(f.name, f.servers); err != nil {
+	if err := checkServerNames(f.name, f.servers); err != nil {
 		return err
 	}
 	if f.replaces != "" && f.replaces != f.name {
@@ -90,8 +90,8 @@ func admitAgent(f agentFacts) error {
 	return fmt.Errorf("node %q joined before with another key and is gone: if this machine takes its place, `balsa members remove %s` first, or join with --replace and a token of `balsa token create --replace %s`: %w", f.name, f.name, f.name, ErrNameTaken)
 }
 
-// notAServers returns why no agent may have a server's name, dead or alive: clients know the API by it.
-func notAServers(name string, servers map[string]MemberRecord) error {
+// checkServerNames returns an error when a server, dead or alive, has the name: clients know the API by servers' names.
+func checkServerNames(name string, servers map[string]MemberRecord) error {
 	for id, rec := range servers {
 		if rec.Name == name {
 			return fmt.Errorf("server %s has the name %q: give this machine another --node-name, or `balsa members remove %s` first if it is gone for good: %w", short(id), name, short(id), ErrNameTaken)
@@ -100,8 +100,8 @@ func notAServers(name string, servers map[string]MemberRecord) error {
 	return nil
 }
 
-// stateOf is what gossip says of a server; ok is false when it never heard of it.
-func stateOf(gossip []member.Member, serverID string) (member.State, bool) {
+// gossipState returns the state of a server by gossip; ok is false when gossip does not know it.
+func gossipState(gossip []member.Member, serverID string) (member.State, bool) {
 	for _, m := range gossip {
 		if m.ServerID == serverID {
 			return m.State, true
@@ -114,5 +114,5 @@ func inConfiguration(servers []raftstore.Server, id string) bool {
 	return slices.ContainsFunc(servers, func(s raftstore.Server) bool { return s.ID == id })
 }
 
-// short is the beginning of a server's ID, for people.
+// short returns the beginning of a server's ID, for messages.
 func short(id string) string { return id[:min(8, len(id))] }

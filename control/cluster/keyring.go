@@ -111,7 +111,7 @@ func awaitRange(ctx context.Context, store Store, r raftstore.WatchRequest) erro
 // GossipKeys implements clusterpb.ClusterServer.
 func (s *Service) GossipKeys(_ *clusterpb.GossipKeysRequest, stream clusterpb.Cluster_GossipKeysServer) error {
 	ctx := stream.Context()
-	if _, err := s.allow(ctx, managers); err != nil {
+	if _, err := s.authorize(ctx, managers); err != nil {
 		return err
 	}
 	return wire(FollowKeyring(ctx, s.cfg.Store, func(k Keyring) error { return stream.Send(k.proto()) }))
@@ -119,7 +119,7 @@ func (s *Service) GossipKeys(_ *clusterpb.GossipKeysRequest, stream clusterpb.Cl
 
 // RotateGossipKey implements clusterpb.ClusterServer.
 func (s *Service) RotateGossipKey(ctx context.Context, _ *clusterpb.RotateGossipKeyRequest) (*clusterpb.RotateGossipKeyResponse, error) {
-	if _, err := s.allow(ctx, managers); err != nil {
+	if _, err := s.authorize(ctx, managers); err != nil {
 		return nil, err
 	}
 	var version int64

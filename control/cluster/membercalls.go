@@ -13,19 +13,19 @@ import (
 	"github.com/balsahq/balsa/raftstore/member"
 )
 
-// manage answers a call for administrators and servers at the leader.
-func manage[Q, A any](ctx context.Context, s *Service, req Q, here func(context.Context, Q) (A, error),
+// onLeaderAsAdmin checks that the caller is an administrator or a server, and has the leader answer the call.
+func onLeaderAsAdmin[Q, A any](ctx context.Context, s *Service, req Q, here func(context.Context, Q) (A, error),
 	there func(clusterpb.ClusterClient, context.Context) (A, error)) (A, error) {
-	if _, err := s.allow(ctx, managers); err != nil {
+	if _, err := s.authorize(ctx, managers); err != nil {
 		var none A
 		return none, err
 	}
-	return onLeader(ctx, s, func(ctx context.Context) (A, error) { return here(ctx, req) },
+	return callOnLeader(ctx, s, func(ctx context.Context) (A, error) { return here(ctx, req) },
 		func(ctx context.Context, c clusterpb.ClusterClient) (A, error) { return there(c, ctx) })
 }
 
-// meant is the server that a reference names, and the configuration it was looked up in.
-func (s *Service) meant(ref string) (string, []raftstore.Server, error) {
+// resolveServer returns the ID of the server that a reference names, and the configuration in which it was found.
+func (s *Service) resolveServer(ref string) (string, []raftstore.Server, error) {
 	servers, err := s.cfg.Store.Servers()
 	if err != nil {
 		return "", nil, err
@@ -36,15 +36,15 @@ func (s *Service) meant(ref string) (string, []raftstore.Server, error) {
 
 // Promote implements clusterpb.ClusterServer.
 func (s *Service) Promote(ctx context.Context, r *clusterpb.PromoteRequest) (*clusterpb.PromoteResponse, error) {
-	return manage(ctx, s, r, s.promote, func(c clusterpb.ClusterClient, ctx context.Context) (*clusterpb.PromoteResponse, error) {
+	return onLeaderAsAdmin(ctx, s, r, s.promote, func(c clusterpb.ClusterClient, ctx context.Context) (*clusterpb.PromoteResponse, error) {
 		return c.Promote(ctx, r)
 	})
 }
 
 func (s *Service) promote(ctx context.Context, r *clusterpb.PromoteRequest) (*clusterpb.PromoteResponse, error) {
-	id, servers, err := s.meant(r.Server)
+	id, servers, err := s.resolveServer(r.Server)
 	if err == nil && (!r.Force || !inConfiguration(servers, id)) {
-		err = mayPromote(servers, id)
+		err = checkPromotion(servers, id)
 	}
 	if err != nil {
 		return nil, err
@@ -54,18 +54,18 @@ func (s *Service) promote(ctx context.Context, r *clusterpb.PromoteRequest) (*cl
 
 // Demote implements clusterpb.ClusterServer.
 func (s *Service) Demote(ctx context.Context, r *clusterpb.DemoteRequest) (*clusterpb.DemoteResponse, error) {
-	return manage(ctx, s, r, s.demote, func(c clusterpb.ClusterClient, ctx context.Context) (*clusterpb.DemoteResponse, error) {
+	return onLeaderAsAdmin(ctx, s, r, s.demote, func(c clusterpb.ClusterClient, ctx context.Context) (*clusterpb.DemoteResponse, error) {
 		return c.Demote(ctx, r)
 	})
 }
 
 func (s *Service) demote(ctx context.Context, r *clusterpb.DemoteRequest) (*clusterpb.DemoteResponse, error) {
-	id, servers, err := s.meant(r.Server)
+	id, servers, err := s.resolveServer(r.Server)
 	if err == nil {
-		err = mayLose(servers, s.cfg.Members.Members(), s.cfg.Store.ServerID(), id)
+		err = checkVoterLoss(servers, s.cfg.Members.Members(), s.cfg.Store.ServerID(), id)
 	}
 	if err == nil {
-		err = s.stepAside(ctx, id)
+		err = s.handOverLeadership(ctx, id)
 	}
 	if err != nil {
 		return nil, err
@@ -73,8 +73,9 @@ func (s *Service) demote(ctx context.Context, r *clusterpb.DemoteRequest) (*clus
 	return &clusterpb.DemoteResponse{}, s.cfg.Store.Demote(ctx, id)
 }
 
-// stepAside hands the leadership over when the leader itself is meant; the call is then repeated at the next one.
-func (s *Service) stepAside(ctx context.Context, id string) error {
+// handOverLeadership hands the leadership over when id is the leader, which is this server. It returns ErrNotLeader then, so that
+// the call is repeated at the next leader.
+func (s *Service) handOverLeadership(ctx context.Context, id string) error {
 	if id != s.cfg.Store.ServerID() {
 		return nil
 	}
@@ -86,7 +87,7 @@ func (s *Service) stepAside(ctx context.Context, id string) error {
 
 // Remove implements clusterpb.ClusterServer.
 func (s *Service) Remove(ctx context.Context, r *clusterpb.RemoveRequest) (*clusterpb.RemoveResponse, error) {
-	return manage(ctx, s, r, s.remove, func(c clusterpb.ClusterClient, ctx context.Context) (*clusterpb.RemoveResponse, error) {
+	return onLeaderAsAdmin(ctx, s, r, s.remove, func(c clusterpb.ClusterClient, ctx context.Context) (*clusterpb.RemoveResponse, error) {
 		return c.Remove(ctx, r)
 	})
 }
@@ -96,7 +97,7 @@ func (s *Service) remove(ctx context.Context, r *clusterpb.RemoveRequest) (*clus
 	if err != nil {
 		return nil, err
 	}
-	id, servers, err := s.meant(r.Member)
+	id, servers, err := s.resolveServer(r.Member)
 	if err != nil {
 		if v.Get(nodesPrefix+r.Member) != nil {
 			return &clusterpb.RemoveResponse{}, s.removeAgent(ctx, r)
@@ -104,19 +105,19 @@ func (s *Service) remove(ctx context.Context, r *clusterpb.RemoveRequest) (*clus
 		return nil, err
 	}
 	gossip := s.cfg.Members.Members()
-	if state, ok := stateOf(gossip, id); ok && state == member.StateAlive && !r.Force {
+	if state, ok := gossipState(gossip, id); ok && state == member.StateAlive && !r.Force {
 		return nil, fmt.Errorf("server %s is alive: run `balsa members leave` there, or remove it with --force: %w", short(id), ErrHarm)
 	}
-	if err := mayLose(servers, gossip, s.cfg.Store.ServerID(), id); err != nil {
+	if err := checkVoterLoss(servers, gossip, s.cfg.Store.ServerID(), id); err != nil {
 		return nil, err
 	}
-	if err := s.stepAside(ctx, id); err != nil {
+	if err := s.handOverLeadership(ctx, id); err != nil {
 		return nil, err
 	}
 	return &clusterpb.RemoveResponse{}, s.removeServer(ctx, id)
 }
 
-// removedRecord remembers a server that was removed for good: with its old log it must not come back.
+// removedRecord is the record of a server that was removed for good. It must not come back with its old log.
 type removedRecord struct {
 	Name    string    `json:"name"`
 	Removed time.Time `json:"removed"`
@@ -137,7 +138,7 @@ func (s *Service) removeServer(ctx context.Context, id string) error {
 }
 
 func (s *Service) removeAgent(ctx context.Context, r *clusterpb.RemoveRequest) error {
-	for _, m := range s.everybody(s.cfg.Store.View()) {
+	for _, m := range s.allMembers(s.cfg.Store.View()) {
 		if m.Name == r.Member && m.ServerID == "" && m.State == member.StateAlive && !r.Force {
 			return fmt.Errorf("agent %q is alive: stop it first, or remove it with --force: %w", r.Member, ErrHarm)
 		}
@@ -149,7 +150,7 @@ func (s *Service) removeAgent(ctx context.Context, r *clusterpb.RemoveRequest) e
 	return err
 }
 
-// forgetAgent removes an agent's record; from then on its certificates do not count.
+// forgetAgent removes an agent's record and revokes its certificates.
 func (s *Service) forgetAgent(ctx context.Context, name string) error {
 	return s.attempt(ctx, func(v *raftstore.View) (*raftstore.Txn, error) {
 		rec, rev, err := read[nodeRecord](v, nodesPrefix+name)
@@ -163,7 +164,7 @@ func (s *Service) forgetAgent(ctx context.Context, name string) error {
 
 // Transfer implements clusterpb.ClusterServer.
 func (s *Service) Transfer(ctx context.Context, r *clusterpb.TransferRequest) (*clusterpb.TransferResponse, error) {
-	_, err := manage(ctx, s, r, s.transfer, func(c clusterpb.ClusterClient, ctx context.Context) (*clusterpb.TransferResponse, error) {
+	_, err := onLeaderAsAdmin(ctx, s, r, s.transfer, func(c clusterpb.ClusterClient, ctx context.Context) (*clusterpb.TransferResponse, error) {
 		return c.Transfer(ctx, r)
 	})
 	if err != nil {
@@ -176,7 +177,7 @@ func (s *Service) Transfer(ctx context.Context, r *clusterpb.TransferRequest) (*
 func (s *Service) transfer(ctx context.Context, r *clusterpb.TransferRequest) (*clusterpb.TransferResponse, error) {
 	id := ""
 	if r.Server != "" {
-		ref, servers, err := s.meant(r.Server)
+		ref, servers, err := s.resolveServer(r.Server)
 		if err != nil {
 			return nil, err
 		}
@@ -198,11 +199,11 @@ func isVoter(servers []raftstore.Server, id string) bool {
 
 // Leave implements clusterpb.ClusterServer.
 func (s *Service) Leave(ctx context.Context, r *clusterpb.LeaveRequest) (*clusterpb.LeaveResponse, error) {
-	who, err := s.allow(ctx, members)
+	who, err := s.authorize(ctx, members)
 	if err != nil {
 		return nil, err
 	}
-	if who.kind == aNode {
+	if who.kind == nodeCaller {
 		return &clusterpb.LeaveResponse{}, wire(s.forgetAgent(ctx, who.id))
 	}
 	own := s.cfg.Store.ServerID()
@@ -210,7 +211,7 @@ func (s *Service) Leave(ctx context.Context, r *clusterpb.LeaveRequest) (*cluste
 		return nil, status.Errorf(codes.FailedPrecondition, "this is server %s, not %s: ask the one that is to leave", short(own), short(r.ServerId))
 	}
 	req := &clusterpb.RemoveRequest{Member: own, Force: true}
-	_, err = onLeader(ctx, s, func(ctx context.Context) (*clusterpb.RemoveResponse, error) { return s.remove(ctx, req) },
+	_, err = callOnLeader(ctx, s, func(ctx context.Context) (*clusterpb.RemoveResponse, error) { return s.remove(ctx, req) },
 		func(ctx context.Context, c clusterpb.ClusterClient) (*clusterpb.RemoveResponse, error) {
 			return c.Remove(ctx, req)
 		})

@@ -8,18 +8,18 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// NodeOf is the node that a client certificate, verified against the cluster's CA, stands for at present: the agent's that has
-// the name, or that of a server which takes pods. Of who was removed or replaced it is none.
+// NodeOf returns the name of the node that a client certificate, verified against the cluster's CA, belongs to now: an agent's, or
+// a server's. It returns an error for a member that was removed or replaced.
 func (s *Service) NodeOf(cert *x509.Certificate) (name string, err error) {
 	who := caller{cert: cert}
 	who.kind, who.id = identify(cert)
 	switch who.kind {
-	case aNode:
+	case nodeCaller:
 		if err := s.checkNode(who); err != nil {
 			return "", errors.New(status.Convert(err).Message())
 		}
 		return who.id, nil
-	case aServer:
+	case serverCaller:
 		rec, _, err := read[MemberRecord](s.cfg.Store.View(), membersPrefix+who.id)
 		if err != nil {
 			return "", err

@@ -48,7 +48,7 @@ func nodeHosts(v *raftstore.View) map[string]string {
 // CheckNodeClaim returns why a node may not say that these addresses are its own. The addresses of a server that takes pods
 // are those of its API; no agent gets a server's name.
 func (s *Service) CheckNodeClaim(node string, ips []net.IP) error {
-	if notAServers(node, Records(s.cfg.Store.View())) != nil || node == s.cfg.Name {
+	if checkServerNames(node, Records(s.cfg.Store.View())) != nil || node == s.cfg.Name {
 		return nil
 	}
 	return s.cfg.PKI.CheckNodeHosts(node, ips)

@@ -21,16 +21,16 @@ import (
 	"github.com/balsahq/balsa/raftstore/peer/connlimit"
 )
 
-// aClient is a caller with a certificate of the cluster that is of no member and no administrator, such as a program that
-// uses the etcd API. What it may do there, the etcd API decides.
-const aClient kind = 1 << 7
+// clientCaller is a caller whose certificate is of the cluster, but of no member and no administrator, such as a program that uses
+// the etcd API. The etcd API decides what it may do there.
+const clientCaller callerKind = 1 << 7
 
-// mayCall says who may call what the one port serves: a service or, where there is a longer entry, a method. What is not
-// here nobody may call. The methods themselves look closer.
-var mayCall = map[string]kind{
-	clusterpb.Cluster_Join_FullMethodName:        nobody | aClient | members,
-	clusterpb.Cluster_Renew_FullMethodName:       aNode,
-	clusterpb.Cluster_ConfirmKeys_FullMethodName: aNode,
+// methodRights are the kinds of callers that may call a gRPC service of the one port, or a single method, whose entry has priority
+// over that of its service. A method without an entry is refused. The methods themselves check more.
+var methodRights = map[string]callerKind{
+	clusterpb.Cluster_Join_FullMethodName:        anonymousCaller | clientCaller | members,
+	clusterpb.Cluster_Renew_FullMethodName:       nodeCaller,
+	clusterpb.Cluster_ConfirmKeys_FullMethodName: nodeCaller,
 	clusterpb.Cluster_Leave_FullMethodName:       members,
 	clusterpb.Cluster_Servers_FullMethodName:     members,
 	clusterpb.Cluster_Members_FullMethodName:     members,
@@ -38,35 +38,36 @@ var mayCall = map[string]kind{
 	clusterpb.Cluster_Events_FullMethodName:      members,
 	"/balsa.cluster.v1.Cluster/":                 managers,
 
-	"/etcdserverpb.KV/":          aMaster | aClient,
-	"/etcdserverpb.Watch/":       aMaster | aClient,
-	"/etcdserverpb.Lease/":       aMaster | aClient,
-	"/etcdserverpb.Maintenance/": aMaster | aClient,
-	"/etcdserverpb.Cluster/":     aMaster | aClient,
-	"/etcdserverpb.Auth/":        aMaster | aClient,
+	"/etcdserverpb.KV/":          adminCaller | clientCaller,
+	"/etcdserverpb.Watch/":       adminCaller | clientCaller,
+	"/etcdserverpb.Lease/":       adminCaller | clientCaller,
+	"/etcdserverpb.Maintenance/": adminCaller | clientCaller,
+	"/etcdserverpb.Cluster/":     adminCaller | clientCaller,
+	"/etcdserverpb.Auth/":        adminCaller | clientCaller,
 
-	"/grpc.health.v1.Health/":                    aClient | members,
-	"/grpc.reflection.v1.ServerReflection/":      aClient | managers,
-	"/grpc.reflection.v1alpha.ServerReflection/": aClient | managers,
+	"/grpc.health.v1.Health/":                    clientCaller | members,
+	"/grpc.reflection.v1.ServerReflection/":      clientCaller | managers,
+	"/grpc.reflection.v1alpha.ServerReflection/": clientCaller | managers,
 }
 
-// callersOf returns who may call a method.
-func callersOf(method string) kind {
-	if kinds, ok := mayCall[method]; ok {
+// allowedCallers returns the kinds of callers that may call a method.
+func allowedCallers(method string) callerKind {
+	if kinds, ok := methodRights[method]; ok {
 		return kinds
 	}
-	return mayCall[method[:strings.LastIndexByte(method, '/')+1]]
+	return methodRights[method[:strings.LastIndexByte(method, '/')+1]]
 }
 
-// Requests that strangers and nodes may have under way, of each and of all, and how long a stranger's may take.
+// Bounds of the requests that anonymous callers (strangers) and nodes may have under way, each one and all together, and of the
+// time that a stranger's request may take.
 const (
 	strangerStreams, allStrangerStreams = 16, 64
 	nodeStreams, allNodeStreams         = 128, 1 << 16
 	strangerTime                        = 45 * time.Second
 )
 
-// streams are the requests that are under way, by address of the stranger or name of the node that made them. A stranger's
-// whose message has not come yet gives way to a newer one.
+// streams are the requests under way, by the stranger's address or the node's name. When there is no place for a stranger's
+// request, the oldest one whose message has not arrived is cancelled.
 type streams struct {
 	mu               sync.Mutex
 	strangers, nodes connlimit.Crowd[string, *stream]
@@ -77,7 +78,7 @@ type streams struct {
 type stream struct {
 	of     string
 	number int64
-	busy   bool // it gives way to no other; guarded by streams.mu
+	busy   bool // it is not cancelled for another; guarded by streams.mu
 	cancel context.CancelFunc
 }
 
@@ -86,16 +87,16 @@ func (s *stream) State() connlimit.State { return connlimit.State{Busy: s.busy, 
 
 type streamKey struct{}
 
-// Tap is for grpc.InTapHandle of a server on the one port: it decides by the verified certificate of the connection who may
-// call a method, before anything of the message is read, and bounds what strangers and nodes have under way.
+// Tap is for grpc.InTapHandle of a server on the one port. Before anything of the message is read, it checks by the verified
+// certificate of the connection whether the caller may call the method, and bounds the requests of strangers and nodes.
 func (s *Service) Tap(ctx context.Context, info *tap.Info) (context.Context, error) {
-	who := caller{kind: nobody}
+	who := caller{kind: anonymousCaller}
 	if p, ok := peer.FromContext(ctx); ok {
 		who.from = addressOf(p.Addr)
 		if auth, ok := p.AuthInfo.(credentials.TLSInfo); ok && len(auth.State.VerifiedChains) > 0 {
 			who.kind, who.id = identify(auth.State.VerifiedChains[0][0])
-			if who.kind == nobody {
-				who.kind = aClient
+			if who.kind == anonymousCaller {
+				who.kind = clientCaller
 			}
 		}
 	}
@@ -124,7 +125,7 @@ func (s *Service) TapHTTP(next http.Handler) http.Handler {
 }
 
 func (s *Service) httpCaller(state *tls.ConnectionState) caller {
-	who := caller{kind: nobody}
+	who := caller{kind: anonymousCaller}
 	if state == nil || len(state.PeerCertificates) == 0 {
 		return who
 	}
@@ -133,26 +134,26 @@ func (s *Service) httpCaller(state *tls.ConnectionState) caller {
 	if _, err := leaf.Verify(opts); err != nil {
 		return who
 	}
-	if who.kind, who.id = identify(leaf); who.kind == nobody {
-		who.kind = aClient
+	if who.kind, who.id = identify(leaf); who.kind == anonymousCaller {
+		who.kind = clientCaller
 	}
 	return who
 }
 
-// enter returns the context of a request that may begin. Its share is given back when the context ends.
+// enter returns the context of a request that may begin. Its place is freed when the context ends.
 func (s *streams) enter(ctx context.Context, who caller, method string) (context.Context, error) {
-	if callersOf(method)&who.kind == 0 {
-		if who.kind == nobody {
+	if allowedCallers(method)&who.kind == 0 {
+		if who.kind == anonymousCaller {
 			return nil, status.Error(codes.Unauthenticated, "this call needs a client certificate of the cluster; without one a machine may only join")
 		}
 		return nil, status.Error(codes.PermissionDenied, "this certificate may not make this call")
 	}
 	switch who.kind {
-	case nobody:
+	case anonymousCaller:
 		ctx, cancel := context.WithTimeout(ctx, strangerTime)
 		st := &stream{of: joinlimit.SourceOf(who.from).String(), cancel: cancel}
 		return s.add(ctx, st, &s.strangers, strangerStreams, allStrangerStreams)
-	case aNode:
+	case nodeCaller:
 		ctx, cancel := context.WithCancel(ctx)
 		st := &stream{of: who.id, cancel: cancel, busy: true}
 		return s.add(ctx, st, &s.nodes, nodeStreams, allNodeStreams)
@@ -185,8 +186,8 @@ func (s *streams) add(ctx context.Context, st *stream, crowd *connlimit.Crowd[st
 	return context.WithValue(ctx, streamKey{}, st), nil
 }
 
-// hasCome notes that a request's message is here: it gives way to no other any more.
-func (s *streams) hasCome(ctx context.Context) {
+// markReceived notes that a request's message has arrived: the request is not cancelled for another any more.
+func (s *streams) markReceived(ctx context.Context) {
 	if st, ok := ctx.Value(streamKey{}).(*stream); ok {
 		s.mu.Lock()
 		defer s.mu.Unlock()

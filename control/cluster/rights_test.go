@@ -35,9 +35,9 @@ func TestWhoMayCallWhat(t *testing.T) {
 	certificate := func(name, org string) []*x509.Certificate {
 		return []*x509.Certificate{{Subject: pkix.Name{CommonName: name, Organization: []string{org}}}}
 	}
-	callers := map[kind][]*x509.Certificate{
-		nobody: nil, aNode: certificate("system:node:n", "system:nodes"), aMaster: certificate("admin", "system:masters"),
-		aServer: certificate("balsa:server:"+strings.Repeat("0", 32), "balsa:servers"), aClient: certificate("backup", "balsa:etcd-clients"),
+	callers := map[callerKind][]*x509.Certificate{
+		anonymousCaller: nil, nodeCaller: certificate("system:node:n", "system:nodes"), adminCaller: certificate("admin", "system:masters"),
+		serverCaller: certificate("balsa:server:"+strings.Repeat("0", 32), "balsa:servers"), clientCaller: certificate("backup", "balsa:etcd-clients"),
 	}
 	server := grpc.NewServer()
 	clusterpb.RegisterClusterServer(server, clusterpb.UnimplementedClusterServer{})
@@ -53,15 +53,15 @@ func TestWhoMayCallWhat(t *testing.T) {
 			methods = append(methods, "/"+service+"/"+m.Name)
 		}
 	}
-	of := map[string]kind{
-		"Join": nobody | aClient | members, "Renew": aNode, "ConfirmKeys": aNode, "Leave": members, "Servers": members, "Members": members,
+	of := map[string]callerKind{
+		"Join": anonymousCaller | clientCaller | members, "Renew": nodeCaller, "ConfirmKeys": nodeCaller, "Leave": members, "Servers": members, "Members": members,
 		"Status": members, "Events": members,
 	}
 	for _, method := range append(methods, "/unknown.Service/Method", "nonsense", "") {
-		want := kind(0)
+		want := callerKind(0)
 		switch name := method[strings.LastIndexByte(method, '/')+1:]; {
 		case strings.HasPrefix(method, "/etcdserverpb."):
-			want = aMaster | aClient
+			want = adminCaller | clientCaller
 		case strings.HasPrefix(method, "/balsa."):
 			if want = of[name]; want == 0 {
 				want = managers
@@ -78,7 +78,7 @@ func TestWhoMayCallWhat(t *testing.T) {
 			if ok := want&k != 0; ok != (err == nil) {
 				t.Errorf("%s by a caller of kind %d: %v", method, k, err)
 			}
-			if code := status.Code(err); err != nil && (code == codes.Unauthenticated) != (k == nobody) {
+			if code := status.Code(err); err != nil && (code == codes.Unauthenticated) != (k == anonymousCaller) {
 				t.Errorf("%s by a caller of kind %d: %v", method, k, err)
 			}
 		}
@@ -92,7 +92,7 @@ type joins struct {
 }
 
 func (j joins) Join(ctx context.Context, _ *clusterpb.JoinRequest) (*clusterpb.JoinResponse, error) {
-	j.s.streams.hasCome(ctx)
+	j.s.streams.markReceived(ctx)
 	return &clusterpb.JoinResponse{ClusterId: "here"}, nil
 }
 
@@ -185,7 +185,7 @@ func halfOpen(t *testing.T, addr string, n int) {
 func TestTheOldestCallWithoutMessageGivesWay(t *testing.T) {
 	var s streams
 	enter := func(from string) (context.Context, error) {
-		return s.enter(t.Context(), caller{kind: nobody, from: netip.MustParseAddr(from)}, clusterpb.Cluster_Join_FullMethodName)
+		return s.enter(t.Context(), caller{kind: anonymousCaller, from: netip.MustParseAddr(from)}, clusterpb.Cluster_Join_FullMethodName)
 	}
 	var open []context.Context
 	for range strangerStreams {
@@ -195,7 +195,7 @@ func TestTheOldestCallWithoutMessageGivesWay(t *testing.T) {
 		}
 		open = append(open, ctx)
 	}
-	s.hasCome(open[0])
+	s.markReceived(open[0])
 	if _, err := enter("192.0.2.1"); err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func TestTheOldestCallWithoutMessageGivesWay(t *testing.T) {
 		if (ctx.Err() != nil) != (i == 1) {
 			t.Errorf("stream %d: %v", i, ctx.Err())
 		}
-		s.hasCome(ctx)
+		s.markReceived(ctx)
 	}
 	if _, err := enter("192.0.2.1"); err != nil { // the last of them gives way
 		t.Error(err)
@@ -213,7 +213,7 @@ func TestTheOldestCallWithoutMessageGivesWay(t *testing.T) {
 	if err != nil || other.Err() != nil {
 		t.Error(err)
 	}
-	node := caller{kind: aNode, id: "n"}
+	node := caller{kind: nodeCaller, id: "n"}
 	for i := range nodeStreams + 1 {
 		_, err := s.enter(t.Context(), node, clusterpb.Cluster_Events_FullMethodName)
 		if refused := status.Code(err) == codes.ResourceExhausted; refused != (i == nodeStreams) {

@@ -37,7 +37,7 @@ type newKeys struct {
 
 // RotateCertificates implements clusterpb.ClusterServer.
 func (s *Service) RotateCertificates(ctx context.Context, r *clusterpb.RotateCertificatesRequest) (*clusterpb.Rotation, error) {
-	if _, err := s.allow(ctx, managers); err != nil {
+	if _, err := s.authorize(ctx, managers); err != nil {
 		return nil, err
 	}
 	grace := time.Duration(r.GraceMs) * time.Millisecond
@@ -153,7 +153,7 @@ func (s *Service) passOver(ctx context.Context) error {
 
 // GetRotation implements clusterpb.ClusterServer.
 func (s *Service) GetRotation(ctx context.Context, _ *clusterpb.GetRotationRequest) (*clusterpb.Rotation, error) {
-	if _, err := s.allow(ctx, managers); err != nil {
+	if _, err := s.authorize(ctx, managers); err != nil {
 		return nil, err
 	}
 	v, err := s.cfg.Store.Barrier(ctx)
@@ -209,7 +209,7 @@ func rotationMembers(v *raftstore.View) (list []rotation.Member) {
 
 // ConfirmKeys implements clusterpb.ClusterServer.
 func (s *Service) ConfirmKeys(ctx context.Context, r *clusterpb.ConfirmKeysRequest) (*clusterpb.ConfirmKeysResponse, error) {
-	who, err := s.allow(ctx, aNode)
+	who, err := s.authorize(ctx, nodeCaller)
 	if err != nil {
 		return nil, err
 	}

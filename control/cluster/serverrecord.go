@@ -17,8 +17,8 @@ func KeptOverRestore() []string {
 	return []string{membersPrefix, nodesPrefix, removedPrefix, revokedPrefix, tokensPrefix, gossipKey, leaderPrefix, rotationKey}
 }
 
-// says holds when a record says what another would, but for the time of joining.
-func (r MemberRecord) says(o MemberRecord) bool {
+// sameContent reports whether two records are equal apart from the time of joining.
+func (r MemberRecord) sameContent(o MemberRecord) bool {
 	return r.Name == o.Name && r.Version == o.Version && r.Protocol == o.Protocol && slices.Equal(r.Addresses, o.Addresses) && slices.Equal(r.Names, o.Names) && r.Holds.Equal(o.Holds)
 }
 
@@ -40,7 +40,7 @@ func Announce(ctx context.Context, store Store, mine MemberRecord, begins bool) 
 		case rec == nil && !begins:
 			return nil
 		case rec != nil:
-			if rec.says(mine) {
+			if rec.sameContent(mine) {
 				return nil
 			}
 			mine.Joined = rec.Joined

@@ -26,7 +26,7 @@ func (s *Service) serverList(v *raftstore.View) []*clusterpb.ServerAddress {
 		if id == own {
 			continue
 		}
-		state, _ := stateOf(gossip, id)
+		state, _ := gossipState(gossip, id)
 		a := &clusterpb.ServerAddress{ServerId: id, Name: rec.Name, Live: state == member.StateAlive}
 		if len(rec.Addresses) > 0 {
 			a.Address = rec.Addresses[0]
@@ -37,8 +37,8 @@ func (s *Service) serverList(v *raftstore.View) []*clusterpb.ServerAddress {
 	return out
 }
 
-// everybody is the servers by gossip and the agents on record by their connections.
-func (s *Service) everybody(v *raftstore.View) []member.Member {
+// allMembers returns the servers with their state by gossip, and the agents on record with their state by their connections.
+func (s *Service) allMembers(v *raftstore.View) []member.Member {
 	out := s.cfg.Members.Members()
 	for _, p := range s.cfg.Nodes.Presences() {
 		if v.Get(nodesPrefix+p.Node) == nil { // a server's node, or one that was removed
@@ -93,13 +93,13 @@ func (b *broadcast) get() (*clusterpb.ServerList, <-chan struct{}) {
 // Servers implements clusterpb.ClusterServer.
 func (s *Service) Servers(_ *clusterpb.ServersRequest, stream clusterpb.Cluster_ServersServer) error {
 	ctx := stream.Context()
-	who, err := s.allow(ctx, members)
+	who, err := s.authorize(ctx, members)
 	if err != nil {
 		return err
 	}
 	for {
 		list, changed := s.servers.get()
-		if who.kind == aNode { // it may have been removed meanwhile
+		if who.kind == nodeCaller { // it may have been removed meanwhile
 			if err := s.checkNode(who); err != nil {
 				return err
 			}
@@ -122,7 +122,7 @@ const mostAsked = 1 << 14
 
 // Hears implements clusterpb.ClusterServer.
 func (s *Service) Hears(ctx context.Context, r *clusterpb.HearsRequest) (*clusterpb.HearsResponse, error) {
-	if _, err := s.allow(ctx, managers); err != nil {
+	if _, err := s.authorize(ctx, managers); err != nil {
 		return nil, err
 	}
 	if len(r.Nodes) > mostAsked {

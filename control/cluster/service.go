@@ -63,7 +63,7 @@ func (s *Service) Pin() string { return pki.Pin(s.cfg.PKI.CACertificate().Raw) }
 func (s *Service) Run(ctx context.Context) error {
 	defer s.health.Shutdown()
 	group, ctx := errgroup.WithContext(ctx)
-	for _, part := range []func(context.Context) error{s.follow, s.watchRecords} {
+	for _, part := range []func(context.Context) error{s.followChanges, s.watchRecords} {
 		group.Go(func() error { return fault.Keep(ctx, "control/cluster", part) })
 	}
 	return group.Wait()

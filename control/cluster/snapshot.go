@@ -58,7 +58,7 @@ func verifyArchive(r io.Reader, key archive.Key) (archive.Header, archive.Traile
 // SnapshotSave implements clusterpb.ClusterServer.
 func (s *Service) SnapshotSave(_ *clusterpb.SnapshotSaveRequest, stream clusterpb.Cluster_SnapshotSaveServer) error {
 	ctx := stream.Context()
-	if _, err := s.allow(ctx, managers); err != nil {
+	if _, err := s.authorize(ctx, managers); err != nil {
 		return err
 	}
 	select {
@@ -114,7 +114,7 @@ func (c *chunks) flush() error {
 // does it go to the leader.
 func (s *Service) SnapshotRestore(stream clusterpb.Cluster_SnapshotRestoreServer) error {
 	ctx := stream.Context()
-	if _, err := s.allow(ctx, managers); err != nil {
+	if _, err := s.authorize(ctx, managers); err != nil {
 		return err
 	}
 	select {
@@ -215,7 +215,7 @@ func (s *Service) judge(file *os.File, how Restoring) error {
 
 func (s *Service) restoreFrom(ctx context.Context, file *os.File, how Restoring) (*clusterpb.SnapshotRestoreResponse, error) {
 	_, forwarded := valueFrom(ctx, forwardedBy)
-	return atLeader(ctx, s, forwarded,
+	return tryLeader(ctx, s, forwarded,
 		func(ctx context.Context) (*clusterpb.SnapshotRestoreResponse, error) {
 			return s.restoreHere(ctx, file, s.keyOf(how))
 		},

@@ -20,7 +20,7 @@ const (
 
 // Stats implements clusterpb.ClusterServer.
 func (s *Service) Stats(ctx context.Context, r *clusterpb.StatsRequest) (*clusterpb.StatsResponse, error) {
-	if _, err := s.allow(ctx, managers); err != nil {
+	if _, err := s.authorize(ctx, managers); err != nil {
 		return nil, err
 	}
 	store := s.cfg.Store
@@ -39,7 +39,7 @@ func progressOf(p raftstore.Progress) *clusterpb.Progress {
 
 // Status implements clusterpb.ClusterServer.
 func (s *Service) Status(ctx context.Context, _ *clusterpb.StatusRequest) (*clusterpb.StatusResponse, error) {
-	if _, err := s.allow(ctx, members); err != nil {
+	if _, err := s.authorize(ctx, members); err != nil {
 		return nil, err
 	}
 	store := s.cfg.Store
@@ -66,7 +66,7 @@ func (s *Service) Status(ctx context.Context, _ *clusterpb.StatusRequest) (*clus
 
 // Members implements clusterpb.ClusterServer.
 func (s *Service) Members(ctx context.Context, _ *clusterpb.MembersRequest) (*clusterpb.MembersResponse, error) {
-	if _, err := s.allow(ctx, members); err != nil {
+	if _, err := s.authorize(ctx, members); err != nil {
 		return nil, err
 	}
 	servers, err := s.cfg.Store.Servers()
@@ -76,7 +76,7 @@ func (s *Service) Members(ctx context.Context, _ *clusterpb.MembersRequest) (*cl
 	leader, term := s.cfg.Store.Leader()
 	v := s.cfg.Store.View()
 	known := roster{self: s.cfg.Store.ServerID(), name: s.cfg.Name, version: s.cfg.Version, address: s.cfg.Address(), generation: s.cfg.Store.Generation(),
-		leader: leader, servers: servers, gossip: s.everybody(v), records: Records(v), nodes: readAll[nodeRecord](v, nodesPrefix)}
+		leader: leader, servers: servers, gossip: s.allMembers(v), records: Records(v), nodes: readAll[nodeRecord](v, nodesPrefix)}
 	known.progress = s.askProgress(ctx, known)
 	return &clusterpb.MembersResponse{Members: known.list(), LeaderId: leader, Term: term}, nil
 }
@@ -89,7 +89,7 @@ func (s *Service) askProgress(ctx context.Context, r roster) map[string]*cluster
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for i, srv := range r.servers {
-		if state, ok := stateOf(r.gossip, srv.ID); srv.ID == r.self || ok && state != member.StateAlive || i >= maxAsked {
+		if state, ok := gossipState(r.gossip, srv.ID); srv.ID == r.self || ok && state != member.StateAlive || i >= maxAsked {
 			continue
 		}
 		wg.Go(fault.Contained("control/cluster", func() {

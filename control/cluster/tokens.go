@@ -68,7 +68,7 @@ func roleName(server bool) string {
 
 // CreateToken implements clusterpb.ClusterServer.
 func (s *Service) CreateToken(ctx context.Context, r *clusterpb.CreateTokenRequest) (*clusterpb.CreateTokenResponse, error) {
-	if _, err := s.allow(ctx, managers); err != nil {
+	if _, err := s.authorize(ctx, managers); err != nil {
 		return nil, err
 	}
 	life := time.Duration(r.TtlSeconds) * time.Second
@@ -143,7 +143,7 @@ func (r *tokenRecord) info(id string) *clusterpb.TokenInfo {
 
 // ListTokens implements clusterpb.ClusterServer.
 func (s *Service) ListTokens(ctx context.Context, _ *clusterpb.ListTokensRequest) (*clusterpb.ListTokensResponse, error) {
-	if _, err := s.allow(ctx, managers); err != nil {
+	if _, err := s.authorize(ctx, managers); err != nil {
 		return nil, err
 	}
 	v, err := s.cfg.Store.Barrier(ctx)
@@ -160,7 +160,7 @@ func (s *Service) ListTokens(ctx context.Context, _ *clusterpb.ListTokensRequest
 
 // RevokeToken implements clusterpb.ClusterServer.
 func (s *Service) RevokeToken(ctx context.Context, r *clusterpb.RevokeTokenRequest) (*clusterpb.RevokeTokenResponse, error) {
-	if _, err := s.allow(ctx, managers); err != nil {
+	if _, err := s.authorize(ctx, managers); err != nil {
 		return nil, err
 	}
 	if !token.IsID(r.Id) {

@@ -10,11 +10,11 @@ import (
 	"github.com/balsahq/balsa/raftstore/member"
 )
 
-// What may be wrong with a change of membership.
+// Errors of a change of membership.
 var (
-	// ErrUnknown: nobody is called so.
+	// ErrUnknown means that no member has the name or ID.
 	ErrUnknown = errors.New("no such member")
-	// ErrHarm: the cluster would lose more than it can spare.
+	// ErrHarm means that the change is refused because it would harm the cluster or a member that is alive.
 	ErrHarm = errors.New("refused")
 )
 
@@ -23,23 +23,23 @@ var (
 // quorum is how many of n voters must agree.
 func quorum(n int) int { return n/2 + 1 }
 
-// voters lists who votes, and how many of them gossip sees alive; self is alive.
+// voters returns the IDs of the voters, and how many of them are alive by gossip. self counts as alive.
 func voters(servers []raftstore.Server, gossip []member.Member, self string) (all []string, alive int) {
 	for _, s := range servers {
 		if !s.Voter {
 			continue
 		}
 		all = append(all, s.ID)
-		if state, ok := stateOf(gossip, s.ID); s.ID == self || ok && state == member.StateAlive {
+		if state, ok := gossipState(gossip, s.ID); s.ID == self || ok && state == member.StateAlive {
 			alive++
 		}
 	}
 	return all, alive
 }
 
-// mayLose says why the vote of a server cannot be spared: nil when it can, or when it has none. What remains must have
-// at least one voter, and a quorum of live ones.
-func mayLose(servers []raftstore.Server, gossip []member.Member, self, id string) error {
+// checkVoterLoss returns an error when the cluster cannot lose the vote of a server. The remaining servers need at least one
+// voter, and a quorum of live ones. A server without a vote can be lost.
+func checkVoterLoss(servers []raftstore.Server, gossip []member.Member, self, id string) error {
 	if !slices.Contains(servers, raftstore.Server{ID: id, Voter: true}) {
 		return nil
 	}
@@ -55,8 +55,8 @@ func mayLose(servers []raftstore.Server, gossip []member.Member, self, id string
 	return nil
 }
 
-// mayPromote says why a learner should not get a vote.
-func mayPromote(servers []raftstore.Server, id string) error {
+// checkPromotion returns an error when a learner should not get a vote.
+func checkPromotion(servers []raftstore.Server, id string) error {
 	i := slices.IndexFunc(servers, func(s raftstore.Server) bool { return s.ID == id })
 	if i < 0 {
 		return fmt.Errorf("server %s is not in the configuration: %w", short(id), ErrUnknown)
@@ -71,7 +71,7 @@ func mayPromote(servers []raftstore.Server, id string) error {
 	return nil
 }
 
-// findServer is the ID of the server that is meant by an ID, the beginning of one, or a name.
+// findServer returns the ID of the server with this ID, beginning of an ID, or name.
 func findServer(ref string, servers []raftstore.Server, records map[string]MemberRecord) (string, error) {
 	ids := map[string]bool{}
 	for _, s := range servers {
@@ -92,7 +92,7 @@ func findServer(ref string, servers []raftstore.Server, records map[string]Membe
 	case 1:
 		return found[0], nil
 	}
-	// A name may have been another's before: the one in the configuration is meant.
+	// A former server may have had the same name: the one in the configuration counts.
 	in := slices.DeleteFunc(slices.Clone(found), func(id string) bool { return !inConfiguration(servers, id) })
 	if len(in) == 1 {
 		return in[0], nil

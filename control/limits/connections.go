@@ -11,9 +11,9 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// Connections tells prove whom each request has proved to be, so that its connection counts as that tenant's; where that
-// tenant may have no more of them, the request is refused with 429 and the connection ends. It stands behind
-// authentication, before impersonation. A client that proved nothing is not told of.
+// Connections calls prove with the authenticated tenant of each request, so that the connection counts as that tenant's. When
+// the tenant may have no more connections, the request is refused with 429 and the connection ends. The filter belongs after
+// authentication and before impersonation. prove is not called for anonymous clients.
 func Connections(next http.Handler, prove func(ctx context.Context, tenant string) error, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		u, ok := apirequest.UserFrom(r.Context())
@@ -22,7 +22,7 @@ func Connections(next http.Handler, prove func(ctx context.Context, tenant strin
 			return
 		}
 		if err := prove(r.Context(), tenant(u)); err != nil {
-			w.Header().Set("Connection", "close") // of HTTP/2 too: net/http says goodbye on it
+			w.Header().Set("Connection", "close") // with HTTP/2, net/http sends GOAWAY for it
 			refuse(w, r, s, apierrors.NewTooManyRequests(err.Error(), retryWatch))
 			return
 		}
@@ -30,7 +30,7 @@ func Connections(next http.Handler, prove func(ctx context.Context, tenant strin
 	})
 }
 
-// tenant is who is counted as one: a user, and of a service account each pod, as far as its token says which one it is for.
+// tenant returns the name under which a user is counted: the user, or the pod for a service account's token that names its pod.
 func tenant(u user.Info) string {
 	if pods := u.GetExtra()[serviceaccount.PodUIDKey]; len(pods) == 1 {
 		return u.GetName() + "/" + pods[0]

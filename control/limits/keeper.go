@@ -18,8 +18,8 @@ import (
 	"github.com/balsahq/balsa/fault/eventhandler"
 )
 
-// How long after a change the default objects are looked at, so that many changes are one look; and how soon a look that
-// failed is tried again.
+// settleTime is the delay between a change and the check of the default objects, so that many changes cause one check. firstRetry
+// and lastRetry bound the delay after a failed check.
 const (
 	settleTime            = 200 * time.Millisecond
 	firstRetry, lastRetry = time.Second, time.Minute
@@ -44,14 +44,14 @@ func allSchemas() []*flowcontrolv1.FlowSchema {
 	return slices.Concat(bootstrap.MandatoryFlowSchemas, bootstrap.SuggestedFlowSchemas)
 }
 
-// keeper puts the default objects back: mandatory ones always, suggested ones as long as nobody has taken them over
+// keeper restores the default objects: mandatory ones always, suggested ones unless an administrator has taken them over
 // (annotation apf.kubernetes.io/autoupdate-spec).
 type keeper struct {
 	client  client.FlowcontrolV1Interface
 	levels  listers.PriorityLevelConfigurationLister
 	schemas listers.FlowSchemaLister
 	synced  []cache.InformerSynced
-	changed chan struct{} // holds one token when somebody should look
+	changed chan struct{} // holds one token when a check is due
 	log     *slog.Logger
 }
 
@@ -64,7 +64,7 @@ func newKeeper(c *Controller) *keeper {
 	}
 	look := func(any) { k.look() }
 	for _, i := range []cache.SharedIndexInformer{levels.Informer(), schemas.Informer()} {
-		// An informer that has stopped refuses; then nobody looks any more.
+		// An informer refuses handlers only after it has stopped; then no check is needed any more.
 		_, _ = i.AddEventHandler(eventhandler.Contain("control/limits", cache.ResourceEventHandlerFuncs{UpdateFunc: func(_, o any) { k.look() }, DeleteFunc: look}))
 	}
 	return k
@@ -96,7 +96,7 @@ func (k *keeper) run(ctx context.Context) error {
 			if err == nil || ctx.Err() != nil {
 				break
 			}
-			k.log.Warn("default objects of priority and fairness could not be written", "err", err)
+			k.log.Warn("default objects of priority and fairness cannot be written; it is tried again", "err", err)
 			if !pause(ctx, wait) {
 				return nil
 			}
@@ -117,7 +117,7 @@ func (k *keeper) ensure(ctx context.Context) error {
 	)
 }
 
-// pause waits; false when ctx has ended.
+// pause waits for d. It returns false when ctx has ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

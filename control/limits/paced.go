@@ -16,19 +16,19 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// Pace is how fast the body of a request has to come.
+// Pace is how fast the body of a request has to arrive.
 type Pace struct {
 	// Start is how long the first byte may take.
 	Start time.Duration
-	// Rate is how many bytes a second must come after that.
+	// Rate is how many bytes a second must arrive after that.
 	Rate int
 }
 
 // DefaultPace lets a body of 3 MiB take a minute, and one of nothing 5 seconds.
 var DefaultPace = Pace{Start: 5 * time.Second, Rate: 64 << 10}
 
-// Paced breaks off bodies that come too slowly: whoever reads them gets a Status with code 408 for an error. It stands
-// where the connection's own writer is at hand, and behind RequestInfo: bodies of streams may take their time.
+// Paced cuts off bodies that arrive too slowly: their reader gets a Status with code 408 as its error. The filter needs the
+// connection's own ResponseWriter, and RequestInfo: bodies of long-running requests are not limited.
 func Paced(next http.Handler, longRunning apirequest.LongRunningRequestCheck, pace Pace) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := apirequest.RequestInfoFrom(r.Context())
@@ -38,8 +38,8 @@ func Paced(next http.Handler, longRunning apirequest.LongRunningRequestCheck, pa
 		}
 		b := &paced{ReadCloser: r.Body, conn: http.NewResponseController(w), pace: pace}
 		defer b.end()
-		// A connection whose deadline has passed ends its request's context, before anybody could be told why. So the end of
-		// that context is passed on unless the body was late.
+		// When the read deadline of a connection passes, net/http ends the context of the request before an answer could be
+		// written. So the end of that context is passed on only when the body was not late.
 		ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 		defer cancel()
 		defer context.AfterFunc(r.Context(), func() {
@@ -53,9 +53,8 @@ func Paced(next http.Handler, longRunning apirequest.LongRunningRequestCheck, pa
 	})
 }
 
-// paced is a body whose next bytes have to come in time. A timer of its own looks after that, for telling the connection
-// is dear: over HTTP/2 each time is a message to the goroutine that all of its requests share. The connection is told when
-// it is too late.
+// paced is a body whose next bytes have to arrive in time. It has a timer and sets the connection's read deadline only when the
+// body is late: over HTTP/2 each change of the deadline is a message to the goroutine that all requests of the connection share.
 type paced struct {
 	io.ReadCloser
 	conn *http.ResponseController
@@ -65,7 +64,7 @@ type paced struct {
 	due   time.Time   // of the next bytes
 	timer *time.Timer // nil until the body is read; asks what is due when it ends
 	over  bool        // the body, or its request, has ended: nothing is due any more
-	broke bool        // the connection was told
+	broke bool        // the connection's deadline was set, because the body was late
 }
 
 // late reports whether the body was broken off.
@@ -75,7 +74,7 @@ func (b *paced) late() bool {
 	return b.broke
 }
 
-// begin lets the time run, once.
+// begin starts the timer, once.
 func (b *paced) begin() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -85,7 +84,7 @@ func (b *paced) begin() {
 	}
 }
 
-// expire breaks the body off if it is late. A connection that takes no deadline is none of the network's.
+// expire cuts the body off if it is late. A writer without deadlines belongs to a client in this process, which is not limited.
 func (b *paced) expire() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -99,14 +98,14 @@ func (b *paced) expire() {
 	b.broke = b.conn.SetReadDeadline(time.Unix(1, 0)) == nil
 }
 
-// end is called when the request has been answered: from then on nobody uses the connection's writer.
+// end is called when the request has been answered. The connection's writer must not be used after that.
 func (b *paced) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.stop()
 }
 
-// complete is called when the body has ended: the handler may take longer than it did.
+// complete is called when the body has ended. The handler may take longer than the body.
 func (b *paced) complete() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -17,53 +17,53 @@ import (
 // ALPN is what a node asks for in its TLS handshake with a server's port.
 const ALPN = mux.ALPN
 
-// Mode says when a node's own connection is used.
+// Mode says when the connection that a node has opened is used.
 type Mode string
 
 // The modes.
 const (
-	Auto   Mode = "auto"   // when the direct way fails or is slow
+	Auto   Mode = "auto"   // when the direct way fails or takes longer than Config.HeadStart
 	Always Mode = "always" // the direct way is not tried
-	Never  Mode = "never"  // nodes' connections carry nothing; they tell that the nodes are alive
+	Never  Mode = "never"  // nodes' connections carry no requests; they only show that the nodes are alive
 )
 
-// Modes are all of them.
+// Modes are all modes.
 var Modes = []Mode{Auto, Always, Never}
 
 // DialFunc connects to an address.
 type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Config says who this server is and what only nodes reach.
+// Config says which node this server runs and which networks are reached through nodes.
 type Config struct {
 	// Mode defaults to Auto.
 	Mode Mode
-	// Self is the node that this machine is, reached directly always; "" when it is none.
+	// Self is the name of this machine's node, which is always reached directly; "" when it runs none.
 	Self string
-	// Networks are those of pods and Services.
+	// Networks are the networks of pods and Services.
 	Networks []netip.Prefix
 	// Inside says that this machine takes part in the pods' network, and so may reach pods and Services by itself.
 	Inside bool
-	// Identify names the node that a verified client certificate is of, or says why it is none, or none any more. It is
-	// asked when a node connects and each time its connection is used.
+	// Identify returns the node that a verified client certificate belongs to, or an error when it belongs to none or was
+	// revoked. It is called when a node connects and each time its connection is used.
 	Identify func(*x509.Certificate) (node string, err error)
 	// Dial is the direct way. Default: a net.Dialer with a timeout of 30 s.
 	Dial DialFunc
-	// HeadStart is how long the direct way is waited for before the other is tried beside it. Default 300 ms.
+	// HeadStart is how long the direct way is tried alone before the tunnel is tried beside it. Default 300 ms.
 	HeadStart time.Duration
-	// Patience bounds connecting by a node. Default 15 s.
+	// Patience bounds the time for connecting through a node. Default 15 s.
 	Patience time.Duration
-	// Memory is how long at least it is remembered that the direct way was no way; each time it turns out so again,
-	// twice as long, up to ten times this. Default 1 min.
+	// Memory is how long the direct way is not tried after it has failed. It doubles with each further failure, up to ten
+	// times this. Default 1 min.
 	Memory time.Duration
-	// Beat is the pause between two questions for a sign of life; a node that leaves four unanswered is not heard any more.
-	// It grows when there are more than a thousand nodes. Default 500 ms.
+	// Beat is the pause between two pings to a node. A node that leaves four unanswered is away. The pause grows when there
+	// are more than a thousand nodes. Default 500 ms.
 	Beat time.Duration
 	// Return is how long a node whose connection has ended may take to come back. Default 1 s.
 	Return time.Duration
-	// AskAgain is the pause before the other servers are asked again about a node that is not heard here but there, and how
-	// long one question may take. Default 1 s.
+	// AskAgain is the pause before the other servers are asked again about a node that they hear and this server does not. It
+	// is also the timeout of one such question. Default 1 s.
 	AskAgain time.Duration
-	// Elsewhere returns those of the nodes that other servers hear; nil: there are no others.
+	// Elsewhere returns the nodes among nodes that other servers hear; nil: there are no other servers.
 	Elsewhere func(ctx context.Context, nodes []string) (heard []string)
 	// Receive, if set, reads a node's reports of what it and its pods use from a connection until that ends, closes it and
 	// returns why. It runs once for each node that is connected; after a pause of ReceiveAgain (default 15 s) it gets another.

@@ -27,19 +27,19 @@ const shortly = 3 * time.Second
 
 var errSlow = errors.New("no answer within the head start")
 
-// journey is what is to be reached, and how.
+// journey is a target and the ways to it that may be tried.
 type journey struct {
 	key     string // of the verdict
 	address string
 	direct  bool // may be tried
-	last    bool // and only when nodes could not be asked
+	last    bool // the direct way may be tried only after the nodes
 	prove   Prover
 	nodes   []*node
 	target  string // for nodes
 }
 
-// Kubelet connects to a node's own API, which has that address as far as the node knows. prove may be nil, for who does
-// not care whose it is.
+// Kubelet connects to a node's own API. address is the one that the Node object has. prove checks the identity of the machine
+// at that address; nil: it is not checked.
 func (t *Tunnel) Kubelet(ctx context.Context, name, address string, prove Prover) (net.Conn, error) {
 	j := journey{key: name + "'s API", address: address, direct: t.cfg.Mode != Always || name == t.cfg.Self, target: TargetKubelet, prove: prove}
 	return t.toNode(ctx, name, j)
@@ -54,7 +54,7 @@ func (t *Tunnel) Node(ctx context.Context, name, address string) (net.Conn, erro
 	return t.toNode(ctx, name, journey{key: name, address: address, direct: t.cfg.Mode != Always || name == t.cfg.Self, target: address})
 }
 
-// toNode is for what only that one node can connect to.
+// toNode takes a journey on which only that one node can help.
 func (t *Tunnel) toNode(ctx context.Context, name string, j journey) (net.Conn, error) {
 	if n := t.node(name); n != nil && name != t.cfg.Self {
 		j.nodes = []*node{n}
@@ -66,7 +66,8 @@ func (t *Tunnel) toNode(ctx context.Context, name string, j journey) (net.Conn, 
 	return c, err
 }
 
-// Cluster connects to any address: that of a pod or a Service as this server can, all others directly. near may be nil.
+// Cluster connects to any address: directly or through nodes to a pod or a Service, directly to all others. near, which may be
+// nil, returns the nodes that are preferred for an address.
 func (t *Tunnel) Cluster(ctx context.Context, network, address string, near Near) (net.Conn, error) {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil || !t.cfg.only(ap.Addr()) || t.cfg.Mode == Never {
@@ -98,13 +99,13 @@ func (t *Tunnel) within(ctx context.Context, key, address string, preferred []st
 	return c, err
 }
 
-// travel takes one of the ways of a journey.
+// travel connects on one of the ways of a journey.
 func (t *Tunnel) travel(ctx context.Context, j journey) (net.Conn, error) {
 	switch {
 	case len(j.nodes) == 0 && !j.direct:
 		return nil, errors.New("the direct way is not to be tried (--node-tunnel=always)")
 	case len(j.nodes) == 0:
-		if t.verdict(j.key).barred(time.Now()) { // nobody is to wait long for what did not work a while ago
+		if t.verdict(j.key).barred(time.Now()) { // the direct way failed a while ago: do not wait long for it
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, shortly)
 			defer cancel()
@@ -134,13 +135,13 @@ func both(a, b error) error {
 	return fmt.Errorf("%w; %w", a, b)
 }
 
-// final says that no other way would help: a node has answered, or nobody waits.
+// final reports whether no other way would help: a node has refused the target, or the caller has given up.
 func final(ctx context.Context, err error) bool {
 	var refused *Refused
 	return errors.As(err, &refused) || ctx.Err() != nil
 }
 
-// byNode asks the nodes one after the other, until one has an answer.
+// byNode tries the nodes one after the other until one connects or refuses the target.
 func (t *Tunnel) byNode(ctx context.Context, j journey) (net.Conn, error) {
 	var failed error
 	for _, n := range j.nodes {
@@ -153,7 +154,7 @@ func (t *Tunnel) byNode(ctx context.Context, j journey) (net.Conn, error) {
 	return nil, failed
 }
 
-// directly connects, and looks once who is there when that matters.
+// directly connects without a node. Once for each target with a Prover it checks the identity of the machine there first.
 func (t *Tunnel) directly(ctx context.Context, j journey) (net.Conn, error) {
 	c, err := t.cfg.Dial(ctx, "tcp", j.address)
 	if err != nil || j.prove == nil || t.verdict(j.key).proven {
@@ -162,7 +163,7 @@ func (t *Tunnel) directly(ctx context.Context, j journey) (net.Conn, error) {
 	err = j.prove(ctx, c)
 	_ = c.Close()
 	if err != nil {
-		return nil, fmt.Errorf("who answers at %s is somebody else: %w", j.address, err)
+		return nil, fmt.Errorf("another machine answers at %s: %w", j.address, err)
 	}
 	return t.cfg.Dial(ctx, "tcp", j.address)
 }
@@ -173,7 +174,7 @@ type outcome struct {
 	direct bool
 }
 
-// race tries the direct way, and after its head start or failure the other beside it.
+// race tries the direct way, and after its head start or failure also the way through nodes. The first connection wins.
 func (t *Tunnel) race(ctx context.Context, j journey) (net.Conn, error) {
 	racing, cancel := context.WithCancel(ctx)
 	results := make(chan outcome, 2)
@@ -232,7 +233,7 @@ func (t *Tunnel) race(ctx context.Context, j journey) (net.Conn, error) {
 	return nil, failed
 }
 
-// judge remembers which way it was.
+// judge remembers which way worked.
 func (t *Tunnel) judge(j journey, direct bool, reason error) {
 	if direct {
 		t.good(j.key, j.prove != nil)

@@ -15,7 +15,7 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// ErrNotConnected: the node keeps no connection to this server.
+// ErrNotConnected means that the node keeps no connection to this server.
 var ErrNotConnected = errors.New("is not connected to this server")
 
 var errRejoined = errors.New("it is no member any more")
@@ -32,7 +32,7 @@ type Tunnel struct {
 	nudge     chan struct{} // one token: a node is away
 }
 
-// node is one that is connected.
+// node is a connected node.
 type node struct {
 	*mux.Opener
 	name string
@@ -48,8 +48,8 @@ func New(cfg Config) (*Tunnel, error) {
 		presences: map[string]*presence{}, changed: make(chan struct{}), nudge: make(chan struct{}, 1)}, nil
 }
 
-// Serve takes the connection of a node, whose certificate TLS has verified, and returns when it is over. It is for the
-// port's handling of ALPN.
+// Serve handles the connection of a node, whose certificate TLS has verified, and returns when the connection is over. The port
+// calls it for connections with this package's ALPN.
 func (t *Tunnel) Serve(c *tls.Conn) {
 	defer c.Close()
 	chains := c.ConnectionState().VerifiedChains
@@ -59,7 +59,7 @@ func (t *Tunnel) Serve(c *tls.Conn) {
 	leaf := chains[0][0]
 	name, err := t.cfg.Identify(leaf)
 	if err != nil {
-		_ = mux.Refuse(c, err.Error()) // who does not hear it sees the connection end
+		_ = mux.Refuse(c, err.Error()) // a node that does not read it sees the connection end
 		return
 	}
 	n := &node{mux.NewOpener(mux.OpenerConfig{Conn: c, MaxStreams: t.cfg.MaxStreams}), name, leaf}
@@ -87,10 +87,10 @@ func (t *Tunnel) Serve(c *tls.Conn) {
 	if errors.Is(err, mux.ErrProtocol) {
 		level = t.cfg.Logger.Warn
 	}
-	level("a node's connection has ended", "node", name, "from", c.RemoteAddr(), "reason", err)
+	level("a node's connection has ended; the node connects again", "node", name, "from", c.RemoteAddr(), "err", err)
 }
 
-// enter makes n its node's connection and returns the one before.
+// enter makes n the connection of its node and returns the former one.
 func (t *Tunnel) enter(n *node) (old *node) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -109,7 +109,7 @@ func (t *Tunnel) leave(n *node) {
 	}
 }
 
-// Connected are the names of the nodes that are, sorted.
+// Connected returns the names of the connected nodes, sorted.
 func (t *Tunnel) Connected() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -124,7 +124,7 @@ func (t *Tunnel) Connected() []string {
 // misses is how many questions in a row a node that is alive may leave unanswered.
 const misses = 4
 
-// node returns one whose connection may be used; nil when there is none.
+// node returns a connected node; nil when it is not connected or connections of nodes are not used.
 func (t *Tunnel) node(name string) *node {
 	if t.cfg.Mode == Never {
 		return nil
@@ -134,17 +134,17 @@ func (t *Tunnel) node(name string) *node {
 	return t.nodes[name]
 }
 
-// any says whether some node is connected.
+// any reports whether any node is connected.
 func (t *Tunnel) any() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.nodes) > 0
 }
 
-// most is how many nodes are asked for one connection.
+// most bounds the nodes that are tried for one connection.
 const most = 3
 
-// choose returns the connected ones of preferred, then any others.
+// choose returns connected nodes, those of preferred first, then random ones.
 func (t *Tunnel) choose(preferred []string) (list []*node) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -153,7 +153,7 @@ func (t *Tunnel) choose(preferred []string) (list []*node) {
 			list = append(list, n)
 		}
 	}
-	for _, n := range t.nodes { // in an order that differs each time
+	for _, n := range t.nodes { // Go's random order of a map
 		if len(list) >= most {
 			break
 		}
@@ -164,7 +164,7 @@ func (t *Tunnel) choose(preferred []string) (list []*node) {
 	return list
 }
 
-// open has a node connect to target. What the node itself says is a *Refused.
+// open makes a node connect to target. The error is a *Refused when the node itself refused or failed to connect.
 func (t *Tunnel) open(ctx context.Context, n *node, target string) (net.Conn, error) {
 	if name, err := t.cfg.Identify(n.cert); err != nil || name != n.name {
 		n.Close(errors.Join(errRejoined, err))
@@ -182,7 +182,7 @@ func (t *Tunnel) open(ctx context.Context, n *node, target string) (net.Conn, er
 	return c, nil
 }
 
-// Refused is the word of a node that could not or would not connect.
+// Refused is the answer of a node that could not or may not connect to a target.
 type Refused struct{ Node, Text string }
 
 // Error implements error.

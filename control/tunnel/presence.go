@@ -14,14 +14,14 @@ type Presence struct {
 	Since time.Time // when this server saw that begin
 }
 
-// presence is what is known of one node. The zero value of away: this server hears it.
+// presence is what is known of one node. A zero away means that this server hears the node.
 type presence struct {
 	Presence
-	away time.Time // since when nothing is heard here
-	due  time.Time // when the other servers are asked whether they hear it; zero: not any more
+	away time.Time // since when this server does not hear the node
+	due  time.Time // when the other servers are asked whether they hear it; zero: they are not asked
 }
 
-// Bounds of what is remembered of nodes that are gone.
+// Dead nodes are forgotten after remembered, once there are spareRoom more nodes than twice the connected ones.
 const (
 	remembered = 24 * time.Hour
 	spareRoom  = 64
@@ -42,8 +42,8 @@ func (t *Tunnel) present(name string, now time.Time) {
 	}
 }
 
-// absent notes that the node is not heard any more; the others are asked after a pause in which it may come back. t.mu is
-// held.
+// absent notes that this server does not hear the node any more. The other servers are asked after pause, in which the node may
+// come back. t.mu is held.
 func (t *Tunnel) absent(name string, now time.Time, pause time.Duration) {
 	if p := t.presences[name]; p != nil && p.away.IsZero() {
 		p.away, p.due = now, now.Add(pause)
@@ -54,7 +54,7 @@ func (t *Tunnel) absent(name string, now time.Time, pause time.Duration) {
 	}
 }
 
-// sweep forgets nodes that are gone for long, when they are many. t.mu is held.
+// sweep forgets nodes that are dead for long, when there are many. t.mu is held.
 func (t *Tunnel) sweep(now time.Time) {
 	if len(t.presences) < 2*len(t.nodes)+spareRoom {
 		return
@@ -71,7 +71,7 @@ func (t *Tunnel) bump() {
 	t.changed = make(chan struct{})
 }
 
-// due returns the nodes about which the other servers are to be asked now, and when the next will be; zero: none.
+// due returns the nodes about which the other servers are asked now, and when the next question is due; zero: none is.
 func (t *Tunnel) due(now time.Time) (names []string, next time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -88,8 +88,8 @@ func (t *Tunnel) due(now time.Time) (names []string, next time.Time) {
 	return names, next
 }
 
-// settle takes the answer in: a node that another server hears is asked about again, one that none hears is dead until it
-// comes back.
+// settle takes the answer of the other servers. A node that one of them hears is asked about again later. A node that none hears
+// is dead until it comes back.
 func (t *Tunnel) settle(asked, heard []string, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -105,13 +105,13 @@ func (t *Tunnel) settle(asked, heard []string, now time.Time) {
 		p.due = time.Time{}
 		if p.Alive {
 			p.Alive, p.Since = false, now
-			t.cfg.Logger.Info("a node is heard by no server", "node", name, "here", now.Sub(p.away).Round(time.Millisecond))
+			t.cfg.Logger.Info("no server hears a node; it counts as dead until it connects or answers", "node", name, "here", now.Sub(p.away).Round(time.Millisecond))
 			t.bump()
 		}
 	}
 }
 
-// Run judges nodes that are not heard any more, until ctx ends. At rest it waits for the first.
+// Run asks the other servers about nodes that this server does not hear, until ctx ends. It sleeps while there are none.
 func (t *Tunnel) Run(ctx context.Context) error {
 	for {
 		names, next := t.due(time.Now())
@@ -142,7 +142,7 @@ func (t *Tunnel) Run(ctx context.Context) error {
 	}
 }
 
-// Heard returns those of names that are connected to this server and answer it.
+// Heard returns the nodes among names that are connected to this server and answer it.
 func (t *Tunnel) Heard(names []string) (heard []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -154,7 +154,7 @@ func (t *Tunnel) Heard(names []string) (heard []string) {
 	return heard
 }
 
-// Presences are those of all nodes that this server knows, by name.
+// Presences returns the presence of each node that this server knows, sorted by name.
 func (t *Tunnel) Presences() []Presence {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -181,17 +181,17 @@ func (t *Tunnel) Changed() <-chan struct{} {
 	return t.changed
 }
 
-// mostBeats bounds how many nodes this server asks for a sign of life each second.
+// mostBeats bounds the pings that this server sends each second.
 const mostBeats = 2000
 
-// beat is the pause between two questions to a node; with thousands of nodes it grows.
+// beat returns the pause between two pings to a node. It grows with thousands of nodes.
 func (t *Tunnel) beat() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return max(t.cfg.Beat, time.Duration(len(t.nodes))*time.Second/mostBeats)
 }
 
-// judged notes what a connection's beats say, unless the node has another connection by now.
+// judged notes the result of a connection's pings, unless the node has another connection by now.
 func (t *Tunnel) judged(n *node, heard bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

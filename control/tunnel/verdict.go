@@ -6,10 +6,10 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// verdict is what is known of the direct way to something. The zero value: nothing.
+// verdict is what is known of the direct way to a target. The zero value means nothing is known.
 type verdict struct {
-	proven bool      // who answers there is who was meant
-	until  time.Time // not tried before
+	proven bool      // the identity of the machine there was checked
+	until  time.Time // the direct way is not tried before
 	wait   time.Duration
 }
 
@@ -17,8 +17,8 @@ type verdict struct {
 // read or written last; an eviction costs the same however many there are.
 const maxVerdicts = 4096
 
-// verdicts are what is known of the direct ways. Safe for concurrent use.
-type verdicts struct{ cache *lru.Cache } // of verdict, by what was to be reached
+// verdicts are the verdicts by target. Safe for concurrent use.
+type verdicts struct{ cache *lru.Cache } // of verdict, by target
 
 func newVerdicts(size int) verdicts { return verdicts{lru.New(size)} }
 
@@ -33,10 +33,10 @@ func (s verdicts) set(key string, v verdict) { s.cache.Add(key, v) }
 
 func (s verdicts) forget(key string) { s.cache.Remove(key) }
 
-// barred says whether the direct way is not to be tried now.
+// barred reports whether the direct way is not tried now.
 func (v verdict) barred(now time.Time) bool { return now.Before(v.until) }
 
-// failed is the verdict after the direct way was no way, once more.
+// failed returns the verdict after the direct way has failed once more.
 func (v verdict) failed(now time.Time, memory time.Duration) verdict {
 	wait := memory
 	if v.wait > 0 {
@@ -47,10 +47,10 @@ func (v verdict) failed(now time.Time, memory time.Duration) verdict {
 
 func (t *Tunnel) verdict(key string) verdict { return t.verdicts.get(key) }
 
-// good notes that the direct way is one; proven, that who answers there was looked at.
+// good notes that the direct way works; proven, that the identity of the machine there was checked.
 func (t *Tunnel) good(key string, proven bool) {
 	if before := t.noteGood(key, proven); before.wait > 0 {
-		t.cfg.Logger.Info("is reached directly again", "what", key)
+		t.cfg.Logger.Info("a target is reached directly again, without a node's connection", "target", key)
 	}
 }
 
@@ -66,10 +66,10 @@ func (t *Tunnel) noteGood(key string, proven bool) (before verdict) {
 	return before
 }
 
-// bad notes that it was none, and that another is.
+// bad notes that the direct way failed and the way through a node worked.
 func (t *Tunnel) bad(key string, reason error) {
 	if before, after := t.noteBad(key); before.wait == 0 {
-		t.cfg.Logger.Info("is not reached directly, but by a connection that a node has opened", "what", key, "reason", reason, "for", after.wait)
+		t.cfg.Logger.Info("a target cannot be reached directly; it is reached through a connection that a node has opened", "target", key, "err", reason, "for", after.wait)
 	}
 }
 

@@ -29,12 +29,12 @@ const (
 type datagrams struct {
 	server *Server
 	conn   *net.UDPConn
-	lines  *lines
+	lines  *clientQueues
 	pool   sync.Pool // of *[smallPacket]byte
 }
 
 func newDatagrams(s *Server, conn *net.UDPConn) *datagrams {
-	d := &datagrams{server: s, conn: conn, lines: newLines()}
+	d := &datagrams{server: s, conn: conn, lines: newClientQueues()}
 	d.pool.New = func() any { return new([smallPacket]byte) }
 	if raw, err := conn.SyscallConn(); err == nil {
 		// Without the right to force it, the usual size has to do.
@@ -52,7 +52,7 @@ func (d *datagrams) run(ctx context.Context) error {
 	for range max(2, runtime.GOMAXPROCS(0)) {
 		workers.Go(func() {
 			for {
-				p, ok := d.lines.take()
+				p, ok := d.lines.dequeue()
 				if !ok {
 					return
 				}
@@ -66,7 +66,7 @@ func (d *datagrams) run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = d.conn.SetReadDeadline(time.Unix(1, 0)) })
 	err := d.read(ctx)
 	stop()
-	d.lines.end()
+	d.lines.close()
 	workers.Wait()
 	later.Wait()
 	return errors.Join(err, d.conn.Close())
@@ -103,7 +103,7 @@ func (d *datagrams) read(ctx context.Context) error {
 		} else {
 			p.data = append([]byte(nil), large[:n]...)
 		}
-		if !d.lines.put(p) {
+		if !d.lines.enqueue(p) {
 			d.free(p)
 		}
 	}
@@ -130,12 +130,12 @@ func (d *datagrams) answer(ctx context.Context, p packet, later *sync.WaitGroup)
 		return
 	}
 	client := p.from.Addr().Unmap()
-	answer, known, err := s.forward.kept(ask)
+	answer, known, err := s.forward.cached(ask)
 	if !known {
 		if err = s.forward.admit(client); err == nil {
 			later.Go(fault.Contained("overlay/dns", func() {
 				defer s.forward.leave(client)
-				answer, err := s.forward.wait(ctx, ask)
+				answer, err := s.forward.askResolvers(ctx, ask)
 				s.finish(m, ask, answer, err)
 				d.send(p.from, m, size)
 			}))

@@ -90,23 +90,23 @@ func TestHangingResolversDelayNoOthers(t *testing.T) {
 
 // TestClientsHaveTheirTurn: however much one sends, another's next datagram is at most one turn away.
 func TestClientsHaveTheirTurn(t *testing.T) {
-	l := newLines()
+	l := newClientQueues()
 	a, b := netip.MustParseAddrPort("10.0.0.1:1"), netip.MustParseAddrPort("10.0.0.2:1")
 	taken := 0
-	for range 10 * linePackets {
-		if l.put(packet{from: a}) {
+	for range 10 * clientPackets {
+		if l.enqueue(packet{from: a}) {
 			taken++
 		}
 	}
-	if taken != linePackets {
-		t.Errorf("%d datagrams of one client wait, %d may", taken, linePackets)
+	if taken != clientPackets {
+		t.Errorf("%d datagrams of one client wait, %d may", taken, clientPackets)
 	}
 	for round := range 3 {
-		if !l.put(packet{from: b}) {
+		if !l.enqueue(packet{from: b}) {
 			t.Fatal("no room for another client")
 		}
 		for turn := 0; ; turn++ {
-			p, ok := l.take()
+			p, ok := l.dequeue()
 			if !ok || turn > 1 {
 				t.Fatalf("round %d: not the other client's turn after %d", round, turn)
 			}
@@ -115,20 +115,20 @@ func TestClientsHaveTheirTurn(t *testing.T) {
 			}
 		}
 	}
-	for i := range 2 * linesPackets {
-		l.put(packet{from: netip.AddrPortFrom(netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)}), 1)})
+	for i := range 2 * allPackets {
+		l.enqueue(packet{from: netip.AddrPortFrom(netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)}), 1)})
 	}
-	if l.size != linesPackets {
-		t.Errorf("%d datagrams wait, at most %d may", l.size, linesPackets)
+	if l.size != allPackets {
+		t.Errorf("%d datagrams wait, at most %d may", l.size, allPackets)
 	}
 	for n := l.size; n > 0; n-- {
-		l.take()
+		l.dequeue()
 	}
 	if len(l.byFrom) != 0 || len(l.turns)-l.first != 0 {
 		t.Errorf("lines left: %d, %d", len(l.byFrom), len(l.turns))
 	}
-	l.end()
-	if _, ok := l.take(); ok {
+	l.close()
+	if _, ok := l.dequeue(); ok {
 		t.Error("something is there after the end")
 	}
 }

@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	// waitersAtOnce and waitersOfOne bound the questions that wait for a resolver, in all and of one client; flightsAtOnce
-	// those that are under way, each with a socket or two.
+	// waitersAtOnce and waitersOfOne bound the questions that wait for a resolver, of all clients and of one; flightsAtOnce bounds
+	// those that are under way, each with one or two sockets.
 	waitersAtOnce = 1024
 	waitersOfOne  = 128
 	flightsAtOnce = 256
-	// staleWait is how long a resolver has before something stale is given instead.
+	// staleWait is how long a resolver may take before a stale answer is given instead.
 	staleWait = 800 * time.Millisecond
 )
 
 var (
 	errNoUpstream = errors.New("no resolver to ask")
 	errBusy       = errors.New("too many questions wait for resolvers")
-	errFailed     = errors.New("no resolver had an answer a moment ago")
+	errFailed     = errors.New("no resolver had an answer a moment ago, so none is asked")
 )
 
 // forwarder answers from the cache or asks other resolvers. It is safe for concurrent use.
@@ -40,7 +40,7 @@ type forwarder struct {
 
 	mu      sync.Mutex
 	waiting int
-	clients map[netip.Addr]int // of those who wait
+	clients map[netip.Addr]int // how many questions of a client wait
 	flights map[dns.Question]*flight
 }
 
@@ -55,18 +55,18 @@ func newForwarder(host func() []string, dial func(context.Context, string, strin
 	f := &forwarder{
 		cache: newCache(), now: time.Now, clients: make(map[netip.Addr]int), flights: make(map[dns.Question]*flight),
 	}
-	f.resolvers = resolvers{host: host, dial: dial, running: &f.running, slow: make(map[string]time.Time)}
+	f.resolvers = resolvers{host: host, dial: dial, running: &f.running, slowUntil: make(map[string]time.Time)}
 	return f
 }
 
-// set makes the settings count from the next question on.
+// set replaces the settings, from the next question on.
 func (f *forwarder) set(s *Settings) {
 	f.settings.Store(s)
 	f.cache.clear()
 }
 
-// kept answers without waiting for anybody: known is false when a resolver must be asked.
-func (f *forwarder) kept(q dns.Question) (m *dns.Msg, known bool, err error) {
+// cached answers from memory; known is false when a resolver must be asked.
+func (f *forwarder) cached(q dns.Question) (m *dns.Msg, known bool, err error) {
 	have := f.cache.get(lower(q), f.now())
 	switch {
 	case have.msg != nil && (!have.stale || have.failed):
@@ -77,7 +77,7 @@ func (f *forwarder) kept(q dns.Question) (m *dns.Msg, known bool, err error) {
 	return nil, false, nil
 }
 
-// admit counts a question that may have to wait; without room there is an error. Whoever was admitted must leave.
+// admit counts a question that may have to wait; errBusy says that there is no room. The caller must call leave afterwards.
 func (f *forwarder) admit(client netip.Addr) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -98,19 +98,19 @@ func (f *forwarder) leave(client netip.Addr) {
 	}
 }
 
-// ask answers a question, by a resolver if it must.
+// ask answers a question from memory, or else from a resolver.
 func (f *forwarder) ask(ctx context.Context, client netip.Addr, q dns.Question) (*dns.Msg, error) {
-	if m, known, err := f.kept(q); known {
+	if m, known, err := f.cached(q); known {
 		return m, err
 	}
 	if err := f.admit(client); err != nil {
 		return f.stale(q, err)
 	}
 	defer f.leave(client)
-	return f.wait(ctx, q)
+	return f.askResolvers(ctx, q)
 }
 
-// stale is what can be given when resolvers cannot be asked or fail with err.
+// stale returns a stale answer when resolvers cannot be asked or fail with err, which it returns if there is none.
 func (f *forwarder) stale(q dns.Question, err error) (*dns.Msg, error) {
 	if have := f.cache.get(lower(q), f.now()); have.msg != nil {
 		return have.msg, nil
@@ -118,10 +118,10 @@ func (f *forwarder) stale(q dns.Question, err error) (*dns.Msg, error) {
 	return nil, err
 }
 
-// wait asks resolvers, or waits for an answer to the same question that is under way.
-func (f *forwarder) wait(ctx context.Context, q dns.Question) (*dns.Msg, error) {
+// askResolvers asks resolvers, or waits for an answer to the same question that is under way.
+func (f *forwarder) askResolvers(ctx context.Context, q dns.Question) (*dns.Msg, error) {
 	q = lower(q)
-	fl := f.fly(ctx, q)
+	fl := f.startFlight(ctx, q)
 	if fl == nil {
 		return f.stale(q, errBusy)
 	}
@@ -145,8 +145,8 @@ func (f *forwarder) wait(ctx context.Context, q dns.Question) (*dns.Msg, error) 
 	return fl.msg.Copy(), nil
 }
 
-// fly returns the flight of a question; nil when there is no room for one.
-func (f *forwarder) fly(ctx context.Context, q dns.Question) *flight {
+// startFlight returns the flight of a question, and starts one if there is none; nil when there is no room.
+func (f *forwarder) startFlight(ctx context.Context, q dns.Question) *flight {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if fl := f.flights[q]; fl != nil {

@@ -14,7 +14,7 @@ const (
 	aliases    = 8 // how many names an alias may lead through
 )
 
-// parse reads a message. What cannot be read gets a refusal, or nothing when it is no question at all.
+// parse parses a message. For one that cannot be parsed it returns the refusal to send, or nil if the message is no query.
 func parse(data []byte) (r, refusal *dns.Msg) {
 	if len(data) < headerSize {
 		return nil, nil
@@ -30,7 +30,7 @@ func parse(data []byte) (r, refusal *dns.Msg) {
 	return r, nil
 }
 
-// pack writes an answer of at most size bytes; what does not fit is left out, and the answer says so.
+// pack returns an answer of at most size bytes; records that do not fit are left out, and the answer is marked as truncated.
 func pack(m *dns.Msg, size int) ([]byte, error) {
 	wire, err := m.Pack()
 	if err == nil && len(wire) <= size {
@@ -40,7 +40,7 @@ func pack(m *dns.Msg, size int) ([]byte, error) {
 	return m.Pack()
 }
 
-// datagramSize is what the client can take.
+// datagramSize returns the size of the largest answer that the client accepts in a datagram.
 func datagramSize(r *dns.Msg) int {
 	if opt := r.IsEdns0(); opt != nil {
 		return int(min(max(opt.UDPSize(), dns.MinMsgSize), packetSize))
@@ -48,7 +48,7 @@ func datagramSize(r *dns.Msg) int {
 	return dns.MinMsgSize
 }
 
-// Reply makes the answer to a message; nil when it deserves none.
+// Reply returns the answer to a message; nil when it gets none.
 func (s *Server) Reply(ctx context.Context, r *dns.Msg) *dns.Msg {
 	return s.reply(ctx, netip.Addr{}, r)
 }
@@ -62,7 +62,7 @@ func (s *Server) reply(ctx context.Context, client netip.Addr, r *dns.Msg) *dns.
 	return m
 }
 
-// begin answers as far as the zone can. The name of ask is set when another resolver must say the rest; finish adds it.
+// begin answers as far as the zone can. ask has a name when another resolver must give the rest, which finish adds.
 func (s *Server) begin(r *dns.Msg) (m *dns.Msg, ask dns.Question) {
 	if r.Response {
 		return nil, ask
@@ -89,7 +89,7 @@ func (s *Server) begin(r *dns.Msg) (m *dns.Msg, ask dns.Question) {
 	return m, ask
 }
 
-// fill adds what the zone knows of a question, and of the names that aliases lead to.
+// fill adds the zone's records for a question, and for the names to which aliases lead.
 func (s *Server) fill(m *dns.Msg, q dns.Question) (ask dns.Question) {
 	for range aliases {
 		a := s.cfg.Zone.Answer(q)
@@ -110,18 +110,18 @@ func (s *Server) fill(m *dns.Msg, q dns.Question) (ask dns.Question) {
 		}
 		return ask
 	}
-	m.Rcode = dns.RcodeServerFailure // it leads back to itself
+	m.Rcode = dns.RcodeServerFailure // the aliases are a loop
 	return ask
 }
 
-// finish adds what another resolver said about ask.
+// finish adds the answer of another resolver to ask.
 func (s *Server) finish(m *dns.Msg, ask dns.Question, answer *dns.Msg, err error) {
 	if err != nil {
-		s.cfg.Logger.Debug("dns query not forwarded", "name", ask.Name, "err", err)
+		s.cfg.Logger.Debug("cannot forward a DNS query; the client gets SERVFAIL", "name", ask.Name, "err", err)
 		m.Rcode = dns.RcodeServerFailure
 		return
 	}
-	for _, rr := range answer.Answer { // names come back as they were asked
+	for _, rr := range answer.Answer { // with the case of letters in which the name was asked
 		if h := rr.Header(); strings.EqualFold(h.Name, ask.Name) {
 			h.Name = ask.Name
 		}
@@ -129,7 +129,7 @@ func (s *Server) finish(m *dns.Msg, ask dns.Question, answer *dns.Msg, err error
 	m.Rcode, m.Answer, m.Ns = answer.Rcode, append(m.Answer, answer.Answer...), append(m.Ns, answer.Ns...)
 }
 
-// shuffled spreads clients that take the first address over all.
+// shuffled returns the records in random order, because many clients take the first address.
 func shuffled(list []dns.RR) []dns.RR {
 	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	return list

@@ -19,33 +19,33 @@ import (
 )
 
 const (
-	// resolveTime is how long all resolvers together have: less than clients wait before they ask again.
+	// resolveTime is how long all resolvers together may take: less than clients wait before they ask again.
 	resolveTime = 4 * time.Second
-	// attemptTime is how long one has; hedgeTime, when the next is asked beside it.
+	// attemptTime is how long one resolver may take; after hedgeTime the next is asked beside it.
 	attemptTime = 2 * time.Second
 	hedgeTime   = 250 * time.Millisecond
-	rounds      = 2 // datagrams get lost: each resolver is asked so often
-	// slowTime is how long a resolver that did not answer is asked after all others.
+	rounds      = 2 // how often each resolver is asked, because datagrams get lost
+	// slowTime is how long a resolver that did not answer comes after all others.
 	slowTime = 10 * time.Second
-	// hostTime is how long the host's list is believed.
+	// hostTime is how long the host's list is used before it is read again.
 	hostTime   = 5 * time.Second
-	packetSize = 1232 // what every path lets through (DNS flag day 2020)
+	packetSize = 1232 // bytes that pass every path (DNS flag day 2020)
 )
 
 // resolvers asks other DNS servers. It is safe for concurrent use.
 type resolvers struct {
-	host func() []string // the host's, "address:port"
+	host func() []string // returns the host's resolvers, "address:port"
 	// dial opens a socket in the right network namespace.
 	dial    func(ctx context.Context, network, address string) (net.Conn, error)
 	running *sync.WaitGroup
 
-	mu     sync.Mutex
-	slow   map[string]time.Time // until when
-	hosts  []string
-	hostAt time.Time
+	mu        sync.Mutex
+	slowUntil map[string]time.Time // until when
+	hosts     []string
+	hostAt    time.Time
 }
 
-// list returns whom to ask about a name in lower case, those that answer first.
+// list returns the resolvers to ask about a name in lower case; those that did not answer lately come last.
 func (r *resolvers) list(name string, settings *Settings) []string {
 	list, hosts := settings.resolvers(name)
 	now := time.Now()
@@ -59,7 +59,7 @@ func (r *resolvers) list(name string, settings *Settings) []string {
 	}
 	var quick, slow []string
 	for _, at := range list {
-		if now.Before(r.slow[at]) {
+		if now.Before(r.slowUntil[at]) {
 			slow = append(slow, at)
 		} else {
 			quick = append(quick, at)
@@ -68,18 +68,18 @@ func (r *resolvers) list(name string, settings *Settings) []string {
 	return append(quick, slow...)
 }
 
-// judge remembers who answers and who does not.
-func (r *resolvers) judge(at string, answers bool) {
+// noteSpeed notes whether a resolver answered.
+func (r *resolvers) noteSpeed(at string, answers bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if answers {
-		delete(r.slow, at)
+		delete(r.slowUntil, at)
 		return
 	}
-	if len(r.slow) >= 64 { // lists change
-		clear(r.slow)
+	if len(r.slowUntil) >= 64 { // lists change
+		clear(r.slowUntil)
 	}
-	r.slow[at] = time.Now().Add(slowTime)
+	r.slowUntil[at] = time.Now().Add(slowTime)
 }
 
 type attempt struct {
@@ -87,8 +87,7 @@ type attempt struct {
 	err error
 }
 
-// resolve asks one resolver after the other; the next is asked beside those that take long, and the first good answer
-// counts.
+// resolve asks one resolver after the other. The next is asked beside those that take long, and the first good answer counts.
 func (r *resolvers) resolve(ctx context.Context, q dns.Question, settings *Settings) (*dns.Msg, error) {
 	list := r.list(q.Name, settings)
 	if len(list) == 0 {
@@ -110,7 +109,7 @@ func (r *resolvers) resolve(ctx context.Context, q dns.Question, settings *Setti
 			asked++
 			r.running.Go(func() {
 				var a attempt
-				if err := fault.Do("overlay/dns", func() { a = r.try(ctx, q, at) }); err != nil {
+				if err := fault.Do("overlay/dns", func() { a = r.askOnce(ctx, q, at) }); err != nil {
 					a = attempt{err: err}
 				}
 				results <- a
@@ -131,8 +130,8 @@ func (r *resolvers) resolve(ctx context.Context, q dns.Question, settings *Setti
 	}
 }
 
-// try asks one resolver once, by datagram and then by TCP when the answer does not fit.
-func (r *resolvers) try(ctx context.Context, q dns.Question, at string) attempt {
+// askOnce asks one resolver once, with a datagram, and then over TCP when the answer does not fit.
+func (r *resolvers) askOnce(ctx context.Context, q dns.Question, at string) attempt {
 	m := new(dns.Msg)
 	m.SetQuestion(q.Name, q.Qtype)
 	m.SetEdns0(packetSize, false)
@@ -141,14 +140,14 @@ func (r *resolvers) try(ctx context.Context, q dns.Question, at string) attempt 
 		answer, err := r.exchange(ctx, m, network, at)
 		if err != nil {
 			if time.Since(began) > hedgeTime || ctx.Err() == nil {
-				r.judge(at, false)
+				r.noteSpeed(at, false)
 			}
 			return attempt{err: fmt.Errorf("resolver %s: %w", at, err)}
 		}
 		if answer.Truncated && network == "udp" {
 			continue
 		}
-		r.judge(at, true)
+		r.noteSpeed(at, true)
 		if answer.Rcode != dns.RcodeSuccess && answer.Rcode != dns.RcodeNameError {
 			return attempt{err: fmt.Errorf("resolver %s: %s", at, dns.RcodeToString[answer.Rcode])}
 		}
@@ -157,7 +156,7 @@ func (r *resolvers) try(ctx context.Context, q dns.Question, at string) attempt 
 	return attempt{err: fmt.Errorf("resolver %s: its answer by TCP is truncated", at)}
 }
 
-// exchange sends a question from a port of its own and takes the answer that belongs to it.
+// exchange sends a question from a new port and returns the answer that belongs to it.
 func (r *resolvers) exchange(ctx context.Context, m *dns.Msg, network, at string) (*dns.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTime)
 	defer cancel()
@@ -176,7 +175,7 @@ func (r *resolvers) exchange(ctx context.Context, m *dns.Msg, network, at string
 		answer, err := c.ReadMsg()
 		var malformed *dns.Error
 		switch {
-		case errors.As(err, &malformed) && network == "udp": // anybody may send one
+		case errors.As(err, &malformed) && network == "udp": // it may come from any host
 			continue
 		case err != nil && ctx.Err() != nil:
 			return nil, ctx.Err()
@@ -190,19 +189,19 @@ func (r *resolvers) exchange(ctx context.Context, m *dns.Msg, network, at string
 	}
 }
 
-// belongs tells whether an answer is one to the question, and not somebody's guess.
+// belongs tells whether an answer is the answer to the question, and not an attacker's guess.
 func belongs(answer, m *dns.Msg) bool {
 	if answer.Id != m.Id || !answer.Response || len(answer.Question) > 1 {
 		return false
 	}
-	if len(answer.Question) == 0 { // so do some that refuse
+	if len(answer.Question) == 0 { // some servers leave it out when they refuse
 		return answer.Rcode != dns.RcodeSuccess && answer.Rcode != dns.RcodeNameError
 	}
 	got, want := answer.Question[0], m.Question[0]
 	return strings.EqualFold(got.Name, want.Name) && got.Qtype == want.Qtype && got.Qclass == want.Qclass
 }
 
-// Resolvers reads the nameservers of a resolv.conf, except those addresses that are our own.
+// Resolvers returns the nameservers of a resolv.conf, except for our own addresses.
 func Resolvers(path string, own []netip.Addr) ([]string, error) {
 	file, err := os.Open(path)
 	if err != nil {

@@ -30,7 +30,7 @@ type Config struct {
 	Listen []netip.AddrPort
 	// Upstreams returns the host's resolvers ("address:port"), for names outside the zone that Settings say nothing about.
 	Upstreams func() []string
-	// Enter runs a function in the network namespace to serve; nil is that of the process.
+	// Enter runs a function in the network namespace to serve; nil is the namespace of the process.
 	Enter  func(func() error) error
 	Logger *slog.Logger
 }
@@ -60,7 +60,7 @@ func NewServer(cfg Config) *Server {
 	return s
 }
 
-// Set says where names outside the zone are asked for from now on. It may be called at any time.
+// Set replaces the settings for names outside the zone. It may be called from any goroutine.
 func (s *Server) Set(settings Settings) { s.forward.set(&settings) }
 
 // Ready is closed when every address is being served.
@@ -149,7 +149,7 @@ func (s *Server) listen(ctx context.Context) (*sockets, error) {
 	return nil, fmt.Errorf("dns: %w", err)
 }
 
-// acceptQueries leaves to begin what a question must look like.
+// acceptQueries accepts every message that is no response; begin checks the rest.
 func acceptQueries(h dns.Header) dns.MsgAcceptAction {
 	if h.Bits&(1<<15) != 0 { // a response
 		return dns.MsgIgnore
@@ -157,7 +157,7 @@ func acceptQueries(h dns.Header) dns.MsgAcceptAction {
 	return dns.MsgAccept
 }
 
-// freebind lets a socket be bound before its address is there, so that a link that is made again needs no new socket.
+// freebind lets a socket be bound before its address exists, so that a link that is made again needs no new socket.
 func freebind(_, _ string, c syscall.RawConn) error {
 	var inner error
 	err := c.Control(func(fd uintptr) { inner = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_FREEBIND, 1) })
@@ -176,7 +176,7 @@ func (s *Server) stream(ctx context.Context) dns.HandlerFunc {
 			_, err = w.Write(wire)
 		}
 		if err != nil {
-			s.cfg.Logger.Debug("dns answer not sent", "to", w.RemoteAddr().String(), "err", err)
+			s.cfg.Logger.Debug("cannot send a DNS answer", "to", w.RemoteAddr().String(), "err", err)
 		}
 	}
 }
@@ -188,7 +188,7 @@ func addressOf(a net.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// limited accepts only so many connections at once, and of one client.
+// limited accepts a limited number of connections at once, of all clients and of one.
 type limited struct {
 	net.Listener
 

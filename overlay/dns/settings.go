@@ -12,7 +12,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// The keys of the ConfigMap that says where other names are asked for, in the form that kube-dns had them.
+// The keys of the ConfigMap with the resolvers of other names, in the form that kube-dns had.
 const (
 	// StubDomainsKey holds a JSON object: a domain, and the resolvers of its names as a list.
 	StubDomainsKey = "stubDomains"
@@ -23,16 +23,16 @@ const (
 // resolversAtMost is how many resolvers one list may name; more would not be asked within the time that clients wait.
 const resolversAtMost = 8
 
-// Settings say which resolvers know names outside the cluster's domain. The zero value means the host's, for all.
+// Settings say which resolvers are asked for names outside the cluster's domain. The zero value means the host's, for all names.
 type Settings struct {
 	// Stubs are the resolvers ("address:port") of domains, which are in lower case and end with a dot.
 	Stubs map[string][]string
-	// Upstreams are those of all other names; none: the host's.
+	// Upstreams are the resolvers of all other names; none: the host's.
 	Upstreams []string
 }
 
-// ParseSettings reads the data of the ConfigMap. It reports every fault at once; the settings are not to be used then.
-// domain is the cluster's own, own are the addresses of this DNS, to which nothing can be forwarded.
+// ParseSettings reads the data of the ConfigMap. It reports every fault at once; the settings must not be used then. domain is
+// the cluster's domain, own are the addresses of this DNS server, to which no question can be forwarded.
 func ParseSettings(data map[string]string, domain string, own []netip.Addr) (Settings, error) {
 	var s Settings
 	var faults []error
@@ -84,7 +84,7 @@ func isDomain(name string) bool {
 
 func fqdn(name string) string { return strings.ToLower(strings.Trim(name, ".")) + "." }
 
-// resolverList reads addresses, with or without a port.
+// resolverList parses addresses, with or without a port.
 func resolverList(names []string, own []netip.Addr) ([]string, error) {
 	if len(names) > resolversAtMost {
 		return nil, fmt.Errorf("%d resolvers are named, at most %d are asked", len(names), resolversAtMost)
@@ -107,8 +107,8 @@ func resolverList(names []string, own []netip.Addr) ([]string, error) {
 	return out, nil
 }
 
-// resolvers are those that know a name in lower case: of the longest stub domain around it, else the others. hosts is true
-// when the host's are meant.
+// resolvers returns the resolvers to ask for a name in lower case: those of the longest stub domain that contains it, else the
+// others. hosts is true when these are the host's.
 func (s *Settings) resolvers(name string) (list []string, hosts bool) {
 	if s != nil && len(s.Stubs) > 0 {
 		for at, end := 0, false; !end; at, end = dns.NextLabel(name, at) {

@@ -10,7 +10,7 @@ import (
 	discovery "k8s.io/api/discovery/v1"
 )
 
-// record is what the zone knows of one Service.
+// record is the zone's data of one Service.
 type record struct {
 	namespace, name string
 	clusterIPs      []netip.Addr // none: headless
@@ -26,27 +26,27 @@ type port struct {
 
 type endpoint struct {
 	address netip.Addr
-	host    string // its label below the service's name
+	host    string // the endpoint's label below the service's name
 	ports   []port
 }
 
 // Zone holds the names of one cluster domain.
 type Zone struct {
 	domain  string       // lower case, with a final dot
-	servers []netip.Addr // that serve the zone
+	servers []netip.Addr // the addresses of the zone's servers
 
 	mu         sync.RWMutex
-	networks   []netip.Prefix     // all of whose addresses are the cluster's
+	networks   []netip.Prefix     // networks whose addresses all belong to the cluster
 	records    map[string]*record // "namespace/name"
 	namespaces map[string]int     // number of records
 	addresses  map[netip.Addr][]pointer
 }
 
-// pointer is a name an address has.
+// pointer is a name of an address.
 type pointer struct{ key, name string }
 
-// NewZone returns an empty zone for a domain such as "cluster.local". No resolver elsewhere is asked for the names of
-// addresses in networks.
+// NewZone returns an empty zone for a domain such as "cluster.local". No other resolver is asked for the names of addresses in
+// networks.
 func NewZone(domain string, networks ...netip.Prefix) *Zone {
 	return &Zone{
 		networks: networks,
@@ -55,14 +55,14 @@ func NewZone(domain string, networks ...netip.Prefix) *Zone {
 	}
 }
 
-// SetNetworks replaces the networks all of whose addresses are the cluster's.
+// SetNetworks replaces the networks whose addresses all belong to the cluster.
 func (z *Zone) SetNetworks(networks ...netip.Prefix) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	z.networks = networks
 }
 
-// Set replaces what the zone knows of a service; nil removes it.
+// Set replaces the records of a service; nil removes them.
 func (z *Zone) Set(namespace, name string, svc *v1.Service, slices []*discovery.EndpointSlice) {
 	var fresh *record
 	if svc != nil {
@@ -72,7 +72,7 @@ func (z *Zone) Set(namespace, name string, svc *v1.Service, slices []*discovery.
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	if old := z.records[key]; old != nil {
-		z.point(key, old, false)
+		z.updatePointers(key, old, false)
 		delete(z.records, key)
 		if z.namespaces[namespace]--; z.namespaces[namespace] == 0 {
 			delete(z.namespaces, namespace)
@@ -81,12 +81,12 @@ func (z *Zone) Set(namespace, name string, svc *v1.Service, slices []*discovery.
 	if fresh != nil {
 		z.records[key] = fresh
 		z.namespaces[namespace]++
-		z.point(key, fresh, true)
+		z.updatePointers(key, fresh, true)
 	}
 }
 
-// point adds or removes the names of the record's addresses.
-func (z *Zone) point(key string, r *record, add bool) {
+// updatePointers adds or removes the pointers of the record's addresses.
+func (z *Zone) updatePointers(key string, r *record, add bool) {
 	names := make(map[netip.Addr]string)
 	for _, e := range r.endpoints {
 		if r.headless() {
@@ -146,7 +146,7 @@ func protocolName(p v1.Protocol) string {
 	return strings.ToLower(string(p))
 }
 
-// addEndpoints adds endpoints that are ready; with unready, the others too.
+// addEndpoints adds endpoints that are ready; with unready, all endpoints.
 func (r *record) addEndpoints(list []*discovery.EndpointSlice, unready bool) {
 	for _, slice := range list {
 		var ports []port
@@ -177,7 +177,7 @@ func (r *record) addEndpoints(list []*discovery.EndpointSlice, unready bool) {
 	}
 }
 
-// hostLabel is an endpoint's host name, or else its address with dashes.
+// hostLabel returns an endpoint's host name, or else its address with dashes.
 func hostLabel(e *discovery.Endpoint, a netip.Addr) string {
 	if e.Hostname != nil && *e.Hostname != "" {
 		return strings.ToLower(*e.Hostname)

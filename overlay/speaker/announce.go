@@ -19,7 +19,7 @@ import (
 	"github.com/balsahq/balsa/overlay/host"
 )
 
-// retry is when what failed is tried again.
+// retry is the pause before a failed step is tried again.
 const retry = time.Second
 
 // Announcer announces this node's part of the load balancers' addresses.
@@ -27,16 +27,16 @@ type Announcer struct {
 	cfg Config
 	ns  host.Namespace
 
-	mu    sync.Mutex
-	news  news
-	local map[types.NamespacedName]bool // Services whose endpoints matter
-	wake  chan struct{}
+	mu      sync.Mutex
+	pending changes
+	local   map[types.NamespacedName]bool // Services whose endpoints matter
+	wake    chan struct{}
 
-	mind mind // Run's goroutine alone uses it
+	state state // Run's goroutine alone uses it
 }
 
-// news is what happened since it was looked at.
-type news struct {
+// changes are what happened since Run took them last.
+type changes struct {
 	services    map[types.NamespacedName]struct{}
 	nodes, lans bool
 	claims      map[netip.Addr]string // by which MAC
@@ -51,18 +51,18 @@ func New(cfg Config) (*Announcer, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Asking for the informers here makes whoever starts the factory start them.
+	// To ask for the informers here is to have them started with the factory.
 	cfg.Informers.Core().V1().Services().Informer()
 	cfg.Informers.Discovery().V1().EndpointSlices().Informer()
 	cfg.Informers.Core().V1().Nodes().Informer()
 	a := &Announcer{cfg: cfg, ns: ns, local: map[types.NamespacedName]bool{}, wake: make(chan struct{}, 1)}
-	a.news = news{services: map[types.NamespacedName]struct{}{}, claims: map[netip.Addr]string{}}
-	a.mind = newMind(a)
+	a.pending = changes{services: map[types.NamespacedName]struct{}{}, claims: map[netip.Addr]string{}}
+	a.state = newState(a)
 	return a, nil
 }
 
-// Run announces until ctx ends, and is silent afterwards: neighbours go on sending to this node until another claims its
-// addresses, or they have forgotten it.
+// Run announces until ctx ends, and says nothing then: neighbours go on sending to this node until another node claims its
+// addresses, or until their entry expires.
 func (a *Announcer) Run(ctx context.Context) error {
 	defer a.ns.Close()
 	ctx, cancel := context.WithCancel(ctx)
@@ -78,7 +78,7 @@ func (a *Announcer) Run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return nil
 	}
-	defer a.mind.silence()
+	defer a.state.closeAll()
 	followLANs := sync.OnceFunc(func() { others.Go(fault.Contained("overlay/speaker", func() { a.followLANs(ctx) })) })
 	again := time.NewTimer(0)
 	defer again.Stop()
@@ -92,12 +92,12 @@ func (a *Announcer) Run(ctx context.Context) error {
 		var next time.Time
 		if fault.Do("overlay/speaker", func() {
 			fault.Point("overlay/speaker")
-			next = a.mind.think(ctx, a.take(), time.Now())
+			next = a.state.reconcile(ctx, a.takeChanges(), time.Now())
 		}) != nil {
-			a.tell(func(n *news) { n.nodes, n.lans = true, true })
+			a.note(func(n *changes) { n.nodes, n.lans = true, true })
 			next = time.Now().Add(retry)
 		}
-		if len(a.mind.balancers) > 0 {
+		if len(a.state.balancers) > 0 {
 			followLANs()
 		}
 		again.Stop()
@@ -112,10 +112,10 @@ func (a *Announcer) followLANs(ctx context.Context) {
 	defer again.Stop()
 	for ctx.Err() == nil {
 		err := fault.Contain("overlay/speaker", func() error {
-			return watchLANs(ctx, a.ns, func() { a.tell(func(n *news) { n.lans = true }) })
+			return watchLANs(ctx, a.ns, func() { a.note(func(n *changes) { n.lans = true }) })
 		})
 		if ctx.Err() == nil {
-			a.cfg.Logger.Warn("changes of links are not seen, trying again", "err", err)
+			a.cfg.Logger.Warn("cannot watch links; their changes are not seen until it works again", "err", err)
 		}
 		again.Reset(retry)
 		select {
@@ -125,12 +125,12 @@ func (a *Announcer) followLANs(ctx context.Context) {
 	}
 }
 
-// tell leaves news; it never blocks for long.
-func (a *Announcer) tell(f func(*news)) {
+// note adds to the pending changes and wakes Run; it never blocks for long.
+func (a *Announcer) note(f func(*changes)) {
 	func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		f(&a.news)
+		f(&a.pending)
 	}()
 	select {
 	case a.wake <- struct{}{}:
@@ -138,23 +138,23 @@ func (a *Announcer) tell(f func(*news)) {
 	}
 }
 
-func (a *Announcer) take() news {
+func (a *Announcer) takeChanges() changes {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	n := a.news
+	n := a.pending
 	n.services, n.claims = maps.Clone(n.services), maps.Clone(n.claims)
-	clear(a.news.services)
-	clear(a.news.claims)
-	a.news.nodes, a.news.lans = false, false
+	clear(a.pending.services)
+	clear(a.pending.claims)
+	a.pending.nodes, a.pending.lans = false, false
 	return n
 }
 
-// claimed is what speakers call for addresses of theirs that somebody else claims: there are as many as are held.
+// claimed notes that another host claims an address of a speaker. There are at most as many claims as held addresses.
 func (a *Announcer) claimed(addr netip.Addr, by net.HardwareAddr) {
-	a.tell(func(n *news) { n.claims[addr] = by.String() })
+	a.note(func(n *changes) { n.claims[addr] = by.String() })
 }
 
-// watch hooks up to the informers. remove undoes it and may be called after an error too.
+// watch adds handlers to the informers. remove removes them, and may be called after an error too.
 func (a *Announcer) watch() (remove func(), synced []cache.InformerSynced, err error) {
 	core := a.cfg.Informers.Core().V1()
 	rows := []struct {
@@ -182,7 +182,7 @@ func (a *Announcer) watch() (remove func(), synced []cache.InformerSynced, err e
 	return remove, synced, nil
 }
 
-// onChange calls f with the object before and after; what there is not is nil.
+// onChange calls f with the object before and after; nil where there is none.
 func onChange[T any](f func(old, now *T)) cache.ResourceEventHandler {
 	as := func(o any) *T {
 		if unknown, ok := o.(cache.DeletedFinalStateUnknown); ok {
@@ -201,7 +201,9 @@ func onChange[T any](f func(old, now *T)) cache.ResourceEventHandler {
 func (a *Announcer) serviceChanged(old, now *v1.Service) {
 	for _, svc := range []*v1.Service{now, old} {
 		if _, ok := balancerOf(svc); ok {
-			a.tell(func(n *news) { n.services[types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}] = struct{}{} })
+			a.note(func(n *changes) {
+				n.services[types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}] = struct{}{}
+			})
 			return
 		}
 	}
@@ -217,13 +219,13 @@ func (a *Announcer) sliceChanged(old, now *discovery.EndpointSlice) {
 		matters := a.local[key]
 		a.mu.Unlock()
 		if matters {
-			a.tell(func(n *news) { n.services[key] = struct{}{} })
+			a.note(func(n *changes) { n.services[key] = struct{}{} })
 		}
 	}
 }
 
 func (a *Announcer) nodeChanged(old, now *v1.Node) {
-	if old == nil || now == nil || stationOf(old) != stationOf(now) {
-		a.tell(func(n *news) { n.nodes = true })
+	if old == nil || now == nil || nodeViewOf(old) != nodeViewOf(now) {
+		a.note(func(n *changes) { n.nodes = true })
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 )
 
-// Numbers of RFC 826.
+// Constants of RFC 826.
 const (
 	arpLength       = 28
 	arpRequest      = 1

@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// Condition marks the Services whose addresses come from the cluster's own pools, by whoever assigns them.
+	// Condition marks the Services whose addresses come from the cluster's own pools.
 	Condition = "balsa.dev/PoolAddress"
-	// LANsAnnotation of a Node lists the networks its links are on, in CIDR form with commas between.
+	// LANsAnnotation of a Node lists the networks of its links, in CIDR form, separated by commas.
 	LANsAnnotation = "balsa.dev/lans"
-	// autoscalerTaint is on nodes that will be gone soon (k8s.io/autoscaler).
+	// autoscalerTaint marks nodes that will be removed soon (k8s.io/autoscaler).
 	autoscalerTaint = "ToBeDeletedByClusterAutoscaler"
 )
 
-// balancer is a Service as far as announcing goes.
+// balancer is the part of a Service that matters for announcing.
 type balancer struct {
 	addresses []netip.Addr
 	local     bool     // only nodes with an endpoint take packets
 	at        []string // with local: the nodes with an endpoint
-	holders   []string // of the addresses, once they are worked out; see mind.wanted
+	holders   []string // of the addresses; nil until state.wanted chooses them
 }
 
-// balancerOf is what a Service wants announced; ok is false when that is nothing.
+// balancerOf returns the addresses of a Service to announce; ok is false when there are none.
 func balancerOf(svc *v1.Service) (b balancer, ok bool) {
 	if svc == nil || svc.Spec.Type != v1.ServiceTypeLoadBalancer || svc.DeletionTimestamp != nil {
 		return b, false
@@ -49,8 +49,7 @@ func balancerOf(svc *v1.Service) (b balancer, ok bool) {
 	return b, len(b.addresses) > 0
 }
 
-// nodesOf are the nodes with endpoints that take packets: ready ones, or where nobody has any, those that still serve on
-// their way out.
+// nodesOf returns the nodes with ready endpoints, or where no node has any, those whose endpoints terminate but still serve.
 func nodesOf(list []*discovery.EndpointSlice) []string {
 	var ready, leaving []string
 	for _, s := range list {
@@ -73,15 +72,15 @@ func nodesOf(list []*discovery.EndpointSlice) []string {
 	return slices.Compact(ready)
 }
 
-// station is a Node as far as announcing goes.
-type station struct {
+// nodeView is the part of a Node that matters for announcing.
+type nodeView struct {
 	name string
 	able bool
 	lans string // the annotation
 }
 
-func stationOf(n *v1.Node) station {
-	s := station{name: n.Name, able: n.DeletionTimestamp == nil, lans: n.Annotations[LANsAnnotation]}
+func nodeViewOf(n *v1.Node) nodeView {
+	s := nodeView{name: n.Name, able: n.DeletionTimestamp == nil, lans: n.Annotations[LANsAnnotation]}
 	ready := slices.ContainsFunc(n.Status.Conditions, func(c v1.NodeCondition) bool {
 		return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue
 	})
@@ -91,16 +90,16 @@ func stationOf(n *v1.Node) station {
 	return s
 }
 
-// field is all the nodes that can have addresses.
-type field []candidate
+// candidates are the nodes that can have addresses.
+type candidates []candidate
 
 type candidate struct {
 	name string
 	lans []netip.Prefix
 }
 
-func fieldOf(stations []station) field {
-	var f field
+func candidatesOf(stations []nodeView) candidates {
+	var f candidates
 	for _, s := range stations {
 		if lans := parseLANs(s.lans); s.able && len(lans) > 0 {
 			f = append(f, candidate{s.name, lans})
@@ -109,7 +108,7 @@ func fieldOf(stations []station) field {
 	return f
 }
 
-// parseLANs reads the annotation; what is no network in it is no network.
+// parseLANs reads the annotation; parts that are no network are ignored.
 func parseLANs(text string) []netip.Prefix {
 	var out []netip.Prefix
 	for part := range strings.SplitSeq(text, ",") {
@@ -128,9 +127,9 @@ func formatLANs(lans []netip.Prefix) string {
 	return strings.Join(out, ",")
 }
 
-// holder is the node that announces one of the balancer's addresses; "" is nobody. It depends on nothing but its
-// arguments, whatever their order.
-func (f field) holder(b balancer, address netip.Addr) string {
+// holder returns the node that announces one of the balancer's addresses; "" is no node. It depends on its arguments alone, and
+// not on their order.
+func (f candidates) holder(b balancer, address netip.Addr) string {
 	var best string
 	var most [sha256.Size]byte
 	for _, c := range f {

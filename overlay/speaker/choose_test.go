@@ -17,15 +17,15 @@ import (
 )
 
 func TestEveryNodeChoosesAlikeAndALostNodeMovesItsOwnOnly(t *testing.T) {
-	var stations []station
+	var stations []nodeView
 	for i := range 10 {
-		stations = append(stations, station{name: fmt.Sprint("n", i), able: true, lans: "192.0.0.0/16,2001:db8::/64"})
+		stations = append(stations, nodeView{name: fmt.Sprint("n", i), able: true, lans: "192.0.0.0/16,2001:db8::/64"})
 	}
 	var all []netip.Addr
 	for i := range 1000 {
 		all = append(all, netip.AddrFrom4([4]byte{192, 0, byte(i / 250), byte(1 + i%250)}))
 	}
-	f := fieldOf(stations)
+	f := candidatesOf(stations)
 	share := map[string]int{}
 	for _, a := range all {
 		share[f.holder(balancer{}, a)]++
@@ -38,7 +38,7 @@ func TestEveryNodeChoosesAlikeAndALostNodeMovesItsOwnOnly(t *testing.T) {
 	shuffled := slices.Clone(stations)
 	rand.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
 	shuffled[3].able = false
-	fewer := fieldOf(shuffled)
+	fewer := candidatesOf(shuffled)
 	for _, a := range all {
 		was, now := f.holder(balancer{}, a), fewer.holder(balancer{}, a)
 		if (was == shuffled[3].name) == (was == now) {
@@ -51,18 +51,18 @@ func TestOnlyNodesThatCanHaveAnAddressGetIt(t *testing.T) {
 	address := netip.MustParseAddr("192.0.2.9")
 	for _, c := range []struct {
 		name     string
-		stations []station
+		stations []nodeView
 		b        balancer
 		want     string
 	}{
-		{"its LAN", []station{{"a", true, "198.51.100.0/24"}, {"b", true, "192.0.2.0/24"}}, balancer{}, "b"},
-		{"not able", []station{{"a", false, "192.0.2.0/24"}}, balancer{}, ""},
-		{"nothing told", []station{{"a", true, ""}}, balancer{}, ""},
-		{"nonsense told", []station{{"a", true, "192.0.2.0/33,,x"}}, balancer{}, ""},
-		{"an endpoint", []station{{"a", true, "192.0.2.0/24"}, {"b", true, "192.0.2.0/24"}}, balancer{local: true, at: []string{"b"}}, "b"},
-		{"no endpoint", []station{{"a", true, "192.0.2.0/24"}}, balancer{local: true}, ""},
+		{"its LAN", []nodeView{{"a", true, "198.51.100.0/24"}, {"b", true, "192.0.2.0/24"}}, balancer{}, "b"},
+		{"not able", []nodeView{{"a", false, "192.0.2.0/24"}}, balancer{}, ""},
+		{"nothing told", []nodeView{{"a", true, ""}}, balancer{}, ""},
+		{"nonsense told", []nodeView{{"a", true, "192.0.2.0/33,,x"}}, balancer{}, ""},
+		{"an endpoint", []nodeView{{"a", true, "192.0.2.0/24"}, {"b", true, "192.0.2.0/24"}}, balancer{local: true, at: []string{"b"}}, "b"},
+		{"no endpoint", []nodeView{{"a", true, "192.0.2.0/24"}}, balancer{local: true}, ""},
 	} {
-		if got := fieldOf(c.stations).holder(c.b, address); got != c.want {
+		if got := candidatesOf(c.stations).holder(c.b, address); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}

@@ -12,15 +12,15 @@ import (
 // Config is what an Announcer needs.
 type Config struct {
 	NodeName string
-	// Informers give Services, EndpointSlices and Nodes. Run starts those it asked for, and leaves them running.
+	// Informers give Services, EndpointSlices and Nodes. Run starts those it needs, and leaves them running.
 	Informers informers.SharedInformerFactory
-	// Publish sets the annotation on this machine's Node. It is called again after it failed.
+	// Publish sets the annotation of this machine's Node. It is called again after it failed.
 	Publish func(ctx context.Context, annotation, value string) error
-	// Confirm asks the API, and no cache, whether this machine's Node is ready; nil trusts what the informers have.
+	// Confirm asks the API, and no cache, whether this machine's Node is ready; nil trusts the informers.
 	Confirm func(ctx context.Context) error
 	// Inside are the networks of pods and Services, which are no LAN.
 	Inside []netip.Prefix
-	// NetNS is the path of the network namespace to work in; "" is that of the process.
+	// NetNS is the path of the network namespace to work in; "" is the namespace of the process.
 	NetNS  string
 	Logger *slog.Logger
 }

@@ -7,13 +7,13 @@ import (
 	"golang.org/x/net/bpf"
 )
 
-// mostFiltered is how many addresses a filter compares; with more, all packets of the kind pass, and the speaker drops
-// what is not about its own. A program has at most 4096 instructions.
+// mostFiltered is how many addresses a filter compares. With more, all packets of the protocol pass, and the speaker drops those
+// that are not about its addresses. A program has at most 4096 instructions.
 const mostFiltered = 512
 
 const accept, reject = 0xffff, 0
 
-// arpFilter passes ARP in which one of the addresses is asked for or claimed. Offsets count from the ARP header.
+// arpFilter passes ARP packets that ask for or claim one of the addresses. Offsets count from the ARP header.
 func arpFilter(addresses []netip.Addr) ([]bpf.RawInstruction, error) {
 	if len(addresses) > mostFiltered {
 		return bpf.Assemble([]bpf.Instruction{bpf.RetConstant{Val: accept}})

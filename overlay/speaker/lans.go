@@ -16,21 +16,21 @@ import (
 	"github.com/balsahq/balsa/overlay/host"
 )
 
-// lan is a network that one of this host's links is on.
+// lan is a network of one of this host's links.
 type lan struct {
 	link    link
 	network netip.Prefix
 }
 
-// readLANs lists the networks of links that are up and have neighbours, without those inside the cluster, sorted.
+// readLANs returns the networks of links that are up and have neighbours, without those inside the cluster, sorted.
 func readLANs(ns host.Namespace, inside []netip.Prefix) (out []lan, err error) {
 	var links []netlink.Link
 	var addresses []netlink.Addr
 	err = ns.Do(func() (err error) {
-		if links, err = again(netlink.LinkList); err != nil {
+		if links, err = retryDump(netlink.LinkList); err != nil {
 			return fmt.Errorf("links: %w", err)
 		}
-		addresses, err = again(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
+		addresses, err = retryDump(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 		return err
 	})
 	if err != nil {
@@ -72,8 +72,8 @@ func readLANs(ns host.Namespace, inside []netip.Prefix) (out []lan, err error) {
 	return out, nil
 }
 
-// again makes a listing anew that the kernel says changed meanwhile.
-func again[T any](list func() ([]T, error)) (out []T, err error) {
+// retryDump repeats a listing that the kernel says changed meanwhile.
+func retryDump[T any](list func() ([]T, error)) (out []T, err error) {
 	for range 10 {
 		if out, err = list(); err != netlink.ErrDumpInterrupted {
 			break
@@ -101,7 +101,7 @@ func prefixOf(a *netlink.Addr) netip.Prefix {
 	return netip.PrefixFrom(addr, ones)
 }
 
-// networksOf lists each network once.
+// networksOf returns each network once.
 func networksOf(lans []lan) []netip.Prefix {
 	var out []netip.Prefix
 	for _, l := range lans {
@@ -110,7 +110,7 @@ func networksOf(lans []lan) []netip.Prefix {
 	return slices.Compact(out)
 }
 
-// linkFor is the link on whose network the address is, the narrowest first.
+// linkFor returns the link whose network contains the address, of several the one with the narrowest network.
 func linkFor(lans []lan, a netip.Addr) (best lan, ok bool) {
 	for _, l := range lans {
 		if l.network.Contains(a) && (!ok || l.network.Bits() > best.network.Bits()) {

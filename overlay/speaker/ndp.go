@@ -6,7 +6,7 @@ import (
 	"net/netip"
 )
 
-// Numbers of RFC 4861 and RFC 8200.
+// Constants of RFC 4861 and RFC 8200.
 const (
 	ipv6Header       = 40
 	protocolICMPv6   = 58
@@ -27,12 +27,12 @@ var allNodes = netip.MustParseAddr("ff02::1")
 
 // ndpMessage is a neighbour solicitation or advertisement with the addresses it came with.
 type ndpMessage struct {
-	kind             byte
-	source, target   netip.Addr
-	sourceIsSomebody bool // false: the asker has no address yet, and wants to know whether it may have this one
+	kind           byte
+	source, target netip.Addr
+	hasSource      bool // false: the asker has no address yet, and wants to know whether it may have this one
 }
 
-// parseNDP reads an IPv6 packet as RFC 4861, section 7.1, says that it must look.
+// parseNDP parses an IPv6 packet and validates it as RFC 4861, section 7.1, demands.
 func parseNDP(b []byte) (m ndpMessage, ok bool) {
 	if len(b) < ipv6Header+ndpLength || b[0]>>4 != 6 || b[6] != protocolICMPv6 || b[7] != ndpHopLimit {
 		return m, false
@@ -46,14 +46,14 @@ func parseNDP(b []byte) (m ndpMessage, ok bool) {
 		return m, false
 	}
 	source, destination := netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40]))
-	m = ndpMessage{kind: body[0], source: source, target: netip.AddrFrom16([16]byte(body[8:24])), sourceIsSomebody: !source.IsUnspecified()}
+	m = ndpMessage{kind: body[0], source: source, target: netip.AddrFrom16([16]byte(body[8:24])), hasSource: !source.IsUnspecified()}
 	if m.target.IsMulticast() || source.IsMulticast() || icmpChecksum(source, destination, body) != 0 {
 		return m, false
 	}
 	return m, true
 }
 
-// advertise is the IPv6 packet that says who has target.
+// advertise returns the IPv6 packet that says which link-layer address has target.
 func advertise(source, destination, target netip.Addr, mac net.HardwareAddr, flags byte) []byte {
 	b := make([]byte, advertisementLen)
 	b[0], b[6], b[7] = 6<<4, protocolICMPv6, ndpHopLimit
@@ -69,7 +69,7 @@ func advertise(source, destination, target netip.Addr, mac net.HardwareAddr, fla
 	return b
 }
 
-// icmpChecksum is that of RFC 4443, section 2.3; over a message with its checksum it is 0.
+// icmpChecksum returns the checksum of RFC 4443, section 2.3; over a message with its checksum it is 0.
 func icmpChecksum(source, destination netip.Addr, body []byte) uint16 {
 	sum := uint32(len(body)) + protocolICMPv6
 	add := func(b []byte) {

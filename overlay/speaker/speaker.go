@@ -15,10 +15,10 @@ import (
 	"github.com/balsahq/balsa/overlay/host"
 )
 
-// longest is more than any ARP packet or neighbour message anybody needs; of longer ones the rest is cut off.
-const longest = 512
+// maxPacket is longer than any ARP packet or neighbour message that matters; longer ones are truncated.
+const maxPacket = 512
 
-// link is one of this host's links as far as speaking on it goes.
+// link is the part of a link of this host that speakers need.
 type link struct {
 	index int
 	name  string
@@ -26,28 +26,27 @@ type link struct {
 	from  netip.Addr // link-local IPv6 address; the zero value is none
 }
 
-// speaker answers on one link for addresses of one family. Its methods are for one goroutine, its answers come from
-// another.
+// speaker answers on one link for addresses of one family. Its methods are for one goroutine; another one answers.
 type speaker struct {
 	link link
 	v4   bool
 	conn *packet.Conn
 	held atomic.Pointer[map[netip.Addr]struct{}]
-	ears ears
+	ears events
 
 	groups int // descriptor of the socket that is in the groups of IPv6 addresses
 	ended  chan struct{}
 	err    error // valid once ended is closed
 }
 
-// ears hear what a speaker has to tell; its goroutine calls them, and they may not block.
-type ears struct {
-	claim func(a netip.Addr, by net.HardwareAddr) // somebody else says that the address is theirs
+// events are called from a speaker's goroutine and must not block.
+type events struct {
+	claim func(a netip.Addr, by net.HardwareAddr) // another host claims the address
 	ended func()                                  // the speaker cannot go on
 }
 
-// newSpeaker opens a speaker that holds nothing yet.
-func newSpeaker(ns host.Namespace, l link, v4 bool, tell ears) (*speaker, error) {
+// newSpeaker opens a speaker without addresses.
+func newSpeaker(ns host.Namespace, l link, v4 bool, tell events) (*speaker, error) {
 	s := &speaker{link: l, v4: v4, ears: tell, groups: -1, ended: make(chan struct{})}
 	s.held.Store(&map[netip.Addr]struct{}{})
 	protocol := unix.ETH_P_IPV6
@@ -79,7 +78,7 @@ func newSpeaker(ns host.Namespace, l link, v4 bool, tell ears) (*speaker, error)
 	return s, nil
 }
 
-// ignoreOwn keeps what this host itself sends from being answered.
+// ignoreOwn keeps packets that this host itself sends from being answered.
 func (s *speaker) ignoreOwn() error {
 	raw, err := s.conn.SyscallConn()
 	if err != nil {
@@ -107,8 +106,8 @@ func (s *speaker) close() {
 	<-s.ended
 }
 
-// hold makes the addresses, sorted, those that are answered for.
-func (s *speaker) hold(addresses []netip.Addr) error {
+// setAddresses replaces the addresses, which are sorted, for which the speaker answers.
+func (s *speaker) setAddresses(addresses []netip.Addr) error {
 	now := make(map[netip.Addr]struct{}, len(addresses))
 	for _, a := range addresses {
 		now[a] = struct{}{}
@@ -128,11 +127,11 @@ func (s *speaker) hold(addresses []netip.Addr) error {
 	if s.v4 {
 		return nil
 	}
-	return s.join(before, now)
+	return s.joinGroups(before, now)
 }
 
-// join enters and leaves groups. Two addresses can have the same group, which the kernel lets a socket enter once.
-func (s *speaker) join(before, now map[netip.Addr]struct{}) error {
+// joinGroups joins and leaves multicast groups. Two addresses can have the same group, which a socket can join only once.
+func (s *speaker) joinGroups(before, now map[netip.Addr]struct{}) error {
 	groups := func(of map[netip.Addr]struct{}) map[netip.Addr]bool {
 		out := map[netip.Addr]bool{}
 		for a := range of {
@@ -161,14 +160,14 @@ func (s *speaker) join(before, now map[netip.Addr]struct{}) error {
 	return errors.Join(errs...)
 }
 
-// announce tells all neighbours that the address is here.
+// announce claims the address: it tells all neighbours that this link has it.
 func (s *speaker) announce(a netip.Addr) error {
 	if !s.v4 {
 		return s.send(advertise(s.source(a), allNodes, a, net.HardwareAddr(s.link.mac), flagOverride), groupMAC(allNodes))
 	}
 	broadcast := net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 	mine := net.HardwareAddr(s.link.mac)
-	// Some believe a question and some an answer (RFC 5944, section 4.6).
+	// Some neighbours update their entry on a request and some on a reply (RFC 5944, section 4.6).
 	question := arpPacket{op: arpRequest, senderMAC: mine, sender: a, targetMAC: make(net.HardwareAddr, 6), target: a}
 	answer := arpPacket{op: arpReply, senderMAC: mine, sender: a, targetMAC: broadcast, target: a}
 	return errors.Join(s.send(question.bytes(), broadcast), s.send(answer.bytes(), broadcast))
@@ -189,11 +188,11 @@ func (s *speaker) send(b []byte, to net.HardwareAddr) error {
 // run answers until the speaker is closed.
 func (s *speaker) run() {
 	defer close(s.ended)
-	buffer := make([]byte, longest)
+	buffer := make([]byte, maxPacket)
 	for {
 		n, from, err := s.conn.ReadFrom(buffer)
 		switch {
-		case errors.Is(err, unix.ENETDOWN): // told once when the link goes down; it may come up again
+		case errors.Is(err, unix.ENETDOWN): // reported once when the link goes down; it may come up again
 			continue
 		case err != nil:
 			s.err = err
@@ -224,7 +223,7 @@ func (s *speaker) onARP(b []byte) {
 	}
 	if _, ok := held[p.target]; ok && p.op == arpRequest {
 		answer := arpPacket{op: arpReply, senderMAC: mine, sender: p.target, targetMAC: p.senderMAC, target: p.sender}
-		_ = s.send(answer.bytes(), p.senderMAC) // who asks in vain asks again
+		_ = s.send(answer.bytes(), p.senderMAC) // a host without an answer asks again
 	}
 }
 
@@ -242,7 +241,7 @@ func (s *speaker) onNDP(b []byte, from net.HardwareAddr) {
 		if string(from) != s.link.mac {
 			s.ears.claim(m.target, net.HardwareAddr(string(from)))
 		}
-	case m.sourceIsSomebody:
+	case m.hasSource:
 		_ = s.send(advertise(s.source(m.target), m.source, m.target, mine, flagSolicited|flagOverride), from)
 	default:
 		_ = s.send(advertise(s.source(m.target), allNodes, m.target, mine, flagOverride), groupMAC(allNodes))

@@ -119,7 +119,7 @@ func newLAN(t *testing.T, names ...string) *site {
 // one: until all know of all, others may have it.
 func (l *site) holder(address string) string {
 	l.t.Helper()
-	var all []station
+	var all []nodeView
 	l.eventually("the nodes tell their networks", func() bool {
 		nodes, err := l.api.CoreV1().Nodes().List(l.t.Context(), metav1.ListOptions{})
 		if err != nil {
@@ -127,11 +127,11 @@ func (l *site) holder(address string) string {
 		}
 		all = all[:0]
 		for i := range nodes.Items {
-			all = append(all, stationOf(&nodes.Items[i]))
+			all = append(all, nodeViewOf(&nodes.Items[i]))
 		}
-		return !slices.ContainsFunc(all, func(s station) bool { return s.able && s.lans == "" })
+		return !slices.ContainsFunc(all, func(s nodeView) bool { return s.able && s.lans == "" })
 	})
-	return fieldOf(all).holder(balancer{}, netip.MustParseAddr(address))
+	return candidatesOf(all).holder(balancer{}, netip.MustParseAddr(address))
 }
 
 func (l *site) setNode(api *fake.Clientset, name string, ready bool, with ...func(*v1.Node)) {

@@ -18,10 +18,10 @@ import (
 type AgentConfig struct {
 	// Node is the name of this node.
 	Node string
-	// CNIConfDir and CNIBinDirs are those that the container runtime uses, so that probes are attached as pods are.
+	// CNIConfDir and CNIBinDirs are those of the container runtime, so that probes are attached as pods are.
 	CNIConfDir string
 	CNIBinDirs []string
-	// StateDir is where is kept which probes there are.
+	// StateDir keeps the record of open probes.
 	StateDir string
 	Logger   *slog.Logger
 }
@@ -47,14 +47,14 @@ var (
 	errEnding  = errors.New("the node is stopping")
 )
 
-// Agent does on one node what a check asks. It is safe for concurrent use.
+// Agent carries out the requests of a check on one node. It is safe for concurrent use.
 type Agent struct {
 	cfg AgentConfig
 
 	mu     sync.Mutex
 	ended  bool
 	probes map[string]*probe // by run; nil while it is being attached
-	stale  sync.Mutex        // held while what others left is removed
+	stale  sync.Mutex        // held while probes of earlier processes are removed
 }
 
 // NewAgent makes an agent. It answers requests while Run runs.
@@ -68,10 +68,10 @@ func NewAgent(cfg AgentConfig) (*Agent, error) {
 	return &Agent{cfg: cfg, probes: make(map[string]*probe)}, nil
 }
 
-// Run removes probes that a killed process left, and when ctx ends those of this one.
+// Run removes probes that a killed process left, and when ctx ends those of this process.
 func (a *Agent) Run(ctx context.Context) error {
 	if err := a.removeStale(ctx); err != nil { // the network may not be there yet: the next run tries again
-		a.cfg.Logger.Debug("probes left by a network check stay until the next one", "err", err)
+		a.cfg.Logger.Debug("cannot remove old probes of a network check; they stay until the next check", "err", err)
 	}
 	<-ctx.Done()
 	a.mu.Lock()
@@ -83,13 +83,13 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.mu.Unlock()
 	for _, run := range open {
 		if _, err := a.close(run); err != nil && !errors.Is(err, errNoProbe) {
-			a.cfg.Logger.Warn("a network check's probe is left", "err", err)
+			a.cfg.Logger.Warn("cannot remove a network check's probe; it stays until the next check", "err", err)
 		}
 	}
 	return ctx.Err()
 }
 
-// ServeHTTP takes one Request. Who may ask is for the caller to see to.
+// ServeHTTP answers one Request. The caller must have authorized it.
 func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var req Request
 	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4<<20))
@@ -150,7 +150,7 @@ func (a *Agent) open(ctx context.Context, run string, life time.Duration) (*Open
 		return nil, err
 	}
 	if err := a.removeStale(ctx); err != nil {
-		a.cfg.Logger.Warn("probes left by a network check stay", "err", err)
+		a.cfg.Logger.Warn("cannot remove old probes of a network check; they stay until the next check", "err", err)
 	}
 	p, err := a.attach(context.WithoutCancel(ctx), run)
 	a.mu.Lock()
@@ -164,15 +164,15 @@ func (a *Agent) open(ctx context.Context, run string, life time.Duration) (*Open
 	}
 	a.probes[run] = p
 	p.timer = time.AfterFunc(life, func() {
-		a.cfg.Logger.Info("a network check was not closed; its probe is removed now")
+		a.cfg.Logger.Info("a network check was not closed in time; its probe is removed")
 		if _, err := a.close(run); err != nil && !errors.Is(err, errNoProbe) {
-			a.cfg.Logger.Warn("a network check's probe is left", "err", err)
+			a.cfg.Logger.Warn("cannot remove a network check's probe; it stays until the next check", "err", err)
 		}
 	})
 	return &p.opened, nil
 }
 
-// reserve takes a place in the table of probes.
+// reserve reserves a place in the table of probes.
 func (a *Agent) reserve(run string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -189,7 +189,7 @@ func (a *Agent) reserve(run string) error {
 	return nil
 }
 
-// close ends a probe and returns whom it heard.
+// close ends a probe and returns the nodes from which it received datagrams.
 func (a *Agent) close(run string) ([]string, error) {
 	a.mu.Lock()
 	p := a.probes[run]
@@ -205,7 +205,7 @@ func (a *Agent) close(run string) ([]string, error) {
 
 func (a *Agent) marker(id string) string { return filepath.Join(a.cfg.StateDir, id) }
 
-// removeStale detaches what a process that was killed had attached.
+// removeStale detaches the probes of a process that was killed.
 func (a *Agent) removeStale(ctx context.Context) error {
 	a.stale.Lock()
 	defer a.stale.Unlock()

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Finding is one thing that is broken, where, and why as far as can be told.
+// Finding is one fault, with its place, and its cause as far as it can be told.
 type Finding struct {
-	// From and To are nodes; several where the same is broken for all of them. To is empty for what one node does alone.
+	// From and To are nodes; several where the same fault is on all of them. To is empty for a fault of one node alone.
 	From []string `json:"from,omitempty"`
 	To   []string `json:"to,omitempty"`
 	// What names it in a few words, Text explains it and says what to look at.
@@ -44,7 +44,7 @@ func names(list []string) string {
 	return "nodes " + strings.Join(list, ", ")
 }
 
-// Judge says what is broken; nothing when all is well. It is a function of the report alone.
+// Judge returns the faults; none when all is well. It is a function of the report alone.
 func Judge(r *Report) []Finding {
 	m := newMatrix(r)
 	var out []Finding
@@ -75,7 +75,7 @@ func sortedNodes(r *Report) []NodeReport {
 	return slices.SortedFunc(slices.Values(r.Nodes), func(x, y NodeReport) int { return cmp.Compare(x.Target.Name, y.Target.Name) })
 }
 
-// judge explains one pair. What follows from something else is not told again.
+// judge explains one pair. Faults that follow from another fault are left out.
 func (m *matrix) judge(p pair) []Finding {
 	if r := m.bad(p, Node); r != nil {
 		return []Finding{{What: "node to node", Text: fmt.Sprintf(
@@ -136,7 +136,7 @@ func (m *matrix) whyNoPod(p pair, r *Result) string {
 		return fmt.Sprintf("node %s has no route to the pods of %s%s, its packets to them leave by the default route: its log says why", p.from, p.to, m.podsOf(p.to))
 	}
 	if m.heard(p) {
-		// The answer's way is the other's to explain, unless it works for the other.
+		// A broken path of answers is explained for the other node, unless that node's own tries succeed.
 		back := m.byPair[pair{p.to, p.from}][Pod]
 		if back != nil && back.Way != nil && back.Way.Missing {
 			return fmt.Sprintf("packets arrive and the answers do not come back; node %s has no route to the pods of %s%s", p.to, p.from, m.podsOf(p.from))
@@ -152,7 +152,7 @@ func (m *matrix) whyNoPod(p pair, r *Result) string {
 	return fmt.Sprintf("%s; %s", r.Error, lost(r.Way, here, there))
 }
 
-// podsOf is the pod network of a node in brackets, if known.
+// podsOf returns the pod network of a node in brackets, if known.
 func (m *matrix) podsOf(node string) string {
 	if n := m.nodes[node]; n != nil && n.Target.PodCIDR != "" {
 		return " (" + n.Target.PodCIDR + ")"
@@ -160,7 +160,7 @@ func (m *matrix) podsOf(node string) string {
 	return ""
 }
 
-// lost says what to look at when packets on a way disappear.
+// lost says what to look at when packets on a path disappear.
 func lost(w *Way, from, to string) string {
 	switch {
 	case w.Port > 0:
@@ -199,7 +199,7 @@ func (m *matrix) judgePolicy(p pair) []Finding {
 	return nil
 }
 
-// judgeNames explains what DNS does on a node.
+// judgeNames explains faults of DNS on a node.
 func (m *matrix) judgeNames(n NodeReport) []Finding {
 	at := pair{n.Target.Name, ""}
 	if r := m.bad(at, DNS); r != nil {
@@ -216,8 +216,8 @@ func (m *matrix) judgeNames(n NodeReport) []Finding {
 	return nil
 }
 
-// fold makes one finding of those that say the same of several nodes: everybody's way to one node, one node's to all, or ways
-// all over.
+// fold joins findings that say the same of several nodes: all nodes' paths to one node, one node's paths to all, or paths between
+// many.
 func fold(list []Finding) []Finding {
 	list = foldBy(list, func(f Finding) string { return f.What + "\x00" + strings.Join(f.To, " ") + "\x00" + shape(f) },
 		func(into *Finding, f Finding) { into.From = append(into.From, f.From...) })
@@ -228,7 +228,7 @@ func fold(list []Finding) []Finding {
 	})
 }
 
-// shape is a text without what differs from pair to pair.
+// shape returns a text without the parts that differ from pair to pair.
 func shape(f Finding) string {
 	text := f.Text
 	for _, n := range append(slices.Clone(f.From), f.To...) {

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// idPrefix begins the names that CNI plugins know probes by.
+	// idPrefix begins the container IDs of probes for CNI plugins.
 	idPrefix = "balsa-net-check-"
 	linkName = "eth0"
 	// detachTime is how long plugins may take to detach a probe.
@@ -30,12 +30,12 @@ const (
 	mostHeard = 8192
 )
 
-// probe is a network namespace on the pod network, with somebody in it who answers.
+// probe is a network namespace on the pod network in which an echo answers.
 type probe struct {
 	run, node string
 	opened    Opened
 	pod       host.Namespace
-	timer     *time.Timer // set by who made it
+	timer     *time.Timer // set by the caller of attach
 	detach    func() error
 	tcp       net.Listener
 	udp       *net.UDPConn
@@ -45,7 +45,7 @@ type probe struct {
 	from map[string]struct{} // nodes whose datagrams arrived
 }
 
-// attach makes a namespace, puts it on the network and has it answer.
+// attach makes a namespace, attaches it to the network and starts its echo.
 func (a *Agent) attach(ctx context.Context, run string) (*probe, error) {
 	handle, err := newNamespace()
 	if err != nil {
@@ -68,14 +68,14 @@ func (a *Agent) attach(ctx context.Context, run string) (*probe, error) {
 	}
 	if err != nil {
 		if err := p.end(); err != nil {
-			a.cfg.Logger.Debug("what was attached of a network check's probe stays until the next check", "err", err)
+			a.cfg.Logger.Debug("cannot remove a network check's probe that was attached in part; it stays until the next check", "err", err)
 		}
 		return nil, fmt.Errorf("pods cannot be attached to the network: %w", err)
 	}
 	return p, nil
 }
 
-// mark keeps that there is a probe, so that it can be removed when this process is killed.
+// mark records a probe, so that it can be removed if this process is killed.
 func (a *Agent) mark(id string) error {
 	if err := os.MkdirAll(a.cfg.StateDir, 0o700); err != nil {
 		return err
@@ -83,7 +83,7 @@ func (a *Agent) mark(id string) error {
 	return os.WriteFile(a.marker(id), nil, 0o600)
 }
 
-// detach takes a probe off the network; without its namespace, what is kept elsewhere is freed.
+// detach takes a probe off the network. When its namespace is gone, it still frees the addresses that plugins recorded.
 func (a *Agent) detach(ctx context.Context, id, path string) error {
 	at, err := overlay.Attached(a.cfg.CNIConfDir, a.cfg.CNIBinDirs, id, path)
 	if err == nil {
@@ -115,7 +115,7 @@ func newNamespace() (netns.NsHandle, error) {
 	return r.handle, r.err
 }
 
-// listen begins to answer in the namespace.
+// listen starts the echo in the namespace.
 func (p *probe) listen(path string) (err error) {
 	if p.pod, err = host.OpenNamespace(path); err != nil {
 		return err
@@ -168,7 +168,7 @@ func (p *probe) heard() []string {
 	return out
 }
 
-// hear remembers a node, if the greeting is one of this run.
+// hear remembers a node, if its greeting has the name of this run.
 func (p *probe) hear(greeting string) (ok bool) {
 	word, rest, _ := strings.Cut(greeting, " ")
 	node, _, _ := strings.Cut(rest, " ")
@@ -183,7 +183,7 @@ func (p *probe) hear(greeting string) (ok bool) {
 	return true
 }
 
-// echoStreams answers "RUN NODE" with "NODE ADDRESS": who answers, and whom it sees.
+// echoStreams answers "RUN NODE" with "NODE ADDRESS": the answering node, and the client's address.
 func (p *probe) echoStreams() {
 	slots := make(chan struct{}, 2*triesAtOnce)
 	var open sync.WaitGroup

@@ -5,28 +5,28 @@ import (
 	"slices"
 )
 
-// Report is what a check found out; Judge says what it means.
+// Report is the result of a check; Judge explains it.
 type Report struct {
 	Nodes []NodeReport `json:"nodes"`
-	// Faults are of the check itself: what could not be tried at all.
+	// Faults are those of the check itself: targets that could not be tried at all.
 	Faults []string `json:"faults,omitempty"`
 }
 
 // NodeReport is one node's part.
 type NodeReport struct {
 	Target NodeTarget `json:"node"`
-	// Fault says why there is nothing else.
+	// Fault says why the other fields are empty.
 	Fault   string   `json:"fault,omitempty"`
 	Opened  *Opened  `json:"opened,omitempty"`
 	Results []Result `json:"results,omitempty"`
-	// Heard are the nodes from whose probes a datagram arrived at this one's.
+	// Heard are the nodes from whose probes a datagram arrived at this node's probe.
 	Heard []string `json:"heard,omitempty"`
 }
 
 // NodeTarget is a node to check.
 type NodeTarget struct {
 	Name string `json:"name"`
-	// Address is where its own API listens.
+	// Address is where the node's own API listens.
 	Address netip.AddrPort `json:"address"`
 	PodCIDR string         `json:"podCIDR,omitempty"`
 }
@@ -81,7 +81,7 @@ func (m *matrix) host(node string) string {
 	return node
 }
 
-// pairs are those tried, in order.
+// pairs returns the pairs of nodes that were tried, in order.
 func (m *matrix) pairs() []pair {
 	var out []pair
 	for p := range m.byPair {

@@ -20,7 +20,7 @@ type Config struct {
 	Nodes []NodeTarget
 	// Call asks one node.
 	Call func(ctx context.Context, node string, r *Request) (*Reply, error)
-	// Publish makes one Service for each probe, and takes them away again; nil: Services are not checked.
+	// Publish makes one Service for each probe, and removes them again; nil: Services are not checked.
 	Publish func(ctx context.Context, run string, probes map[string]netip.Addr) (map[string]Published, func(), error)
 	// Policy makes pods and a policy that closes them when close is called; nil: policies are not checked.
 	Policy func(ctx context.Context, run string, nodes []string) (*Closed, error)
@@ -29,7 +29,7 @@ type Config struct {
 	ClusterName, OutsideName string
 	// Others is how many other nodes each node tries; 0: all.
 	Others int
-	// Within bounds the check, but for taking away what it made.
+	// Within bounds the check, without the removal of what it made.
 	Within time.Duration
 }
 
@@ -42,7 +42,7 @@ type Published struct {
 // Closed is a set of pods, one a node, for the check of policies.
 type Closed struct {
 	Pods map[string]netip.AddrPort
-	// Deny closes them; Remove takes everything away.
+	// Deny closes them; Remove removes the pods and the policy.
 	Deny   func(ctx context.Context) error
 	Remove func()
 }
@@ -80,7 +80,7 @@ type runner struct {
 	report    *Report
 }
 
-// Run checks. It takes away what it made, whatever happens; the error is only that nothing could be checked.
+// Run carries out the check. It always removes what it made. An error says that nothing could be checked.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	c.probe(ctx, c.targets)
 	c.policy(ctx)
-	c.close(context.WithoutCancel(ctx)) // the report needs what probes heard
+	c.close(context.WithoutCancel(ctx)) // the report needs the nodes that probes heard
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		c.fault("its time of %v was over before everything was tried: give more with --timeout", cfg.Within)
 		return c.report, nil
@@ -155,7 +155,7 @@ func (c *runner) open(ctx context.Context) {
 	})
 }
 
-// close detaches the probes; again is no fault.
+// close detaches the probes; it may be called again.
 func (c *runner) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, closeTime)
 	defer cancel()
@@ -181,7 +181,7 @@ func (c *runner) addresses() map[string]netip.Addr {
 	return out
 }
 
-// probe has all nodes try their targets, and adds what came of it.
+// probe has all nodes try their targets, and adds the results to the report.
 func (c *runner) probe(ctx context.Context, targets func(n *NodeReport, others []*NodeReport) []Target) {
 	c.each(func(n *NodeReport) {
 		if n.Opened == nil || ctx.Err() != nil {
@@ -204,7 +204,7 @@ func (c *runner) probe(ctx context.Context, targets func(n *NodeReport, others [
 	})
 }
 
-// others are the nodes that n tries: itself, and the next ones in a ring, so that each is tried by as many.
+// others returns the nodes that n tries: itself, and the next ones in a ring, so that each node is tried equally often.
 func (c *runner) others(n *NodeReport) []*NodeReport {
 	at := slices.Index(c.nodes, n)
 	ring := append(slices.Clone(c.nodes[at:]), c.nodes[:at]...)
@@ -278,7 +278,7 @@ func (c *runner) policy(ctx context.Context) {
 	c.probe(ctx, c.pods(Denied))
 }
 
-// pods are targets for policies: of the neighbours whose ways work.
+// pods returns targets for policies: pods on those nodes whose paths work.
 func (c *runner) pods(k Kind) func(*NodeReport, []*NodeReport) []Target {
 	return func(n *NodeReport, others []*NodeReport) []Target {
 		var out []Target

@@ -21,8 +21,8 @@ const (
 	sizeTries           = 2
 )
 
-// sizes finds the largest packet that arrives. A smaller one than the pod's link takes is no fault when the sender is told
-// (the kernel then knows the path's MTU); a packet that disappears without a word is one.
+// sizes finds the largest packet that arrives. A smaller size than the pod's link takes is no fault when the sender gets an ICMP
+// error (the kernel then knows the path MTU); a packet that disappears without an error is a fault.
 func (p *probe) sizes(ctx context.Context, from host.Namespace, t Target, r *Result) error {
 	c, err := dial(ctx, from, "udp", t.Address)
 	if err != nil {
@@ -61,7 +61,7 @@ func (p *probe) sizes(ctx context.Context, from host.Namespace, t Target, r *Res
 	}
 }
 
-// search finds by halves what passes of sizes up to high, when larger ones disappear.
+// search finds, by bisection, the largest size up to high that passes, when larger packets disappear.
 func (p *probe) search(send func(int) error, high, low int, s *Size) error {
 	s.Learned = false
 	if err := send(low); err != nil {
@@ -79,7 +79,7 @@ func (p *probe) search(send func(int) error, high, low int, s *Size) error {
 	return fmt.Errorf("packets of more than %d bytes disappear", low)
 }
 
-// path is what the kernel knows of the way of a connected socket.
+// path is a connected socket, of whose path the kernel knows the MTU.
 type path struct {
 	conn             *net.UDPConn
 	six              bool
@@ -111,7 +111,7 @@ func (p path) forbidFragments() error {
 	})
 }
 
-// mtu is the path's, 0 when not known.
+// mtu returns the path MTU, 0 when it is not known.
 func (p path) mtu() int {
 	var value int
 	_ = p.control(func(fd int) (err error) {

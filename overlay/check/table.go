@@ -18,10 +18,10 @@ var columns = []column{
 	{"SERVICE", []Kind{Service}}, {"NODEPORT", []Kind{NodePort}}, {"SIZE", []Kind{MTU}}, {"POLICY", []Kind{Denied}},
 }
 
-// mostRows is how many ways are shown although they are fine.
+// mostRows is how many paths without faults are shown.
 const mostRows = 36
 
-// Write prints the tables and what is broken. With all, ways that are fine are shown however many there are.
+// Write prints the tables and the findings. With all, it prints all paths without faults too.
 func Write(w io.Writer, r *Report, findings []Finding, all bool) error {
 	m := newMatrix(r)
 	if err := writePairs(w, m, all); err != nil {

@@ -20,17 +20,17 @@ import (
 )
 
 const (
-	// tryTime is how long one attempt may take; attempts how many there are before something counts as broken.
+	// tryTime is how long one attempt may take; after attempts failures a target counts as broken.
 	tryTime  = 1200 * time.Millisecond
 	attempts = 3
 	// outsideTime is how long the cluster's DNS may take to find that no resolver answers.
 	outsideTime = 5 * time.Second
-	// settle is how long what was just made in the API has to reach the kernel of each node.
+	// settle is how long a new object of the API may take to reach the kernel of each node.
 	settle      = 5 * time.Second
 	settleAgain = 200 * time.Millisecond
 )
 
-// method is how a kind is tried.
+// method says how a kind is tried.
 type method struct {
 	fromHost bool
 	once     bool // takes long enough
@@ -53,7 +53,7 @@ var methods = map[Kind]method{
 	Denied:   {settles: true, try: (*probe).refused},
 }
 
-// try tries all targets, and fills in what there was no time for.
+// try tries all targets, and reports those for which there was no time.
 func (p *probe) try(ctx context.Context, targets []Target) []Result {
 	results := make([]Result, len(targets))
 	slots := make(chan struct{}, triesAtOnce)
@@ -118,10 +118,10 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// errSilence is no answer at all.
+// errSilence says that there was no answer at all.
 var errSilence = errors.New("no answer")
 
-// reason is an error in few words.
+// reason returns an error in few words.
 func reason(err error) string {
 	var timeout net.Error
 	switch {
@@ -161,7 +161,7 @@ func (p *probe) connect(ctx context.Context, from host.Namespace, t Target, _ *R
 	return err
 }
 
-// refused is connect the other way round.
+// refused succeeds when connect fails.
 func (p *probe) refused(ctx context.Context, from host.Namespace, t Target, r *Result) error {
 	if p.connect(ctx, from, t, r) == nil {
 		return errors.New("connected")
@@ -169,7 +169,7 @@ func (p *probe) refused(ctx context.Context, from host.Namespace, t Target, r *R
 	return nil
 }
 
-// stream has a probe say who it is, by TCP.
+// stream asks a probe for its node, over TCP.
 func (p *probe) stream(ctx context.Context, from host.Namespace, t Target, r *Result) error {
 	c, err := dial(ctx, from, "tcp", t.Address)
 	if err != nil {
@@ -196,7 +196,7 @@ func (p *probe) expect(t Target, r *Result) error {
 	return nil
 }
 
-// datagram is stream by UDP.
+// datagram is stream over UDP.
 func (p *probe) datagram(ctx context.Context, from host.Namespace, t Target, r *Result) error {
 	c, err := dial(ctx, from, "udp", t.Address)
 	if err != nil {
@@ -259,7 +259,7 @@ func (p *probe) resolve(ctx context.Context, from host.Namespace, t Target, _ *R
 	return nil
 }
 
-// isDefault tells whether a route is the one for everything that has none: not a way to pods.
+// isDefault tells whether a route is a default route, which is no route to pods.
 func isDefault(to *net.IPNet) bool {
 	if to == nil {
 		return true
@@ -268,7 +268,7 @@ func isDefault(to *net.IPNet) bool {
 	return bits == 0
 }
 
-// wayTo is the host's route to an address.
+// wayTo returns the host's route to an address.
 func wayTo(a netip.Addr) *Way {
 	to := net.IP(a.AsSlice())
 	// Which route it is, and then what follows from it for this address.

@@ -10,11 +10,11 @@ import (
 // Path is where a node's API takes a Request by POST and answers with a Reply, both as JSON.
 const Path = "/balsa/netcheck"
 
-// Limits of what a node does when asked.
+// Limits of the requests that a node carries out.
 const (
 	mostProbes  = 4                // open at once
 	mostTargets = 4096             // of one request
-	longestLife = 10 * time.Minute // of a probe that nobody closes
+	longestLife = 10 * time.Minute // of a probe that is not closed
 	longestTry  = 45 * time.Second // of one request
 	triesAtOnce = 64
 )
@@ -22,7 +22,7 @@ const (
 // EchoPort is the port, TCP and UDP, at which a probe answers others.
 const EchoPort = 8080
 
-// Kind is what is tried between two nodes, or on one.
+// Kind is a kind of connection that is tried between two nodes, or on one.
 type Kind string
 
 // The kinds. From and To are nodes; "pod" is the node's probe.
@@ -41,9 +41,9 @@ const (
 	Admitted Kind = "admitted"  // likewise, before it is closed: must connect
 )
 
-// Request is what a node is asked for: exactly one of Open, Probe and Close.
+// Request is a request to a node: exactly one of Open, Probe and Close.
 type Request struct {
-	// Run names the run, 32 hexadecimal digits that nobody can guess.
+	// Run names the run: 32 random hexadecimal digits.
 	Run   string `json:"run"`
 	Open  *Open  `json:"open,omitempty"`
 	Probe *Probe `json:"probe,omitempty"`
@@ -83,19 +83,19 @@ type Opened struct {
 	MTU       int          `json:"mtu"` // of its link, in bytes
 }
 
-// Result is what came of a Target.
+// Result is the result for a Target.
 type Result struct {
 	Kind Kind   `json:"kind"`
 	To   string `json:"to,omitempty"`
 	OK   bool   `json:"ok"`
-	// Error says why not, By who answered when it was the wrong one.
+	// Error says why the try failed, By which node answered when it was the wrong one.
 	Error string `json:"error,omitempty"`
 	By    string `json:"by,omitempty"`
-	// Seen is the address that the other side saw.
+	// Seen is the source address that the target saw.
 	Seen string `json:"seen,omitempty"`
-	// Size, of MTU, tells which packets pass.
+	// Size, for MTU, says which packets pass.
 	Size *Size `json:"size,omitempty"`
-	// Way, of Pod, is the host's route to the pod.
+	// Way, for Pod, is the host's route to the pod.
 	Way    *Way    `json:"way,omitempty"`
 	Millis float64 `json:"millis"`
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// portOf is the port on which the Service wants its endpoints asked about; 0 is none.
+// portOf returns the Service's health check node port; 0 is none.
 func portOf(svc *v1.Service) int32 {
 	if svc == nil || svc.Spec.Type != v1.ServiceTypeLoadBalancer || svc.Spec.ExternalTrafficPolicy != v1.ServiceExternalTrafficPolicyLocal {
 		return 0
@@ -20,8 +20,8 @@ func portOf(svc *v1.Service) int32 {
 	return svc.Spec.HealthCheckNodePort
 }
 
-// countLocal is how many ready endpoints the node has. Those with several ports count once, and those with addresses of
-// both families, too.
+// countLocal returns how many ready endpoints the node has. An endpoint with several ports, or with addresses of both families,
+// counts once.
 func countLocal(list []*discovery.EndpointSlice, node string) int {
 	most := 0
 	byFamily := map[discovery.AddressType][]string{}
@@ -40,7 +40,7 @@ func countLocal(list []*discovery.EndpointSlice, node string) int {
 	return most
 }
 
-// answer tells about one Service.
+// answer is the handler for one Service.
 type answer struct {
 	key     types.NamespacedName
 	local   atomic.Int64

@@ -1,13 +1,13 @@
-// Package healthport owns what load balancers outside ask a node: whether packets to a Service with
-// externalTrafficPolicy Local find an endpoint here (spec.healthCheckNodePort, KEP-1669), and whether the node takes any
-// (port 10256, as of kube-proxy).
+// Package healthport answers the health checks of external load balancers: whether a Service with externalTrafficPolicy Local has
+// an endpoint on this node (spec.healthCheckNodePort, KEP-1669), and whether the node takes packets at all (port 10256, as
+// kube-proxy does).
 //
 //	load balancer ──GET──▶ :healthCheckNodePort ──▶ 200 with, 503 without a ready endpoint on this node
 //	              ──GET──▶ :10256/healthz ────────▶ 200 while Services are routed and the node stays
 //	                       :10256/livez ──────────▶ 200 while Services are routed
 //	program of the node ─▶ 127.0.0.1:10249/proxyMode ▶ nftables
 //
-// The port of a Service is listened on while the Service needs it; a port that another program has is tried again. A server takes a bounded number of connections, and nobody may keep one busy for long.
+// The port of a Service is listened on while the Service needs it; a port that another program has is tried again. A server takes a bounded number of connections, and no client may keep one busy for long.
 //
 // Goroutines: Run's own, which opens and closes; those of one HTTP server a port. One lock guards what handlers of the
 // informers leave for Run's goroutine; answers read an atomic number.

@@ -25,27 +25,27 @@ import (
 	"github.com/balsahq/balsa/overlay/host"
 )
 
-// DefaultNodeAddress is where load balancers ask for the node itself, and DefaultStatusAddress is where programs of the
-// node ask how Services are routed: kube-proxy's.
+// DefaultNodeAddress is where load balancers check the node itself, and DefaultStatusAddress is where programs of the node ask how
+// Services are routed. Both are kube-proxy's.
 const (
 	DefaultNodeAddress   = "0.0.0.0:10256"
 	DefaultStatusAddress = "127.0.0.1:10249"
 )
 
-// retry is when a port that could not be had is tried again.
+// retry is the pause before a port that is in use is tried again.
 const retry = 5 * time.Second
 
 // Config is what a Server needs.
 type Config struct {
 	NodeName string
-	// Informers give Services, EndpointSlices and Nodes. Run starts those it asked for, and leaves them running.
+	// Informers give Services, EndpointSlices and Nodes. Run starts those it needs, and leaves them running.
 	Informers informers.SharedInformerFactory
 	// Healthy tells whether this node routes Services. It may be called by several goroutines at once.
 	Healthy func() bool
-	// NodeAddress is asked for the node itself, StatusAddress how Services are routed. With 0.0.0.0 all addresses of the
-	// node answer, those of IPv6 too; "" is not listened on.
+	// NodeAddress serves the check of the node itself, StatusAddress how Services are routed. With 0.0.0.0 all addresses of the
+	// node answer, those of IPv6 too; with "" the address is not served.
 	NodeAddress, StatusAddress string
-	// NetNS is the path of the network namespace to work in; "" is that of the process.
+	// NetNS is the path of the network namespace to work in; "" is the namespace of the process.
 	NetNS  string
 	Logger *slog.Logger
 }
@@ -78,13 +78,13 @@ type Server struct {
 	dirty   map[types.NamespacedName]struct{}
 	watched map[types.NamespacedName]bool // Services whose endpoints matter
 
-	// Run's goroutine alone uses these.
+	// Only Run's goroutine uses these.
 	answers map[types.NamespacedName]*answer
 	ports   map[types.NamespacedName]int32
 	open    map[string]*server              // by the address listened on
 	by      map[string]types.NamespacedName // the Service of an open address; the zero value is the node
 	whole   *whole
-	failed  map[string]string // the last error told
+	failed  map[string]string // the last error logged, by address
 }
 
 // New prepares a server; nothing is listened on before Run.
@@ -96,7 +96,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Asking for the informers here makes whoever starts the factory start them.
+	// To ask for the informers here is to have them started with the factory.
 	cfg.Informers.Core().V1().Services().Informer()
 	cfg.Informers.Discovery().V1().EndpointSlices().Informer()
 	cfg.Informers.Core().V1().Nodes().Informer()
@@ -150,7 +150,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// relearn has every Service that is known looked at again: a panic may have lost one.
+// relearn reads every known Service again, because a panic may have lost one.
 func (s *Server) relearn() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,7 +179,7 @@ func (s *Server) take() map[types.NamespacedName]struct{} {
 	return out
 }
 
-// learn brings what is known of a Service up to date.
+// learn reads a Service and its endpoints.
 func (s *Server) learn(key types.NamespacedName) {
 	svc, err := s.cfg.Informers.Core().V1().Services().Lister().Services(key.Namespace).Get(key.Name)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -188,7 +188,7 @@ func (s *Server) learn(key types.NamespacedName) {
 	port := portOf(svc)
 	s.mu.Lock()
 	if delete(s.watched, key); port != 0 {
-		s.watched[key] = true // before the endpoints are read: later ones are news
+		s.watched[key] = true // before the endpoints are read, so that later changes of them are noted
 	}
 	s.mu.Unlock()
 	if port == 0 {
@@ -209,7 +209,7 @@ func (s *Server) learn(key types.NamespacedName) {
 	}
 }
 
-// apply opens and closes ports; ok is false when one could not be had.
+// apply opens and closes ports; ok is false when one could not be opened.
 func (s *Server) apply() (ok bool) {
 	wanted := map[string]types.NamespacedName{}
 	handlers := map[string]http.Handler{}
@@ -239,7 +239,7 @@ func (s *Server) apply() (ok bool) {
 			ok = false
 			if text := err.Error(); s.failed[address] != text {
 				s.failed[address] = text
-				s.cfg.Logger.Warn("nobody can ask for health at this address: end the program that has it", "address", address, "service", who, "err", err)
+				s.cfg.Logger.Warn("cannot listen for health checks at this address; they fail until the program that has it ends", "address", address, "service", who, "err", err)
 			}
 			continue
 		}
@@ -249,7 +249,7 @@ func (s *Server) apply() (ok bool) {
 	return ok
 }
 
-// watch hooks up to the informers. remove undoes it and may be called after an error too.
+// watch adds handlers to the informers. remove removes them, and may be called after an error too.
 func (s *Server) watch() (remove func(), synced []cache.InformerSynced, err error) {
 	core := s.cfg.Informers.Core().V1()
 	rows := []struct {

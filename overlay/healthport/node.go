@@ -10,10 +10,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// autoscalerTaint is on nodes that will be gone soon (k8s.io/autoscaler).
+// autoscalerTaint marks nodes that will be removed soon (k8s.io/autoscaler).
 const autoscalerTaint = "ToBeDeletedByClusterAutoscaler"
 
-// eligible tells whether load balancers should go on to use the node.
+// eligible tells whether load balancers should go on using the node.
 func eligible(n *v1.Node) bool {
 	return n.DeletionTimestamp == nil && !slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Key == autoscalerTaint })
 }
@@ -25,10 +25,10 @@ type nodeHealth struct {
 	NodeEligible *bool     `json:"nodeEligible,omitempty"`
 }
 
-// whole answers for the node.
+// whole is the handler for the node itself.
 type whole struct {
 	healthy func() bool
-	// leaves says that the node will be gone.
+	// leaves tells that the node will be removed soon.
 	leaves atomic.Bool
 }
 
@@ -39,7 +39,7 @@ func (h *whole) handler() http.Handler {
 	return mux
 }
 
-// status answers programs of the node that ask, as kube-proxy is asked, how Services are routed.
+// status is the handler for programs of the node that ask, as they ask kube-proxy, how Services are routed.
 func status() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /proxyMode", func(w http.ResponseWriter, _ *http.Request) {
@@ -61,5 +61,5 @@ func (h *whole) tell(w http.ResponseWriter, stays *bool) {
 	if !healthy || stays != nil && !*stays {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	_ = json.NewEncoder(w).Encode(body) // the asker may be gone
+	_ = json.NewEncoder(w).Encode(body) // the client may be gone
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// dump lists something again when the kernel says that it changed during the listing; a host on which pods come and go all
-// the time is not looked at in vain for long.
+// dump repeats a listing when the kernel says that something changed meanwhile. The number of tries is bounded, because on some
+// hosts pods come and go all the time.
 func dump[T any](list func() ([]T, error)) (out []T, err error) {
 	for range 10 {
 		if out, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
@@ -20,11 +20,11 @@ func dump[T any](list func() ([]T, error)) (out []T, err error) {
 // families are those of IP.
 var families = []int{netlink.FAMILY_V4, netlink.FAMILY_V6}
 
-// mainTables are the routes of both families.
+// mainTables returns the routes of both families.
 func (h *Host) mainTables() (routes []netlink.Route, err error) {
 	for _, family := range families {
 		list, err := dump(func() ([]netlink.Route, error) { return h.link.RouteList(nil, family) })
-		if err != nil && family == netlink.FAMILY_V4 { // a kernel may be without IPv6
+		if err != nil && family == netlink.FAMILY_V4 { // a kernel may have no IPv6
 			return nil, err
 		}
 		routes = append(routes, list...)

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Commands of ethtool (linux/ethtool.h): whether a link is left to compute the checksums of what it sends.
+// Commands of ethtool (linux/ethtool.h): whether a link computes the checksums of the packets that it sends.
 const (
 	getTxChecksum = 0x16 // ETHTOOL_GTXCSUM
 	setTxChecksum = 0x17 // ETHTOOL_STXCSUM
 )
 
-// offloadChecksums leaves the checksums of packets in the tunnel to the link below it, or has them computed before they
-// enter. On some kernels and network cards packets whose addresses were translated go out with wrong ones when left.
+// offloadChecksums leaves the checksums of packets in the tunnel to the link below it, or has them computed before they enter.
+// With offload some kernels and network cards send wrong checksums in packets whose addresses were translated.
 func offloadChecksums(link string, offload bool) error {
 	on, err := TxChecksum(link)
 	if err != nil || (on != 0) == offload {
@@ -29,10 +29,11 @@ func offloadChecksums(link string, offload bool) error {
 	return err
 }
 
-// TxChecksum is not 0 if the link computes the checksums of what it sends. It asks in the namespace of the calling thread.
+// TxChecksum returns a number other than 0 if the link computes the checksums of the packets that it sends. It asks in the
+// namespace of the calling thread.
 func TxChecksum(link string) (uint32, error) { return ethtoolValue(link, getTxChecksum, 0) }
 
-// ethtoolValue carries out a command on a struct ethtool_value.
+// ethtoolValue carries out a command with a struct ethtool_value.
 func ethtoolValue(link string, command, value uint32) (uint32, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

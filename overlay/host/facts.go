@@ -11,7 +11,7 @@ import (
 	"github.com/balsahq/balsa/overlay/routes"
 )
 
-// Facts reads what a plan needs to know of the host.
+// Facts reads the host's links and routes for a plan.
 func (h *Host) Facts() (facts routes.Facts, err error) {
 	err = h.cfg.Namespace.Do(func() error {
 		links, err := dump(h.link.LinkList)
@@ -53,8 +53,8 @@ func (h *Host) addressesByLink() (map[int][]netip.Addr, error) {
 	return byLink, nil
 }
 
-// routesOver lists the main tables' routes over the links given, other than ours. A link's value tells whether its
-// neighbours may be gateways.
+// routesOver returns the main tables' routes over these links, without our own. A link's value tells whether its neighbours may
+// be gateways.
 func (h *Host) routesOver(links map[int]bool) ([]routes.Route, error) {
 	list, err := h.mainTables()
 	if err != nil {
@@ -77,7 +77,7 @@ func (h *Host) routesOver(links map[int]bool) ([]routes.Route, error) {
 	return out, nil
 }
 
-// destination is where a route leads; one without any leads everywhere.
+// destination returns the network to which a route leads; the default route leads to all addresses.
 func destination(r *netlink.Route) netip.Prefix {
 	switch {
 	case r.Dst != nil:

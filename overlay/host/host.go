@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config says what the host should have.
+// Config says which links and addresses the host should have.
 type Config struct {
 	Namespace Namespace
-	// Bridge is the link pods hang on; "": somebody else attaches them. Gateways are its addresses (the first of each pod
-	// network), MTU its MTU; 0 is that of the link with the default route.
+	// Bridge is the link that pods are attached to; "": another plugin attaches them. Gateways are its addresses (the first of
+	// each pod network), MTU its MTU; 0 is the MTU of the link with the default route.
 	Bridge   string
 	Gateways []netip.Prefix
 	MTU      int
@@ -24,8 +24,8 @@ type Config struct {
 	DNSLink  string
 	DNS      []netip.Addr
 	Services []netip.Prefix
-	// Tunnel is the name of the link to nodes that are on no subnet of this host; Relay that of its like whose packets a
-	// process carries.
+	// Tunnel is the name of the link to nodes that are on no subnet of this host; Relay is the name of the link that takes its
+	// place where a process carries the packets.
 	Tunnel, Relay string
 	// Offload leaves checksums of packets in the tunnel to the link below it.
 	Offload bool
@@ -38,14 +38,14 @@ type Config struct {
 type Host struct {
 	cfg  Config
 	link *netlink.Handle
-	// ports are the links seen on the bridge, by index: a bridge that somebody deleted gets them back, and when one goes,
-	// its neighbours are forgotten. Nil before the first look.
+	// ports are the links seen on the bridge, by index. A bridge that another program deleted gets them back, and when one goes,
+	// its neighbour entries are deleted. Nil before the first Apply.
 	ports map[int]struct{}
 	// tunnel is the index of the tunnel's link; 0: there is none.
 	tunnel int
 }
 
-// Open connects to the kernel; nothing is changed before Apply.
+// Open connects to the kernel's netlink; nothing is changed before Apply.
 func Open(cfg Config) (*Host, error) {
 	h := &Host{cfg: cfg}
 	err := cfg.Namespace.Do(func() (err error) {
@@ -58,7 +58,7 @@ func Open(cfg Config) (*Host, error) {
 	return h, nil
 }
 
-// Close disconnects; what was made stays.
+// Close disconnects; links, addresses and routes stay.
 func (h *Host) Close() { h.link.Close() }
 
 // Configure replaces the pods' gateways. Namespace, link names and StateDir stay the same.
@@ -67,7 +67,7 @@ func (h *Host) Configure(gateways []netip.Prefix) { h.cfg.Gateways = gateways }
 // Serve replaces the service networks.
 func (h *Host) Serve(services []netip.Prefix) { h.cfg.Services = services }
 
-// Apply makes what is missing and corrects what is wrong.
+// Apply adds what is missing and corrects what differs.
 func (h *Host) Apply() error {
 	return h.cfg.Namespace.Do(func() error {
 		if h.cfg.Bridge != "" {
@@ -119,8 +119,8 @@ func (h *Host) applyBridge() (netlink.Link, error) {
 	return bridge, h.applyAddresses(bridge, h.cfg.Gateways)
 }
 
-// ensureLink returns the link of that name, made and up. A link of another kind in its place is an error: it belongs to
-// somebody else.
+// ensureLink returns the link of that name, which it makes and sets up if needed. A link of another kind with that name is an
+// error, because it belongs to another program.
 func (h *Host) ensureLink(want netlink.Link) (netlink.Link, error) {
 	name := want.Attrs().Name
 	have, err := h.link.LinkByName(name)
@@ -182,8 +182,8 @@ func (h *Host) applyAddresses(link netlink.Link, want []netip.Prefix) error {
 	return nil
 }
 
-// applyDNSLink makes a bridge without ports rather than a dummy link: kernels that run pods have bridges, not all have
-// dummies.
+// applyDNSLink makes a bridge without ports instead of a dummy link: all kernels that run pods have bridges, not all have dummy
+// links.
 func (h *Host) applyDNSLink() (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = h.cfg.DNSLink
@@ -203,9 +203,8 @@ func (h *Host) applyDNSLink() (netlink.Link, error) {
 	return link, h.applyAddresses(link, addresses)
 }
 
-// applyRoutes leads the service networks somewhere, so that the node itself can send to a service address without having
-// a default route; where packets really go is decided before they leave. The source is the gateway's address: an answer
-// to it finds this node.
+// applyRoutes makes routes to the service networks, so that the node itself can send to a service address without a default
+// route; nftables rewrite the destination before packets leave. The source is the gateway's address, to which answers come back.
 func (h *Host) applyRoutes(link netlink.Link) error {
 	for _, p := range h.cfg.Services {
 		r := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: netOf(p), Scope: netlink.SCOPE_LINK}
@@ -221,7 +220,7 @@ func (h *Host) applyRoutes(link netlink.Link) error {
 	return h.removeRoutes(link)
 }
 
-// removeRoutes takes away the routes to networks that are no longer Services'. The kernel's own routes on the link stay.
+// removeRoutes removes the routes to networks that are no longer networks of Services. The kernel's own routes on the link stay.
 func (h *Host) removeRoutes(link netlink.Link) error {
 	have, err := dump(func() ([]netlink.Route, error) { return h.link.RouteList(link, netlink.FAMILY_ALL) })
 	if err != nil {

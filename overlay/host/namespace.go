@@ -9,13 +9,13 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// Namespace is the network namespace the overlay works in. The zero value is that of the process.
+// Namespace is the network namespace in which the overlay works. The zero value is the namespace of the process.
 type Namespace struct {
 	handle netns.NsHandle
 	other  bool
 }
 
-// OpenNamespace opens the namespace at a path; "" is that of the process.
+// OpenNamespace opens the namespace at a path; "" is the namespace of the process.
 func OpenNamespace(path string) (Namespace, error) {
 	if path == "" {
 		return Namespace{}, nil
@@ -27,7 +27,7 @@ func OpenNamespace(path string) (Namespace, error) {
 	return Namespace{handle: h, other: true}, nil
 }
 
-// FD is a file descriptor of the namespace; 0 for that of the process.
+// FD returns a file descriptor of the namespace; 0 for the namespace of the process.
 func (n Namespace) FD() int {
 	if !n.other {
 		return 0
@@ -43,8 +43,8 @@ func (n Namespace) Close() error {
 	return n.handle.Close()
 }
 
-// Do runs fn in the namespace. Sockets fn opens and files below /proc/sys/net it touches are the namespace's; goroutines
-// it starts are not in it.
+// Do runs fn in the namespace. Sockets that fn opens and files below /proc/sys/net that it uses are those of the namespace;
+// goroutines that it starts are not in the namespace.
 func (n Namespace) Do(fn func() error) error {
 	if !n.other {
 		return fn()
@@ -63,7 +63,7 @@ func (n Namespace) Do(fn func() error) error {
 			return
 		}
 		err = fault.Contain("overlay/host", fn)
-		// A thread that cannot go back stays locked, and ends with this goroutine.
+		// A thread that cannot return to its namespace stays locked, and ends with this goroutine.
 		if back := netns.Set(origin); back == nil {
 			runtime.UnlockOSThread()
 		}

@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// deleteStaleNeighbours deletes the link-layer addresses of pods that have left the bridge. Their IP addresses go to other pods, and
-// the kernel would send to the dead address for eight seconds before it asks anew: the announcement of a new pod comes
-// while its port of the bridge is still shut.
+// deleteStaleNeighbours deletes the neighbour entries of pods that have left the bridge. Their IP addresses go to other pods, and
+// the kernel would send to the old link-layer address for eight seconds before it asks again: a new pod's announcement comes
+// while its port of the bridge does not forward yet.
 //
-// A pod that has been silent for so long that the bridge forgot it is asked for anew, which costs one round trip.
+// The bridge forgets a pod that is silent for long; the kernel then asks for its address again, which costs one round trip.
 func (h *Host) deleteStaleNeighbours(bridge netlink.Link) error {
 	learned, err := h.neighbours(0, unix.AF_BRIDGE)
 	if err != nil {
-		return fmt.Errorf("stations of %s: %w", h.cfg.Bridge, err)
+		return fmt.Errorf("forwarding table of %s: %w", h.cfg.Bridge, err)
 	}
 	there := make(map[string]struct{}, len(learned))
 	for i := range learned {
@@ -35,7 +35,7 @@ func (h *Host) deleteStaleNeighbours(bridge netlink.Link) error {
 			continue
 		}
 		if err := h.link.NeighDel(n); err != nil && !errors.Is(err, unix.ENOENT) {
-			return fmt.Errorf("forget neighbour %s: %w", n.IP, err)
+			return fmt.Errorf("delete neighbour %s: %w", n.IP, err)
 		}
 	}
 	return nil

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// applyPorts remembers the links on the bridge, puts back those a former bridge of the name had, keeps them apart, and
-// forgets what hung on those that went.
+// applyPorts remembers the links on the bridge, attaches those again that a former bridge of the name had, isolates them, and
+// deletes the neighbour entries of those that are gone.
 func (h *Host) applyPorts(bridge netlink.Link) error {
 	links, err := dump(h.link.LinkList)
 	if err != nil {
@@ -32,7 +32,7 @@ func (h *Host) applyPorts(bridge netlink.Link) error {
 			}
 		case ours && l.Attrs().MasterIndex == 0:
 			if err := errors.Join(h.link.LinkSetMaster(l, bridge), h.link.LinkSetUp(l)); err != nil {
-				h.cfg.Logger.Warn("pod not put back on the bridge", "link", l.Attrs().Name, "err", err)
+				h.cfg.Logger.Warn("cannot attach a pod's link to the bridge again; the pod has no network", "link", l.Attrs().Name, "err", err)
 				continue
 			}
 			h.isolatePort(l)
@@ -54,12 +54,12 @@ func (h *Host) applyPorts(bridge netlink.Link) error {
 	return nil
 }
 
-// isolatePort keeps a port from the other ports, and lets the bridge send back through it what came by it. A port that is
-// gone meanwhile needs nothing.
+// isolatePort isolates a port from the other ports, and lets the bridge send packets back through the port they came from. A port
+// that is gone meanwhile is no error.
 func (h *Host) isolatePort(port netlink.Link) {
 	err := errors.Join(h.link.LinkSetHairpin(port, true), h.link.LinkSetIsolated(port, true))
 	if err != nil && !errors.Is(err, unix.ENODEV) {
-		h.cfg.Logger.Warn("pod not kept apart from the others on the bridge", "link", port.Attrs().Name, "err", err)
+		h.cfg.Logger.Warn("cannot isolate a pod's port of the bridge; its packets to pods of this node pass no rules", "link", port.Attrs().Name, "err", err)
 	}
 }
 

@@ -11,14 +11,14 @@ import (
 	"github.com/balsahq/balsa/overlay/routes"
 )
 
-// routeProtocol marks the routes to other nodes' pods as ours (rtm_protocol of rtnetlink): a process that starts finds
-// those of the one before it, and Remove finds all.
+// routeProtocol marks the routes to other nodes' pods as ours (rtm_protocol of rtnetlink), so that a process finds the routes of
+// the process before it, and Remove finds all.
 const routeProtocol = 98
 
-// metric6 is the metric of our IPv6 routes, which the kernel gives to those that ask for none.
+// metric6 is the metric of our IPv6 routes: the kernel's default.
 const metric6 = 1024
 
-// Connect makes the ways to other nodes' pods what the plan says. What fails keeps nothing else from being made.
+// Connect makes the routes to other nodes' pods those of the plan. A failure does not keep the other routes from being made.
 func (h *Host) Connect(plan *routes.Plan) error {
 	return h.cfg.Namespace.Do(func() error {
 		routes := make(map[netip.Prefix]netlink.Route)
@@ -45,7 +45,7 @@ func baseRoute(pods netip.Prefix, link int) netlink.Route {
 	return r
 }
 
-// tunnelRoute is the route to a peer of the tunnel: by the peer's address inside, or where there are no such addresses,
+// tunnelRoute returns the route to a peer of the tunnel: through the peer's address inside, or where there are no such addresses,
 // as if its pods were on the link.
 func tunnelRoute(t *routes.Tunnel, peer, link int) netlink.Route {
 	p := &t.Peers[peer]
@@ -66,8 +66,8 @@ func tunnelRoute(t *routes.Tunnel, peer, link int) netlink.Route {
 	return r
 }
 
-// applyNodeRoutes makes these, and no others, the routes with our mark. A route of somebody else to the same network with the
-// same metric is replaced: pod networks are the cluster's.
+// applyNodeRoutes makes these the only routes with our mark. A route of another program to the same network with the same metric
+// is replaced, because pod networks belong to the cluster.
 func (h *Host) applyNodeRoutes(want map[netip.Prefix]netlink.Route) error {
 	have, err := h.mainTables()
 	if err != nil {
@@ -93,20 +93,19 @@ func (h *Host) applyNodeRoutes(want map[netip.Prefix]netlink.Route) error {
 			errs = append(errs, fmt.Errorf("route to %s via %s: %w", to, r.Gw, err))
 			continue
 		}
-		h.cfg.Logger.Info("route made", "to", to, "via", r.Gw, "mtu", r.MTU)
+		h.cfg.Logger.Info("route to a node's pods made", "to", to, "via", r.Gw, "mtu", r.MTU)
 	}
 	for i := range stale {
 		if err := h.link.RouteDel(&stale[i]); err != nil && !errors.Is(err, unix.ESRCH) {
 			errs = append(errs, fmt.Errorf("remove route to %s: %w", destination(&stale[i]), err))
 			continue
 		}
-		h.cfg.Logger.Info("route removed", "to", destination(&stale[i]), "via", stale[i].Gw)
+		h.cfg.Logger.Info("route to a node's pods removed", "to", destination(&stale[i]), "via", stale[i].Gw)
 	}
 	return errors.Join(errs...)
 }
 
-// sameRoute compares a route that is wanted with one that is there. What the kernel tells of the state of the link is no
-// difference.
+// sameRoute compares a wanted route with an existing one. The state of the link, which the kernel adds, is no difference.
 func sameRoute(want, have *netlink.Route) bool {
 	const state = unix.RTNH_F_DEAD | unix.RTNH_F_LINKDOWN | unix.RTNH_F_OFFLOAD | unix.RTNH_F_TRAP
 	return have.LinkIndex == want.LinkIndex && addressFrom(have.Gw) == addressFrom(want.Gw) && have.Flags&^state == want.Flags &&
@@ -114,7 +113,7 @@ func sameRoute(want, have *netlink.Route) bool {
 		addressFrom(have.Src) == addressFrom(want.Src) && len(have.MultiPath) == 0 && have.Type == want.Type && have.MTU == want.MTU
 }
 
-// removeNodeRoutes deletes all routes with our mark.
+// removeNodeRoutes deletes all routes with our mark, in the namespace of the calling thread.
 func removeNodeRoutes() error {
 	var errs []error
 	for _, family := range families {

@@ -19,13 +19,13 @@ const sysctlRoot = "/proc/sys/net"
 // setting is a kernel setting below /proc/sys/net.
 type setting struct {
 	path, value string
-	// kept: it outlives our links, so its former value is recorded and restored by Remove.
+	// kept: the setting outlives our links, so its former value is recorded, and Remove restores it.
 	kept bool
-	// optional: a kernel without it is as good.
+	// optional: a kernel may lack it.
 	optional bool
 }
 
-// settings are what routing between pods needs. Those of the bridge go with it.
+// settings returns the settings that routing between pods needs. Those of the bridge go away with it.
 func (c *Config) settings() []setting {
 	list := []setting{{path: "ipv4/ip_forward", value: "1", kept: true}}
 	if c.has6() {
@@ -42,7 +42,7 @@ func (c *Config) settings() []setting {
 		{path: conf + "send_redirects", value: "0"},
 		{path: conf + "rp_filter", value: "0"},
 		{path: "ipv4/neigh/" + c.Bridge + "/proxy_delay", value: "0"},
-		// With br_netfilter the bridge would redirect packets itself, to ports that are kept apart.
+		// With br_netfilter the bridge would redirect packets itself, to ports that are isolated.
 		{path: "bridge/bridge-nf-call-iptables", value: "0", kept: true, optional: true},
 		{path: "bridge/bridge-nf-call-ip6tables", value: "0", kept: true, optional: true},
 	}...)
@@ -52,7 +52,8 @@ func (c *Config) settings() []setting {
 	return list
 }
 
-// settings6 are what IPv6 needs on a link of ours: addresses are given out, so nobody else has them, and no router is asked.
+// settings6 returns the settings for IPv6 on a link of ours: no duplicate address detection, because we assign the addresses, and
+// no router advertisements.
 func settings6(link string) []setting {
 	conf := "ipv6/conf/" + link + "/"
 	return []setting{{path: conf + "disable_ipv6", value: "0"}, {path: conf + "accept_ra", value: "0"}, {path: conf + "accept_dad", value: "0"}}
@@ -64,7 +65,8 @@ func (c *Config) has6() bool {
 	return slices.ContainsFunc(c.Gateways, is6) || slices.ContainsFunc(c.Services, is6)
 }
 
-// uplinkSettings keep what this host learned of routers: a host that forwards listens to none, unless told so.
+// uplinkSettings returns the settings that keep the routes that this host learned from router advertisements: a host that forwards
+// ignores these by default.
 func (h *Host) uplinkSettings() (list []setting) {
 	routes, err := h.mainTables()
 	if err != nil {
@@ -85,22 +87,22 @@ func (h *Host) uplinkSettings() (list []setting) {
 	return list
 }
 
-// tunnelSettings are what the tunnel's link needs; they go with it.
+// tunnelSettings returns the settings that the tunnel's link needs; they go away with it.
 func (c *Config) tunnelSettings(link string, has6 bool) []setting {
 	conf := "ipv4/conf/" + link + "/"
 	list := []setting{
 		{path: conf + "forwarding", value: "1"},
-		// Loose: a node that sends through the tunnel may be answered by another way while it moves.
+		// Loose: while a node moves, answers to packets from the tunnel may leave by another route.
 		{path: conf + "rp_filter", value: "2"},
 	}
 	if !has6 {
-		return append(list, setting{path: "ipv6/conf/" + link + "/disable_ipv6", value: "1", optional: true}) // nothing to say inside
+		return append(list, setting{path: "ipv6/conf/" + link + "/disable_ipv6", value: "1", optional: true}) // no IPv6 inside the tunnel
 	}
 	return append(list, settings6(link)...)
 }
 
-// Drifted tells whether a kernel setting is not what Apply made it. It looks at a dozen small files, for settings that the
-// kernel tells nobody about when they change.
+// Drifted tells whether a kernel setting differs from what Apply set. It reads a dozen small files, because the kernel does not
+// announce changes of these settings.
 func (c *Config) Drifted() (drifted bool) {
 	_ = c.Namespace.Do(func() error {
 		for _, s := range c.settings() {
@@ -136,7 +138,7 @@ func (h *Host) applySettings(list []setting) error {
 		if err := os.WriteFile(path, []byte(s.value), 0o644); err != nil {
 			return fmt.Errorf("write %s: %w", s.path, err)
 		}
-		h.cfg.Logger.Info("kernel setting changed", "name", s.path, "value", s.value)
+		h.cfg.Logger.Info("kernel setting changed; Cleanup restores it", "name", s.path, "value", s.value)
 	}
 	return nil
 }
@@ -158,7 +160,7 @@ func (c *Config) recorded() (map[string]string, error) {
 	return values, nil
 }
 
-// record keeps the value a setting had before us; the first one counts.
+// record keeps the value that a setting had before us; only the first call for a setting counts.
 func (h *Host) record(path, value string) error {
 	values, err := h.cfg.recorded()
 	if err != nil {
@@ -175,7 +177,7 @@ func (h *Host) record(path, value string) error {
 	return WriteFile(h.cfg.recordPath(), raw)
 }
 
-// restoreSettings puts back what was recorded.
+// restoreSettings restores the recorded values.
 func (c *Config) restoreSettings() error {
 	values, err := c.recorded()
 	if err != nil {
@@ -198,7 +200,7 @@ func (c *Config) restoreSettings() error {
 	return err
 }
 
-// WriteFile replaces a file so that a reader sees the old or the new content, never half of it.
+// WriteFile replaces a file such that a reader sees the old or the new content, never a part of it.
 func WriteFile(path string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err

@@ -11,9 +11,9 @@ import (
 	"github.com/balsahq/balsa/overlay/routes"
 )
 
-// OpenTUN connects to the TUN link of a name in the namespace of the calling thread, and makes it if there is none. What is
-// read and written are IP packets, one at a time; reads do not block the thread. The link stays when the file is closed.
-// One process at a time may have it.
+// OpenTUN opens the TUN link of the name in the namespace of the calling thread, and makes it if there is none. Each read and
+// write is one IP packet; reads do not block the thread. The link stays when the file is closed. Only one process at a time can
+// open it.
 func OpenTUN(name string) (*os.File, error) {
 	const device = "/dev/net/tun"
 	fd, err := unix.Open(device, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
@@ -35,7 +35,7 @@ func OpenTUN(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// ensureRelay returns the link from which a process takes packets for other nodes, made and up.
+// ensureRelay returns the link from which a process reads packets for other nodes; it makes it and sets it up if needed.
 func (h *Host) ensureRelay(want *routes.Tunnel) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = h.cfg.Relay

@@ -13,11 +13,11 @@ import (
 	"github.com/balsahq/balsa/overlay/routes"
 )
 
-// Tunnel is the index of the tunnel's link as the last Connect left it; 0: there is none.
+// Tunnel returns the index of the tunnel's link after the last Connect; 0: there is none.
 func (h *Host) Tunnel() int { return h.tunnel }
 
-// applyTunnel makes the tunnel's link and its entries for the peers, or removes it; it returns the link's index, which is
-// not 0 once there is a link, even if something about it failed.
+// applyTunnel makes the tunnel's link and its entries for the peers, or removes it. It returns the link's index, which is not 0
+// once there is a link, even with an error.
 func (h *Host) applyTunnel(want *routes.Tunnel) (index int, err error) {
 	h.tunnel = 0
 	kernels, relayed := want != nil && !want.Relayed, want != nil && want.Relayed
@@ -62,15 +62,15 @@ func (h *Host) removeTunnel(name, kind string) error {
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
 		return nil
 	}
-	if err != nil || link.Type() != kind { // somebody else's is in nobody's way as long as we need none
+	if err != nil || link.Type() != kind { // a link of another program with that name may stay as long as we need none
 		return err
 	}
 	h.cfg.Logger.Info("link removed", "name", name)
 	return removeLink(link)
 }
 
-// ensureTunnel returns the link, made and up. One made for another port or address is made anew: the kernel does not
-// change these.
+// ensureTunnel returns the tunnel's link; it makes it and sets it up if needed. A link for another port or address is replaced,
+// because the kernel cannot change these.
 func (h *Host) ensureTunnel(want *routes.Tunnel) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU, attrs.HardwareAddr = h.cfg.Tunnel, want.MTU, want.MAC[:]
@@ -80,7 +80,7 @@ func (h *Host) ensureTunnel(want *routes.Tunnel) (netlink.Link, error) {
 	}
 	if have, err := h.link.LinkByName(h.cfg.Tunnel); err == nil {
 		if v, ok := have.(*netlink.Vxlan); ok && !sameTunnel(link, v) {
-			h.cfg.Logger.Info("link made for another network, port or address is removed", "name", h.cfg.Tunnel)
+			h.cfg.Logger.Info("the tunnel's link is for another network, port or address; it is made anew", "name", h.cfg.Tunnel)
 			if err := removeLink(have); err != nil {
 				return nil, fmt.Errorf("remove link %s: %w", h.cfg.Tunnel, err)
 			}
@@ -112,7 +112,7 @@ func (h *Host) applyTunnelLink(link netlink.Link, want *routes.Tunnel) error {
 	return nil
 }
 
-// fdbEntry is an entry of the forwarding table: behind which node a link-layer address is.
+// fdbEntry is an entry of the forwarding table: a link-layer address and the node that has it.
 type fdbEntry struct {
 	mac routes.MAC
 	at  netip.Addr
@@ -122,7 +122,7 @@ func (h *Host) applyFDB(link netlink.Link, peers []routes.Peer) error {
 	index := link.Attrs().Index
 	have, err := h.neighbours(index, unix.AF_BRIDGE)
 	if err != nil {
-		return fmt.Errorf("stations of %s: %w", h.cfg.Tunnel, err)
+		return fmt.Errorf("forwarding table of %s: %w", h.cfg.Tunnel, err)
 	}
 	missing := make(map[fdbEntry]struct{}, len(peers))
 	for _, p := range peers {
@@ -144,16 +144,16 @@ func (h *Host) applyFDB(link netlink.Link, peers []routes.Peer) error {
 	var errs []error
 	for s := range missing {
 		if err := h.link.NeighSet(entry(s)); err != nil {
-			errs = append(errs, fmt.Errorf("station %s at %s: %w", s.mac, s.at, err))
+			errs = append(errs, fmt.Errorf("forwarding entry %s at %s: %w", s.mac, s.at, err))
 		}
 	}
-	for i := range stale { // a station that moved was replaced above, and is gone from where it was
+	for i := range stale { // an entry whose address moved to another node was replaced above
 		s := fdbEntry{macFrom(stale[i].HardwareAddr), addressFrom(stale[i].IP)}
 		if !s.at.IsValid() {
 			continue
 		}
 		if err := h.link.NeighDel(entry(s)); err != nil && !errors.Is(err, unix.ENOENT) {
-			errs = append(errs, fmt.Errorf("forget station %s at %s: %w", s.mac, s.at, err))
+			errs = append(errs, fmt.Errorf("delete forwarding entry %s at %s: %w", s.mac, s.at, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -182,7 +182,7 @@ func (h *Host) applyNeighbours(link netlink.Link, peers []routes.Peer, family in
 			delete(missing, a)
 		case !wanted:
 			if err := h.link.NeighDel(n); err != nil && !errors.Is(err, unix.ENOENT) {
-				errs = append(errs, fmt.Errorf("forget neighbour %s: %w", a, err))
+				errs = append(errs, fmt.Errorf("delete neighbour %s: %w", a, err))
 			}
 		}
 	}

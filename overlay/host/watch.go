@@ -13,9 +13,9 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// Watch calls changed whenever a link, an address, a route, a setting the kernel tells of, or a neighbour on a link that
-// concerns the caller changed in the namespace, until ctx ends. It calls changed from one goroutine at a time, and may call
-// without need; concerns, given a link's index, must be safe to call from another.
+// Watch calls changed whenever a link, an address, a route, a setting that the kernel announces, or a neighbour on a link that
+// concerns the caller changed in the namespace, until ctx ends. It calls changed from one goroutine at a time, and may call it
+// without need. concerns gets a link's index and must be safe to call from another goroutine.
 func Watch(ctx context.Context, ns Namespace, concerns func(link int) bool, changed func()) error {
 	route, err := subscribe(ns, unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
 		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF)
@@ -38,7 +38,7 @@ func Watch(ctx context.Context, ns Namespace, concerns func(link int) bool, chan
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err != nil && !errors.Is(err, unix.ENOBUFS) { // ENOBUFS: some were lost, so something changed
+		if err != nil && !errors.Is(err, unix.ENOBUFS) { // ENOBUFS: some messages were lost, so something changed
 			return fmt.Errorf("watch netlink: %w", err)
 		}
 		if err != nil || !onlyNeighbours(messages, concerns) {
@@ -58,8 +58,8 @@ func subscribe(ns Namespace, protocol int, groups ...uint) (s *nl.NetlinkSocket,
 	return s, nil
 }
 
-// onlyNeighbours tells whether the messages are about nothing but neighbours on links that concern nobody here: most are,
-// as neighbours come and go by themselves.
+// onlyNeighbours tells whether all messages are about neighbours on links that do not concern the caller. Most are, because
+// neighbour entries come and go by themselves.
 func onlyNeighbours(messages []syscall.NetlinkMessage, concerns func(link int) bool) bool {
 	const familyAndPadding, index = 4, 4 // of struct ndmsg
 	for _, m := range messages {

@@ -45,7 +45,7 @@ type Config struct {
 
 	ClusterCIDR  netip.Prefix // of all pods; the zero value leaves spec.podCIDR of nodes alone
 	NodeCIDRBits int          // length of one node's prefix; by default 24, of IPv6 64 or 16 more than the cluster's
-	// SecondCIDR is that of the other family, in a cluster of both; each node gets a part of it, too.
+	// SecondCIDR is the pod network of the second family, in a dual-stack cluster; each node gets a part of it, too.
 	SecondCIDR netip.Prefix
 
 	// APIServers says where the API is served: the endpoints of the kubernetes Service. Without a List they are left alone.

@@ -10,8 +10,8 @@ import (
 	typedcoordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
-// The Leases in kube-system that show people who leads. Nothing decides by them: the store's fence does. They are renewed
-// once in half a duration, which is long, so that an idle cluster stays idle.
+// The Leases in kube-system that show people which server leads. They decide nothing: the store's fence does. They are renewed
+// every half duration, which is long, so that an idle cluster stays idle.
 const (
 	shownDuration = 2 * time.Hour
 	shownRetry    = 10 * time.Second

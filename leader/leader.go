@@ -38,7 +38,7 @@ func Run(ctx context.Context, cfg Config) error {
 			continue
 		}
 		if wait == campaignRetry { // once per run of failures
-			cfg.Logger.Warn("leadership failed, trying again", "err", err)
+			cfg.Logger.Warn("this server cannot lead; it campaigns again", "err", err)
 		}
 		pause(ctx, wait)
 		most := campaignRetryMost
@@ -57,22 +57,22 @@ func once(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("campaigning: %w", err)
 	}
 	log := cfg.Logger.With("epoch", term.Epoch)
-	log.Info("leading")
+	log.Info("this server leads: its controllers and scheduler start")
 	began := time.Now()
 	err = lead(ctx, cfg, term)
-	log.Info("no longer leading")
+	log.Info("this server no longer leads: its controllers and scheduler have stopped")
 	if err != nil && time.Since(began) < termRetryMost {
 		err = fmt.Errorf("%w: %w", errTerm, err)
 	}
 
-	// The process may be on its way out: resigning gets a time of its own.
-	patience := resignTimeout
+	// The process may be stopping, so resigning does not end with ctx and has a timeout of its own.
+	timeout := resignTimeout
 	select {
 	case <-term.Lost:
-		patience = lostTimeout
+		timeout = lostTimeout
 	default:
 	}
-	resigning, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	resigning, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	if e := term.Resign(resigning); e != nil && err == nil {
 		log.Debug("resigning failed; the lease will run out", "err", e)

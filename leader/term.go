@@ -22,7 +22,7 @@ import (
 // userManager may list and watch everything; the shared informers and the events act as it.
 const userManager = "system:kube-controller-manager"
 
-// scope is what all rows of a term share.
+// scope is the part of a term that all its controllers share.
 type scope struct {
 	cfg       Config
 	term      Term

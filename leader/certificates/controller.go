@@ -21,11 +21,11 @@ import (
 // --cluster-signing-duration.
 const DefaultLife = 365 * 24 * time.Hour
 
-// ErrRefused is wrapped by what Authority.Sign returns when it will never sign such a certificate. The text is shown to
-// who asked.
+// ErrRefused is wrapped by errors of Authority.Sign that say that it will never sign such a certificate. The text is shown to
+// the user that made the request.
 var ErrRefused = errors.New("the signer refuses this")
 
-// Authority signs; its key stays where it is.
+// Authority signs certificates. Its key is not accessible here.
 type Authority struct {
 	// Sign returns the certificate, PEM, that says what template says: subject, names, usages and times. Serial number and
 	// issuer are the authority's to say; it may cut the time short at its own end.
@@ -34,7 +34,7 @@ type Authority struct {
 	Life time.Duration
 }
 
-// requests is what all three have.
+// requests is the part that all three controllers share.
 type requests struct {
 	env  workqueue.Env
 	list listers.CertificateSigningRequestLister
@@ -62,8 +62,8 @@ func watching(env workqueue.Env, workers int, reconcile func(context.Context, *r
 	})
 }
 
-// NewApprover returns the controller that approves nodes' client certificates: to whoever may create
-// certificatesigningrequests/nodeclient, or /selfnodeclient for a node that asks for its own.
+// NewApprover returns the controller that approves nodes' client certificates: requests of users that may create
+// certificatesigningrequests/nodeclient, or /selfnodeclient for a node that requests its own certificate.
 func NewApprover(env workqueue.Env, workers int) (workqueue.Runner, error) {
 	r, err := watching(env, workers, approve)
 	return r.loop, err
@@ -92,7 +92,7 @@ func approve(ctx context.Context, r *requests, csr *capi.CertificateSigningReque
 	return nil
 }
 
-// mayCreate asks as who made the request, as it was then.
+// mayCreate asks the authorizer about the user that made the request, with the groups that the user had then.
 func (r *requests) mayCreate(ctx context.Context, csr *capi.CertificateSigningRequest, subresource string) (bool, error) {
 	review := &authorization.SubjectAccessReview{Spec: authorization.SubjectAccessReviewSpec{
 		User: csr.Spec.Username, UID: csr.Spec.UID, Groups: csr.Spec.Groups, Extra: map[string]authorization.ExtraValue{},
@@ -148,7 +148,7 @@ func sign(ctx context.Context, r *requests, authority Authority, csr *capi.Certi
 	return gone(err)
 }
 
-// NewCleaner returns the controller that deletes requests nobody needs any more.
+// NewCleaner returns the controller that deletes requests that are no longer needed.
 func NewCleaner(env workqueue.Env, workers int) (workqueue.Runner, error) {
 	r, err := watching(env, workers, clean)
 	return r.loop, err
@@ -163,7 +163,7 @@ func clean(ctx context.Context, r *requests, csr *capi.CertificateSigningRequest
 		r.loop.AddAfter(csr.Name, left)
 		return nil
 	}
-	// Somebody may have decided something since the cache was filled.
+	// The request may have been approved or denied since the cache was filled.
 	only := &metav1.Preconditions{UID: &csr.UID, ResourceVersion: &csr.ResourceVersion}
 	return gone(r.env.Client.CertificatesV1().CertificateSigningRequests().Delete(ctx, csr.Name, metav1.DeleteOptions{Preconditions: only}))
 }

@@ -9,13 +9,13 @@
 //
 // The three watch CertificateSigningRequests through one informer. The Approver writes the approval of requests to
 // kubernetes.io/kube-apiserver-client-kubelet, the Signer certificates and the condition Failed of the four signers
-// kubernetes.io/… that upstream's controller manager has; the Cleaner deletes. Requests to anybody else's signer are
-// never touched but to delete them.
+// kubernetes.io/… that upstream's controller manager has; the Cleaner deletes. Requests to other signers are never changed, only
+// deleted.
 //
-// What is decided is in reconcile.go, functions of values. The key that signs is none of this package's: an Authority is
-// a function value.
+// The decisions are in reconcile.go, functions of values. The signing key is not in this package: an Authority is a function
+// value.
 //
 // Goroutines: the workers of one loop for each of the three; every deadline is a delayed entry of a queue. A request that
-// nobody may have is asked about again when its age has doubled, so that many of them cost little; a request costs
-// nothing while it waits for people.
+// no user may have is checked again when its age has doubled, so that many of them cost little. A request that waits for people
+// costs nothing.
 package certificates

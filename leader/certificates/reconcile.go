@@ -84,7 +84,7 @@ func hasFailed(csr *capi.CertificateSigningRequest) bool {
 	return false
 }
 
-// checks are what each signer permits, beside what certificateFor asks of all.
+// checks are the conditions of each signer, beside those of certificateFor for all.
 var checks = map[string]func(*x509.CertificateRequest, []capi.KeyUsage) error{
 	capi.KubeAPIServerClientSignerName: func(_ *x509.CertificateRequest, usages []capi.KeyUsage) error {
 		return checkClientUsages(usages)
@@ -98,14 +98,15 @@ var checks = map[string]func(*x509.CertificateRequest, []capi.KeyUsage) error{
 	legacyUnknown: func(*x509.CertificateRequest, []capi.KeyUsage) error { return nil },
 }
 
-// toBeSigned: approved and not denied, not answered yet, and by a signer of ours.
+// toBeSigned tells whether a request is approved and not denied, not answered yet, and for one of our signers.
 func toBeSigned(csr *capi.CertificateSigningRequest) bool {
 	approved, denied := decided(csr)
 	return approved && !denied && len(csr.Status.Certificate) == 0 && checks[csr.Spec.SignerName] != nil && !hasFailed(csr)
 }
 
-// certificateFor is what is to be signed for a request, or why nothing ever will be. Of extensions, only the alternative
-// names are taken over: who asks to be a certificate authority gets a certificate that is none.
+// certificateFor returns the certificate to sign for a request, or an error that says why none will ever be signed. Of the
+// request's extensions only the alternative names are used, so a request for a certificate authority gets a certificate that is
+// none.
 func certificateFor(csr *capi.CertificateSigningRequest, longest time.Duration, now time.Time) (*x509.Certificate, error) {
 	request, err := certificatesapi.ParseCSR(csr.Spec.Request)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	capi "k8s.io/api/certificates/v1"
 )
 
-// What the API calls the usages of a key, RFC 5280 sections 4.2.1.3 and 4.2.1.12.
+// The API's names of the usages of a key, RFC 5280 sections 4.2.1.3 and 4.2.1.12.
 var (
 	usages = map[capi.KeyUsage]x509.KeyUsage{
 		capi.UsageSigning:           x509.KeyUsageDigitalSignature,

@@ -6,8 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// BareMetal returns the provider of machines that nobody rents out: a node is there as long as somebody runs it, and zone
-// and region are the labels it was given (`--node-label topology.kubernetes.io/zone=…`). lb may be nil.
+// BareMetal returns the provider for bare metal: an instance exists as long as its Node does, and zone and region are the labels
+// that the node was given (`--node-label topology.kubernetes.io/zone=…`). lb may be nil.
 func BareMetal(lb LoadBalancers) Provider {
 	return Provider{Name: "balsa", Instances: ownMachines{}, LoadBalancers: lb}
 }

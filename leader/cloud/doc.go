@@ -14,8 +14,8 @@
 // go of in one write, after the provider has released what it held. The condition is the mark by which a Service that was
 // taken on is known for as long as it lives, whatever the configuration becomes.
 //
-// BareMetal is the provider of clusters on machines that nobody rents out: each node is its own instance. Addresses for
-// its Services come from package loadbalancer.
+// BareMetal is the provider for clusters on bare metal: each node is its own instance. Addresses for its Services come from
+// package loadbalancer.
 //
 // Goroutines: the workers of one work loop a controller; the one of services has a single worker. No locks.
 package cloud

@@ -13,7 +13,7 @@ import (
 // (k8s.io/cloud-provider/service/helpers.LoadBalancerCleanupFinalizer).
 const Finalizer = "service.kubernetes.io/load-balancer-cleanup"
 
-// duty is what is to be done for a Service.
+// duty is the work to do for a Service.
 type duty int
 
 const (
@@ -55,7 +55,7 @@ func settled(svc *v1.Service, condition string, o Outcome) *v1.Service {
 	return now
 }
 
-// released is the Service without anything of ours.
+// released returns the Service without our finalizer, status and condition.
 func released(svc *v1.Service, condition string) *v1.Service {
 	now := svc.DeepCopy()
 	now.Finalizers = slices.DeleteFunc(now.Finalizers, func(f string) bool { return f == Finalizer })

@@ -18,7 +18,7 @@ import (
 	"github.com/balsahq/balsa/leader/workqueue"
 )
 
-// routesAgain is how often the provider's routes are compared without an event: nobody tells when one of them is lost.
+// routesAgain is how often the provider's routes are compared without an event, because no event announces a lost route.
 const routesAgain = 5 * time.Minute
 
 type routes struct {
@@ -43,7 +43,7 @@ func NewRoutes(env workqueue.Env, ways Routes) (workqueue.Runner, error) {
 	})
 }
 
-// routePlan is what is missing and what is too much, by node and destination.
+// routePlan has the missing and the superfluous routes, by node and destination.
 func routePlan(list []*v1.Node, have []Route) (create, remove []Route) {
 	type id struct{ node, destination string }
 	missing := map[id]bool{}

@@ -49,7 +49,7 @@ func (w written) hides(cached *v1.Service) bool {
 	return err == nil && order < 0
 }
 
-// NewServices returns the controller of Services. It has one worker, as an outcome depends on all the others.
+// NewServices returns the controller of Services. It has one worker, because each outcome depends on all other Services.
 func NewServices(env workqueue.Env, lb LoadBalancers) (*ServiceController, error) {
 	services, nodes := env.Informers.Core().V1().Services(), env.Informers.Core().V1().Nodes()
 	c := &ServiceController{env: env, lb: lb, services: services.Lister(), nodes: nodes.Lister(), ahead: map[types.UID]written{}}
@@ -74,7 +74,7 @@ func NewServices(env workqueue.Env, lb LoadBalancers) (*ServiceController, error
 // Need makes the first look wait for one more cache, from which the provider reads.
 func (c *ServiceController) Need(synced cache.DoneChecker) { c.loop.Need(synced) }
 
-// Again has all Services looked at once more: the provider has changed its mind. It never blocks.
+// Again has all Services reconciled once more, because the provider's answers have changed. It never blocks.
 func (c *ServiceController) Again() { c.loop.Add(everything{}) }
 
 // Run implements workqueue.Runner.
@@ -111,7 +111,7 @@ func (c *ServiceController) reconcile(ctx context.Context, _ everything) error {
 	return errors.Join(errs...)
 }
 
-// look is what there is, as new as this controller knows it.
+// look is the newest state that this controller knows.
 func (c *ServiceController) look() (all Services, errs []error) {
 	services, err := c.services.List(labels.Everything())
 	errs = append(errs, err)

@@ -38,12 +38,12 @@ func Of[T any](indexer cache.Indexer, owner metav1.Object) []T {
 	return byIndex[T](indexer, string(owner.GetUID()))
 }
 
-// Orphans lists the objects of a namespace that nobody controls.
+// Orphans lists the objects of a namespace without a controller.
 func Orphans[T any](indexer cache.Indexer, namespace string) []T {
 	return byIndex[T](indexer, orphansOf(namespace))
 }
 
-// Candidates lists what Claim has to judge for owner: what it controls, and what nobody does.
+// Candidates lists the objects that Claim has to check for owner: those that it controls, and those without a controller.
 func Candidates[T any](indexer cache.Indexer, owner metav1.Object) []T {
 	return append(Of[T](indexer, owner), Orphans[T](indexer, owner.GetNamespace())...)
 }

@@ -82,7 +82,7 @@ func nextStart(c *batch.CronJob, s cron.Schedule, now time.Time) time.Duration {
 	return max(0, next.Sub(now)) + slack
 }
 
-// verdict is what is done about the schedule now.
+// verdict is the action that the schedule demands now.
 type verdict struct {
 	start  time.Time // make the Job of this start; zero: none
 	end    []v1.ObjectReference

@@ -22,7 +22,7 @@ type view struct {
 	retry func(node string) (wait time.Duration)
 }
 
-// plan is what one reconcile does.
+// plan is the set of actions of one reconcile.
 type plan struct {
 	create []string // node names
 	remove []*v1.Pod

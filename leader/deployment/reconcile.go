@@ -18,7 +18,7 @@ type view struct {
 	now        time.Time
 }
 
-// plan is what one reconcile does, in this order.
+// plan is the list of actions of one reconcile, in this order.
 type plan struct {
 	create   *apps.ReplicaSet
 	update   []change

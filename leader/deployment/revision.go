@@ -164,8 +164,8 @@ func appendHistory(history, revision string) string {
 	return history
 }
 
-// annotateSize records the size the Deployment had when this set was last scaled, which is how scaling is told from
-// rolling later.
+// annotateSize records the Deployment's size when this set was last scaled. A later reconcile compares it to tell whether the
+// Deployment was scaled.
 func annotateSize(d *apps.Deployment, s *apps.ReplicaSet) {
 	if s.Annotations == nil {
 		s.Annotations = map[string]string{}

@@ -186,7 +186,7 @@ func failureOf(current *apps.ReplicaSet, all []*apps.ReplicaSet) *apps.Deploymen
 	return nil
 }
 
-// checkAgain is how long until the deadline has to be looked at; zero when it does not.
+// checkAgain returns after how long the deadline has to be checked; zero: it does not have to be.
 func checkAgain(d *apps.Deployment, s *apps.DeploymentStatus, now time.Time) time.Duration {
 	c := condition(s, apps.DeploymentProgressing)
 	if !hasDeadline(d) || d.Spec.Paused || c == nil || c.Reason == reasonTimedOut || complete(d, s) {

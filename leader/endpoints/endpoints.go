@@ -84,8 +84,8 @@ func (c *controller) reconcile(ctx context.Context, key workqueue.Key) error {
 	return c.write(ctx, want)
 }
 
-// drop removes the Endpoints of a Service that is gone: ours always, other people's when the Service was seen to go.
-// Those that never had a Service stay.
+// drop deletes the Endpoints of a Service that is gone: those that this controller made always, others if the Service's deletion
+// was seen. Endpoints that never had a Service stay.
 func (c *controller) drop(ctx context.Context, key workqueue.Key, have *v1.Endpoints) error {
 	_, ended := c.ended.Load(key)
 	if have == nil || !ended && have.Labels[labelManagedBy] != managedBy {

@@ -107,7 +107,7 @@ func truncate(in []v1.EndpointSubset) bool {
 	return true
 }
 
-// desired is what the Endpoints of a Service should be, made from what they are (nil when there are none). It returns nil
+// desired returns the Endpoints that a Service should have, made from the present ones (nil when there are none). It returns nil
 // when nothing has to be written.
 func desired(s *v1.Service, candidates []*v1.Pod, have *v1.Endpoints) *v1.Endpoints {
 	want := &v1.Endpoints{}

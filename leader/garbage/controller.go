@@ -183,7 +183,7 @@ func (c *controller) resolvable(v view, i int) bool {
 	return !known
 }
 
-// verify asks the API about an owner nobody has seen.
+// verify asks the API about an owner that no watch has shown.
 func (c *controller) verify(ctx context.Context, v view) error {
 	there, err := c.exists(ctx, v.group, v.kind, v.namespace, v.name, v.uid)
 	if errors.Is(err, errUnknownKind) {

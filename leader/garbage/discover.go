@@ -16,13 +16,13 @@ type resource struct {
 	namespaced bool
 }
 
-// ignored are watched by nobody here: there are many of them, and they never own or are owned.
+// ignored are kinds that are not watched: there are many objects of them, and they never own others or are owned.
 var ignored = map[schema.GroupResource]bool{
 	{Resource: "events"}:                         true,
 	{Group: "events.k8s.io", Resource: "events"}: true,
 }
 
-// kinds is what discovery said last. Safe for concurrent use.
+// kinds is the last result of discovery. Safe for concurrent use.
 type kinds struct {
 	mu     sync.Mutex
 	byKind map[schema.GroupKind]resource

@@ -10,14 +10,14 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// identity names an object. Kind and group come from the reference for an object nobody has shown us yet.
+// identity names an object. Kind and group come from an owner reference, for an object that no watch has shown yet.
 type identity struct {
 	group, kind     string
 	namespace, name string
 	uid             types.UID
 }
 
-// node is one object: seen, or known only as somebody's owner.
+// node is one object: seen in a watch, or known only as the owner of another.
 type node struct {
 	identity
 	resource   schema.GroupVersionResource // of a seen object
@@ -32,12 +32,12 @@ type node struct {
 // waiting reports whether the object is being deleted and waits for its dependents to go first.
 func (n *node) waiting() bool { return n.deleting && n.foreground }
 
-// graph is who owns whom. Safe for concurrent use.
+// graph has the owner and dependents of each object. Safe for concurrent use.
 type graph struct {
 	mu    sync.Mutex
 	nodes map[types.UID]*node
-	// gone holds the UIDs seen to be deleted, and the identities the API denied: nobody of that name has that UID.
-	// Neither can become untrue: UIDs are never used twice, and no object is renamed.
+	// gone holds the UIDs that were seen deleted, and the identities of which the API has said that no object of that name has that
+	// UID. Neither can become untrue: UIDs are never used twice, and no object is renamed.
 	gone *lru.Cache
 }
 
@@ -45,7 +45,7 @@ func newGraph() *graph {
 	return &graph{nodes: map[types.UID]*node{}, gone: lru.New(4096)}
 }
 
-// observe takes in a version of an object and returns the UIDs that have to be looked at because of it.
+// observe takes in a version of an object and returns the UIDs that have to be reconciled because of it.
 func (g *graph) observe(r resource, obj metav1.Object) []types.UID {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -130,14 +130,14 @@ func (g *graph) relink(n *node, before []metav1.OwnerReference) (look []types.UI
 	return look
 }
 
-// sweep drops an owner nobody refers to any more and nobody has ever seen.
+// sweep drops an owner that no watch has shown and that has no dependents any more.
 func (g *graph) sweep(n *node) {
 	if !n.seen && len(n.dependents) == 0 {
 		delete(g.nodes, n.uid)
 	}
 }
 
-// remove takes out an object that is gone for good and returns the UIDs that have to be looked at because of it.
+// remove removes an object that is deleted and returns the UIDs that have to be reconciled because of it.
 func (g *graph) remove(uid types.UID) (look []types.UID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

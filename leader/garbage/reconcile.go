@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// standing is what is known of one owner.
+// standing is the known state of one owner.
 type standing uint8
 
 const (
@@ -15,7 +15,7 @@ const (
 	unclear                  // could not be found out: treated as there, and asked about again
 )
 
-// action is what happens to an object; at most one of its parts is set.
+// action is the action on an object; at most one of its fields is set.
 type action struct {
 	drop    map[types.UID]bool // remove these owner references
 	unblock bool               // before deleting, let no owner wait for this object

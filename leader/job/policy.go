@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// verdict is what the Job's failure policy says of a failed pod.
+// verdict is the decision of the Job's failure policy on a failed pod.
 type verdict struct {
 	counts  bool // towards backoffLimit
 	failJob string

@@ -38,7 +38,8 @@ type streak struct {
 	last     time.Time
 }
 
-// plan is what one reconcile does, in this order: pods are deleted and created, the status is written, finalizers come off.
+// plan is the set of actions of one reconcile, in this order: pods are deleted and created, the status is written, finalizers
+// are removed.
 type plan struct {
 	remove []*v1.Pod
 	create []int       // an index each; -1 in a Job that is not indexed

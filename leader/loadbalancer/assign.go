@@ -21,7 +21,7 @@ const (
 	ReasonInvalid  = "InvalidAddress"
 )
 
-// request is what one Service asks for.
+// request is the request of one Service for addresses.
 type request struct {
 	key     workqueue.Key
 	created time.Time
@@ -38,14 +38,14 @@ type wish struct {
 	optional bool       // nothing is missing where no pool has the family
 }
 
-// grant is what one Service gets: addresses in the order of its families, and why they are not all it asks for.
+// grant is the result for one Service: addresses in the order of its families, and why some are missing.
 type grant struct {
 	addresses []netip.Addr
 	reason    string
 	problem   error
 }
 
-// world is what requests are judged by.
+// world is the state on which grants depend, beside the requests.
 type world struct {
 	pools Pools
 	// unknown says why the pools are not known; then nothing is given, and nothing taken back.
@@ -73,7 +73,7 @@ func assign(w world, requests []request, leaving []netip.Addr) []grant {
 		order[i] = i
 	}
 	slices.SortFunc(order, func(i, j int) int { return older(&requests[i], &requests[j]) })
-	// Whatever anybody has stays theirs until it is seen gone from them.
+	// An address stays with its Service until a read has shown that it is gone from there.
 	for _, addr := range leaving {
 		a.holders[addr] = workqueue.Key{}
 	}
@@ -84,7 +84,7 @@ func assign(w world, requests []request, leaving []netip.Addr) []grant {
 			}
 		}
 	}
-	// Who asks for one address comes before who asks for any: else it might be given away.
+	// Services that ask for a certain address come first, or another Service might get it.
 	grants := make([]grant, len(requests))
 	for _, named := range []bool{true, false} {
 		for _, i := range order {
@@ -194,8 +194,7 @@ func (a *assignment) mayHave(who workqueue.Key, addr netip.Addr) (reason string,
 	return "", nil
 }
 
-// free is the first free address of the family. Addresses before next are not looked at again, as nothing becomes free
-// during a run.
+// free returns the first free address of the family. Addresses before next are skipped, because none becomes free during a run.
 func (a *assignment) free(v4 bool) netip.Addr {
 	if !a.left[v4] {
 		return netip.Addr{}

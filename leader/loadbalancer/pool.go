@@ -121,8 +121,8 @@ func (p *provider) configure(cm *v1.ConfigMap) (differs bool, err error) {
 // Condition implements cloud.LoadBalancers.
 func (p *provider) Condition() string { return Condition }
 
-// Serves implements cloud.LoadBalancers: Services of our class, and those without a class once there are pools. Without
-// pools somebody else may serve these.
+// Serves implements cloud.LoadBalancers: Services of our class, and those without a class once there are pools. Without pools
+// another program may serve these.
 func (p *provider) Serves(svc *v1.Service) bool {
 	if c := svc.Spec.LoadBalancerClass; c != nil {
 		return *c == Class

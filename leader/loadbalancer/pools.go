@@ -113,7 +113,7 @@ func (s span) usable(taken map[string]netip.Prefix) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(taken)) {
 		if p := taken[name]; s.overlaps(p) {
-			return fmt.Errorf("it overlaps %s, the %s: choose addresses of the LAN that nobody else gives out", p, name)
+			return fmt.Errorf("it overlaps %s, the %s: choose addresses of the LAN that no DHCP server or other program assigns", p, name)
 		}
 	}
 	return nil

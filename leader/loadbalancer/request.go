@@ -11,7 +11,7 @@ import (
 	"github.com/balsahq/balsa/leader/workqueue"
 )
 
-// What Services and nodes see of pools.
+// The class, annotations and condition with which Services use pools.
 const (
 	// Class is the spec.loadBalancerClass of Services that want an address from a pool and from nowhere else.
 	Class = "balsa.dev/pool"

@@ -2,7 +2,7 @@
 //
 // It watches Namespaces, and Pods to learn when the last of an ending namespace is gone. It deletes everything inside,
 // whatever its kind, as discovery tells it; writes the namespace's conditions; and removes the "kubernetes" finalizer when
-// nothing is left. It never touches a namespace that nobody asked to delete, nor another finalizer.
+// nothing is left. It never changes a namespace that is not being deleted, nor another finalizer.
 //
 //	ending namespace ─▶ discovery: which kinds ─▶ pods first ─▶ all else ─▶ anything left? ─yes▶ conditions, look again
 //	                                                                                └─no─▶ finalize

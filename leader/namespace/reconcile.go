@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// findings is what one pass over a namespace saw.
+// findings are the results of one pass over a namespace.
 type findings struct {
 	discovery error                               // some groups could not be listed
 	delete    []error                             // what could not be deleted or listed

@@ -41,8 +41,8 @@ type collector struct {
 	loop      *workqueue.Loop[task]
 }
 
-// NewCollector returns the controller that deletes pods nobody else will. threshold is how many ended pods the cluster
-// keeps; zero or less keeps them all.
+// NewCollector returns the controller that deletes pods that no kubelet and no other controller deletes. threshold is how many
+// ended pods the cluster keeps; zero or less keeps them all.
 func NewCollector(env workqueue.Env, threshold int) (workqueue.Runner, error) {
 	nodes := env.Informers.Core().V1().Nodes()
 	podInformer := env.Informers.Core().V1().Pods()
@@ -104,7 +104,7 @@ func (c *collector) reconcile(ctx context.Context, t task) error {
 	return c.remove(ctx, p, "", "") // nobody runs it, so nobody else will finish its deletion
 }
 
-// lost deletes the pods of a node that no longer exists, or that somebody declared out of service.
+// lost deletes the pods of a node that no longer exists, or that has the taint out-of-service.
 func (c *collector) lost(ctx context.Context, name string) error {
 	stopped := false
 	n, err := c.env.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})

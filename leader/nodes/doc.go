@@ -5,11 +5,11 @@
 //	Nodes, Pods ──▶ eviction: deletes pods that do not tolerate a NoExecute taint, when their time is up
 //	Nodes, Pods ──▶ collector: deletes pods of nodes that are gone, and the oldest of too many ended pods
 //
-// The lifecycle controller writes node conditions only of nodes nobody has heard of for a while, and only the taints whose
-// keys it owns. None of the four changes a pod's spec or creates anything.
+// The lifecycle controller writes conditions only of nodes that have been silent for a while, and only the taints whose keys it
+// owns. None of the four changes a pod's spec or creates anything.
 //
-// When most nodes fall silent at once their pods stay: the taints that drive pods away are taken back until it is clear
-// again that the nodes are at fault, not what connects them to this process.
+// When most nodes fall silent at once their pods stay: the taints that evict pods are removed until it is clear that the nodes
+// failed, and not their connection to this process.
 //
 // Goroutines: the workers of one work loop each, and one that follows the liveness source; no polling: every deadline is a delayed queue entry.
 package nodes

@@ -18,7 +18,7 @@ import (
 	"github.com/balsahq/balsa/leader/workqueue"
 )
 
-// sentence is what the NoExecute taints of a node mean for a pod.
+// sentence says when the NoExecute taints of a node evict a pod.
 type sentence struct {
 	evict bool
 	after time.Duration // counted from since; zero: at once

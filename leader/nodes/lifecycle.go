@@ -61,8 +61,8 @@ func NewLifecycle(env workqueue.Env, workers int, cfg LifecycleConfig) (workqueu
 	return workqueue.Together(runners...), err
 }
 
-// follow takes in what the liveness source says. All of one change is noted before any node of it is looked at, so that
-// the death of many is seen as that.
+// follow takes in the changes of the liveness source. All nodes of one change are noted before any of them is reconciled, so
+// that the death of many nodes is counted as that.
 func (c *lifecycle) follow(ctx context.Context) error {
 	for {
 		changed := c.liveness.Changed()
@@ -159,7 +159,7 @@ func (c *lifecycle) leaseChanged(old, now *coordinationv1.Lease) {
 		c.loop.Add(now.Name)
 		return
 	}
-	// A node that was given up is looked at at once; for any other the deadline just moves.
+	// A node that is not ready is reconciled at once; for any other only the deadline moves.
 	if n, err := c.nodes.Get(now.Name); err == nil && !nodeReady(n) {
 		c.loop.Add(now.Name)
 	}
@@ -218,7 +218,7 @@ func (c *lifecycle) silent(node *v1.Node, now time.Time) bool {
 	return left <= 0
 }
 
-// mayEvict counts the cluster's nodes as self, which may be newer than the cache, and the others are now.
+// mayEvict tells whether enough of the cluster's nodes are ready. It counts self, which may be newer than the cache.
 func (c *lifecycle) mayEvict(self *v1.Node, now time.Time) bool {
 	total, well := 0, 0
 	for _, n := range c.all() {

@@ -47,8 +47,8 @@ func nodeCondition(n *v1.Node, t v1.NodeConditionType) *v1.NodeCondition {
 	return nil
 }
 
-// taintsFor is the node's list of taints as it should be: everyone else's as they are, ours by its conditions. evict adds
-// the taints that also drive pods away; see evictable.
+// taintsFor returns the node's taints as they should be: our taints by its conditions, all others as they are. evict adds the
+// taints that also evict pods; see evictable.
 func taintsFor(n *v1.Node, evict bool, now time.Time) (taints []v1.Taint, changed bool) {
 	want := map[[2]string]bool{}
 	for _, c := range conditionTaints {
@@ -101,8 +101,8 @@ func ownedKeys() []string {
 	return keys
 }
 
-// silence is what a node's conditions become when nobody has heard of it: unknown, each with the moment that changed.
-// It returns nil when they say so already.
+// silence returns the conditions of a node that is silent: unknown, each with the time of the change. It returns nil when they
+// are so already.
 func silence(n *v1.Node, now time.Time) []v1.NodeCondition {
 	out := append([]v1.NodeCondition(nil), n.Status.Conditions...)
 	at := metav1.NewTime(now)

@@ -132,8 +132,8 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// claim splits what the set owns into active pods and a count of those on their way out. Pods that ended are nobody's
-// replica and are left as they are.
+// claim returns the set's active pods, and the number of those that terminate. Pods that ended are no replicas and stay as they
+// are.
 func (c *controller) claim(ctx context.Context, set *apps.ReplicaSet, selector labels.Selector, candidates []*v1.Pod) (active []*v1.Pod, terminating int, err error) {
 	var live []*v1.Pod
 	for _, p := range candidates {
@@ -216,7 +216,7 @@ func (c *controller) deletePod(ctx context.Context, set *apps.ReplicaSet, p *v1.
 	return nil
 }
 
-// reference is what events are about: cached objects carry no kind of their own.
+// reference returns the object reference for events, because cached objects have no kind.
 func (c *controller) reference(set *apps.ReplicaSet) *v1.ObjectReference {
 	return &v1.ObjectReference{
 		APIVersion: c.kind.gvk.GroupVersion().String(), Kind: c.kind.gvk.Kind,

@@ -14,7 +14,7 @@ import (
 // burst bounds how many pods one reconcile creates or deletes.
 const burst = 500
 
-// plan is what one reconcile does about the number of pods; at most one of the two is set.
+// plan is the change of the number of pods in one reconcile; at most one of its fields is set.
 type plan struct {
 	create int
 	remove []*v1.Pod

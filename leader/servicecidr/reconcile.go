@@ -21,7 +21,7 @@ const (
 	reasonOverlaps = "AddressesInUse"
 )
 
-// cluster is what the decision about one ServiceCIDR depends on.
+// cluster is the state of the cluster on which the decision about one ServiceCIDR depends.
 type cluster struct {
 	pods     []netip.Prefix              // the pods' networks
 	nodes    []*v1.Node                  // whose addresses are not to be Services'
@@ -29,7 +29,7 @@ type cluster struct {
 	cidrs    []*networkingv1.ServiceCIDR // all of them
 }
 
-// verdict is what should be done with a ServiceCIDR.
+// verdict is the action to take on a ServiceCIDR.
 type verdict struct {
 	ready   *metav1.Condition // to be set where it differs; nil: leave it
 	release bool              // take the finalizer off
@@ -68,7 +68,7 @@ func readiness(c *networkingv1.ServiceCIDR, in cluster) *metav1.Condition {
 	return ready
 }
 
-// overlap says whose addresses the networks hold, "" when they are nobody's.
+// overlap names the object with whose addresses the networks overlap; "" when there is none.
 func (in cluster) overlap(networks []netip.Prefix) string {
 	for _, p := range networks {
 		for _, pods := range in.pods {

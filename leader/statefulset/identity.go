@@ -98,7 +98,7 @@ func identified(p *v1.Pod, ordinal int) bool {
 	return p.Labels[apps.StatefulSetPodNameLabel] == p.Name && p.Labels[apps.PodIndexLabel] == strconv.Itoa(ordinal)
 }
 
-// claims are those the pod of an ordinal needs, by the set's templates.
+// claims returns the claims that the pod of an ordinal needs, by the set's templates.
 func claims(set *apps.StatefulSet, ordinal int) []*v1.PersistentVolumeClaim {
 	var out []*v1.PersistentVolumeClaim
 	for i := range set.Spec.VolumeClaimTemplates {
@@ -114,8 +114,8 @@ func claims(set *apps.StatefulSet, ordinal int) []*v1.PersistentVolumeClaim {
 	return out
 }
 
-// claimOwners is what the retention policy makes of a claim's owner references: the set owns it when it shall go with the
-// set, the pod when it shall go because the set was scaled down below it. pod may be nil when there is none.
+// claimOwners returns a claim's owner references by the retention policy: the set owns the claim if it must be deleted with the
+// set, the pod if it must be deleted because the set was scaled down below it. pod may be nil when there is none.
 func claimOwners(set *apps.StatefulSet, pod *v1.Pod, ordinal int, have []metav1.OwnerReference) []metav1.OwnerReference {
 	whenDeleted, whenScaled := apps.RetainPersistentVolumeClaimRetentionPolicyType, apps.RetainPersistentVolumeClaimRetentionPolicyType
 	if p := set.Spec.PersistentVolumeClaimRetentionPolicy; p != nil {

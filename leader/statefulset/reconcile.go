@@ -24,7 +24,7 @@ type view struct {
 	now             time.Time
 }
 
-// plan is what one reconcile does, in this order.
+// plan is the list of actions of one reconcile, in this order.
 type plan struct {
 	fix    []*v1.Pod // give them their labels and claims
 	create []*v1.Pod

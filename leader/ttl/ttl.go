@@ -70,7 +70,7 @@ func (c *controller) reconcile(ctx context.Context, key workqueue.Key) error {
 	foreground := metav1.DeletePropagationForeground
 	err = c.env.Client.BatchV1().Jobs(key.Namespace).Delete(ctx, key.Name, metav1.DeleteOptions{
 		PropagationPolicy: &foreground,
-		// Somebody may have changed the time to live since the cache was filled.
+		// The time to live may have been changed since the cache was filled.
 		Preconditions: &metav1.Preconditions{UID: &j.UID, ResourceVersion: &j.ResourceVersion},
 	})
 	if apierrors.IsNotFound(err) {

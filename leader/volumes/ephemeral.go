@@ -75,7 +75,7 @@ func (c *ephemeralClaims) reconcile(ctx context.Context, key workqueue.Key) erro
 	return nil
 }
 
-// ensure makes a volume's claim. A claim of that name that is not the pod's own is an error: its data is somebody else's.
+// ensure makes a volume's claim. A claim of that name that the pod does not own is an error, because its data is not the pod's.
 func (c *ephemeralClaims) ensure(ctx context.Context, pod *v1.Pod, vol *v1.Volume) error {
 	have, err := c.claims.PersistentVolumeClaims(pod.Namespace).Get(ephemeral.VolumeClaimName(pod, vol))
 	if err == nil {

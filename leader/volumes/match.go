@@ -52,7 +52,7 @@ func boundTo(v *v1.PersistentVolume, c *v1.PersistentVolumeClaim) bool {
 	return r != nil && r.Namespace == c.Namespace && r.Name == c.Name && (r.UID == "" || r.UID == c.UID)
 }
 
-// suits reports whether a volume can serve a claim, whoever it belongs to now.
+// suits reports whether a volume can serve a claim, bound or not.
 func suits(v *v1.PersistentVolume, c *v1.PersistentVolumeClaim) bool {
 	size, want := v.Spec.Capacity[v1.ResourceStorage], c.Spec.Resources.Requests[v1.ResourceStorage]
 	if size.Cmp(want) < 0 || modeOf(v.Spec.VolumeMode) != modeOf(c.Spec.VolumeMode) || volumeClass(v) != className(c) {
@@ -104,7 +104,7 @@ func waits(c *v1.PersistentVolumeClaim, class *storagev1.StorageClass) bool {
 		c.Annotations[annSelectedNode] == ""
 }
 
-// fate is what becomes of a volume whose claim is gone.
+// fate is what happens to a volume whose claim is gone.
 type fate uint8
 
 const (

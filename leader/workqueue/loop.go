@@ -97,8 +97,8 @@ func (l *Loop[K]) next(ctx context.Context) bool {
 	return true
 }
 
-// ErrStale is wrapped by what a reconcile function returns when a cache does not show its own last write yet: the retry,
-// which nobody needs to hear of, will find it.
+// ErrStale is wrapped by the error of a reconcile function whose cache does not show its own last write yet. It is retried and
+// not logged.
 var ErrStale = errors.New("the cache is behind")
 
 func (l *Loop[K]) report(key K, err error) {

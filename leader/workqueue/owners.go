@@ -15,8 +15,9 @@ type Dependent[T any] interface {
 	metav1.Object
 }
 
-// Owners says whom the change of a dependent concerns: those of the kind that control it or did before, each once, and
-// whether others should be asked to adopt it, because nobody controls it and it is new, was let go or has other labels.
+// Owners returns the keys of the objects of the kind that a change of a dependent concerns: those that control it or did before,
+// each once. orphan tells whether others may adopt it, because no object controls it and it is new, was released or has other
+// labels.
 func Owners[T any, P Dependent[T]](kind schema.GroupVersionKind, old, now P) (keys []Key, orphan bool) {
 	for _, o := range Either((*T)(old), (*T)(now)) {
 		if k, ok := ControllerKey(P(o), kind.GroupVersion().String(), kind.Kind); ok && !slices.Contains(keys, k) {

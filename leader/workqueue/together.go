@@ -9,7 +9,7 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// Together runs several runners as one: the first error stops the others, and Run joins them all.
+// Together returns a runner that runs several: the first error stops all, and Run joins them.
 func Together(runners ...Runner) Runner { return together(runners) }
 
 type together []Runner

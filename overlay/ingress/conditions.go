@@ -118,7 +118,7 @@ func gatewayStatus(status *gw.GatewayStatus, g plan.GatewayState, at []string) {
 	}
 }
 
-// parents are a route's parents as they should be: those of other controllers as they are, then ours.
+// parents returns a route's parents as they should be: those of other controllers unchanged, then our own.
 func parents(before, ours []gw.RouteParentStatus) (out []gw.RouteParentStatus) {
 	for _, p := range before {
 		if p.ControllerName != plan.GatewayController {
@@ -132,7 +132,7 @@ func parents(before, ours []gw.RouteParentStatus) (out []gw.RouteParentStatus) {
 				kept = slices.Clone(b.Conditions)
 			}
 		}
-		// What is no longer said goes; what is said keeps its time.
+		// Conditions that no longer apply are removed; those that still apply keep their time.
 		kept = slices.DeleteFunc(kept, func(c metav1.Condition) bool { return meta.FindStatusCondition(p.Conditions, c.Type) == nil })
 		setConditions(&kept, p.Conditions)
 		p.Conditions = kept

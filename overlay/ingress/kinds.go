@@ -31,7 +31,7 @@ const definitionRetry = time.Second
 
 var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
-// gatewayKinds are what is watched of the Gateway API, by resource. Versions are tried in this order.
+// gatewayKinds are the watched kinds of the Gateway API, by resource. Versions are tried in this order.
 var gatewayKinds = map[string]struct {
 	versions []string
 	object   runtime.Object
@@ -184,7 +184,7 @@ func (k *kinds) start(ctx context.Context, resource string) bool {
 		err := client.Get().Resource(resource).Param("limit", "1").Do(ctx).Error()
 		if err != nil {
 			if !apierrors.IsNotFound(err) && ctx.Err() == nil {
-				k.log.Warn("a kind of the Gateway API cannot be read", "kind", resource, "err", err)
+				k.log.Warn("cannot read a kind of the Gateway API; its objects have no effect until it can be read", "kind", resource, "err", err)
 			}
 			continue
 		}

@@ -32,7 +32,7 @@ const (
 	gather = 20 * time.Millisecond
 	// patience is how long a plan waits for Secrets that are being read, so that no client is shown another certificate.
 	patience = 3 * time.Second
-	// portRetry and portRetryMost bound how long a port that somebody else has is left alone: nothing tells when it is free.
+	// portRetry and portRetryMost bound the pause before a port of another program is tried again; no event says that it is free.
 	portRetry, portRetryMost = 2 * time.Second, time.Minute
 	// mostTold is of how many objects it is said that their port is another program's.
 	mostTold = 16
@@ -191,7 +191,7 @@ func serviceOf(o any) ([]string, error) {
 func (n *Node) slicesOf(key types.NamespacedName) (out []*discovery.EndpointSlice) {
 	list, err := n.cfg.Informers.Discovery().V1().EndpointSlices().Informer().GetIndexer().ByIndex(byService, key.String())
 	if err != nil {
-		n.cfg.Logger.Error("ingress: endpoints are not known", "service", key, "err", err)
+		n.cfg.Logger.Error("ingress: cannot read a Service's endpoints; it counts as without any", "service", key, "err", err)
 		return nil
 	}
 	for _, o := range list {
@@ -261,7 +261,7 @@ func (e *engine) step(ctx context.Context) time.Duration {
 	}
 	objects, err := n.source.objects()
 	if err != nil {
-		n.cfg.Logger.Error("ingress: objects cannot be read", "err", err)
+		n.cfg.Logger.Error("ingress: cannot read objects; the former plan stays, and it is tried again", "err", err)
 		return portRetry
 	}
 	next := &plan.Plan{}
@@ -282,7 +282,7 @@ func (e *engine) step(ctx context.Context) time.Duration {
 		e.since = time.Time{}
 	}
 	if err := e.begin(ctx); err != nil {
-		n.cfg.Logger.Error("ingress: endpoints cannot be followed", "err", err)
+		n.cfg.Logger.Error("ingress: cannot watch endpoints; the former plan stays, and it is tried again", "err", err)
 		return portRetry
 	}
 	e.plan = next
@@ -373,7 +373,7 @@ func (e *engine) report(p *plan.Plan, faults map[uint16]error) time.Duration {
 			continue
 		}
 		e.said[number] = err.Error()
-		e.node.cfg.Logger.Error("ingress cannot listen; is the port another program's? It is tried again; --ingress-http-port and --ingress-https-port choose others",
+		e.node.cfg.Logger.Error("ingress cannot listen, perhaps because another program has the port; it is tried again; --ingress-http-port and --ingress-https-port choose others",
 			"port", number, "err", err)
 		owners := p.Ports[number].Owners
 		for _, owner := range owners[:min(len(owners), mostTold)] {

@@ -64,7 +64,7 @@ func (s *secrets) follow(ctx context.Context, want map[types.NamespacedName]bool
 	return loaded
 }
 
-// certificate is what is known of a Secret now.
+// certificate returns the certificate in a Secret, as far as it has been read.
 func (s *secrets) certificate(namespace, name string) (*tls.Certificate, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 	"github.com/balsahq/balsa/overlay/ingress/plan"
 )
 
-// sourceConfig says where objects come from. Whoever made the factories starts them.
+// sourceConfig says where objects come from. The caller starts the factories.
 type sourceConfig struct {
 	networking informers.SharedInformerFactory // of Ingresses and IngressClasses
 	services   informers.SharedInformerFactory
@@ -75,7 +75,7 @@ func anything(fn func()) cache.ResourceEventHandler {
 	}
 }
 
-// name says which Services the last plan asked for. What happened to one while the plan was made is looked at again.
+// name sets the Services that the last plan asked for. Those that changed while the plan was made are read again.
 func (s *source) name(services map[types.NamespacedName]bool) {
 	before := s.named.Swap(&services)
 	for key := range services {
@@ -86,7 +86,7 @@ func (s *source) name(services map[types.NamespacedName]bool) {
 	}
 }
 
-// onService tells of changes to the Services that plans ask for.
+// onService handles changes of the Services that plans ask for.
 func (s *source) onService() cache.ResourceEventHandler {
 	tell := func(o any) {
 		if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
@@ -122,7 +122,7 @@ func (s *source) ready() bool {
 	return s.kinds.ready()
 }
 
-// objects is what there is now. Secrets are asked of whoever follows them.
+// objects returns the present objects. Secrets come from the watches that follow them.
 func (s *source) objects() (*plan.Objects, error) {
 	ingresses, err := s.ingresses.List(labels.Everything())
 	if err != nil {

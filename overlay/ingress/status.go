@@ -37,7 +37,7 @@ type StatusConfig struct {
 	Rest   *rest.Config
 	// Secrets reads any Secret by name.
 	Secrets kubernetes.Interface
-	// Informers give Ingresses, IngressClasses, Services and Nodes. Whoever made them starts them.
+	// Informers give Ingresses, IngressClasses, Services and Nodes. The caller starts them.
 	Informers informers.SharedInformerFactory
 	// Events tells owners what is wrong with their objects.
 	Events record.EventRecorder
@@ -167,7 +167,7 @@ func (s *Status) step(ctx context.Context) bool {
 	}
 	objects, err := s.source.objects()
 	if err != nil {
-		s.cfg.Logger.Error("ingress: objects cannot be read", "err", err)
+		s.cfg.Logger.Error("ingress: cannot read objects; statuses stay as they are", "err", err)
 		return false
 	}
 	p := plan.Build(plan.Config{HTTPPort: s.cfg.HTTPPort, HTTPSPort: s.cfg.HTTPSPort}, objects)
@@ -186,7 +186,7 @@ func (s *Status) step(ctx context.Context) bool {
 
 func (s *Status) written(err error) bool {
 	if err != nil && !apierrors.IsConflict(err) {
-		s.cfg.Logger.Warn("ingress: a status is not written", "err", err)
+		s.cfg.Logger.Warn("ingress: cannot write a status; it is tried again", "err", err)
 	}
 	return err == nil
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // applyFilters enters the filters of a rule into its target; the answer says why that is not possible. A filter that
-// cannot be applied is never passed over: somebody relies on it.
+// cannot be applied is never skipped, because users rely on it.
 func (b *builder) applyFilters(r *anyRoute, rule *anyRule, t *Target, c *compiled) string {
 	for _, f := range rule.filters {
 		switch f.Type {

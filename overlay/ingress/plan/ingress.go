@@ -27,7 +27,7 @@ const (
 	annotationClass = "kubernetes.io/ingress.class" // superseded by spec.ingressClassName, and still written
 )
 
-// ingressOptions are what the annotations ask for.
+// ingressOptions are the options that annotations set.
 type ingressOptions struct {
 	forceHTTPS bool
 	protocol   Protocol // "" leaves it to the Service

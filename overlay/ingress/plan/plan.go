@@ -16,13 +16,13 @@ import (
 	"github.com/balsahq/balsa/overlay/ingress/route"
 )
 
-// Who an IngressClass and a GatewayClass name to be served here.
+// The controller names with which an IngressClass and a GatewayClass are served here.
 const (
 	IngressController = "balsa.dev/ingress"
 	GatewayController = "balsa.dev/gateway"
 )
 
-// ErrPending is what Objects.Certificate answers of a Secret it has not looked for yet: nothing is said about it.
+// ErrPending is the error of Objects.Certificate for a Secret that has not been read yet; no status mentions it.
 var ErrPending = errors.New("the Secret is being read")
 
 // Objects is everything a plan is made from. The functions must answer from memory, the same during one Build.
@@ -46,7 +46,7 @@ type Objects struct {
 // Config says which ports Ingresses have, and Gateways' 80 and 443.
 type Config struct{ HTTPPort, HTTPSPort uint16 }
 
-// Protocol is what is spoken to a backend.
+// Protocol is the protocol to a backend.
 type Protocol string
 
 // The protocols.
@@ -63,7 +63,7 @@ type Backend struct {
 	Protocol           Protocol
 }
 
-// Target is what becomes of the requests of a rule.
+// Target is what happens to the requests of a rule.
 type Target struct {
 	Owner    v1.ObjectReference
 	Backends []Weighted // chosen among by weight
@@ -95,7 +95,7 @@ type Mirror struct {
 	Numerator, Denominator int32
 }
 
-// Headers is what is changed of a header, in this order. Names are canonical.
+// Headers are the changes of headers, in this order. Names are canonical.
 type Headers struct {
 	Set, Add []Header
 	Remove   []string
@@ -124,7 +124,7 @@ type PathChange struct {
 	Value  string
 }
 
-// Listener is what routes of Gateways share: a port and a hostname.
+// Listener is a port and a hostname, which routes of Gateways share.
 type Listener struct {
 	Port  int32 // as the Gateway names it
 	Rules *route.Table[*Target]
@@ -149,14 +149,14 @@ type Problem struct {
 	Message string
 }
 
-// GatewayState is what a Gateway's status should say, without times and addresses.
+// GatewayState is the status that a Gateway should have, without times and addresses.
 type GatewayState struct {
 	Gateway    *gw.Gateway
 	Conditions []metav1.Condition
 	Listeners  []gw.ListenerStatus
 }
 
-// RouteState is what a route's status should say of our Gateways; Parents are only ours.
+// RouteState is the status that a route should have for our Gateways; Parents has no others.
 type RouteState struct {
 	Kind            string // HTTPRoute or GRPCRoute
 	Namespace, Name string

@@ -114,7 +114,7 @@ func (c *carrier) carry(req *http.Request, backend plan.Backend, timeout time.Du
 	return nil, last
 }
 
-// protocolFor is what is spoken for one request: an upgrade needs HTTP/1.1, gRPC cannot go without HTTP/2.
+// protocolFor returns the protocol for one request: an upgrade needs HTTP/1.1, gRPC needs HTTP/2.
 func protocolFor(req *http.Request, p plan.Protocol) plan.Protocol {
 	switch {
 	case p == plan.H2C && req.Header.Get("Upgrade") != "":
@@ -208,7 +208,7 @@ func (t *tunnel) Close() error {
 	return t.ReadWriteCloser.Close()
 }
 
-// stays is the Close of a body that the next attempt may need; whoever has the request closes it.
+// stays is the Close of a body that the next attempt may need; the owner of the request closes the body.
 type stays struct{}
 
 func (stays) Close() error { return nil }

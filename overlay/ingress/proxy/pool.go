@@ -25,7 +25,7 @@ type endpoint struct {
 	resting atomic.Int64 // until when, in nanoseconds since 1970
 }
 
-// pool is what one backend's requests are spread over.
+// pool has the endpoints over which one backend's requests are spread.
 type pool struct {
 	endpoints atomic.Pointer[[]*endpoint]
 	turn      atomic.Uint32

@@ -40,7 +40,7 @@ type Config struct {
 	// may be under way.
 	MaxConnections int
 	// HeaderTimeout bounds TLS handshakes and the reading of a request's header, StallTimeout how long a body of known
-	// length, or an answer that nobody reads, may stand still. Streams that are merely silent are not bounded.
+	// length, or an answer that the client does not read, may stand still. Streams that are merely silent are not bounded.
 	HeaderTimeout, StallTimeout time.Duration
 	// Drain is how long requests may go on at a port that is closed.
 	Drain  time.Duration
@@ -160,7 +160,7 @@ func (p *Proxy) drop(number uint16) {
 func (p *Proxy) crowded() {
 	now, last := time.Now().Unix(), p.told.Load()
 	if now-last >= 60 && p.told.CompareAndSwap(last, now) {
-		p.cfg.Logger.Warn("ingress turns connections away: there are too many", "limit", p.cfg.MaxConnections, "refused", p.guard.lost.Swap(0))
+		p.cfg.Logger.Warn("ingress has too many connections; it closes new ones", "limit", p.cfg.MaxConnections, "refused", p.guard.lost.Swap(0))
 	}
 }
 

@@ -19,7 +19,7 @@ const (
 	Prefix          // by elements: /a/b is /a/b and /a/b/c, and not /a/bc; a final slash does not count
 )
 
-// Path is what a rule asks of the path. The zero value is never right; AnyPath matches all.
+// Path is a rule's condition on the path. The zero value is invalid; AnyPath matches all.
 type Path struct {
 	Kind  PathKind
 	Value string
@@ -37,7 +37,7 @@ func RegexPath(pattern string) (Path, error) {
 
 func whole(pattern string) (*regexp.Regexp, error) { return regexp.Compile("^(?:" + pattern + ")$") }
 
-// Value is what a rule asks of a header or a query parameter.
+// Value is a rule's condition on a header or a query parameter.
 type Value struct {
 	Name, Value string
 	re          *regexp.Regexp
@@ -104,7 +104,7 @@ func (r *Rule[T]) compare(o *Rule[T]) int {
 	)
 }
 
-// Request is what a table looks at.
+// Request is the part of a request by which a table chooses.
 type Request struct {
 	Host   string // as NormalizeHost leaves it
 	Path   string // decoded, starting with a slash

@@ -125,8 +125,8 @@ func first[T any](list []*Rule[T], req *Request) *Rule[T] {
 	return nil
 }
 
-// HasDotElement reports whether an element of the path is "." or "..": such a path means one thing to who routes it and
-// another to who serves it.
+// HasDotElement reports whether an element of the path is "." or "..": the proxy and the backend might understand such a path
+// differently.
 func HasDotElement(path string) bool {
 	for {
 		i := strings.Index(path, "/.")

@@ -41,6 +41,9 @@ func New(c *rest.Config) (*Client, error) {
 	return &Client{mapper: mapper, scales: scales}, nil
 }
 
+// Mapper knows which resource a kind is, as far as discovery said so last.
+func (c *Client) Mapper() meta.RESTMapper { return c.mapper }
+
 // Get reads the scale of an object. The resource it returns is what Update takes.
 func (c *Client) Get(ctx context.Context, namespace, apiVersion, kind, name string) (*autoscalingv1.Scale, schema.GroupResource, error) {
 	gv, err := schema.ParseGroupVersion(apiVersion)

@@ -14,6 +14,7 @@ import (
 	"github.com/balsahq/balsa/leader/certificates"
 	"github.com/balsahq/balsa/leader/cloud"
 	"github.com/balsahq/balsa/leader/clusterkeys"
+	"github.com/balsahq/balsa/leader/horizontalpodautoscaler"
 	"github.com/balsahq/balsa/leader/loadbalancer"
 	"github.com/balsahq/balsa/leader/nodes"
 	"github.com/balsahq/balsa/leader/serviceaccount"
@@ -59,6 +60,9 @@ type Config struct {
 	// and Cloud does not give them any.
 	LoadBalancer loadbalancer.Config
 
+	// Autoscaling is what all HorizontalPodAutoscalers have in common. The zero value is upstream's defaults.
+	Autoscaling horizontalpodautoscaler.Config
+
 	// IngressStatus makes what writes the status of Ingresses and Gateways, of an environment of its own; nil leaves them alone.
 	IngressStatus func(workqueue.Env) (workqueue.Runner, error)
 
@@ -82,6 +86,9 @@ func (c *Config) Validate() error {
 	if c.MaxEndedPods == 0 {
 		c.MaxEndedPods = 12500
 	}
+	if c.Autoscaling == (horizontalpodautoscaler.Config{}) {
+		c.Autoscaling = horizontalpodautoscaler.DefaultConfig()
+	}
 	if c.Cloud.Name == "" {
 		c.Cloud = cloud.BareMetal(nil)
 	}
@@ -101,7 +108,7 @@ func (c *Config) Validate() error {
 	if c.SecondCIDR.IsValid() && c.SecondCIDR.Addr().Is4() == c.ClusterCIDR.Addr().Is4() {
 		errs = append(errs, fmt.Errorf("cluster CIDRs %s and %s are of one family", c.ClusterCIDR, c.SecondCIDR))
 	}
-	errs = append(errs, c.LoadBalancer.Validate())
+	errs = append(errs, c.LoadBalancer.Validate(), c.Autoscaling.Validate())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("leader configuration: %w", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/balsahq/balsa/leader/disruption"
 	"github.com/balsahq/balsa/leader/endpoints"
 	"github.com/balsahq/balsa/leader/garbage"
+	"github.com/balsahq/balsa/leader/horizontalpodautoscaler"
 	"github.com/balsahq/balsa/leader/job"
 	"github.com/balsahq/balsa/leader/loadbalancer"
 	"github.com/balsahq/balsa/leader/namespace"
@@ -178,6 +179,14 @@ var controllers = []row{
 		watches: []string{"jobs"},
 		writes:  []part{{"jobs", "deletes of ended ones past their time to live"}},
 		build:   plain(ttl.New),
+	},
+	{
+		name: "horizontal-pod-autoscaler", workers: 5,
+		watches: []string{"horizontalpodautoscalers", "pods", "metrics, by asking"},
+		writes:  []part{{"horizontalpodautoscalers/status", ""}, {"scale", "of HorizontalPodAutoscalers' targets"}},
+		build: func(s *scope, env workqueue.Env, workers int) (workqueue.Runner, error) {
+			return horizontalpodautoscaler.New(env, workers, s.cfg.Autoscaling)
+		},
 	},
 	{
 		name: "disruption-controller", workers: 2,

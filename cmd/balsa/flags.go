@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/balsahq/balsa/cmd/balsa/daemon/config"
+	"github.com/balsahq/balsa/leader/horizontalpodautoscaler"
 	"github.com/balsahq/balsa/overlay/ingress/gatewayapi"
 )
 
@@ -63,6 +64,7 @@ func bindServer(f *pflag.FlagSet, c *config.Server) {
 	f.StringVar(&c.LoadBalancerPool, "load-balancer-pool", c.LoadBalancerPool, "addresses for Services of type LoadBalancer, as a list such as 10.0.0.200-10.0.0.220,192.168.7.0/28,2001:db8::/120; the ConfigMap kube-system/balsa-load-balancer with the key pools comes before it, and may change at any time")
 	f.BoolVar(&c.DisableCloud, "disable-cloud-controller", c.DisableCloud, "leave nodes of --cloud-provider=external to a cloud controller manager outside")
 	bindAPI(f, &c.API)
+	bindAutoscaling(f, &c.Autoscaling)
 	f.Int64Var(&c.UnreachableTolerationSeconds, "unreachable-toleration-seconds", c.UnreachableTolerationSeconds,
 		"how long pods that say nothing about it wait for a node that is gone before they are replaced elsewhere")
 	f.StringVar(&c.BindAddress, "bind-address", c.BindAddress, "address the API listens on")
@@ -70,6 +72,16 @@ func bindServer(f *pflag.FlagSet, c *config.Server) {
 	f.IntVar(&c.Port, "port", c.Port, "port of the API")
 	f.StringSliceVar(&c.TLSSANs, "tls-san", c.TLSSANs, "further names and addresses for the API's certificate")
 	f.BoolVar(&c.DisableAgent, "disable-agent", c.DisableAgent, "run the control plane only: this machine takes no pods")
+}
+
+// bindAutoscaling registers the flags of kube-controller-manager with these names.
+func bindAutoscaling(f *pflag.FlagSet, c *horizontalpodautoscaler.Config) {
+	const prefix = "horizontal-pod-autoscaler-"
+	f.DurationVar(&c.SyncPeriod, prefix+"sync-period", c.SyncPeriod, "how often HorizontalPodAutoscalers look at their metrics; on all servers the same, as the other flags of its kind")
+	f.DurationVar(&c.DownscaleStabilization, prefix+"downscale-stabilization", c.DownscaleStabilization, "how long fewer replicas must have been enough before a target is scaled down, for autoscalers that do not say so themselves")
+	f.Float64Var(&c.Tolerance, prefix+"tolerance", c.Tolerance, "how far the ratio of a metric to its target may be from 1 without a change, for autoscalers that do not say so themselves")
+	f.DurationVar(&c.CPUInitializationPeriod, prefix+"cpu-initialization-period", c.CPUInitializationPeriod, "how long after its start a pod's processor time counts only while the pod is ready, and measured after it became so")
+	f.DurationVar(&c.InitialReadinessDelay, prefix+"initial-readiness-delay", c.InitialReadinessDelay, "how long after its start a pod that becomes unready counts as one that never was ready")
 }
 
 func bindSnapshots(f *pflag.FlagSet, s *config.Snapshots) {

@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/kubernetes/pkg/apis/apps"
-	"k8s.io/kubernetes/pkg/apis/autoscaling"
 	"k8s.io/kubernetes/pkg/apis/batch"
 	"k8s.io/kubernetes/pkg/apis/coordination"
 	core "k8s.io/kubernetes/pkg/apis/core"
@@ -23,7 +22,7 @@ var kinds = map[string]runtime.Object{
 	"Deployment": &apps.Deployment{}, "ReplicaSet": &apps.ReplicaSet{}, "DaemonSet": &apps.DaemonSet{},
 	"StatefulSet": &apps.StatefulSet{}, "Job": &batch.Job{}, "CronJob": &batch.CronJob{},
 	"Node": &core.Node{}, "PersistentVolume": &core.PersistentVolume{}, "PersistentVolumeClaim": &core.PersistentVolumeClaim{},
-	"HorizontalPodAutoscaler": &autoscaling.HorizontalPodAutoscaler{}, "Lease": &coordination.Lease{},
+	"Lease":        &coordination.Lease{},
 	"IngressClass": &networking.IngressClass{}, "CSIDriver": &storage.CSIDriver{}, "CSINode": &storage.CSINode{},
 	"CSIStorageCapacity": &storage.CSIStorageCapacity{}, "VolumeAttachment": &storage.VolumeAttachment{},
 	"VolumeAttributesClass": &storage.VolumeAttributesClass{}, "DeviceClass": &resource.DeviceClass{},

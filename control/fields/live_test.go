@@ -123,11 +123,11 @@ func TestNothingWithoutEffectIsTakenSilently(t *testing.T) {
 		}
 	})
 	t.Run("a kind without effect says so", func(t *testing.T) {
-		hpa := `{"apiVersion":"autoscaling/v2","kind":"HorizontalPodAutoscaler","metadata":{"name":"h"},"spec":{"maxReplicas":3,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"d"}}}`
-		if _, err := w.send(t, "POST", "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers", hpa); err != nil {
+		driver := `{"apiVersion":"storage.k8s.io/v1","kind":"CSIDriver","metadata":{"name":"d.example.com"},"spec":{}}`
+		if _, err := w.send(t, "POST", "/apis/storage.k8s.io/v1/csidrivers", driver); err != nil {
 			t.Fatal(err)
 		}
-		if said := w.heard.take(); !strings.Contains(said, "nothing is scaled") {
+		if said := w.heard.take(); !strings.Contains(said, "its settings have no effect") {
 			t.Errorf("heard %q", said)
 		}
 	})

@@ -36,7 +36,6 @@ var rules = []Rule{
 	// Workloads.
 	{Kind: "StatefulSet", Path: "spec.updateStrategy.rollingUpdate.maxUnavailable", Does: Said,
 		Says: "one pod is replaced at a time (upstream: the feature MaxUnavailableStatefulSet, which is off)"},
-	{Kind: "HorizontalPodAutoscaler", Does: Said, Says: "HorizontalPodAutoscalers are stored, and nothing is scaled: there are no metrics; scale the workload itself"},
 
 	// Storage.
 	{Kind: "PersistentVolume", Path: "spec.{awsElasticBlockStore,azureDisk,azureFile,cephfs,cinder,csi,fc,flexVolume,flocker,gcePersistentDisk," +

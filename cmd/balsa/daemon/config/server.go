@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/balsahq/balsa/control/tunnel"
+	"github.com/balsahq/balsa/leader/horizontalpodautoscaler"
 	"github.com/balsahq/balsa/raftstore/raftlog"
 )
 
@@ -30,6 +31,8 @@ type Server struct {
 	DisableCloud     bool // leaves nodes of CloudProvider "external" to a cloud controller outside
 	GatewayAPI       bool // installs the Gateway API's definitions
 
+	Autoscaling horizontalpodautoscaler.Config
+
 	// UnreachableTolerationSeconds is how long a pod waits for a node that is gone, when the pod says nothing about it.
 	UnreachableTolerationSeconds int64
 
@@ -42,7 +45,7 @@ type Server struct {
 func DefaultServer() Server {
 	return Server{
 		Node: DefaultNode(), BindAddress: "0.0.0.0", Port: 6443, UnreachableTolerationSeconds: 300,
-		Snapshots: defaultSnapshots(), NodeTunnel: string(tunnel.Auto), API: defaultAPI(),
+		Snapshots: defaultSnapshots(), NodeTunnel: string(tunnel.Auto), API: defaultAPI(), Autoscaling: horizontalpodautoscaler.DefaultConfig(),
 	}
 }
 
@@ -58,6 +61,9 @@ func (c *Server) Validate() error {
 		fault("--load-balancer-pool: %w", err)
 	}
 	if err := c.Snapshots.validate(); err != nil {
+		faults = append(faults, err)
+	}
+	if err := c.Autoscaling.Validate(); err != nil {
 		faults = append(faults, err)
 	}
 	if err := c.API.validate(); err != nil {

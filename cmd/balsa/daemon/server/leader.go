@@ -46,7 +46,7 @@ func (s *server) startLeader() error {
 		APIServers: s.apiServers(), NodeLiveness: s.liveness,
 		DisableCloud: s.cfg.DisableCloud, LoadBalancer: s.cfg.LoadBalancer(),
 		ClusterCIDR: pods[0], SecondCIDR: pods[1], Keys: s.publishedKeys(), SignToken: s.api.SignToken, Certificates: signer,
-		IngressStatus: s.ingressStatus,
+		IngressStatus: s.ingressStatus, Autoscaling: s.cfg.Autoscaling,
 		OnTermStarted: func(int64) { s.progress.Reached(process.MilestoneLeader) },
 	}
 	if err := cfg.Validate(); err != nil {

@@ -8,12 +8,12 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// Bytes reads the objects of one resource as they are stored, without decoding
-// them. What it gives is read-only.
+// Bytes reads the objects of one resource as they are stored, without decoding them. The bytes it returns are
+// read-only.
 type Bytes struct{ s *store }
 
-// BytesOf is the Bytes of a storage this package made, or of one that has such a
-// storage to Unwrap; ok is false for others.
+// BytesOf returns the Bytes of a storage that this package made, or of a wrapper around one (a type with Unwrap). ok is
+// false for any other storage.
 func BytesOf(i storage.Interface) (b Bytes, ok bool) {
 	if w, wraps := i.(interface{ Unwrap() storage.Interface }); wraps {
 		i = w.Unwrap()
@@ -22,21 +22,21 @@ func BytesOf(i storage.Interface) (b Bytes, ok bool) {
 	return Bytes{s}, ok
 }
 
-// Stored is one object: its bytes, free of encryption, at a revision of the key.
+// Stored is one object: its bytes, decrypted, and the revision at which its key was last written.
 type Stored struct {
 	Key      string
 	Data     []byte
 	Revision int64
 }
 
-// Page is what a list says beside its items.
+// Page is the metadata of a list.
 type Page struct {
 	Revision  uint64
 	Continue  string
 	Remaining *int64 // nil when it is not known
 }
 
-// Get returns one object. ok is false when there is none.
+// Get returns one object; ok is false if it does not exist.
 func (b Bytes) Get(ctx context.Context, key, resourceVersion string) (o Stored, ok bool, err error) {
 	key, err = b.s.key(key, false)
 	if err != nil {
@@ -54,10 +54,9 @@ func (b Bytes) Get(ctx context.Context, key, resourceVersion string) (o Stored, 
 	return Stored{kv.Key, data, kv.ModRevision}, err == nil, err
 }
 
-// List calls keep with each object below key, in order, which says whether the
-// object is part of the list. Limit and Continue of the predicate are obeyed; its
-// selectors are keep's business, and must be set all the same. As GetList does, it
-// fails on what cannot be read.
+// List calls keep with each object below key, in key order; keep returns whether the object belongs to the list. List
+// applies the predicate's Limit and Continue. keep has to apply the selectors; set them in opts all the same, because
+// the remaining item count depends on them. As GetList does, List fails on an unreadable object.
 func (b Bytes) List(ctx context.Context, key string, opts storage.ListOptions, keep func(Stored) bool) (page Page, err error) {
 	prefix, err := b.s.key(key, true)
 	if err != nil {

@@ -4,29 +4,28 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Chosen decides for one object after another whether a label selector matches, from
-// labels that it is shown as bytes. Of those it keeps what the selector asks for. It is
-// for one goroutine.
+// Chosen evaluates a label selector for one object after another, on labels given as bytes. It stores only the labels
+// that the selector names. It is for one goroutine.
 type Chosen struct {
 	selector labels.Selector
 	keys     []string
 	values   []string
 	has      []bool
-	known    map[string]string // values, so that each is made once
+	known    map[string]string // label values seen, so that each string is allocated once
 }
 
 var _ labels.Labels = (*Chosen)(nil)
 
-// maxKnown is how many values of labels are kept while a list is made.
+// maxKnown bounds Chosen.known.
 const maxKnown = 1024
 
-// NewChosen returns a Chosen; nil when the selector matches everything.
+// NewChosen returns a Chosen for selector, nil if it matches everything.
 func NewChosen(selector labels.Selector) *Chosen {
 	if selector == nil || selector.Empty() {
 		return nil
 	}
 	c := &Chosen{selector: selector, known: map[string]string{}}
-	requirements, _ := selector.Requirements() // none of labels.Nothing, which matches nothing
+	requirements, _ := selector.Requirements() // labels.Nothing has none, and matches nothing
 	for _, r := range requirements {
 		c.keys = append(c.keys, r.Key())
 	}
@@ -37,7 +36,7 @@ func NewChosen(selector labels.Selector) *Chosen {
 // Reset forgets the labels of the last object.
 func (c *Chosen) Reset() { clear(c.has) }
 
-// See is shown a label.
+// See adds a label of the current object.
 func (c *Chosen) See(key, value []byte) {
 	for i, k := range c.keys {
 		if string(key) != k {
@@ -54,7 +53,7 @@ func (c *Chosen) See(key, value []byte) {
 	}
 }
 
-// Match reports whether the object whose labels were shown is selected.
+// Match reports whether the current object is selected.
 func (c *Chosen) Match() bool { return c.selector.Matches(c) }
 
 // Lookup implements labels.Labels.

@@ -16,27 +16,27 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// Config says what one resource's storage is made of.
+// Config configures the storage of one resource.
 type Config struct {
 	Store *raftstore.Store
-	// Codec encodes the storage version and decodes to the version served from
-	// memory (for built-in kinds the internal one).
+	// Codec encodes to the storage version and decodes to the version that the registry works with (for built-in kinds
+	// the internal one).
 	Codec runtime.Codec
 	// NewFunc and NewListFunc make an empty object and an empty list. Without
 	// NewFunc a watch can send no bookmarks.
 	NewFunc, NewListFunc func() runtime.Object
-	// Prefix starts every key, "/registry" as a rule; ResourcePrefix follows and
-	// starts with "/", for example "/pods" or "/apiextensions.k8s.io/foos".
+	// Prefix starts every key and is usually "/registry". ResourcePrefix follows it and starts with "/", for example
+	// "/pods" or "/apiextensions.k8s.io/foos".
 	Prefix, ResourcePrefix string
 	GroupResource          schema.GroupResource
-	// Transformer is applied to the encoded bytes; nil stores them as they are.
+	// Transformer converts between encoded and stored bytes, for example by encryption. Nil stores the encoded bytes.
 	Transformer value.Transformer
-	// Memos bounds the decoded objects that are kept; give the storages of one
-	// server the same. Nil makes one of DefaultMemoBytes.
+	// Memos bounds the decoded objects that are kept. The storages of one server should share one. Nil makes a new one
+	// of DefaultMemoBytes.
 	Memos *Memos
-	// BookmarkInterval is how often a watch that asked for bookmarks gets one
-	// when there was something to skip; 0 means one minute. ProgressInterval is
-	// the same for ListOptions.ProgressNotify; 0 means five seconds.
+	// BookmarkInterval is the time between bookmarks of a watch that asked for them; no bookmark is sent when nothing
+	// was skipped. 0 means one minute. ProgressInterval is the same for ListOptions.ProgressNotify; 0 means five
+	// seconds.
 	BookmarkInterval, ProgressInterval time.Duration
 }
 
@@ -64,8 +64,8 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// New makes the storage of one resource; it starts nothing and needs no
-// closing. It panics on a configuration that Validate rejects.
+// New returns the storage of one resource. It starts nothing and needs no closing. It panics on a configuration that
+// Validate rejects.
 func New(c Config) storage.Interface { return newStore(c) }
 
 func newStore(c Config) *store {

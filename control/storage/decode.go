@@ -17,11 +17,11 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// decodeLocks is how many events can be decoded at once by one reader; the
-// watchers of one event wait for the first of them.
+// decodeLocks is how many events one reader can decode at once. Watchers of the same event wait until the first of them
+// has decoded it.
 const decodeLocks = 32
 
-// reader turns stored bytes into objects.
+// reader decodes stored bytes into objects.
 type reader struct {
 	codec       runtime.Codec
 	transformer value.Transformer
@@ -29,11 +29,11 @@ type reader struct {
 	memos       *Memos
 	locks       [decodeLocks]sync.Mutex
 	id          *reading
-	verdicts    [otherwise + 1]*memo // of objects of which nothing more is kept
+	verdicts    [otherwise + 1]*memo // one each, for objects of which only the verdict is kept
 }
 
-// reading is who has decoded something. It is not the reader: what was found out
-// about an object would keep the schemas of long ago in memory.
+// reading identifies a reader in a memo. It is a separate object, because a pointer to the reader itself would keep the
+// schemas of former storages in memory.
 type reading struct{ _ byte }
 
 func newReader(codec runtime.Codec, transformer value.Transformer, memos *Memos) *reader {
@@ -44,16 +44,14 @@ func newReader(codec runtime.Codec, transformer value.Transformer, memos *Memos)
 	return r
 }
 
-// authenticated binds encrypted bytes to the key they are stored under
-// (value.Context): moved to another key they cannot be read.
+// authenticated binds encrypted bytes to their key (value.Context): bytes copied to another key cannot be decrypted.
 type authenticated string
 
 // AuthenticatedData implements value.Context.
 func (a authenticated) AuthenticatedData() []byte { return []byte(a) }
 
-// plain undoes the transformation. stale means that the bytes should be
-// written again, for example under a newer encryption key. The bytes are
-// read-only.
+// plain undoes the transformation (decrypts). stale means that the object should be written again, for example under a
+// newer encryption key. The returned bytes are read-only.
 func (r *reader) plain(ctx context.Context, kv *raftstore.KeyValue) (data []byte, stale bool, err error) {
 	data, stale, err = r.transformer.TransformFromStorage(ctx, kv.Value, authenticated(kv.Key))
 	if err != nil {
@@ -74,15 +72,14 @@ func (r *reader) into(data []byte, out runtime.Object, rev int64) error {
 	return nil
 }
 
-// version sets the resourceVersion. An object that cannot carry one is still
-// an object.
+// version sets the resourceVersion. For an object that has no place for one, it only logs.
 func (r *reader) version(obj runtime.Object, rev int64) {
 	if err := r.versioner.UpdateObject(obj, uint64(rev)); err != nil {
 		klog.ErrorS(err, "Failed to set the resource version of an object", "type", fmt.Sprintf("%T", obj))
 	}
 }
 
-// recall returns what is kept of kv in decoded form, nil if nothing is.
+// recall returns the kept decoded form of kv, nil if none is kept.
 func (r *reader) recall(kv *raftstore.KeyValue) *decoded {
 	m, ok := kv.Memo().(*memo)
 	if !ok || m.owner != r.id {
@@ -95,19 +92,18 @@ func (r *reader) recall(kv *raftstore.KeyValue) *decoded {
 	return d
 }
 
-// remember keeps d beside kv for as long as Memos or a watcher holds it.
+// remember keeps d at kv's slot for as long as Memos or a watcher holds it.
 func (r *reader) remember(kv *raftstore.KeyValue, d *decoded) {
 	r.remark(kv, d, r.verdict(kv))
 	r.memos.keep(d)
 }
 
-// remark is remember of what is kept already.
+// remark writes d and v to kv's slot. Unlike remember it does not hand d to Memos, which holds it already.
 func (r *reader) remark(kv *raftstore.KeyValue, d *decoded, v verdict) {
 	kv.SetMemo(&memo{owner: r.id, ref: weak.Make(d), verdict: v})
 }
 
-// shared returns kv decoded, to be read only, and keeps it for others who will
-// ask soon.
+// shared returns kv decoded, read-only, and keeps it for other watchers of the same event.
 func (r *reader) shared(ctx context.Context, kv *raftstore.KeyValue) (*decoded, error) {
 	if d := r.recall(kv); d != nil {
 		return d, nil
@@ -140,7 +136,7 @@ func (r *reader) fresh(ctx context.Context, kv *raftstore.KeyValue, rev int64) (
 	return &decoded{obj: obj, size: len(data)}, nil
 }
 
-// fill sets out, which becomes the caller's, to what kv holds.
+// fill sets out, which the caller may change, to the object in kv.
 func (r *reader) fill(ctx context.Context, kv *raftstore.KeyValue, out runtime.Object) error {
 	if d := r.recall(kv); d != nil && fits(d.obj, out) {
 		assign(out, d.obj.DeepCopyObject())
@@ -153,7 +149,7 @@ func (r *reader) fill(ctx context.Context, kv *raftstore.KeyValue, out runtime.O
 	return r.decode(kv.Key, data, out, kv.ModRevision)
 }
 
-// decode is into with an error that says which key could not be read.
+// decode is into, with an error that names the unreadable key.
 func (r *reader) decode(key string, data []byte, out runtime.Object, rev int64) error {
 	if err := r.into(data, out, rev); err != nil {
 		return &corruptError{key: key, revision: rev, err: err}
@@ -161,9 +157,9 @@ func (r *reader) decode(key string, data []byte, out runtime.Object, rev int64) 
 	return nil
 }
 
-// withVersion returns d's object with another resourceVersion, as the last
-// state of a deleted object has. What lies below the top level stays shared,
-// except in an unstructured object, where the version does too.
+// withVersion returns d's object with another resourceVersion, as for the last state of a deleted object. Everything
+// below the top level stays shared, except in an unstructured object, which is deep-copied because its resourceVersion
+// lies deeper.
 func (r *reader) withVersion(d *decoded, rev int64) *decoded {
 	var obj runtime.Object
 	if _, ok := d.obj.(runtime.Unstructured); ok {
@@ -177,8 +173,8 @@ func (r *reader) withVersion(d *decoded, rev int64) *decoded {
 	return &decoded{obj: obj, size: d.size}
 }
 
-// fits reports whether decoding into out would have given what obj is. An
-// unstructured target may ask for a version of its own.
+// fits reports whether decoding into out would have given obj. An unstructured target may name the apiVersion and kind
+// it wants.
 func fits(obj, out runtime.Object) bool {
 	if reflect.TypeOf(obj) != reflect.TypeOf(out) {
 		return false

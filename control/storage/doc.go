@@ -10,34 +10,29 @@
 //
 // # Reads
 //
-// There is no watch cache: a list walks an immutable root of the store and a
-// watch is a cursor on the store's ring. A read with resourceVersion "" sees
-// every write acknowledged before it on any server (Store.Barrier) and is
-// refused with 503 when no quorum confirms that within a few seconds; one with
-// "0" or an older version is answered from what this server has applied, with
-// or without a quorum. A version this server has not reached yet, learnt from
-// another one, is waited for. Updates and deletions start from what is applied
-// here, as a guess that the write checks; a guess is never what refuses.
+// There is no watch cache: a list walks an immutable root of the store, and a watch is a cursor on the store's ring of
+// events. A read with resourceVersion "" sees every write that any server acknowledged before the read (Store.Barrier).
+// It is refused with 503 when no quorum confirms this within three seconds. A read with "0" or an older version is
+// answered from the state that this server has applied, with or without a quorum. A read of a version that this server
+// has not applied yet (the client learnt it from another server) waits for it. Updates and deletions start from the
+// state applied here, as a guess. The write's compare checks the guess, and a request is never refused because of a
+// guess: the newest state is read first.
 //
 // # What is decoded, and how long it is kept
 //
-// The state is the encoded bytes. A watch event is decoded by the first watcher
-// that needs it and shared by the others, as is its encoding on the wire
-// (sharedObject). The slot at the KeyValue holds only a weak pointer; Memos
-// keeps the most recently used decoded objects alive within a fixed budget, so
-// memory does not grow with the number of objects (decoded, they cost five to
-// seven times their bytes). Lists use what is kept and keep a bounded part of
-// what they decoded. A Get uses what is kept but adds nothing: it would pay for
-// a decoding and for a copy. Nothing shared is ever handed out to be changed:
-// Get and GuaranteedUpdate hand out deep copies, list items share what lies
-// below their top level (as upstream's cacher does; unstructured ones are
-// copied), watchers get a sharedObject.
+// The store keeps encoded bytes. The first watcher that needs a watch event decodes it; other watchers share the
+// decoded object and its encoding on the wire (sharedObject). The slot at the KeyValue holds only a weak pointer. Memos
+// keeps the most recently used decoded objects alive within a fixed budget, so memory does not grow with the number of
+// objects (a decoded object costs five to seven times its bytes). Lists use the kept objects, and keep a bounded part
+// of the objects they decode. A Get uses the kept objects but adds none, because adding one would cost a decoding and a
+// copy. No caller may change a shared object: Get and GuaranteedUpdate return deep copies, list items share everything
+// below their top level (as in upstream's cacher; unstructured items are copied), and watchers get a sharedObject.
 //
-// Of an unstructured object the slot also holds whether it reads as it is stored, but
-// for the resourceVersion: its codec may prune, default and convert, and mostly does
-// not. Who offers to take texts (Verbatim) then gets the stored one, with the version
-// put in, and nothing is decoded. That is found out by decoding once and comparing, for
-// each storage anew: a changed schema has a new one.
+// For an unstructured object the slot also records whether decoding gives the stored JSON again, apart from the
+// resourceVersion. The codec may prune, default and convert, but mostly changes nothing. A caller that offers to take
+// texts (Verbatim) then gets the stored text with the resourceVersion put in, and nothing is decoded. Each storage
+// finds this out once for each object, by decoding and comparing. A changed schema has a new storage, which finds it
+// out again.
 //
 // # Writes
 //
@@ -48,9 +43,9 @@
 //
 // # Goroutines and locks
 //
-// A watch has one goroutine, which ends with its context, Stop or an error; that of
-// Bytes is its caller's. A timer has Memos let go of what nobody used; nothing else runs. Locks: store.mu (progress watchers), leases.mu, Memos.mu,
-// decoded.mu and the decode locks of a reader. Only a decode lock is held while
-// another lock is taken, and no lock is held while a store call is made, except
+// A watch of decoded objects has one goroutine, which ends with its context, with Stop or with an error. A watch of
+// Bytes runs on its caller's goroutine. While decoded objects are kept, a timer lets Memos drop unused ones. Nothing
+// else runs. Locks: store.mu (progress watchers), leases.mu, Memos.mu, decoded.mu and the decode locks of a reader.
+// Another lock may be taken under a decode lock, and under no other. No lock is held during a call of the store, except
 // leases.mu while a lease is granted.
 package storage

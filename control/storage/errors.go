@@ -16,22 +16,21 @@ import (
 )
 
 var (
-	// ErrFenced: the write was made under a leadership (WithFence) that has
-	// ended. Nothing was written. As an API error it is a 409 Conflict.
+	// ErrFenced: the write was made under a leadership (WithFence) that has ended. Nothing was written. The API answers
+	// 409 Conflict.
 	ErrFenced = errors.New("leadership has ended")
-	// ErrExtraCompare: a compare of Extras did not hold; errors.As to
-	// *ExtraCompareError tells which. Nothing was written. As an API error it is
-	// a 409 Conflict.
+	// ErrExtraCompare: a compare of Extras did not hold; errors.As to *ExtraCompareError says which one. Nothing was
+	// written. The API answers 409 Conflict.
 	ErrExtraCompare = errors.New("a condition of the write did not hold")
 )
 
-// ExtraCompareError says which compare of Extras did not hold.
+// ExtraCompareError names the compare of Extras that did not hold.
 type ExtraCompareError struct {
 	*apierrors.StatusError
-	// Index is the place in Extras.Compares, Compare what stands there.
+	// Index is the position of Compare in Extras.Compares.
 	Index   int
 	Compare raftstore.Compare
-	// Current is what the compared key or range held at that moment.
+	// Current is the content of the compared key or range at that moment.
 	Current []*raftstore.KeyValue
 }
 
@@ -46,16 +45,15 @@ func newExtraCompareError(i int, c raftstore.Compare, current []*raftstore.KeyVa
 	}
 }
 
-// fencedError is ErrFenced as the API shows it.
+// fencedError is ErrFenced as an API error.
 type fencedError struct{ *apierrors.StatusError }
 
 // Is makes errors.Is(err, ErrFenced) true.
 func (fencedError) Is(target error) bool { return target == ErrFenced }
 
-// newFencedError names the leadership's key and epoch; current is nil when
-// nobody holds it now.
+// newFencedError names the leadership's key and epoch. current is empty when no process holds the leadership now.
 func newFencedError(fence raftstore.Compare, current []*raftstore.KeyValue) error {
-	now := "nobody holds it now"
+	now := "no process holds it now"
 	if len(current) > 0 {
 		now = fmt.Sprintf("the epoch is now %d", current[0].CreateRevision)
 	}
@@ -63,7 +61,7 @@ func newFencedError(fence raftstore.Compare, current []*raftstore.KeyValue) erro
 	return fencedError{conflict(message, "LeadershipEnded")}
 }
 
-// versionedError is storage.ErrResourceVersionSetOnCreate as the API shows it: 400, because it is the client's fault.
+// versionedError is storage.ErrResourceVersionSetOnCreate as an API error: 400, because the client set the version.
 type versionedError struct{ *apierrors.StatusError }
 
 // Is makes errors.Is(err, storage.ErrResourceVersionSetOnCreate) true.
@@ -79,7 +77,7 @@ func conflict(message string, cause metav1.CauseType) *apierrors.StatusError {
 	}}
 }
 
-// Messages of 410 Gone; clients and tests know these texts.
+// Messages of 410 Gone. The texts are upstream's: clients and tests compare them.
 const (
 	watchExpired    = "The resourceVersion for the provided watch is too old."
 	listExpired     = "The resourceVersion for the provided list is too old."
@@ -91,8 +89,7 @@ const (
 		"first chunk was returned and now may show up in the list."
 )
 
-// storeError turns an error of the store into what the API answers. Errors it
-// does not know pass through.
+// storeError converts an error of the store to the API's answer. It returns unknown errors unchanged.
 func storeError(err error) error {
 	switch {
 	case err == nil:
@@ -102,12 +99,12 @@ func storeError(err error) error {
 	case errors.Is(err, raftstore.ErrTooLarge):
 		return status(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, err, 0)
 	case errors.Is(err, raftstore.ErrDiskFull), errors.Is(err, raftstore.ErrDiskReadOnly):
-		return status(http.StatusInsufficientStorage, "InsufficientStorage", err, 0) // no Retry-After: a person has to act, and should read why at once
+		return status(http.StatusInsufficientStorage, "InsufficientStorage", err, 0) // no Retry-After: an administrator has to act, and should see the reason at once
 	case errors.Is(err, raftstore.ErrDisk), errors.Is(err, raftstore.ErrCorrupt):
 		return status(http.StatusInternalServerError, metav1.StatusReasonInternalError, err, 0)
 	case errors.Is(err, raftstore.ErrCompacted), errors.Is(err, raftstore.ErrOverrun):
 		return apierrors.NewResourceExpired(watchExpired)
-	case errors.Is(err, context.Canceled): // nobody reads this; what is no Status would be logged as a fault
+	case errors.Is(err, context.Canceled): // the client has left; an error that is no Status would be logged as a fault of the server
 		return status(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, err, 0)
 	case errors.Is(err, context.DeadlineExceeded):
 		return status(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, err, 1)
@@ -123,16 +120,16 @@ func status(code int32, reason metav1.StatusReason, err error, retrySeconds int3
 	return &storeStatusError{StatusError: &apierrors.StatusError{ErrStatus: s}, err: err}
 }
 
-// storeStatusError keeps the store's error below the API's.
+// storeStatusError is an API error that wraps the store's error.
 type storeStatusError struct {
 	*apierrors.StatusError
 	err error
 }
 
-// Unwrap makes errors.Is see the store's error; the API error is found first.
+// Unwrap lets errors.Is find the store's error; errors.As finds the API error first.
 func (e *storeStatusError) Unwrap() error { return e.err }
 
-// corruptError: stored bytes could not be transformed back or not be decoded.
+// corruptError: the stored bytes of an object cannot be decrypted or decoded.
 type corruptError struct {
 	key       string
 	revision  int64
@@ -150,13 +147,13 @@ func (e *corruptError) Error() string {
 
 func (e *corruptError) Unwrap() error { return e.err }
 
-// unsafeDeletion reports whether corrupt objects may be deleted unread; errors
-// then name them, so that the registry offers it.
+// unsafeDeletion reports whether corrupt objects may be deleted unread. Errors then name the objects, so that the
+// registry can offer the deletion.
 func unsafeDeletion() bool {
 	return utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion)
 }
 
-// readError is how a failure to read one object is answered.
+// readError returns the API's error for a failure to read one object.
 func readError(err error) error {
 	var corrupt *corruptError
 	switch {
@@ -168,8 +165,7 @@ func readError(err error) error {
 	return corrupt.err
 }
 
-// getError is readError for Get, which tells the registry that the object is
-// corrupt where unsafe deletion is on.
+// getError is readError for Get. Where unsafe deletion is allowed, it tells the registry that the object is corrupt.
 func getError(err error) error {
 	var corrupt *corruptError
 	if unsafeDeletion() && errors.As(err, &corrupt) {
@@ -178,7 +174,7 @@ func getError(err error) error {
 	return readError(err)
 }
 
-// WatchStatus is what the event says that ends a watch.
+// WatchStatus returns the status in the error event that ends a watch.
 func WatchStatus(err error) *metav1.Status {
 	var known apierrors.APIStatus
 	if !errors.As(storeError(err), &known) {
@@ -188,7 +184,7 @@ func WatchStatus(err error) *metav1.Status {
 	return &s
 }
 
-// corruptDeletedError: an object was deleted whose last state cannot be read.
+// corruptDeletedError is the error of a watch that cannot read the last state of a deleted object.
 func corruptDeletedError(err error) error {
 	return status(http.StatusInternalServerError, metav1.StatusReasonStoreReadError,
 		fmt.Errorf("saw a DELETED event, but object data is corrupt - %w", err), 0)

@@ -9,34 +9,33 @@ import (
 )
 
 const (
-	// leaseReuse is the longest time for which one lease is handed out to
-	// further objects; it is also at most a twentieth of their time to live.
+	// leaseReuse is the longest time during which further objects get the same lease. A twentieth of their time to live
+	// is the limit if it is shorter.
 	leaseReuse = time.Minute
-	// leaseObjects is how many objects one lease is handed out to.
+	// leaseObjects is the largest number of objects on one lease.
 	leaseObjects = 1000
 )
 
-// granter is the part of the store that leases come from.
+// granter is the part of the store that grants leases.
 type granter interface {
 	LeaseGrant(ctx context.Context, id raftstore.LeaseID, ttl time.Duration) (raftstore.LeaseID, error)
 }
 
-// leases hands out leases for objects that expire. Objects with the same time
-// to live that are written about the same time share one, so that a burst of
-// events costs one grant.
+// leases assigns leases to objects that expire. Objects with the same time to live that are written within leaseReuse
+// share a lease, so that a burst of events costs one grant.
 type leases struct {
 	store granter
 	now   func() time.Time
 
 	mu      sync.Mutex
-	current raftstore.LeaseID // the last one granted; guarded by mu
+	current raftstore.LeaseID // the lease granted last; guarded by mu
 	expires time.Time         // guarded by mu
-	objects int               // given current so far; guarded by mu
+	objects int               // on current so far; guarded by mu
 }
 
 func newLeases(store granter) *leases { return &leases{store: store, now: time.Now} }
 
-// lease returns a lease under which an object lives for ttl or a little longer.
+// lease returns a lease that lasts for ttl or up to a twentieth longer.
 func (l *leases) lease(ctx context.Context, ttl time.Duration) (raftstore.LeaseID, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,7 +55,7 @@ func (l *leases) lease(ctx context.Context, ttl time.Duration) (raftstore.LeaseI
 	return id, nil
 }
 
-// forget stops handing out id, which the store does not know (any more).
+// forget stops the use of id, which the store does not know, or no longer knows.
 func (l *leases) forget(id raftstore.LeaseID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -23,12 +23,11 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// maxCorrupt is how many unreadable objects one list names.
+// maxCorrupt is the number of unreadable objects that the error of one list names.
 const maxCorrupt = 100
 
-// GetList implements storage.Interface. Items share what lies below their top
-// level with other readers: a caller may set fields of an item, not change what
-// those point to.
+// GetList implements storage.Interface. Items share everything below their top level with other readers: the caller may
+// set fields of an item, but must not change the values that these point to.
 func (s *store) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
 	prefix, err := s.key(key, opts.Recursive)
 	if err != nil {
@@ -82,7 +81,7 @@ func (s *store) listView(ctx context.Context, prefix string, opts storage.ListOp
 	if start == "" {
 		start = prefix
 	} else if rev == 0 {
-		resourceVersion = "" // an inconsistent continue: go on with the newest state
+		resourceVersion = "" // the token of an inconsistent list: continue with the newest state
 	}
 	if rev == 0 {
 		v, err := s.view(ctx, resourceVersion)
@@ -95,8 +94,8 @@ func (s *store) listView(ctx context.Context, prefix string, opts storage.ListOp
 	return v, start, storeError(err)
 }
 
-// expiredList is the 410 of a list whose revision is gone. Where it was a
-// continuation it offers a token that goes on from there with newer state.
+// expiredList is the 410 error of a list whose revision is compacted. If the list was a continuation, the error offers
+// a token that continues with the newest state.
 func expiredList(start, prefix string, opts storage.ListOptions) error {
 	if opts.Predicate.Continue == "" {
 		return apierrors.NewResourceExpired(listExpired)
@@ -110,8 +109,8 @@ func expiredList(start, prefix string, opts storage.ListOptions) error {
 	return expired
 }
 
-// newItem returns how to make an element of the list. Elements of an
-// unstructured list take over its apiVersion, which says what to decode to.
+// newItem returns a constructor of the list's elements. Elements of an unstructured list get the list's apiVersion,
+// which tells the codec which version to decode to.
 func newItem(listObj runtime.Object, slice reflect.Value) func() runtime.Object {
 	if u, ok := listObj.(*unstructured.UnstructuredList); ok && u.GetAPIVersion() != "" {
 		version := u.GetAPIVersion()
@@ -123,27 +122,27 @@ func newItem(listObj runtime.Object, slice reflect.Value) func() runtime.Object 
 	return func() runtime.Object { return reflect.New(elem).Interface().(runtime.Object) }
 }
 
-// page is one list while it is filled.
+// page is one list while it is being filled.
 type page struct {
 	s       *store
 	ctx     context.Context
 	opts    storage.ListOptions
 	items   reflect.Value // the slice to append to
 	newItem func() runtime.Object
-	model   runtime.Object // what newItem makes
-	keep    int            // encoded bytes this list may still add to Memos
+	model   runtime.Object // an object from newItem, to compare types with
+	keep    int            // encoded bytes that this list may still add to Memos
 
-	offer  *Verbatim // nil: items are objects
+	offer  *Verbatim // nil: the items are objects
 	texts  []Text
-	chosen *Chosen // nil chooses all
+	chosen *Chosen // nil: every object is selected
 
-	last    string // the last key looked at
+	last    string // the last key visited
 	more    bool   // there are keys after last
 	corrupt []error
 	err     error
 }
 
-// fill appends what matches of [start, end of prefix), up to the limit.
+// fill appends the selected objects of [start, end of prefix), up to the limit.
 func (p *page) fill(view *raftstore.View, prefix, start string) error {
 	if !p.opts.Recursive {
 		if kv := view.Get(prefix); kv != nil {
@@ -165,8 +164,8 @@ func (p *page) fill(view *raftstore.View, prefix, start string) error {
 	return nil
 }
 
-// reserve makes room for what the page will hold, where that is known, so that
-// a long list is not copied while it grows.
+// reserve allocates room for the whole page where its length is known, so that a long list is not copied while it
+// grows.
 func (p *page) reserve(view *raftstore.View, prefix, start string) {
 	if !p.opts.Predicate.Empty() {
 		return
@@ -184,7 +183,7 @@ func (p *page) reserve(view *raftstore.View, prefix, start string) {
 	}
 }
 
-// add looks at one object; false ends the walk.
+// add visits one object and appends it if it is selected; false ends the walk.
 func (p *page) add(kv *raftstore.KeyValue) bool {
 	if limit := p.opts.Predicate.Limit; limit > 0 && int64(p.items.Len()+len(p.texts)) >= limit {
 		p.more = true
@@ -202,7 +201,7 @@ func (p *page) add(kv *raftstore.KeyValue) bool {
 	if err != nil {
 		return p.unreadable(kv.Key, err)
 	}
-	// An object whose attributes cannot be had matches nothing.
+	// An object whose attributes cannot be read matches nothing.
 	if ok, err := p.opts.Predicate.Matches(obj); err == nil && ok {
 		if shared {
 			obj = apart(obj)
@@ -217,16 +216,15 @@ func (p *page) add(kv *raftstore.KeyValue) bool {
 	return true
 }
 
-// apart returns a shared object with a top level of its own. That of an
-// unstructured one is a map, and its metadata another; what lies below stays
-// shared, as it does in other objects.
+// apart returns a shallow copy of a shared object, whose top-level fields the caller may set. In an unstructured object
+// the top level is two maps: the object and its metadata. Everything below stays shared.
 func apart(obj runtime.Object) runtime.Object {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
 		if _, ok := obj.(runtime.Unstructured); ok {
 			return obj.DeepCopyObject()
 		}
-		return obj // is copied into the list
+		return obj // the caller copies the struct into the list
 	}
 	top := maps.Clone(u.Object)
 	if metadata, ok := top["metadata"].(map[string]any); ok {
@@ -235,8 +233,7 @@ func apart(obj runtime.Object) runtime.Object {
 	return &unstructured.Unstructured{Object: top}
 }
 
-// object returns kv as an object of the list's element type, and whether others
-// hold it too.
+// object returns kv as an object of the list's element type, and whether other readers hold it too.
 func (p *page) object(kv *raftstore.KeyValue) (obj runtime.Object, shared bool, err error) {
 	if d := p.s.reader.recall(kv); d != nil && fits(d.obj, p.model) {
 		return d.obj, true, nil
@@ -257,8 +254,8 @@ func (p *page) object(kv *raftstore.KeyValue) (obj runtime.Object, shared bool, 
 	return item, true, nil
 }
 
-// isMemoryVersion reports whether obj is what decoding without a target gives,
-// so that other readers can use it too.
+// isMemoryVersion reports whether obj has the type that decoding without a target gives, so that other readers can use
+// it too.
 func (s *store) isMemoryVersion(obj runtime.Object) bool {
 	if _, ok := obj.(runtime.Unstructured); ok || s.NewFunc == nil {
 		return false
@@ -266,8 +263,8 @@ func (s *store) isMemoryVersion(obj runtime.Object) bool {
 	return reflect.TypeOf(obj) == reflect.TypeOf(s.NewFunc())
 }
 
-// unreadable decides what an unreadable object does to the list: it ends it,
-// or is named beside others where corrupt objects can be deleted unread.
+// unreadable records an unreadable object: the list fails, or, where corrupt objects may be deleted unread, the error
+// names this object beside others. It returns whether the walk continues.
 func (p *page) unreadable(key string, err error) bool {
 	var corrupt *corruptError
 	if !unsafeDeletion() || !errors.As(err, &corrupt) {
@@ -283,8 +280,8 @@ func (p *page) unreadable(key string, err error) bool {
 	return len(p.corrupt) <= maxCorrupt
 }
 
-// corruptList is the error of a list in which some objects cannot be read: it
-// names them, so that they can be deleted unread.
+// corruptList is the error of a list in which some objects cannot be read. It names them, so that an administrator can
+// delete them unread.
 func corruptList(resource schema.GroupResource, errs []error) error {
 	var causes []metav1.StatusCause
 	for i, err := range errs {
@@ -308,8 +305,7 @@ func corruptList(resource schema.GroupResource, errs []error) error {
 	}}
 }
 
-// sharded reports whether the predicate selects by shard, which Empty does not
-// look at.
+// sharded reports whether the predicate selects by shard. SelectionPredicate.Empty does not say so.
 func sharded(p storage.SelectionPredicate) bool {
 	return utilfeature.DefaultFeatureGate.Enabled(features.ShardedListAndWatch) &&
 		p.ShardSelector != nil && !p.ShardSelector.Empty()

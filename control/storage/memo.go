@@ -12,26 +12,24 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// DefaultMemoBytes is the encoded size of the objects whose decoded form is
-// kept by default: 16 MiB, which cost about 100 MiB decoded.
+// DefaultMemoBytes is the default budget, in encoded bytes, of the objects whose decoded form is kept: 16 MiB, which
+// cost about 100 MiB decoded.
 const DefaultMemoBytes = 16 << 20
 
-// decoded is one version of an object, decoded and with its resourceVersion
-// set. obj is read-only.
+// decoded is one decoded version of an object, with its resourceVersion. obj is read-only.
 type decoded struct {
 	obj  runtime.Object
 	size int         // of the encoding, bytes
-	used atomic.Bool // since Memos last looked
-	// rested: Memos has looked before; guarded by its mu.
+	used atomic.Bool // since the last visit of Memos
+	// rested: Memos.rest has visited it once; guarded by Memos.mu.
 	rested bool
 
 	mu     sync.Mutex
 	shared weak.Pointer[sharedObject] // guarded by mu
 }
 
-// share wraps the object for watchers. Watchers that hold it at the same time
-// hold the same one, and with it the encodings made so far; it goes when the
-// last of them has sent it.
+// share wraps the object for watchers. Watchers that hold it at the same time hold the same wrapper, and with it the
+// encodings made so far. It is freed when the last of them has sent it.
 func (d *decoded) share() *sharedObject {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -43,20 +41,18 @@ func (d *decoded) share() *sharedObject {
 	return s
 }
 
-// memo is what lies in a KeyValue's slot. The owner tells apart readers that
-// decode the same bytes differently, such as two served versions of one custom
-// resource.
+// memo is the content of a KeyValue's slot. owner tells apart readers that decode the same bytes differently, such as
+// two served versions of one custom resource.
 type memo struct {
 	owner   *reading
-	ref     weak.Pointer[decoded] // of nothing when only the verdict is kept
+	ref     weak.Pointer[decoded] // nil pointer when only the verdict is kept
 	verdict verdict
 }
 
-// Memos keeps recently used decoded objects alive, up to a budget of encoded
-// bytes. When it is full the oldest goes, unless it was used since it was last
-// looked at (the clock, or second chance, rule): one large scan does not push
-// out what is in use. What nobody used for a while goes too: after a load nothing
-// of it stays. Methods are safe for concurrent use.
+// Memos keeps recently used decoded objects alive, up to a budget of encoded bytes. When it is full the oldest object
+// is dropped, unless it was used since the last visit (the clock, or second chance, algorithm): one large scan does not
+// drop the objects in use. Objects that were not used for two visits of rest are dropped too, so nothing remains after
+// a burst of load. Its methods are safe for concurrent use.
 type Memos struct {
 	budget int
 
@@ -66,17 +62,16 @@ type Memos struct {
 	resting bool       // a call of rest is due; guarded by mu
 }
 
-// restAfter is how often the unused are let go of, while there are any.
+// restAfter is the time between two calls of rest while objects are kept.
 const restAfter = 20 * time.Second
 
 // NewMemos returns a Memos with a budget in encoded bytes; 0 keeps nothing.
 func NewMemos(budget int) *Memos { return &Memos{budget: budget, queue: list.New()} }
 
-// listShare is how much of the budget one list may fill with what it decodes.
+// listShare is how many encoded bytes one list may add.
 func (m *Memos) listShare() int { return m.budget / 4 }
 
-// keep holds on to d. An object larger than an eighth of the budget is not
-// kept: it would push out too many others.
+// keep adds d. It skips an object larger than an eighth of the budget, which would displace too many others.
 func (m *Memos) keep(d *decoded) {
 	if d.size > m.budget/8 {
 		return
@@ -102,8 +97,7 @@ func (m *Memos) keep(d *decoded) {
 	}
 }
 
-// rest lets go of what was not used since the last time, or since it came if that
-// is longer ago.
+// rest drops the objects that were not used between the last two visits.
 func (m *Memos) rest() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 )
 
-// place finds in an object's JSON where metadata.resourceVersion goes: before the
-// first field of metadata that is sorted behind it; ok is false when there is none, or
-// one of that name, or the text is not as encoding/json writes maps, sorted and without
-// space. labels, when it is not nil, is called with each of the object's labels.
+// place returns the offset in an object's JSON at which metadata.resourceVersion has to be inserted: before the first
+// field of metadata that sorts after it. ok is false if no such field exists, if metadata has a resourceVersion
+// already, or if the text is not as encoding/json writes maps (sorted, without space). labels, if not nil, is called
+// with each label of the object.
 func place(text []byte, labels func(key, value []byte)) (at int, ok bool) {
 	if len(text) == 0 || text[0] != '{' {
 		return 0, false
@@ -27,7 +27,7 @@ func place(text []byte, labels func(key, value []byte)) (at int, ok bool) {
 	}
 }
 
-// placeIn is place within the metadata that begins at i.
+// placeIn is place for the metadata object that begins at i.
 func placeIn(text []byte, i int, labels func(key, value []byte)) (at int, ok bool) {
 	if text[i] != '{' {
 		return 0, false
@@ -51,8 +51,7 @@ func placeIn(text []byte, i int, labels func(key, value []byte)) (at int, ok boo
 	}
 }
 
-// member reads the name at i, which has to have no escapes, and returns where its value
-// begins.
+// member reads the field name at i, which must have no escapes, and returns the offset of its value.
 func member(text []byte, i int) (key []byte, value int, ok bool) {
 	end := skipString(text, i)
 	if end < 0 || end+1 >= len(text) || text[end] != ':' {
@@ -61,7 +60,7 @@ func member(text []byte, i int) (key []byte, value int, ok bool) {
 	return text[i+1 : end-1], end + 1, true
 }
 
-// pairs calls see with the members of the object at i, which are strings.
+// pairs calls see with each field of the object at i. All values have to be strings.
 func pairs(text []byte, i int, see func(key, value []byte)) bool {
 	if text[i] != '{' {
 		return false
@@ -93,7 +92,7 @@ func pairs(text []byte, i int, see func(key, value []byte)) bool {
 	}
 }
 
-// unquoted is the string that has inner between its quotes.
+// unquoted decodes a JSON string: quoted is its text, inner the text between the quotes.
 func unquoted(inner, quoted []byte) ([]byte, bool) {
 	if bytes.IndexByte(inner, '\\') < 0 {
 		return inner, true
@@ -105,7 +104,7 @@ func unquoted(inner, quoted []byte) ([]byte, bool) {
 	return []byte(s), true
 }
 
-// skipString returns where the string at i has ended, -1 if there is none.
+// skipString returns the offset after the string at i, -1 if there is none.
 func skipString(text []byte, i int) int {
 	if i >= len(text) || text[i] != '"' {
 		return -1
@@ -124,7 +123,7 @@ func skipString(text []byte, i int) int {
 	return -1
 }
 
-// skip returns where the value at i has ended, which is inside text, -1 if it has not.
+// skip returns the offset after the value at i, which lies inside text; -1 if the value has no end there.
 func skip(text []byte, i int) int {
 	for depth := 0; i < len(text); {
 		switch text[i] {

@@ -18,30 +18,26 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// defaultPrefix starts the keys of all objects, as in every cluster.
+// defaultPrefix starts the keys of all objects, as in every Kubernetes cluster.
 const defaultPrefix = "/registry"
 
-// RESTConfig says how the registries of one server get their storage.
+// RESTConfig configures the storages of one server's registries.
 type RESTConfig struct {
 	Store *raftstore.Store
-	// Factory knows each resource's codec and key prefix. Without one Codec is
-	// used for every resource and "<group>/<resource>" is the prefix, which is
-	// what custom resources need (their handler puts in a codec of its own).
+	// Factory gives each resource its codec and key prefix. If it is nil, every resource has Codec and the prefix
+	// "<group>/<resource>". Custom resources need that; their handler replaces the codec.
 	Factory serverstorage.StorageFactory
 	Codec   runtime.Codec
-	// Stored says in which version Codec writes, for the hash of it in discovery;
-	// nil leaves that out. The factory knows it by itself.
+	// Stored is the version to which Codec writes, for the storage version hash in discovery; nil leaves the hash out.
+	// A Factory knows the version itself.
 	Stored runtime.GroupVersioner
-	// Prefix starts every key; empty means the factory's, or else "/registry".
+	// Prefix starts every key. If it is empty, the factory's prefix is used, or else "/registry".
 	Prefix string
-	// Transformer returns what is applied to a resource's bytes, nil for
-	// nothing; the function may be nil.
+	// Transformer returns the transformer of a resource, nil for none. The function itself may be nil.
 	Transformer func(schema.GroupResource) value.Transformer
-	// Memos bounds the decoded objects that are kept; nil makes one for all
-	// resources of this getter.
+	// Memos bounds the decoded objects that are kept. Nil makes one for all resources of this getter.
 	Memos *Memos
-	// DeleteCollectionWorkers delete the items of one DELETE of a collection at
-	// the same time; 0 means 1.
+	// DeleteCollectionWorkers is how many items of one DELETE of a collection are deleted at the same time; 0 means 1.
 	DeleteCollectionWorkers int
 }
 
@@ -63,8 +59,8 @@ func (c RESTConfig) Validate() error {
 	return nil
 }
 
-// RESTOptions gives registries their storage on c.Store. Faults of c are
-// reported by GetRESTOptions. Objects are not counted by polling.
+// RESTOptions returns the options with which registries keep their objects in c.Store. GetRESTOptions reports the
+// faults of c. No object count is polled.
 func RESTOptions(c RESTConfig) generic.RESTOptionsGetter {
 	if c.Memos == nil {
 		c.Memos = NewMemos(DefaultMemoBytes)
@@ -104,8 +100,7 @@ func (o restOptions) GetRESTOptions(resource schema.GroupResource, example runti
 	}, nil
 }
 
-// backend returns a resource's codec, as part of a storage configuration, and
-// its key prefix.
+// backend returns a resource's key prefix and a storage configuration with its codec.
 func (o restOptions) backend(resource schema.GroupResource, example runtime.Object) (*storagebackend.ConfigForResource, string, error) {
 	if o.Factory == nil {
 		config := storagebackend.NewDefaultConfig(o.Prefix, o.Codec)
@@ -119,8 +114,7 @@ func (o restOptions) backend(resource schema.GroupResource, example runtime.Obje
 	return config, o.Factory.ResourcePrefix(resource), nil
 }
 
-// decorate is the generic.StorageDecorator: it makes the storage itself, with
-// no cache around it. There is nothing to destroy.
+// decorate is the generic.StorageDecorator. It returns the storage without a cache around it, and nothing to destroy.
 func (o restOptions) decorate(
 	config *storagebackend.ConfigForResource,
 	resourcePrefix string,

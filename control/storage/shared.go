@@ -16,24 +16,22 @@ var (
 	_ metav1.ObjectMetaAccessor = (*sharedObject)(nil)
 )
 
-// sharedObject is the object of a watch event as several watchers hold it. It
-// is read-only: GetObject and every other accessor give copies. Each encoding
-// is made once and written by all (runtime.CacheableObject).
+// sharedObject is the object of a watch event, shared by several watchers. It is read-only: GetObject and all other
+// accessors return copies. Each encoding is made once, and all watchers write it (runtime.CacheableObject).
 type sharedObject struct {
 	source    *decoded
 	encodings sync.Map // runtime.Identifier → *encoding
 }
 
-// encoding is one serialization, made by the first who needs it.
+// encoding is one serialization, made by the first watcher that needs it.
 type encoding struct {
 	once sync.Once
 	raw  []byte
 	err  error
 }
 
-// CacheEncode writes the encoding called id, made with encode if nobody has
-// made it yet. Encoders may change their argument (they set kind and version),
-// so the first one works on a copy.
+// CacheEncode writes the encoding called id, and makes it with encode the first time. It encodes a copy, because
+// encoders may change their argument (they set kind and version).
 func (s *sharedObject) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
 	v, ok := s.encodings.Load(id)
 	if !ok {
@@ -56,7 +54,7 @@ func (s *sharedObject) CacheEncode(id runtime.Identifier, encode func(runtime.Ob
 	return err
 }
 
-// GetObject returns a copy of the object, the caller's to change.
+// GetObject returns a copy of the object, which the caller may change.
 func (s *sharedObject) GetObject() runtime.Object { return s.source.obj.DeepCopyObject() }
 
 // DeepCopyObject returns a copy of the wrapped object, not wrapped.
@@ -68,9 +66,8 @@ func (s *sharedObject) GetObjectKind() schema.ObjectKind {
 	return &metav1.TypeMeta{APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind}
 }
 
-// GetObjectMeta returns a copy of the metadata, so that meta.Accessor can read
-// it; to change the object, change what GetObject returns. It is nil for an
-// object without metadata.
+// GetObjectMeta returns a copy of the metadata for meta.Accessor, nil for an object without metadata. A caller that
+// wants to change the object has to use GetObject.
 func (s *sharedObject) GetObjectMeta() metav1.Object {
 	accessor, err := meta.Accessor(s.source.obj)
 	if err != nil {

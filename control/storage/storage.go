@@ -14,7 +14,7 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// backend is the part of *raftstore.Store a storage uses.
+// backend is the part of *raftstore.Store that a storage uses.
 type backend interface {
 	granter
 	Txn(context.Context, raftstore.Txn) (*raftstore.TxnResult, error)
@@ -47,9 +47,8 @@ type store struct {
 // Versioner implements storage.Interface.
 func (s *store) Versioner() storage.Versioner { return s.versioner }
 
-// CompactRevision implements storage.Interface: the newest revision below
-// which nothing can be read any more, 0 while everything can. The revision of
-// an empty store is 1, and there is nothing below it.
+// CompactRevision implements storage.Interface. It returns the newest revision below which nothing can be read any
+// more, 0 while everything can. The revision of an empty store is 1, with nothing below it.
 func (s *store) CompactRevision() int64 {
 	if rev := s.kv.CompactRevision(); rev > 1 {
 		return rev
@@ -57,8 +56,7 @@ func (s *store) CompactRevision() int64 {
 	return 0
 }
 
-// ReadinessCheck implements storage.Interface. Reads are served as long as the
-// store is open, whoever leads.
+// ReadinessCheck implements storage.Interface. Reads are served as long as the store is open, with or without a leader.
 func (s *store) ReadinessCheck() error {
 	if s.kv.View() == nil {
 		return storage.ErrStorageNotReady
@@ -66,8 +64,7 @@ func (s *store) ReadinessCheck() error {
 	return nil
 }
 
-// key makes the store's key of a key of the interface; recursive ones end in
-// "/".
+// key returns the store's key for a key of storage.Interface. The keys of recursive requests end in "/".
 func (s *store) key(key string, recursive bool) (string, error) {
 	key, err := storage.PrepareKey(s.ResourcePrefix, key, recursive)
 	if err != nil {
@@ -79,9 +76,8 @@ func (s *store) key(key string, recursive bool) (string, error) {
 	return s.prefix + key, nil
 }
 
-// view returns a state that a read with this resourceVersion may see: "" asks
-// for one as new as every acknowledged write, anything else for one not older
-// than that version.
+// view returns a state that a read with this resourceVersion may see. For "" the state holds every acknowledged write,
+// for another version it is not older than that version.
 func (s *store) view(ctx context.Context, resourceVersion string) (*raftstore.View, error) {
 	if resourceVersion == "" {
 		v, err := s.barrier(ctx)
@@ -94,8 +90,8 @@ func (s *store) view(ctx context.Context, resourceVersion string) (*raftstore.Vi
 	return s.reach(ctx, least)
 }
 
-// viewAt returns the state at exactly rev. Its errors are the store's, but for
-// a revision that has not been reached.
+// viewAt returns the state at exactly rev, and waits for a revision that this server has not applied yet. Its errors
+// are the store's, except when that wait fails: that error is for the API.
 func (s *store) viewAt(ctx context.Context, rev int64) (*raftstore.View, error) {
 	v, err := s.kv.ViewAt(rev)
 	if !errors.Is(err, raftstore.ErrFutureRevision) {
@@ -134,8 +130,8 @@ func (s *store) Get(ctx context.Context, key string, opts storage.GetOptions, ou
 	return nil
 }
 
-// GetCurrentResourceVersion implements storage.Interface: the store's revision,
-// whatever key it is from.
+// GetCurrentResourceVersion implements storage.Interface. It returns the revision of the whole store, not of one
+// resource.
 func (s *store) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
 	v, err := s.barrier(ctx)
 	if err != nil {
@@ -144,8 +140,8 @@ func (s *store) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
 	return uint64(v.Revision()), nil
 }
 
-// Stats implements storage.Interface: the number of objects, and their exact
-// average size where EnableResourceSizeEstimation was called.
+// Stats implements storage.Interface. It returns the number of objects, and their exact average size if
+// EnableResourceSizeEstimation was called.
 func (s *store) Stats(context.Context) (storage.Stats, error) {
 	prefix, err := s.key(s.ResourcePrefix, true)
 	if err != nil {
@@ -168,8 +164,7 @@ func (s *store) Stats(context.Context) (storage.Stats, error) {
 	return stats, nil
 }
 
-// EnableResourceSizeEstimation implements storage.Interface. The sizes are in
-// memory here, so the function to fetch keys is not called.
+// EnableResourceSizeEstimation implements storage.Interface. keys is never called, because all sizes are in memory.
 func (s *store) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
 	if keys == nil {
 		return errors.New("KeysFunc cannot be nil")
@@ -183,8 +178,7 @@ func (s *store) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
 	return nil
 }
 
-// RequestWatchProgress implements storage.Interface: every watch with
-// ProgressNotify sends a bookmark now.
+// RequestWatchProgress implements storage.Interface: each watch with ProgressNotify sends a bookmark now.
 func (s *store) RequestWatchProgress(context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,5 +188,5 @@ func (s *store) RequestWatchProgress(context.Context) error {
 	return nil
 }
 
-// ttl is a time to live of the interface as a duration.
+// ttl converts a time to live in seconds, as storage.Interface has it.
 func ttl(seconds uint64) time.Duration { return time.Duration(seconds) * time.Second }

@@ -9,10 +9,9 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// Extras is what else belongs into the Txn of a write: an address to claim, a
-// second object to touch. The write's caller may change it until the write is
-// made; each attempt of a GuaranteedUpdate looks anew. It is emptied when the
-// write has succeeded, so it is used once.
+// Extras are further compares and operations for the Txn of a write, for example to claim an address or to change a
+// second object. The caller may change them until the write is made; each attempt of a GuaranteedUpdate reads them
+// again. A successful write empties them, so that they are used once.
 type Extras struct {
 	Compares []raftstore.Compare
 	Ops      []raftstore.Op
@@ -23,15 +22,14 @@ type (
 	fenceKey  struct{}
 )
 
-// WithExtras makes the next Create, GuaranteedUpdate or Delete with this
-// context carry e. When a compare of e does not hold nothing is written and the
-// error is an ErrExtraCompare. An update that changes nothing still does Ops.
+// WithExtras adds e to the next Create, GuaranteedUpdate or Delete with this context. If a compare of e does not hold,
+// nothing is written and the error is ErrExtraCompare. An update that changes nothing still does e.Ops.
 func WithExtras(ctx context.Context, e *Extras) context.Context {
 	return context.WithValue(ctx, extrasKey{}, e)
 }
 
-// WithFence makes every write with this context depend on fence; when it does
-// not hold nothing is written and the error is an ErrFenced.
+// WithFence makes every write with this context depend on fence. If fence does not hold, nothing is written and the
+// error is ErrFenced.
 func WithFence(ctx context.Context, fence raftstore.Compare) context.Context {
 	return context.WithValue(ctx, fenceKey{}, fence)
 }
@@ -46,17 +44,16 @@ func extrasOf(ctx context.Context) *Extras {
 // empty reports whether the next write has nothing extra to do.
 func (e *Extras) empty() bool { return len(e.Compares) == 0 && len(e.Ops) == 0 }
 
-// outcome of a commit that reached the store.
+// outcome is the result of a Txn that the store has answered.
 type outcome struct {
 	revision int64
-	// conflict: the key was not at the revision expected; current is what it
-	// holds (nil: nothing).
+	// conflict: the key was not at the expected revision. current is its present value, nil if it does not exist.
 	conflict bool
 	current  *raftstore.KeyValue
 }
 
-// commit does op, if there is one, and the context's extras, provided that key
-// was last written at rev (0: does not exist) and fence and extras hold.
+// commit does op (nil: none) and the context's extras in one Txn, provided that key was last written at rev (0: does
+// not exist) and that the fence and the extras' compares hold.
 func (s *store) commit(ctx context.Context, key string, rev int64, op *raftstore.Op) (outcome, error) {
 	extras := extrasOf(ctx)
 	txn := raftstore.Txn{Compares: []raftstore.Compare{raftstore.ModRevisionIs(key, rev)}}
@@ -102,7 +99,7 @@ func (s *store) commit(ctx context.Context, key string, rev int64, op *raftstore
 	return outcome{}, fmt.Errorf("store refused a write to %q although every condition holds", key)
 }
 
-// holds evaluates c as the store does, on what the compared key or range held.
+// holds evaluates c as the store does; kvs is the content of the compared key or range.
 func holds(c raftstore.Compare, kvs []*raftstore.KeyValue) bool {
 	if len(kvs) == 0 { // all fields are 0, and there is no value
 		return c.Target != raftstore.CompareValue && holdsFor(c, &raftstore.KeyValue{})

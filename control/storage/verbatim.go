@@ -13,28 +13,26 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// Verbatim is an offer, in the context of a Get or a GetList, to take what is read as
-// JSON texts. A storage of unstructured objects may accept it: then it gives the
-// object, or the list, without what is in it, and the offer has the texts.
+// Verbatim is an offer, in the context of a Get or a GetList, to take the result as JSON texts. A storage of
+// unstructured objects may accept it: it then returns the object, or the list, without its content and puts the texts
+// into the offer.
 //
-// What is read of such an object is what its codec makes of the stored bytes: fields
-// that the schema does not know are gone, those with a default are there, and it is of
-// another version if that is asked for. Mostly that is what is stored, but for the
-// resourceVersion. A storage finds out once for each version of an object, by decoding
-// it and comparing, and keeps the answer beside it; the storage of a changed schema is
-// another one and asks anew.
+// A client does not see the stored bytes of such an object, but the result of decoding them: the codec removes fields
+// that the schema does not know, adds defaults, and converts to the requested version. Mostly the result is the stored
+// JSON, apart from the resourceVersion. A storage finds this out once for each version of an object, by decoding and
+// comparing, and keeps the verdict beside the object. A changed schema has a new storage, which compares again.
 type Verbatim struct {
-	// Taken says that the storage has accepted.
+	// Taken: the storage has accepted the offer.
 	Taken bool
-	// Texts are the objects, in order; one after a Get.
+	// Texts are the objects in list order; after a Get there is one.
 	Texts []Text
 }
 
-var errNotUnstructured = errors.New("storage: an item of an unstructured list is none")
+var errNotUnstructured = errors.New("storage: an unstructured list has an item that is not unstructured")
 
 type verbatimKey struct{}
 
-// WithVerbatim returns a context with an offer.
+// WithVerbatim returns a context that carries the offer v.
 func WithVerbatim(ctx context.Context, v *Verbatim) context.Context {
 	return context.WithValue(ctx, verbatimKey{}, v)
 }
@@ -47,7 +45,7 @@ func verbatimFrom(ctx context.Context) *Verbatim {
 // Text is the JSON of one object, as encoding/json writes it.
 type Text struct {
 	data     []byte // read-only
-	at       int    // where the resourceVersion goes; 0 when it is there
+	at       int    // offset at which to insert the resourceVersion; 0 if data has it
 	revision int64
 }
 
@@ -64,7 +62,7 @@ func (t Text) Append(b []byte) []byte {
 	return append(b, t.data[t.at:]...)
 }
 
-// Len is how long it is.
+// Len returns the length of the text in bytes.
 func (t Text) Len() int {
 	if t.at == 0 {
 		return len(t.data)
@@ -73,7 +71,7 @@ func (t Text) Len() int {
 	return len(t.data) + len(versionField) + len(strconv.AppendInt(digits[:0], t.revision, 10)) + len(`",`)
 }
 
-// verdict is whether an object reads as it is stored.
+// verdict says whether decoding an object gives the stored JSON again.
 type verdict int8
 
 const (
@@ -82,7 +80,7 @@ const (
 	otherwise
 )
 
-// verdict returns what is known of kv.
+// verdict returns the verdict on kv, if it is known.
 func (r *reader) verdict(kv *raftstore.KeyValue) verdict {
 	if m, ok := kv.Memo().(*memo); ok && m.owner == r.id {
 		return m.verdict
@@ -90,7 +88,7 @@ func (r *reader) verdict(kv *raftstore.KeyValue) verdict {
 	return unknown
 }
 
-// judge keeps what is known of kv.
+// judge records the verdict on kv.
 func (r *reader) judge(kv *raftstore.KeyValue, v verdict) {
 	if d := r.recall(kv); d != nil {
 		r.remark(kv, d, v)
@@ -99,8 +97,8 @@ func (r *reader) judge(kv *raftstore.KeyValue, v verdict) {
 	kv.SetMemo(r.verdicts[v])
 }
 
-// text returns kv's text without decoding it, if it reads as it is stored. labels,
-// which may be nil, is called with its labels.
+// text returns kv's JSON without decoding it; ok is false unless decoding is known to give the stored JSON. labels,
+// which may be nil, is called with each of its labels.
 func (r *reader) text(ctx context.Context, kv *raftstore.KeyValue, labels func(key, value []byte)) (t Text, ok bool, err error) {
 	if r.verdict(kv) != asStored {
 		return t, false, nil
@@ -116,8 +114,7 @@ func (r *reader) text(ctx context.Context, kv *raftstore.KeyValue, labels func(k
 
 var newline = []byte{'\n'}
 
-// compare makes the text of obj, which was decoded from kv, and finds out whether that
-// is what is stored.
+// compare returns the JSON of obj, which was decoded from kv, and records whether it equals the stored JSON.
 func (r *reader) compare(ctx context.Context, kv *raftstore.KeyValue, obj *unstructured.Unstructured) (t Text, err error) {
 	raw, err := obj.MarshalJSON()
 	if err != nil {
@@ -145,7 +142,7 @@ func (r *reader) compare(ctx context.Context, kv *raftstore.KeyValue, obj *unstr
 	return Text{data: raw}, nil
 }
 
-// verbatimGet answers a Get with a text; false: it has to be decoded into out.
+// verbatimGet answers a Get with a text. If it returns false, the caller has to decode kv into out.
 func (s *store) verbatimGet(ctx context.Context, kv *raftstore.KeyValue, out runtime.Object) (bool, error) {
 	v := verbatimFrom(ctx)
 	u, ok := out.(*unstructured.Unstructured)
@@ -164,7 +161,7 @@ func (s *store) verbatimGet(ctx context.Context, kv *raftstore.KeyValue, out run
 			return false, err
 		}
 		if t, err = s.reader.compare(ctx, kv, u); err != nil || s.reader.verdict(kv) != asStored {
-			return err == nil, nil // out is filled; others encode it
+			return err == nil, nil // out is filled; the caller encodes it as usual
 		}
 	}
 	shell := map[string]any{"metadata": map[string]any{}}
@@ -178,7 +175,7 @@ func (s *store) verbatimGet(ctx context.Context, kv *raftstore.KeyValue, out run
 	return true, nil
 }
 
-// offered returns the offer a list may accept, nil if there is none.
+// offered returns the offer that a list may accept, nil if there is none.
 func offered(ctx context.Context, listObj runtime.Object, opts storage.ListOptions) *Verbatim {
 	v := verbatimFrom(ctx)
 	if _, ok := listObj.(*unstructured.UnstructuredList); !ok || v == nil || !opts.Recursive {

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// versioner is upstream's, and calls an object's resourceVersion that is none the client's fault.
+// versioner is upstream's, except that an unreadable resourceVersion in an object is the client's error (400).
 type versioner struct{ storage.APIObjectVersioner }
 
 // ObjectResourceVersion implements storage.Versioner.

@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// readPatience is how long a consistent read waits for a leader and a quorum. An election takes a fraction of it;
-	// past it the client is told to come back, instead of being held.
+	// readPatience is how long a consistent read waits for a leader and a quorum. An election takes a fraction of this
+	// time. After it the client gets a 503 that tells it to retry, so that it does not hang.
 	readPatience = 3 * time.Second
-	// futurePatience is how long a read waits for a resourceVersion that this server has not applied yet, and
-	// futureRetry what the client is then told, in seconds; kube-apiserver's figures.
+	// futurePatience is how long a read waits for a resourceVersion that this server has not applied yet. futureRetry
+	// is the Retry-After of the answer when the wait fails, in seconds. Both are kube-apiserver's figures.
 	futurePatience = 3 * time.Second
 	futureRetry    = 1
-	// everything, as key and end of a range, is every key.
+	// everything is the range of all keys: it is both its start and its end.
 	everything = "\x00"
 )
 
-// barrier returns a state that every write acknowledged before the call is in. It fails, with a reason to come back,
-// when no quorum confirms that within readPatience.
+// barrier returns a state with every write that was acknowledged before the call. If no quorum confirms this within
+// readPatience, the error is ErrNoLeader, which tells the client to retry.
 func (s *store) barrier(ctx context.Context) (*raftstore.View, error) {
 	patient, cancel := context.WithTimeout(ctx, readPatience)
 	defer cancel()
@@ -36,9 +36,10 @@ func (s *store) barrier(ctx context.Context) (*raftstore.View, error) {
 	return v, err
 }
 
-// reach returns a state of revision least or later. A client may have learnt of that revision from another server, so
-// this one may be behind: it asks the leader and follows its own progress, whichever tells first. When everything that
-// was acknowledged is here and least is still ahead, nobody has written it and there is nothing to wait for.
+// reach returns a state of revision least or later. A client may have learnt that revision from another server, so this
+// server may be behind. reach asks the leader and watches its own progress at the same time; the first answer counts.
+// If everything that was acknowledged is applied here and least is still ahead, that revision was never written and
+// reach stops waiting.
 func (s *store) reach(ctx context.Context, least uint64) (*raftstore.View, error) {
 	if v := s.kv.View(); least <= uint64(v.Revision()) {
 		return v, nil
@@ -49,7 +50,7 @@ func (s *store) reach(ctx context.Context, least uint64) (*raftstore.View, error
 	go func() {
 		err := fault.Contain("control/storage", func() error { _, err := s.kv.Barrier(patient); return err })
 		if err == nil {
-			cancel() // complete: the wait below need not go on
+			cancel() // all acknowledged writes are applied: stop the wait below
 		}
 		asked <- err
 	}()
@@ -74,7 +75,7 @@ func (s *store) reach(ctx context.Context, least uint64) (*raftstore.View, error
 func (s *store) applied(ctx context.Context, least uint64) error {
 	w, err := s.kv.Watch(raftstore.WatchRequest{Key: everything, RangeEnd: everything, StartRevision: int64(least)})
 	if errors.Is(err, raftstore.ErrCompacted) {
-		return nil // overtaken
+		return nil // compacted: least was applied long ago
 	}
 	if err != nil {
 		return err

@@ -17,23 +17,21 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// lastBookmark is how long before its deadline a watch sends a bookmark, so that
-// the client resumes from a fresh version.
+// lastBookmark is how long before its deadline a watch sends a last bookmark, so that the client resumes from a recent
+// version.
 const lastBookmark = 2 * time.Second
 
-// teller passes on what a watch sees, in order, from one goroutine. Its errors
-// end the watch.
+// teller receives the events of a watch, in order, from one goroutine. Its errors end the watch.
 type teller interface {
 	existing(kv *raftstore.KeyValue) error
 	change(e raftstore.Event) error
-	// bookmark: everything up to rev has been told; initial: of what was there
-	// at the beginning.
+	// bookmark: every event up to rev has been sent; initial: the objects that existed at the start have all been sent.
 	bookmark(rev int64, initial bool) error
-	// caughtUp: there is nothing more to tell yet.
+	// caughtUp: no further event is waiting.
 	caughtUp() error
 }
 
-// watcher is one watch.
+// watcher is the common part of a watch, below teller.
 type watcher struct {
 	s      *store
 	key    string // a prefix when recursive
@@ -42,18 +40,16 @@ type watcher struct {
 	ctx    context.Context // ends the watch; belongs to the watcher
 	cancel context.CancelFunc
 
-	// rev is the revision everything up to which has been sent or is not for
-	// this watch. Only the watch's goroutine uses it.
+	// rev: all events up to this revision have been sent, or are not selected. Only the watch's goroutine uses it.
 	rev int64
-	// bookmarked is rev as the client last learnt it.
+	// bookmarked is the revision of the last bookmark.
 	bookmarked int64
-	// poked asks for a bookmark now; wake ends the current wait for events, nil
-	// while there is none.
+	// poked asks for a bookmark now. wake ends the current wait for events; it is nil when there is none.
 	poked atomic.Bool
 	wake  atomic.Pointer[context.CancelFunc]
 }
 
-// newWatcher makes the watch of a key; nothing runs yet.
+// newWatcher returns a watch of key that does not run yet.
 func (s *store) newWatcher(ctx context.Context, key string, opts storage.ListOptions) (*watcher, error) {
 	key, err := s.key(key, opts.Recursive)
 	if err != nil {
@@ -71,7 +67,7 @@ func (s *store) newWatcher(ctx context.Context, key string, opts storage.ListOpt
 	}
 	w := &watcher{s: s, key: key, opts: opts, rev: int64(rev)}
 	if rev == 0 && !w.initialEvents() {
-		// Only what comes from now on: "now" is before this call returns.
+		// The watch sends only changes after this call, so "now" is fixed here.
 		view, err := s.view(ctx, opts.ResourceVersion)
 		if err != nil {
 			return nil, err
@@ -82,7 +78,7 @@ func (s *store) newWatcher(ctx context.Context, key string, opts storage.ListOpt
 	return w, nil
 }
 
-// initialEvents reports whether the objects there are come first.
+// initialEvents reports whether the watch sends the existing objects first.
 func (w *watcher) initialEvents() bool {
 	if w.opts.SendInitialEvents != nil {
 		return *w.opts.SendInitialEvents
@@ -90,7 +86,7 @@ func (w *watcher) initialEvents() bool {
 	return w.opts.ResourceVersion == "" || w.opts.ResourceVersion == "0"
 }
 
-// interrupt makes the watch send a bookmark now.
+// interrupt makes the watch send a bookmark now, from any goroutine.
 func (w *watcher) interrupt() {
 	w.poked.Store(true)
 	if wake := w.wake.Load(); wake != nil {
@@ -98,10 +94,10 @@ func (w *watcher) interrupt() {
 	}
 }
 
-// stream sends everything until the client leaves or an error ends the watch.
+// stream sends all events until the client leaves or an error ends the watch.
 func (w *watcher) stream() error {
-	// Flow control counts the start of a watch as expensive; it is over when
-	// the initial events are sent, or never will be.
+	// Flow control counts the start of a watch as expensive. The start is over when the initial events are sent, or
+	// when the watch ends before that.
 	defer utilflowcontrol.WatchInitialized(w.ctx)
 	var view *raftstore.View
 	if w.initialEvents() {
@@ -111,8 +107,7 @@ func (w *watcher) stream() error {
 		}
 		w.rev = view.Revision()
 	}
-	// The cursor comes first: what happens while the initial events are sent
-	// waits in the ring.
+	// Open the cursor first: changes during the initial events wait in the ring.
 	cursor, err := w.cursor()
 	if err != nil {
 		return err
@@ -127,8 +122,7 @@ func (w *watcher) stream() error {
 	return w.follow(cursor)
 }
 
-// newestView is the state the initial events show. A version asked for is a
-// lower bound.
+// newestView returns the state for the initial events, at the requested version or later.
 func (w *watcher) newestView() (*raftstore.View, error) {
 	view, err := w.s.view(w.ctx, w.opts.ResourceVersion)
 	if storage.IsTooLargeResourceVersion(err) {
@@ -146,8 +140,7 @@ func (w *watcher) cursor() (*raftstore.Watcher, error) {
 	return w.s.kv.Watch(req)
 }
 
-// sendInitial sends the objects there are, and the mark of their end if it was
-// asked for.
+// sendInitial sends the existing objects, and the bookmark that marks their end if it was requested.
 func (w *watcher) sendInitial(view *raftstore.View) error {
 	var err error
 	one := func(kv *raftstore.KeyValue) bool {
@@ -176,7 +169,7 @@ func (w *watcher) follow(cursor *raftstore.Watcher) error {
 			return err
 		}
 		if w.poked.Swap(false) {
-			w.bookmarked = 0 // asked for, even if it says nothing new
+			w.bookmarked = 0 // a requested bookmark is sent even if the client knows the revision
 		}
 		if err := w.bookmark(false); err != nil {
 			return err
@@ -184,7 +177,7 @@ func (w *watcher) follow(cursor *raftstore.Watcher) error {
 	}
 }
 
-// followUntil sends changes until a bookmark is due or asked for.
+// followUntil sends changes until due, or until a bookmark is requested.
 func (w *watcher) followUntil(due time.Time, cursor *raftstore.Watcher) error {
 	wait, cancel := w.wait(due)
 	defer cancel()
@@ -201,7 +194,7 @@ func (w *watcher) followUntil(due time.Time, cursor *raftstore.Watcher) error {
 		}
 		for _, e := range batch.Events {
 			if e.KV.ModRevision <= w.rev {
-				continue // the start asked for was in the future
+				continue // the requested start was in the future, and this change is before it
 			}
 			if err := w.to.change(e); err != nil {
 				return err
@@ -219,8 +212,7 @@ func (w *watcher) followUntil(due time.Time, cursor *raftstore.Watcher) error {
 	}
 }
 
-// wait returns the context of waiting for events, which ends when a bookmark is
-// due.
+// wait returns a context that ends when the next bookmark is due or requested.
 func (w *watcher) wait(due time.Time) (context.Context, context.CancelFunc) {
 	if due.IsZero() {
 		return w.ctx, func() {}
@@ -229,14 +221,14 @@ func (w *watcher) wait(due time.Time) (context.Context, context.CancelFunc) {
 	if w.opts.ProgressNotify {
 		w.wake.Store(&cancel)
 		if w.poked.Load() {
-			cancel() // asked between two waits
+			cancel() // requested between two waits
 		}
 	}
 	return ctx, cancel
 }
 
-// nextBookmark says when the next bookmark is due, zero for never. Watches are
-// spread a little so that those started together do not all send at once.
+// nextBookmark returns the time of the next bookmark, zero for never. A random tenth is added, so that watches that
+// started together do not all send at once.
 func (w *watcher) nextBookmark() time.Time {
 	if w.s.NewFunc == nil {
 		return time.Time{}
@@ -259,8 +251,8 @@ func (w *watcher) nextBookmark() time.Time {
 	return next
 }
 
-// bookmark tells the client the revision it has seen everything of, unless it
-// knows; initial marks the end of the initial events, which is always sent.
+// bookmark sends the current revision, unless the client knows it already. initial marks the end of the initial events;
+// that bookmark is always sent.
 func (w *watcher) bookmark(initial bool) error {
 	if w.s.NewFunc == nil || (!initial && w.rev <= w.bookmarked) {
 		return nil
@@ -272,7 +264,7 @@ func (w *watcher) bookmark(initial bool) error {
 	return w.to.caughtUp()
 }
 
-// bookmark is the object of a bookmark.
+// bookmark makes the object of a bookmark.
 func (s *store) bookmark(rev int64, initial bool) (runtime.Object, error) {
 	obj := s.NewFunc()
 	if err := s.versioner.UpdateObject(obj, uint64(rev)); err != nil {

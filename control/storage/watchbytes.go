@@ -10,44 +10,43 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// Listener is told what a BytesWatch sees, in order, from the goroutine of Run. An
-// error of it ends the watch.
+// Listener receives the events of a BytesWatch, in order, on the goroutine of Run. An error that it returns ends the
+// watch.
 type Listener interface {
-	// Existing tells of an object that is there at the beginning.
+	// Existing receives an object that existed at the start.
 	Existing(Object) error
-	// Changed tells of a change.
+	// Changed receives a change.
 	Changed(Change) error
-	// Bookmark: obj, which the listener may change, carries the revision up to
-	// which everything has been told; initial marks the end of what is there at
-	// the beginning.
+	// Bookmark: every event up to obj's resourceVersion has been delivered. The listener may change obj. initial marks
+	// the end of the objects that existed at the start.
 	Bookmark(obj runtime.Object, initial bool) error
-	// CaughtUp: there is nothing more to tell yet.
+	// CaughtUp: no further event is waiting.
 	CaughtUp() error
 }
 
-// Object is one version of a stored object. The zero Object is none.
+// Object is one version of a stored object. The zero Object stands for none.
 type Object struct {
 	reader *reader
 	kv     *raftstore.KeyValue
-	// Revision is the resourceVersion to show. Of the last state of an object that
-	// is gone that is the revision at which it went.
+	// Revision is the resourceVersion to show. For the last state of a deleted object it is the revision of the
+	// deletion.
 	Revision int64
 }
 
-// Exists reports whether there is an object.
+// Exists reports whether o holds an object.
 func (o Object) Exists() bool { return o.kv != nil }
 
-// Key is where it is stored.
+// Key returns the store's key of the object.
 func (o Object) Key() string { return o.kv.Key }
 
-// Data is its bytes, free of encryption and read-only.
+// Data returns the stored bytes, decrypted. They are read-only.
 func (o Object) Data(ctx context.Context) ([]byte, error) {
 	data, _, err := o.reader.plain(ctx, o.kv)
 	return data, err
 }
 
-// Decoded is the object as a watch.Interface of the same storage gives it, for
-// those whose bytes do not do.
+// Decoded returns the object as a watch of the same storage's storage.Interface sends it, for clients that cannot take
+// the stored bytes.
 func (o Object) Decoded(ctx context.Context) (runtime.Object, error) {
 	d, err := o.reader.shared(ctx, o.kv)
 	if err != nil {
@@ -59,8 +58,8 @@ func (o Object) Decoded(ctx context.Context) (runtime.Object, error) {
 	return d.share(), nil
 }
 
-// Change is what one write did to an object. Now does not exist when it was
-// deleted, Before when it was created, or when it is not known any more.
+// Change is one write to an object. Now does not exist after a deletion. Before does not exist for a creation, or when
+// the previous state is not in the history any more.
 type Change struct {
 	Key         string
 	Revision    int64
@@ -68,8 +67,8 @@ type Change struct {
 	Created     bool
 }
 
-// BytesWatch is a watch that tells of stored bytes. It follows the rules of
-// storage.Interface's Watch, but for selectors, which are the listener's business.
+// BytesWatch is a watch that sends stored bytes. It follows the rules of storage.Interface's Watch, except that the
+// listener applies the selectors.
 type BytesWatch struct {
 	*watcher
 	listener Listener
@@ -77,8 +76,7 @@ type BytesWatch struct {
 
 var _ teller = (*BytesWatch)(nil)
 
-// Watch makes a watch; it fails where storage.Interface's Watch does. Run has to
-// be called.
+// Watch returns a watch that starts when Run is called. It fails where storage.Interface's Watch fails.
 func (b Bytes) Watch(ctx context.Context, key string, opts storage.ListOptions) (*BytesWatch, error) {
 	core, err := b.s.newWatcher(ctx, key, opts)
 	if err != nil {
@@ -89,15 +87,15 @@ func (b Bytes) Watch(ctx context.Context, key string, opts storage.ListOptions) 
 	return w, nil
 }
 
-// Run tells l of everything until the watch's context ends or l or the store
-// fails. A listener that blocks does not slow anybody: once the store's history
-// has gone round without it, the watch ends with an error.
+// Run sends all events to l until the watch's context ends, or l or the store returns an error. A listener that blocks
+// slows no other watch and no write: once the store's ring has overwritten an event that it has not read, the watch
+// ends with an error.
 func (w *BytesWatch) Run(l Listener) error {
 	defer w.cancel()
 	w.listener = l
 	err := w.stream()
 	if w.ctx.Err() != nil {
-		return nil // the client has left; it is owed nothing
+		return nil // the client has left and needs no answer
 	}
 	return err
 }
@@ -118,7 +116,7 @@ func (w *BytesWatch) change(e raftstore.Event) error {
 	} else if e.Prev == nil {
 		return fmt.Errorf("deletion of %q at revision %d has no previous state", e.KV.Key, e.KV.ModRevision)
 	}
-	c.Before.Revision = c.Revision // under which it is shown, if it is shown
+	c.Before.Revision = c.Revision // clients see the last state under the revision of the deletion
 	return w.listener.Changed(c)
 }
 

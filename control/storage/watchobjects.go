@@ -12,27 +12,24 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// watchBuffer is how many events wait for a slow client before its watch stops
-// reading the ring. When the ring has gone round once without it, the watch ends
-// with 410 Gone.
+// watchBuffer is how many events wait for a slow client before its watch stops reading the store's ring. Once the ring
+// has overwritten an event that the watch has not read, the watch ends with 410 Gone.
 const watchBuffer = 100
 
-// objects is a watch that tells of decoded objects.
+// objects is a watch that sends decoded objects.
 type objects struct {
 	*watcher
 	reader  *reader
 	all     bool // the predicate selects everything
-	keep    int  // encoded bytes this watch may still add to what is kept decoded
+	keep    int  // encoded bytes that this watch may still add to Memos
 	results chan watch.Event
 }
 
 var _ teller = (*objects)(nil)
 
-// Watch implements storage.Interface. With resourceVersion "" or "0", or with
-// SendInitialEvents, the objects there are come first, as ADDED; where
-// bookmarks are allowed too, SendInitialEvents marks their end with one.
-// Clients that allow bookmarks get one from time to time and shortly before the
-// context's deadline.
+// Watch implements storage.Interface. With resourceVersion "" or "0", or with SendInitialEvents, the existing objects
+// come first, as ADDED. If bookmarks are allowed too, SendInitialEvents marks the end of these objects with a bookmark.
+// Clients that allow bookmarks get one each BookmarkInterval and shortly before the context's deadline.
 func (s *store) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	core, err := s.newWatcher(ctx, key, opts)
 	if err != nil {
@@ -53,7 +50,7 @@ func (s *store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 	return w, nil
 }
 
-// Stop implements watch.Interface. Events already waiting can still be read.
+// Stop implements watch.Interface. Buffered events can still be read.
 func (w *objects) Stop() { w.cancel() }
 
 // ResultChan implements watch.Interface.
@@ -75,12 +72,12 @@ func (w *objects) run() {
 		return w.stream()
 	})
 	if err == nil || w.ctx.Err() != nil {
-		return // the client has left; it is owed nothing
+		return // the client has left and needs no answer
 	}
 	w.send(watch.Event{Type: watch.Error, Object: WatchStatus(err)})
 }
 
-// existing sends an object there is, if it is selected.
+// existing sends an object that existed at the start of the watch, if it is selected.
 func (w *objects) existing(kv *raftstore.KeyValue) error {
 	d := w.reader.recall(kv)
 	if d == nil {
@@ -108,10 +105,10 @@ func (w *objects) bookmark(rev int64, initial bool) error {
 	return err
 }
 
-// caughtUp implements teller: who reads the channel sees that it is empty.
+// caughtUp implements teller. It has nothing to do: the channel's reader sees that the channel is empty.
 func (w *objects) caughtUp() error { return nil }
 
-// change sends what a change of the store means to this watch.
+// change sends the event that a change of the store is for this watch's selection.
 func (w *objects) change(e raftstore.Event) error {
 	if e.Type == raftstore.EventDelete {
 		return w.deleted(e)
@@ -144,8 +141,8 @@ func (w *objects) change(e raftstore.Event) error {
 	return nil
 }
 
-// deleted sends the last state of a deleted object under the revision of the
-// deletion. That form of it is kept beside the event.
+// deleted sends the last state of a deleted object under the revision of the deletion. This object is kept at the
+// event's KeyValue, for other watches.
 func (w *objects) deleted(e raftstore.Event) error {
 	if e.Prev == nil {
 		return fmt.Errorf("deletion of %q at revision %d has no previous state", e.KV.Key, e.KV.ModRevision)
@@ -165,8 +162,7 @@ func (w *objects) deleted(e raftstore.Event) error {
 	return nil
 }
 
-// selects applies the predicate. An object whose attributes cannot be had is
-// not selected.
+// selects applies the predicate. An object whose attributes cannot be read is not selected.
 func (w *objects) selects(obj runtime.Object) bool {
 	if w.all {
 		return true
@@ -175,7 +171,7 @@ func (w *objects) selects(obj runtime.Object) bool {
 	return err == nil && ok
 }
 
-// send hands over an event, waiting for a slow client.
+// send passes on an event, and waits for a slow client.
 func (w *objects) send(e watch.Event) {
 	select {
 	case w.results <- e:

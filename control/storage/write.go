@@ -44,8 +44,7 @@ func (s *store) Create(ctx context.Context, key string, obj, out runtime.Object,
 	return s.reader.into(data, out, result.revision)
 }
 
-// put writes data to key, last written at rev, with a time to live in seconds
-// (0: forever).
+// put writes data to key, provided that it was last written at rev, with a time to live in seconds (0: forever).
 func (s *store) put(ctx context.Context, key string, rev int64, data []byte, seconds uint64) (outcome, error) {
 	value, err := s.reader.transformer.TransformToStorage(ctx, data, authenticated(key))
 	if err != nil {
@@ -60,7 +59,7 @@ func (s *store) put(ctx context.Context, key string, rev int64, data []byte, sec
 		}
 		result, err := s.commit(ctx, key, rev, op)
 		if op.Lease != 0 && !retried && errors.Is(err, raftstore.ErrLeaseNotFound) {
-			// Shared with earlier objects, it went before this write.
+			// The lease was shared with earlier objects and expired before this write.
 			s.leases.forget(op.Lease)
 			continue
 		}
@@ -68,32 +67,30 @@ func (s *store) put(ctx context.Context, key string, rev int64, data []byte, sec
 	}
 }
 
-// state is an object as an update or a deletion starts from.
+// state is the object from which an attempt of an update or a deletion starts.
 type state struct {
-	obj  runtime.Object // the caller's to change; nil when it was not read
+	obj  runtime.Object // the caller may change it; nil when it was not read
 	data []byte         // its encoding, nil when it does not exist
 	rev  int64          // 0: does not exist
-	// stale: the stored bytes should be rewritten even if nothing changes.
+	// stale: write the bytes again even if nothing changes.
 	stale bool
-	// current: read with a barrier or in the store's answer. Without it the
-	// state is a guess good enough to write on, as the write checks it, but not
-	// to fail on.
+	// current: the state was read with a barrier, or comes from the store's answer to a write. Otherwise it is a guess.
+	// A write may start from a guess, because the write checks it, but may not fail because of it.
 	current bool
 }
 
-// source says how the states of one key are read.
+// source reads the states of one key.
 type source struct {
 	s      *store
 	key    string
 	target reflect.Value // of the type to decode to
-	// absent: a key that does not exist is a zero object, not an error.
+	// absent: a key that does not exist gives a zero object instead of an error.
 	absent bool
-	// unread: take the revision only; for deleting what cannot be decoded.
+	// unread: read only the revision, to delete an object that cannot be decoded.
 	unread bool
 }
 
-// first returns what to start from: the caller's suggestion, or what this
-// server has applied.
+// first returns the state of the first attempt: the caller's suggestion, or the state that this server has applied.
 func (f source) first(ctx context.Context, suggestion runtime.Object) (*state, error) {
 	if suggestion != nil {
 		return f.s.suggested(suggestion)
@@ -105,7 +102,7 @@ func (f source) first(ctx context.Context, suggestion runtime.Object) (*state, e
 	return f.read(ctx, kv, false)
 }
 
-// newest reads the state that every acknowledged write went into.
+// newest returns a state with every acknowledged write.
 func (f source) newest(ctx context.Context) (*state, error) {
 	view, err := f.s.barrier(ctx)
 	if err != nil {
@@ -143,13 +140,13 @@ func (f source) read(ctx context.Context, kv *raftstore.KeyValue, current bool) 
 	return st, f.s.reader.into(st.data, st.obj, st.rev)
 }
 
-// suggested makes a state of an object the caller has at hand.
+// suggested makes a state from an object that the caller already has.
 func (s *store) suggested(obj runtime.Object) (*state, error) {
 	rev, err := s.versioner.ObjectResourceVersion(obj)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't get resource version: %w", err)
 	}
-	// The version is not part of the encoding.
+	// The encoding does not contain the resourceVersion.
 	if err := s.versioner.PrepareObjectForStorage(obj); err != nil {
 		return nil, fmt.Errorf("PrepareObjectForStorage failed: %w", err)
 	}
@@ -207,9 +204,8 @@ func (s *store) Delete(
 	}
 }
 
-// recheck is called when st was refused with reason. A current state stays
-// refused; otherwise it returns the newest one to try again with, provided that
-// it is another.
+// recheck is called when an attempt on st failed with reason. If st was only a guess, it returns the newest state to
+// try again with. It returns reason if st was current, or if the newest state is the same.
 func (f source) recheck(ctx context.Context, st *state, reason error) (*state, error) {
 	if st.current {
 		return nil, reason
@@ -274,7 +270,7 @@ func (s *store) GuaranteedUpdate(
 	}
 }
 
-// tryUpdate asks the caller what st should become, and for how many seconds.
+// tryUpdate returns what the caller makes of st, and its time to live in seconds.
 func (s *store) tryUpdate(key string, st *state, pre *storage.Preconditions, update storage.UpdateFunc) (runtime.Object, uint64, error) {
 	if err := pre.Check(key, st.obj); err != nil {
 		return nil, 0, err
@@ -292,10 +288,9 @@ func (s *store) tryUpdate(key string, st *state, pre *storage.Preconditions, upd
 	return updated, *seconds, nil
 }
 
-// unchanged ends an update of st that changes nothing: no revision is written
-// for the object, but extras are done if there are any. When the object turns
-// out to be another by now, or in need of being rewritten, it returns the state
-// to try again with.
+// unchanged finishes an update of st that changes nothing. It writes no revision of the object, but does the extras, if
+// there are any. It returns a state to try again with if the object has changed meanwhile, or has to be rewritten;
+// otherwise nil.
 func (f source) unchanged(ctx context.Context, st *state, destination runtime.Object) (*state, error) {
 	data := st.data
 	if !st.current {

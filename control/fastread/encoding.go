@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// protobufs and jsons are the Accept headers that are understood: those client-go
-// and kubectl send for objects, and none.
+// protobufs and jsons are the Accept headers that this package understands: those that client-go and kubectl send for
+// objects, and none.
 var (
 	protobufs = map[string]bool{
 		runtime.ContentTypeProtobuf:                                  true,
@@ -20,8 +20,7 @@ var (
 	jsons = map[string]bool{"": true, "*/*": true, runtime.ContentTypeJSON: true, "application/json, */*": true, "application/json,*/*": true}
 )
 
-// encodingOf says what the client takes; ok is false when it may want something
-// else.
+// encodingOf returns the encoding that the client accepts; ok is false if it may want another form.
 func encodingOf(r *http.Request) (protobuf, ok bool) {
 	accept := r.Header["Accept"]
 	if len(accept) > 1 {
@@ -34,7 +33,7 @@ func encodingOf(r *http.Request) (protobuf, ok bool) {
 	if !jsons[text] {
 		return false, false
 	}
-	// As upstream has it, these get indented JSON.
+	// As in upstream, these clients get indented JSON.
 	for _, human := range []string{"curl", "Wget", "Mozilla/5.0"} {
 		if strings.HasPrefix(r.UserAgent(), human) {
 			return false, false

@@ -13,10 +13,9 @@ import (
 	"github.com/balsahq/balsa/control/storage"
 )
 
-// forward lets next answer a read of objects that only it knows, as custom resources
-// are, with an offer to its storage to leave them as texts (storage.Verbatim). What
-// next writes is then an object or a list with nothing in it, and forward puts in the
-// texts. It returns false and has done nothing when there cannot be an offer.
+// forward lets next answer a read of objects that only next knows, such as custom resources, and offers its storage to
+// leave the objects as texts (storage.Verbatim). next then writes an empty object or list, and forward puts the texts
+// into it. It returns false, and has done nothing, if the request does not allow an offer.
 func (h *Handler) forward(w http.ResponseWriter, r *http.Request, next http.Handler) bool {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok || !info.IsResourceRequest || info.Subresource != "" || !strings.Contains(info.APIGroup, ".") {
@@ -29,7 +28,7 @@ func (h *Handler) forward(w http.ResponseWriter, r *http.Request, next http.Hand
 		return false
 	}
 	if _, ok := scopeOf(info, info.Namespace != "", r.URL.RawQuery); !ok {
-		return false // next reads what was authorized; but it may answer otherwise than with objects
+		return false // next reads what was authorized, but may answer with something other than objects
 	}
 	shell := &shell{ResponseWriter: w, list: info.Verb == "list"}
 	next.ServeHTTP(responsewriter.WrapForHTTP1Or2(shell), r.WithContext(storage.WithVerbatim(r.Context(), &shell.offer)))
@@ -37,7 +36,8 @@ func (h *Handler) forward(w http.ResponseWriter, r *http.Request, next http.Hand
 	return true
 }
 
-// shell writes what it is given, or keeps it once the offer is taken: that is small.
+// shell passes the answer of next through until the storage takes the offer. From then on it keeps the answer, which is
+// small.
 type shell struct {
 	http.ResponseWriter
 	offer storage.Verbatim
@@ -74,7 +74,7 @@ var (
 	listEnd    = []byte("]")
 )
 
-// finish writes the texts and what is around them.
+// finish writes the texts inside the answer that was kept.
 func (s *shell) finish(h *Handler, r *http.Request) {
 	if !s.offer.Taken {
 		return
@@ -83,7 +83,7 @@ func (s *shell) finish(h *Handler, r *http.Request) {
 	at := bytes.Index(s.body, emptyItems)
 	switch {
 	case s.code != 0 && s.code != http.StatusOK, s.list && at < 0, s.Header().Get("Content-Type") != runtime.ContentTypeJSON:
-		s.ResponseWriter.WriteHeader(cmp.Or(s.code, http.StatusOK)) // something went wrong after the read
+		s.ResponseWriter.WriteHeader(cmp.Or(s.code, http.StatusOK)) // next failed after the read
 		_, _ = s.ResponseWriter.Write(s.body)
 		return
 	case s.list:

@@ -8,14 +8,12 @@ import (
 )
 
 const (
-	// framesBudget is how many bytes of events are kept for watchers that come to
-	// them later than the first.
+	// framesBudget bounds the encoded events that are kept for later watchers, in bytes.
 	framesBudget = 4 << 20
 	framesMost   = 2048
 )
 
-// frameKey names an event on the wire: what happened to which key at which
-// revision, as one served version and in one encoding.
+// frameKey identifies an encoded event: a change of a key at a revision, in one served version and one encoding.
 type frameKey struct {
 	kind     *kind
 	key      string
@@ -24,22 +22,22 @@ type frameKey struct {
 	protobuf bool
 }
 
-// frame is an event on the wire, made by the first watcher that needs it.
+// frame is an encoded event, made by the first watcher that needs it.
 type frame struct {
 	once sync.Once
 	raw  []byte
 	err  error
-	size int // as it is in the account; guarded by frames.mu
+	size int // as counted in frames.bytes; guarded by frames.mu
 }
 
-// frames keeps the newest events, so that each is made once for all its
-// watchers. The oldest goes first; a watcher that is so late makes it anew.
+// frames keeps the newest encoded events, so that each is encoded once for all watchers. The oldest is dropped first; a
+// watcher that comes after that encodes the event again.
 type frames struct {
 	mu       sync.Mutex
 	byKey    map[frameKey]*frame // guarded by mu
 	queue    []frameKey          // oldest first; guarded by mu
 	bytes    int                 // guarded by mu
-	watchers int                 // with the last nothing is kept; guarded by mu
+	watchers int                 // without watchers nothing is kept; guarded by mu
 }
 
 // join and leave count the watchers.
@@ -57,7 +55,7 @@ func (f *frames) leave() {
 	}
 }
 
-// get returns an event, made with make if nobody has made it yet. It is read-only.
+// get returns an encoded event, and makes it with make the first time. The bytes are read-only.
 func (f *frames) get(key frameKey, make func() ([]byte, error)) ([]byte, error) {
 	f.mu.Lock()
 	fr := f.byKey[key]
@@ -77,13 +75,12 @@ func (f *frames) get(key frameKey, make func() ([]byte, error)) ([]byte, error) 
 	return fr.raw, fr.err
 }
 
-// made enters the size of an event into the account. Only those that are made
-// already are in it.
+// made adds the size of an event to frames.bytes once it is encoded.
 func (f *frames) made(key frameKey, fr *frame) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.byKey[key] != fr {
-		return // dropped meanwhile
+		return // dropped while it was encoded
 	}
 	fr.size = len(fr.raw)
 	f.bytes += fr.size
@@ -95,8 +92,8 @@ func (f *frames) made(key frameKey, fr *frame) {
 	}
 }
 
-// jsonEvent is an event as metav1.WatchEvent is in JSON. text is the object
-// without its type.
+// jsonEvent appends an event in the JSON form of metav1.WatchEvent. typed holds the object's kind and apiVersion, text
+// the rest of the object.
 func jsonEvent(b []byte, event watch.EventType, typed string, text []byte) []byte {
 	b = append(b, `{"type":"`...)
 	b = append(b, event...)
@@ -110,7 +107,7 @@ func jsonEvent(b []byte, event watch.EventType, typed string, text []byte) []byt
 // Fields of metav1.WatchEvent and of the runtime.RawExtension in it.
 const eventType, eventObject, extensionRaw = 1, 2, 1
 
-// protobufEvent is the same in protobuf, with its length before it.
+// protobufEvent appends an event in the protobuf form of metav1.WatchEvent, after its length.
 func protobufEvent(b []byte, event watch.EventType, typeMeta []byte, it *item) []byte {
 	delimitedSize := func(n int) int { return 1 + uvarintSize(n) + n }
 	object := it.size()

@@ -22,7 +22,7 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// Handler answers what it can from stored bytes and hands the rest on.
+// Handler answers reads from stored bytes, and leaves other requests to the next handler.
 type Handler struct {
 	kinds      map[schema.GroupVersionResource]*kind
 	renderings *renderings
@@ -30,8 +30,8 @@ type Handler struct {
 	serializer runtime.NegotiatedSerializer
 }
 
-// New makes a handler for kinds; those that cannot be answered from their bytes are
-// left out. Of JSON at most budget bytes are kept. serializer writes errors.
+// New returns a handler for those kinds that can be answered from stored bytes. It keeps at most budget bytes of JSON.
+// serializer encodes errors.
 func New(kinds []Kind, budget int, serializer runtime.NegotiatedSerializer) *Handler {
 	h := &Handler{kinds: map[schema.GroupVersionResource]*kind{}, renderings: newRenderings(budget), serializer: serializer}
 	for _, k := range kinds {
@@ -46,10 +46,10 @@ func New(kinds []Kind, budget int, serializer runtime.NegotiatedSerializer) *Han
 // Answers reports whether reads of a resource may be answered here.
 func (h *Handler) Answers(r schema.GroupVersionResource) bool { return h.kinds[r] != nil }
 
-// Close lets go of what is kept. Requests may still come.
+// Close drops what is kept. Requests may still come.
 func (h *Handler) Close() { h.renderings.close() }
 
-// Before returns a handler that asks h first. It belongs behind authorization.
+// Before returns a handler that asks h first and next for the rest. It has to run after authorization.
 func (h *Handler) Before(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet || !h.serve(w, r) && !h.forward(w, r, next) {
@@ -100,7 +100,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// wantsObjects reports whether the audit log is to show what is answered, which takes objects.
+// wantsObjects reports whether the audit log records response bodies, for which it needs decoded objects.
 func wantsObjects(ctx context.Context) bool {
 	a := apiaudit.AuditContextFrom(ctx)
 	return a != nil && a.Enabled() && a.GetEventLevel() == audit.LevelRequestResponse
@@ -129,25 +129,25 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, scope *scope, a *
 	return a.write(w, r), http.StatusOK, true
 }
 
-// answer is one answer while it is made.
+// answer is one answer while it is being made.
 type answer struct {
 	h        *Handler
 	k        *kind
 	protobuf bool
 	single   bool // one object, not a list
 
-	head    []byte // goes before the items
-	tail    []byte // and after
+	head    []byte // before the items
+	tail    []byte // after the items
 	items   []item // protobuf
 	wanted  []rendering
 	objects [][]byte
-	texts   [][]byte       // of wanted
-	stored  []storage.Text // JSON that is stored as such
+	texts   [][]byte       // JSON of wanted, in the same order
+	stored  []storage.Text // JSON of custom resources, as stored
 
-	failed error // the store's, as a status; what took long is not asked again
+	failed error // the store's error, as a status; k8s.io/apiserver is not asked to repeat a slow failure
 }
 
-// release gives back what the next answer can use.
+// release returns the buffers for the next answer.
 func (a *answer) release() {
 	itemSlices.put(a.items)
 	wantedSlices.put(a.wanted)
@@ -155,7 +155,7 @@ func (a *answer) release() {
 	byteSlices.put(a.texts)
 }
 
-// contentType is what the answer is.
+// contentType returns the Content-Type header.
 func (a *answer) contentType() string {
 	if a.protobuf {
 		return runtime.ContentTypeProtobuf
@@ -163,7 +163,7 @@ func (a *answer) contentType() string {
 	return runtime.ContentTypeJSON
 }
 
-// get makes the answer of one object.
+// get reads one object. It returns false if k8s.io/apiserver has to answer.
 func (a *answer) get(ctx context.Context, key string, scope *scope) bool {
 	o, ok, err := a.k.bytes.Get(ctx, key, scope.options.ResourceVersion)
 	if err != nil {
@@ -197,7 +197,7 @@ func (a *answer) get(ctx context.Context, key string, scope *scope) bool {
 	return true
 }
 
-// list makes the answer of a list.
+// list reads a list. It returns false if k8s.io/apiserver has to answer.
 func (a *answer) list(ctx context.Context, key string, scope *scope) bool {
 	opts, sound := scope.stored(), true
 	chosen := storage.NewChosen(opts.Predicate.Label)
@@ -254,7 +254,7 @@ func (a *answer) list(ctx context.Context, key string, scope *scope) bool {
 	return true
 }
 
-// frame makes what is around the items of a protobuf list.
+// frame makes the bytes around the items of a protobuf list.
 func (a *answer) frame(meta *metav1.ListMeta) bool {
 	m, err := meta.Marshal()
 	if err != nil {
@@ -271,7 +271,7 @@ func (a *answer) frame(meta *metav1.ListMeta) bool {
 	return true
 }
 
-// render fills texts with the JSON of what is wanted.
+// render fills texts with the JSON of the wanted objects.
 func (a *answer) render() bool {
 	a.texts = slices.Grow(a.texts[:0], len(a.wanted))[:len(a.wanted)]
 	clear(a.texts)

@@ -14,7 +14,7 @@ import (
 	"github.com/balsahq/balsa/control/storage"
 )
 
-// Kind is a kind as one version serves it.
+// Kind is a kind in one served version.
 type Kind struct {
 	Resource schema.GroupVersionResource
 	Store    *genericregistry.Store
@@ -24,41 +24,42 @@ type Kind struct {
 	Kind schema.GroupVersionKind
 }
 
-// kind is a Kind that can be answered here.
+// kind is a Kind that can be answered from stored bytes.
 type kind struct {
 	Kind
 	bytes    storage.Bytes
 	typeMeta []byte // of one object, as a protobuf message
-	opening  []byte // of a stored object, up to its own message's field
+	opening  []byte // start of a stored object, up to its own message
 	listMeta []byte // of a list
 	jsonType string // `"kind":…,"apiVersion":…`, of one object
 	jsonList string
 	elem     reflect.Type
 	json     bool // JSON can be made from the stored message
 
-	serializer runtime.NegotiatedSerializer // for what is not made of stored bytes
+	serializer runtime.NegotiatedSerializer // for errors, bookmarks and objects stored in another version
 }
 
-// latest is a release after every deprecation there may be.
+// latest is a release number after every deprecation.
 const latest = 1 << 20
 
-// message is what the types of k8s.io/api implement.
+// message is implemented by the types of k8s.io/api.
 type message interface{ Unmarshal([]byte) error }
 
-// late are kinds that are given more defaults whenever they are decoded than when they were created: a Job takes its
-// labels from its template, which is labelled only then. What is stored is not what is read.
+// late are kinds that get more defaults when they are decoded than when they were created, so that their stored bytes
+// are not what a client has to see. A Job takes its labels from its template, which gets its own labels only at
+// creation.
 var late = map[schema.GroupResource]bool{{Group: "batch", Resource: "jobs"}: true}
 
-// admit says whether k can be answered here. That what is stored is of k's version
-// is seen object by object.
+// admit reports whether objects of k can be answered from stored bytes. Whether an object is stored in k's version is
+// checked for each object.
 func admit(k Kind) (*kind, bool) {
 	stored, ok := storage.BytesOf(k.Store.Storage.Storage)
 	if !ok || k.Store.Decorator != nil || late[k.Resource.GroupResource()] {
-		return nil, false // what is read is not what is stored
+		return nil, false // clients do not see the stored bytes
 	}
 	obj, err := k.Scheme.New(k.Kind)
 	if err != nil || deprecation.IsDeprecated(obj, latest, latest) {
-		return nil, false // warnings are made elsewhere
+		return nil, false // k8s.io/apiserver adds warnings
 	}
 	if _, ok := obj.(message); !ok {
 		return nil, false
@@ -72,8 +73,8 @@ func admit(k Kind) (*kind, bool) {
 	return out, true
 }
 
-// namesTypes reports whether an object holds others below it that say in JSON what
-// they are, as the claims of a StatefulSet do. Protobuf does not keep that.
+// namesTypes reports whether an object contains other objects with their kind and apiVersion in JSON, as a StatefulSet
+// contains claims. Protobuf does not keep these.
 func namesTypes(t reflect.Type, seen map[reflect.Type]bool, top bool) bool {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Map:
@@ -105,12 +106,12 @@ func typeOf(version, name string) (protobuf []byte, json string) {
 	t := runtime.TypeMeta{APIVersion: version, Kind: name}
 	protobuf, err := t.Marshal()
 	if err != nil {
-		panic(err) // two strings
+		panic(err) // both are strings, which always encode
 	}
 	return protobuf, fmt.Sprintf(`"kind":%q,"apiVersion":%q`, name, version)
 }
 
-// object takes stored bytes apart, if they are of this kind and version.
+// object returns the own message of a stored object; ok is false if it is of another kind or version.
 func (k *kind) object(data []byte) ([]byte, bool) {
 	if rest, ok := bytes.CutPrefix(data, k.opening); ok {
 		if f, err := next(rest, 0); err == nil && f.number == unknownRaw && f.kind == delimited && string(rest[f.end:]) == closing {
@@ -121,7 +122,7 @@ func (k *kind) object(data []byte) ([]byte, bool) {
 	return object, err == nil && string(typeMeta) == string(k.typeMeta)
 }
 
-// decode makes the object of a stored message.
+// decode decodes a stored message into an object with the resourceVersion version.
 func (k *kind) decode(object []byte, version string) (metav1.Object, error) {
 	obj := reflect.New(k.elem).Interface()
 	if err := obj.(message).Unmarshal(object); err != nil {

@@ -12,25 +12,25 @@ import (
 const (
 	// DefaultBudget is how many bytes of renderings are kept by default.
 	DefaultBudget = 48 << 20
-	// idle is when renderings that nobody asked for go.
+	// idle is the time without any read after which all renderings are dropped.
 	idle = 2 * time.Minute
 )
 
-// rendering names one version of one object.
+// rendering identifies one version of one object.
 type rendering struct {
 	key      string
 	revision int64
 }
 
-// kept is its JSON, without kind and apiVersion, which items of a list do not have.
+// kept is the JSON of a rendering, without kind and apiVersion, because items of a list have none.
 type kept struct {
 	rendering
 	json []byte
-	used atomic.Bool // since renderings last looked
+	used atomic.Bool // since its last visit by keep
 }
 
-// renderings keeps those that were asked for lately, up to a budget in bytes: the
-// oldest goes, unless it was used since it was last looked at.
+// renderings keeps the JSON that was read lately, up to a budget in bytes. When it is full, the oldest is dropped
+// unless it was used since the last visit (the clock algorithm).
 type renderings struct {
 	budget int
 
@@ -38,7 +38,7 @@ type renderings struct {
 	bytes int                      // guarded by mu
 	byKey map[string]*list.Element // of *kept; guarded by mu
 	queue *list.List               // oldest first; guarded by mu
-	touch atomic.Int64             // when one was asked for, in nanoseconds
+	touch atomic.Int64             // time of the last read, in nanoseconds
 	timer *time.Timer              // guarded by mu; nil when nothing is kept
 }
 
@@ -46,7 +46,7 @@ func newRenderings(budget int) *renderings {
 	return &renderings{budget: budget, byKey: map[string]*list.Element{}, queue: list.New()}
 }
 
-// recall fills in what is kept of the wanted objects, in one go.
+// recall fills into with the kept JSON of the wanted objects, and returns how many are missing.
 func (r *renderings) recall(wanted []rendering, into [][]byte) (missing int) {
 	r.touch.Store(time.Now().UnixNano())
 	r.mu.RLock()
@@ -66,7 +66,7 @@ func (r *renderings) recall(wanted []rendering, into [][]byte) (missing int) {
 	return missing
 }
 
-// keep holds on to a rendering.
+// keep adds a rendering.
 func (r *renderings) keep(key string, revision int64, json []byte) {
 	size := len(json) + len(key)
 	if size > r.budget/8 {
@@ -76,7 +76,7 @@ func (r *renderings) keep(key string, revision int64, json []byte) {
 	defer r.mu.Unlock()
 	if old := r.byKey[key]; old != nil {
 		if old.Value.(*kept).revision > revision {
-			return // a read of an earlier state
+			return // a newer version is kept: this read was of an earlier state
 		}
 		r.drop(old)
 	}
@@ -95,14 +95,14 @@ func (r *renderings) keep(key string, revision int64, json []byte) {
 	}
 }
 
-// drop lets go of one. r.mu is held.
+// drop removes one rendering. The caller holds r.mu.
 func (r *renderings) drop(e *list.Element) {
 	o := r.queue.Remove(e).(*kept)
 	delete(r.byKey, o.key)
 	r.bytes -= len(o.json) + len(o.key)
 }
 
-// rest drops everything once nothing was asked for in a while.
+// rest drops everything if nothing was read for idle.
 func (r *renderings) rest() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,7 +114,7 @@ func (r *renderings) rest() {
 	r.queue.Init()
 }
 
-// close ends the timer.
+// close stops the timer.
 func (r *renderings) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

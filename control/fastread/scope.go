@@ -19,14 +19,14 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
-// scope is what a read is of. Namespace, name and selectors are those that authorization judged.
+// scope says which objects a read returns. Namespace, name and selectors are those that were authorized.
 type scope struct {
-	namespace string // "" for all, and for kinds without
-	name      string // of one object; "" for all
+	namespace string // "" for all, and for kinds without namespaces
+	name      string // "" for all objects
 	options   metainternalversion.ListOptions
 }
 
-// parameters are those of the query that each verb may have here.
+// parameters are the query parameters that this package understands, by verb.
 var parameters = map[string][]string{
 	"get":  {"resourceVersion"},
 	"list": {"resourceVersion", "resourceVersionMatch", "limit", "continue", "labelSelector"},
@@ -34,12 +34,12 @@ var parameters = map[string][]string{
 		"sendInitialEvents", "timeoutSeconds"},
 }
 
-// mostSeconds bounds a watch's timeoutSeconds; what is longer overflows a time.Duration in k8s.io/apiserver.
+// mostSeconds bounds a watch's timeoutSeconds. In k8s.io/apiserver a larger value overflows a time.Duration.
 const mostSeconds = 1 << 31
 
-// scopeOf returns the scope of an authorized request. It is the only place that looks at the path and the query, and what
-// they say has to be what info, which authorization judged, says: ok is false where it is not, or where k8s.io/apiserver
-// would answer with an error or with anything that this package does not know. Then the request is left to it.
+// scopeOf returns the scope of an authorized request. It is the only function that reads the path and the query. Both
+// have to agree with info, which was authorized: ok is false if they do not, or if k8s.io/apiserver would answer with
+// an error or with something that this package does not know. k8s.io/apiserver then answers the request.
 func scopeOf(info *request.RequestInfo, namespaced bool, rawQuery string) (s scope, ok bool) {
 	query, err := url.ParseQuery(rawQuery)
 	if err != nil || info.Path != pathOf(info, namespaced) {
@@ -51,7 +51,7 @@ func scopeOf(info *request.RequestInfo, namespaced bool, rawQuery string) (s sco
 		}
 	}
 	if query.Get("labelSelector") != info.LabelSelector || query.Get("fieldSelector") != info.FieldSelector {
-		return s, false // authorization did not see them
+		return s, false // these selectors were not authorized
 	}
 	if namespaced {
 		s.namespace = info.Namespace
@@ -75,9 +75,9 @@ func scopeOf(info *request.RequestInfo, namespaced bool, rawQuery string) (s sco
 	return s, names(in.FieldSelector, info.Name)
 }
 
-// pathOf is the path by which k8s.io/apiserver routes a request to the handler of info's resource and verb. RequestInfo
-// is made of other paths too, and authorized: of a kind without namespaces below a namespace, by roles of that namespace;
-// with the /watch/ prefix, by the name behind it; and of paths with empty segments.
+// pathOf returns the path by which k8s.io/apiserver routes a request to the handler of info's resource and verb.
+// RequestInfo accepts other paths too, and they are authorized differently: a cluster-scoped kind below a namespace by
+// the roles of that namespace, a path with the /watch/ prefix by the name after it, and paths with empty segments.
 func pathOf(info *request.RequestInfo, namespaced bool) string {
 	var b strings.Builder
 	b.Grow(len(info.Path))
@@ -96,7 +96,7 @@ func pathOf(info *request.RequestInfo, namespaced bool) string {
 	return b.String()
 }
 
-// names reports whether selector selects exactly the objects of a name, or all if it is "".
+// names reports whether selector selects exactly the object called name, or everything if name is "".
 func names(selector fields.Selector, name string) bool {
 	if selector == nil || selector.Empty() {
 		return name == ""
@@ -105,7 +105,7 @@ func names(selector fields.Selector, name string) bool {
 	return ok && name != "" && selected == name && len(selector.Requirements()) == 1
 }
 
-// key returns where a kind keeps the object of the scope, or all its objects.
+// key returns the store's key of the scope's object, or the prefix of all its objects.
 func (s *scope) key(ctx context.Context, store *genericregistry.Store) (string, error) {
 	ctx = request.WithNamespace(ctx, s.namespace)
 	if s.name == "" {
@@ -114,7 +114,7 @@ func (s *scope) key(ctx context.Context, store *genericregistry.Store) (string, 
 	return store.KeyFunc(ctx, s.name)
 }
 
-// stored are the options as the store takes them.
+// stored returns the options for the storage.
 func (s *scope) stored() storage.ListOptions {
 	in, selector := &s.options, labels.Everything()
 	if in.LabelSelector != nil {

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// infoOf is what authorization judges of a GET.
+// infoOf returns the RequestInfo that is authorized for a GET.
 func infoOf(t testing.TB, target string) (*request.RequestInfo, string) {
 	t.Helper()
 	u, err := url.ParseRequestURI(target)
@@ -114,7 +114,8 @@ func TestAScopeHasNoSelectorsThatAuthorizationDidNotSee(t *testing.T) {
 	}
 }
 
-// TestTheURLIsLookedAtInOnePlace: what is read of it anywhere else was not compared with what was authorized.
+// TestTheURLIsLookedAtInOnePlace: a part of the URL that another function reads was not compared with what was
+// authorized.
 func TestTheURLIsLookedAtInOnePlace(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {
@@ -134,7 +135,7 @@ func TestTheURLIsLookedAtInOnePlace(t *testing.T) {
 	}
 }
 
-// What is understood here of a request, upstream understands alike.
+// Upstream understands each request as this package understands it.
 func FuzzScope(f *testing.F) {
 	for _, q := range []string{"", "limit=5&continue=x", "labelSelector=a%3Db,c&resourceVersion=7", "resourceVersion=0&resourceVersionMatch=NotOlderThan", "limit=-1", "limit=1&limit=2",
 		"watch=0", "labelSelector=", "limit=", "a;b", "%zz", "resourceVersion=x", "limit=0x1", "limit=1_0", "limit=%2B1", "labelSelector=a+in+(b)", "watch=TRUE&timeoutSeconds=5",

@@ -2,17 +2,17 @@ package fastread
 
 import "sync"
 
-// The slices that long lists are put together in. What they point to they let go of.
+// Pools of the slices in which long lists are put together. A slice in a pool holds no pointers.
 var (
 	itemSlices   lent[item]
 	wantedSlices lent[rendering]
 	byteSlices   lent[[]byte]
 )
 
-// longest is how many elements a slice has at most that is kept.
+// longest is the capacity, in elements, beyond which a slice is not kept.
 const longest = 64 << 10
 
-// lent are slices that are used again.
+// lent is a pool of slices.
 type lent[E any] struct{ pool sync.Pool }
 
 // get returns an empty slice.
@@ -23,7 +23,7 @@ func (l *lent[E]) get() []E {
 	return nil
 }
 
-// put takes a slice back.
+// put returns a slice to the pool.
 func (l *lent[E]) put(s []E) {
 	if cap(s) == 0 || cap(s) > longest {
 		return

@@ -23,11 +23,11 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// leastWatch is how long a watch lasts that does not say: this long, up to twice
+// leastWatch is how long a watch without timeoutSeconds lasts: a random time from leastWatch to twice that
 // (kube-apiserver's --min-request-timeout).
 const leastWatch = 30 * time.Minute
 
-// lasts returns how long a watch is served.
+// lasts returns the duration of a watch.
 func (s *scope) lasts() time.Duration {
 	if seconds := s.options.TimeoutSeconds; seconds != nil && *seconds > 0 {
 		return time.Duration(*seconds) * time.Second
@@ -35,8 +35,8 @@ func (s *scope) lasts() time.Duration {
 	return time.Duration(float64(leastWatch) * (rand.Float64() + 1))
 }
 
-// watch answers a watch of a.k as a.protobuf says, which ends with it, or returns
-// false and has written nothing.
+// watch serves a watch of a.k until it ends, in a.protobuf's encoding. It returns false, and has written nothing, if
+// k8s.io/apiserver has to serve it.
 func (h *Handler) watch(w http.ResponseWriter, r *http.Request, scope *scope, a *audience) (size int, ok bool) {
 	fault.Point("control/fastread watch")
 	k, gvr := a.k, a.k.Resource
@@ -59,7 +59,7 @@ func (h *Handler) watch(w http.ResponseWriter, r *http.Request, scope *scope, a 
 		return 0, false
 	}
 	a.one, a.ctx, a.h, a.w, a.flusher = answer{h: h, k: k}, ctx, h, w, flusher
-	// No requests are traced, and the metrics would look for a trace in the request's context at each event.
+	// Requests are not traced. With the request's context, the metrics would look for a trace at each event.
 	a.count = metrics.WatchEvents.WithContext(context.Background()).WithLabelValues(gvr.Group, gvr.Version, gvr.Resource)
 	a.sizes = metrics.WatchEventsSizes.WithContext(context.Background()).WithLabelValues(gvr.Group, gvr.Version, gvr.Resource)
 	a.scope = metrics.CleanListScope(request.WithNamespace(ctx, scope.namespace), &scope.options)
@@ -71,7 +71,7 @@ func (h *Handler) watch(w http.ResponseWriter, r *http.Request, scope *scope, a 
 	return a.sent, true
 }
 
-// audience is a client that watches. It implements storage.Listener.
+// audience is one watching client. It implements storage.Listener.
 type audience struct {
 	ctx      context.Context
 	h        *Handler
@@ -81,19 +81,19 @@ type audience struct {
 	protobuf bool
 	encode   eventEncoder
 	selector labels.Selector // nil selects everything
-	chosen   *storage.Chosen // by selector
+	chosen   *storage.Chosen // evaluates selector
 	count    compbasemetrics.CounterMetric
 	sizes    compbasemetrics.ObserverMetric
 	scope    string
 	sent     int // bytes
 
-	one     answer  // the JSON of what there is at the beginning
-	pending *[]byte // events there are at the beginning, until there are enough to be written; nil when there is none
+	one     answer  // the JSON of one initial object at a time
+	pending *[]byte // initial events that wait until there are enough to be written; nil after the start
 }
 
 var _ storage.Listener = (*audience)(nil)
 
-// attend serves the watch to its end.
+// attend serves the watch until it ends.
 func (a *audience) attend(source *storage.BytesWatch) {
 	a.h.frames.join()
 	defer a.h.frames.leave()
@@ -111,11 +111,11 @@ func (a *audience) attend(source *storage.BytesWatch) {
 		return
 	}
 	if raw, failed := a.encode(watch.Error, storage.WatchStatus(err)); failed == nil && a.write(raw) == nil {
-		_ = a.CaughtUp() // a client that went away notices no error
+		_ = a.CaughtUp() // a client that has left gets no error
 	}
 }
 
-// write sends an event after those that wait.
+// write sends an event after the pending ones.
 func (a *audience) write(raw []byte) error {
 	a.count.Inc()
 	a.sizes.Observe(float64(len(raw)))
@@ -127,7 +127,7 @@ func (a *audience) write(raw []byte) error {
 	return err
 }
 
-// push sends what waits.
+// push sends the pending events.
 func (a *audience) push() error {
 	if a.pending == nil || len(*a.pending) == 0 {
 		return nil
@@ -138,7 +138,7 @@ func (a *audience) push() error {
 	return err
 }
 
-// release gives the buffer of the beginning back.
+// release returns the buffer of the initial events.
 func (a *audience) release() {
 	if a.pending != nil && cap(*a.pending) <= 4*piece {
 		*a.pending = (*a.pending)[:0]
@@ -194,7 +194,7 @@ func (a *audience) Existing(o storage.Object) error {
 	return err
 }
 
-// existing appends the event of an object that is there, if it is selected.
+// existing appends the event of an initial object, if it is selected.
 func (a *audience) existing(b []byte, o storage.Object, data []byte) ([]byte, error) {
 	object, it, selected, ok := a.take(o, data)
 	switch {
@@ -217,8 +217,8 @@ func (a *audience) existing(b []byte, o storage.Object, data []byte) ([]byte, er
 	return jsonEvent(b, watch.Added, a.k.jsonType, r.texts[0]), nil
 }
 
-// take takes an object's bytes apart and says whether it is selected; ok is false
-// when only decoding it tells.
+// take parses an object's bytes and reports whether it is selected; ok is false if the object has to be decoded for
+// that.
 func (a *audience) take(o storage.Object, data []byte) (object []byte, it item, selected, ok bool) {
 	object, ok = a.k.object(data)
 	if !ok {
@@ -249,8 +249,7 @@ func (a *audience) selects(o storage.Object) (bool, error) {
 	return selected, err
 }
 
-// decoded is the event of an object whose bytes do not do, as k8s.io/apiserver
-// makes it.
+// decoded encodes the event of an object as k8s.io/apiserver does. It is for objects whose stored bytes cannot be sent.
 func (a *audience) decoded(event watch.EventType, o storage.Object) (raw []byte, selected bool, err error) {
 	obj, err := o.Decoded(a.ctx)
 	if err != nil {
@@ -269,8 +268,7 @@ func (a *audience) decoded(event watch.EventType, o storage.Object) (raw []byte,
 	return raw, true, err
 }
 
-// Changed implements storage.Listener. What a change means depends on whether the
-// object is selected, and was before.
+// Changed implements storage.Listener. The event depends on whether the object is selected now, and was before.
 func (a *audience) Changed(c storage.Change) (err error) {
 	is, was := false, false
 	if c.Now.Exists() {
@@ -298,7 +296,7 @@ func (a *audience) Changed(c storage.Change) (err error) {
 	return nil
 }
 
-// tell sends an event that is made once for all watchers.
+// tell sends an event that is encoded once for all watchers.
 func (a *audience) tell(event watch.EventType, c storage.Change, o storage.Object) error {
 	raw, err := a.h.frames.get(frameKey{a.k, c.Key, c.Revision, event, a.protobuf}, func() ([]byte, error) { return a.frame(event, o) })
 	if err != nil {
@@ -307,8 +305,7 @@ func (a *audience) tell(event watch.EventType, c storage.Change, o storage.Objec
 	return a.write(raw)
 }
 
-// frame makes an event. It is for others too, so it does not end with this
-// client.
+// frame encodes an event. Other watchers get it too, so this client's context does not end the encoding.
 func (a *audience) frame(event watch.EventType, o storage.Object) ([]byte, error) {
 	data, err := o.Data(context.WithoutCancel(a.ctx))
 	if err != nil {
@@ -337,10 +334,10 @@ func (a *audience) frame(event watch.EventType, o storage.Object) ([]byte, error
 	return a.encode(event, obj)
 }
 
-// eventEncoder makes an event of an object as k8s.io/apiserver does.
+// eventEncoder encodes an event as k8s.io/apiserver does.
 type eventEncoder func(event watch.EventType, obj runtime.Object) ([]byte, error)
 
-// events returns the encoder of one encoding's events.
+// events returns the event encoder for JSON or protobuf.
 func (k *kind) events(protobuf bool) (eventEncoder, error) {
 	mediaType := runtime.ContentTypeJSON
 	if protobuf {

@@ -12,8 +12,8 @@ import (
 // (k8s.io/apimachinery/pkg/runtime/serializer/protobuf).
 var magic = []byte("k8s\x00")
 
-// Fields of runtime.Unknown, of every object, of metav1.ObjectMeta and of every
-// list; see the generated.proto files of k8s.io/apimachinery.
+// Field numbers of runtime.Unknown, of every object, of metav1.ObjectMeta and of every list, from the generated.proto
+// files of k8s.io/apimachinery.
 const (
 	unknownType, unknownRaw, unknownEncoding, unknownContent = 1, 2, 3, 4
 
@@ -35,11 +35,10 @@ const (
 	fixed32
 )
 
-// errShape: bytes that are not what this version of the API writes.
-var errShape = errors.New("direct: not a stored protobuf object")
+// errShape: these bytes are not what this version of the API writes.
+var errShape = errors.New("fastread: not a stored protobuf object")
 
-// field is one field of a message: b[start:end], its content b[body:end] when it
-// is delimited.
+// field is one field of a message: b[start:end]. The content of a delimited field is b[body:end].
 type field struct {
 	number, kind     int
 	start, body, end int
@@ -79,8 +78,7 @@ func next(b []byte, i int) (f field, err error) {
 	return f, nil
 }
 
-// envelope takes a stored object apart: its type, as a TypeMeta message, and its
-// own message.
+// envelope splits a stored object into its type, as a TypeMeta message, and its own message.
 func envelope(data []byte) (typeMeta, object []byte, err error) {
 	data, ok := bytes.CutPrefix(data, magic)
 	if !ok {
@@ -105,14 +103,14 @@ func envelope(data []byte) (typeMeta, object []byte, err error) {
 	return typeMeta, object, nil
 }
 
-// item is an object's message with the place its resourceVersion goes to.
+// item is an object's message with the position of its resourceVersion.
 //
 //	meta field │ before ╎ resourceVersion ╎ after │ rest
 type item struct {
 	object   []byte
 	revision int64
-	// Offsets in object: where metadata begins, where the resourceVersion goes to and
-	// what it replaces ends, where metadata ends.
+	// Offsets in object: the start of the metadata, the start and the end of the bytes that the resourceVersion
+	// replaces, the end of the metadata.
 	begin, at, until, end uint32
 }
 
@@ -120,7 +118,7 @@ func (it *item) before() []byte { return it.object[it.begin:it.at] }
 func (it *item) after() []byte  { return it.object[it.until:it.end] }
 func (it *item) rest() []byte   { return it.object[it.end:] }
 
-// digits is the length of the resourceVersion, decimal.
+// digits returns the number of decimal digits of the resourceVersion.
 func (it *item) digits() int {
 	n := 1
 	for v := it.revision; v >= 10; v /= 10 {
@@ -129,7 +127,7 @@ func (it *item) digits() int {
 	return n
 }
 
-// parse finds the place. labels, when it is not nil, is called with each label.
+// parse finds the position of the resourceVersion. labels, if not nil, is called with each label.
 func parse(object []byte, revision int64, labels func(key, value []byte)) (it item, err error) {
 	if len(object) == 0 || len(object) > math.MaxInt32 || revision < 0 {
 		return it, errShape
@@ -206,7 +204,7 @@ func (it *item) size() int {
 	return 1 + uvarintSize(m) + m + len(it.rest())
 }
 
-// append appends the object's message.
+// append appends the object's message with its resourceVersion.
 func (it *item) append(b []byte) []byte {
 	b = appendHead(b, objectMeta, it.metaSize())
 	b = append(b, it.before()...)
@@ -216,14 +214,14 @@ func (it *item) append(b []byte) []byte {
 	return append(b, it.rest()...)
 }
 
-// appendHead appends what goes before the content of a delimited field.
+// appendHead appends the field number and the length of a delimited field.
 func appendHead(b []byte, number, size int) []byte {
 	b = binary.AppendUvarint(b, uint64(number)<<3|delimited)
 	return binary.AppendUvarint(b, uint64(size))
 }
 
-// openObject appends a runtime.Unknown up to its raw message's field, openEnvelope up
-// to that message, of a size, and closeEnvelope what follows it.
+// openObject appends a runtime.Unknown up to the field of its raw message, openEnvelope up to a raw message of the
+// given size, and closeEnvelope the fields after it.
 func openObject(b, typeMeta []byte) []byte {
 	b = append(b, magic...)
 	b = appendHead(b, unknownType, len(typeMeta))

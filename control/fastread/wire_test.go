@@ -36,7 +36,7 @@ func TestAResourceVersionIsPutWhereItBelongs(t *testing.T) {
 		if len(seen) != 2 || seen["a"] != "b" {
 			t.Fatal(seen)
 		}
-		// One that is there already is replaced.
+		// An existing resourceVersion is replaced.
 		again, err := parse(want, 5, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -69,7 +69,7 @@ func FuzzStoredBytes(f *testing.F) {
 			if len(got) != it.size() {
 				t.Fatalf("%d bytes, announced %d", len(got), it.size())
 			}
-			// What goes out is understood again.
+			// The output can be parsed again.
 			if _, err := parse(got, 43, nil); err != nil {
 				t.Fatal(err)
 			}
@@ -94,7 +94,7 @@ func TestRenderingsAreBounded(t *testing.T) {
 		t.Fatal(r.bytes, get("a", 1), get("b", 1))
 	}
 	r.keep("a", 2, text[:10])
-	r.keep("a", 1, text) // by somebody slower
+	r.keep("a", 1, text) // a slower reader of an earlier state
 	if get("a", 1) != nil || len(get("a", 2)) != 10 {
 		t.Fatal("an earlier version stands for a later one")
 	}

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// compressBeyond is the size beyond which an answer is compressed, as upstream has it.
+	// compressBeyond is the size in bytes above which an answer is compressed; upstream's figure.
 	compressBeyond = 128 << 10
-	// piece is how much is written at once.
+	// piece is how many bytes are written at once.
 	piece = 64 << 10
 )
 
@@ -26,7 +26,7 @@ var compressors = sync.Pool{New: func() any {
 	return z
 }}
 
-// counter counts what is written.
+// counter counts the bytes written.
 type counter struct {
 	io.Writer
 	n int
@@ -39,7 +39,7 @@ func (c *counter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// length is how long the answer is.
+// length returns the length of the answer in bytes.
 func (a *answer) length() int {
 	n := len(a.head) + len(a.tail)
 	for i := range a.items {
@@ -57,8 +57,7 @@ func (a *answer) length() int {
 	return n + max(0, len(a.texts)-1, len(a.stored)-1) // commas
 }
 
-// write sends the answer and returns how many bytes went out. A client that went
-// away notices no error.
+// write sends the answer and returns how many bytes were sent. A client that has left gets no error.
 func (a *answer) write(w http.ResponseWriter, r *http.Request) int {
 	w.Header().Set("Content-Type", a.contentType())
 	out := &counter{Writer: w}
@@ -79,7 +78,7 @@ func (a *answer) write(w http.ResponseWriter, r *http.Request) int {
 	return out.n
 }
 
-// takesGzip reports whether the client takes compressed answers, as upstream reads its header.
+// takesGzip reports whether the client accepts compressed answers; it reads the header as upstream does.
 func takesGzip(r *http.Request) bool {
 	for token := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
 		if strings.TrimSpace(token) == "gzip" {

@@ -13,8 +13,8 @@ import (
 	api "k8s.io/kubernetes/pkg/apis/core"
 )
 
-// This file fills the addresses and ports of a Service. It only chooses: what is chosen is claimed when the Service is
-// written (claims.go), and chosen anew when somebody was faster.
+// This file chooses the addresses and ports of a Service. They are claimed when the Service is written (claims.go). If
+// another Service claimed one of them first, they are chosen again.
 
 // allocateCreate completes a new Service.
 func allocateCreate(s *api.Service, c *chooser) error {
@@ -35,7 +35,7 @@ func allocateCreate(s *api.Service, c *chooser) error {
 	return nil
 }
 
-// allocateUpdate completes a changed Service. What it held and still holds it keeps without asking.
+// allocateUpdate completes a changed Service. Addresses that it held before and still names need no new claim.
 func allocateUpdate(s, old *api.Service, c *chooser) error {
 	if err := setFamilies(s, old, c.blocks); err != nil {
 		return err
@@ -56,13 +56,13 @@ func allocateUpdate(s, old *api.Service, c *chooser) error {
 	return nil
 }
 
-// chooseIPs gives the Service one address per family it has none for, and checks the ones asked for.
+// chooseIPs gives the Service one address for each family that has none, and checks the requested addresses.
 func chooseIPs(s, old *api.Service, c *chooser) error {
 	if s.Spec.Type == api.ServiceTypeExternalName || headless(s) {
 		return nil
 	}
 	if old != nil && old.Spec.Type != api.ServiceTypeExternalName && headless(old) {
-		return nil // not to be changed; validation says so
+		return nil // the field is immutable: validation refuses the change
 	}
 	var held []string
 	if old != nil && old.Spec.Type != api.ServiceTypeExternalName {
@@ -78,7 +78,7 @@ func chooseIPs(s, old *api.Service, c *chooser) error {
 			continue
 		}
 		if old != nil && i < len(held) && ips[i] != "" {
-			continue // changing an address is validation's to refuse, in its own words
+			continue // validation refuses a changed address, in upstream's words
 		}
 		ip, err := chooseIP(ips[i], s.Spec.IPFamilies[i], s, c)
 		if err != nil {
@@ -114,7 +114,7 @@ func usesNodePorts(s *api.Service) bool {
 	return s.Spec.Type == api.ServiceTypeNodePort || s.Spec.Type == api.ServiceTypeLoadBalancer
 }
 
-// wantsNodePorts: node ports that were not asked for by number are given too.
+// wantsNodePorts reports whether ports without a requested number get a node port.
 func wantsNodePorts(s *api.Service) bool {
 	return s.Spec.Type == api.ServiceTypeNodePort ||
 		s.Spec.Type == api.ServiceTypeLoadBalancer && (s.Spec.AllocateLoadBalancerNodePorts == nil || *s.Spec.AllocateLoadBalancerNodePorts)
@@ -128,7 +128,8 @@ func portInternal(what string, err error) error {
 	return apierrors.NewInternalError(fmt.Errorf("failed to allocate %s: %w", what, err))
 }
 
-// createPorts: ports of one number (TCP and UDP of a DNS service) share a node port, the asked one if there is one.
+// createPorts gives node ports to a new Service. Ports of the same number (TCP and UDP of a DNS service) share a node
+// port, the requested one if there is one.
 func createPorts(s *api.Service, c *chooser) error {
 	byPort := map[int32]int32{}
 	for i := range s.Spec.Ports {
@@ -224,8 +225,8 @@ func healthPort(s *api.Service, c *chooser) error {
 	return nil
 }
 
-// keepAllocated fills in what was allocated for the user before, so that sending the first manifest again changes
-// nothing.
+// keepAllocated fills in what was allocated before and the new object leaves out, so that sending the first manifest
+// again changes nothing.
 func keepAllocated(s, old *api.Service) {
 	if s.Spec.Type != api.ServiceTypeExternalName && old.Spec.Type != api.ServiceTypeExternalName {
 		if s.Spec.ClusterIP == "" {
@@ -259,7 +260,7 @@ func keepPorts(s, old *api.Service) {
 	}
 }
 
-// pairIPs keeps clusterIP and clusterIPs saying the same, whichever of them a client knows. old is nil on create.
+// pairIPs makes clusterIP and clusterIPs agree, whichever of them the client set. old is nil on create.
 func pairIPs(s, old *api.Service) {
 	if old == nil {
 		if s.Spec.ClusterIP != "" && len(s.Spec.ClusterIPs) == 0 {
@@ -280,4 +281,4 @@ func pairIPs(s, old *api.Service) {
 	}
 }
 
-var errLost = errors.New("too many others wanted the same addresses at the same time")
+var errLost = errors.New("other requests claimed each chosen address first")

@@ -36,11 +36,11 @@ func (b *Binding) Destroy() {}
 // NamespaceScoped implements rest.Scoper.
 func (b *Binding) NamespaceScoped() bool { return true }
 
-// PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate keeps UID and resource version of the Binding: they are
+// PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate keeps UID and resourceVersion of the Binding, which are
 // preconditions on the pod.
 func (b *Binding) PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate() bool { return true }
 
-// Create binds the pod, or answers 409 when it is bound, gated or being deleted.
+// Create binds the pod. It answers 409 if the pod is bound, gated or being deleted.
 func (b *Binding) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	binding, ok := obj.(*api.Binding)
 	if !ok {
@@ -96,7 +96,7 @@ func (b *Binding) bind(ctx context.Context, binding *api.Binding, dryRun bool) e
 	return apierrors.NewConflict(api.Resource("pods/binding"), binding.Name, err)
 }
 
-// assign is the decision: what binding does to a pod, or why it may not.
+// assign sets the pod's node, or returns why it may not.
 func assign(pod *api.Pod, b *api.Binding) error {
 	switch {
 	case pod.DeletionTimestamp != nil:
@@ -125,7 +125,7 @@ func merged(into, from map[string]string) map[string]string {
 	return into
 }
 
-// LegacyBinding serves POST …/bindings, the old place of the same thing.
+// LegacyBinding serves POST …/bindings, the former path of pods/binding.
 type LegacyBinding struct{ binding *Binding }
 
 var _ rest.Creater = (*LegacyBinding)(nil)

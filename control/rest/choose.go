@@ -18,7 +18,7 @@ type PortRange struct{ First, Last int }
 
 func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
 
-// The texts of upstream's allocators; people and tests look for them.
+// The texts of upstream's allocators, which clients and tests look for.
 var (
 	errFull          = errors.New("range is full")
 	errIPTaken       = errors.New("provided IP is already allocated")
@@ -27,11 +27,11 @@ var (
 	errIPForbidden   = "the provided IP (%v) is not in the valid range. The range of valid IPs is %s"
 )
 
-// randomTries: how often a random place is tried before the range is searched in order.
+// randomTries is how often a random position is tried before the range is searched in order.
 const randomTries = 32
 
-// chooser finds free addresses and ports. It holds no state: what is taken is what the newest state of the store says
-// is claimed, and what this very request has chosen already.
+// chooser finds free addresses and ports. It has no memory: an address is taken if the newest state of the store has a
+// claim on it, or if this request has chosen it already.
 type chooser struct {
 	blocks blocks
 	more   func() blocks // ready ServiceCIDRs beside blocks; nil: none
@@ -42,10 +42,10 @@ type chooser struct {
 
 func (c *chooser) free(key string) bool { return !c.mine[key] && !c.taken(key) }
 
-// blocks are the cluster's networks of Services: one, or one of each family, that of the primary family first.
+// blocks are the cluster's Service networks: one, or one of each family with the primary family first.
 type blocks []block
 
-// primary is the family of Services that ask for none.
+// primary is the family of Services that name none.
 func (b blocks) primary() api.IPFamily { return b[0].family() }
 
 // of returns the network of a family.
@@ -68,7 +68,7 @@ func (b block) family() api.IPFamily {
 	return api.IPv6Protocol
 }
 
-// size of the range without network and, for IPv4, broadcast address; capped for IPv6.
+// size is the number of addresses without the network and, for IPv4, the broadcast address; IPv6 is capped.
 func (b block) size() int64 {
 	ones, bits := b.Mask.Size()
 	n := int64(1) << min(bits-ones, 20)
@@ -91,8 +91,8 @@ func (b block) at(i int64) string {
 	return ip.String()
 }
 
-// band is where dynamic allocation starts: the lower part is left to those who ask for an address by name
-// (kubernetes: KEP-3070).
+// band returns the index at which dynamic allocation starts. The addresses below it are left for Services that request
+// one by name (KEP-3070).
 func (b block) band() int64 {
 	n := b.size()
 	if n < 16 {
@@ -101,8 +101,8 @@ func (b block) band() int64 {
 	return max(16, min(n/16, 256))
 }
 
-// networks returns an iterator over a family's networks: the configured one, then ready ServiceCIDRs. The objects are read
-// only when the configured network does not have what is looked for.
+// networks returns an iterator over a family's networks: the configured one, then the ready ServiceCIDRs. It reads the
+// ServiceCIDR objects only if the configured network is not enough.
 func (c *chooser) networks(f api.IPFamily) iter.Seq[block] {
 	return func(yield func(block) bool) {
 		configured, ok := c.blocks.of(f)
@@ -117,7 +117,7 @@ func (c *chooser) networks(f api.IPFamily) iter.Seq[block] {
 	}
 }
 
-// nextIP returns a free address of a family, from the first network that has one.
+// nextIP returns a free address of a family, from the first network with one.
 func (c *chooser) nextIP(f api.IPFamily) (string, error) {
 	for b := range c.networks(f) {
 		if ip, ok := c.nextOf(b); ok {
@@ -127,7 +127,7 @@ func (c *chooser) nextIP(f api.IPFamily) (string, error) {
 	return "", errFull
 }
 
-// nextOf returns a free address of a network, at random from the upper band, else from the lower.
+// nextOf returns a free address of a network: a random one of the upper band, otherwise one of the lower.
 func (c *chooser) nextOf(b block) (string, bool) {
 	n, band := b.size(), b.band()
 	if band >= n {
@@ -160,7 +160,7 @@ func (c *chooser) takeIP(ip string) string {
 	return ip
 }
 
-// askIP checks an address asked for by name.
+// askIP checks a requested address.
 func (c *chooser) askIP(ip string) error {
 	p := net.ParseIP(ip)
 	var all []string
@@ -184,7 +184,7 @@ func (c *chooser) askIP(ip string) error {
 	return nil
 }
 
-// usable: neither the network's own nor, for IPv4, its broadcast address.
+// usable reports whether ip is neither the network address nor, for IPv4, the broadcast address.
 func (b block) usable(ip net.IP) bool {
 	base := b.IP.Mask(b.Mask)
 	if ip.Equal(base) {
@@ -203,7 +203,7 @@ func (b block) usable(ip net.IP) bool {
 
 func portKey(p int) string { return portClaims + strconv.Itoa(p) }
 
-// nextPort returns a free port, leaving the lower band of the range to those who ask by number (KEP-3668).
+// nextPort returns a free port. It leaves the lower band of the range for requests by number (KEP-3668).
 func (c *chooser) nextPort() (int, error) {
 	n := c.ports.Last - c.ports.First + 1
 	band := 0
@@ -230,7 +230,7 @@ func (c *chooser) nextPort() (int, error) {
 	return 0, errFull
 }
 
-// askPort checks a port asked for by number.
+// askPort checks a requested port.
 func (c *chooser) askPort(p int) error {
 	if p < c.ports.First || p > c.ports.Last {
 		return fmt.Errorf(errPortForbidden, c.ports)

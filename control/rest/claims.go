@@ -24,14 +24,14 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// Where a claim is recorded. The value is "namespace/name" of the Service that has it.
+// The key prefixes of claims. The value is "namespace/name" of the Service that holds the claim.
 const (
 	ipClaims   = "/balsa/clusterips/"
 	portClaims = "/balsa/nodeports/"
 )
 
-// claimsOf returns the keys of what a Service holds: its cluster IPs, its node ports, its health check port. This is
-// the whole relation between a Service and its claims; everything else follows from it.
+// claimsOf returns the keys that a Service claims: its cluster IPs, its node ports, its health check port. Nothing else
+// decides what a Service claims.
 func claimsOf(s *api.Service) []string {
 	var keys []string
 	if s == nil {
@@ -56,7 +56,7 @@ func claimsOf(s *api.Service) []string {
 	return slices.Compact(keys)
 }
 
-// ServiceAt is the Service that has a cluster IP.
+// ServiceAt returns the Service that holds a cluster IP.
 func ServiceAt(v *raftstore.View, a netip.Addr) (namespace, name string, ok bool) {
 	kv := v.Get(ipClaims + canonical(a.Unmap().String()))
 	if kv == nil {
@@ -72,15 +72,15 @@ func canonical(ip string) string {
 	return ip
 }
 
-// claiming is the storage of Services with their claims in the same Txn.
+// claiming is the storage of Services; it writes their claims in the same Txn.
 type claiming struct {
 	apistorage.Interface
-	addressKey func(ip string) string // where the IPAddress object of an address is; nil: none is kept
+	addressKey func(ip string) string // the key of an address's IPAddress object; nil: IPAddresses are not kept
 
-	transformer value.Transformer // what IPAddresses are stored with; nil: as they are
+	transformer value.Transformer // of stored IPAddresses; nil: none
 }
 
-// Create claims what obj holds, or fails with storage.ErrExtraCompare when somebody else has any of it.
+// Create claims the addresses of obj. The error is storage.ErrExtraCompare if another Service holds one of them.
 func (c *claiming) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
 	extras, err := c.extras(nil, obj)
 	if err != nil {
@@ -89,7 +89,7 @@ func (c *claiming) Create(ctx context.Context, key string, obj, out runtime.Obje
 	return c.Interface.Create(storage.WithExtras(ctx, extras), key, obj, out, ttl)
 }
 
-// Delete releases what the deleted object holds.
+// Delete releases the addresses of the deleted object.
 func (c *claiming) Delete(ctx context.Context, key string, out runtime.Object, pre *apistorage.Preconditions,
 	validate apistorage.ValidateObjectFunc, cached runtime.Object, opts apistorage.DeleteOptions,
 ) error {
@@ -107,13 +107,13 @@ func (c *claiming) Delete(ctx context.Context, key string, out runtime.Object, p
 	return c.Interface.Delete(storage.WithExtras(ctx, &extras), key, out, pre, releasing, cached, opts)
 }
 
-// GuaranteedUpdate claims and releases the difference between what was held and what is.
+// GuaranteedUpdate claims and releases the difference between the old and the new object.
 func (c *claiming) GuaranteedUpdate(ctx context.Context, key string, dest runtime.Object, ignoreNotFound bool, pre *apistorage.Preconditions,
 	update apistorage.UpdateFunc, cached runtime.Object,
 ) error {
 	var extras storage.Extras
 	claimed := func(in runtime.Object, meta apistorage.ResponseMeta) (runtime.Object, *uint64, error) {
-		before := in.DeepCopyObject() // update may work on in itself
+		before := in.DeepCopyObject() // update may change in itself
 		out, ttl, err := update(in, meta)
 		if err != nil {
 			return nil, nil, err
@@ -128,7 +128,7 @@ func (c *claiming) GuaranteedUpdate(ctx context.Context, key string, dest runtim
 	return c.Interface.GuaranteedUpdate(storage.WithExtras(ctx, &extras), key, dest, ignoreNotFound, pre, claimed, cached)
 }
 
-// extras is what must be in the Txn that turns before into after; either may be nil.
+// extras returns the compares and operations of a Txn that turns before into after; either may be nil.
 func (c *claiming) extras(before, after runtime.Object) (*storage.Extras, error) {
 	old, _ := before.(*api.Service)
 	svc, _ := after.(*api.Service)
@@ -170,11 +170,11 @@ func (c *claiming) addressOf(claim string) string {
 	return c.addressKey(claim[len(ipClaims):])
 }
 
-// addressEncoder writes networking.k8s.io/v1 in the storage's wire format.
+// addressEncoder encodes networking.k8s.io/v1 objects as the storage does.
 var addressEncoder = legacyscheme.Codecs.EncoderForVersion(
 	protobuf.NewSerializer(legacyscheme.Scheme, legacyscheme.Scheme), networkingv1.SchemeGroupVersion)
 
-// encodeAddress makes the IPAddress object by which the API shows a claimed address.
+// encodeAddress encodes the IPAddress object by which the API shows a claimed address.
 func encodeAddress(ip string, svc *api.Service) ([]byte, error) {
 	family := string(api.IPv4Protocol)
 	if p := net.ParseIP(ip); p != nil && p.To4() == nil {

@@ -18,7 +18,7 @@ import (
 	printerstorage "k8s.io/kubernetes/pkg/printers/storage"
 )
 
-// Components serves componentstatuses: what this process is made of and whether it is well.
+// Components serves componentstatuses: the parts of this process and their health.
 type Components struct {
 	health map[string]func(context.Context) error
 	rest.TableConvertor
@@ -54,7 +54,7 @@ func (c *Components) GetSingularName() string { return "componentstatus" }
 // ShortNames implements rest.ShortNamesProvider.
 func (c *Components) ShortNames() []string { return []string{"cs"} }
 
-// List asks every component.
+// List checks every component.
 func (c *Components) List(ctx context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
 	byLabel, byField := labels.Everything(), fields.Everything()
 	if options != nil && options.LabelSelector != nil {
@@ -72,7 +72,7 @@ func (c *Components) List(ctx context.Context, options *metainternalversion.List
 	return list, nil
 }
 
-// Get asks one.
+// Get checks one component.
 func (c *Components) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
 	if c.health[name] == nil {
 		return nil, apierrors.NewNotFound(api.Resource("componentstatus"), name)

@@ -25,8 +25,8 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
-// connecter is a subresource one connects to. methods are the HTTP methods; path tells whether the rest of the URL
-// path belongs to the one connected to.
+// connecter is a subresource that clients connect to. methods are its HTTP methods; path says whether the rest of the
+// URL path belongs to the connected server.
 type connecter struct {
 	methods []string
 	options func() runtime.Object
@@ -63,8 +63,8 @@ var (
 	streamMethods = []string{"GET", "POST"} // browsers open WebSockets with GET
 )
 
-// podStreams are exec, attach and portforward. The kubelet speaks SPDY and, when its Node declares it, WebSocket; a
-// WebSocket client of a node that does not is translated here.
+// podStreams are exec, attach and portforward. The kubelet speaks SPDY and, if its Node declares it, WebSocket. For the
+// other nodes a WebSocket client is translated to SPDY here.
 func podStreams(pods *genericregistry.Store, r *reach, a authorizer.Authorizer) map[string]rest.Storage {
 	return map[string]rest.Storage{
 		"exec": stream(a, func() runtime.Object { return &api.PodExecOptions{} },
@@ -97,7 +97,7 @@ func podStreams(pods *genericregistry.Store, r *reach, a authorizer.Authorizer) 
 	}
 }
 
-// locate finds the kubelet's URL; streams is nil for portforward, whose WebSocket form is a tunnel.
+// locate returns the kubelet's URL. streams is nil for portforward, whose WebSocket form is a tunnel.
 type locate func(ctx context.Context, name string, o runtime.Object) (u *url.URL, info *client.ConnectionInfo, streams *translator.Options, err error)
 
 const kubeletWebSockets = "ExtendWebSocketsToKubelet"
@@ -130,8 +130,9 @@ func upgrade(location *url.URL, transport http.RoundTripper, responder rest.Resp
 	return utilproxy.NewUpgradeAwareHandler(location, transport, false, true, utilproxy.NewErrorResponder(responder))
 }
 
-// mayCreate: SPDY opens a stream with POST ("create"), WebSocket with GET ("get"). Who may not create must not get in
-// by the other door.
+// mayCreate checks the right to create the subresource. SPDY opens a stream with POST, which is authorized as "create",
+// WebSocket with GET, which is authorized as "get": without this check a client with only the right to get could open a
+// stream by WebSocket.
 func mayCreate(ctx context.Context, a authorizer.Authorizer) error {
 	info, ok := request.RequestInfoFrom(ctx)
 	if !ok {
@@ -177,7 +178,7 @@ func podProxy(pods *genericregistry.Store, r *reach) *connecter {
 		}}
 }
 
-// hostOf is the node of the pod in "name", "name:port" or "scheme:name:port".
+// hostOf returns the node of the pod in "name", "name:port" or "scheme:name:port".
 func hostOf(ctx context.Context, pods *genericregistry.Store, id string) (string, error) {
 	_, name, _, valid := utilnet.SplitSchemeNamePort(id)
 	if !valid {

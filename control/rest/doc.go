@@ -1,5 +1,5 @@
-// Package rest owns what the API serves beside plain storage: the subresources that do something, and the kinds that
-// are never stored.
+// Package rest owns the parts of the API that are more than storage: the subresources with an effect, and the kinds
+// that are never stored.
 //
 //	             ┌─ writes another view ──▶ binding, eviction, scale          ──▶ registry ──▶ store
 //	request ─────┼─ reaches a node ───────▶ log, exec, attach, portforward,
@@ -7,10 +7,9 @@
 //	             ├─ answers and forgets ──▶ token, the five reviews, componentstatuses
 //	             └─ Services ─────────────▶ registry ──▶ claims ──▶ store: addresses and ports in the Service's own Txn
 //
-// Install enters all of it into the table of kinds. A Service's addresses are claimed where the Service is written:
-// the storage of Services is wrapped, and every create, update and delete of one carries the claims and releases that
-// follow from the object itself, so that "this address belongs to that Service" holds at every revision, without an
-// allocator's memory, repair loops, or locks.
+// Install adds all endpoints to the table of kinds. The storage of Services is wrapped: every create, update and delete
+// of a Service carries, in its own Txn, the claims and releases of addresses that follow from the object. So "this
+// address belongs to that Service" holds at every revision, without an allocator's memory, repair loops or locks.
 //
-// No goroutines of its own.
+// The package starts no goroutines.
 package rest

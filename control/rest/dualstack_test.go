@@ -29,14 +29,14 @@ var (
 	services6 = netip.MustParsePrefix("fd00:96::/108")
 )
 
-// cluster is an API server of its own, which has two families of Services.
+// cluster is an API server with Service networks of two families.
 type cluster struct {
 	*testing.T
 	store *raftstore.Store
 	admin *kubernetes.Clientset
 }
 
-// dualCluster has first as its primary family; it serves clients of this process alone.
+// dualCluster starts a cluster whose primary family is first's. It serves only clients in this process.
 func dualCluster(t *testing.T, first, second netip.Prefix) *cluster {
 	t.Helper()
 	dir := t.TempDir()
@@ -103,8 +103,8 @@ func (c *cluster) patch(name, patch string) *corev1.Service {
 	return out
 }
 
-// holds checks that a Service has the policy and the families, an address of each that is claimed for it and shown as an
-// IPAddress, and that the addresses of the one before that it has no more are free.
+// holds checks a Service: it has this policy and these families; an address of each family is claimed for it and shown
+// as an IPAddress; addresses of the Service before that it does not have any more are free.
 func (c *cluster) holds(s, before *corev1.Service, policy corev1.IPFamilyPolicy, families ...corev1.IPFamily) {
 	c.Helper()
 	if s.Spec.IPFamilyPolicy == nil || *s.Spec.IPFamilyPolicy != policy || !slices.Equal(s.Spec.IPFamilies, families) {
@@ -266,7 +266,7 @@ func changes(c *cluster) {
 	if up.Spec.ClusterIP != s.Spec.ClusterIP {
 		c.Errorf("the first address changed from %s to %s", s.Spec.ClusterIP, up.Spec.ClusterIP)
 	}
-	manifest := service("s", nil) // the user's, without what was allocated or decided since
+	manifest := service("s", nil) // as the user wrote it, without what was allocated or decided since
 	manifest.ResourceVersion = up.ResourceVersion
 	same := c.mustUpdate(manifest)
 	c.holds(same, up, require, v4, v6)
@@ -350,7 +350,7 @@ func externalNames(c *cluster) {
 	}
 }
 
-// seeded: the cluster's own Services are of one family each, and the ServiceCIDR names both networks.
+// seeded checks that the cluster's own Services have one family each, and that the ServiceCIDR names both networks.
 func seeded(c *cluster, primary corev1.IPFamily, first, second netip.Prefix) {
 	cidr, err := c.admin.NetworkingV1().ServiceCIDRs().Get(c.Context(), "kubernetes", metav1.GetOptions{})
 	if err != nil || !slices.Equal(cidr.Spec.CIDRs, []string{first.String(), second.String()}) {

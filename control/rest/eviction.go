@@ -27,16 +27,16 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// maxDisruptedPods bounds the evictions a budget's controller has not confirmed yet.
+// maxDisruptedPods bounds the evictions of one budget that its controller has not confirmed yet.
 const maxDisruptedPods = 2000
 
-// evictionRetry is how long conflicting writers are waited for.
+// evictionRetry is the back-off after a conflict with another writer.
 var evictionRetry = wait.Backoff{Steps: 20, Duration: 20 * time.Millisecond, Factor: 1.1, Jitter: 0.1}
 
-// Eviction serves pods/eviction: a delete that asks the pod's disruption budget first.
+// Eviction serves pods/eviction: a deletion that the pod's disruption budget has to allow.
 type Eviction struct {
 	pods, podStatus *genericregistry.Store
-	budgets         *genericregistry.Store // nil: no budgets in this cluster
+	budgets         *genericregistry.Store // nil: the cluster has no budgets
 	budgetStatus    *genericregistry.Store
 }
 
@@ -66,7 +66,7 @@ func (e *Eviction) AcceptsGroupVersion(gv schema.GroupVersion) bool {
 	return gv == policyv1.SchemeGroupVersion || gv == schema.GroupVersion{Group: "policy", Version: "v1beta1"}
 }
 
-// Create evicts the pod, or answers 429 when its budget does not allow it now.
+// Create evicts the pod. It answers 429 if the budget does not allow it now.
 func (e *Eviction) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	eviction, ok := obj.(*policy.Eviction)
 	if !ok {
@@ -132,12 +132,13 @@ func atVersion(o *metav1.DeleteOptions, version string) *metav1.DeleteOptions {
 	return o
 }
 
-// finished pods and pods on their way out are no disruption any more; pending ones not yet.
+// finished reports whether the pod has ended or is being deleted, so that its eviction disrupts nothing; the same holds
+// for a pod that is still pending.
 func finished(p *api.Pod) bool {
 	return p.Status.Phase == api.PodSucceeded || p.Status.Phase == api.PodFailed || p.DeletionTimestamp != nil
 }
 
-// evictUnguarded deletes the pod at once when no budget can object. done is false when one must be asked.
+// evictUnguarded deletes the pod if no budget can object. done is false if a budget has to be asked.
 func (e *Eviction) evictUnguarded(ctx context.Context, name string, opts *metav1.DeleteOptions) (pod *api.Pod, done bool, err error) {
 	again := apierrors.IsConflict
 	if versionAsked(opts) {
@@ -154,7 +155,7 @@ func (e *Eviction) evictUnguarded(ctx context.Context, name string, opts *metav1
 		}
 		o := opts
 		if !finished(pod) && !versionAsked(opts) {
-			o = atVersion(opts, pod.ResourceVersion) // it must not become ready between the look and the delete
+			o = atVersion(opts, pod.ResourceVersion) // the pod must not become ready between this read and the deletion
 		}
 		if err := e.remove(ctx, name, o); err != nil {
 			return err
@@ -165,8 +166,8 @@ func (e *Eviction) evictUnguarded(ctx context.Context, name string, opts *metav1
 	return pod, done, err
 }
 
-// evictGuarded asks the budget, counts the disruption, and deletes the pod. failure is an answer that is not an error
-// to retry.
+// evictGuarded asks the budget, counts the disruption, and deletes the pod. failure is a final answer, err may be
+// retried.
 func (e *Eviction) evictGuarded(ctx context.Context, pod *api.Pod, opts *metav1.DeleteOptions) (failure *metav1.Status, err error) {
 	budgets, err := e.budgetsOf(ctx, pod)
 	if err != nil {
@@ -191,7 +192,7 @@ func (e *Eviction) evictGuarded(ctx context.Context, pod *api.Pod, opts *metav1.
 	return nil, err
 }
 
-// unhealthyMayGo: a pod that is not ready disrupts nobody when the budget says so.
+// unhealthyMayGo reports whether the budget allows the eviction of a pod that is not ready.
 func unhealthyMayGo(pod *api.Pod, b *policy.PodDisruptionBudget) bool {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == api.PodReady && c.Status == api.ConditionTrue {
@@ -227,7 +228,7 @@ func (e *Eviction) budgetsOf(ctx context.Context, pod *api.Pod) ([]*policy.PodDi
 	return out, nil
 }
 
-// count takes one disruption off the budget, at the version it was allowed at.
+// count takes one disruption off the budget, provided that the budget has not changed since it allowed it.
 func (e *Eviction) count(ctx context.Context, pod *api.Pod, budget string, dryRun bool) error {
 	if dryRun {
 		obj, err := e.budgets.Get(ctx, budget, &metav1.GetOptions{})
@@ -250,7 +251,7 @@ func (e *Eviction) count(ctx context.Context, pod *api.Pod, budget string, dryRu
 	return err
 }
 
-// takeOne is the decision: may one more pod go, and what the budget is after that.
+// takeOne decides whether one more pod may be evicted, and counts it in the budget's status.
 func takeOne(b *policy.PodDisruptionBudget, pod string, now time.Time) error {
 	switch {
 	case b.Status.ObservedGeneration < b.Generation:
@@ -298,7 +299,7 @@ func tooManyRequests(budget string) error {
 	return err
 }
 
-// remove tells in the pod's status why it goes, and deletes it.
+// remove writes the reason to the pod's status and deletes the pod.
 func (e *Eviction) remove(ctx context.Context, name string, o *metav1.DeleteOptions) error {
 	if !dryrun.IsDryRun(o.DryRun) {
 		info := rest.DefaultUpdatedObjectInfo(nil, func(_ context.Context, _, old runtime.Object) (runtime.Object, error) {
@@ -315,7 +316,7 @@ func (e *Eviction) remove(ctx context.Context, name string, o *metav1.DeleteOpti
 			return err
 		}
 		if versionAsked(o) {
-			o = atVersion(o, out.(*api.Pod).ResourceVersion) // our own write moved it on
+			o = atVersion(o, out.(*api.Pod).ResourceVersion) // the write above changed the version
 		}
 	}
 	_, _, err := e.pods.Delete(ctx, name, rest.ValidateAllObjectFunc, o)

@@ -11,8 +11,9 @@ import (
 	api "k8s.io/kubernetes/pkg/apis/core"
 )
 
-// warnOfExternalIPs tells the writer of a Service about external IPs that have no effect: nodes lead no packet to a Service
-// that is for a node or for another Service (overlay/services, Reserved). Those that were there before are not told again.
+// warnOfExternalIPs warns the client about external IPs without effect: nodes forward no packet to a Service if its
+// destination is a node or another Service (overlay/services, Reserved). External IPs that the Service had before cause
+// no warning.
 func (s *Services) warnOfExternalIPs(ctx context.Context, svc, old *api.Service) {
 	var fresh []netip.Addr
 	for _, text := range svc.Spec.ExternalIPs {
@@ -30,13 +31,13 @@ func (s *Services) warnOfExternalIPs(ctx context.Context, svc, old *api.Service)
 			whose = "in the network of Services"
 		}
 		if whose != "" {
-			warning.AddWarning(ctx, "", fmt.Sprintf("spec.externalIPs: %s is %s; packets to it are not led to this Service", a, whose))
+			warning.AddWarning(ctx, "", fmt.Sprintf("spec.externalIPs: %s is %s; packets to it do not reach this Service", a, whose))
 		}
 	}
 }
 
-// nodeAddresses are the addresses of all nodes, and whose each is. It reads every Node, for the few Services that get
-// external IPs; where Nodes cannot be read, nobody is warned.
+// nodeAddresses returns the addresses of all nodes, each with its owner in words. It reads every Node, which is rare
+// because few Services get external IPs. If Nodes cannot be read, there is no warning.
 func (s *Services) nodeAddresses(ctx context.Context) map[netip.Addr]string {
 	out := map[netip.Addr]string{}
 	if s.nodes == nil {

@@ -11,9 +11,9 @@ import (
 	"k8s.io/kubernetes/pkg/apis/core/validation"
 )
 
-// This file decides a Service's ipFamilyPolicy and ipFamilies. The cluster has one family of Service addresses or two;
-// headless Services without selector may name both anyway, for their endpoints are somebody else's. A Service changes
-// between one family and two when its policy says so, and never by itself (kubernetes: KEP-563).
+// This file decides a Service's ipFamilyPolicy and ipFamilies. The cluster has Service addresses of one family or two.
+// Headless Services without a selector may name both in any cluster, because a user maintains their endpoints. A
+// Service changes between one family and two only when its policy says so (KEP-563).
 
 var (
 	policyPath   = field.NewPath("spec", "ipFamilyPolicy")
@@ -46,7 +46,8 @@ func familyOf(ip string) api.IPFamily {
 	return api.IPv4Protocol
 }
 
-// setFamilies fills the fields the user left out and refuses what the cluster cannot do. old is nil on create.
+// setFamilies fills the fields that the client left out, and refuses what the cluster does not have. old is nil on
+// create.
 func setFamilies(s, old *api.Service, cluster blocks) error {
 	if s.Spec.Type == api.ServiceTypeExternalName || unchangedPreferDual(s, old) {
 		return nil
@@ -90,8 +91,8 @@ func setFamilies(s, old *api.Service, cluster blocks) error {
 	return nil
 }
 
-// defaultPolicy: an update keeps the policy there was; a create is single-stack, except for headless Services without
-// selector.
+// defaultPolicy sets a missing policy. An update keeps the old one. A create gets SingleStack, except a headless
+// Service without a selector.
 func defaultPolicy(s, old *api.Service) {
 	if s.Spec.IPFamilyPolicy != nil {
 		return
@@ -161,8 +162,8 @@ func inferFamilies(s *api.Service, cluster blocks) (el field.ErrorList) {
 	return el
 }
 
-// unchangedPreferDual: a PreferDualStack Service whose addresses do not change stays as it is, whatever the cluster
-// can do by now.
+// unchangedPreferDual reports whether a PreferDualStack Service stays as it is because its addresses do not change,
+// although the cluster may have another number of families by now.
 func unchangedPreferDual(s, old *api.Service) bool {
 	prefers := func(s *api.Service) bool {
 		return s.Spec.IPFamilyPolicy != nil && *s.Spec.IPFamilyPolicy == api.IPFamilyPolicyPreferDualStack

@@ -27,34 +27,35 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// Table is the table of kinds, as far as it concerns this package (kinds.Set is one).
+// Table is the part of the table of kinds that this package uses; kinds.Set implements it.
 type Table interface {
 	// Store returns a kind's registry, nil when the kind is not served.
 	Store(group, resource string) *genericregistry.Store
 	// View returns the registry of a subresource, nil when there is none.
 	View(group, resource, name string) *genericregistry.Store
-	// Add enters or replaces an endpoint; path is "resource" or "resource/subresource".
+	// Add adds or replaces an endpoint; path is "resource" or "resource/subresource".
 	Add(gv schema.GroupVersion, path string, storage rest.Storage)
 }
 
-// Config names what the endpoints need.
+// Config configures the endpoints.
 type Config struct {
 	Table Table
-	// Store is where Services' addresses are claimed.
+	// Store holds the claims of Services' addresses.
 	Store *raftstore.Store
-	// Transformer is what a resource's values are stored with, for objects written beside others; nil: as they are.
+	// Transformer returns the transformer of a resource's stored values, for objects that are written beside others;
+	// nil: none.
 	Transformer func(schema.GroupResource) value.Transformer
-	// ServiceCIDRs hold Services' cluster IPs: one network, or one of each family, that of Services which ask for no
-	// family first. NodePorts defaults to 30000-32767.
+	// ServiceCIDRs are the networks of cluster IPs: one, or one of each family. Services that name no family use the
+	// first. NodePorts defaults to 30000-32767.
 	ServiceCIDRs []*net.IPNet
-	// MoreServiceCIDRs returns the networks of the ServiceCIDR objects that are ready, in the order in which they are used
-	// once those of ServiceCIDRs are full. A network of ServiceCIDRs may be among them. nil: there are none.
+	// MoreServiceCIDRs returns the networks of the ready ServiceCIDR objects, in the order in which they are used once
+	// ServiceCIDRs are full. It may return networks of ServiceCIDRs too. nil: there are none.
 	MoreServiceCIDRs func() []*net.IPNet
 	NodePorts        PortRange
 
 	Authorizer   authorizer.Authorizer
 	RuleResolver authorizer.RuleResolver
-	// Tokens verifies bearer tokens for TokenReview; Issue makes them for serviceaccounts/token.
+	// Tokens verifies bearer tokens for TokenReview. Issue makes the tokens of serviceaccounts/token.
 	Tokens    authenticator.Token
 	Issue     serviceaccount.TokenGenerator
 	Audiences authenticator.Audiences
@@ -62,11 +63,11 @@ type Config struct {
 	// ClusterCA verifies kubelets, asked at each handshake; KubeletClient is the certificate shown to them.
 	ClusterCA     func() *x509.CertPool
 	KubeletClient func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
-	// Dial reaches nodes and pods where Nodes is nil; default net.Dialer.
+	// Dial connects to nodes and pods if Nodes is nil; default net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Nodes reaches them where there is more than one way.
+	// Nodes connects to nodes and pods if there is more than one way to them.
 	Nodes Nodes
-	// Health lists the components of this process for componentstatuses; may be nil.
+	// Health holds a check for each component of this process, for componentstatuses; may be nil.
 	Health map[string]func(context.Context) error
 }
 
@@ -83,10 +84,10 @@ func (c Config) Validate() error {
 		}
 	}
 	if len(c.ServiceCIDRs) > 2 || len(c.ServiceCIDRs) == 2 && (block{c.ServiceCIDRs[0]}).family() == (block{c.ServiceCIDRs[1]}).family() {
-		errs = append(errs, fmt.Errorf("rest: ServiceCIDRs %v must be one network, or one of each family", c.ServiceCIDRs))
+		errs = append(errs, fmt.Errorf("rest: ServiceCIDRs are %v, want one network, or one of each family", c.ServiceCIDRs))
 	}
 	if c.NodePorts != (PortRange{}) && (c.NodePorts.First < 1 || c.NodePorts.Last > 65535 || c.NodePorts.First > c.NodePorts.Last) {
-		errs = append(errs, fmt.Errorf("rest: NodePorts %v is no range of ports", c.NodePorts))
+		errs = append(errs, fmt.Errorf("rest: NodePorts %v is not a valid range of ports", c.NodePorts))
 	}
 	return errors.Join(errs...)
 }
@@ -98,7 +99,7 @@ var (
 	authzV1 = schema.GroupVersion{Group: "authorization.k8s.io", Version: "v1"}
 )
 
-// Install enters every endpoint whose kind the table has.
+// Install adds the endpoints of every kind that the table has.
 func Install(cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err

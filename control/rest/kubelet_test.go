@@ -27,7 +27,7 @@ import (
 	streaming "k8s.io/cri-streaming/pkg/streaming/remotecommand"
 )
 
-// greeter is a pod that says its port to everybody who connects.
+// greeter is a pod that sends its port number on each connection.
 type greeter struct{}
 
 func (greeter) PortForward(_ context.Context, _, _ string, port int32, stream io.ReadWriteCloser) error {
@@ -45,12 +45,12 @@ func (echo) ExecInContainer(_ context.Context, _, _, _ string, cmd []string, in 
 }
 
 // kubelet serves logs and exec of every pod over TLS as the Node called name. A trusted one has the Node's certificate
-// and accepts the API server's only.
+// and accepts only the API server's.
 func kubelet(t *testing.T, name string, trusted bool) {
 	t.Helper()
 	mux := http.NewServeMux()
 	mux.HandleFunc("/containerLogs/", func(w http.ResponseWriter, r *http.Request) {
-		who := "nobody" // the impostor does not ask
+		who := "nobody" // the impostor does not ask for a client certificate
 		if len(r.TLS.PeerCertificates) > 0 {
 			who = r.TLS.PeerCertificates[0].Subject.CommonName
 		}
@@ -139,8 +139,8 @@ func TestLogsComeFromTheNodeAndOnlyFromATrustedOne(t *testing.T) {
 	}
 }
 
-// TestANodeDoesNotPassForAnother: a Node that gives the address of another is not believed, although the certificate
-// there is of the cluster and for the address.
+// TestANodeDoesNotPassForAnother: a Node with the address of another node is refused, although the certificate at that
+// address is of the cluster CA and for that address.
 func TestANodeDoesNotPassForAnother(t *testing.T) {
 	kubelet(t, "genuine", true)
 	genuine, err := admin.CoreV1().Nodes().Get(t.Context(), "genuine", metav1.GetOptions{})
@@ -165,7 +165,7 @@ func TestANodeDoesNotPassForAnother(t *testing.T) {
 	}
 }
 
-// outside is a client that comes over TLS with the administrator's certificate.
+// outside is a client over TLS with the administrator's certificate.
 func outside() *restclient.Config {
 	return &restclient.Config{Host: "https://" + address, TLSClientConfig: restclient.TLSClientConfig{
 		CAData: ca.CA(), CertData: ca.Admin().CertPEM(), KeyData: ca.Admin().KeyPEM()}}

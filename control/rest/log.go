@@ -17,7 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Log serves pods/log: a stream from the kubelet.
+// Log serves pods/log: it streams the log from the kubelet.
 type Log struct {
 	pods  *genericregistry.Store
 	reach *reach
@@ -34,16 +34,16 @@ func (l *Log) New() runtime.Object { return &api.Pod{} }
 // Destroy implements rest.Storage.
 func (l *Log) Destroy() {}
 
-// ProducesMIMETypes says that logs are text.
+// ProducesMIMETypes returns the type of logs: text.
 func (l *Log) ProducesMIMETypes(string) []string { return []string{"text/plain"} }
 
-// ProducesObject says that no object is answered.
+// ProducesObject tells discovery that the answer is a string and not an object.
 func (l *Log) ProducesObject(string) any { return "" }
 
 // NewGetOptions implements rest.GetterWithOptions.
 func (l *Log) NewGetOptions() (runtime.Object, bool, string) { return &api.PodLogOptions{}, false, "" }
 
-// OverrideMetricsVerb counts log streams as CONNECT, for they last.
+// OverrideMetricsVerb counts log streams as CONNECT, because they last long.
 func (l *Log) OverrideMetricsVerb(verb string) string {
 	if verb == "GET" {
 		return "CONNECT"
@@ -51,7 +51,7 @@ func (l *Log) OverrideMetricsVerb(verb string) string {
 	return verb
 }
 
-// Get returns an object that streams the log when it is rendered.
+// Get returns an object that streams the log when it is written to the response.
 func (l *Log) Get(ctx context.Context, name string, options runtime.Object) (runtime.Object, error) {
 	o, ok := options.(*api.PodLogOptions)
 	if !ok {

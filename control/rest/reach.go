@@ -22,15 +22,15 @@ import (
 	"github.com/balsahq/balsa/control/tunnel"
 )
 
-// Nodes reaches nodes and what is on them. *tunnel.Tunnel is one.
+// Nodes connects to nodes and to pods on them. *tunnel.Tunnel implements it.
 type Nodes interface {
-	// Kubelet connects to a node's own API; prove, which may be nil, says whether a connection ends at that node.
+	// Kubelet connects to a node's kubelet API. prove, which may be nil, checks that a connection ends at that node.
 	Kubelet(ctx context.Context, node, address string, prove tunnel.Prover) (net.Conn, error)
 	// Node connects to an address of the node or of a pod on it.
 	Node(ctx context.Context, node, address string) (net.Conn, error)
 }
 
-// directly is Nodes where there is one way.
+// directly implements Nodes where a plain dial reaches every node.
 type directly func(ctx context.Context, network, address string) (net.Conn, error)
 
 // Kubelet implements Nodes.
@@ -43,7 +43,7 @@ func (d directly) Node(ctx context.Context, _, address string) (net.Conn, error)
 	return d(ctx, "tcp", address)
 }
 
-// reach knows how to talk to nodes and pods.
+// reach holds the connections to nodes and pods.
 type reach struct {
 	nodes  rest.Getter
 	ways   Nodes
@@ -54,23 +54,23 @@ type reach struct {
 	links map[string]*links // by node
 }
 
-// links are the connections to one node.
+// links are the HTTP transports for one node.
 type links struct {
-	kubelet  *http.Transport // verifies that it is this node's, by the cluster CA, and shows the API server's certificate
-	careless *http.Transport // the same without verifying, for logs whose reader asked for that
-	plain    *http.Transport // proxying to pods, Services and other ports; their certificates are nobody's to judge
+	kubelet  *http.Transport // verifies by the cluster CA that this node answers, and shows the API server's client certificate
+	careless *http.Transport // the same without verification, for logs whose reader asked for that
+	plain    *http.Transport // for proxied pods, Services and other ports, whose certificates are not verified
 	used     time.Time
 }
 
 var _ client.ConnectionInfoGetter = (*reach)(nil)
 
-// addressOrder: which of a Node's addresses is dialled.
+// addressOrder is the order in which a Node's address types are preferred.
 var addressOrder = []api.NodeAddressType{api.NodeInternalIP, api.NodeExternalIP, api.NodeInternalDNS, api.NodeExternalDNS, api.NodeHostName}
 
 const (
 	defaultKubeletPort = 10250
-	// linksKept is how long what is ready for a node stays so without being asked for, when another is made. Longer than
-	// a connection idles.
+	// linksKept is how long unused links are kept; they are dropped when links for another node are made. It is longer
+	// than the idle time of a connection.
 	linksKept = 5 * time.Minute
 )
 
@@ -86,7 +86,7 @@ func newReach(nodes rest.Getter, cfg Config) *reach {
 	return r
 }
 
-// to is what there is for a node, made when it is first asked for; "" is none in particular.
+// to returns the links of a node, and makes them the first time; "" stands for no particular node.
 func (r *reach) to(node string) *links {
 	now := time.Now()
 	r.mu.Lock()
@@ -97,7 +97,7 @@ func (r *reach) to(node string) *links {
 	}
 	for name, l := range r.links {
 		if now.Sub(l.used) > linksKept {
-			delete(r.links, name) // what runs on it goes on, and idle connections end by themselves
+			delete(r.links, name) // running requests continue, idle connections close by themselves
 		}
 	}
 	l := r.connect(node)
@@ -128,20 +128,20 @@ func (r *reach) connect(node string) *links {
 	}
 }
 
-// verified believes a node's own certificate: of the cluster's CA, for the address, and for no other node's name.
+// verified accepts a node's own certificate: of the cluster CA, for the dialled address, and not of another node.
 func (r *reach) verified(node string) *tls.Config {
 	return pki.TrustNow(&tls.Config{
 		MinVersion: tls.VersionTLS12, GetClientCertificate: r.client,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			if got, want := s.PeerCertificates[0].Subject.CommonName, "system:node:"+node; got != want {
-				return fmt.Errorf("x509: the certificate is of %q, not of %q", got, want)
+				return fmt.Errorf("x509: the certificate belongs to %q, want %q", got, want)
 			}
 			return nil
 		},
 	}, r.ca)
 }
 
-// proof shakes hands as requests will.
+// proof returns a check that does the TLS handshake that requests will do.
 func proof(verified *tls.Config, address string) tunnel.Prover {
 	return func(ctx context.Context, c net.Conn) error {
 		host, _, err := net.SplitHostPort(address)
@@ -157,7 +157,7 @@ func proof(verified *tls.Config, address string) tunnel.Prover {
 // GetConnectionInfo implements client.ConnectionInfoGetter from the Node's status.
 func (r *reach) GetConnectionInfo(ctx context.Context, name types.NodeName) (*client.ConnectionInfo, error) {
 	if r.nodes == nil {
-		return nil, apierrors.NewServiceUnavailable("this server does not know nodes")
+		return nil, apierrors.NewServiceUnavailable("this server has no registry of nodes")
 	}
 	obj, err := r.nodes.Get(ctx, string(name), &metav1.GetOptions{})
 	if err != nil {
@@ -188,5 +188,5 @@ func nodeHost(node *api.Node) (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("node %s has no address yet; its agent reports one when it runs", node.Name)
+	return "", fmt.Errorf("node %s has no address yet; its agent reports one when it starts", node.Name)
 }

@@ -19,7 +19,7 @@ import (
 	api "k8s.io/kubernetes/pkg/apis/core"
 )
 
-// redirector finds one ready pod behind a Service, for services/proxy.
+// redirector finds a ready pod of a Service, for services/proxy.
 type redirector struct {
 	services, endpoints, pods *genericregistry.Store
 	reach                     *reach
@@ -27,7 +27,7 @@ type redirector struct {
 
 var _ rest.Redirector = (*redirector)(nil)
 
-// ResourceLocation takes "name", "name:port" and "scheme:name:port"; the port is a port's name or number.
+// ResourceLocation parses "name", "name:port" and "scheme:name:port"; port is a port's name or number.
 func (r *redirector) ResourceLocation(ctx context.Context, id string) (*url.URL, http.RoundTripper, error) {
 	scheme, name, port, valid := utilnet.SplitSchemeNamePort(id)
 	if !valid {
@@ -64,8 +64,9 @@ func portName(svc *api.Service, number int) (string, error) {
 	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", number, svc.Name))
 }
 
-// pick goes through subsets and addresses from a random place on and returns the first that is truly a pod's, and that
-// one's node: Endpoints are written by users too, and must not open the way to any address the API server reaches.
+// pick tries subsets and addresses from a random position on. It returns the first address that belongs to a pod, and
+// that pod's node. Users write Endpoints too, and these must not open a way to any address that the API server can
+// reach.
 func (r *redirector) pick(ctx context.Context, eps *api.Endpoints, port string) (host, node string) {
 	for i := range rotated(len(eps.Subsets)) {
 		s := &eps.Subsets[i]
@@ -98,7 +99,7 @@ func rotated(n int) func(yield func(int) bool) {
 	}
 }
 
-// podAt is the node of the pod that has an address, when there is such a pod.
+// podAt returns the node of the pod with this address; ok is false if the address belongs to no pod.
 func (r *redirector) podAt(ctx context.Context, a *api.EndpointAddress) (node string, ok bool) {
 	if a.TargetRef == nil || a.TargetRef.Namespace != request.NamespaceValue(ctx) {
 		return "", false

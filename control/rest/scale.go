@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// scalable says how one kind shows and takes its number of replicas. replicas points into the object; selector is the
-// text the autoscaler lists pods with.
+// scalable describes the replicas of one kind. replicas points into the object; selector is the text by which an
+// autoscaler lists the pods.
 type scalable struct {
 	gv       schema.GroupVersion
 	resource string
@@ -99,7 +99,7 @@ func (s *Scale) GroupVersionKind(schema.GroupVersion) schema.GroupVersionKind {
 	return autoscalingv1.SchemeGroupVersion.WithKind("Scale")
 }
 
-// ConvertToTable prints a Scale as its kind is printed.
+// ConvertToTable prints a Scale with the columns of its kind.
 func (s *Scale) ConvertToTable(ctx context.Context, obj, options runtime.Object) (*metav1.Table, error) {
 	return s.store.ConvertToTable(ctx, obj, options)
 }
@@ -161,8 +161,8 @@ func (s *Scale) Update(ctx context.Context, name string, info rest.UpdatedObject
 	return scale, false, err
 }
 
-// scaling turns the object into its old Scale, lets the request change that, and puts the new number back, with
-// managed fields following: who owns spec.replicas of the Scale owns it of the object.
+// scaling converts the object to its Scale, applies the request to it, and writes the new number back. Managed fields
+// follow: the manager of the Scale's spec.replicas becomes the manager of the object's.
 type scaling struct {
 	*Scale
 	name string

@@ -92,7 +92,7 @@ func as(id control.Identity) *kubernetes.Clientset {
 	return kubernetes.NewForConfigOrDie(c)
 }
 
-// namespace makes one for the test, with the default ServiceAccount that no controller makes here.
+// namespace makes a namespace for the test, with the default ServiceAccount, because no controller runs here.
 func namespace(t *testing.T) string {
 	t.Helper()
 	ns, err := admin.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}}, metav1.CreateOptions{})

@@ -20,10 +20,11 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// claimAttempts: how often a Service is written with newly chosen addresses when others were faster.
+// claimAttempts is how often a Service is written with newly chosen addresses after others claimed the chosen ones
+// first.
 const claimAttempts = 8
 
-// Services serves services: the registry, with addresses chosen before and claimed within each write.
+// Services serves services: addresses are chosen before a write and claimed within it.
 type Services struct {
 	*genericregistry.Store
 	store     *raftstore.Store
@@ -35,7 +36,8 @@ type Services struct {
 	claims    *claiming
 }
 
-// newServices puts the claims below the registry of Services and its views, and the choosing into its hooks.
+// newServices wraps the storage of the Service registry and of its views with the claims, and chooses addresses in its
+// hooks.
 func newServices(cfg Config, services *genericregistry.Store) *Services {
 	s := &Services{Store: services, store: cfg.Store, ports: cfg.NodePorts, endpoints: cfg.Table.Store("", "endpoints"), nodes: cfg.Table.Store("", "nodes")}
 	for _, cidr := range cfg.ServiceCIDRs {
@@ -54,7 +56,7 @@ func newServices(cfg Config, services *genericregistry.Store) *Services {
 		addressKey = func(ip string) string {
 			key, err := addresses.KeyFunc(request.NewContext(), ip)
 			if err != nil {
-				return "" // an address is always a valid name
+				return "" // an address is always a valid object name
 			}
 			return "/registry" + key
 		}
@@ -77,21 +79,21 @@ func newServices(cfg Config, services *genericregistry.Store) *Services {
 	return s
 }
 
-// chooser looks at the newest state. What svc itself holds is not taken from it: a create of a Service that exists fails
-// because it exists, not because its address is its own.
+// chooser reads the newest state. An address that svc itself holds counts as free, so that creating a Service that
+// exists fails because it exists, and not because its address is taken.
 func (s *Services) chooser(svc *api.Service) *chooser {
 	view, owner := s.store.View(), svc.Namespace+"/"+svc.Name
 	return &chooser{blocks: s.blocks, more: s.more, ports: s.ports, mine: map[string]bool{}, taken: func(key string) bool {
 		if kv := view.Get(key); kv != nil {
 			return string(kv.Value) != owner
 		}
-		object := s.claims.addressOf(key) // somebody may have made an IPAddress by hand
+		object := s.claims.addressOf(key) // a user may have created an IPAddress
 		return object != "" && view.Get(object) != nil
 	}}
 }
 
-// allocate completes svc by what is claimed in the state applied here. Before that refuses anything, it looks once more
-// at everything that was acknowledged: an address may have been given back through another server a moment ago.
+// allocate completes svc with the claims in the state that this server has applied. Before it refuses, it reads the
+// newest state and tries again: another server may have released an address a moment ago.
 func (s *Services) allocate(ctx context.Context, svc *api.Service, complete func(*chooser) error) error {
 	asked, since := svc.DeepCopy(), s.store.View().Revision()
 	refused := complete(s.chooser(svc))
@@ -134,7 +136,7 @@ func (s *Services) beginUpdate(ctx context.Context, obj, oldObj runtime.Object, 
 	return func(context.Context, bool) {}, nil
 }
 
-// Create implements rest.Creater: addresses that were chosen here and lost to somebody else are chosen again.
+// Create implements rest.Creater. If another Service claimed a chosen address first, it chooses again.
 func (s *Services) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	var err error
 	for range claimAttempts {
@@ -147,7 +149,7 @@ func (s *Services) Create(ctx context.Context, obj runtime.Object, validate rest
 	return nil, apierrors.NewConflict(api.Resource("services"), nameOf(obj), errors.Join(errLost, err))
 }
 
-// Update implements rest.Updater in the same way.
+// Update implements rest.Updater; it chooses again as Create does.
 func (s *Services) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc,
 	update rest.ValidateObjectUpdateFunc, allowCreate bool, options *metav1.UpdateOptions,
 ) (runtime.Object, bool, error) {
@@ -176,8 +178,8 @@ func (s *Services) ShortNames() []string { return []string{"svc"} }
 // Categories implements rest.CategoriesProvider.
 func (s *Services) Categories() []string { return []string{"all"} }
 
-// afterDelete removes the Endpoints of the same name, so that a new Service of this name does not begin with the old
-// one's addresses.
+// afterDelete deletes the Endpoints of the same name, so that a new Service of this name does not start with the old
+// addresses.
 func (s *Services) afterDelete(obj runtime.Object, options *metav1.DeleteOptions) {
 	svc, ok := obj.(*api.Service)
 	if !ok || s.endpoints == nil || (options != nil && dryrun.IsDryRun(options.DryRun)) {
@@ -188,7 +190,7 @@ func (s *Services) afterDelete(obj runtime.Object, options *metav1.DeleteOptions
 	_, _, _ = s.endpoints.Delete(ctx, svc.Name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{})
 }
 
-// completeRead fills what Services written by other means may lack.
+// completeRead fills fields that a Service may lack if it was not written through this registry.
 func (s *Services) completeRead(obj runtime.Object) {
 	switch o := obj.(type) {
 	case *api.Service:
@@ -232,7 +234,7 @@ func (s *Services) complete(svc *api.Service) {
 	}
 }
 
-// Claimed returns "namespace/name" of the Service that holds an address, "" when nobody does.
+// Claimed returns "namespace/name" of the Service that holds an address, "" if none does.
 func Claimed(view *raftstore.View, ip string) string {
 	if kv := view.Get(ipClaims + canonical(ip)); kv != nil {
 		return string(kv.Value)

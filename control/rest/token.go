@@ -37,8 +37,9 @@ var (
 
 var tokenRequest = authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")
 
-// A projected token of a pod is asked for with warnAfter seconds and lives for a year: clients that read the file once
-// go on working while their use is counted as stale (upstream: --service-account-extend-token-expiration).
+// A pod's projected token is requested with warnAfter seconds and lives for a year. Clients that read the file only
+// once keep working, and their use of the old token is counted as stale (upstream:
+// --service-account-extend-token-expiration).
 const (
 	warnAfter        = serviceaccount.WarnOnlyBoundTokenExpirationSeconds
 	extendedLifetime = int64(serviceaccount.ExpirationExtensionSeconds)
@@ -58,7 +59,7 @@ func (t *Tokens) Destroy() {}
 // GroupVersionKind implements rest.GroupVersionKindProvider.
 func (t *Tokens) GroupVersionKind(schema.GroupVersion) schema.GroupVersionKind { return tokenRequest }
 
-// PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate keeps the UID: it is a precondition on the account.
+// PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate keeps the UID, which is a precondition on the account.
 func (t *Tokens) PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate() bool { return true }
 
 // Create issues a token.
@@ -71,7 +72,7 @@ func (t *Tokens) Create(ctx context.Context, name string, obj runtime.Object, va
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now() // before the token is made, so that what is told does not outlive it
+	now := time.Now() // before the token is made, so that the token does not end before the time in the answer
 	t.complete(req, account, now)
 	if errs := validation.ValidateTokenRequest(req); len(errs) != 0 {
 		return nil, apierrors.NewInvalid(tokenRequest.GroupKind(), "", errs)
@@ -103,7 +104,7 @@ func (t *Tokens) Create(ctx context.Context, name string, obj runtime.Object, va
 	return out, nil
 }
 
-// account finds the ServiceAccount the request is about and checks that URL, body and account agree.
+// account returns the request's ServiceAccount, and checks that URL, body and account agree.
 func (t *Tokens) account(ctx context.Context, name string, req *authentication.TokenRequest) (*api.ServiceAccount, error) {
 	namespace, ok := request.NamespaceFrom(ctx)
 	if !ok {
@@ -152,7 +153,7 @@ func (t *Tokens) ours(audiences []string) bool {
 	return true
 }
 
-// bound is what a token's life is tied to.
+// bound is the object that a token is bound to.
 type bound struct {
 	pod    *api.Pod
 	secret *api.Secret
@@ -193,7 +194,7 @@ func (t *Tokens) bound(ctx context.Context, account *api.ServiceAccount, to *aut
 	return b, nil
 }
 
-// boundPod reads the pod and, for information in the token, its node.
+// boundPod reads the pod and, for the node claims in the token, its node.
 func (t *Tokens) boundPod(ctx context.Context, account, name string) (b bound, err error) {
 	if b.pod, err = read[*api.Pod](about(ctx, "pods", name), t.pods, name); err != nil {
 		return b, err
@@ -210,7 +211,7 @@ func (t *Tokens) boundPod(ctx context.Context, account, name string) (b bound, e
 	return b, err
 }
 
-// about makes errors name the object that is read, and not the account of the request.
+// about makes errors name the object that is read instead of the request's account.
 func about(ctx context.Context, resource, name string) context.Context {
 	info, ok := request.RequestInfoFrom(ctx)
 	if !ok {

@@ -49,7 +49,7 @@ func (s *Set) admissionRows() []Row {
 	}}
 }
 
-// policyGetter reads the policy a binding names.
+// policyGetter reads the policy that a binding names.
 type policyGetter struct{ set *Set }
 
 // GetValidatingAdmissionPolicy reads one validating policy.

@@ -9,7 +9,7 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 )
 
-// Upstream has a server and a scheme of its own for this group; here it is one more row.
+// Upstream serves this group with a server and a scheme of its own. Here it is one more row.
 func init() { install.Install(legacyscheme.Scheme) }
 
 func aggregationRows() []Row {
@@ -18,7 +18,7 @@ func aggregationRows() []Row {
 		Types:    typesOf[apiregistration.APIService, apiregistration.APIServiceList](),
 		Strategy: apiservice.NewStrategy(legacyscheme.Scheme), Attrs: apiservice.GetAttrs,
 		Views: status(apiservice.NewStatusStrategy(legacyscheme.Scheme)),
-		// Its columns are upstream's; its store is not used.
+		// The hook takes the columns from upstream's storage, which is otherwise not used.
 		Hook: func(store *genericregistry.Store) { store.TableConvertor = &apiservicestorage.REST{} },
 	}}
 }

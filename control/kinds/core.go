@@ -19,7 +19,7 @@ import (
 	"k8s.io/kubernetes/pkg/registry/core/serviceaccount"
 )
 
-// eventTTL is how long an Event is kept, in seconds.
+// eventTTL is how long an Event is kept after its last write, in seconds.
 const eventTTL = 3600
 
 func coreRows() []Row {

@@ -29,7 +29,7 @@ func (e Endpoint) ShortNames() []string { return e.Short }
 // Categories implements rest.CategoriesProvider.
 func (e Endpoint) Categories() []string { return e.InCategory }
 
-// updater is a view that can be written and not read.
+// updater is a view that can be written but not read.
 type updater struct{ store *genericregistry.Store }
 
 // New implements rest.Storage.
@@ -38,7 +38,7 @@ func (u updater) New() runtime.Object { return u.store.New() }
 // Destroy does nothing: the store belongs to the kind.
 func (u updater) Destroy() {}
 
-// Update writes the part of the object the view's strategy lets through. A view never creates an object.
+// Update writes the part of the object that the view's strategy allows. A view never creates an object.
 func (u updater) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo,
 	create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions,
 ) (runtime.Object, bool, error) {

@@ -19,9 +19,9 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// namespaces is the endpoint of namespaces. A DELETE first makes the namespace Terminating; it goes when the last of
-// spec.finalizers is taken off through the finalize view. There is no DELETE of the collection, so the endpoint names
-// the methods it has instead of embedding all of the store's.
+// namespaces is the endpoint of namespaces. DELETE first makes the namespace Terminating. The namespace is removed once
+// the last of spec.finalizers has been removed through the finalize view. Namespaces have no DELETE of the collection,
+// so the endpoint lists its methods instead of embedding those of the store.
 type namespaces struct{ e Endpoint }
 
 func wrapNamespaces(e Endpoint, _ *Set) rest.Storage { return namespaces{e} }
@@ -72,8 +72,8 @@ func (n namespaces) Update(ctx context.Context, name string, info rest.UpdatedOb
 	return n.e.Update(ctx, name, info, create, update, allowCreate, options)
 }
 
-// Delete implements rest.GracefulDeleter: the first call starts termination, a later one removes a namespace whose
-// finalizers are gone.
+// Delete implements rest.GracefulDeleter. The first call starts the termination; a later one removes a namespace
+// without finalizers.
 func (n namespaces) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	obj, err := n.Get(ctx, name, &metav1.GetOptions{})
 	if err != nil {
@@ -117,7 +117,7 @@ func bindPreconditions(options *metav1.DeleteOptions, ns *api.Namespace) error {
 	return nil
 }
 
-// terminate sets the deletion timestamp, the phase and the finalizers the caller's propagation policy asks for.
+// terminate sets the deletion timestamp, the phase, and the finalizers for the caller's propagation policy.
 func (n namespaces) terminate(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, error) {
 	key, err := n.e.KeyFunc(ctx, name)
 	if err != nil {
@@ -149,7 +149,7 @@ func (n namespaces) terminate(ctx context.Context, name string, validate rest.Va
 	return nil, err
 }
 
-// markTerminating is the decision of a first DELETE.
+// markTerminating changes ns as a first DELETE does.
 func markTerminating(ns *api.Namespace, options *metav1.DeleteOptions, now metav1.Time) {
 	if ns.DeletionTimestamp.IsZero() {
 		ns.DeletionTimestamp = &now
@@ -166,7 +166,7 @@ func markTerminating(ns *api.Namespace, options *metav1.DeleteOptions, now metav
 	}
 }
 
-// propagation says whether the orphan and the foreground finalizer must be there; nil leaves them as they are.
+// propagation returns whether the orphan and the foreground finalizer have to be there; nil leaves one as it is.
 func propagation(options *metav1.DeleteOptions) (orphan, cascade *bool) {
 	//nolint:staticcheck // old clients still send orphanDependents
 	if o := options.OrphanDependents; o != nil {
@@ -193,7 +193,7 @@ func withFinalizer(list []string, name string, want bool) []string {
 	return out
 }
 
-// namespaceHook lets an update remove a namespace only when its spec.finalizers are gone too.
+// namespaceHook makes an update remove a namespace only if its spec.finalizers are empty too.
 func namespaceHook(store *genericregistry.Store) {
 	store.ShouldDeleteDuringUpdate = func(ctx context.Context, key string, obj, existing runtime.Object) bool {
 		ns, ok := obj.(*api.Namespace)

@@ -9,14 +9,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Strategy is what every upstream strategy of a stored kind implements.
+// Strategy is implemented by upstream's strategy of each stored kind.
 type Strategy interface {
 	rest.RESTCreateStrategy
 	rest.RESTUpdateStrategy
 	rest.RESTDeleteStrategy
 }
 
-// Row is one stored kind.
+// Row describes one stored kind.
 type Row struct {
 	Group    string
 	Versions []string // served versions, preferred first
@@ -28,34 +28,34 @@ type Row struct {
 	Types    Types
 	Strategy Strategy
 
-	// Views are subresources that read the whole object and write the part their strategy lets through.
+	// Views are subresources that read the whole object and write the part that their strategy allows.
 	Views map[string]rest.RESTUpdateStrategy
 	// WriteOnly names the views that cannot be read (namespaces/finalize).
 	WriteOnly string
 
-	Attrs    storage.AttrFunc // what field selectors may select; nil: metadata only
+	Attrs    storage.AttrFunc // fields for field selectors; nil: metadata only
 	Triggers storage.IndexerFuncs
 	Indexers func() *cache.Indexers
 
 	ReturnDeleted bool   // DELETE answers with the object instead of a Status
-	PlainColumns  bool   // NAME and AGE only
-	TTL           uint64 // seconds an object lives after its last write; 0: for ever
+	PlainColumns  bool   // only NAME and AGE
+	TTL           uint64 // seconds from an object's last write to its deletion; 0: never
 
-	// AlsoIn are other groups that serve the same objects, group to versions (events).
+	// AlsoIn are other groups that serve the same objects, each with its versions (events).
 	AlsoIn map[string][]string
 
-	// Hook changes the store after it is complete and before views copy it.
+	// Hook changes the complete store, before views copy it.
 	Hook func(*genericregistry.Store)
-	// Wrap replaces the REST endpoint of the kind itself; e already has names and categories.
+	// Wrap replaces the kind's own REST endpoint; e already has its names and categories.
 	Wrap func(e Endpoint, set *Set) rest.Storage
 }
 
-// GroupResource names the row, and the place its objects are stored.
+// GroupResource returns the kind's group and resource, under which its objects are stored.
 func (r *Row) GroupResource() schema.GroupResource {
 	return schema.GroupResource{Group: r.Group, Resource: r.Resource}
 }
 
-// Types makes empty internal objects and lists of a kind.
+// Types holds the constructors of a kind's empty internal object and list.
 type Types struct {
 	New, NewList func() runtime.Object
 }
@@ -65,7 +65,7 @@ type object[T any] interface {
 	runtime.Object
 }
 
-// typesOf is Types of the object T and the list L.
+// typesOf returns the Types of the object T and the list L.
 func typesOf[T, L any, PT object[T], PL object[L]]() Types {
 	return Types{
 		New:     func() runtime.Object { return PT(new(T)) },

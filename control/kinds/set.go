@@ -17,11 +17,11 @@ import (
 	rbacvalidation "k8s.io/kubernetes/pkg/registry/rbac/validation"
 )
 
-// Deps is what some strategies ask for beside the object.
+// Deps are what the strategies need beside the object.
 type Deps struct {
-	// RESTOptions says where objects are stored.
+	// RESTOptions gives each kind its storage.
 	RESTOptions generic.RESTOptionsGetter
-	// Authorizer answers whether the requester may do what the object would do for him.
+	// Authorizer answers whether the client has a right that the object would use.
 	Authorizer authorizer.Authorizer
 	// Rules resolves role references, for the escalation checks on RBAC objects.
 	Rules rbacvalidation.AuthorizationRuleResolver
@@ -45,7 +45,7 @@ func (d Deps) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Set is the REST storage of every row.
+// Set holds the REST storage of every row.
 type Set struct {
 	Deps   Deps
 	rows   []Row
@@ -54,7 +54,7 @@ type Set struct {
 	served map[schema.GroupVersion]map[string]rest.Storage
 }
 
-// Build makes the storage of all rows.
+// Build returns the storage of all rows.
 func Build(deps Deps) (*Set, error) {
 	if err := deps.Validate(); err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func Build(deps Deps) (*Set, error) {
 		served: map[schema.GroupVersion]map[string]rest.Storage{},
 	}
 	s.rows = s.table()
-	// One table of columns serves every kind: it finds the printer by the object's type.
+	// One table converter serves every kind: it finds the printer by the object's type.
 	columns := printerstorage.TableConvertor{TableGenerator: printers.NewTableGenerator().With(printersinternal.AddHandlers)}
 	for i := range s.rows {
 		if err := s.build(&s.rows[i], columns); err != nil {
@@ -79,7 +79,7 @@ func Build(deps Deps) (*Set, error) {
 	return s, nil
 }
 
-// build makes the row's store and the stores of its views.
+// build makes the store of a row and of its views.
 func (s *Set) build(r *Row, columns rest.TableConvertor) error {
 	gr := r.GroupResource()
 	store := &genericregistry.Store{
@@ -123,7 +123,7 @@ func (s *Set) build(r *Row, columns rest.TableConvertor) error {
 	return nil
 }
 
-// serve enters the row's endpoints in every version that serves it.
+// serve adds the row's endpoints to each version that serves it.
 func (s *Set) serve(r *Row) {
 	gr := r.GroupResource()
 	e := Endpoint{Store: s.stores[gr], Short: r.Short}
@@ -153,7 +153,7 @@ func (s *Set) serve(r *Row) {
 	}
 }
 
-// Add enters an endpoint, or replaces one: path is "resource" or "resource/subresource".
+// Add adds or replaces an endpoint; path is "resource" or "resource/subresource".
 func (s *Set) Add(gv schema.GroupVersion, path string, storage rest.Storage) {
 	if s.served[gv] == nil {
 		s.served[gv] = map[string]rest.Storage{}
@@ -161,21 +161,21 @@ func (s *Set) Add(gv schema.GroupVersion, path string, storage rest.Storage) {
 	s.served[gv][path] = storage
 }
 
-// Store returns the store of a kind, nil when there is no such row. Subresources that do more than write a view
-// work on it.
+// Store returns the store of a kind, nil if there is no such row. It is for subresources that do more than write a
+// view.
 func (s *Set) Store(group, resource string) *genericregistry.Store {
 	return s.stores[schema.GroupResource{Group: group, Resource: resource}]
 }
 
-// View returns the store of a view ("status"), nil when the row has none.
+// View returns the store of a view ("status"), nil if the row has none.
 func (s *Set) View(group, resource, name string) *genericregistry.Store {
 	return s.views[schema.GroupResource{Group: group, Resource: resource}][name]
 }
 
-// Served returns the endpoints of one group and version by path.
+// Served returns the endpoints of one group version by path.
 func (s *Set) Served(gv schema.GroupVersion) map[string]rest.Storage { return s.served[gv] }
 
-// Versions returns the versions of group that have endpoints, in the order of preference.
+// Versions returns the versions of group that have endpoints, preferred first.
 func (s *Set) Versions(group Group) []schema.GroupVersion {
 	var out []schema.GroupVersion
 	for _, v := range group.Versions {
@@ -187,14 +187,14 @@ func (s *Set) Versions(group Group) []schema.GroupVersion {
 	return out
 }
 
-// Destroy frees what the stores hold.
+// Destroy releases the resources of all stores.
 func (s *Set) Destroy() {
 	for _, store := range s.stores {
 		store.Destroy()
 	}
 }
 
-// Each calls fn with every stored kind, in each group and version that serves it.
+// Each calls fn with every stored kind, in each group version that serves it.
 func (s *Set) Each(fn func(r *Row, served schema.GroupVersion, store *genericregistry.Store)) {
 	for i := range s.rows {
 		r := &s.rows[i]

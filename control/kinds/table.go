@@ -1,6 +1,6 @@
 package kinds
 
-// table is every stored kind. Strategies that ask more than the object's own text take it from the Set.
+// table returns the rows of all stored kinds. Strategies that need more than the object take it from the Set.
 func (s *Set) table() []Row {
 	var rows []Row
 	for _, part := range [][]Row{

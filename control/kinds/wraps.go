@@ -21,7 +21,7 @@ import (
 	rolebindingpolicy "k8s.io/kubernetes/pkg/registry/rbac/rolebinding/policybased"
 )
 
-// pods adds the address of a pod, which the proxy subresource asks for.
+// pods adds a pod's address for the proxy subresource.
 type pods struct{ Endpoint }
 
 func wrapPods(e Endpoint, _ *Set) rest.Storage { return pods{e} }
@@ -31,7 +31,7 @@ func (p pods) ResourceLocation(ctx context.Context, name string) (*url.URL, http
 	return registrypod.ResourceLocation(ctx, p.Store, http.DefaultTransport, name)
 }
 
-// jobs warns a client that deletes a job without saying what becomes of its pods.
+// jobs warns a client that deletes a Job without a propagation policy.
 type jobs struct{ Endpoint }
 
 func wrapJobs(e Endpoint, _ *Set) rest.Storage { return jobs{e} }
@@ -58,7 +58,7 @@ func (j jobs) DeleteCollection(ctx context.Context, validate rest.ValidateObject
 	return j.Store.DeleteCollection(ctx, validate, options, list)
 }
 
-// claimHook shows the two data source fields of a claim filled alike, whenever it was written.
+// claimHook fills the two data source fields of a PersistentVolumeClaim alike when it is read, whenever it was written.
 func claimHook(store *genericregistry.Store) {
 	store.Decorator = func(obj runtime.Object) {
 		switch o := obj.(type) {
@@ -72,7 +72,7 @@ func claimHook(store *genericregistry.Store) {
 	}
 }
 
-// The four RBAC kinds refuse to give away rights the requester does not have.
+// The four RBAC kinds refuse to grant rights that the client does not have.
 
 func wrapRoles(e Endpoint, s *Set) rest.Storage {
 	return rolepolicy.NewStorage(e, s.Deps.Authorizer, s.Deps.Rules)

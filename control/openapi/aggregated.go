@@ -22,30 +22,30 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// Aggregated is a group and version that another server serves and documents.
+// Aggregated is a group version that another server serves and documents.
 type Aggregated struct {
 	Group, Version string
 	Source         Source
 }
 
-// Source is a server that documents what it serves. The same server is the same Source.
+// Source is a server that documents what it serves. Each server has one Source, which is comparable.
 type Source interface {
 	// ServeHTTP passes a request on.
 	http.Handler
-	// Fetch returns the answer to GET path. How much of it, and how long that may take, is bounded.
+	// Fetch returns the answer to GET path. The implementation bounds its size and its duration.
 	Fetch(ctx context.Context, path string, header http.Header) (status int, answered http.Header, body []byte, err error)
 	fmt.Stringer
 }
 
-// path is where v3 has the document.
+// path returns the path of the v3 document.
 func (a Aggregated) path() string { return "apis/" + a.Group + "/" + a.Version }
 
 const (
-	// askAgain is how long what a source has said, or that it said nothing, counts; upstream's figure.
+	// askAgain is how long an answer of a source, or its failure, is used; upstream's figure.
 	askAgain = time.Minute
-	// sourcesAtOnce bounds the sources asked at once, and with it what their documents need in memory while they are read.
+	// sourcesAtOnce bounds the sources that are asked at once, and so the memory for reading their documents.
 	sourcesAtOnce = 4
-	// maxHeld bounds the documents of all sources together, in bytes.
+	// maxHeld bounds all documents of aggregated servers together, in bytes.
 	maxHeld = 32 << 20
 )
 
@@ -63,7 +63,7 @@ type question struct {
 	path   string
 }
 
-// answers holds what sources have said, until the documents are dropped.
+// answers holds the answers of sources until the documents are dropped.
 type answers struct {
 	mu   sync.Mutex // held while sources are asked: one request asks, the others wait
 	held map[question]*said
@@ -75,7 +75,7 @@ func (s *answers) drop() {
 	s.held = nil
 }
 
-// ask returns what each source says at path now or has said within the last minute. Those that say nothing are not there.
+// ask returns each source's document at path, not older than a minute. Sources without one are left out.
 func (s *answers) ask(ctx context.Context, sources []Source, path string) map[Source]*said {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,7 +95,7 @@ func (s *answers) ask(ctx context.Context, sources []Source, path string) map[So
 	}
 	_ = g.Wait() // the functions return nil
 	now := map[question]*said{}
-	for q, old := range s.held { // of sources that are still there
+	for q, old := range s.held { // keep those of present sources
 		if q.path != path && slices.Contains(sources, q.source) {
 			now[q] = old
 		}
@@ -103,7 +103,7 @@ func (s *answers) ask(ctx context.Context, sources []Source, path string) map[So
 	out, size := map[Source]*said{}, 0
 	for i, source := range sources {
 		if size += len(fresh[i].body); size > maxHeld {
-			klog.InfoS("OpenAPI documents of aggregated servers are left out: all together they are too large", "server", source.String())
+			klog.InfoS("OpenAPI documents of an aggregated server are left out: together with the others they are too large", "server", source.String())
 			fresh[i] = &said{asked: time.Now()}
 		}
 		now[question{source, path}] = fresh[i]
@@ -115,7 +115,7 @@ func (s *answers) ask(ctx context.Context, sources []Source, path string) map[So
 	return out
 }
 
-// fetch asks one source. When it does not answer, what it said last stays.
+// fetch asks one source. If the source does not answer, its last document stays.
 func fetch(ctx context.Context, source Source, path string, last *said) *said {
 	header := http.Header{"Accept": {"application/json"}}
 	if last != nil && last.etag != "" {
@@ -128,10 +128,10 @@ func fetch(ctx context.Context, source Source, path string, last *said) *said {
 		return &said{status: status, body: body, etag: answered.Get("Etag"), sum: sha256.Sum256(body), asked: began}
 	case err == nil && status == http.StatusNotModified && last != nil:
 	case err == nil:
-		err = fmt.Errorf("%s%s answers with %d", source, path, status)
+		err = fmt.Errorf("GET %s%s: status %d", source, path, status)
 		fallthrough
 	default:
-		klog.InfoS("An aggregated server's OpenAPI document could not be read", "error", err)
+		klog.InfoS("Cannot read the OpenAPI document of an aggregated server; its last one stays", "err", err)
 	}
 	if last == nil {
 		last = &said{}
@@ -141,7 +141,7 @@ func fetch(ctx context.Context, source Source, path string, last *said) *said {
 	return &again
 }
 
-// aggregated are the groups and versions of others, and the servers.
+// aggregated returns the group versions of other servers, and these servers.
 func (d *Documents) aggregated() (all []Aggregated, sources []Source) {
 	if d.cfg.Aggregated == nil {
 		return nil, nil
@@ -163,14 +163,14 @@ func (d *Documents) elsewhere(ctx context.Context, paths map[string]IndexEntry) 
 	}
 	d.hold()
 	roots := d.answers.ask(ctx, sources, prefix3)
-	var old []Source // those that know v2 alone
+	var old []Source // those that have only v2
 	indexes := map[Source]Index{}
 	for source, root := range roots {
 		var index Index
 		if root.status == http.StatusNotFound {
 			old = append(old, source)
 		} else if err := json.Unmarshal(root.body, &index); err != nil {
-			klog.InfoS("An aggregated server's index of OpenAPI documents makes no sense", "server", source.String(), "error", err)
+			klog.InfoS("Cannot parse an aggregated server's index of OpenAPI v3 documents; they are left out", "server", source.String(), "err", err)
 		}
 		indexes[source] = index
 	}
@@ -187,7 +187,7 @@ func (d *Documents) elsewhere(ctx context.Context, paths map[string]IndexEntry) 
 	}
 }
 
-// source is who documents a path of v3, nil when it is this server.
+// source returns the server that documents a path of v3, nil if it is this server.
 func (d *Documents) source(path string) (found *Aggregated) {
 	all, _ := d.aggregated()
 	for _, a := range all {
@@ -198,8 +198,8 @@ func (d *Documents) source(path string) (found *Aggregated) {
 	return nil
 }
 
-// serveElsewhere answers for another server: it passes the request on, or turns the v2 document of one that knows no v3
-// into the other form.
+// serveElsewhere answers for another server. It passes the request on, or, for a server that has only v2, converts its
+// v2 document.
 func (d *Documents) serveElsewhere(w http.ResponseWriter, r *http.Request, a *Aggregated) {
 	d.hold()
 	_, sources := d.aggregated()
@@ -225,7 +225,7 @@ func (d *Documents) serveElsewhere(w http.ResponseWriter, r *http.Request, a *Ag
 	})
 }
 
-// only is the part of a document about some groups and versions.
+// only returns the part of a document about some group versions.
 func only(doc *said, about []Aggregated) (*spec.Swagger, error) {
 	swagger := &spec.Swagger{}
 	if err := swagger.UnmarshalJSON(doc.body); err != nil {
@@ -238,7 +238,7 @@ func only(doc *said, about []Aggregated) (*spec.Swagger, error) {
 	return aggregator.FilterSpecByPathsWithoutSideEffects(swagger, keep), nil
 }
 
-// others is what other servers say in v2.
+// others holds the v2 documents of other servers.
 type others struct {
 	all     []Aggregated
 	sources []Source
@@ -254,7 +254,7 @@ func (d *Documents) others(ctx context.Context) others {
 	return others{all, sources, d.answers.ask(ctx, sources, prefix2)}
 }
 
-// hash names what they say.
+// hash identifies the content of o.
 func (o others) hash() string {
 	var b strings.Builder
 	for _, a := range o.all {
@@ -265,7 +265,7 @@ func (o others) hash() string {
 	return b.String()
 }
 
-// merge adds it to the document of what is served here. A document that makes no sense is left out.
+// merge adds the documents to the one of this server. A document that cannot be merged is left out.
 func (o others) merge(into *spec.Swagger) (*spec.Swagger, error) {
 	for _, source := range o.sources {
 		doc := o.said[source]
@@ -275,7 +275,7 @@ func (o others) merge(into *spec.Swagger) (*spec.Swagger, error) {
 		about := slices.DeleteFunc(slices.Clone(o.all), func(a Aggregated) bool { return a.Source != source })
 		part, err := only(doc, about)
 		if err == nil {
-			whole := *into // merged into a copy, so that half a merge is not left
+			whole := *into // merge into a copy, so that a failure leaves no half
 			whole.Definitions, whole.Parameters = maps.Clone(into.Definitions), maps.Clone(into.Parameters)
 			paths := *into.Paths
 			paths.Paths = maps.Clone(paths.Paths)
@@ -285,7 +285,7 @@ func (o others) merge(into *spec.Swagger) (*spec.Swagger, error) {
 			}
 		}
 		if err != nil {
-			klog.InfoS("An aggregated server's OpenAPI document makes no sense", "server", source.String(), "error", err)
+			klog.InfoS("Cannot merge an aggregated server's OpenAPI document; it is left out", "server", source.String(), "err", err)
 		}
 	}
 	return into, nil

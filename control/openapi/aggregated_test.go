@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// elder documents itself in v2 alone.
+// elder is a server that documents itself only in v2.
 type elder struct {
 	asked map[string]int
 	down  bool

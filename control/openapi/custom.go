@@ -11,7 +11,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// definitions are the custom resources of one moment.
+// definitions are the CustomResourceDefinitions at one moment.
 type definitions []*apiextensionsv1.CustomResourceDefinition
 
 func (d *Documents) custom() definitions {
@@ -32,7 +32,7 @@ func (d definitions) each(fn func(path string, crd *apiextensionsv1.CustomResour
 	}
 }
 
-// paths are the group and version paths custom resources add.
+// paths returns the group version paths that custom resources add.
 func (d definitions) paths() []string {
 	var out []string
 	d.each(func(path string, _ *apiextensionsv1.CustomResourceDefinition, _ string) { out = append(out, path) })
@@ -40,7 +40,7 @@ func (d definitions) paths() []string {
 	return slices.Compact(out)
 }
 
-// hash names the definitions below a path; all of them when path is empty.
+// hash identifies the definitions below a path; all of them if path is empty.
 func (d definitions) hash(path string) string {
 	var b strings.Builder
 	d.each(func(p string, crd *apiextensionsv1.CustomResourceDefinition, version string) {
@@ -51,7 +51,7 @@ func (d definitions) hash(path string) string {
 	return b.String()
 }
 
-// buildV3 returns the document of one path, nil when no custom resource is there.
+// buildV3 returns the document of one path, nil if it has no custom resource.
 func (d definitions) buildV3(path string) (*spec3.OpenAPI, error) {
 	var specs []*spec3.OpenAPI
 	var fault error

@@ -28,22 +28,22 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// ErrNoDocument: there is no such group and version.
+// ErrNoDocument: the group version does not exist.
 var ErrNoDocument = errors.New("no such OpenAPI document")
 
-// Config says what is documented.
+// Config configures Documents.
 type Config struct {
 	Title, Version string
 	Definitions    common.GetOpenAPIDefinitions
 	Schemes        []*runtime.Scheme
-	// WebServices returns what the server serves, once all of it is installed.
+	// WebServices returns the installed web services; it is called once all of them are installed.
 	WebServices func() []*restful.WebService
-	// Custom returns the established CustomResourceDefinitions; nil when there never are any.
+	// Custom returns the established CustomResourceDefinitions; nil if there are never any.
 	Custom func() []*apiextensionsv1.CustomResourceDefinition
-	// Aggregated returns what other servers serve and document, those of one server next to each other or not; nil when there
-	// never is anything.
+	// Aggregated returns the group versions that other servers serve and document, in any order; nil if there are never
+	// any.
 	Aggregated func() []Aggregated
-	// Idle is how long after the last request built documents are kept. Default 2 minutes.
+	// Idle is how long documents are kept after the last request. Default 2 minutes.
 	Idle time.Duration
 }
 
@@ -62,29 +62,29 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Documents builds the two kinds of document. Safe for concurrent use.
+// Documents builds the v2 and v3 documents. Its methods are safe for concurrent use.
 type Documents struct {
 	cfg   Config
-	build string // names this program; part of every hash
+	build string // identifies this program; part of every hash
 
 	mu    sync.Mutex
 	timer *time.Timer
 	namer *apiopenapi.DefinitionNamer
 	v2    http.Handler
-	v2Of  string // the definitions that v2 shows
+	v2Of  string // hash of the definitions in the v2 document
 	v3    *common.OpenAPIV3Config
 	group map[string]*document
 
-	answers answers // of other servers
+	answers answers // of aggregated servers
 }
 
-// document is one group and version of v3 in both encodings.
+// document is the v3 document of one group version in both encodings.
 type document struct {
 	hash        string
 	json, proto []byte
 }
 
-// New builds nothing.
+// New returns Documents that has built nothing yet.
 func New(cfg Config) (*Documents, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func New(cfg Config) (*Documents, error) {
 	return &Documents{cfg: cfg, build: buildID(cfg.Version)}, nil
 }
 
-// touch starts the idle time again. The caller holds mu.
+// touch restarts the idle time. The caller holds mu.
 func (d *Documents) touch() {
 	if d.timer == nil {
 		d.timer = time.AfterFunc(d.cfg.Idle, fault.Contained("control/openapi", d.dropIdle))
@@ -104,14 +104,14 @@ func (d *Documents) touch() {
 	d.timer.Reset(d.cfg.Idle)
 }
 
-// hold starts the idle time again.
+// hold restarts the idle time.
 func (d *Documents) hold() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.touch()
 }
 
-// Drop forgets every built document; the next request builds again.
+// Drop forgets all built documents; the next request builds them again.
 func (d *Documents) Drop() {
 	d.answers.drop()
 	d.mu.Lock()
@@ -123,13 +123,14 @@ func (d *Documents) Drop() {
 	d.namer, d.v2, d.v2Of, d.v3, d.group = nil, nil, "", nil, nil
 }
 
-// dropIdle drops documents nobody has asked for lately and gives their memory, tens of megabytes, back.
+// dropIdle drops documents that no client requested for a while, and returns their memory (tens of megabytes) to the
+// system.
 func (d *Documents) dropIdle() {
 	d.Drop()
 	debug.FreeOSMemory()
 }
 
-// Built tells whether any document is held, for tests and metrics.
+// Built reports whether a document is held, for tests and metrics.
 func (d *Documents) Built() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -147,7 +148,7 @@ func (d *Documents) definitions() common.GetOpenAPIDefinitions {
 	return utilopenapi.GetOpenAPIDefinitionsWithoutDisabledFeatures(d.cfg.Definitions)
 }
 
-// config3 returns the definitions of v3. The caller holds mu.
+// config3 returns the configuration for v3 documents. The caller holds mu.
 func (d *Documents) config3() *common.OpenAPIV3Config {
 	if d.v3 == nil {
 		d.v3 = genericapiserver.DefaultOpenAPIV3Config(d.definitions(), d.names())
@@ -157,7 +158,7 @@ func (d *Documents) config3() *common.OpenAPIV3Config {
 	return d.v3
 }
 
-// handler2 returns the handler of the whole v2 document, building it when it is not there.
+// handler2 returns the handler of the v2 document, and builds it if needed.
 func (d *Documents) handler2(ctx context.Context) (http.Handler, error) {
 	others := d.others(ctx)
 	d.mu.Lock()
@@ -190,12 +191,12 @@ func (d *Documents) handler2(ctx context.Context) (http.Handler, error) {
 	return d.v2, nil
 }
 
-// capture is the mux a service registers its one handler with.
+// capture is a mux that keeps the one handler that a service registers.
 type capture struct{ handler http.Handler }
 
 func (c *capture) Handle(_ string, h http.Handler) { c.handler = h }
 
-// paths are the group and version paths of v3 ("apis/apps/v1").
+// paths returns the group version paths of v3 ("apis/apps/v1").
 func (d *Documents) paths() []string {
 	var out []string
 	for _, ws := range d.cfg.WebServices() {
@@ -206,7 +207,7 @@ func (d *Documents) paths() []string {
 	return append(out, d.custom().paths()...)
 }
 
-// document3 returns the v3 document of one path, JSON or protobuf.
+// document3 returns the v3 document of one path, as JSON or protobuf.
 func (d *Documents) document3(path string, proto bool) ([]byte, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -237,7 +238,7 @@ func (d *Documents) document3(path string, proto bool) ([]byte, error) {
 }
 
 func (d *Documents) build3(path string) ([]byte, error) {
-	// The last web service of a path is the one that counts, as upstream's map of them has it.
+	// If a path has several web services the last one counts, as in upstream's map.
 	var found *restful.WebService
 	for _, ws := range d.cfg.WebServices() {
 		if strings.TrimPrefix(ws.RootPath(), "/") == path {

@@ -8,7 +8,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// What the documents say of how one proves who one is: upstream's words.
+// The texts by which the documents describe authentication; they are upstream's.
 const (
 	scheme       = "BearerToken"
 	schemeText   = "Bearer Token authentication"
@@ -16,7 +16,7 @@ const (
 	unauthorized = "Unauthorized"
 )
 
-// secure2 says that every operation takes a bearer token and may answer that there is none.
+// secure2 documents that every operation takes a bearer token and may answer 401.
 func secure2(c *common.Config) {
 	token := &spec.SecurityScheme{
 		SecuritySchemeProps: spec.SecuritySchemeProps{Type: "apiKey", Name: schemeHeader, In: "header", Description: schemeText},
@@ -28,7 +28,7 @@ func secure2(c *common.Config) {
 	}
 }
 
-// secure3 is secure2 for version 3.
+// secure3 is secure2 for v3.
 func secure3(c *common.OpenAPIV3Config) {
 	token := &spec3.SecurityScheme{
 		SecuritySchemeProps: spec3.SecuritySchemeProps{Type: "apiKey", Name: schemeHeader, In: "header", Description: schemeText},

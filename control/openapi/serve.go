@@ -22,17 +22,17 @@ const (
 	prefix3 = "/openapi/v3"
 )
 
-// Index is what GET /openapi/v3 answers.
+// Index is the answer to GET /openapi/v3.
 type Index struct {
 	Paths map[string]IndexEntry `json:"paths"`
 }
 
-// IndexEntry says where one document is; the hash in the URL changes with the document.
+// IndexEntry is the URL of one document; the hash in it changes with the document.
 type IndexEntry struct {
 	ServerRelativeURL string `json:"serverRelativeURL"`
 }
 
-// buildID names the program the documents come from.
+// buildID identifies the program that makes the documents.
 func buildID(version string) string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -41,14 +41,14 @@ func buildID(version string) string {
 	return version + "\n" + info.String()
 }
 
-// hash is the ETag of a document: documents are a function of the program, the path and the definitions of custom
+// hash returns the ETag of a document. A document is a function of the program, the path and the definitions of custom
 // resources below it.
 func (d *Documents) hash(path string) string {
 	sum := sha512.Sum512([]byte(d.build + "\n" + path + "\n" + d.custom().hash(path)))
 	return fmt.Sprintf("%X", sum[:])
 }
 
-// Index lists the documents of v3.
+// Index returns the list of v3 documents.
 func (d *Documents) Index() Index {
 	index := Index{Paths: map[string]IndexEntry{}}
 	for _, p := range d.paths() {
@@ -83,7 +83,7 @@ func (d *Documents) ServeV3(w http.ResponseWriter, r *http.Request) {
 	d.serve3(w, r, path, d.hash(path), func(proto bool) ([]byte, error) { return d.document3(path, proto) })
 }
 
-// serve3 answers with the document of a path, in the encoding that the client asks for.
+// serve3 answers with the document of a path, in the encoding that the client accepts.
 func (d *Documents) serve3(w http.ResponseWriter, r *http.Request, path, etag string, document func(proto bool) ([]byte, error)) {
 	kind, ok := accepted(r.Header.Get("Accept"))
 	w.Header().Add("Vary", "Accept")
@@ -138,7 +138,7 @@ type encoding struct {
 
 const protoType = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 
-// accepted chooses an encoding by the Accept header.
+// accepted returns the encoding that the Accept header asks for.
 func accepted(header string) (encoding, bool) {
 	if header == "" {
 		header = "*/*"
@@ -154,7 +154,7 @@ func accepted(header string) (encoding, bool) {
 	return encoding{}, false
 }
 
-// groupVersion reads "api/v1" and "apis/GROUP/VERSION".
+// groupVersion parses "api/v1" and "apis/GROUP/VERSION".
 func groupVersion(path string) (group, version string, ok bool) {
 	parts := strings.Split(path, "/")
 	switch {
@@ -168,8 +168,8 @@ func groupVersion(path string) (group, version string, ok bool) {
 
 const gvkExtension = "x-kubernetes-group-version-kind"
 
-// ownKinds narrows the meta kinds that every group registers (WatchEvent, DeleteOptions) to this document's group and
-// the core group; otherwise each document lists some sixty groups for them.
+// ownKinds reduces the group version lists of meta kinds (WatchEvent, DeleteOptions) to this document's group and the
+// core group. Every group registers these kinds, so that each document would list some sixty groups.
 func ownKinds(doc *spec3.OpenAPI, group, version string) {
 	if doc == nil || doc.Components == nil {
 		return

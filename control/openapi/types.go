@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
-// Types is the schema that server-side apply and managedFields need, made at the first write. It implements
-// managedfields.TypeConverter. Safe for concurrent use.
+// Types holds the schema for server-side apply and managedFields. The first write builds it. It implements
+// managedfields.TypeConverter and is safe for concurrent use.
 type Types struct {
 	docs  *Documents
 	names func() ([]string, error)
@@ -22,7 +22,7 @@ type Types struct {
 
 var _ managedfields.TypeConverter = (*Types)(nil)
 
-// Types returns the schema of the types that names returns, by their canonical Go names; it is asked once.
+// Types returns the schema of the types that names returns, as canonical Go names. names is called once.
 func (d *Documents) Types(names func() ([]string, error)) *Types {
 	return &Types{docs: d, names: names}
 }
@@ -45,8 +45,8 @@ func (t *Types) converter() (managedfields.TypeConverter, error) {
 	return converter, nil
 }
 
-// typeConverter makes a converter of the named types and of what they refer to. It holds mu to the end: schemas that are
-// built one after the other share parts, which the builder changes.
+// typeConverter returns a converter of the named types and the types they refer to. It holds mu until it returns,
+// because schemas that are built one after the other share parts that the builder changes.
 func (d *Documents) typeConverter(names []string) (managedfields.TypeConverter, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

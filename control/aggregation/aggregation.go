@@ -37,33 +37,34 @@ import (
 	"github.com/balsahq/balsa/fault/eventhandler"
 )
 
-// workers of each of upstream's controllers; what they do is rare and short.
+// workers is the number of workers of each of upstream's controllers, whose work is rare and short.
 const workers = 2
 
-// Certificate is what the aggregator shows to the servers it passes requests on to; pki.Leaf is one.
+// Certificate is the client certificate that targets see; pki.Leaf implements it.
 type Certificate interface {
 	GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error)
 	CertPEM() []byte
 	KeyPEM() []byte
 }
 
-// Config says what is served here and how other servers are reached.
+// Config says which groups this server serves, and how it reaches other servers.
 type Config struct {
-	// Client and Core act as the API server itself, inside the process.
+	// Client and Core act as the API server itself, within the process.
 	Client *restclient.Config
 	Core   kubernetes.Interface
-	// Builtin are the groups and versions of the program; those of custom resources come from Definitions, which returns
-	// every definition that is known here. Newest asks the store for them.
+	// Builtin are the group versions of the program. Definitions returns the CustomResourceDefinitions that this server
+	// knows; Newest reads them from the store.
 	Builtin     []schema.GroupVersion
 	Definitions func() []*apiextensionsv1.CustomResourceDefinition
 	Newest      func(context.Context) ([]*apiextensionsv1.CustomResourceDefinition, error)
-	// Discovery is the aggregated document of /apis; Groups returns the plain one of what is served here.
+	// Discovery is the aggregated document of /apis. Groups returns the plain document of the groups that this server
+	// serves.
 	Discovery aggregated.ResourceManager
 	Groups    func() discovery.GroupManager
-	// Certificate of the front proxy; Verify gives its CA.
+	// Certificate is the front proxy's; Verify returns its CA.
 	Certificate Certificate
 	Verify      x509.VerifyOptionFunc
-	// Dial reaches pods; nil dials directly.
+	// Dial connects to pods; nil dials directly.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
@@ -83,7 +84,7 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Aggregation passes requests on. Safe for concurrent use.
+// Aggregation passes requests on to other servers. Its methods are safe for concurrent use.
 type Aggregation struct {
 	cfg      Config
 	log      *slog.Logger
@@ -91,16 +92,16 @@ type Aggregation struct {
 	factory  informers.SharedInformerFactory
 	services apiregistrationinformers.APIServiceInformer
 	metrics  *availabilitymetrics.Metrics
-	root     http.Handler // of /apis
+	root     http.Handler // serves /apis
 
 	table atomic.Pointer[table] // nil while there is no target
 
-	begin, synced chan struct{} // Run may look; it has looked
+	begin, synced chan struct{} // closed when Run may start its work; closed when it has read everything once
 	beginOnce     sync.Once
 	changed       chan struct{} // holds one token when Run should look again
 }
 
-// New starts nothing. Requests may be handled at once.
+// New returns an Aggregation whose Run is still to be called. It may handle requests before that.
 func New(cfg Config) (*Aggregation, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -124,10 +125,10 @@ func New(cfg Config) (*Aggregation, error) {
 	return a, nil
 }
 
-// registerOnce: metrics are the process's; of several servers in one process, as tests have, the first is shown.
+// registerOnce: metrics belong to the process. If tests run several servers in one process, the first one's are shown.
 var registerOnce sync.Once
 
-// lighter drops what nobody here reads.
+// lighter drops fields of cached objects that this package does not read.
 func lighter(o any) (any, error) {
 	if m, err := meta.Accessor(o); err == nil {
 		m.SetManagedFields(nil)
@@ -143,8 +144,9 @@ func (a *Aggregation) Look() {
 	}
 }
 
-// Await lets Run begin, once the store can be read and the default objects are there, and returns when every APIService
-// that is there has its way: a request for a group that somebody else serves is not answered with 404 any more.
+// Await lets Run start its work; call it once the store can be read and the default objects are there. It returns when
+// every existing APIService has its route, so that a request for a group that another server serves is not answered
+// with 404.
 func (a *Aggregation) Await(ctx context.Context) error {
 	a.beginOnce.Do(func() { close(a.begin) })
 	select {
@@ -154,7 +156,7 @@ func (a *Aggregation) Await(ctx context.Context) error {
 	return nil
 }
 
-// Run keeps the APIServices of what is served here and follows all others, from the first Await until ctx ends.
+// Run maintains the APIServices of the groups served here and follows all others, from the first Await until ctx ends.
 func (a *Aggregation) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -174,7 +176,7 @@ func (a *Aggregation) Run(ctx context.Context) error {
 		return fmt.Errorf("aggregation: %w", err)
 	}
 	local := newLocal(a.cfg, keeper)
-	local.look() // before the keeper begins: it removes what it does not know
+	local.look() // before the keeper starts, which removes APIServices that it does not know
 	g, ctx := errgroup.WithContext(ctx)
 	a.factory.Start(ctx.Done())
 	defer a.factory.Shutdown()
@@ -189,7 +191,7 @@ func (a *Aggregation) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// follow keeps the table until ctx ends.
+// follow maintains the table until ctx ends.
 func (a *Aggregation) follow(ctx context.Context, local *local) {
 	f := newFollower(a)
 	defer f.stop()
@@ -206,7 +208,7 @@ func (a *Aggregation) follow(ctx context.Context, local *local) {
 	}
 }
 
-// all are the APIServices that are known here. Read-only.
+// all returns the known APIServices. They are read-only.
 func (a *Aggregation) all() []*apiregistrationv1.APIService {
 	list, _ := a.services.Lister().List(labels.Everything()) // an indexer never fails
 	return list

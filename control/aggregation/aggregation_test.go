@@ -31,7 +31,7 @@ import (
 	"github.com/balsahq/balsa/control/controltest"
 )
 
-// podAddress is where servers of tests seem to be; the cluster's dialer knows better.
+// podAddress is the address of the tests' servers. The cluster's dialer redirects it to loopback.
 const podAddress = "192.0.2.10"
 
 // cluster is an API server that reaches podAddress on this machine.
@@ -57,7 +57,7 @@ func clusterOf(t *testing.T, s *controltest.Server) *cluster {
 	return &cluster{Server: s, t: t, core: s.Admin(), registry: clientset.NewForConfigOrDie(s.AdminConfig())}
 }
 
-// certificate is the administrator's.
+// certificate returns the administrator's.
 func (c *cluster) certificate() *tls.Certificate {
 	certificate, err := c.PKI.Admin().GetClientCertificate(nil)
 	c.must(err)
@@ -108,7 +108,7 @@ func (c *cluster) register(s *apiregistrationv1.APIService) {
 	c.must(err)
 }
 
-// condition waits until an APIService is as available as wanted, for the reason.
+// condition waits until an APIService has this availability, for this reason.
 func (c *cluster) condition(name string, status apiregistrationv1.ConditionStatus, reason string) {
 	c.t.Helper()
 	controltest.Await(c.t, name+" is "+string(status)+": "+reason, func() bool {
@@ -150,7 +150,7 @@ func seaAs(t *testing.T, serves schema.GroupVersion) *cluster {
 	return c
 }
 
-// as is a client of a service account in kube-system.
+// as returns a client of a service account in kube-system.
 func (c *cluster) as(account string) *restclient.Config {
 	c.t.Helper()
 	token, err := c.core.CoreV1().ServiceAccounts("kube-system").CreateToken(c.t.Context(), account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})

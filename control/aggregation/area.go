@@ -21,8 +21,9 @@ import (
 	"github.com/balsahq/balsa/fault/eventhandler"
 )
 
-// area is a namespace with Services of targets: its Services and EndpointSlices, and upstream's controller that writes
-// whether the targets are available. Upstream has one for all namespaces, which holds all of those objects.
+// area is a namespace with the Service of a target. It holds that namespace's Services and EndpointSlices, and runs
+// upstream's controller that writes whether targets are available. Upstream runs one controller for all namespaces,
+// which holds all Services and EndpointSlices of the cluster.
 type area struct {
 	a         *Aggregation
 	namespace string
@@ -34,17 +35,17 @@ type area struct {
 	done   sync.WaitGroup
 }
 
-// handler is one of upstream's, which wants to be reminded of everything every so often.
+// handler is an event handler of upstream's controller, which expects all objects again from time to time (a resync).
 type handler struct {
 	cache.ResourceEventHandler
 	registration cache.ResourceEventHandlerRegistration
 	every        time.Duration
 }
 
-// errNotFollowed: upstream's controller could not be made, which the log tells.
+// errNotFollowed: upstream's controller could not be created; the log says why.
 var errNotFollowed = errors.New("the endpoints of its namespace are not followed")
 
-// newArea begins to follow a namespace.
+// newArea starts to follow a namespace.
 func newArea(a *Aggregation, namespace string) (*area, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &area{
@@ -74,7 +75,7 @@ func newArea(a *Aggregation, namespace string) (*area, error) {
 	return r, nil
 }
 
-// bare drops what is not needed to find an endpoint.
+// bare drops the fields that are not needed to find an endpoint.
 func bare(o any) (any, error) {
 	if m, err := meta.Accessor(o); err == nil {
 		m.SetManagedFields(nil)
@@ -83,17 +84,18 @@ func bare(o any) (any, error) {
 	return o, nil
 }
 
-// stop ends what was begun; of checks in progress, each takes seconds at most, nobody waits for.
+// stop ends the goroutines of newArea. It does not wait for availability checks in progress, which take a few seconds
+// at most.
 func (r *area) stop() {
 	r.cancel()
 	r.factory.Shutdown()
 	r.done.Wait()
 	for _, h := range r.handlers {
-		_ = r.a.services.Informer().RemoveEventHandler(h.registration) // it may have stopped
+		_ = r.a.services.Informer().RemoveEventHandler(h.registration) // the informer may have stopped
 	}
 }
 
-// wanted tells whether a target's Service is in the namespace.
+// wanted reports whether the Service of a target is in the namespace.
 func (r *area) wanted(targets map[string]*apiregistrationv1.APIService) bool {
 	for _, s := range targets {
 		if r.holds(s) {
@@ -111,8 +113,8 @@ func (r *area) holds(o any) bool {
 	return ok && s.Spec.Service != nil && s.Spec.Service.Namespace == r.namespace
 }
 
-// remind shows upstream's controller all targets again, so that it looks whether they still answer: no event tells of
-// that. Upstream's informer does the same, for local APIServices too.
+// remind passes all targets to upstream's controller again, so that it checks whether they still answer, since no event
+// reports that. Upstream's informer does the same, for local APIServices too.
 func (r *area) remind(ctx context.Context, h handler) {
 	tick := time.NewTicker(h.every)
 	defer tick.Stop()
@@ -130,12 +132,12 @@ func (r *area) remind(ctx context.Context, h handler) {
 	}
 }
 
-// synced: Services and their endpoints are known.
+// synced reports whether Services and their endpoints have been read.
 func (r *area) synced() bool {
 	return r.factory.Core().V1().Services().Informer().HasSynced() && r.factory.Discovery().V1().EndpointSlices().Informer().HasSynced()
 }
 
-// resolve finds an endpoint that is ready, or the name that an ExternalName Service stands for.
+// resolve returns a ready endpoint of the Service, or the name that an ExternalName Service stands for.
 func (r *area) resolve(namespace, name string, port int32) (*url.URL, error) {
 	if r == nil {
 		return nil, errNotFollowed
@@ -154,7 +156,7 @@ func (s serviceResolver) ResolveEndpoint(namespace, name string, port int32) (*u
 	return s(namespace, name, port)
 }
 
-// ofArea shows upstream's controller the targets of one namespace.
+// ofArea is the APIService informer that upstream's controller gets: it passes only the targets of one namespace.
 type ofArea struct {
 	apiregistrationinformers.APIServiceInformer
 	area *area

@@ -29,7 +29,7 @@ import (
 	"github.com/balsahq/balsa/control/controltest"
 )
 
-// stranger is a server that says what a test wants, at a path; what it does not know is empty discovery.
+// stranger is a server that answers what the test sets for a path, and empty discovery for the other paths.
 type stranger struct {
 	*httptest.Server
 	port  int
@@ -52,7 +52,7 @@ func newStranger(t *testing.T) *stranger {
 		h(w, r)
 	}))
 	s.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
-	s.Config.ErrorLog = log.New(io.Discard, "", 0) // handshakes fail as they should
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // failed handshakes are part of the test
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	addr, ok := s.Listener.Addr().(*net.TCPAddr)
@@ -76,7 +76,7 @@ func says(contentType, body string) http.HandlerFunc {
 	}
 }
 
-// endless writes until the client goes, and counts.
+// endless writes until the client leaves, and counts the bytes.
 func endless(wrote *atomic.Int64) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -152,7 +152,7 @@ func TestAServerThatCannotBeReachedIsSaidSo(t *testing.T) {
 	controltest.Await(t, "nobody serves it", func() bool { code, _ := c.ask("/apis/odd.example.com/v1/things"); return code == 404 })
 }
 
-// strange is a cluster with a stranger that is available.
+// strange starts a cluster with a stranger that is available.
 func strange(t *testing.T) (*cluster, *stranger) {
 	c, s := newCluster(t), newStranger(t)
 	c.service("odd", s.port)
@@ -216,7 +216,7 @@ func TestWhatAServerSaysOfItselfIsBounded(t *testing.T) {
 	if code, body := c.ask("/openapi/v3"); code != 200 || !strings.Contains(body, "apis/apps/v1") || strings.Contains(body, "odd.example.com") {
 		t.Errorf("OpenAPI v3: %d %s", code, body)
 	}
-	// Anything that touches the APIService has its discovery read again.
+	// A change of the APIService has its discovery read again.
 	controltest.Await(t, "the APIService is touched", func() bool {
 		have, err := c.registry.ApiregistrationV1().APIServices().Get(t.Context(), "v1.odd.example.com", metav1.GetOptions{})
 		c.must(err)
@@ -229,7 +229,7 @@ func TestWhatAServerSaysOfItselfIsBounded(t *testing.T) {
 		return discovery.Load() > 0 && strings.Contains(body, `"version":"v1","freshness":"Stale"`)
 	})
 	for what, wrote := range map[string]*atomic.Int64{"discovery": &discovery, "v2": &v2, "v3": &v3} {
-		if n := wrote.Load(); n == 0 || n > 200<<20 { // what lies in buffers of the kernel is not in ours; discovery may have been asked a few times
+		if n := wrote.Load(); n == 0 || n > 200<<20 { // some of it lies in the kernel's buffers, and discovery may have been read a few times
 			t.Errorf("%s: %d MiB were taken", what, n>>20)
 		}
 	}
@@ -278,7 +278,7 @@ func TestAWayThatLeadsBackIsNotTaken(t *testing.T) {
 	c.service("odd", 443)
 	c.register(apiService(odd, "odd", nil))
 	c.condition("v1.odd.example.com", apiregistrationv1.ConditionFalse, "FailedDiscoveryCheck")
-	controltest.Await(t, "the group is served, by nobody", func() bool { // who sets the condition is not who leads there
+	controltest.Await(t, "the group is served, by nobody", func() bool { // the condition is set by another goroutine than the one that changes the routes
 		code, body := c.ask("/apis/odd.example.com/v1")
 		return code == http.StatusServiceUnavailable && strings.Contains(body, "508")
 	})

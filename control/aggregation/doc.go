@@ -1,5 +1,5 @@
-// Package aggregation owns API aggregation: the APIServices of what is served here, kept by upstream's rules, and the way
-// to the servers that other APIServices name.
+// Package aggregation owns API aggregation: the APIServices of the groups that this server serves, kept by upstream's
+// rules, and the proxy to the servers that other APIServices name.
 //
 //	APIServices ──▶ Run ─┬─▶ table: group, version → target ◀── Before ◀── authorized requests
 //	(one informer)       │        (immutable, one pointer)        │
@@ -8,18 +8,20 @@
 //	(upstream's              availability checks, endpoints       └──▶ the next handler: everything else
 //	 autoregister)       └─▶ upstream's discovery manager ──▶ /apis
 //
-// An APIService with a Service is a target; one without is local. While there is no target, the table is nil, nothing is
-// polled, and of Services and EndpointSlices nothing is held. Each server of a cluster looks itself whether a target is
-// available to it, as kube-apiservers do; what they find is in the store.
+// An APIService with a Service is a target; one without is local. While there is no target, the table is nil, nothing
+// is polled, and no Service or EndpointSlice is held in memory. As kube-apiservers do, each server of a cluster checks
+// by itself whether it can reach a target, and the result is written to the store.
 //
-// Targets are reached at the endpoints of their Service and not at its address, with the same dialer as pods and kubelets:
-// a server need not route Services itself. What a target says about itself (discovery, OpenAPI) is read up to a limit and
-// within a time; what it answers to requests is passed on as it comes. A request that another aggregator of this cluster
-// has passed on is not passed on again.
+// A target is reached at the endpoints of its Service and not at the Service's address, with the dialer for pods and
+// kubelets, so a server does not need to route Services itself. The documents of a target (discovery, OpenAPI) are read
+// up to a size limit and within a time limit; its answers to requests are streamed. A request that another aggregator
+// of this cluster has passed on is not passed on again.
 //
-// The core group's version v1 stays here whatever its APIService says: the way to Services leads through it.
+// Version v1 of the core group is always served here, whatever its APIService says, because Services are read through
+// it.
 //
-// Goroutines, joined by Run: the one that follows APIServices and definitions, the informers, one per area that makes
-// upstream look again. Workers of upstream's controllers end with Run's context too, but offer no way to wait for them.
-// Locks: none; Aggregation.table is an atomic pointer, everything else belongs to Run's goroutine or never changes.
+// Goroutines, joined by Run: one that follows APIServices and definitions, the informers, and one per area that makes
+// upstream check again. The workers of upstream's controllers end with Run's context too, but there is no way to wait
+// for them. Locks: none. Aggregation.table is an atomic pointer; everything else belongs to Run's goroutine or never
+// changes.
 package aggregation

@@ -14,18 +14,17 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// What a target says about itself is held in memory: at most so many bytes of a document, asked for so long.
+// The documents of a target are held in memory. These constants bound the size of a document and the time to fetch it.
 const (
 	maxDocument    = 8 << 20
 	fetchTimeout   = 5 * time.Second
-	aggregatorUser = "system:aggregator" // who asks for OpenAPI documents, as upstream
+	aggregatorUser = "system:aggregator" // the user that asks for OpenAPI documents, as in upstream
 )
 
-// ErrTooLarge: a document of a target is larger than what is kept of one.
+// ErrTooLarge: a document of a target is larger than maxDocument.
 var ErrTooLarge = fmt.Errorf("the document is larger than %d MiB", maxDocument>>20)
 
-// Fetch asks for a document of the target in the name of the aggregator and reads all of it. It implements
-// openapi.Source.
+// Fetch gets a document of the target as the aggregator's user and reads all of it. It implements openapi.Source.
 func (t *target) Fetch(ctx context.Context, path string, header http.Header) (status int, answered http.Header, body []byte, err error) {
 	return t.fetch(ctx, &user.DefaultInfo{Name: aggregatorUser}, path, header)
 }
@@ -60,7 +59,7 @@ func (t *target) fetch(ctx context.Context, as user.Info, path string, header ht
 	return answer.StatusCode, answer.Header, body, nil
 }
 
-// documents is a target as upstream's discovery manager wants it: a handler.
+// documents is a target as an http.Handler, which upstream's discovery manager wants.
 type documents struct{ http.Handler }
 
 // ServeHTTP answers with a document of the target.
@@ -82,5 +81,5 @@ func (d documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // into memory
+	_, _ = w.Write(body) // writes to memory
 }

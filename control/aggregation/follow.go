@@ -18,10 +18,10 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// firstSight bounds how long the endpoints of targets are waited for when the first of a namespace appears.
+// firstSight bounds the wait for endpoints when the first target of a namespace appears.
 const firstSight = 10 * time.Second
 
-// follower turns APIServices into the table. One goroutine uses it.
+// follower makes the table from the APIServices. One goroutine uses it.
 type follower struct {
 	a       *Aggregation
 	seen    map[string]*apiregistrationv1.APIService // targets, by name
@@ -34,7 +34,7 @@ func newFollower(a *Aggregation) *follower {
 	return &follower{a: a, seen: map[string]*apiregistrationv1.APIService{}, targets: map[place]*target{}, areas: map[string]*area{}}
 }
 
-// look compares what there is with what was seen last.
+// look updates the table if APIServices have changed since the last call.
 func (f *follower) look(ctx context.Context) {
 	now := map[string]*apiregistrationv1.APIService{}
 	for _, s := range f.a.all() {
@@ -74,7 +74,7 @@ func (f *follower) look(ctx context.Context) {
 	}
 }
 
-// follow begins to look at the namespaces of new targets.
+// follow starts to follow the namespaces of new targets.
 func (f *follower) follow(ctx context.Context, now map[string]*apiregistrationv1.APIService) {
 	var begun []cache.InformerSynced
 	for _, s := range now {
@@ -84,7 +84,7 @@ func (f *follower) follow(ctx context.Context, now map[string]*apiregistrationv1
 		}
 		area, err := newArea(f.a, namespace)
 		if err != nil {
-			f.a.log.Error("the servers that APIServices name cannot be followed", "namespace", namespace, "err", err)
+			f.a.log.Error("cannot follow the Services of a namespace; APIServices that name one of them stay unavailable", "namespace", namespace, "err", err)
 			continue
 		}
 		f.areas[namespace] = area
@@ -95,7 +95,7 @@ func (f *follower) follow(ctx context.Context, now map[string]*apiregistrationv1
 	cache.WaitForCacheSync(patient.Done(), begun...)
 }
 
-// target is the server of an APIService, with its connections when it has any.
+// target returns the server of an APIService; an existing one keeps its connections.
 func (f *follower) target(s *apiregistrationv1.APIService) *target {
 	p := placeOf(s)
 	if t := f.targets[p]; t != nil {
@@ -103,13 +103,13 @@ func (f *follower) target(s *apiregistrationv1.APIService) *target {
 	}
 	t := newTarget(p, f.a.cfg, f.areas[p.namespace].resolve)
 	if t.fault != nil {
-		f.a.log.Warn("the server of an APIService cannot be reached", "apiservice", s.Name, "err", t.fault)
+		f.a.log.Warn("cannot reach the server of an APIService; requests to it are answered with 503", "apiservice", s.Name, "err", t.fault)
 	}
 	f.targets[p] = t
 	return t
 }
 
-// discover hands changed targets to upstream's discovery manager, and takes those that are gone from it.
+// discover gives changed targets to upstream's discovery manager and removes targets that are gone.
 func (f *follower) discover(now map[string]*apiregistrationv1.APIService, targets map[place]*target) {
 	for name, s := range f.seen {
 		if now[name] == nil && f.manager != nil {
@@ -133,7 +133,7 @@ func (f *follower) discover(now map[string]*apiregistrationv1.APIService, target
 	}
 }
 
-// stop ends what was begun for targets. Requests are refused from now on by those that cannot reach their servers.
+// stop ends everything that was started for targets. From then on requests to targets are refused.
 func (f *follower) stop() {
 	for _, t := range f.targets {
 		t.close()
@@ -146,8 +146,8 @@ func (f *follower) stop() {
 	}
 }
 
-// manager is upstream's discovery manager, which reads the discovery documents of targets when they change and every
-// minute, and enters them into the one of /apis.
+// manager is upstream's discovery manager. It reads the discovery documents of targets when they change and every
+// minute, and adds them to the document of /apis.
 type manager struct {
 	upstream.DiscoveryAggregationController
 	document aggregated.ResourceManager
@@ -162,7 +162,8 @@ func newManager(document aggregated.ResourceManager) *manager {
 	return m
 }
 
-// add enters a target. One that is new is stale until it has said what it serves: missing is something else.
+// add adds a target. A new one is shown as stale until its discovery document has been read; a missing group would mean
+// that it is not served.
 func (m *manager) add(s *apiregistrationv1.APIService, unseen bool, handler http.Handler) {
 	if unseen {
 		m.document.AddGroupVersion(s.Spec.Group, apidiscoveryv2.APIVersionDiscovery{Version: s.Spec.Version, Freshness: apidiscoveryv2.DiscoveryFreshnessStale})
@@ -176,7 +177,7 @@ func (m *manager) remove(s *apiregistrationv1.APIService) {
 	m.document.RemoveGroupVersion(metav1.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version})
 }
 
-// stop lets the manager end. What is to be removed it removes all the same.
+// stop ends the manager. Pending removals are still done.
 func (m *manager) stop() {
 	close(m.done)
 	m.running.Wait()

@@ -14,11 +14,11 @@ import (
 	"k8s.io/kube-aggregator/pkg/controllers/autoregister"
 )
 
-// priority orders a group among groups and a version among the group's, highest first.
+// priority orders a group among groups, and a version within its group, highest first.
 type priority struct{ group, version int32 }
 
-// priorities are kube-apiserver's (cmd/kube-apiserver/app/aggregator.go, pkg/controlplane/apiserver/aggregator.go), for
-// what is served today and what may be asked for.
+// priorities are kube-apiserver's (cmd/kube-apiserver/app/aggregator.go, pkg/controlplane/apiserver/aggregator.go),
+// including those of groups that may be enabled later.
 var priorities = map[schema.GroupVersion]priority{
 	{Version: "v1"}:                       {18000, 1},
 	{Group: "apps", Version: "v1"}:        {17800, 15},
@@ -61,14 +61,14 @@ var priorities = map[schema.GroupVersion]priority{
 	{Group: "storagemigration.k8s.io", Version: "v1beta1"}:       {15800, 9},
 }
 
-// Custom resources stand behind what is built in, and among themselves by name and version.
+// Custom resources come after the built-in groups, ordered by name and version.
 var customPriority = priority{1000, 100}
 
-// onStart is upstream's mark of APIServices that are kept as they should be when a server starts, and then are whoever's
-// who edits them.
+// onStart is upstream's mark of APIServices that are restored only when a server starts. After that users may edit
+// them.
 const onStart = "onstart"
 
-// Builtin are the APIServices of what the program serves. Their own group has none, as upstream.
+// Builtin returns the APIServices of the groups that the program serves. As in upstream, their own group has none.
 func Builtin(versions []schema.GroupVersion) []*apiregistrationv1.APIService {
 	var out []*apiregistrationv1.APIService
 	for _, gv := range versions {
@@ -90,7 +90,7 @@ func apiService(gv schema.GroupVersion, p priority) *apiregistrationv1.APIServic
 	}
 }
 
-// local tells upstream's keeper of APIServices which ones there should be. One goroutine uses it.
+// local gives upstream's autoregister controller the APIServices that should exist. One goroutine uses it.
 type local struct {
 	keeper      autoregister.AutoAPIServiceRegistration
 	definitions func() []*apiextensionsv1.CustomResourceDefinition
@@ -104,7 +104,7 @@ func newLocal(cfg Config, keeper autoregister.AutoAPIServiceRegistration) *local
 	return &local{keeper: keeper, definitions: cfg.Definitions, custom: map[schema.GroupVersion]bool{}}
 }
 
-// look passes on which versions of custom resources have come and gone.
+// look passes on which versions of custom resources were added or removed.
 func (l *local) look() {
 	now := servedBy(l.definitions())
 	for gv := range now {
@@ -136,8 +136,8 @@ func servedBy(definitions []*apiextensionsv1.CustomResourceDefinition) map[schem
 	return out
 }
 
-// careful is a client that does not delete the APIService of a custom resource whose definition this server has not heard
-// of yet: another server has written both, and the two reach this one on different ways.
+// careful is a client that does not delete the APIService of a custom resource whose definition this server does not
+// know yet. Another server may have written both, and they arrive here through different watches.
 type careful struct {
 	apiregistrationclient.APIServicesGetter
 	newest func(context.Context) ([]*apiextensionsv1.CustomResourceDefinition, error)
@@ -153,14 +153,14 @@ type carefully struct {
 	newest func(context.Context) ([]*apiextensionsv1.CustomResourceDefinition, error)
 }
 
-// Delete refuses with a conflict, after which upstream waits for the next change.
+// Delete refuses with a conflict; upstream's controller then waits for the next change.
 func (c carefully) Delete(ctx context.Context, name string, options metav1.DeleteOptions) error {
 	definitions, err := c.newest(ctx)
 	if err != nil {
 		return fmt.Errorf("aggregation: definitions of custom resources: %w", err)
 	}
 	if servedBy(definitions)[helper.APIServiceNameToGroupVersion(name)] {
-		return apierrors.NewConflict(apiregistrationv1.Resource("apiservices"), name, fmt.Errorf("its definition is there"))
+		return apierrors.NewConflict(apiregistrationv1.Resource("apiservices"), name, fmt.Errorf("its CustomResourceDefinition exists"))
 	}
 	return c.APIServiceInterface.Delete(ctx, name, options)
 }

@@ -21,34 +21,34 @@ import (
 	"github.com/balsahq/balsa/control/openapi"
 )
 
-// table says where requests for groups and versions of others go. Immutable.
+// table says which target serves which group version. It is immutable.
 type table struct {
 	routes map[schema.GroupVersion]route
-	groups map[string]*metav1.APIGroup // those with a version in routes: the plain discovery document
+	groups map[string]*metav1.APIGroup // groups with a version in routes: their plain discovery documents
 }
 
-// route is the way to one group and version.
+// route leads to the target of one group version.
 type route struct {
 	target    *target
 	name      string                                 // of the APIService
-	available *apiregistrationv1.APIServiceCondition // nil: nobody has looked yet
+	available *apiregistrationv1.APIServiceCondition // nil: not checked yet
 }
 
-// usable is nil when the target is available; else an error for the client.
+// usable returns nil if the target is available, otherwise the error for the client.
 func (r route) usable() error {
 	switch c := r.available; {
 	case r.target.fault != nil:
 		return apierrors.NewServiceUnavailable(fmt.Sprintf("APIService %s is not available: %v", r.name, r.target.fault))
 	case c == nil:
-		return apierrors.NewServiceUnavailable(fmt.Sprintf("APIService %s has not been looked at yet", r.name))
+		return apierrors.NewServiceUnavailable(fmt.Sprintf("APIService %s has not been checked yet", r.name))
 	case c.Status != apiregistrationv1.ConditionTrue:
 		return apierrors.NewServiceUnavailable(fmt.Sprintf("APIService %s is not available: %s: %s", r.name, c.Reason, c.Message))
 	}
 	return nil
 }
 
-// Before returns a handler that passes on what belongs to others, tells in discovery what there is, and gives the rest to
-// next. It belongs behind authorization.
+// Before returns a handler that passes requests for targets on, serves the discovery documents of all groups, and
+// leaves other requests to next. It has to run after authorization.
 func (a *Aggregation) Before(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if h := a.way(r); h != nil {
@@ -59,7 +59,7 @@ func (a *Aggregation) Before(next http.Handler) http.Handler {
 	})
 }
 
-// way is who answers r; nil is whoever is next.
+// way returns the handler for r; nil leaves r to the next handler.
 func (a *Aggregation) way(r *http.Request) http.Handler {
 	t := a.table.Load()
 	below, ok := strings.CutPrefix(r.URL.Path, "/apis")
@@ -105,7 +105,8 @@ var errLoop = &apierrors.StatusError{ErrStatus: metav1.Status{
 	Message: "an APIService names a Service whose endpoints are the API servers themselves: name the Service of the server that serves the group",
 }}
 
-// passedOn tells whether another aggregator of this cluster sent the request: nobody else has such a certificate.
+// passedOn reports whether an aggregator of this cluster sent the request: only aggregators have a certificate of the
+// front proxy.
 func (a *Aggregation) passedOn(r *http.Request) bool {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return false
@@ -118,7 +119,7 @@ func (a *Aggregation) passedOn(r *http.Request) bool {
 	return err == nil
 }
 
-// refusal answers with an error.
+// refusal is a handler that answers with an error.
 type refusal struct{ error }
 
 func (e refusal) ServeHTTP(w http.ResponseWriter, r *http.Request) { refuse(w, r, e.error) }
@@ -127,7 +128,8 @@ func answer(w http.ResponseWriter, r *http.Request, o runtime.Object) {
 	responsewriters.WriteObjectNegotiated(aggregatorscheme.Codecs, negotiation.DefaultEndpointRestrictions, schema.GroupVersion{}, w, r, http.StatusOK, o, false)
 }
 
-// rootHandler serves /apis: the aggregated document to those who ask for it, else the groups in upstream's order.
+// rootHandler serves /apis: the aggregated document for clients that accept it, otherwise the groups in upstream's
+// order.
 func (a *Aggregation) rootHandler() http.Handler {
 	plain := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		served, err := a.cfg.Groups().Groups(r.Context(), r)
@@ -140,8 +142,8 @@ func (a *Aggregation) rootHandler() http.Handler {
 	return aggregated.WrapAggregatedDiscoveryToHandler(plain, a.cfg.Discovery, nil)
 }
 
-// order is what is served here and elsewhere: the group of APIServices first, then by the priorities of APIServices. A
-// group served here whose APIService is still to be written stands at the end.
+// order merges the groups of this server and of targets: the group of APIServices first, then by the priorities of
+// APIServices. A group of this server whose APIService is not written yet comes last.
 func order(served []metav1.APIGroup, services []*apiregistrationv1.APIService) []metav1.APIGroup {
 	first := func(g metav1.APIGroup) bool { return g.Name == apiregistrationv1.GroupName }
 	var out []metav1.APIGroup
@@ -164,7 +166,8 @@ func order(served []metav1.APIGroup, services []*apiregistrationv1.APIService) [
 	return out
 }
 
-// groupsOf are the groups that targets have a version of, with all their versions.
+// groupsOf returns the discovery documents of groups with a version of a target. A document lists all versions of its
+// group.
 func groupsOf(all []*apiregistrationv1.APIService, targets map[string]*apiregistrationv1.APIService) map[string]*metav1.APIGroup {
 	shared := map[string]bool{}
 	for _, s := range targets {
@@ -179,7 +182,7 @@ func groupsOf(all []*apiregistrationv1.APIService, targets map[string]*apiregist
 	return out
 }
 
-// groupOf is the plain discovery document of a group whose versions are sorted.
+// groupOf returns the plain discovery document of a group; versions are sorted.
 func groupOf(versions []*apiregistrationv1.APIService) *metav1.APIGroup {
 	g := &metav1.APIGroup{Name: versions[0].Spec.Group}
 	for _, s := range versions {
@@ -189,7 +192,7 @@ func groupOf(versions []*apiregistrationv1.APIService) *metav1.APIGroup {
 	return g
 }
 
-// Documented are the groups and versions whose OpenAPI documents are elsewhere.
+// Documented returns the group versions whose OpenAPI documents are on other servers.
 func (a *Aggregation) Documented() []openapi.Aggregated {
 	t := a.table.Load()
 	if t == nil {

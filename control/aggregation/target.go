@@ -34,7 +34,7 @@ const (
 	idleTimeout      = 90 * time.Second
 )
 
-// place is where a target is and how it proves to be it. APIServices of the same place share a target.
+// place identifies a target: its address and the CAs that prove it. APIServices with the same place share a target.
 type place struct {
 	namespace, service string
 	port               int32
@@ -50,15 +50,15 @@ func placeOf(s *apiregistrationv1.APIService) place {
 	return p
 }
 
-// resolver finds the address of a Service's port, as a URL with host and port.
+// resolver returns a URL with the host and port of an endpoint for a Service's port.
 type resolver func(namespace, service string, port int32) (*url.URL, error)
 
-// target is a server that other APIServices name.
+// target is a server that APIServices name.
 type target struct {
 	place
 	resolve   resolver
 	transport *http.Transport
-	fault     error // why there is no way to it whatever its Service says
+	fault     error // why it cannot be reached, whatever its Service says
 
 	open  context.Context // ends when no APIService names the place any more
 	close func()
@@ -88,7 +88,7 @@ func newTarget(p place, cfg Config, resolve resolver) *target {
 	return t
 }
 
-// location is where a request for a path goes now.
+// location returns the URL to which a request for a path goes now.
 func (t *target) location(path, query string) (*url.URL, error) {
 	if t.fault != nil {
 		return nil, t.fault
@@ -100,11 +100,11 @@ func (t *target) location(path, query string) (*url.URL, error) {
 	return &url.URL{Scheme: "https", Host: at.Host, Path: path, RawQuery: query}, nil
 }
 
-// ServeHTTP passes a request on, in the name of its user. It belongs behind authentication and authorization.
+// ServeHTTP passes a request on with its user in headers. It has to run after authentication and authorization.
 func (t *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	user, ok := request.UserFrom(r.Context())
 	if !ok {
-		refuse(w, r, apierrors.NewInternalError(errors.New("a request without a user")))
+		refuse(w, r, apierrors.NewInternalError(errors.New("the request has no user")))
 		return
 	}
 	location, err := t.location(r.URL.Path, r.URL.Query().Encode())
@@ -119,7 +119,7 @@ func (t *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		uid = user.GetUID()
 	}
 	through := transport.NewAuthProxyRoundTripper(user.GetName(), uid, user.GetGroups(), user.GetExtra(), t.transport)
-	if upgrade { // which dials itself, past the round tripper
+	if upgrade { // the upgrade proxy dials by itself, without the round tripper
 		transport.SetAuthProxyHeaders(on, user.GetName(), uid, user.GetGroups(), user.GetExtra())
 	}
 	handler := utilproxy.NewUpgradeAwareHandler(location, through, true, upgrade, unreachable{t})
@@ -128,7 +128,7 @@ func (t *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	handler.ServeHTTP(w, on)
 }
 
-// unreachable answers when a target does not.
+// unreachable is the error handler for a target that does not answer.
 type unreachable struct{ *target }
 
 // Error implements proxy.ErrorResponder.
@@ -136,12 +136,12 @@ func (u unreachable) Error(w http.ResponseWriter, r *http.Request, err error) {
 	refuse(w, r, apierrors.NewServiceUnavailable(fmt.Sprintf("the server behind Service %s/%s does not answer: %v", u.namespace, u.service, err)))
 }
 
-// refuse answers in the encoding that the client asks for.
+// refuse answers with an error in the encoding that the client accepts.
 func refuse(w http.ResponseWriter, r *http.Request, err error) {
 	responsewriters.ErrorNegotiated(err, aggregatorscheme.Codecs, schema.GroupVersion{Version: "v1"}, w, r)
 }
 
-// String names the place for logs.
+// String returns the place for logs.
 func (p place) String() string {
 	return "https://" + net.JoinHostPort(p.service+"."+p.namespace+".svc", strconv.Itoa(int(p.port)))
 }

@@ -24,19 +24,19 @@ import (
 	"github.com/balsahq/balsa/fault/eventhandler"
 )
 
-// trustName is the ConfigMap in kube-system from which aggregated servers learn whom to believe
+// trustName is the ConfigMap in kube-system from which aggregated servers learn which clients and proxies to trust
 // (k8s.io/apiserver/pkg/server/options, RequestHeaderAuthenticationOptions).
 const trustName = "extension-apiserver-authentication"
 
-// clockSkew is how far clocks of a cluster may be apart, for certificates; upstream's figure.
+// clockSkew is the assumed difference between clocks in a cluster, for the validity of certificates; upstream's figure.
 const clockSkew = 5 * time.Minute
 
-// How soon a write of the trust that failed is tried again.
+// Back-off after a failed write of the ConfigMap.
 const firstRetry, lastRetry = time.Second, time.Minute
 
-// Trust is what aggregated servers need to know who a request comes from.
+// Trust is the content of the ConfigMap: the CAs and headers by which aggregated servers authenticate requests.
 type Trust struct {
-	// ClientCA returns the certificates, PEM, that sign those of clients.
+	// ClientCA returns the CA certificates of clients, PEM.
 	ClientCA func() []byte
 	// Retired returns authorities that sign clients' certificates no more: they are taken out. Changed returns a channel that is
 	// closed when its answer or ClientCA's changes after the call. Both may be nil.
@@ -44,11 +44,11 @@ type Trust struct {
 	Changed func() <-chan struct{}
 	// ProxyCA signs the front proxy's certificate, PEM.
 	ProxyCA []byte
-	// ProxyNames are the common names of the front proxy; the others are headers in which it says who the user is.
+	// ProxyNames are the common names of the front proxy. The other fields are the headers in which it names the user.
 	ProxyNames, UserHeaders, UIDHeaders, GroupHeaders, ExtraPrefixes []string
 }
 
-// merge adds the trust to data, which another server may have written: what is there stays.
+// merge adds the trust to data, which another server may have written; existing entries stay.
 func (t Trust) merge(data map[string]string) (map[string]string, error) {
 	out := maps.Clone(data)
 	if out == nil {
@@ -66,7 +66,7 @@ func (t Trust) merge(data map[string]string) (map[string]string, error) {
 	} {
 		var have []string
 		if text := out[key]; text != "" && json.Unmarshal([]byte(text), &have) != nil {
-			have = nil // nobody can read it
+			have = nil // unreadable: replace it
 		}
 		for _, w := range want {
 			if !slices.Contains(have, w) {
@@ -94,14 +94,14 @@ func mergePEM(have string, more []byte, retired ...*x509.Certificate) string {
 			}
 			if !slices.ContainsFunc(all, func(b []byte) bool { return bytes.Equal(b, block.Bytes) }) {
 				all = append(all, block.Bytes)
-				_ = pem.Encode(&out, &pem.Block{Type: block.Type, Bytes: block.Bytes}) // to memory
+				_ = pem.Encode(&out, &pem.Block{Type: block.Type, Bytes: block.Bytes}) // writes to memory
 			}
 		}
 	}
 	return out.String()
 }
 
-// Keep writes the trust, and writes it again when somebody changes or removes it, until ctx ends.
+// Keep writes the ConfigMap, and restores it when it is changed or deleted, until ctx ends.
 func (t Trust) Keep(ctx context.Context, client kubernetes.Interface, log *slog.Logger) error {
 	changed := make(chan struct{}, 1)
 	look := func() {
@@ -137,7 +137,7 @@ func (t Trust) Keep(ctx context.Context, client kubernetes.Interface, log *slog.
 		case <-rotated:
 		}
 		if err := fault.Contain("control/aggregation", func() error { return t.ensure(ctx, client) }); err != nil && ctx.Err() == nil {
-			log.Warn("whom aggregated servers may believe could not be written", "configmap", trustName, "err", err, "again_in", wait)
+			log.Warn("cannot write the ConfigMap by which aggregated servers authenticate requests; it is tried again", "configmap", trustName, "err", err, "again_in", wait)
 			time.AfterFunc(wait, look)
 			wait = min(2*wait, lastRetry)
 			continue
@@ -146,7 +146,7 @@ func (t Trust) Keep(ctx context.Context, client kubernetes.Interface, log *slog.
 	}
 }
 
-// ensure writes the ConfigMap if something is missing.
+// ensure writes the ConfigMap if something in it is missing.
 func (t Trust) ensure(ctx context.Context, client kubernetes.Interface) error {
 	objects := client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
 	have, err := objects.Get(ctx, trustName, metav1.GetOptions{})
@@ -168,7 +168,7 @@ func (t Trust) ensure(ctx context.Context, client kubernetes.Interface) error {
 		_, err = objects.Update(ctx, want, metav1.UpdateOptions{})
 	}
 	if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) {
-		return nil // somebody else wrote it; the informer tells
+		return nil // another server wrote it; the informer will report that
 	}
 	return err
 }

@@ -1,7 +1,7 @@
-// Package aggregatedtest owns an API server of somebody else for tests: upstream's generic server with one kind, kept in
-// memory, which knows its clients as aggregated servers do. It reads from the cluster whom to believe (the ConfigMap
-// kube-system/extension-apiserver-authentication) and asks the cluster who may do what (SubjectAccessReview). Nothing of
-// the product imports it.
+// Package aggregatedtest owns a foreign API server for tests: upstream's generic server with one kind, kept in memory.
+// It authenticates and authorizes as aggregated servers do: it reads from the cluster which proxies to trust (the
+// ConfigMap kube-system/extension-apiserver-authentication), and sends SubjectAccessReviews. The product does not
+// import this package.
 //
-// A server is stopped, and waited for, when its test ends.
+// A server is stopped and joined when its test ends.
 package aggregatedtest

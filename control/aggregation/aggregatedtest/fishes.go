@@ -19,7 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// fishes are kept in memory. Each says in its annotation "by" who made it.
+// fishes is the storage, in memory. The annotation "by" of each object names the user that created it.
 type fishes struct {
 	rest.TableConvertor
 
@@ -95,7 +95,7 @@ func (f *fishes) List(ctx context.Context, _ *metainternalversion.ListOptions) (
 func (f *fishes) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
 	o, ok := obj.(*corev1.ConfigMap)
 	if !ok {
-		return nil, fmt.Errorf("%T is no fish", obj)
+		return nil, fmt.Errorf("%T is not a fish", obj)
 	}
 	if err := validate(ctx, obj); err != nil {
 		return nil, err

@@ -26,15 +26,15 @@ import (
 	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
 )
 
-// GroupVersion is what a server serves, unless its Config says otherwise: fishes, which look like ConfigMaps.
+// GroupVersion is the served one. Its objects are fishes, which look like ConfigMaps.
 var GroupVersion = schema.GroupVersion{Group: "sea.example.com", Version: "v1"}
 
-// Config says where a server stands.
+// Config configures a Server.
 type Config struct {
-	// Cluster is a client with the rights of a user that is bound to system:auth-delegator and to the Role
+	// Cluster is a client configuration whose user is bound to system:auth-delegator and to the Role
 	// extension-apiserver-authentication-reader.
 	Cluster *restclient.Config
-	// Service is the name, "service.namespace.svc", that the certificate is for.
+	// Service is the name "service.namespace.svc" for which the certificate is made.
 	Service string
 	// Serves is the group and version of the fishes. Default: GroupVersion.
 	Serves schema.GroupVersion
@@ -42,9 +42,9 @@ type Config struct {
 
 // Server is a running server.
 type Server struct {
-	// Port on 127.0.0.1.
+	// Port is on 127.0.0.1.
 	Port int
-	// CA signed its certificate, PEM.
+	// CA is the PEM certificate of the server's CA.
 	CA []byte
 }
 
@@ -104,7 +104,7 @@ func Start(t testing.TB, cfg Config) *Server {
 	return &Server{Port: addr.Port, CA: certificate}
 }
 
-// Address is where a server listens, host:port.
+// Address returns the server's host:port.
 func (s *Server) Address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.Port)) }
 
 // newScheme knows one kind, which is the same inside and outside.

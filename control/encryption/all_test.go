@@ -74,7 +74,7 @@ func must[T any](t *testing.T) func(T, error) T {
 	}
 }
 
-// mustAccount makes what a controller makes in every namespace.
+// mustAccount makes the ServiceAccount that a controller makes in every namespace.
 func mustAccount(t *testing.T, client kubernetes.Interface) {
 	for _, name := range []string{"default", "reader"} {
 		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}

@@ -1,7 +1,7 @@
-// Package encryption owns with what the API's objects are encrypted at rest: an EncryptionConfiguration
-// (apiserver.config.k8s.io/v1; identity, aesgcm, secretbox, aescbc, KMS plug-ins of version 2), as kube-apiserver reads
-// it. Ciphers and configuration are upstream's. Here they are followed when they change, and it is said which stored
-// objects they do not fit.
+// Package encryption owns the encryption of stored API objects: an EncryptionConfiguration (apiserver.config.k8s.io/v1;
+// identity, aesgcm, secretbox, aescbc, KMS plug-ins of version 2), as kube-apiserver reads it. The ciphers and the
+// parsing are upstream's. This package follows changes of the file, and reports which stored objects cannot be
+// decrypted or have to be rewritten.
 //
 //	                                   file ──(kernel's events)──▶ Run ─▶ generation: a transformer per resource
 //	                                                                          │
@@ -11,11 +11,11 @@
 //	                                                                          │
 //	             balsa secrets ──▶ Handler: which provider and key holds what, what is to be rewritten
 //
-// The keys are in the file and nowhere else: not in the store, whose snapshots, log and backups would then carry lock
-// and key together. So the file must be the same on every server, and on none may anybody but its owner read it.
-// Objects that were written before stay as they are until they are written again. What a former version of an object
-// held is in the store's history, log and snapshots until these are compacted or gone.
+// The keys are only in the file and not in the store: otherwise each snapshot, log and backup would contain the keys
+// together with the data. So every server needs the same file, and on no server may another user than its owner read
+// it. Objects that were written before a change stay as they are until they are written again. Former versions of an
+// object remain in the store's history, log and snapshots until these are compacted or deleted.
 //
-// Goroutines: Run follows the file; upstream's probes of KMS plug-ins end with their generation, but nobody can wait for
-// them. Locks: Encryption.mu guards what could not be decrypted, for map operations only.
+// Goroutines: Run follows the file. Upstream's probes of KMS plug-ins end with their generation, but there is no way to
+// wait for them. Locks: Encryption.mu guards the list of objects that could not be decrypted, for map operations only.
 package encryption

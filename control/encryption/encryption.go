@@ -18,25 +18,25 @@ import (
 	"k8s.io/apiserver/pkg/util/filesystem"
 )
 
-// How often the configuration is read when the kernel tells of no change, and how long plug-ins of a new one may take to
-// answer before it is left for later.
+// How often the file is read when the kernel reports no change, and how long the plug-ins of a new configuration may
+// take to answer before it is left for the next attempt.
 const (
 	configLook  = time.Minute
 	pluginsWait = 10 * time.Second
 )
 
-// ErrNotStarted: the configuration is read by Start, and nothing can be read or written before.
+// ErrNotStarted: nothing can be read or written before Start has read the configuration.
 var ErrNotStarted = errors.New("the encryption configuration has not been read yet")
 
-// Config says what is encrypted, and where the encrypted objects are.
+// Config says what is encrypted, and gives access to the stored objects.
 type Config struct {
 	Settings
-	// Scan calls fn with every stored value whose key starts with prefix, in order, until fn returns false.
+	// Scan calls fn with every stored value whose key starts with prefix, in key order, until fn returns false.
 	Scan func(prefix string, fn func(key string, stored []byte) bool)
 	// Prefix starts every object's key.
 	Prefix string
-	// Locate says of which resource a key's object is, and its "namespace/name" or "name"; ok is false for keys that
-	// hold no object.
+	// Locate returns the resource of a key's object and its "namespace/name" or "name"; ok is false for keys without an
+	// object.
 	Locate func(key string) (gr schema.GroupResource, name string, ok bool)
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
@@ -51,7 +51,7 @@ func (c Config) Validate() error {
 	return errors.Join(append(errs, c.Settings.Validate())...)
 }
 
-// Encryption encrypts and decrypts for one server. Safe for concurrent use.
+// Encryption encrypts and decrypts for one server. Its methods are safe for concurrent use.
 type Encryption struct {
 	cfg     Config
 	log     *slog.Logger
@@ -59,7 +59,7 @@ type Encryption struct {
 
 	mu     sync.Mutex
 	faults map[unreadable]error
-	looked time.Time // when the faults were last looked at again
+	looked time.Time // when the faults were last checked again
 	unused error     // why a changed file is not used
 }
 
@@ -68,11 +68,11 @@ type generation struct {
 	transformers encryptionconfig.StaticTransformers
 	checks       []healthz.HealthChecker
 	hash         string
-	grace        time.Duration // how long requests may still use it after it has been replaced
+	grace        time.Duration // how long requests may still use it after it was replaced
 	cancel       context.CancelFunc
 }
 
-// New checks the configuration. It asks nobody and starts nothing.
+// New checks the configuration. It starts nothing and calls no plug-in.
 func New(cfg Config) (*Encryption, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -84,11 +84,11 @@ func New(cfg Config) (*Encryption, error) {
 	return e, nil
 }
 
-// On reports whether there is a configuration.
+// On reports whether a configuration file is set.
 func (e *Encryption) On() bool { return e.cfg.File != "" }
 
-// Start reads the configuration. What it starts ends with ctx. A plug-in that does not answer is no error: its objects
-// cannot be read or written until it does.
+// Start reads the configuration. Everything that it starts ends with ctx. A plug-in that does not answer is not an
+// error: its objects cannot be read or written until it answers.
 func (e *Encryption) Start(ctx context.Context) error {
 	if !e.On() {
 		return nil
@@ -101,11 +101,11 @@ func (e *Encryption) Start(ctx context.Context) error {
 	return nil
 }
 
-// Run follows the file, if it is to be followed, until ctx ends.
+// Run follows the file until ctx ends, if Settings.Reload is set.
 func (e *Encryption) Run(ctx context.Context) error {
 	if e.On() && e.cfg.Reload {
 		filesystem.WatchUntil(ctx, configLook, e.cfg.File, func() { e.reload(ctx) }, func(err error) {
-			e.log.Warn("changes of the encryption configuration are looked for once a minute", "err", err)
+			e.log.Warn("cannot watch the encryption configuration file; it is read once a minute instead", "err", err)
 		})
 	}
 	<-ctx.Done()
@@ -126,8 +126,8 @@ func (e *Encryption) load(ctx context.Context) (*generation, error) {
 		grace: c.KMSCloseGracePeriod, cancel: cancel}, nil
 }
 
-// reload takes a changed file when it is good and its plug-ins answer. Otherwise what was before stays, and readiness
-// says why.
+// reload uses a changed file if it is valid and its plug-ins answer. Otherwise the former configuration stays, and
+// readiness says why.
 func (e *Encryption) reload(ctx context.Context) {
 	before := e.current.Load()
 	if hash, err := encryptionconfig.GetEncryptionConfigHash(e.cfg.File); err == nil && hash == before.hash {
@@ -151,14 +151,14 @@ func (e *Encryption) reload(ctx context.Context) {
 	e.Look(ctx)
 }
 
-// refuse notes why a changed file is not used, nil when it is.
+// refuse records why a changed file is not used; nil: it is used.
 func (e *Encryption) refuse(err error) {
 	e.mu.Lock()
 	told := e.unused
 	e.unused = err
 	e.mu.Unlock()
 	if err != nil && (told == nil || told.Error() != err.Error()) {
-		e.log.Error("the changed encryption configuration is not used", "err", err)
+		e.log.Error("the changed encryption configuration is not used; the former one stays", "err", err)
 	}
 }
 
@@ -193,8 +193,8 @@ func (g *generation) check(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Plugins is a readiness check: every KMS plug-in answers and has a key to encrypt with. It asks them, at most every few
-// seconds.
+// Plugins is a readiness check: every KMS plug-in answers and has a key to encrypt with. It calls the plug-ins, at most
+// every few seconds.
 func (e *Encryption) Plugins(req *http.Request) error {
 	g := e.current.Load()
 	if g == nil {
@@ -203,7 +203,8 @@ func (e *Encryption) Plugins(req *http.Request) error {
 	return g.check(req.Context())
 }
 
-// For is what is applied to a resource's bytes. A value is bound to its key: elsewhere it cannot be read.
+// For returns the transformer of a resource's stored bytes. An encrypted value is bound to its key: under another key
+// it cannot be decrypted.
 func (e *Encryption) For(gr schema.GroupResource) value.Transformer {
 	return &transformer{e: e, gr: gr}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/balsahq/balsa/control/encryption"
 )
 
-// plaintext is what must not be found in the store.
+// plaintext is a text that must not be found in the store.
 const plaintext = "the treasure is below the old oak"
 
 // key is a provider with one key of 32 bytes.
@@ -31,13 +31,13 @@ func key(provider, name, fill string) string {
 
 const identity = "  - identity: {}\n"
 
-// configuration is a file for one list of resources.
+// configuration returns a file for one list of resources.
 func configuration(resources string, providers ...string) string {
 	return "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [" + resources + "]\n  providers:\n" +
 		strings.Join(providers, "")
 }
 
-// start runs a server with a configuration, which is followed.
+// start runs a server that follows a configuration file.
 func start(t *testing.T, text string) (*controltest.Server, string) {
 	t.Helper()
 	file := controltest.File(t, "encryption.yaml", text)
@@ -75,7 +75,7 @@ func status(t *testing.T, s *controltest.Server) encryption.Status {
 	return st
 }
 
-// stored is the value of a key in the store.
+// stored returns the value of a key in the store.
 func stored(t *testing.T, s *controltest.Server, key string) []byte {
 	t.Helper()
 	kv := s.Store.View().Get(key)
@@ -96,7 +96,7 @@ func makeSecret(t *testing.T, client kubernetes.Interface, name string) {
 	}
 }
 
-// readable fails the test unless a secret reads as it was made, alone and in a list.
+// readable fails the test unless a secret is read as it was written, alone and in a list.
 func readable(t *testing.T, client kubernetes.Interface, name string) {
 	t.Helper()
 	got, err := client.CoreV1().Secrets("default").Get(t.Context(), name, metav1.GetOptions{})
@@ -124,7 +124,7 @@ func rewrite(t *testing.T, s *controltest.Server, want int) {
 
 func TestKeysAreRotatedWhileTheServerRuns(t *testing.T) {
 	t.Parallel()
-	// A page of stale objects more than once.
+	// More stale objects than one page holds.
 	s, file := start(t, configuration("secrets", identity, key("secretbox", "one", "1")))
 	client, at := s.Admin(), "/registry/secrets/default/"
 	for i := range 12 {
@@ -164,7 +164,7 @@ func TestKeysAreRotatedWhileTheServerRuns(t *testing.T) {
 	}
 }
 
-// ready asks whether the server is.
+// ready returns the error of the server's readiness.
 func ready(t *testing.T, s *controltest.Server) error {
 	t.Helper()
 	code, text := s.Ask(t, s.HTTP(nil), http.MethodGet, "/readyz?verbose", nil, nil)

@@ -9,20 +9,20 @@ import (
 	kmstypes "k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2/v2"
 )
 
-// mark starts every encrypted value; no object's encoding starts so.
+// mark starts every encrypted value. No encoding of an object starts like this.
 const mark = "k8s:enc:"
 
-// Header says with what a stored value is encrypted. The zero value is: with nothing.
+// Header says how a stored value is encrypted. The zero value stands for no encryption.
 type Header struct {
 	// Provider is aesgcm, aescbc, secretbox or kms.
 	Provider string `json:"provider,omitempty"`
-	// Key is the key's name; of a KMS plug-in, the plug-in's.
+	// Key is the name of the key, or of the KMS plug-in.
 	Key string `json:"key,omitempty"`
-	// KeyID is the key a KMS plug-in had encrypted with, as it calls it.
+	// KeyID is the KMS plug-in's name for its key.
 	KeyID string `json:"keyID,omitempty"`
 }
 
-// String is what people read.
+// String returns the header for people.
 func (h Header) String() string {
 	switch {
 	case h.Provider == "":
@@ -35,13 +35,13 @@ func (h Header) String() string {
 	return fmt.Sprintf("%s key %q", h.Provider, h.Key)
 }
 
-// HeaderOf reads what precedes a value's encrypted part: k8s:enc:PROVIDER:VERSION:KEY: and, of KMS version 2, the message
-// around it. Nothing is decrypted.
+// HeaderOf parses the start of a stored value, k8s:enc:PROVIDER:VERSION:KEY:, and for KMS version 2 the message after
+// it. It decrypts nothing.
 func HeaderOf(stored []byte) Header {
 	if !bytes.HasPrefix(stored, []byte(mark)) {
 		return Header{}
 	}
-	const longest = 1 << 10 // of provider, version and name; names are short, and the rest is binary
+	const longest = 1 << 10 // bytes of provider, version and name, which are short; the rest is binary
 	parts := strings.SplitN(string(stored[len(mark):min(len(stored), longest)]), ":", 4)
 	if len(parts) < 4 {
 		return Header{Provider: "unknown"}

@@ -17,7 +17,7 @@ import (
 	"github.com/balsahq/balsa/control/encryption"
 )
 
-// plugin is a KMS plug-in of version 2: it wraps by turning bits over, with a key that has a name.
+// plugin is a KMS plug-in of version 2. It inverts bits, and its key has a name.
 type plugin struct {
 	mu     sync.Mutex
 	keyID  string
@@ -84,7 +84,7 @@ func TestKMSPluginFailsAndComesBack(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "kms.sock")
 	provider := "  - kms: {apiVersion: v2, name: safe, endpoint: 'unix://" + socket + "', timeout: 2s}\n"
-	s, file := start(t, configuration("secrets", provider, identity)) // nobody answers yet
+	s, file := start(t, configuration("secrets", provider, identity)) // no plug-in answers yet
 	client := s.Admin()
 	_, err := client.CoreV1().Secrets("default").Create(t.Context(), secret("a"), metav1.CreateOptions{})
 	if err == nil || !strings.Contains(err.Error(), "secrets cannot be encrypted") {
@@ -106,12 +106,12 @@ func TestKMSPluginFailsAndComesBack(t *testing.T) {
 		t.Fatalf("stored with %v", encryption.HeaderOf(value))
 	}
 
-	// What was read once is read without the plug-in, and written for a while.
+	// Objects that were read once can be read without the plug-in, and written for a while.
 	p.set("first", true)
 	readable(t, client, "a")
 	makeSecret(t, client, "b")
 
-	// The plug-in has come back, with another key.
+	// The plug-in is back, with another key.
 	p.set("second", false)
 	change(t, s, file, configuration("secrets", provider, identity)+"# anew\n")
 	readable(t, client, "a")

@@ -27,22 +27,22 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// Rewriting is bounded: objects asked for at once, and written at once.
+// These constants bound rewriting: objects listed at once, and objects written at once.
 const (
 	rewritePage    = 500
 	rewriteWorkers = 8
 )
 
-// Rewriter writes objects anew that are stored in another way than they would be now, through the API like anybody
-// else: admission and quota apply. What an object holds never leaves the server. It may be interrupted and started again:
-// what is done is not stale any more.
+// Rewriter rewrites stored objects that are not encrypted as they would be now. It writes through the API, so admission
+// and quota apply. The content of an object never leaves the server. It may be interrupted and started again, because
+// rewritten objects are not stale any more.
 type Rewriter struct {
 	clients *kubernetes.Clientset
 	objects metadata.Interface
 	mapper  meta.RESTMapper
 }
 
-// NewRewriter makes one that acts as config says: an administrator.
+// NewRewriter returns a Rewriter with the rights of config, which must be an administrator's.
 func NewRewriter(config *rest.Config) (*Rewriter, error) {
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -55,7 +55,7 @@ func NewRewriter(config *rest.Config) (*Rewriter, error) {
 	return &Rewriter{clients, objects, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(clients.Discovery()))}, nil
 }
 
-// Status is what the server at hand says of itself and of what is stored.
+// Status returns the encryption status of the server that config names.
 func (r *Rewriter) Status(ctx context.Context) (s Status, err error) {
 	return s, ask(ctx, r.clients, nil, &s)
 }
@@ -72,11 +72,11 @@ func ask(ctx context.Context, clients *kubernetes.Clientset, query map[string]st
 	return json.Unmarshal(data, answer)
 }
 
-// Rewritten says what became of one resource's objects.
+// Rewritten counts the objects of one resource that were rewritten, and those that failed.
 type Rewritten struct{ Done, Failed int }
 
-// Rewrite writes the stale objects of one resource anew. Objects that are refused are counted and named in the error;
-// the others are written all the same.
+// Rewrite rewrites the stale objects of one resource. Objects that are refused are counted, and the error contains the
+// first refusal; all others are written.
 func (r *Rewriter) Rewrite(ctx context.Context, resource string) (Rewritten, error) {
 	gr := schema.ParseGroupResource(resource)
 	gvr, err := r.mapper.ResourceFor(gr.WithVersion(""))
@@ -117,7 +117,7 @@ func (r *Rewriter) Rewrite(ctx context.Context, resource string) (Rewritten, err
 	}
 }
 
-// touch is a patch that changes nothing. The server writes the object when it is stale, and only then.
+// touch sends a patch that changes nothing. The server writes the object only if it is stale.
 func (r *Rewriter) touch(ctx context.Context, gvr schema.GroupVersionResource, name string) error {
 	namespace, object, namespaced := strings.Cut(name, "/")
 	if !namespaced {
@@ -130,11 +130,11 @@ func (r *Rewriter) touch(ctx context.Context, gvr schema.GroupVersionResource, n
 	return err
 }
 
-// askTime is how long one server may take to say what its configuration is.
+// askTime bounds the request for one server's status.
 const askTime = 10 * time.Second
 
-// Agree asks every server of the cluster for its configuration, and returns an error that says which has another: what is
-// written with a key that one of them lacks cannot be read there.
+// Agree asks every server of the cluster for the checksum of its configuration. The error names the servers with
+// another one: they could not read objects written with a key that they lack.
 func Agree(ctx context.Context, config *rest.Config) error {
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -159,7 +159,7 @@ func Agree(ctx context.Context, config *rest.Config) error {
 		}
 		switch {
 		case err != nil:
-			errs = append(errs, fmt.Errorf("server %s does not say which encryption configuration it has: %w", address, err))
+			errs = append(errs, fmt.Errorf("cannot read the encryption status of server %s: %w", address, err))
 		case s.Configuration != own.Configuration:
 			errs = append(errs, fmt.Errorf("server %s has another encryption configuration than %s: give all servers the same file first", address, config.Host))
 		}
@@ -167,7 +167,7 @@ func Agree(ctx context.Context, config *rest.Config) error {
 	return errors.Join(errs...)
 }
 
-// addresses are the endpoints as host:port.
+// addresses returns the endpoints as host:port.
 func addresses(slices []discoveryv1.EndpointSlice) (out []string) {
 	for _, s := range slices {
 		for _, port := range s.Ports {

@@ -12,12 +12,12 @@ import (
 	"k8s.io/apiserver/pkg/apis/apiserver/validation"
 )
 
-// Settings name what an administrator may say. The names in the comments are kube-apiserver's flags, whose meaning they
-// have. The zero value encrypts nothing.
+// Settings are the administrator's. The names in the comments are kube-apiserver's flags, which have the same meaning.
+// The zero value encrypts nothing.
 type Settings struct {
 	// File is an EncryptionConfiguration. --encryption-provider-config
 	File string
-	// Reload takes the file anew when it changes. --encryption-provider-config-automatic-reload
+	// Reload uses a changed file without a restart. --encryption-provider-config-automatic-reload
 	Reload bool
 }
 
@@ -41,7 +41,7 @@ var codecs = func() serializer.CodecFactory {
 	return serializer.NewCodecFactory(scheme, serializer.EnableStrict)
 }()
 
-// check looks at the file without calling anybody it names.
+// check checks the file. It calls no plug-in.
 func (s Settings) check() error {
 	info, err := os.Stat(s.File)
 	if err != nil {
@@ -57,7 +57,7 @@ func (s Settings) check() error {
 	return s.judge(data)
 }
 
-// judge looks at what the file says.
+// judge checks the content of the file.
 func (s Settings) judge(data []byte) error {
 	obj, _, err := codecs.UniversalDecoder().Decode(data, nil, nil)
 	if err != nil {
@@ -65,7 +65,7 @@ func (s Settings) judge(data []byte) error {
 	}
 	config, ok := obj.(*apiserver.EncryptionConfiguration)
 	if !ok {
-		return fmt.Errorf("%s holds a %T and no EncryptionConfiguration of apiserver.config.k8s.io/v1", s.File, obj)
+		return fmt.Errorf("%s holds a %T, want an EncryptionConfiguration of apiserver.config.k8s.io/v1", s.File, obj)
 	}
 	if err := validation.ValidateEncryptionConfiguration(config, s.Reload).ToAggregate(); err != nil {
 		return fmt.Errorf("%s: %w", s.File, err)

@@ -15,19 +15,19 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 )
 
-// maxFaults bounds what is noted of objects that cannot be decrypted: one for each resource and key.
+// maxFaults bounds the recorded objects that cannot be decrypted: one for each resource and key.
 const maxFaults = 64
 
-// lookAgain is how long a fault is believed before it is looked at again, by who asks.
+// lookAgain is how long a fault is reported before Check tries the object again.
 const lookAgain = time.Second
 
-// unreadable is what cannot be decrypted here.
+// unreadable is an object that cannot be decrypted here.
 type unreadable struct {
 	gr   schema.GroupResource
 	with Header
 }
 
-// note remembers that data could not be decrypted and says so.
+// note records that data could not be decrypted, and returns err as a LockedError.
 func (e *Encryption) note(gr schema.GroupResource, data []byte, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, ErrNotStarted) {
 		return err
@@ -41,8 +41,8 @@ func (e *Encryption) note(gr schema.GroupResource, data []byte, err error) error
 	return locked
 }
 
-// Check is a readiness check: everything that is stored can be decrypted, and a changed configuration is used. It costs
-// nothing as long as nothing is wrong.
+// Check is a readiness check: every stored object can be decrypted, and a changed configuration is in use. It costs
+// nothing as long as no fault is recorded.
 func (e *Encryption) Check(req *http.Request) error {
 	e.mu.Lock()
 	again := len(e.faults) > 0 && time.Since(e.looked) > lookAgain
@@ -63,7 +63,7 @@ func compareFaults(a, b unreadable) int {
 	return cmp.Or(cmp.Compare(a.gr.String(), b.gr.String()), cmp.Compare(a.with.String(), b.with.String()))
 }
 
-// Look tries one object of each resource and key, and notes those that cannot be decrypted.
+// Look decrypts one object of each resource and key, and records those that cannot be decrypted.
 func (e *Encryption) Look(ctx context.Context) {
 	found := map[unreadable]error{}
 	for _, s := range e.Survey(ctx) {
@@ -79,24 +79,24 @@ func (e *Encryption) Look(ctx context.Context) {
 	defer e.mu.Unlock()
 	for f := range found {
 		if _, known := e.faults[f]; !known {
-			e.log.Error("stored objects cannot be decrypted", "err", found[f])
+			e.log.Error("cannot decrypt stored objects; requests for them fail", "err", found[f])
 		}
 	}
 	e.faults, e.looked = found, time.Now()
 }
 
-// Share is how many objects of a resource are stored in the same way.
+// Share counts the objects of a resource that are stored in the same way.
 type Share struct {
 	Resource string `json:"resource"` // "secrets", "deployments.apps"
 	With     Header `json:"with"`
 	Objects  int    `json:"objects"`
-	// Stale: written again they would be stored in another way.
+	// Stale: if these objects were written now, they would be stored in another way.
 	Stale bool `json:"stale,omitempty"`
-	// Error is why they cannot be decrypted, or why no object of the resource can be encrypted.
+	// Error says why these objects cannot be decrypted, or why no object of the resource can be encrypted.
 	Error string `json:"error,omitempty"`
 }
 
-// Survey looks at every stored object's header, and decrypts one of each kind.
+// Survey reads the header of every stored object, and decrypts one object of each resource and header.
 func (e *Encryption) Survey(ctx context.Context) []Share {
 	shares := map[unreadable]*Share{}
 	type sample struct {
@@ -134,7 +134,7 @@ func (e *Encryption) Survey(ctx context.Context) []Share {
 	return out
 }
 
-// writers answers with what objects of a resource are encrypted when they are written, asking once for each resource.
+// writers returns a function that gives the header of newly written objects; it encrypts once for each resource.
 func (e *Encryption) writers(ctx context.Context) func(schema.GroupResource) (Header, error) {
 	type answer struct {
 		Header
@@ -152,15 +152,15 @@ func (e *Encryption) writers(ctx context.Context) func(schema.GroupResource) (He
 	}
 }
 
-// Stale is a page of the objects that are to be written again.
+// Stale is a page of the objects that should be rewritten.
 type Stale struct {
 	// Names are "namespace/name" or "name".
 	Names []string `json:"names"`
-	// Last is where the next page goes on; empty when this is the last one.
+	// Last is the start of the next page; empty on the last page.
 	Last string `json:"last,omitempty"`
 }
 
-// stale lists objects of a resource, after a key, that are not stored as they would be now.
+// stale lists the objects of a resource, after a key, that are not stored as they would be now.
 func (e *Encryption) stale(ctx context.Context, gr schema.GroupResource, after string, limit int) (Stale, error) {
 	with, err := e.writers(ctx)(gr)
 	if err != nil {
@@ -182,7 +182,7 @@ func (e *Encryption) stale(ctx context.Context, gr schema.GroupResource, after s
 	return page, ctx.Err()
 }
 
-// Status is what Handler answers.
+// Status is the answer of Handler.
 type Status struct {
 	// Configuration is the file's checksum, to compare servers; empty without one.
 	Configuration string  `json:"configuration,omitempty"`
@@ -190,17 +190,17 @@ type Status struct {
 	Shares        []Share `json:"shares"`
 }
 
-// Path is where the API serves Handler. Who may ask is RBAC's affair (nonResourceURLs).
+// Path is the URL path of Handler. RBAC decides who may read it (nonResourceURLs).
 const Path = "/balsa/encryption"
 
 // maxPage bounds a page of stale objects.
 const maxPage = 1000
 
-// Handler answers GET with a Status; with ?stale=RESOURCE, &after= and &limit=, with a Stale.
+// Handler answers GET with a Status, and GET with ?stale=RESOURCE (and &after= and &limit=) with a Stale.
 func (e *Encryption) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
-			http.Error(w, "only GET is answered here", http.StatusMethodNotAllowed)
+			http.Error(w, "only GET is supported", http.StatusMethodNotAllowed)
 			return
 		}
 		var answer any

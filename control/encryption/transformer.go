@@ -11,10 +11,10 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 )
 
-// LockedError: a stored object cannot be decrypted here.
+// LockedError: a stored object cannot be decrypted on this server.
 type LockedError struct {
 	Resource schema.GroupResource
-	With     Header // what it is encrypted with
+	With     Header // how it is encrypted
 	Err      error
 }
 
@@ -35,14 +35,14 @@ func (e *LockedError) Error() string {
 // Unwrap implements errors.
 func (e *LockedError) Unwrap() error { return e.Err }
 
-// transformer is what the current configuration says about one resource.
+// transformer applies the current configuration to one resource.
 type transformer struct {
 	e    *Encryption
 	gr   schema.GroupResource
 	last atomic.Pointer[resolved]
 }
 
-// resolved is a transformer of one generation, nil for a resource that the configuration does not name.
+// resolved is the transformer of one generation, nil for a resource that the configuration does not name.
 type resolved struct {
 	from *generation
 	value.Transformer
@@ -64,7 +64,7 @@ func (t *transformer) resolve() (*resolved, error) {
 	return r, nil
 }
 
-// names reports whether the configuration says anything about a resource.
+// names reports whether the configuration names a resource.
 func (g *generation) names(gr schema.GroupResource) bool {
 	for _, rule := range []schema.GroupResource{gr, {Group: gr.Group, Resource: "*"}, {Group: "*", Resource: "*"}} {
 		if _, ok := g.transformers[rule]; ok {
@@ -85,7 +85,7 @@ func (t *transformer) TransformFromStorage(ctx context.Context, data []byte, at 
 	return plain, stale, nil
 }
 
-// open is TransformFromStorage that notes nothing.
+// open is TransformFromStorage without recording faults.
 func (t *transformer) open(ctx context.Context, data []byte, at value.Context) ([]byte, bool, error) {
 	r, err := t.resolve()
 	switch {

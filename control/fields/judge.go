@@ -16,7 +16,7 @@ import (
 	"k8s.io/kubernetes/pkg/apis/storage"
 )
 
-// kinds are the kinds that rules speak of, as admission sees them.
+// kinds are the kinds that rules name, with the internal types that admission gets.
 var kinds = map[string]runtime.Object{
 	"Pod": &core.Pod{}, "PodTemplate": &core.PodTemplate{}, "ReplicationController": &core.ReplicationController{},
 	"Deployment": &apps.Deployment{}, "ReplicaSet": &apps.ReplicaSet{}, "DaemonSet": &apps.DaemonSet{},
@@ -30,7 +30,7 @@ var kinds = map[string]runtime.Object{
 	"ResourceSlice": &resource.ResourceSlice{},
 }
 
-// templates say where kinds keep the template of their pods.
+// templates are the paths of pod templates, by kind.
 var templates = map[string]string{
 	"PodTemplate": "template.", "ReplicationController": "spec.template.", "Deployment": "spec.template.",
 	"ReplicaSet": "spec.template.", "DaemonSet": "spec.template.", "StatefulSet": "spec.template.", "Job": "spec.template.",
@@ -45,7 +45,7 @@ type Finding struct {
 	Says  string
 }
 
-// String is the whole message.
+// String returns the message for the user.
 func (f Finding) String() string {
 	if f.Field == "" {
 		return f.Says
@@ -53,14 +53,14 @@ func (f Finding) String() string {
 	return f.Field + ": " + f.Says
 }
 
-// check is a rule for one type.
+// check is a rule compiled for one type.
 type check struct {
 	rule Rule
 	path path
 	does Verdict
 }
 
-// checks are compiled when the first object is judged.
+// checks are compiled for the first object.
 var checks = sync.OnceValues(func() (map[reflect.Type][]check, error) {
 	out := map[reflect.Type][]check{}
 	add := func(kind string, r Rule, prefix string, does Verdict) error {
@@ -79,7 +79,7 @@ var checks = sync.OnceValues(func() (map[reflect.Type][]check, error) {
 	}
 	for _, r := range rules {
 		if kinds[r.Kind] == nil {
-			return nil, fmt.Errorf("rule %s is about an unknown kind", r.Name())
+			return nil, fmt.Errorf("rule %s names an unknown kind", r.Name())
 		}
 		if err := add(r.Kind, r, "", r.Does); err != nil {
 			return nil, err
@@ -96,7 +96,7 @@ var checks = sync.OnceValues(func() (map[reflect.Type][]check, error) {
 	return out, nil
 })
 
-// expand writes {a,b} out.
+// expand returns text with {a,b} written out.
 func expand(text string) []string {
 	before, rest, ok := strings.Cut(text, "{")
 	if !ok {
@@ -110,8 +110,8 @@ func expand(text string) []string {
 	return out
 }
 
-// Judge returns the fields that obj sets and that have no effect, as far as old, which may be nil, does not set them
-// already. Both are of the internal version. It says each rule once an object.
+// Judge returns the fields without effect that obj sets and old does not; old may be nil. Both are of the internal
+// version. Each rule gives at most one finding.
 func Judge(obj, old runtime.Object) ([]Finding, error) {
 	all, err := checks()
 	if err != nil {
@@ -138,7 +138,7 @@ func Judge(obj, old runtime.Object) ([]Finding, error) {
 
 func (c check) finding(at string) Finding { return Finding{c.rule.Name(), at, c.does, c.rule.Says} }
 
-// first is the name of the first field at which the rule holds.
+// first returns the name of the first field for which the rule holds.
 func (c check) first(obj runtime.Object) (at string, ok bool) {
 	if len(c.path) == 0 {
 		return "", true

@@ -38,7 +38,7 @@ func (h *heard) take() string {
 	return out
 }
 
-// world is a server and a client that hears warnings.
+// world is a server, and a client that collects warnings.
 type world struct {
 	*controltest.Server
 	client *kubernetes.Clientset
@@ -57,7 +57,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// send writes an object given in JSON and returns it as it came back.
+// send writes an object given as JSON and returns the server's answer.
 func (w *world) send(t *testing.T, method, path, object string) (map[string]any, error) {
 	t.Helper()
 	verb := w.client.CoreV1().RESTClient().Verb(method).AbsPath(path).Body([]byte(object)).SetHeader("Content-Type", "application/json")

@@ -7,8 +7,8 @@ import (
 	core "k8s.io/kubernetes/pkg/apis/core"
 )
 
-// JudgeResize returns why a request to change the resources of a running pod is refused: a container that says to be
-// restarted for the change would go on running.
+// JudgeResize returns why a request to change the resources of a running pod is refused: one of its containers asks for
+// a restart on that change, which would not happen.
 func JudgeResize(pod, old *core.Pod) []Finding {
 	i := slices.IndexFunc(rules, func(r Rule) bool { return r.Resize })
 	var out []Finding

@@ -6,39 +6,40 @@ import (
 	"strings"
 )
 
-// Verdict is what happens to an object that sets a field without effect.
+// Verdict says what happens to an object that sets a field without effect.
 type Verdict string
 
 const (
-	// Refused objects are not stored. Templates of pods are stored with a warning: upstream's strategies drop from them what
-	// its feature gates switch off, and the pods made from them are refused for the rest.
+	// Refused: the object is not stored. An object with a pod template is stored with a warning instead: upstream's
+	// strategies drop the fields whose feature gates are off, and pods made from the template are refused because of
+	// the others.
 	Refused Verdict = "refused"
-	// Said is a warning for the writer.
+	// Said: the client gets a warning.
 	Said Verdict = "said"
 )
 
-// Rule is one field, or a few side by side, that have no effect here.
+// Rule names one field, or a few of the same struct, without effect here.
 type Rule struct {
-	// Kind is the kind's name. What is said of a Pod is said of each template of pods too.
+	// Kind is the kind's name. A rule for Pod applies to every pod template too.
 	Kind string
-	// Path names the field as users write it: "spec.volumes[*].{nfs,csi}". [*] is each element of a list, [name] a key of a
-	// map, {a,b} one or the other. An empty path is the whole object.
+	// Path is the field as users write it: "spec.volumes[*].{nfs,csi}". [*] is each element of a list, [name] a key of
+	// a map, {a,b} either field. An empty path is the whole object.
 	Path string
-	// Is is the value that has no effect; empty: any.
+	// Is is the value without effect; empty: any value.
 	Is string
-	// Where holds a field beside the last one to a value. It may be nil.
+	// Where is a condition on a field beside the last one; nil: none.
 	Where *Beside
-	// Resize: the rule judges requests to change a running pod's resources, and no others.
+	// Resize: the rule applies only to requests to change a running pod's resources.
 	Resize bool
 	Does   Verdict
-	// Says is what the user reads after the field's name: what does not happen, and what to do.
+	// Says is the message after the field's name: what does not happen, and what to do.
 	Says string
 }
 
 // Beside is a condition on a field of the same struct.
 type Beside struct{ Field, Value string }
 
-// Name is how the table calls the rule.
+// Name is the rule's name in the table.
 func (r Rule) Name() string {
 	name := strings.TrimSpace(r.Kind + " " + r.Path)
 	if r.Is != "" {
@@ -50,7 +51,7 @@ func (r Rule) Name() string {
 	return name
 }
 
-// step leads from a value to those below it.
+// step leads from a value to values below it.
 type step struct {
 	field []int  // of a struct
 	each  bool   // every element of a list
@@ -58,17 +59,17 @@ type step struct {
 	name  string // as users write it
 }
 
-// path is a compiled way through a type.
+// path is a field path compiled for a type.
 type path []step
 
-// compile finds the steps of text in t. Names are compared without case: the internal types have no names in JSON.
+// compile finds the steps of text in t. It compares names without case, because internal types have no JSON names.
 func compile(t reflect.Type, text string) (path, error) {
 	var out path
 	for _, part := range strings.Split(text, ".") {
 		name, index, _ := strings.Cut(part, "[")
 		t = target(t)
 		if t.Kind() != reflect.Struct {
-			return nil, fmt.Errorf("%s: %s is no struct", text, t)
+			return nil, fmt.Errorf("%s: %s is not a struct", text, t)
 		}
 		f, ok := t.FieldByNameFunc(func(n string) bool { return strings.EqualFold(n, name) })
 		if !ok {
@@ -93,13 +94,13 @@ func target(t reflect.Type) reflect.Type {
 	return t
 }
 
-// found is a field that is set: the value, the struct that holds it, and its name as users write it.
+// found is a field that is set: its value, the struct that holds it, and its path as users write it.
 type found struct {
 	value, holder reflect.Value
 	at            string
 }
 
-// walk calls fn for each field that is set at the end of p, until fn returns false.
+// walk calls fn for each set field at the end of p, until fn returns false.
 func (p path) walk(v, holder reflect.Value, at string, fn func(found) bool) bool {
 	for v.Kind() == reflect.Pointer {
 		if v.IsNil() {
@@ -128,13 +129,13 @@ func (p path) walk(v, holder reflect.Value, at string, fn func(found) bool) bool
 	default:
 		f, err := v.FieldByIndexErr(s.field)
 		if err != nil {
-			return true // below an embedded pointer that is nil
+			return true // below a nil embedded pointer
 		}
 		if at != "" {
 			at += "."
 		}
 		if len(p) == 1 && f.Kind() == reflect.Pointer && !f.IsNil() {
-			// A pointer that is set says something, also when it points at nothing but zeros.
+			// A pointer counts as set even if it points to a zero value.
 			return fn(found{f.Elem(), v, at + s.name})
 		}
 		return p[1:].walk(f, v, at+s.name, fn)

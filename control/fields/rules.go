@@ -1,10 +1,10 @@
 package fields
 
-// containers are the lists of containers of a pod.
+// containers is the path of all containers of a pod.
 const containers = "spec.{containers,initContainers,ephemeralContainers}[*]"
 
-// rules is the table of fields without effect. Where upstream's own suites, Helm charts or common manifests set a field, it
-// is said and not refused.
+// rules is the table of fields without effect. A field that upstream's suites, Helm charts or common manifests set
+// causes a warning and not a refusal.
 var rules = []Rule{
 	// Pods: what would run without what it asks for.
 	{Kind: "Pod", Path: "spec.schedulingGroup", Does: Refused,
@@ -59,11 +59,11 @@ var rules = []Rule{
 
 	// The rest.
 	{Kind: "Lease", Path: "spec.{strategy,preferredHolder}", Does: Said,
-		Says: "nobody is chosen for a lease (upstream: the feature CoordinatedLeaderElection, which is off): who takes it has it"},
+		Says: "no holder is elected for a lease (upstream: the feature CoordinatedLeaderElection, which is off): the first client that takes it holds it"},
 	{Kind: "IngressClass", Path: "spec.parameters", Where: &Beside{Field: "controller", Value: "balsa.dev/ingress"}, Does: Said,
 		Says: "this controller has no parameters; see its annotations for Ingresses"},
 	{Kind: "Node", Path: "spec.configSource", Does: Said, Says: "a node is configured by its own flags and files (upstream took it out in 1.24)"},
 }
 
-// Rules are the rules, for the test of the table and for documents.
+// Rules returns the table, for the test and for documents.
 func Rules() []Rule { return rules }

@@ -11,7 +11,7 @@ import (
 	core "k8s.io/kubernetes/pkg/apis/core"
 )
 
-// set makes the value at the end of p, with everything on the way to it, and what the rule wants of it.
+// set sets the field at the end of p, and everything above it, to a value for which the rule holds.
 func set(t *testing.T, p path, v, holder reflect.Value, r Rule) {
 	for v.Kind() == reflect.Pointer {
 		if v.IsNil() {
@@ -63,7 +63,7 @@ func fill(t *testing.T, v reflect.Value, r Rule) {
 	}
 }
 
-// TestRules sets what each rule names, in each kind it speaks of, and has it judged.
+// TestRules sets the field of each rule, in each kind that it applies to, and judges the object.
 func TestRules(t *testing.T) {
 	all, err := checks()
 	if err != nil {

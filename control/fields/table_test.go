@@ -21,7 +21,7 @@ import (
 
 const root = "../.."
 
-// untested is how many rows may name no test. It only ever shrinks: a new field needs a test that shows what it does.
+// untested is how many rows may name no test. It only shrinks: each new field needs a test that shows what it does.
 const untested = 69
 
 // row is one line of the table.
@@ -76,7 +76,7 @@ func served(t *testing.T, s *controltest.Server) map[string]bool {
 	return out
 }
 
-// functions are the tests of each folder.
+// functions returns the tests of each folder.
 func functions(t *testing.T) map[string]bool {
 	t.Helper()
 	out, pattern := map[string]bool{}, regexp.MustCompile(`(?m)^func (Test\w+)\(`)
@@ -101,8 +101,8 @@ func functions(t *testing.T) map[string]bool {
 	return out
 }
 
-// TestTableIsOfWhatIsServed fails when OpenAPI has a field without a row: add the row, in the order of names, to the file
-// of its package, with what the field does here, who does it and the test that shows it.
+// TestTableIsOfWhatIsServed fails if OpenAPI has a field without a row. Add the row to the file of its package, sorted
+// by name: what the field does here, which package acts on it, and the test that shows it.
 func TestTableIsOfWhatIsServed(t *testing.T) {
 	left := served(t, controltest.Start(t))
 	total := len(left)

@@ -38,21 +38,21 @@ var (
 )
 
 const (
-	usual      = 4000 // requests, in a run of all tests: what was never sent before is looked for by longer ones
+	usual      = 4000 // requests in a run of all tests; longer runs find new faults
 	token      = "wild"
-	roundEvery = 1500        // requests until what they made is removed and the documents are read again
+	roundEvery = 1500        // requests until their objects are deleted and the documents are read again
 	patience   = time.Minute // of one request
-	panicked   = 599         // the code of an answer that is none
-	mostHeap   = 400 << 20   // bytes that may be held afterwards beyond what was held before
+	panicked   = 599         // the code recorded for a panic
+	mostHeap   = 400 << 20   // allowed growth of the heap, in bytes
 )
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	klog.SetLogger(logr.Discard()) // it would tell of each bad request
+	klog.SetLogger(logr.Discard()) // it would log each bad request
 	os.Exit(m.Run())
 }
 
-// panics collects those that the server has recovered from.
+// panics collects the panics that the server recovered.
 type panics struct {
 	mu   sync.Mutex
 	list []string
@@ -79,7 +79,7 @@ func watchPanics() *panics {
 	return p
 }
 
-// trial is a server under requests.
+// trial is a server under test.
 type trial struct {
 	t       *testing.T
 	s       *controltest.Server
@@ -107,11 +107,11 @@ func start(t *testing.T) *trial {
 	return x
 }
 
-// send makes a request of the server's handlers as its listener would.
+// send passes a request to the server's handlers as its listener would.
 func (x *trial) send(r *badapitest.Request) (code int, header http.Header, body []byte) {
 	req, err := http.ReadRequest(newReader(r))
 	if err != nil {
-		return http.StatusBadRequest, nil, nil // no server sees it
+		return http.StatusBadRequest, nil, nil // it is no HTTP request
 	}
 	limit := patience
 	if r.Long {
@@ -137,7 +137,7 @@ func (x *trial) send(r *badapitest.Request) (code int, header http.Header, body 
 	return w.code, w.header, w.body.Bytes()
 }
 
-// answer is what one handler writes.
+// answer is the ResponseWriter of one request.
 type answer struct {
 	ctx    context.Context // of the request
 	header http.Header
@@ -167,7 +167,7 @@ func (a *answer) Flush() { a.WriteHeader(http.StatusOK) }
 // CloseNotify implements http.CloseNotifier.
 func (a *answer) CloseNotify() <-chan bool { return make(chan bool) }
 
-// Hijack implements http.Hijacker: nobody is at the other end.
+// Hijack implements http.Hijacker; the returned connection has no peer.
 func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	here, there := net.Pipe()
 	a.WriteHeader(http.StatusSwitchingProtocols)
@@ -176,7 +176,7 @@ func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return here, bufio.NewReadWriter(bufio.NewReader(here), bufio.NewWriter(here)), nil
 }
 
-// round removes what stands in the way of others' requests and reads the documents again.
+// round deletes objects that get in the way of other requests, and reads the documents again.
 func (x *trial) round() {
 	x.t.Helper()
 	c, err := kubernetes.NewForConfig(x.s.Client(control.Identity{User: "tidy", Groups: []string{"system:masters"}}))
@@ -220,7 +220,7 @@ func (x *trial) tidy(c kubernetes.Interface) {
 	}
 }
 
-// one makes a request and judges the answer.
+// one sends a request and checks the answer.
 func (x *trial) one(w *badapitest.Wild, i int) {
 	r := w.Next()
 	began := time.Now()
@@ -247,14 +247,14 @@ func (x *trial) one(w *badapitest.Wild, i int) {
 	}
 }
 
-// newReader is the head of a request as it comes over a connection.
+// newReader returns the head of a request as it comes over a connection.
 func newReader(r *badapitest.Request) *bufio.Reader {
 	return bufio.NewReader(strings.NewReader(r.Method + " " + r.URI + " HTTP/1.1\r\nHost: x\r\n\r\n"))
 }
 
-// compare makes a read twice, in ways that are answered by different parts of the server, and wants one answer.
+// compare sends a read twice, such that different parts of the server answer, and expects equal answers.
 func (x *trial) compare(r, again *badapitest.Request) (fault string) {
-	for range 3 { // something may change in between
+	for range 3 { // an object may change in between
 		code, _, body := x.send(r)
 		code2, _, body2 := x.send(again)
 		if code == code2 && (bytes.Equal(body, body2) || code >= 300) {
@@ -303,7 +303,7 @@ func TestRandomRequestsBreakNothing(t *testing.T) {
 	if after > before+mostHeap {
 		t.Errorf("the heap has grown from %d to %d MiB", before>>20, after>>20)
 	}
-	// As the administrator: what lets others look may be among what was deleted.
+	// As the administrator, because the rights of other users may have been deleted.
 	if err := x.s.Admin().Discovery().RESTClient().Get().AbsPath("/readyz").Do(t.Context()).Error(); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}

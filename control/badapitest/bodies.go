@@ -28,17 +28,17 @@ const (
 )
 
 const (
-	perKind  = 8        // objects and messages kept of a kind
-	keptSize = 64 << 10 // and how large each may be, in bytes
+	perKind  = 8        // objects and messages kept per kind
+	keptSize = 64 << 10 // the largest that is kept, in bytes
 )
 
-// corpus is what was accepted or answered, by kind.
+// corpus holds accepted objects and answers, by kind.
 type corpus struct {
 	objects  map[string][]any    // JSON
 	messages map[string][][]byte // protobuf
 }
 
-// newCorpus begins with an object of each of the kinds that are hard to come by.
+// newCorpus returns a corpus with seeds: an object of each kind that is hard to generate.
 func newCorpus() (*corpus, error) {
 	c := &corpus{map[string][]any{}, map[string][][]byte{}}
 	for _, text := range bytes.Split(seedText, []byte("\n---\n")) {
@@ -52,7 +52,7 @@ func newCorpus() (*corpus, error) {
 	return c, nil
 }
 
-// keep remembers an answer. The seeds stay.
+// keep adds an answer. Seeds are never displaced.
 func (c *corpus) keep(r chance, kind, contentType string, body []byte) {
 	if kind == "" || len(body) > keptSize {
 		return
@@ -77,13 +77,14 @@ func (c *corpus) keep(r chance, kind, contentType string, body []byte) {
 	}
 }
 
-// content is a body and what it is said to be.
+// content is a body with its content type.
 type content struct {
-	kind string // of content
+	kind string // the object's kind
 	data []byte
 }
 
-// object is one to be sent to an operation: accepted before, made from its schema, of another kind, or nonsense.
+// object returns an object for an operation: one accepted before, one made from its schema, one of another kind, or
+// nonsense.
 func (w *Wild) object(op *operation, name, namespace string) any {
 	var o any
 	known := w.corpus.objects[op.kind]
@@ -117,7 +118,7 @@ func (w *Wild) object(op *operation, name, namespace string) any {
 	return o
 }
 
-// place puts an object where its request goes.
+// place gives an object the name and namespace of its request.
 func (w *Wild) place(m map[string]any, op *operation, name, namespace string) {
 	if op.method == "DELETE" || w.once(40) {
 		return
@@ -141,7 +142,7 @@ func (w *Wild) place(m map[string]any, op *operation, name, namespace string) {
 	}
 }
 
-// body makes what an operation is sent.
+// body returns a body for an operation.
 func (w *Wild) body(op *operation, name, namespace string) content {
 	if op.method == "PATCH" {
 		return w.patch(op, name, namespace)
@@ -171,7 +172,7 @@ func (w *Wild) maybeScramble(data []byte) []byte {
 	return w.scramble(data)
 }
 
-// unknown is an envelope of protobuf around anything.
+// unknown returns a protobuf envelope with arbitrary content.
 func (w *Wild) unknown(op *operation) []byte {
 	raw := []byte(w.oddString())
 	if list := w.corpus.messages[pick(w.chance, []string{op.kind, "ConfigMap", "Pod", "Status"})]; len(list) > 0 && w.once(2) {
@@ -188,7 +189,7 @@ func (w *Wild) unknown(op *operation) []byte {
 	return append([]byte("k8s\x00"), b...)
 }
 
-// encode is best effort: what cannot be encoded is sent as JSON.
+// encode encodes o as contentType, or as JSON if that fails.
 func encode(contentType string, o any) []byte {
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -210,7 +211,7 @@ func encode(contentType string, o any) []byte {
 	return text
 }
 
-// patch makes one of the four kinds, sometimes under another's name.
+// patch returns one of the four kinds of patch, sometimes with the content type of another.
 func (w *Wild) patch(op *operation, name, namespace string) content {
 	kind := pick(w.chance, []string{jsonPatch, mergePatch, strategicPatch, applyYAML, applyCBOR})
 	said := kind
@@ -235,7 +236,7 @@ func (w *Wild) patch(op *operation, name, namespace string) content {
 	return content{said, data}
 }
 
-// part leaves some of an object out.
+// part drops some fields of an object.
 func (w *Wild) part(o any) any {
 	if m, ok := o.(map[string]any); ok {
 		for _, k := range slices.Sorted(maps.Keys(m)) {
@@ -252,7 +253,7 @@ func (w *Wild) part(o any) any {
 	return o
 }
 
-// directives puts those of strategic merge patches into a tree.
+// directives adds directives of strategic merge patches to a tree.
 func (w *Wild) directives(o any) any {
 	switch t := o.(type) {
 	case map[string]any:
@@ -276,7 +277,7 @@ func (w *Wild) directives(o any) any {
 	return o
 }
 
-// operations are those of a JSON patch, on places of an object of the kind.
+// operations returns the operations of a JSON patch on fields of an object of the kind.
 func (w *Wild) operations(op *operation) any {
 	places := []string{"", "/", "/metadata/labels", "/metadata/labels/a~1b", "/metadata/finalizers/-", "/metadata/managedFields", "/metadata/name", "/spec", "/status", "/data/-1", "/~2", "x", "/metadata/ownerReferences/0"}
 	if known := w.corpus.objects[op.kind]; len(known) > 0 {
@@ -299,7 +300,7 @@ func (w *Wild) operations(op *operation) any {
 	return out
 }
 
-// pointers appends the places of a tree.
+// pointers appends the JSON pointers of all values in a tree.
 func pointers(o any, at string, out []string) []string {
 	if len(out) > 300 {
 		return out
@@ -320,7 +321,7 @@ func pointers(o any, at string, out []string) []string {
 	return out
 }
 
-// status reads what an answer says, if it is a Status in JSON.
+// status parses an answer that is a Status in JSON.
 func status(body []byte) metav1.Status {
 	var s metav1.Status
 	_ = json.Unmarshal(body, &s)

@@ -15,9 +15,9 @@ import (
 type operation struct {
 	method, path string
 	action       string // x-kubernetes-action
-	group, kind  string // of the objects it is about
+	group, kind  string // of its objects
 	version      string
-	query        []string     // the parameters' names
+	query        []string     // names of query parameters
 	accepts      []string     // content types of bodies
 	body         *spec.Schema // nil: none
 	schemas      schemas
@@ -25,19 +25,19 @@ type operation struct {
 
 type schemas map[string]*spec.Schema
 
-// Documents are what a server says it serves.
+// Documents are a server's OpenAPI documents.
 type Documents struct {
 	get        func(path string) (int, []byte)
-	parts      map[string][]operation // by the URL of the document, which changes with it
+	parts      map[string][]operation // by the URL of the document, which changes with its content
 	operations []operation
 }
 
-// NewDocuments reads documents with get.
+// NewDocuments returns Documents that are read with get.
 func NewDocuments(get func(path string) (int, []byte)) *Documents {
 	return &Documents{get: get, parts: map[string][]operation{}}
 }
 
-// Load reads the documents that are new since it last did.
+// Load reads the documents that changed since the last call.
 func (d *Documents) Load() error {
 	var index struct {
 		Paths map[string]struct{ ServerRelativeURL string }
@@ -50,7 +50,7 @@ func (d *Documents) Load() error {
 	for name := range index.Paths {
 		names = append(names, name)
 	}
-	slices.Sort(names) // the same seed meets the same order
+	slices.Sort(names) // so that the same seed gives the same order
 	for _, name := range names {
 		url := index.Paths[name].ServerRelativeURL
 		part, ok := d.parts[url]
@@ -68,7 +68,7 @@ func (d *Documents) Load() error {
 	return nil
 }
 
-// Size is how many operations there are.
+// Size returns the number of operations.
 func (d *Documents) Size() int { return len(d.operations) }
 
 func (d *Documents) fetch(path string, into any) error {
@@ -132,7 +132,7 @@ func operationOf(method, path string, p *spec3.Path, from *spec3.Operation, all 
 	return op
 }
 
-// resolve follows references to where a schema is said.
+// resolve follows references to the definition of a schema.
 func (s schemas) resolve(in *spec.Schema) *spec.Schema {
 	for range 10 {
 		switch {

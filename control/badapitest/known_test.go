@@ -10,7 +10,7 @@ import (
 	"github.com/balsahq/balsa/control/badapitest"
 )
 
-// TestWhatWasFoundIsRefused holds requests that once broke something to the answers they get.
+// TestWhatWasFoundIsRefused sends requests that once broke something, and checks the answers.
 func TestWhatWasFoundIsRefused(t *testing.T) {
 	x := start(t)
 	cm := func(meta string) string {

@@ -11,12 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Wild makes requests.
+// Wild generates requests.
 type Wild struct {
 	chance
 	docs   *Documents
 	corpus *corpus
-	tokens []string // to continue lists, that were answered
+	tokens []string // continue tokens from answers
 }
 
 // Request is one request.
@@ -24,13 +24,13 @@ type Request struct {
 	Method, URI string
 	Header      http.Header
 	Body        []byte
-	// Long tells that an answer may have no end.
+	// Long: the answer may be endless.
 	Long bool
 	op   *operation
 }
 
-// Otherwise is the same read with an Accept header that says the same in other words, so that another part of the server
-// answers; nil for what is no read of an object or a list.
+// Otherwise returns the same read with an equivalent Accept header for which another part of the server answers; nil if
+// the request does not read an object or a list.
 func (r *Request) Otherwise() *Request {
 	kind := r.Header.Get("Accept")
 	if r.op == nil || r.op.action != "get" && r.op.action != "list" || r.Method != http.MethodGet || r.Long {
@@ -47,7 +47,7 @@ func (r *Request) Otherwise() *Request {
 	return &again
 }
 
-// Kind is that of the objects it is about.
+// Kind returns the kind of the request's objects.
 func (r *Request) Kind() string {
 	if r.op == nil {
 		return ""
@@ -55,18 +55,18 @@ func (r *Request) Kind() string {
 	return r.op.kind
 }
 
-// String is what repeats the request by hand.
+// String returns all that is needed to repeat the request by hand.
 func (r *Request) String() string {
 	return fmt.Sprintf("%s %.2000s\n%v\n%.4000q", r.Method, r.URI, r.Header, r.Body)
 }
 
-// New makes requests of what docs say. The same seed makes the same ones of the same answers.
+// New returns a Wild over docs. The same seed and the same answers give the same requests.
 func New(docs *Documents, seed uint64) (*Wild, error) {
 	c, err := newCorpus()
 	return &Wild{chance: chance{rand.New(rand.NewPCG(seed, 5))}, docs: docs, corpus: c}, err
 }
 
-// others are paths that no document has.
+// others are paths that are in no document.
 var others = []string{
 	"/", "/api", "/apis", "/apis/", "/healthz", "/livez/ping", "/readyz?verbose", "/version", "/metrics", "/openapi/v2", "/openapi/v3", "/openapi/v3/apis/apps/v1", "/openapi/v3/x",
 	"/debug/pprof/", "/debug/api_priority_and_fairness/dump_requests", "/debug/api_priority_and_fairness/dump_queues", "/logs", "/logs/../../etc/passwd", "/.well-known/openid-configuration", "/openid/v1/jwks",
@@ -75,7 +75,7 @@ var others = []string{
 	"//api//v1//pods", "/api/v1/../v1/pods", "/api/v1/namespaces/wild/configmaps/a/b/c/d", "/%61pi/v1", "/api/v1/namespaces//configmaps", "*", "/api/v1/namespaces/wild/things", "/apis/wild.example.com/v1/namespaces/wild/things/a/scale", "/apis/wild.example.com/v1beta1/things",
 }
 
-// Next makes a request.
+// Next returns a request.
 func (w *Wild) Next() *Request {
 	r := &Request{Header: http.Header{}}
 	if len(w.docs.operations) == 0 || w.once(25) {
@@ -139,7 +139,7 @@ func (w *Wild) name() string {
 	return pick(w.chance, names)
 }
 
-// fill replaces the parameters of a path.
+// fill replaces the parameters in a path.
 func (w *Wild) fill(path, name, namespace string) string {
 	parts := strings.Split(path, "/")
 	for i, p := range parts {
@@ -152,7 +152,7 @@ func (w *Wild) fill(path, name, namespace string) string {
 		case strings.HasPrefix(p, "{"):
 			parts[i] = url.PathEscape(name)
 			if w.once(40) {
-				parts[i] = strings.ReplaceAll(name, " ", "%20") // as it is
+				parts[i] = strings.ReplaceAll(name, " ", "%20") // not escaped further
 			}
 		}
 	}
@@ -161,7 +161,7 @@ func (w *Wild) fill(path, name, namespace string) string {
 
 var versions = []string{"", "0", "1", "-1", "x", "5", "100", "18446744073709551615", "18446744073709551616", "999999999999", " 1", "0x1"}
 
-// values are what parameters may be given.
+// values are candidates for the values of parameters.
 var values = map[string][]string{
 	"resourceVersion":      versions,
 	"resourceVersionMatch": {"", "Exact", "NotOlderThan", "x"},
@@ -248,7 +248,7 @@ func (w *Wild) headers(r *Request) {
 	}
 }
 
-// Answered takes what an answer has for later requests.
+// Answered keeps parts of an answer for later requests.
 func (w *Wild) Answered(r *Request, code int, header http.Header, body []byte) {
 	if code >= 300 || r.op == nil {
 		return

@@ -10,22 +10,22 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// chance decides; the same seed decides the same.
+// chance makes random choices; the same seed gives the same choices.
 type chance struct{ *rand.Rand }
 
-// once is true one time in n.
+// once returns true one time in n.
 func (c chance) once(n int) bool { return c.IntN(n) == 0 }
 
 func pick[T any](c chance, from []T) T { return from[c.IntN(len(from))] }
 
-// Names that objects get, and that may be in the way.
+// Names for objects, which may collide.
 var (
 	names      = []string{"a", "b", "c", "wild", "default", "kubernetes", "things.wild.example.com", "system:masters", "cluster-admin", "v1.apps", "v1.wild.example.com", "node-1"}
 	oddNames   = []string{"", ".", "..", "%2e%2e", "A", "a/b", "a%2Fb", "-", "é", "%00", "%", strings.Repeat("n", 254), strings.Repeat("n", 5000), "a\nb", "status", "*", "a b", "\xff"}
 	namespaces = []string{"wild", "wild", "wild", "wild", "default", "kube-system", "kube-public", "absent"}
 )
 
-// strange are values that are rarely meant, of every type of JSON.
+// strange are unusual values of every JSON type.
 var strange = []any{
 	nil, true, false, "", "x", " ", "\x00", "\xff\xfe", "-1", "0", "null", "a=b", "*", "/", "..", "{{.}}", "$(X)", "${X}", "1Gi", "1e308", "-0.5m", "100%", "8080", "http",
 	"10.0.0.1", "::1", "10.0.0.0/8", "::/0", "256.1.1.1", "2020-01-01T00:00:00Z", "9999-99-99", "true", "self.x", "[1,2].all(x, x > 0)", "object.metadata.name",
@@ -34,10 +34,10 @@ var strange = []any{
 	map[string]any{"a": map[string]any{"a": map[string]any{"a": 1}}}, []any{"a", "a", "b"}, []any{1, "a", nil, map[string]any{}},
 }
 
-// odd is one of the strange values.
+// odd returns a strange value.
 func (c chance) odd() any { return clone(pick(c, strange)) }
 
-// oddString is one of the strings that are long or made of odd bytes.
+// oddString returns a long string or one of unusual bytes.
 func (c chance) oddString() string {
 	switch c.IntN(6) {
 	case 0:
@@ -55,7 +55,7 @@ func (c chance) oddString() string {
 	}
 }
 
-// likely are strings that fit a property of a name.
+// likely are plausible strings for a property name.
 var likely = map[string][]string{
 	"name":       names,
 	"namespace":  namespaces,
@@ -82,7 +82,7 @@ var likely = map[string][]string{
 	"signerName": {"kubernetes.io/kube-apiserver-client", "example.com/x"},
 }
 
-// build makes a value that a schema describes.
+// build returns a value that fits a schema.
 func (c chance) build(all schemas, s *spec.Schema, name string, depth int) any {
 	s = all.resolve(s)
 	if s == nil || c.once(60) {
@@ -152,7 +152,7 @@ func (c chance) text(format, name string) string {
 	return pick(c, []string{"a", "b", "x", "a-b", "default", "1", "1Gi", "100m", "10.0.0.1", "10%", "app=x", "2020", "Always", "v1", "example.com/x", "TCP", "Retain"})
 }
 
-// spoil changes one place of a tree and returns the tree.
+// spoil changes one value in a tree and returns the tree.
 func (c chance) spoil(v any) any {
 	switch t := v.(type) {
 	case map[string]any:

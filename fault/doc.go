@@ -1,16 +1,17 @@
-// Package fault keeps a panic in the unit of work that raised it.
+// Package fault contains a panic within the unit of work that raised it.
 //
 //	work ──panic──▶ Contain ──▶ counted by unit, logged with its stack ──▶ an error (ErrPanic) ──▶ the caller's own retry
 //
-// A unit is one key of a controller, one pod of a node, one request, one query: what can end by itself while everything
-// else goes on. Contain turns its panic into an error, so that the retry with back-off that errors already have serves
-// panics too. Keep is for loops that run as long as the process: it starts them again, with back-off. Fatal is for state
-// that must not be used after a panic: it ends the process, even below somebody else's recover.
+// A unit is one key of a controller, one pod of a node, one request, one query: work that can fail alone. Contain turns
+// its panic into an error, so the retry with back-off that handles errors handles panics too. Keep is for loops that
+// run as long as the process: it starts them again, with back-off. Fatal is for state that must not be used after a
+// panic: it ends the process, even if a caller further up would recover the panic.
 //
-// Code inside a unit holds a lock only with a deferred unlock, or over statements that cannot panic: a contained panic
-// leaves every other lock held for ever.
+// Within a unit, hold a lock with a deferred unlock, or only over statements that cannot panic. After a contained panic
+// any other lock stays held for ever.
 //
-// Point marks a place where tests plant a panic. It is empty unless the program is built with the tag failpoint.
+// Point marks a statement at which tests can plant a panic. It is empty unless the program is built with the tag
+// failpoint.
 //
-// The package imports the standard library alone, so that every other may import it.
+// The package imports only the standard library, so that every other package may import it.
 package fault

@@ -16,21 +16,21 @@ import (
 // ErrPanic is wrapped by the error that a contained panic becomes.
 var ErrPanic = errors.New("panic")
 
-// Panic is the error that a contained panic becomes.
+// Panic is a contained panic as an error.
 type Panic struct {
-	Unit  string // what panicked: "leader/scheduler"
-	Value any    // what it panicked with
+	Unit  string // the unit that panicked: "leader/scheduler"
+	Value any    // the argument of panic
 	Stack []byte
 }
 
-// Error is one line, without the stack: that has been logged.
+// Error returns one line without the stack, which has been logged.
 func (p *Panic) Error() string { return fmt.Sprintf("panic in %s: %v", p.Unit, p.Value) }
 
 // Unwrap implements errors.Is for ErrPanic.
 func (p *Panic) Unwrap() error { return ErrPanic }
 
-// firstPause and lastPause bound the pause before Keep starts its work again; it doubles from panic to panic. Work that
-// has run for calm since its last panic begins at firstPause again.
+// firstPause and lastPause bound the pause before Keep starts its work again. It doubles with each panic. If the work
+// ran for calm since its last panic, the pause is firstPause again.
 const (
 	firstPause = 100 * time.Millisecond
 	lastPause  = time.Minute
@@ -44,10 +44,10 @@ var (
 	logger atomic.Pointer[slog.Logger]
 
 	mu     sync.Mutex
-	counts = map[string]uint64{} // by unit; units are constants of the code, so there are not many
+	counts = map[string]uint64{} // by unit; units are constants of the code, so the map stays small
 )
 
-// LogTo has panics logged by l. Without it they go to slog.Default.
+// LogTo sets the logger of panics. The default is slog.Default.
 func LogTo(l *slog.Logger) { logger.Store(l) }
 
 // Counts returns how many panics were contained so far, by unit.
@@ -57,8 +57,8 @@ func Counts() map[string]uint64 {
 	return maps.Clone(counts)
 }
 
-// Caught counts and logs a panic that the caller has recovered, in the deferred function itself, and returns it as an
-// error. unit is a constant: it becomes the value of a metric's label.
+// Caught counts and logs a panic that the caller has recovered, and returns it as an error. Call it in the deferred
+// function itself, so that the stack is complete. unit must be a constant, because it is the value of a metric's label.
 func Caught(unit string, value any) *Panic {
 	p := &Panic{Unit: unit, Value: value, Stack: debug.Stack()}
 	mu.Lock()
@@ -82,7 +82,7 @@ func Contain(unit string, work func() error) (err error) {
 	return work()
 }
 
-// Contained returns work with its panics contained, for goroutines and timers whose end alone matters.
+// Contained returns work with its panics contained, for goroutines and timers that return no error.
 func Contained(unit string, work func()) func() {
 	return func() { _ = Do(unit, work) }
 }
@@ -92,13 +92,13 @@ func ContainedErr(unit string, work func() error) func() error {
 	return func() error { return Contain(unit, work) }
 }
 
-// Do runs work and returns the *Panic it ended with, or nil.
+// Do runs work and returns nil, or its panic as a *Panic.
 func Do(unit string, work func()) error {
 	return Contain(unit, func() error { work(); return nil })
 }
 
-// Retry runs work, and after a panic up to three times more within about a second, in the goroutine of the caller: for
-// events that are handed over once and in order. It returns the last panic, or nil.
+// Retry runs work. After a panic it tries up to three times more within about a second, on the caller's goroutine. It
+// is for events that are delivered once and in order. It returns the last panic, or nil.
 func Retry(unit string, work func()) error {
 	err := Do(unit, work)
 	for _, pause := range retryPauses {
@@ -111,8 +111,8 @@ func Retry(unit string, work func()) error {
 	return err
 }
 
-// Keep runs work until it returns or panics after ctx has ended. After any other panic it runs work again, with
-// back-off; work has to be able to begin anew.
+// Keep runs work until work returns, or panics after ctx has ended. After any other panic it runs work again, with
+// back-off; work has to be able to start again.
 func Keep(ctx context.Context, unit string, work func(context.Context) error) error {
 	pause := firstPause
 	for {
@@ -140,28 +140,29 @@ func KeepDo(ctx context.Context, unit string, work func(context.Context)) {
 	_ = Keep(ctx, unit, func(ctx context.Context) error { work(ctx); return nil })
 }
 
-// Fatal is deferred by code that changes what must stay consistent. A panic that passes through it ends the process,
-// whoever would recover it further up.
+// Fatal is deferred by code that changes state which must stay consistent. A panic that passes through it ends the
+// process, even if a caller would recover it.
 func Fatal(unit string) {
 	if r := recover(); r != nil {
 		text := fmt.Sprintf("fault: %s must not go on after a panic: %v\n%s", unit, r, debug.Stack())
-		go panic(text) // in a goroutine where nobody can recover it
+		go panic(text) // on a new goroutine, where no deferred function can recover it
 		select {}
 	}
 }
 
-// Handler contains panics of an HTTP handler: the request is aborted, so that a half answer is not taken for a whole one.
+// Handler contains the panics of an HTTP handler. It aborts the request, so that the client does not take half of an
+// answer for a whole one.
 func Handler(unit string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			switch p := recover(); p {
 			case nil:
 				return
-			case http.ErrAbortHandler: // on purpose
+			case http.ErrAbortHandler: // an intended abort
 			default:
 				Caught(unit, p)
 			}
-			panic(http.ErrAbortHandler) // net/http ends the stream and says nothing
+			panic(http.ErrAbortHandler) // net/http closes the stream and logs nothing
 		}()
 		next.ServeHTTP(w, r)
 	})

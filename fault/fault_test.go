@@ -93,7 +93,7 @@ func TestARequestWhoseHandlerPanicsIsAbortedAndTheNextServed(t *testing.T) {
 	}
 }
 
-// TestFatalEndsTheProcess runs itself as a process of its own that would recover the panic.
+// TestFatalEndsTheProcess runs itself as a child process that would recover the panic.
 func TestFatalEndsTheProcess(t *testing.T) {
 	if os.Getenv("FAULT_TEST_FATAL") != "" {
 		defer func() { _ = recover() }()

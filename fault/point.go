@@ -2,5 +2,5 @@
 
 package fault
 
-// Point is where a test may plant a panic. It does nothing in this build.
+// Point is a statement at which a test may plant a panic. It does nothing in this build.
 func Point(string) {}

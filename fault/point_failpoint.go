@@ -11,8 +11,8 @@ import (
 	"sync"
 )
 
-// PointsEnv names the directory in which each armed point has a file: its name with "." for "/", and in it how many
-// times the point panics. The file goes away with the last panic.
+// PointsEnv names a directory with one file for each armed point. The file's name is the point's with "." for "/"; its
+// content is how many times the point panics. The last panic removes the file.
 const PointsEnv = "BALSA_FAILPOINTS"
 
 var pointsMu sync.Mutex

@@ -1,4 +1,4 @@
-// Package eventhandler contains panics of the functions that informers hand their events to.
+// Package eventhandler contains panics of informers' event handlers.
 package eventhandler
 
 import (
@@ -7,8 +7,8 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// Contain returns h with its panics contained. An event whose handling panics is handed over again up to three times
-// within about a second; then it is given up, and the object's next event finds a handler that still runs.
+// Contain returns h with its panics contained. An event whose handler panics is delivered again up to three times
+// within about a second. Then it is dropped; the object's next event is handled as usual.
 func Contain(unit string, h cache.ResourceEventHandler) cache.ResourceEventHandler {
 	return contained{unit: unit, next: h}
 }

@@ -142,7 +142,7 @@ func TestQuotaIsEnforcedAndCounted(t *testing.T) {
 	}
 }
 
-// quotaOf makes a quota whose usage is known to be none: the controller's part.
+// quotaOf makes a quota whose recorded usage is zero, as the quota controller would.
 func quotaOf(t *testing.T, ns, name, limit string, scopes ...corev1.ScopedResourceSelectorRequirement) {
 	t.Helper()
 	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceName(limit): resource.MustParse("1")}}}

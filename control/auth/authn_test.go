@@ -44,7 +44,7 @@ func bearer(token string) http.Header { return http.Header{"Authorization": {"Be
 func TestAnonymousSeesHealthAndDiscoveryDocumentsOnly(t *testing.T) {
 	for path, want := range map[string]int{
 		"/livez": 200, "/readyz": 200, "/healthz": 200, "/version": 200,
-		"/api": 403, "/apis": 403, "/apis/apps/v1": 403, // may be asked for; default roles give discovery to users only
+		"/api": 403, "/apis": 403, "/apis/apps/v1": 403, // authenticated as anonymous, but the default roles allow discovery to users only
 		"/api/v1/pods": 401, "/api/v1/namespaces/default": 401, "/metrics": 401, "/": 401,
 	} {
 		if got, _ := get(t, path, nil, nil); got != want {

@@ -17,7 +17,7 @@ import (
 	"github.com/balsahq/balsa/control/controltest"
 )
 
-// elsewhere is another cluster's authority, for certificates that it signs.
+// elsewhere returns another cluster's CA.
 func elsewhere(t *testing.T, now time.Time) *pki.Authority {
 	t.Helper()
 	a, err := pki.Open(pki.Config{Dir: t.TempDir(), Now: func() time.Time { return now }})
@@ -42,7 +42,7 @@ func leaf(t *testing.T, a *pki.Authority, r pki.Request) *tls.Certificate {
 
 const review = `{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}`
 
-// shows asks who somebody with a certificate is.
+// shows returns the server's answer to a whoami request with a certificate.
 func shows(t *testing.T, s *controltest.Server, c *tls.Certificate) (code int, body string) {
 	t.Helper()
 	return s.Ask(t, s.HTTP(c), "POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", http.Header{"Content-Type": {"application/json"}}, strings.NewReader(review))
@@ -104,7 +104,7 @@ func TestACertificateWhoseHolderWasRemovedIsRefusedAtOnce(t *testing.T) {
 		return c
 	}
 	gone, stays := node("gone"), node("stays")
-	for range 2 { // the second time by a verdict that is remembered
+	for range 2 { // the second time with a cached verification
 		if code, body := shows(t, s, gone); code != 201 {
 			t.Fatalf("%d %s", code, body)
 		}

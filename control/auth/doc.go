@@ -1,8 +1,8 @@
-// Package auth owns nothing but the order of its sub-packages: who somebody is (pki, authn), what he may do (authz,
-// bootstrap), and what becomes of the object he sends (admission). All of them read the store's newest state through
-// package live.
+// Package auth has no code. It documents the order of its sub-packages: they authenticate the client (pki, authn),
+// authorize the request (authz, bootstrap), and admit or change its object (admission). All of them read the store's
+// newest state through package listers.
 //
 //	TLS ──▶ pki ──▶ authn ──▶ authz ──▶ admission ──▶ registry
 //	                  │         │           │
-//	                  └────── live ─────────┘◀── the store's root
+//	                  └──── listers ──────┘◀── the store's root
 package auth

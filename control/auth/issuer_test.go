@@ -50,12 +50,12 @@ func newIssuer(t *testing.T) *issuer {
 
 func b64(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
-// ca is the certificate that whoever asks the issuer must believe.
+// ca returns the certificate that the issuer's clients have to trust.
 func (i *issuer) ca() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: i.Certificate().Raw}))
 }
 
-// token is signed with key and has these claims beside the usual ones.
+// token returns a token signed with key, with these claims beside the usual ones.
 func (i *issuer) token(t *testing.T, key *rsa.PrivateKey, claims map[string]any) string {
 	t.Helper()
 	all := map[string]any{"iss": i.URL, "aud": "balsa", "sub": "u-1", "iat": time.Now().Unix(), "exp": time.Now().Add(time.Hour).Unix()}

@@ -31,7 +31,8 @@ kind: Configuration
 limits: [{type: Namespace, qps: 1, burst: 2, cacheSize: 10}]
 `
 
-// TestPluginsAreAskedAsTheFlagsSay runs one server with plugins on that are off by default, one off that is on, and a file.
+// TestPluginsAreAskedAsTheFlagsSay runs one server with some plugins switched on, one switched off, and a configuration
+// file.
 func TestPluginsAreAskedAsTheFlagsSay(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

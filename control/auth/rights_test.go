@@ -29,7 +29,7 @@ func account(name string) *corev1.ServiceAccount {
 	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-// people are users with a token that is their name.
+// people are users whose tokens are their names.
 func people(t *testing.T, names ...string) func(*control.Config) {
 	var csv strings.Builder
 	for _, n := range names {
@@ -43,7 +43,7 @@ func decided(z authz.Settings) func(*control.Config) {
 	return func(c *control.Config) { c.Authorization = z }
 }
 
-// may reports whether a client may list this in the namespace default.
+// may reports whether a client may list the resource in the namespace default.
 func may(t *testing.T, c kubernetes.Interface, resource string) bool {
 	t.Helper()
 	var err error
@@ -158,7 +158,7 @@ func TestFaultsOfAuthorizationAreToldTogether(t *testing.T) {
 	}
 }
 
-// grant gives users a role of their own.
+// grant gives a user a role with these rules.
 func grant(t *testing.T, c kubernetes.Interface, user string, rules ...rbacv1.PolicyRule) {
 	t.Helper()
 	role := must[*rbacv1.ClusterRole](t)(c.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{GenerateName: user + "-"}, Rules: rules}, metav1.CreateOptions{}))
@@ -230,7 +230,7 @@ func TestActingForSomebodyElse(t *testing.T) {
 	if whoami(t, jane) != nil || may(t, jane, "pods") {
 		t.Error("without the right")
 	}
-	// Constrained impersonation: for one user and one kind of request alone.
+	// Constrained impersonation: for one user and one kind of request only.
 	grant(t, s.Admin(), "jane", rule("", "pods", "list"), rule("", "secrets", "list"))
 	grant(t, s.Admin(), "agent", rbacv1.PolicyRule{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"users"}, ResourceNames: []string{"jane"}, Verbs: []string{"impersonate:user-info"}},
 		rule("", "pods", "impersonate-on:user-info:list"))

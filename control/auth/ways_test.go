@@ -30,7 +30,7 @@ import (
 	"github.com/balsahq/balsa/control/controltest"
 )
 
-// whoami is what `kubectl auth whoami` asks; nil is nobody.
+// whoami returns the answer to `kubectl auth whoami`; nil: the credentials are refused.
 func whoami(t *testing.T, c kubernetes.Interface) *authenticationv1.UserInfo {
 	t.Helper()
 	r, err := c.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
@@ -111,7 +111,7 @@ func TestAnotherIssuersTokensByConfiguration(t *testing.T) {
 			t.Errorf("%s: is %+v", name, u)
 		}
 	}
-	// A faulty change is not taken, a good one is, without a new start.
+	// A faulty change of the file is not used, a valid one is used without a restart.
 	next := i.token(t, i.key, claims(map[string]any{"aud": "next"}))
 	write := func(text string) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -146,7 +146,7 @@ func TestAnotherIssuersTokensByFlags(t *testing.T) {
 	if u := whoami(t, s.Bearer(i.token(t, i.key, map[string]any{"team": "b"}))); u != nil {
 		t.Errorf("without the claim: %+v", u)
 	}
-	// The account of a Service still is one.
+	// Service-account tokens are still accepted.
 	ns := "default"
 	if _, err := s.Admin().CoreV1().ServiceAccounts(ns).Create(t.Context(), account("robot"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -160,7 +160,7 @@ func TestAnotherIssuersTokensByFlags(t *testing.T) {
 	}
 }
 
-// reviewer is a webhook; answer gets the review sent and returns its status.
+// reviewer starts a webhook; answer gets each review and returns its status.
 func reviewer(t *testing.T, answer func(review map[string]any) map[string]any) (kubeconfig string, calls *atomic.Int64) {
 	t.Helper()
 	calls = &atomic.Int64{}
@@ -241,7 +241,7 @@ func TestTokensAndPasswordsOfFiles(t *testing.T) {
 	}
 }
 
-// signed is a certificate of a CA that is not the cluster's.
+// signed returns a certificate of a CA that is not the cluster's.
 func signed(t *testing.T, name string) (certificate *tls.Certificate, ca string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -62,31 +62,32 @@ import (
 	"github.com/balsahq/balsa/control/auth/listers"
 )
 
-// Config names what plugins need.
+// Config configures New.
 type Config struct {
 	Live *listers.Store
-	// Client writes quota status and looks up what live does not answer.
+	// Client writes the status of quotas and reads kinds that listers do not.
 	Client kubernetes.Interface
-	// Dynamic and RESTMapper serve admission policies with parameters.
+	// Dynamic and RESTMapper are for admission policies with parameters.
 	Dynamic    dynamic.Interface
 	RESTMapper meta.RESTMapper
 	Authorizer authorizer.Authorizer
-	// Loopback is how a webhook that names the kubernetes Service is called; nil leaves such webhooks without credentials.
+	// Loopback is the client configuration for a webhook that names the kubernetes Service; nil calls such webhooks
+	// without credentials.
 	Loopback *rest.Config
-	// Dial reaches the Services of webhooks; nil dials directly.
+	// Dial connects to the Services of webhooks; nil dials directly.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Enabled tells which resources are served, so that quota does not ask for others; nil means all.
+	// Enabled reports whether a resource is served, so that quota does not list others; nil: all are.
 	Enabled func(schema.GroupVersionResource) bool
 	// TolerationSeconds is how long a new pod stays on a node that is not ready or unreachable, unless the pod says
-	// otherwise. Default 300, as upstream's; nil means the default, 0 means not at all.
+	// otherwise. nil means upstream's default, 300; 0 means not at all.
 	TolerationSeconds *int64
-	// Settings say which plugins are asked, and how they are configured.
+	// Settings say which plugins run, and configure them.
 	Settings Settings
-	// CheckNodeIPs returns why a node may not say that these addresses are its own; nil allows all.
+	// CheckNodeIPs returns why a node may not claim these addresses; nil allows all.
 	CheckNodeIPs func(node string, ips []net.IP) error
-	// PodPresets has the PodPreset plug-in asked; the kind is served by control/legacy/presets' definition.
+	// PodPresets switches the PodPreset plugin on. The kind is served by a CustomResourceDefinition.
 	PodPresets bool
-	// Initializers has the Initializers plug-in asked; the kind is served by control/legacy/initializers' definition.
+	// Initializers switches the Initializers plugin on. The kind is served by a CustomResourceDefinition.
 	Initializers bool
 }
 
@@ -101,7 +102,7 @@ func (c Config) Validate() error {
 	return errors.Join(append(errs, c.Settings.Validate())...)
 }
 
-// order is upstream's order of all plugins there are; which are asked, Settings say. See the package doc.
+// order is upstream's order of all plugins. Settings say which of them run. See the package comment.
 var order = []string{
 	admit.PluginName, autoprovision.PluginName, lifecycle.PluginName, exists.PluginName, antiaffinity.PluginName, limitranger.PluginName,
 	serviceaccount.PluginName, noderestriction.PluginName, nodeClaimsName, nodetaint.PluginName, alwayspullimages.PluginName, imagepolicy.PluginName,
@@ -113,16 +114,16 @@ var order = []string{
 	resourcequota.PluginName, deny.PluginName,
 }
 
-// Chain is what the API server is given.
+// Chain is the admission chain for the API server.
 type Chain struct {
 	admission.Interface
 	stop context.CancelFunc
 }
 
-// Stop ends what plugins started. The chain must not be asked any more.
+// Stop ends the goroutines of plugins. The chain must not be used afterwards.
 func (c *Chain) Stop() { c.stop() }
 
-// New builds the chain. It starts nothing; what plugins start when they are first needed ends with Stop.
+// New builds the chain. It starts nothing. Goroutines that plugins start when they are first needed end with Stop.
 func New(cfg Config) (*Chain, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -139,7 +140,7 @@ func New(cfg Config) (*Chain, error) {
 
 type builder struct {
 	cfg     Config
-	ctx     context.Context // the life of what plugins start; ended by Chain.Stop
+	ctx     context.Context // of the plugins' goroutines; ended by Chain.Stop
 	factory *listers.Factory
 }
 
@@ -170,7 +171,7 @@ func (b *builder) build() (admission.Interface, error) {
 	return chain, err
 }
 
-// unlimited lets writes pass the ResourceQuota plugin where there is no quota.
+// unlimited wraps the ResourceQuota plugin, so that writes in namespaces without a quota skip it.
 func (b *builder) unlimited(plugin admission.Interface, name string) admission.Interface {
 	if p, ok := plugin.(admission.ValidationInterface); ok && name == resourcequota.PluginName {
 		return unlimited{p, b.cfg.Live.Kept(schema.GroupResource{Resource: "resourcequotas"}), b.factory.DeviceClasses}
@@ -192,7 +193,7 @@ func (b *builder) initializers() (admission.PluginInitializers, error) {
 	}, nil
 }
 
-// serviceResolver finds the cluster IP of a Service a webhook names.
+// serviceResolver finds the cluster IP of a webhook's Service.
 type serviceResolver struct{ lister corelisters.ServiceLister }
 
 func (b *builder) services() serviceResolver {
@@ -204,8 +205,8 @@ func (s serviceResolver) ResolveEndpoint(namespace, name string, port int32) (*u
 	return proxy.ResolveCluster(s.lister, namespace, name, port)
 }
 
-// served is a storage.APIResourceConfigSource. Resource claims are left out: upstream's registry would give their evaluator
-// informers that run from the start; quotaConfiguration adds it without.
+// served is a storage.APIResourceConfigSource. It leaves resource claims out, because upstream's registry would give
+// their evaluator informers that run from the start. quotaConfiguration adds that evaluator without informers.
 type served func(schema.GroupVersionResource) bool
 
 // ResourceEnabled implements storage.APIResourceConfigSource.

@@ -19,20 +19,20 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// final are plugins whose refusal stands: they decide by what others answer, who are not to be asked twice, or count how
-// often they are asked.
+// final are plugins whose refusal is not checked again: they decide by the answer of another server, which must not be
+// called twice, or count their calls.
 var final = []string{
 	eventratelimit.PluginName, imagepolicy.PluginName, mutatingpolicy.PluginName, mutatingwebhook.PluginName, validatingpolicy.PluginName, validatingwebhook.PluginName,
 }
 
 var operations = []admission.Operation{admission.Create, admission.Update, admission.Delete, admission.Connect}
 
-// sequence asks plugins one after the other, as upstream's chain does, and counts how long each took. Who is asked for
-// which operation is known beforehand, so that nobody is asked, or counted, for nothing.
+// sequence calls plugins one after the other, as upstream's chain does, and measures how long each takes. It knows
+// beforehand which plugin handles which operation, so that no other plugin is called or counted.
 //
-// It asks a plugin again before an object is refused: what it lacks, the namespace's labels, a quota that was raised, a
-// pod's node, may have been written through another server a moment ago. Plugins refuse before they change anything, or
-// change the same again.
+// Before an object is refused, it calls the plugin again: another server may have written what the plugin misses (a
+// namespace's labels, a raised quota, a pod's node) a moment ago. That is safe, because plugins refuse before they
+// change anything, or make the same change again.
 type sequence struct {
 	store     *listers.Store
 	handles   map[admission.Operation]bool
@@ -40,10 +40,10 @@ type sequence struct {
 	validates map[admission.Operation][]step
 }
 
-// step is one question to one plugin.
+// step is one method of one plugin.
 type step struct {
 	name  string
-	kind  string // as metrics call it
+	kind  string // the metrics' label
 	final bool
 	ask   func(context.Context, admission.Attributes, admission.ObjectInterfaces) error
 }
@@ -52,7 +52,7 @@ func newSequence(store *listers.Store) *sequence {
 	return &sequence{store: store, handles: map[admission.Operation]bool{}, admits: map[admission.Operation][]step{}, validates: map[admission.Operation][]step{}}
 }
 
-// take enters a plugin as the last one. It is an admission.DecoratorFunc.
+// take appends a plugin. It is an admission.DecoratorFunc.
 func (s *sequence) take(plugin admission.Interface, name string) admission.Interface {
 	for _, o := range operations {
 		if !plugin.Handles(o) {
@@ -73,8 +73,8 @@ func (s *sequence) take(plugin admission.Interface, name string) admission.Inter
 // Handles implements admission.Interface.
 func (s *sequence) Handles(o admission.Operation) bool { return s.handles[o] }
 
-// Admit implements admission.MutationInterface. Plugins are asked once more when a webhook that came after them has
-// changed the object.
+// Admit implements admission.MutationInterface. The plugins are called again when a webhook after them has changed the
+// object.
 func (s *sequence) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	fault.Point("control/admission")
 	if err := s.run(ctx, s.admits[a.GetOperation()], a, o); err != nil {
@@ -112,8 +112,8 @@ func (s *sequence) run(ctx context.Context, steps []step, a admission.Attributes
 	return nil
 }
 
-// countedIn is the context in which plugins are counted. Each observation looks for a trace to point to, through all that
-// the request's context holds; where nobody traces the request, that is done once.
+// countedIn returns the context for metrics. Each observation searches the request's context for a trace to refer to.
+// If the request is not traced, this search is done only once.
 func countedIn(ctx context.Context) context.Context {
 	if trace.SpanContextFromContext(ctx).IsSampled() {
 		return ctx

@@ -15,7 +15,7 @@ import (
 	"github.com/balsahq/balsa/control/auth/listers"
 )
 
-// state is a store of keys alone, whose revision is how many there are.
+// state is a store that holds only keys. Its revision is their number.
 type state struct{ keys []string }
 
 func (s *state) Revision() int64                         { return int64(len(s.keys)) }
@@ -28,7 +28,7 @@ func (s *state) Scan(prefix string, fn func(string, []byte, int64) bool) {
 	}
 }
 
-// storeOf is a store that finds news when it is asked to confirm, or none.
+// storeOf returns a store for which Confirm finds newer state, or does not.
 func storeOf(t *testing.T, s *state, news bool) *listers.Store {
 	t.Helper()
 	store, err := listers.New(listers.Config{Snapshot: func() listers.Snapshot { return s }, Confirm: func(context.Context) error {
@@ -43,14 +43,14 @@ func storeOf(t *testing.T, s *state, news bool) *listers.Store {
 	return store
 }
 
-// asked are questions in order.
+// asked are the calls of plugins, in order.
 type asked []string
 
 type changing struct {
 	*admission.Handler
 	name   string
 	log    *asked
-	refuse int // so many times
+	refuse int // refuse the first calls, this many
 	again  bool
 }
 
@@ -113,7 +113,7 @@ func TestPluginsAreAskedInOrderAndOnlyForWhatTheyHandle(t *testing.T) {
 	}
 }
 
-// counted is what metrics say of some plugins: name, type and how often it was asked.
+// counted returns what metrics say about some plugins: name, type and number of calls.
 func counted(t *testing.T, names ...string) (out []string) {
 	t.Helper()
 	families, err := legacyregistry.DefaultGatherer.Gather()

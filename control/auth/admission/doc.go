@@ -1,5 +1,5 @@
-// Package admission owns the chain of plugins a write passes between authorization and the registry: upstream's
-// plugins that are on by default, in upstream's order, and NoEffect, which is ours.
+// Package admission owns the chain of plugins between authorization and the registry: upstream's plugins that are on by
+// default, in upstream's order, and two that are written here (NoEffect and BalsaNodeClaims).
 //
 //	NamespaceLifecycle LimitRanger ServiceAccount NodeRestriction BalsaNodeClaims TaintNodesByCondition PodSecurity Priority
 //	DefaultTolerationSeconds DefaultStorageClass StorageObjectInUseProtection PersistentVolumeClaimResize RuntimeClass
@@ -10,18 +10,20 @@
 //	  ──▶ ValidatingAdmissionPolicy ──▶ ValidatingAdmissionWebhook      kind appears, and asked only while one exists
 //	  ──▶ ResourceQuota
 //
-// Upstream's other plugins that bring no controller along are off unless Settings enable them, each in upstream's place of
-// the order (optional.go); Settings may take any out, and configure those that have a configuration (settings.go).
+// Upstream's other plugins that need no controller are off unless Settings enable them. Each has upstream's place in
+// the order (optional.go). Settings may switch any plugin off, and configure those that have a configuration
+// (settings.go).
 //
-// PodPreset comes after NamespaceLifecycle, Initializers after MutatingAdmissionWebhook, where they are asked for.
+// When the cluster uses them, PodPreset comes after NamespaceLifecycle, and Initializers after
+// MutatingAdmissionWebhook.
 //
-// BalsaNodeClaims is ours: a node chooses neither its pod network nor an address that is somebody else's.
+// BalsaNodeClaims keeps a node from choosing its pod network, or an address that belongs to something else.
 //
-// ResourceQuota is asked about namespaces that have a quota.
+// ResourceQuota is called only for namespaces that have a quota.
 //
-// Plugins read through package live: no informer runs, nothing has to sync before the API is ready. The exception is
-// admission policies, whose plugins need informers of their own; those start with the first policy.
+// Plugins read through package listers: no informer runs, and nothing has to sync before the API is ready. The
+// exception are the plugins of admission policies, which need informers; these start with the first policy.
 //
-// Goroutines: ResourceQuota's evaluators, the policies' informers and, after the first PodPreset that was in conflict with
-// a pod, what writes events, all ended by the stop function New returns.
+// Goroutines: ResourceQuota's evaluators, the policies' informers and, after the first conflict between a PodPreset and
+// a pod, the writer of events. Chain.Stop ends all of them.
 package admission

@@ -24,8 +24,9 @@ import (
 	"github.com/balsahq/balsa/control/legacy/initializers"
 )
 
-// Initializers gives new objects their pending list, and refuses writes to objects that wait from all but those who may
-// "initialize" the resource. Kubernetes had the plug-in until v1.13, in this place of the order.
+// Initializers gives new objects their list of pending initializers. It refuses writes to objects that wait, except
+// from clients with the right to "initialize" the resource. Kubernetes had this plugin until v1.13, in this place of
+// the order.
 const initializersName = "Initializers"
 
 type initialize struct {
@@ -34,7 +35,7 @@ type initialize struct {
 	authorizer     authorizer.Authorizer
 }
 
-// withInitializers is the chain's order where Initializers are asked for.
+// withInitializers adds the plugin to the order if the cluster uses initializers.
 func (b *builder) withInitializers(order []string) []string {
 	if !b.cfg.Initializers {
 		return order
@@ -59,7 +60,7 @@ func (p *initialize) Admit(ctx context.Context, a admission.Attributes, _ admiss
 	}
 	obj, err := meta.Accessor(a.GetObject())
 	if err != nil {
-		return nil // what has no metadata cannot wait
+		return nil // an object without metadata cannot wait
 	}
 	if a.GetOperation() == admission.Update {
 		return p.update(ctx, a, obj)
@@ -67,7 +68,8 @@ func (p *initialize) Admit(ctx context.Context, a admission.Attributes, _ admiss
 	return p.create(ctx, a, obj)
 }
 
-// create lets a new object wait for those whom the configurations name, unless it says itself what it waits for.
+// create makes a new object wait for the initializers that configurations name, unless the object names its
+// initializers itself.
 func (p *initialize) create(ctx context.Context, a admission.Attributes, obj metav1.Object) error {
 	if _, ok := obj.GetAnnotations()[initializers.Annotation]; ok {
 		state, err := p.written(ctx, a, obj, "create with initializers denied")
@@ -80,7 +82,7 @@ func (p *initialize) create(ctx context.Context, a admission.Attributes, obj met
 		return initializers.Set(obj, state)
 	}
 	if _, mirror := obj.GetAnnotations()[corev1.MirrorPodAnnotationKey]; mirror && a.GetResource().GroupResource() == corev1.Resource("pods") {
-		return nil // it runs already
+		return nil // a mirror pod already runs
 	}
 	if part(a) || isServer(a.GetUserInfo()) {
 		return nil
@@ -95,13 +97,14 @@ func (p *initialize) create(ctx context.Context, a admission.Attributes, obj met
 	return initializers.Set(obj, initializers.Waiting(names))
 }
 
-// part reports whether a request makes no object but something of one, whose annotations become the object's.
+// part reports whether a request creates only a part of an object (a subresource or a binding), whose annotations
+// become the object's.
 func part(a admission.Attributes) bool {
 	return a.GetSubresource() != "" || a.GetResource().GroupResource() == corev1.Resource("bindings")
 }
 
-// update lets those who may initialize finish an object that waits. A subresource may be written by everybody who may,
-// as long as what the object waits for stays as it is.
+// update lets clients with the right to initialize finish an object that waits. Other clients may write its
+// subresources as usual, as long as its list of initializers stays the same.
 func (p *initialize) update(ctx context.Context, a admission.Attributes, obj metav1.Object) error {
 	old, err := meta.Accessor(a.GetOldObject())
 	if err != nil {
@@ -115,7 +118,7 @@ func (p *initialize) update(ctx context.Context, a admission.Attributes, obj met
 	case !has && !had, same && unreadable != nil, same && a.GetSubresource() != "":
 		return nil
 	case !has && was.Empty():
-		return nil // what means nothing may go
+		return nil // an invalid list may be removed
 	}
 	var state *initializers.State
 	if has {
@@ -134,7 +137,7 @@ func (p *initialize) update(ctx context.Context, a admission.Attributes, obj met
 	return initializers.Set(obj, state)
 }
 
-// written is the state that a client has given a new object.
+// written returns the initializers that a client has set on a new object.
 func (p *initialize) written(ctx context.Context, a admission.Attributes, obj metav1.Object, denied string) (*initializers.State, error) {
 	if err := p.may(ctx, a, denied); err != nil {
 		return nil, err
@@ -149,7 +152,7 @@ func (p *initialize) written(ctx context.Context, a admission.Attributes, obj me
 	return state, nil
 }
 
-// may asks whether the requester initializes objects of the resource.
+// may checks that the client has the right to initialize objects of the resource.
 func (p *initialize) may(ctx context.Context, a admission.Attributes, denied string) error {
 	r := a.GetResource()
 	decision, reason, err := p.authorizer.Authorize(ctx, authorizer.AttributesRecord{
@@ -168,7 +171,7 @@ func (p *initialize) may(ctx context.Context, a admission.Attributes, denied str
 	return apierrors.NewForbidden(r.GroupResource(), a.GetName(), fmt.Errorf("%s: %s", denied, reason))
 }
 
-// Validate implements admission.ValidationInterface: configurations are looked at before they are kept.
+// Validate implements admission.ValidationInterface. It checks InitializerConfigurations before they are stored.
 func (p *initialize) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	return looked(a, initializers.Kind, initializers.Resource, func(text []byte) (field.ErrorList, error) {
 		c, err := initializers.Decode(text)
@@ -179,7 +182,8 @@ func (p *initialize) Validate(_ context.Context, a admission.Attributes, _ admis
 	})
 }
 
-// looked has faults look at the text of a new object of the kind, which a definition serves that cannot say all its rules.
+// looked passes the JSON of a new object of the kind to faults. The kind's CustomResourceDefinition cannot express all
+// its rules.
 func looked(a admission.Attributes, kind schema.GroupVersionKind, resource schema.GroupVersionResource, faults func([]byte) (field.ErrorList, error)) error {
 	if a.GetResource().GroupResource() != resource.GroupResource() || a.GetSubresource() != "" {
 		return nil
@@ -202,12 +206,13 @@ func invalid(a admission.Attributes, err error) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("%s %q: %v", a.GetResource().GroupResource(), a.GetName(), err))
 }
 
-// isServer: what the API server itself makes is not held up, for nobody could be asked before it is there.
+// isServer reports whether the API server itself creates the object. Such objects do not wait, because no initializer
+// can run before they exist.
 func isServer(u user.Info) bool {
 	return u != nil && u.GetName() == user.APIServerUser && slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)
 }
 
-// configurations reads InitializerConfigurations and keeps those that have not changed.
+// configurations reads InitializerConfigurations and caches the decoded ones until they change.
 type configurations struct {
 	stored *listers.Indexer
 

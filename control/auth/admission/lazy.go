@@ -25,7 +25,7 @@ func (q quotaInitializer) Initialize(plugin admission.Interface) {
 	}
 }
 
-// lazy is a plugin that is built when it is first needed. While needed answers false, it costs one look at the store.
+// lazy is a plugin that is built when it is first needed. While needed returns false, it costs one read of the store.
 type lazy struct {
 	*admission.Handler
 	name   string
@@ -50,7 +50,7 @@ func (l *lazy) plugin() (admission.Interface, error) {
 	return p, nil
 }
 
-// mutating is a lazy plugin of the first phase.
+// mutating is a lazy plugin of the mutating phase.
 type mutating struct{ *lazy }
 
 // Admit implements admission.MutationInterface.
@@ -68,7 +68,7 @@ func (l mutating) Admit(ctx context.Context, a admission.Attributes, o admission
 	return nil
 }
 
-// validating is a lazy plugin of the second phase.
+// validating is a lazy plugin of the validating phase.
 type validating struct{ *lazy }
 
 // Validate implements admission.ValidationInterface.
@@ -86,10 +86,10 @@ func (l validating) Validate(ctx context.Context, a admission.Attributes, o admi
 	return nil
 }
 
-// registerLazy enters the four plugins that compile expressions or call out.
+// registerLazy registers the four plugins that compile expressions or call webhooks.
 func (b *builder) registerLazy(plugins *admission.Plugins, init admission.PluginInitializers, configured pluginConfigs) {
 	config := func(name string) io.Reader {
-		r, _ := configured.ConfigFor(name) // it fails for none
+		r, _ := configured.ConfigFor(name) // an error means that there is no configuration
 		return r
 	}
 	all := admission.NewHandler(admission.Create, admission.Update, admission.Delete, admission.Connect)
@@ -137,7 +137,7 @@ func ready[P admission.Interface](p P, err error, init admission.PluginInitializ
 	return p, admission.ValidateInitialization(p)
 }
 
-// policy gives a policy plugin informers that run: it compiles what it is told of, and is told by events.
+// policy starts informers for a policy plugin, which compiles policies when events report them.
 func (b *builder) policy(p admission.Interface, err error, init admission.PluginInitializers) (admission.Interface, error) {
 	if err != nil {
 		return nil, err

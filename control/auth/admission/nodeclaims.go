@@ -12,9 +12,9 @@ import (
 	"k8s.io/kubernetes/pkg/auth/nodeidentifier"
 )
 
-// BalsaNodeClaims keeps a node from claiming in its own Node what leads others' packets: an address of the API, of a
-// Service, of a load balancer, of a pod or of another node, and a pod network, which the cluster gives and no node takes.
-// NodeRestriction says which Node a node may write, not what.
+// BalsaNodeClaims keeps a node from writing into its own Node what would redirect the packets of others: an address of
+// the API, of a Service, of a load balancer, of a pod or of another node, or a pod network, which only the cluster
+// assigns. (NodeRestriction decides which Node a node may write, but not what it writes.)
 const nodeClaimsName = "BalsaNodeClaims"
 
 type nodeClaims struct {
@@ -56,7 +56,7 @@ func (p nodeClaims) Validate(_ context.Context, a admission.Attributes, _ admiss
 	return nil
 }
 
-// newIPs are the addresses that now has and before has not.
+// newIPs returns the addresses that now has and before does not.
 func newIPs(before, now *api.Node) (ips []net.IP) {
 	for _, a := range now.Status.Addresses {
 		if ip := net.ParseIP(a.Address); ip != nil && !slices.ContainsFunc(before.Status.Addresses, func(b api.NodeAddress) bool { return b.Address == a.Address }) {

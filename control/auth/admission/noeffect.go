@@ -13,9 +13,9 @@ import (
 	"github.com/balsahq/balsa/control/fields"
 )
 
-// NoEffect refuses objects that set fields which have no effect here, or warns their writer, as the table of rules in
-// control/fields says. An update is judged by what it sets anew, so that stored objects can be changed. It comes after the
-// plug-ins that change objects, and before strategies drop what upstream's feature gates have switched off.
+// NoEffect refuses objects that set fields without effect, or warns the client, according to the rules of
+// control/fields. In an update only newly set fields count, so that stored objects can be changed. It runs after the
+// plugins that change objects, and before strategies drop fields whose feature gates are off.
 const noEffectName = "NoEffect"
 
 type noEffect struct{ *admission.Handler }

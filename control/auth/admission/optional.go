@@ -17,14 +17,14 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/admission/podtolerationrestriction"
 )
 
-// off are upstream's plugins that are asked only where they are enabled.
+// off are upstream's plugins that run only when they are enabled.
 var off = []string{
 	admit.PluginName, autoprovision.PluginName, exists.PluginName, antiaffinity.PluginName, alwayspullimages.PluginName,
 	imagepolicy.PluginName, podnodeselector.PluginName, podtolerationrestriction.PluginName, eventratelimit.PluginName,
 	extendedresourcetoleration.PluginName, gc.PluginName, denyserviceexternalips.PluginName, deny.PluginName,
 }
 
-// registerOptional makes them known; they are built when they are enabled.
+// registerOptional registers these plugins; they are built when they are enabled.
 func registerOptional(plugins *admission.Plugins) {
 	for _, register := range []func(*admission.Plugins){
 		admit.Register, autoprovision.Register, exists.Register, antiaffinity.Register, alwayspullimages.Register, imagepolicy.Register,

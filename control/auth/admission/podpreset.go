@@ -23,18 +23,18 @@ import (
 	"github.com/balsahq/balsa/control/legacy/presets"
 )
 
-// PodPreset merges the PodPresets of a namespace into its new pods, and refuses PodPresets that would make pods invalid.
-// Kubernetes had the plug-in until v1.19, in this place of the order.
+// PodPreset merges the PodPresets of a namespace into its new pods, and refuses PodPresets that would make pods
+// invalid. Kubernetes had this plugin until v1.19, in this place of the order.
 const podPresetName = "PodPreset"
 
 type podPreset struct {
 	*admission.Handler
 	stored *listers.Indexer
-	// events is asked when there is first something to tell.
+	// events returns the recorder; it is called for the first event.
 	events func() record.EventRecorder
 }
 
-// withPresets is the chain's order where PodPresets are asked for.
+// withPresets adds the plugin to the order if the cluster uses PodPresets.
 func (b *builder) withPresets() []string {
 	if !b.cfg.PodPresets {
 		return order
@@ -52,7 +52,7 @@ func (b *builder) registerPodPreset(plugins *admission.Plugins) {
 	})
 }
 
-// recorder writes events until the chain is stopped; like ones become one.
+// recorder starts a writer of events that runs until the chain is stopped; equal events are merged.
 func (b *builder) recorder() record.EventRecorder {
 	broadcaster := record.NewBroadcaster(record.WithContext(b.ctx))
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: b.cfg.Client.CoreV1().Events("")})
@@ -89,7 +89,7 @@ func (p *podPreset) Admit(ctx context.Context, a admission.Attributes, _ admissi
 	return nil
 }
 
-// chosen are the presets for a pod of these labels, by name.
+// chosen returns the presets that select these labels, sorted by name.
 func (p *podPreset) chosen(namespace string, labels map[string]string) (out []*presets.PodPreset, failed error) {
 	p.stored.EachVersion(namespace, func(key string, value []byte, revision int64) bool {
 		preset, err := presets.Decode(value)

@@ -10,11 +10,12 @@ import (
 	"k8s.io/kubernetes/pkg/apis/storage"
 )
 
-// StorageObjectInUseProtection puts the finalizers on new claims, volumes and classes of attributes that keep them while
-// they are used (KEP-498, KEP-3751). It is upstream's plugin of that name; that one drags the volume plugins along.
+// StorageObjectInUseProtection gives new claims, volumes and VolumeAttributesClasses the finalizers that keep them
+// while they are in use (KEP-498, KEP-3751). It replaces upstream's plugin of that name, which imports the volume
+// plugins.
 const protectName = "StorageObjectInUseProtection"
 
-// The finalizers' names are part of the API.
+// The names of the finalizers are part of the API.
 const (
 	claimFinalizer  = "kubernetes.io/pvc-protection"
 	volumeFinalizer = "kubernetes.io/pv-protection"

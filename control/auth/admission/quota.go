@@ -15,17 +15,17 @@ import (
 	"github.com/balsahq/balsa/control/auth/listers"
 )
 
-// unlimited is the ResourceQuota plugin, asked about namespaces that have a quota. It has one goroutine decide about all
-// objects of a namespace, one after the other, and so costs each of them two changes of goroutine to learn that there is
-// no quota.
+// unlimited is the ResourceQuota plugin, called only for namespaces that have a quota. The plugin decides about the
+// objects of a namespace one after the other in one goroutine. Without this wrapper each write would need two goroutine
+// switches to learn that there is no quota.
 type unlimited struct {
 	admission.ValidationInterface
 	quotas *listers.Indexer
-	// classes tells the evaluator of claims which DeviceClasses stand for an extended resource.
+	// classes returns the DeviceClasses that stand for an extended resource, to the evaluator of claims.
 	classes func() int
 }
 
-// quotaConfiguration is upstream's, with the evaluator of ResourceClaims: it charges devices per DeviceClass.
+// quotaConfiguration is upstream's, with an evaluator of ResourceClaims that charges devices by DeviceClass.
 func (b *builder) quotaConfiguration() (quota.Configuration, error) {
 	cfg, err := quotainstall.NewQuotaConfigurationForAdmission(b.factory, served(b.cfg.Enabled))
 	if err != nil || b.cfg.Enabled != nil && !b.cfg.Enabled(resourceapi.SchemeGroupVersion.WithResource("resourceclaims")) {
@@ -33,8 +33,8 @@ func (b *builder) quotaConfiguration() (quota.Configuration, error) {
 	}
 	classes := extendedresourcecache.NewExtendedResourceCache(klog.FromContext(b.ctx))
 	b.factory.OnDeviceClass(classes)
-	// Without a lister of pods no claim counts as one that a scheduler made for a pod's extended resources: nothing here
-	// makes such claims, and who writes one by hand pays for it in full.
+	// Without a lister of pods, no claim counts as one that a scheduler made for a pod's extended resources. Nothing
+	// here makes such claims, and a claim that a user writes is charged in full.
 	claims := core.NewResourceClaimEvaluator(nil, classes, nil, nil)
 	return generic.NewConfiguration(append(cfg.Evaluators(), claims), cfg.IgnoredResources()), nil
 }

@@ -27,24 +27,24 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/admission/security/podsecurity"
 )
 
-// Settings are kube-apiserver's flags about admission, by upstream's names.
+// Settings are kube-apiserver's flags for admission.
 type Settings struct {
-	// Enable and Disable are names of plugins, beside those on by default and of those.
+	// Enable adds plugins to those that are on by default; Disable removes some of those.
 	Enable, Disable []string
-	// ConfigFile is a file with an AdmissionConfiguration; "": plugins have their defaults. It is read once, at start.
+	// ConfigFile is a file with an AdmissionConfiguration, read once at start; "" keeps the plugins' defaults.
 	ConfigFile string
 }
 
-// configurable are the plugins that an AdmissionConfiguration may say something about.
+// configurable are the plugins that an AdmissionConfiguration may configure.
 var configurable = []string{
 	eventratelimit.PluginName, imagepolicy.PluginName, mutatingwebhook.PluginName, podnodeselector.PluginName, podsecurity.PluginName,
 	podtolerationrestriction.PluginName, resourcequota.PluginName, validatingwebhook.PluginName,
 }
 
-// Optional are the plugins that are off unless they are enabled.
+// Optional returns the plugins that are off by default.
 func Optional() []string { return slices.Clone(off) }
 
-// Validate reports every fault of the names, and reads the file.
+// Validate checks the names, reads the file, and reports all faults.
 func (s Settings) Validate() error {
 	var errs []error
 	for flag, names := range map[string][]string{"enable": s.Enable, "disable": s.Disable} {
@@ -63,14 +63,14 @@ func (s Settings) Validate() error {
 	return errors.Join(errors.Join(errs...), err)
 }
 
-// plugins are those of a list that are asked.
+// plugins returns the plugins of a list that are on.
 func (s Settings) plugins(list []string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(name string) bool {
 		return slices.Contains(s.Disable, name) || slices.Contains(off, name) && !slices.Contains(s.Enable, name)
 	})
 }
 
-// pluginConfigs are what the file says about plugins, by their names. It implements admission.ConfigProvider.
+// pluginConfigs are the configurations in the file, by plugin. It implements admission.ConfigProvider.
 type pluginConfigs map[string][]byte
 
 // ConfigFor implements admission.ConfigProvider.
@@ -89,8 +89,8 @@ var configCodecs = func() serializer.CodecFactory {
 	return serializer.NewCodecFactory(scheme, serializer.EnableStrict)
 }()
 
-// configs reads the file. A plugin that it names must be one that takes a configuration and is on: anything else
-// would be ignored.
+// configs reads the file. A plugin in it has to take a configuration and to be on, because the configuration would be
+// ignored otherwise.
 func (s Settings) configs() (pluginConfigs, error) {
 	if s.ConfigFile == "" {
 		return nil, nil
@@ -134,14 +134,15 @@ func (s Settings) configs() (pluginConfigs, error) {
 	return out, errors.Join(errs...)
 }
 
-// pluginConfiguration is what the file holds or points to. A path is relative to the file's folder.
+// pluginConfiguration returns the configuration in the file, or in the file it names. A relative path starts in the
+// file's folder.
 func pluginConfiguration(p apiserver.AdmissionPluginConfiguration, dir string) ([]byte, error) {
 	var text []byte
 	switch {
 	case p.Configuration != nil:
 		text = p.Configuration.Raw
 	case p.Path == "":
-		return nil, errors.New("give its configuration or the path of a file")
+		return nil, errors.New("give either a configuration or the path of a file")
 	default:
 		name := p.Path
 		if !filepath.IsAbs(name) {
@@ -158,7 +159,8 @@ func pluginConfiguration(p apiserver.AdmissionPluginConfiguration, dir string) (
 	return text, nil
 }
 
-// checkWebhooks reads the configuration of the webhooks, which are built when the first is there, and not at start.
+// checkWebhooks checks the configuration of the webhook plugins now, because they are built only when the first webhook
+// exists.
 func checkWebhooks(text []byte) error {
 	cfg, err := webhookconfig.LoadConfig(bytes.NewReader(text))
 	if err == nil && cfg.StaticManifestsDir != "" {

@@ -14,11 +14,11 @@ import (
 	api "k8s.io/kubernetes/pkg/apis/core"
 )
 
-// DefaultStorageClass names the default class in claims that name none: of several defaults the newest, of two equally
-// new the first by name. It is upstream's plugin of that name; that one drags the volume plugins along.
+// DefaultStorageClass sets the default class in claims that name none. Of several defaults it takes the newest, of
+// equally new ones the first by name. It replaces upstream's plugin of that name, which imports the volume plugins.
 const defaultClassName = "DefaultStorageClass"
 
-// Either annotation makes a class the default; the second is of the beta.
+// Either annotation makes a class the default; the second is the beta version's.
 const (
 	defaultClassAnnotation     = "storageclass.kubernetes.io/is-default-class"
 	defaultClassAnnotationBeta = "storageclass.beta.kubernetes.io/is-default-class"

@@ -9,8 +9,8 @@ import (
 	api "k8s.io/kubernetes/pkg/apis/core"
 )
 
-// DefaultTolerationSeconds lets pods stay for a while on a node that is not ready. It is upstream's plugin of that name;
-// that one takes its figure from variables that only flags of the process can set.
+// DefaultTolerationSeconds lets pods stay for a while on a node that is not ready. It replaces upstream's plugin of
+// that name, which reads its figure from variables that only flags of the process can set.
 const tolerateName = "DefaultTolerationSeconds"
 
 const defaultTolerationSeconds = 300
@@ -48,7 +48,7 @@ func (t tolerate) Admit(_ context.Context, a admission.Attributes, _ admission.O
 	return nil
 }
 
-// toleratesKey reports whether the pod says something about the NoExecute taint already.
+// toleratesKey reports whether the pod already has a toleration for the NoExecute taint.
 func toleratesKey(all []api.Toleration, key string) bool {
 	for i := range all {
 		t := &all[i]

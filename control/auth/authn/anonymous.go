@@ -7,8 +7,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 )
 
-// Paths that may be asked for without credentials; what is answered is still authorization's to say. A path ending in
-// a slash stands for everything below it.
+// anonymousPaths may be requested without credentials; the request is still authorized as system:anonymous. A path that
+// ends in a slash stands for everything below it.
 var anonymousPaths = []string{
 	"/healthz", "/healthz/", "/livez", "/livez/", "/readyz", "/readyz/", "/version", "/version/",
 	"/.well-known/openid-configuration", "/openid/v1/jwks",
@@ -26,8 +26,8 @@ func anonymous(req *http.Request) (*authenticator.Response, bool, error) {
 	}, true, nil
 }
 
-// anonymousPath: discovery documents are "/api", "/api/VERSION", "/apis", "/apis/GROUP" and "/apis/GROUP/VERSION";
-// what is deeper is an object.
+// anonymousPath reports whether a path may be requested without credentials. Discovery documents are "/api",
+// "/api/VERSION", "/apis", "/apis/GROUP" and "/apis/GROUP/VERSION"; deeper paths are objects.
 func anonymousPath(path string) bool {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	switch parts[0] {

@@ -40,33 +40,33 @@ import (
 // DefaultIssuer is the issuer of service-account tokens for the cluster domain cluster.local.
 const DefaultIssuer = "https://kubernetes.default.svc.cluster.local"
 
-// How long a verified token is believed without looking at its objects again; upstream's figures.
+// How long a verified token is accepted without reading its objects again; upstream's figures.
 const (
 	tokenSuccessTTL = 10 * time.Second
 	tokenFailureTTL = 0
 )
 
-// Config names what authenticators need.
+// Config configures New.
 type Config struct {
-	// Live answers for ServiceAccounts, Pods, Secrets and Nodes that tokens are bound to.
+	// Live reads the ServiceAccounts, Pods, Secrets and Nodes that tokens are bound to.
 	Live *listers.Store
-	// ClientVerify and FrontProxyVerify give the CAs of client certificates (pki.Authority has both). FrontProxyVerify
-	// may be nil: then no front proxy is believed.
+	// ClientVerify and FrontProxyVerify return the CAs of client certificates (pki.Authority has both). If
+	// FrontProxyVerify is nil, no front proxy is trusted.
 	ClientVerify, FrontProxyVerify x509.VerifyOptionFunc
-	// OtherClientVerify gives authorities beside the cluster's whose clients are believed; nil when there are none.
+	// OtherClientVerify returns further CAs of client certificates, beside the cluster's; nil: there are none.
 	OtherClientVerify x509.VerifyOptionFunc
-	// Refuse says why a valid certificate of the cluster's CA does not count: its holder was removed. It is asked for each
-	// request; nil refuses nobody.
+	// Refuse returns an error if the holder of a valid certificate of the cluster's CA was removed. It is called for
+	// each request; nil refuses no certificate.
 	Refuse func(*stdx509.Certificate) error
 	// ServiceAccountKeys sign and verify tokens.
 	ServiceAccountKeys TokenKeys
 	// Issuer defaults to DefaultIssuer.
 	Issuer string
-	// Settings are what an administrator added.
+	// Settings are the administrator's.
 	Settings Settings
-	// SecretsWriter records the use of legacy tokens on their Secrets; nil leaves that out.
+	// SecretsWriter records the use of legacy tokens in their Secrets; nil: the use is not recorded.
 	SecretsWriter typedcorev1.SecretsGetter
-	// ExternalAddress is the host:port in the OpenID documents' jwks_uri.
+	// ExternalAddress is the host:port of jwks_uri in the OpenID documents.
 	ExternalAddress string
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
@@ -88,7 +88,7 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Authenticators are what the API server and its REST handlers use.
+// Authenticators are the results of New, for the API server and its REST handlers.
 type Authenticators struct {
 	// Request authenticates HTTP requests.
 	Request authenticator.Request
@@ -96,21 +96,22 @@ type Authenticators struct {
 	Token authenticator.Token
 	// Issue makes service-account tokens, for serviceaccounts/token.
 	Issue serviceaccount.TokenGenerator
-	// Issuer and Audiences are the defaults that apply to issued tokens.
+	// Issuer and Audiences are the defaults for issued tokens.
 	Issuer    string
 	Audiences authenticator.Audiences
 	// OpenIDConfig and OpenIDKeys serve /.well-known/openid-configuration and /openid/v1/jwks.
 	OpenIDConfig, OpenIDKeys http.Handler
-	// FrontProxy holds the header names a front proxy uses; nil when none is believed.
+	// FrontProxy holds the header names of the front proxy; nil when none is trusted.
 	FrontProxy *FrontProxy
-	// Headers are those of the settings' proxy beside the usual ones; nil when there is none. They must not go on to anybody.
+	// Headers are the additional header names of the settings' proxy; nil when there is none. They must be removed from
+	// requests that are passed on.
 	Headers *authenticatorfactory.RequestHeaderConfig
 
 	issuers *issuers
 	keys    *keyring
 }
 
-// FrontProxy names the headers by which a trusted proxy says who the user is.
+// FrontProxy names the headers in which a trusted proxy names the user.
 type FrontProxy struct {
 	ClientNames, UserHeaders, UIDHeaders, GroupHeaders, ExtraPrefixes []string
 }
@@ -120,7 +121,7 @@ var frontProxy = FrontProxy{
 	GroupHeaders: []string{"X-Remote-Group"}, ExtraPrefixes: []string{"X-Remote-Extra-"},
 }
 
-// New builds the chain. Tokens of other issuers are verified from Run on.
+// New returns the chain of authenticators. Tokens of other issuers are verified once Run is called.
 func New(cfg Config) (*Authenticators, error) {
 	if cfg.Issuer == "" {
 		cfg.Issuer = DefaultIssuer
@@ -161,10 +162,11 @@ func New(cfg Config) (*Authenticators, error) {
 	return out, err
 }
 
-// Run follows the issuers of other tokens until ctx ends. It returns an error when one of them cannot be used at all.
+// Run follows the issuers of other tokens until ctx ends. It returns an error if one of them cannot be used at all.
 func (a *Authenticators) Run(ctx context.Context) error { return a.issuers.run(ctx) }
 
-// tokens puts what is known here before what others have to be asked for.
+// tokens returns the token authenticators: first those that need only this process's memory, then those that call
+// another server.
 func (a *Authenticators) tokens(cfg Config, keys serviceaccount.PublicKeysGetter) (authenticator.Token, error) {
 	getter, auds := objects{cfg.Live}, a.Audiences
 	var here []authenticator.Token
@@ -193,7 +195,7 @@ func (a *Authenticators) tokens(cfg Config, keys serviceaccount.PublicKeysGetter
 		}
 		all = append(all, hook)
 	}
-	known := group.NewTokenGroupAdder(tokenunion.New(all...), []string{user.AllAuthenticated}) // a TokenReview names it too
+	known := group.NewTokenGroupAdder(tokenunion.New(all...), []string{user.AllAuthenticated}) // TokenReviews return this group too
 	return tokencache.New(known, true, tokenSuccessTTL, tokenFailureTTL), nil
 }
 
@@ -226,7 +228,7 @@ func (a *Authenticators) requests(cfg Config) (authenticator.Request, error) {
 			UsernameHeaders: headerrequest.StaticStringSlice(other.UserHeaders), UIDHeaders: headerrequest.StaticStringSlice(other.UIDHeaders),
 			GroupHeaders: headerrequest.StaticStringSlice(other.GroupHeaders), ExtraHeaderPrefixes: headerrequest.StaticStringSlice(other.ExtraPrefixes),
 		}
-		// What another proxy's certificate does not prove, the request may still prove otherwise.
+		// A request whose proxy certificate does not verify may have other credentials.
 		all = append(all, lenient{a.proxy(ca.VerifyOptions, other)})
 	}
 	all = append(all, cfg.certificates(),
@@ -236,14 +238,14 @@ func (a *Authenticators) requests(cfg Config) (authenticator.Request, error) {
 		if err != nil {
 			return nil, fmt.Errorf("authn: --basic-auth-file: %w", err)
 		}
-		cfg.Logger.Warn("passwords of --basic-auth-file are sent with every request and cannot be taken back without a new start; prefer tokens or certificates", "users", len(users))
+		cfg.Logger.Warn("passwords of --basic-auth-file are sent with every request, and changing one needs a restart; prefer tokens or certificates", "users", len(users))
 		all = append(all, authenticator.WrapAudienceAgnosticRequest(a.Audiences, users))
 	}
 	known := group.NewAuthenticatedGroupAdder(requestunion.New(all...))
 	return a.orNobody(known, cfg.Settings.Anonymous), nil
 }
 
-// proxy believes what a proxy says about its user, asked only when it says something.
+// proxy trusts the user that a proxy names in its headers. It runs only for requests with one of these headers.
 func (a *Authenticators) proxy(verify x509.VerifyOptionFunc, fp FrontProxy) authenticator.Request {
 	return withHeader(fp.UserHeaders, authenticator.WrapAudienceAgnosticRequest(a.Audiences, headerrequest.NewDynamicVerifyOptionsSecure(verify,
 		headerrequest.StaticStringSlice(fp.ClientNames), headerrequest.StaticStringSlice(fp.UserHeaders),
@@ -251,7 +253,7 @@ func (a *Authenticators) proxy(verify x509.VerifyOptionFunc, fp FrontProxy) auth
 		headerrequest.StaticStringSlice(fp.ExtraPrefixes))))
 }
 
-// headers are those of the settings, or the usual ones.
+// headers returns the header names of the settings, or the defaults.
 func (p Proxy) headers() FrontProxy {
 	or := func(given, usual []string) []string {
 		if len(given) > 0 {
@@ -265,7 +267,8 @@ func (p Proxy) headers() FrontProxy {
 	}
 }
 
-// orNobody lets requests without credentials be anonymous, as far as the settings do. Wrong credentials are refused.
+// orNobody makes requests without credentials anonymous, as far as the settings allow it. Wrong credentials are
+// refused.
 func (a *Authenticators) orNobody(known authenticator.Request, setting string) authenticator.Request {
 	config := a.issuers.initial.Anonymous
 	switch {
@@ -281,13 +284,13 @@ func (a *Authenticators) orNobody(known authenticator.Request, setting string) a
 
 type identityKey struct{}
 
-// WithIdentity marks a request's context as coming from inside the process on behalf of u. Only code in this process
-// can make such a context; nothing on the wire can.
+// WithIdentity marks a request's context as coming from this process on behalf of u. Only code in this process can make
+// such a context; no request over the network can.
 func WithIdentity(ctx context.Context, u user.Info) context.Context {
 	return context.WithValue(ctx, identityKey{}, u)
 }
 
-// Identity returns what WithIdentity put there.
+// Identity returns the user of WithIdentity.
 func Identity(ctx context.Context) (user.Info, bool) {
 	u, ok := ctx.Value(identityKey{}).(user.Info)
 	return u, ok
@@ -301,7 +304,7 @@ func inProcess(req *http.Request) (*authenticator.Response, bool, error) {
 	return &authenticator.Response{User: u}, true, nil
 }
 
-// objects looks up what tokens are bound to.
+// objects reads the objects that tokens are bound to.
 type objects struct{ store *listers.Store }
 
 func (o objects) secrets() corelisters.SecretLister {

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/x509"
 )
 
-// certificates authenticates clients' certificates: those that the cluster's CA signed, unless their holder was removed,
-// and those of the authorities that an administrator added.
+// certificates authenticates client certificates: those signed by the cluster's CA, unless their holder was removed,
+// and those of the CAs that an administrator added.
 func (c Config) certificates() authenticator.Request {
 	own := authenticator.Request(remember(x509.NewDynamic(c.ClientVerify, x509.CommonNameUserConversion), time.Now))
 	if c.Refuse != nil {
@@ -23,7 +23,8 @@ func (c Config) certificates() authenticator.Request {
 	return requestunion.New(own, remember(x509.NewDynamic(c.OtherClientVerify, x509.CommonNameUserConversion), time.Now))
 }
 
-// unless asks for each request whether a certificate that is valid counts: no verdict is older than that.
+// unless asks refuse about a valid certificate at each request, so that a removal counts at once although verifications
+// are cached.
 type unless struct {
 	authenticator.Request
 	refuse func(*stdx509.Certificate) error

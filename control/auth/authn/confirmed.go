@@ -8,8 +8,8 @@ import (
 	"github.com/balsahq/balsa/control/auth/listers"
 )
 
-// confirmed looks again before a token is refused for what it is bound to: that may have been made through another
-// server a moment ago. A token of nobody's is refused without asking.
+// confirmed reads the newest state before a token is refused because of an object it is bound to: another server may
+// have created that object a moment ago. A token that no authenticator recognizes is refused without that read.
 type confirmed struct {
 	authenticator.Token
 	store *listers.Store

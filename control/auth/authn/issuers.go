@@ -17,27 +17,28 @@ import (
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
 )
 
-// How often the configuration is read when the kernel tells of no change, how long issuers of a new one may take to
-// answer before it is left for later, and how long tokens may still be verified with the one before.
+// How often the configuration is read when the kernel reports no change, how long the issuers of a new one may take to
+// answer before it is left for the next attempt, and how long requests may still use the former one.
 const (
 	configLook   = time.Minute
 	issuersWait  = time.Minute
 	issuersGrace = time.Minute
 )
 
-// issuers verifies tokens of other issuers, as the newest good configuration names them. Before run it knows none.
+// issuers verifies the tokens of other issuers, according to the newest valid configuration. Before run it accepts
+// none.
 type issuers struct {
 	settings  Settings
-	own       []string // of service accounts: nobody else may claim to be them
+	own       []string // the cluster's own issuers, which no configured issuer may claim to be
 	audiences authenticator.Audiences
 	log       *slog.Logger
 
 	current atomic.Pointer[generation]
 	initial *apiserver.AuthenticationConfiguration
-	data    string // the file's content that was last judged
+	data    string // content of the file that was checked last
 }
 
-// generation is the issuers of one configuration.
+// generation holds the issuers of one configuration.
 type generation struct {
 	authenticator.Token
 	health []func() error
@@ -53,8 +54,8 @@ func (i *issuers) AuthenticateToken(ctx context.Context, token string) (*authent
 	return g.AuthenticateToken(ctx, token)
 }
 
-// run asks the issuers for their keys, and follows the file, until ctx ends. Upstream's goroutines that ask end with ctx
-// too, but offer no way to wait for them.
+// run fetches the issuers' keys and follows the file until ctx ends. Upstream's goroutines that fetch keys end with ctx
+// too, but there is no way to wait for them.
 func (i *issuers) run(ctx context.Context) error {
 	if len(i.initial.JWT) > 0 {
 		g, err := i.make(ctx, i.initial)
@@ -65,7 +66,7 @@ func (i *issuers) run(ctx context.Context) error {
 	}
 	if i.settings.ConfigFile != "" {
 		filesystem.WatchUntil(ctx, configLook, i.settings.ConfigFile, func() { i.reload(ctx) }, func(err error) {
-			i.log.Warn("changes of the authentication configuration are looked for once a minute", "err", err)
+			i.log.Warn("cannot watch the authentication configuration file; it is read once a minute instead", "err", err)
 		})
 	}
 	<-ctx.Done()
@@ -97,11 +98,11 @@ func (i *issuers) make(ctx context.Context, config *apiserver.AuthenticationConf
 	return g, nil
 }
 
-// reload takes a changed file when it is good and its issuers answer. Otherwise what was before stays.
+// reload uses a changed file if it is valid and its issuers answer. Otherwise the former configuration stays.
 func (i *issuers) reload(ctx context.Context) {
 	data, err := os.ReadFile(i.settings.ConfigFile)
 	if err != nil {
-		i.log.Warn("the authentication configuration cannot be read and stays as it was", "err", err)
+		i.log.Warn("cannot read the authentication configuration; the former one stays", "err", err)
 		return
 	}
 	if string(data) == i.data {
@@ -109,20 +110,20 @@ func (i *issuers) reload(ctx context.Context) {
 	}
 	config, err := i.settings.parse(data, i.own)
 	if err == nil && !sameAnonymous(config.Anonymous, i.initial.Anonymous) {
-		err = errors.New("the anonymous part changes with a new start only")
+		err = errors.New("a change of the anonymous part needs a restart")
 	}
 	var g *generation
 	if err == nil {
 		g, err = i.make(ctx, config)
 	}
 	if err != nil {
-		i.data = string(data) // it will not become better by itself
-		i.log.Error("the changed authentication configuration is not used", "err", err)
+		i.data = string(data) // trying the same content again would not help
+		i.log.Error("the changed authentication configuration is not used; the former one stays", "err", err)
 		return
 	}
 	if err := g.healthy(ctx); err != nil {
 		g.cancel()
-		i.log.Error("the changed authentication configuration is not used yet", "err", err)
+		i.log.Error("the changed authentication configuration is not used yet, because its issuers do not answer; it is tried again", "err", err)
 		return
 	}
 	i.data = string(data)
@@ -133,7 +134,7 @@ func (i *issuers) reload(ctx context.Context) {
 	}
 }
 
-// healthy waits until every issuer has told its keys.
+// healthy waits until every issuer has sent its keys.
 func (g *generation) healthy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, issuersWait)
 	defer cancel()

@@ -7,8 +7,8 @@ import (
 	"k8s.io/kubernetes/pkg/serviceaccount"
 )
 
-// SignSecret makes the token of an account that a Secret of type kubernetes.io/service-account-token will hold. It has no
-// end of life: it is good for as long as the Secret is there.
+// SignSecret returns the token for a Secret of type kubernetes.io/service-account-token. The token does not expire: it
+// is valid as long as the Secret exists.
 func (a *Authenticators) SignSecret(sa *v1.ServiceAccount, secret *v1.Secret) (string, error) {
 	public, private := serviceaccount.LegacyClaims(*sa, *secret)
 	token, err := a.keys.forSecret(public, private)

@@ -15,11 +15,11 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// errPassword is what whoever gives a wrong name or password is told: not which.
+// errPassword does not say whether the name or the password is wrong.
 var errPassword = errors.New("invalid user name or password")
 
-// passwords are the users of a file, for HTTP basic authentication (RFC 7617). Passwords are kept as digests, so that
-// comparing them takes the same time whatever they are.
+// passwords are the users of a file, for HTTP basic authentication (RFC 7617). Passwords are kept as digests, so that a
+// comparison takes the same time for all passwords.
 type passwords map[string]account
 
 type account struct {
@@ -27,7 +27,7 @@ type account struct {
 	info   user.DefaultInfo
 }
 
-// readPasswords reads a CSV of password, user, uid and, optionally, "group,group".
+// readPasswords reads a CSV file of password, user, uid and, optionally, "group,group".
 func readPasswords(path string) (passwords, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -50,7 +50,7 @@ func readPasswords(path string) (passwords, error) {
 			return nil, fmt.Errorf(`%s line %d: give password, user, uid and, if there are any, "group,group"`, path, line)
 		}
 		if _, twice := out[record[1]]; twice {
-			return nil, fmt.Errorf("%s line %d: user %q is there already", path, line, record[1])
+			return nil, fmt.Errorf("%s line %d: user %q is in an earlier line too", path, line, record[1])
 		}
 		a := account{digest: sha256.Sum256([]byte(record[0])), info: user.DefaultInfo{Name: record[1], UID: record[2]}}
 		if len(record) > 3 && record[3] != "" {

@@ -19,30 +19,32 @@ import (
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
 )
 
-// Settings are the ways to prove who one is that an administrator may add to those every cluster has. The names in the
-// comments are kube-apiserver's flags, whose meaning they have. The zero value adds none.
+// Settings are the authentication methods that an administrator may add to those of every cluster. The names in the
+// comments are kube-apiserver's flags, which have the same meaning. The zero value adds none.
 type Settings struct {
-	// ConfigFile is an AuthenticationConfiguration (apiserver.config.k8s.io): issuers of tokens, anonymous requests. Its
-	// issuers are taken anew when the file changes. --authentication-config
+	// ConfigFile is an AuthenticationConfiguration (apiserver.config.k8s.io): issuers of tokens, anonymous requests. A
+	// change of its issuers is used without a restart. --authentication-config
 	ConfigFile string
-	// OIDC is one issuer by flags, instead of those of ConfigFile.
+	// OIDC is one issuer given by flags, instead of those in ConfigFile.
 	OIDC OIDC
-	// WebhookFile is a kubeconfig that names who answers TokenReviews. --authentication-token-webhook-config-file
+	// WebhookFile is a kubeconfig of the server that answers TokenReviews. --authentication-token-webhook-config-file
 	WebhookFile string
-	// WebhookVersion of the TokenReviews sent: v1 or v1beta1, the default. --authentication-token-webhook-version
+	// WebhookVersion is the version of the TokenReviews: v1, or v1beta1, the default.
+	// --authentication-token-webhook-version
 	WebhookVersion string
-	// WebhookTTL is how long an answer is believed; 0 is not at all. --authentication-token-webhook-cache-ttl
+	// WebhookTTL is how long an answer is used again; 0: never. --authentication-token-webhook-cache-ttl
 	WebhookTTL time.Duration
 	// TokenFile is a CSV: token, user, uid, "group,group". --token-auth-file
 	TokenFile string
 	// PasswordFile is a CSV: password, user, uid, "group,group". --basic-auth-file
 	PasswordFile string
-	// Anonymous "true" lets requests without credentials ask for anything, "false" for nothing; empty, for health and
-	// discovery documents, or what ConfigFile says. --anonymous-auth
+	// Anonymous "true" allows requests without credentials for every path, "false" for none. If it is empty, they are
+	// allowed for health and discovery documents, or as ConfigFile says. --anonymous-auth
 	Anonymous string
-	// Audiences are what tokens for this API are made for; default the issuer of service-account tokens. --api-audiences
+	// Audiences are the audiences of tokens for this API; default: the issuer of service-account tokens.
+	// --api-audiences
 	Audiences []string
-	// Proxy is believed when it says who its user is.
+	// Proxy authenticates its clients and names them in headers.
 	Proxy Proxy
 }
 
@@ -60,11 +62,11 @@ func (o OIDC) set() bool {
 
 // Proxy is a proxy that authenticates its clients itself. --requestheader-client-ca-file and so on
 type Proxy struct {
-	// CAFile holds the CAs of the proxy's certificate. Without it nobody but the cluster's own front proxy is believed.
+	// CAFile holds the CAs of the proxy's certificate. If it is empty, only the cluster's own front proxy is trusted.
 	CAFile string
-	// Names are the common names believed; none is any that CAFile signed.
+	// Names are the allowed common names; none: every certificate of CAFile is allowed.
 	Names []string
-	// What headers say; default X-Remote-User, X-Remote-Uid, X-Remote-Group and X-Remote-Extra-.
+	// The header names; default X-Remote-User, X-Remote-Uid, X-Remote-Group and X-Remote-Extra-.
 	UserHeaders, UIDHeaders, GroupHeaders, ExtraPrefixes []string
 }
 
@@ -78,7 +80,7 @@ func (s Settings) check(ownIssuers []string) error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	fault(s.ConfigFile != "" && s.OIDC.set(), "--authentication-config and --oidc-* name issuers both: give one of them")
+	fault(s.ConfigFile != "" && s.OIDC.set(), "--authentication-config and --oidc-* both name issuers: give one of them")
 	fault(s.OIDC.set() && (s.OIDC.IssuerURL == "" || s.OIDC.ClientID == ""), "--oidc-issuer-url and --oidc-client-id are needed when any --oidc-* is given")
 	for _, alg := range s.OIDC.SigningAlgs {
 		fault(!slices.Contains(oidc.AllValidSigningAlgorithms(), alg), "--oidc-signing-algs %q: give some of %s", alg, strings.Join(oidc.AllValidSigningAlgorithms(), ", "))
@@ -106,7 +108,7 @@ var configCodecs = func() serializer.CodecFactory {
 	return serializer.NewCodecFactory(scheme, serializer.EnableStrict)
 }()
 
-// configuration is what the file or the flags say about issuers and anonymous requests, checked.
+// configuration returns the checked configuration of issuers and anonymous requests, from the file or from the flags.
 func (s Settings) configuration(ownIssuers []string) (*apiserver.AuthenticationConfiguration, error) {
 	if s.ConfigFile == "" {
 		return s.fromFlags(ownIssuers)
@@ -128,7 +130,7 @@ func (s Settings) parse(data []byte, ownIssuers []string) (*apiserver.Authentica
 		return nil, fmt.Errorf("--authentication-config %s holds a %T: give an AuthenticationConfiguration", s.ConfigFile, object)
 	}
 	if config.Anonymous != nil && s.Anonymous != "" {
-		return nil, fmt.Errorf("--anonymous-auth and the anonymous part of %s both say who may be nobody: give one of them", s.ConfigFile)
+		return nil, fmt.Errorf("--anonymous-auth and the anonymous part of %s both configure anonymous requests: give one of them", s.ConfigFile)
 	}
 	return config, s.valid(config, ownIssuers)
 }
@@ -150,7 +152,7 @@ func (s Settings) valid(config *apiserver.AuthenticationConfiguration, ownIssuer
 	return nil
 }
 
-// fromFlags says the same as --oidc-* in the new form, as kube-apiserver does.
+// fromFlags converts --oidc-* to an AuthenticationConfiguration, as kube-apiserver does.
 func (s Settings) fromFlags(ownIssuers []string) (*apiserver.AuthenticationConfiguration, error) {
 	config, o := &apiserver.AuthenticationConfiguration{}, s.OIDC
 	if !o.set() {
@@ -186,7 +188,7 @@ func (s Settings) fromFlags(ownIssuers []string) (*apiserver.AuthenticationConfi
 	return config, s.valid(config, ownIssuers)
 }
 
-// algorithms that tokens of issuers may be signed with.
+// algorithms returns the allowed signature algorithms of issuers' tokens.
 func (s Settings) algorithms() []string {
 	if s.ConfigFile != "" {
 		return oidc.AllValidSigningAlgorithms()
@@ -197,7 +199,7 @@ func (s Settings) algorithms() []string {
 	return s.OIDC.SigningAlgs
 }
 
-// nobody is who anonymous requests come from.
+// nobody returns the user of anonymous requests.
 func nobody() user.Info {
 	return &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
 }

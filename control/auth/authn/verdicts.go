@@ -9,15 +9,16 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 )
 
-// How long and for how many certificates a verdict is remembered. A certificate authority that is taken back counts after
+// How long, and for how many certificates, a verification is cached. So the removal of a CA takes effect after
 // verdictAge at the latest.
 const (
 	verdictAge  = 10 * time.Second
 	maxVerdicts = 1024
 )
 
-// verdicts remembers for a short while whom a client certificate stands for: verifying its signature for each request of a
-// connection costs a quarter of a read's CPU. Only acceptance is remembered, never beyond the end of any certificate shown.
+// verdicts caches the user of a client certificate for a short time: verifying the signature for each request of a
+// connection costs a quarter of a read's CPU. Only acceptances are cached, and never beyond the expiry of any
+// certificate in the chain.
 type verdicts struct {
 	verify authenticator.Request
 	now    func() time.Time
@@ -51,11 +52,11 @@ func (v *verdicts) AuthenticateRequest(req *http.Request) (*authenticator.Respon
 	return response, ok, err
 }
 
-// shown identifies all certificates of a request and cuts until to the end of the first that ends.
+// shown returns a digest of all certificates of a request, and the earlier of until and their first expiry.
 func shown(req *http.Request, until time.Time) ([sha256.Size]byte, time.Time) {
 	sum := sha256.New()
 	for _, c := range req.TLS.PeerCertificates {
-		sum.Write(c.Raw) // DER says its own length: no two lists run together to the same bytes
+		sum.Write(c.Raw) // DER contains its length, so two lists never give the same bytes
 		if c.NotAfter.Before(until) {
 			until = c.NotAfter
 		}
@@ -85,8 +86,8 @@ func (v *verdicts) keep(key [sha256.Size]byte, d verdict) {
 	v.known[key] = d
 }
 
-// withHeader asks only when the request carries one of the headers: without it a front proxy says nothing about anybody, and
-// its certificate need not be looked at.
+// withHeader calls ask only if the request has one of the headers. Without them a front proxy names no user, and its
+// certificate need not be verified.
 func withHeader(names []string, ask authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 		for _, name := range names {
@@ -98,7 +99,7 @@ func withHeader(names []string, ask authenticator.Request) authenticator.Request
 	})
 }
 
-// lenient takes what cannot be verified for nothing said: another way may still tell who somebody is.
+// lenient treats credentials that do not verify as absent, so that the next authenticator is tried.
 type lenient struct{ authenticator.Request }
 
 // AuthenticateRequest implements authenticator.Request.

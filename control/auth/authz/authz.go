@@ -21,23 +21,23 @@ import (
 	"github.com/balsahq/balsa/control/auth/listers"
 )
 
-// Authorizers are the views on one decision.
+// Authorizers are the results of New: three interfaces to the same rules.
 type Authorizers struct {
 	// Authorizer decides requests.
 	Authorizer authorizer.Authorizer
 	// RuleResolver lists what a user may do, for SelfSubjectRulesReview.
 	RuleResolver authorizer.RuleResolver
-	// Rules resolves role references, for the escalation checks on RBAC objects.
+	// Rules resolves role references, for the escalation check on RBAC objects.
 	Rules rbacvalidation.AuthorizationRuleResolver
 
 	chain *chain
 }
 
-// Config names what authorizers need.
+// Config configures New.
 type Config struct {
-	// Live answers for the four RBAC kinds and for what nodes may see.
+	// Live reads the four RBAC kinds and the objects that nodes may see.
 	Live *listers.Store
-	// Settings say who decides.
+	// Settings name the authorizers.
 	Settings Settings
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
@@ -52,7 +52,7 @@ func (c Config) Validate() error {
 	return errors.Join(append(errs, c.Settings.Validate())...)
 }
 
-// New builds the chain over the store.
+// New returns the chain of authorizers over the store.
 func New(cfg Config) (*Authorizers, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func New(cfg Config) (*Authorizers, error) {
 		ModeAlwaysAllow: authorizerfactory.NewAlwaysAllowAuthorizer(), ModeAlwaysDeny: authorizerfactory.NewAlwaysDenyAuthorizer(),
 	}}
 	if cfg.Settings.ConfigFile != "" || cfg.Settings.WebhookFile != "" {
-		c.compiler = cel.NewDefaultCompiler() // some milliseconds and mebibytes that nobody else needs
+		c.compiler = cel.NewDefaultCompiler() // costs milliseconds and mebibytes, so it is made only for a configuration file
 	}
 	if err := c.start(); err != nil {
 		return nil, fmt.Errorf("authz: %w", err)
@@ -85,18 +85,18 @@ func New(cfg Config) (*Authorizers, error) {
 	}, nil
 }
 
-// Run follows the settings' file until ctx ends.
+// Run follows the configuration's file until ctx ends.
 func (a *Authorizers) Run(ctx context.Context) error { return a.chain.run(ctx) }
 
 func rbacResource(name string) schema.GroupResource {
 	return schema.GroupResource{Group: rbacv1.GroupName, Resource: name}
 }
 
-// rbacSource reads the four RBAC kinds. What it returns is shared and read-only.
+// rbacSource reads the four RBAC kinds. The objects it returns are shared and read-only.
 type rbacSource struct {
 	roles, roleBindings, clusterRoles, clusterBindings *listers.Indexer
 
-	// typed is clusterBindings' last listing; every request asks for it.
+	// typed is the last listing of ClusterRoleBindings, which every request needs.
 	typed atomic.Pointer[typedBindings]
 }
 

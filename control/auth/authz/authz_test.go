@@ -33,7 +33,7 @@ func (v view) Scan(prefix string, fn func(string, []byte, int64) bool) {
 	v.Ascend(prefix, raftstore.PrefixEnd(prefix), func(kv *raftstore.KeyValue) bool { return fn(kv.Key, kv.Value, kv.ModRevision) })
 }
 
-// cluster is a store with the default policy, and what authorizes over it.
+// cluster is a store with the default policy, and an authorizer over it.
 type cluster struct {
 	*authz.Authorizers
 	store *raftstore.Store

@@ -23,24 +23,24 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// configLook is how often the configuration is read when the kernel tells of no change.
+// configLook is how often the configuration is read when the kernel reports no change.
 const configLook = time.Minute
 
-// both is what decides and what lists a user's rights.
+// both authorizes requests and lists a user's rights.
 type both interface {
 	authorizer.Authorizer
 	authorizer.RuleResolver
 }
 
-// chain asks one after the other, in the order of the newest good configuration.
+// chain asks the authorizers of the newest valid configuration, in its order.
 type chain struct {
 	settings Settings
-	here     map[apiserver.AuthorizerType]both // those that stay from one configuration to the next
+	here     map[apiserver.AuthorizerType]both // authorizers that stay when the configuration changes
 	compiler cel.Compiler
 	log      *slog.Logger
 
 	current atomic.Pointer[order]
-	data    string // the file's content that was last judged
+	data    string // content of the file that was checked last
 }
 
 type order struct {
@@ -86,7 +86,7 @@ func (c *chain) start() error {
 	return nil
 }
 
-// policies reads the file of ABAC.
+// policies reads the ABAC policy file.
 func policies(file string) (abac.PolicyList, error) {
 	list, err := abac.NewFromFile(file)
 	if err != nil {
@@ -95,10 +95,10 @@ func policies(file string) (abac.PolicyList, error) {
 	return list, nil
 }
 
-// order makes the chain of one configuration. Members of system:masters are allowed everything before anybody is asked.
+// order makes the chain of one configuration. Members of system:masters are allowed before any authorizer is asked.
 func (c *chain) order(config *apiserver.AuthorizationConfiguration) (*order, error) {
 	deciders := []authorizer.Authorizer{authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)}
-	var listers []authorizer.RuleResolver // what members of system:masters may is listed from their role, as upstream does
+	var listers []authorizer.RuleResolver // the rights of system:masters are listed from their role, as in upstream
 	for i := range config.Authorizers {
 		a := &config.Authorizers[i]
 		one := c.here[a.Type]
@@ -109,14 +109,14 @@ func (c *chain) order(config *apiserver.AuthorizationConfiguration) (*order, err
 			}
 		}
 		if one == nil {
-			return nil, fmt.Errorf("authorizer %s: type %s is not there", a.Name, a.Type)
+			return nil, fmt.Errorf("authorizer %s: type %s is not supported", a.Name, a.Type)
 		}
 		deciders, listers = append(deciders, one), append(listers, one)
 	}
 	return &order{union.New(deciders...), union.NewRuleResolvers(listers...)}, nil
 }
 
-// silent counts nothing.
+// silent is a webhook's metrics that count nothing.
 type silent struct {
 	metrics.NoopRequestMetrics
 	metrics.NoopWebhookMetrics
@@ -151,18 +151,18 @@ func (c *chain) webhook(a *apiserver.AuthorizerConfiguration) (both, error) {
 func (c *chain) run(ctx context.Context) error {
 	if c.settings.ConfigFile != "" {
 		filesystem.WatchUntil(ctx, configLook, c.settings.ConfigFile, c.reload, func(err error) {
-			c.log.Warn("changes of the authorization configuration are looked for once a minute", "err", err)
+			c.log.Warn("cannot watch the authorization configuration file; it is read once a minute instead", "err", err)
 		})
 	}
 	<-ctx.Done()
 	return nil
 }
 
-// reload takes a changed file when it is good. Otherwise what was before stays.
+// reload uses a changed file if it is valid. Otherwise the former configuration stays.
 func (c *chain) reload() {
 	data, err := os.ReadFile(c.settings.ConfigFile)
 	if err != nil {
-		c.log.Warn("the authorization configuration cannot be read and stays as it was", "err", err)
+		c.log.Warn("cannot read the authorization configuration; the former one stays", "err", err)
 		return
 	}
 	if string(data) == c.data {
@@ -175,7 +175,7 @@ func (c *chain) reload() {
 		o, err = c.order(config)
 	}
 	if err != nil {
-		c.log.Error("the changed authorization configuration is not used", "err", err)
+		c.log.Error("the changed authorization configuration is not used; the former one stays", "err", err)
 		return
 	}
 	c.current.Store(o)

@@ -8,8 +8,8 @@ import (
 	"github.com/balsahq/balsa/control/auth/listers"
 )
 
-// confirmed asks again before a request is denied: the binding that allows it may have been written through another
-// server a moment ago.
+// confirmed reads the newest state and authorizes again before a request is denied: another server may have written the
+// binding that allows it a moment ago.
 type confirmed struct {
 	authorizer.Authorizer
 	store *listers.Store

@@ -1,5 +1,5 @@
-// Package authz owns the answer to "may this user do that": system:masters, then those the settings name, which are the
-// Node authorizer and RBAC when they name nobody.
+// Package authz owns authorization: system:masters is always allowed, then the authorizers of the settings decide, by
+// default the Node authorizer and RBAC.
 //
 //	request ──▶ system:masters ──▶ Node (system:nodes) ──▶ RBAC ──▶ no opinion = denied
 //	                                    │                    │
@@ -7,9 +7,9 @@
 //	                                                            counts from the next request on
 //	            by settings: ABAC (a file of policies) · Webhook (SubjectAccessReview) · AlwaysAllow · AlwaysDeny
 //
-// The controllers and nodes of this process are asked for like everybody else: settings without Node and RBAC have to let
-// them do their work in another way.
+// The controllers and nodes of this process are authorized like all other clients. Settings without Node and RBAC have
+// to allow their requests in another way.
 //
-// Goroutines: Run follows the configuration's file. Locks: Node.mu guards the extracts of pods (which node, which objects
-// they refer to); the chain in use is swapped whole.
+// Goroutines: Run follows the configuration's file. Locks: Node.mu guards the extracts of pods (their node and the
+// objects they refer to). The chain in use is replaced as a whole.
 package authz

@@ -12,7 +12,7 @@ import (
 	"github.com/balsahq/balsa/control/auth/listers"
 )
 
-// Who a class names when the nodes serve it.
+// The controllers of classes that the nodes serve.
 const (
 	IngressController = "balsa.dev/ingress"
 	GatewayController = "balsa.dev/gateway"
@@ -20,8 +20,8 @@ const (
 
 const gatewayGroup = "gateway.networking.k8s.io"
 
-// entrances knows which Secrets hold the certificates of Ingresses and Gateways that nodes serve. Every node may serve, so
-// every node may read them.
+// entrances finds the Secrets with certificates of Ingresses and Gateways that nodes serve. Every node may serve them,
+// so every node may read these Secrets.
 type entrances struct {
 	classes, ingresses, gatewayClasses, gateways, grants *listers.Indexer
 }
@@ -39,7 +39,7 @@ func newEntrances(store *listers.Store) entrances {
 	}
 }
 
-// secretRule is for what pods refer to, and for certificates.
+// secretRule allows Secrets that the node's pods refer to, and certificates.
 func secretRule(n *Node, node string, a authorizer.Attributes) string {
 	reason := readRelated(refSecret)(n, node, a)
 	if reason == "" || a.GetSubresource() != "" || a.GetNamespace() == "" || a.GetName() == "" || !oneOf(a.GetVerb(), "get", "list", "watch") {
@@ -51,7 +51,7 @@ func secretRule(n *Node, node string, a authorizer.Attributes) string {
 	return reason
 }
 
-// ofIngress reports whether an Ingress that nodes serve names the Secret.
+// ofIngress reports whether an Ingress that nodes serve refers to the Secret.
 func (e *entrances) ofIngress(namespace, name string) (found bool) {
 	err := e.ingresses.Each(namespace, func(obj runtime.Object) bool {
 		in, ok := obj.(*networkingv1.Ingress)
@@ -75,7 +75,7 @@ func (e *entrances) servedClass(name string) bool {
 	return ok && is && err == nil && class.Spec.Controller == IngressController
 }
 
-// What is read of the Gateway API's objects, which are stored as JSON.
+// The parts of the Gateway API's objects that are read here. The objects are stored as JSON.
 type (
 	storedGateway struct {
 		Metadata struct{ Namespace string }
@@ -102,7 +102,7 @@ type (
 	}
 )
 
-// each decodes the stored objects of a kind; what cannot be decoded is no reason to allow anything.
+// each calls fn with the decoded objects of a kind. It skips objects that cannot be decoded: they allow nothing.
 func each[T any](i *listers.Indexer, namespace string, fn func(*T) bool) {
 	i.EachVersion(namespace, func(_ string, value []byte, _ int64) bool {
 		o := new(T)
@@ -110,7 +110,8 @@ func each[T any](i *listers.Indexer, namespace string, fn func(*T) bool) {
 	})
 }
 
-// ofGateway reports whether a Gateway that nodes serve names the Secret, from its own namespace or with a ReferenceGrant.
+// ofGateway reports whether a Gateway that nodes serve refers to the Secret, from its own namespace or with a
+// ReferenceGrant.
 func (e *entrances) ofGateway(namespace, name string) (found bool) {
 	each(e.gateways, "", func(g *storedGateway) bool {
 		for _, l := range g.Spec.Listeners {

@@ -22,9 +22,10 @@ import (
 	"github.com/balsahq/balsa/control/auth/listers"
 )
 
-// Node authorizes members of system:nodes: their own Node, Lease and CSINode, the pods bound to them, what those pods refer
-// to, and the certificates that nodes show for Ingresses and Gateways. It is upstream's rule set (plugin/pkg/auth/authorizer/node) with another way to know the relations:
-// no graph fed by informers, but a small extract per pod, refreshed from the store when a question needs it.
+// Node authorizes members of system:nodes. They may access their own Node, Lease and CSINode, the pods bound to them,
+// the objects to which these pods refer, and the certificates that nodes show for Ingresses and Gateways. The rules are
+// upstream's (plugin/pkg/auth/authorizer/node). Upstream keeps a graph of relations that informers feed; here each pod
+// has a small extract, refreshed from the store when a request needs it.
 type Node struct {
 	rules      []rbacv1.PolicyRule
 	identifier nodeidentifier.NodeIdentifier
@@ -36,7 +37,7 @@ type Node struct {
 	extracts map[string]extract // by the pod's key in the store
 }
 
-// extract is what matters of one pod.
+// extract holds the fields of a pod that the rules need.
 type extract struct {
 	modRevision     int64
 	node, namespace string
@@ -65,7 +66,7 @@ func NewNode(store *listers.Store) *Node {
 	}
 }
 
-// RulesFor says that a node's permissions cannot be listed.
+// RulesFor returns an error: a node's rights cannot be listed.
 func (n *Node) RulesFor(_ context.Context, u user.Info, _ string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
 	if _, is := n.identifier.NodeIdentity(u); is {
 		return nil, nil, true, errors.New("node authorizer does not support user rule resolution")
@@ -73,7 +74,7 @@ func (n *Node) RulesFor(_ context.Context, u user.Info, _ string) ([]authorizer.
 	return nil, nil, false, nil
 }
 
-// Authorize answers for nodes and has no opinion on anybody else.
+// Authorize decides requests of nodes, and has no opinion on other users.
 func (n *Node) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	node, is := n.identifier.NodeIdentity(a.GetUser())
 	if !is {
@@ -96,7 +97,7 @@ func (n *Node) Authorize(_ context.Context, a authorizer.Attributes) (authorizer
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
-// nodeRules: per resource, the reason why not; "" allows.
+// nodeRules return, for each resource, the reason for a denial; "" allows.
 var nodeRules = map[schema.GroupResource]func(n *Node, node string, a authorizer.Attributes) string{
 	{Resource: "secrets"}:                                    secretRule,
 	{Resource: "configmaps"}:                                 readRelated(refConfigMap),
@@ -199,7 +200,7 @@ func ownNodeRule(_ *Node, node string, a authorizer.Attributes) string {
 	switch a.GetSubresource() {
 	case "":
 		if oneOf(verb, "create", "update", "patch") {
-			return "" // which Node it may be is NodeRestriction's to say
+			return "" // the admission plugin NodeRestriction decides which Node
 		}
 		if oneOf(verb, "get", "list", "watch") {
 			switch a.GetName() {
@@ -223,7 +224,7 @@ func podRule(n *Node, node string, a authorizer.Attributes) string {
 	switch a.GetSubresource() {
 	case "":
 		if oneOf(verb, "create", "delete") {
-			return "" // which pods is NodeRestriction's to say
+			return "" // the admission plugin NodeRestriction decides which pods
 		}
 		if oneOf(verb, "list", "watch") && selects(a, "spec.nodeName", node) {
 			return ""
@@ -306,8 +307,8 @@ func selects(a authorizer.Attributes, field, value string) bool {
 	return false
 }
 
-// podsOf reports whether a pod bound to node in namespace ("" = any) satisfies the condition. Pods are decoded once
-// per version; what is kept of them is the extract.
+// podsOf reports whether a pod on node in namespace ("" = any) satisfies the condition. A pod is decoded once for each
+// version; only its extract is kept.
 func (n *Node) podsOf(node, namespace string, is func(extract) bool) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -323,7 +324,7 @@ func (n *Node) podsOf(node, namespace string, is func(extract) bool) bool {
 		return !found
 	})
 	if !found && namespace == "" && len(n.extracts) > 2*seen+16 {
-		clear(n.extracts) // mostly of deleted pods
+		clear(n.extracts) // most of them belong to deleted pods
 	}
 	return found
 }
@@ -343,7 +344,7 @@ func (n *Node) extract(key string, mod int64) extract {
 	return e
 }
 
-// usesVolume: a claim of a pod on the node is bound to the PersistentVolume.
+// usesVolume reports whether a claim of a pod on the node is bound to the PersistentVolume.
 func (n *Node) usesVolume(node, name string) bool {
 	obj, ok, err := n.volumes.GetByKey(name)
 	pv, is := obj.(*corev1.PersistentVolume)
@@ -354,7 +355,7 @@ func (n *Node) usesVolume(node, name string) bool {
 	return n.podsOf(node, c.Namespace, func(e extract) bool { return e.refs[ref{refClaim, c.Name}] })
 }
 
-// attached: the VolumeAttachment is for the node.
+// attached reports whether the VolumeAttachment is for the node.
 func (n *Node) attached(node, name string) bool {
 	obj, ok, err := n.attachments.GetByKey(name)
 	va, is := obj.(*storagev1.VolumeAttachment)

@@ -5,8 +5,8 @@ import (
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 )
 
-// podRefs returns what a pod's node must be able to read to run it. Mirror pods, which nodes make themselves, give
-// access to nothing.
+// podRefs returns the objects that a pod's node has to read to run it. Mirror pods give access to nothing, because
+// nodes create them.
 func podRefs(pod *corev1.Pod) map[ref]bool {
 	refs := map[ref]bool{}
 	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror || pod.Spec.NodeName == "" {

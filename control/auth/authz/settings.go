@@ -17,7 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/cel"
 )
 
-// The ways to decide, by kube-apiserver's names.
+// The authorizers, by kube-apiserver's names.
 const (
 	ModeNode        = "Node"
 	ModeRBAC        = "RBAC"
@@ -27,27 +27,28 @@ const (
 	ModeAlwaysDeny  = "AlwaysDeny"
 )
 
-// Modes are all ways to decide.
+// Modes are all supported authorizers.
 var Modes = []string{ModeNode, ModeRBAC, ModeABAC, ModeWebhook, ModeAlwaysAllow, ModeAlwaysDeny}
 
-// webhookTimeout is how long the webhook of flags may take; upstream's figure.
+// webhookTimeout bounds a call of the webhook that flags configure; upstream's figure.
 const webhookTimeout = 30 * time.Second
 
-// Settings say who decides, in which order. The names in the comments are kube-apiserver's flags, whose meaning they have.
-// The zero value is Node, then RBAC.
+// Settings name the authorizers and their order. The names in the comments are kube-apiserver's flags, which have the
+// same meaning. The zero value is Node, then RBAC.
 type Settings struct {
 	// Modes are asked in this order until one allows or denies. --authorization-mode
 	Modes []string
-	// ConfigFile is an AuthorizationConfiguration (apiserver.config.k8s.io) and says all that Modes and Webhook say; it is
-	// taken anew when it changes. --authorization-config
+	// ConfigFile is an AuthorizationConfiguration (apiserver.config.k8s.io), instead of Modes and the webhook's fields.
+	// A changed file is used without a restart. --authorization-config
 	ConfigFile string
-	// PolicyFile holds the policies of ABAC, one a line. --authorization-policy-file
+	// PolicyFile holds the ABAC policies, one a line. --authorization-policy-file
 	PolicyFile string
-	// WebhookFile is a kubeconfig that names who answers SubjectAccessReviews. --authorization-webhook-config-file
+	// WebhookFile is a kubeconfig of the server that answers SubjectAccessReviews. --authorization-webhook-config-file
 	WebhookFile string
-	// WebhookVersion of the SubjectAccessReviews sent: v1 or v1beta1, the default. --authorization-webhook-version
+	// WebhookVersion is the version of the SubjectAccessReviews: v1, or v1beta1, the default.
+	// --authorization-webhook-version
 	WebhookVersion string
-	// AuthorizedTTL and UnauthorizedTTL are how long the webhook's answers are believed; 0 is not at all.
+	// AuthorizedTTL and UnauthorizedTTL are how long the webhook's answers are used again; 0: never.
 	// --authorization-webhook-cache-authorized-ttl, --authorization-webhook-cache-unauthorized-ttl
 	AuthorizedTTL, UnauthorizedTTL time.Duration
 }
@@ -84,7 +85,7 @@ func (s Settings) Validate() error {
 	return errors.Join(errs...)
 }
 
-// configuration is what the file or the flags say, checked.
+// configuration returns the checked configuration, from the file or from the flags.
 func (s Settings) configuration(compiler cel.Compiler) (*apiserver.AuthorizationConfiguration, error) {
 	if s.ConfigFile == "" {
 		return s.fromFlags(), nil
@@ -116,7 +117,7 @@ func (s Settings) parse(data []byte, compiler cel.Compiler) (*apiserver.Authoriz
 	return config, nil
 }
 
-// fromFlags says the same as the flags in the new form, as kube-apiserver does.
+// fromFlags converts the flags to an AuthorizationConfiguration, as kube-apiserver does.
 func (s Settings) fromFlags() *apiserver.AuthorizationConfiguration {
 	modes := s.Modes
 	if len(modes) == 0 {

@@ -23,7 +23,7 @@ func FuzzConfiguration(f *testing.F) {
 	})
 }
 
-// So is a faulty file of policies.
+// A faulty policy file is refused with a reason.
 func FuzzPolicies(f *testing.F) {
 	for _, s := range []string{"", "# c\n", `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":"tom","namespace":"default","resource":"pods","readonly":true}}`, `{"user":"x"}`, "{}\n[]\nnull"} {
 		f.Add([]byte(s))

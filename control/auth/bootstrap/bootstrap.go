@@ -23,10 +23,10 @@ import (
 // SystemNamespaces exist in every cluster and cannot be deleted.
 var SystemNamespaces = []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}
 
-// parallel bounds the writes in flight; the store groups them.
+// parallel bounds the concurrent writes, which the store groups.
 const parallel = 48
 
-// Policy is upstream's RBAC data for an empty cluster. ClusterRoles that aggregate others carry their rules already.
+// Policy is upstream's RBAC data for an empty cluster. Aggregating ClusterRoles already contain the aggregated rules.
 type Policy struct {
 	ClusterRoles        []rbacv1.ClusterRole
 	ClusterRoleBindings []rbacv1.ClusterRoleBinding
@@ -34,7 +34,7 @@ type Policy struct {
 	RoleBindings        []rbacv1.RoleBinding
 }
 
-// Default returns upstream's policy and what nodes need beside it, each object with its namespace.
+// Default returns upstream's policy and the roles that nodes need beside it. Each object has its namespace.
 func Default() Policy {
 	p := Policy{
 		ClusterRoles:        append(bootstrappolicy.ClusterRoles(), bootstrappolicy.ControllerRoles()...),
@@ -65,7 +65,7 @@ func Default() Policy {
 	return p
 }
 
-// aggregate fills the rules of aggregating roles from the others, until nothing changes (edit is part of admin).
+// aggregate fills the rules of aggregating roles until nothing changes (edit is part of admin).
 func aggregate(roles []rbacv1.ClusterRole) {
 	for range 3 {
 		for i := range roles {
@@ -82,7 +82,7 @@ func aggregated(of rbacv1.ClusterRole, roles []rbacv1.ClusterRole) []rbacv1.Poli
 	for _, s := range of.AggregationRule.ClusterRoleSelectors {
 		sel, err := metav1.LabelSelectorAsSelector(&s)
 		if err != nil {
-			continue // upstream's constants are well-formed; a test holds that
+			continue // upstream's constants are well-formed; a test checks that
 		}
 		for _, r := range roles {
 			if r.Name == of.Name || !sel.Matches(labels.Set(r.Labels)) {
@@ -99,8 +99,8 @@ func aggregated(of rbacv1.ClusterRole, roles []rbacv1.ClusterRole) []rbacv1.Poli
 	return rules
 }
 
-// Ensure makes what is missing and repairs what differs. It fails when an object could not be written; the others
-// are written all the same, and Ensure may be called again.
+// Ensure creates missing objects and repairs those that differ. If one cannot be written it returns an error after
+// writing all others. It may be called again.
 func Ensure(ctx context.Context, client kubernetes.Interface) error {
 	if err := ensureNamespaces(ctx, client); err != nil {
 		return err
@@ -154,7 +154,7 @@ func ensurePriorityClasses(ctx context.Context, client kubernetes.Interface) err
 	return w.run()
 }
 
-// EnsureRBAC reconciles one policy.
+// EnsureRBAC creates and repairs the objects of one policy.
 func EnsureRBAC(ctx context.Context, client kubernetes.Interface, p Policy) error {
 	have, err := readAll(ctx, client)
 	if err != nil {
@@ -196,8 +196,8 @@ func bindingWrite(b reconciliation.RoleBinding, m reconciliation.RoleBindingModi
 	}
 }
 
-// writes runs independent writes in parallel and joins their errors. One that exists already was written by somebody
-// else meanwhile, which is as good.
+// writes runs independent writes in parallel and joins their errors. An object that exists already counts as written:
+// another server was faster.
 type writes struct {
 	names []string
 	fns   []func() error

@@ -5,8 +5,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// dnsSettings lets every node's network read the one ConfigMap that says where names outside the cluster are asked for
-// (package overlay, DNSSettings). Lists and watches are allowed with that name as their field selector.
+// dnsSettings lets every node read the ConfigMap that says how names outside the cluster are resolved (package overlay,
+// DNSSettings). Lists and watches are allowed with that name as their field selector.
 func dnsSettings() (rbacv1.Role, rbacv1.RoleBinding) {
 	const name = "balsa:dns-settings"
 	meta := metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceSystem}

@@ -6,8 +6,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// ingress lets nodes read what they serve from outside the cluster. The Secrets with certificates are not in it: the node
-// authorizer lets a node read those that an Ingress or a Gateway names, one by one.
+// ingress lets nodes read the objects that they serve to the outside. It does not include Secrets with certificates:
+// the node authorizer allows those that an Ingress or a Gateway names, one by one.
 func ingress() (rbacv1.ClusterRole, rbacv1.ClusterRoleBinding) {
 	const name = "balsa:ingress"
 	role := rbacv1.ClusterRole{
@@ -21,7 +21,7 @@ func ingress() (rbacv1.ClusterRole, rbacv1.ClusterRoleBinding) {
 	return role, binding
 }
 
-// ingressStatus is for the one controller that writes what became of Ingresses and Gateways.
+// ingressStatus lets the controller write the status of Ingresses and Gateways.
 func ingressStatus() (rbacv1.ClusterRole, rbacv1.ClusterRoleBinding) {
 	const account = "ingress-status-controller"
 	write := []string{"update", "patch"}

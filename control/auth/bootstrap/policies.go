@@ -5,8 +5,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// networkPolicies lets every node's network read what NetworkPolicies are about (package overlay/policy): a policy may name
-// pods of any namespace, on any node.
+// networkPolicies lets every node read the objects that NetworkPolicies refer to (package overlay/policy): a policy may
+// select pods of any namespace, on any node.
 func networkPolicies() (rbacv1.ClusterRole, rbacv1.ClusterRoleBinding) {
 	const name = "balsa:network-policies"
 	watch := []string{"list", "watch"}

@@ -15,7 +15,7 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// snapshot holds every RBAC object there was at the start, by "namespace/name". It is read-only once made.
+// snapshot holds every RBAC object at the start of Ensure, by "namespace/name". It is read-only once made.
 type snapshot struct {
 	clusterRoles    map[string]*rbacv1.ClusterRole
 	roles           map[string]*rbacv1.Role
@@ -74,9 +74,9 @@ func find[T any](in map[string]*T, namespace, name string) (*T, error) {
 	return nil, apierrors.NewNotFound(rbacv1.Resource("rbac"), name)
 }
 
-// The four types below read the snapshot and write through the client, in the shape the reconciliation library asks
-// for. An object that appears between listing and writing makes Create fail with AlreadyExists, which ends the
-// reconciliation of that one.
+// The four types below read the snapshot and write through the client; they implement interfaces of the reconciliation
+// library. If another server creates an object after the list, Create fails with AlreadyExists, which ends the
+// reconciliation of that object.
 type (
 	clusterRoles    writer
 	roles           writer

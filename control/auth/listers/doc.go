@@ -1,20 +1,20 @@
-// Package listers owns client-go listers that read the object store itself.
+// Package listers owns client-go listers that read the object store directly.
 //
-// Authorization and admission ask the same small questions on every request: this namespace, those role bindings,
-// that service account. Upstream answers from informers, which hold a second copy of every object, need a start-up
-// sync, and lag behind the last write. Here the answer comes from the newest applied state, so a write is seen by the
-// very next request and nothing has to sync:
+// Authorization and admission read a few small objects on every request: a namespace, role bindings, a service account.
+// Upstream reads them from informers, which hold a second copy of every object, need to sync at start, and lag behind
+// the last write. These listers read the newest applied state, so the next request sees a write at once, and nothing
+// has to sync:
 //
 //	admission plugin ──▶ lister ──▶ Indexer ──▶ Snapshot (an immutable root of the store)
 //	                                   │
 //	                                   └──▶ decoded objects of small kinds, kept per key and mod revision, bounded
 //
-// On one of several servers the applied state may be a moment behind what another server has acknowledged. Asking the
-// leader each time would cost every request a round trip, so only a refusal is confirmed: a key that is not there, a
-// denied request (control/auth/authz), a refused object (control/auth/admission) is looked at once more in a state that
-// holds everything acknowledged before. What is allowed by a state a moment old was allowed a moment ago; upstream's
-// informers are no fresher.
+// On one of several servers, the applied state may be a moment behind a write that another server has acknowledged. A
+// round trip to the leader would slow every request, so only refusals are confirmed: a missing key, a denied request
+// (control/auth/authz) and a refused object (control/auth/admission) are checked again on a state with every
+// acknowledged write. A request that an older state allows is allowed: a moment ago it was right, and upstream's
+// informers are not fresher.
 //
-// What a lister returns is shared and read-only. Locks: Indexer.mu guards its table of decoded objects, for map
-// operations only, never across a decode. No goroutines.
+// The objects that a lister returns are shared and read-only. Locks: Indexer.mu guards its map of decoded objects, for
+// map operations only, never during a decode. No goroutines.
 package listers

@@ -26,8 +26,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Factory is an informers.SharedInformerFactory whose listers for the kinds admission asks about read the store.
-// Those "informers" are synced from the start and run nothing. Every other kind is the wrapped factory's.
+// Factory is an informers.SharedInformerFactory. For the kinds that admission reads, its listers read the store, and
+// its "informers" are synced from the start and run nothing. All other kinds come from the wrapped factory.
 type Factory struct {
 	informers.SharedInformerFactory
 	store *Store
@@ -35,7 +35,8 @@ type Factory struct {
 	mutating, validating, devices *notifier
 }
 
-// NewFactory wraps a factory, which need not be started unless a kind that is not answered here is used.
+// NewFactory wraps a factory. The wrapped factory has to be started only if a kind is used that Factory does not read
+// from the store.
 func NewFactory(store *Store, wrapped informers.SharedInformerFactory) *Factory {
 	f := &Factory{SharedInformerFactory: wrapped, store: store}
 	f.mutating = newNotifier(store.Kept(resource("admissionregistration.k8s.io", "mutatingwebhookconfigurations")))
@@ -48,19 +49,21 @@ func resource(group, name string) schema.GroupResource {
 	return schema.GroupResource{Group: group, Resource: name}
 }
 
-// MutatingWebhooks returns how many configurations there are, after telling handlers of changes since the last call.
+// MutatingWebhooks returns the number of configurations. Before that it reports changes since the last call to the
+// handlers.
 func (f *Factory) MutatingWebhooks() int { return f.mutating.refresh() }
 
-// ValidatingWebhooks is the same for validating ones.
+// ValidatingWebhooks is MutatingWebhooks for validating configurations.
 func (f *Factory) ValidatingWebhooks() int { return f.validating.refresh() }
 
-// OnDeviceClass has h told of DeviceClasses, by DeviceClasses.
+// OnDeviceClass registers h for changes of DeviceClasses, which DeviceClasses reports.
 func (f *Factory) OnDeviceClass(h cache.ResourceEventHandler) { f.devices.add(h) }
 
-// DeviceClasses returns how many DeviceClasses there are, after telling handlers of changes since the last call.
+// DeviceClasses returns the number of DeviceClasses. Before that it reports changes since the last call to the
+// handlers.
 func (f *Factory) DeviceClasses() int { return f.devices.refresh() }
 
-// handle is one "informer": the store's lister, and an informer that is synced and holds no goroutine.
+// handle is an "informer": it has the store's lister, is always synced, and has no goroutine.
 type handle[L any] struct {
 	synced
 	lister L
@@ -69,9 +72,9 @@ type handle[L any] struct {
 func (h handle[L]) Lister() L                           { return h.lister }
 func (h handle[L]) Informer() cache.SharedIndexInformer { return h.synced }
 
-// synced is the part of a SharedIndexInformer that a reader of a lister uses.
+// synced implements the part of SharedIndexInformer that readers of a lister use.
 type synced struct {
-	cache.SharedIndexInformer // nil: whatever is not below is not for these kinds
+	cache.SharedIndexInformer // nil: all other methods panic
 	indexer                   *Indexer
 	notify                    *notifier
 }
@@ -103,8 +106,8 @@ func (s *Store) fresh(group, name string) synced {
 	return synced{indexer: s.Fresh(resource(group, name))}
 }
 
-// notifier tells event handlers what changed in a small kind since it last looked. It looks when it is asked to, so
-// it needs no watch.
+// notifier reports changes of a small kind to event handlers. It compares the store with its last state when refresh is
+// called, so it needs no watch.
 type notifier struct {
 	indexer *Indexer
 
@@ -127,7 +130,7 @@ func (n *notifier) add(h cache.ResourceEventHandler) {
 	}
 }
 
-// refresh returns how many objects there are.
+// refresh reports changes to the handlers and returns the number of objects.
 func (n *notifier) refresh() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -176,32 +179,32 @@ func (n *notifier) tell(fn func(cache.ResourceEventHandler)) {
 	}
 }
 
-// Core answers for core kinds.
+// Core returns the informers of core kinds.
 func (f *Factory) Core() coreinformers.Interface {
 	return core{f.SharedInformerFactory.Core(), f.store}
 }
 
-// Storage answers for storage.k8s.io.
+// Storage returns the informers of storage.k8s.io.
 func (f *Factory) Storage() storageinformers.Interface {
 	return storage{f.SharedInformerFactory.Storage(), f.store}
 }
 
-// Scheduling answers for scheduling.k8s.io.
+// Scheduling returns the informers of scheduling.k8s.io.
 func (f *Factory) Scheduling() schedulinginformers.Interface {
 	return scheduling{f.SharedInformerFactory.Scheduling(), f.store}
 }
 
-// Node answers for node.k8s.io.
+// Node returns the informers of node.k8s.io.
 func (f *Factory) Node() nodeinformers.Interface {
 	return node{f.SharedInformerFactory.Node(), f.store}
 }
 
-// Networking answers for networking.k8s.io.
+// Networking returns the informers of networking.k8s.io.
 func (f *Factory) Networking() networkinginformers.Interface {
 	return networking{f.SharedInformerFactory.Networking(), f.store}
 }
 
-// Admissionregistration answers for webhook configurations.
+// Admissionregistration returns the informers of webhook configurations.
 func (f *Factory) Admissionregistration() admissioninformers.Interface {
 	return registrations{f.SharedInformerFactory.Admissionregistration(), f}
 }

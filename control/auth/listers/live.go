@@ -22,41 +22,43 @@ import (
 // Snapshot is an immutable state of the store at one revision.
 type Snapshot interface {
 	Revision() int64
-	// Get returns the stored object and the revision that wrote it; ok is false when there is none.
+	// Get returns the stored object and the revision of its last write; ok is false if it does not exist.
 	Get(key string) (value []byte, modRevision int64, ok bool)
-	// Scan calls fn for every key that starts with prefix, in order, until fn returns false.
+	// Scan calls fn for every key that starts with prefix, in key order, until fn returns false.
 	Scan(prefix string, fn func(key string, value []byte, modRevision int64) bool)
 }
 
-// Config says where objects are.
+// Config configures a Store.
 type Config struct {
-	// Snapshot returns the newest applied state. It is called once per question.
+	// Snapshot returns the newest applied state. It is called once for each read.
 	Snapshot func() Snapshot
-	// Confirm returns when the state includes every write acknowledged before the call, on any server. It is asked before
-	// something is refused, never before it is allowed; nil where nobody else writes. See Store.Confirm.
+	// Confirm returns when the state includes every write acknowledged before the call, on any server. It is called
+	// before a refusal, never before an approval; nil if no other server writes. See Store.Confirm.
 	Confirm func(context.Context) error
-	// Prefix returns where a resource's keys start, with a slash at the end. Default: DefaultPrefix.
+	// Prefix returns the start of a resource's keys, ending in a slash. Default: DefaultPrefix.
 	Prefix func(schema.GroupResource) string
-	// Transformer undoes what a resource's values are stored with; nil where they are stored as they are.
+	// Transformer returns the transformer of a resource's stored values; nil: none.
 	Transformer func(schema.GroupResource) value.Transformer
-	// Decode turns a value into an object of its external version. Default: the recognizing decoder of
-	// legacyscheme. It must not keep or change the bytes.
+	// Decode decodes a value into an object of its external version. Default: the recognizing decoder of legacyscheme.
+	// It must not keep or change the bytes.
 	Decode func([]byte) (runtime.Object, error)
-	// Hidden says for a resource which of its objects are as if they were not there; nil, as what it returns, hides none.
+	// Hidden returns a function that reports which objects of a resource readers must not see; nil, here or as the
+	// result, hides none.
 	Hidden func(schema.GroupResource) func(metav1.Object) bool
-	// MaxCached bounds the decoded objects kept per kind. Default 2048; beyond it, objects are decoded each time.
+	// MaxCached bounds the decoded objects that are kept for each kind. Default 2048; further objects are decoded each
+	// time.
 	MaxCached int
 }
 
-// Validate reports what is missing.
+// Validate returns an error if a required field is missing.
 func (c Config) Validate() error {
 	if c.Snapshot == nil {
-		return errors.New("live: Config.Snapshot must be set")
+		return errors.New("listers: Config.Snapshot must be set")
 	}
 	return nil
 }
 
-// Store answers for every kind. Safe for concurrent use.
+// Store returns listers of every kind. Its methods are safe for concurrent use.
 type Store struct {
 	cfg Config
 
@@ -85,7 +87,7 @@ func New(cfg Config) (*Store, error) {
 	return &Store{cfg: cfg, indexers: map[schema.GroupResource]*Indexer{}}, nil
 }
 
-// upstreamPrefixes are the resources whose keys do not carry the resource's own name (as in kube-apiserver).
+// upstreamPrefixes are the resources whose keys do not start with the resource's name (as in kube-apiserver).
 var upstreamPrefixes = map[schema.GroupResource]string{
 	{Resource: "replicationcontrollers"}:                  "controllers",
 	{Resource: "endpoints"}:                               "services/endpoints",
@@ -99,7 +101,7 @@ var upstreamPrefixes = map[schema.GroupResource]string{
 
 	{Group: "apiregistration.k8s.io", Resource: "apiservices"}: "apiregistration.k8s.io/apiservices",
 
-	// Custom resources lie below their group.
+	// Custom resources are stored below their group.
 	{Group: "gateway.networking.k8s.io", Resource: "gatewayclasses"}:  "gateway.networking.k8s.io/gatewayclasses",
 	{Group: "gateway.networking.k8s.io", Resource: "gateways"}:        "gateway.networking.k8s.io/gateways",
 	{Group: "gateway.networking.k8s.io", Resource: "referencegrants"}: "gateway.networking.k8s.io/referencegrants",
@@ -108,7 +110,7 @@ var upstreamPrefixes = map[schema.GroupResource]string{
 	{Group: "admissionregistration.k8s.io", Resource: "initializerconfigurations"}: "admissionregistration.k8s.io/initializerconfigurations",
 }
 
-// DefaultPrefix is "/registry/" and upstream's prefix for the resource.
+// DefaultPrefix returns "/registry/" and upstream's prefix for the resource.
 func DefaultPrefix(gr schema.GroupResource) string {
 	if p, ok := upstreamPrefixes[gr]; ok {
 		return "/registry/" + p + "/"
@@ -116,16 +118,16 @@ func DefaultPrefix(gr schema.GroupResource) string {
 	return "/registry/" + gr.Resource + "/"
 }
 
-// Revision is the store's newest applied revision.
+// Revision returns the store's newest applied revision.
 func (s *Store) Revision() int64 { return s.cfg.Snapshot().Revision() }
 
-// patience is how long a refusal waits to be confirmed. Without a quorum it stands as it is: nobody can be told anything
-// newer, and whoever was refused may come back.
+// patience is how long a refusal waits to be confirmed. Without a quorum the refusal stands: no server could have
+// acknowledged anything newer, and the client may try again.
 const patience = 3 * time.Second
 
-// Confirm reports whether there is newer state than the revision at which something was refused, so that the question
-// should be asked again: a server that has not applied the last writes of another must not say "not found" or
-// "forbidden" of what its client has just been promised.
+// Confirm reports whether there is newer state than the revision since, at which something was refused; the caller
+// should then decide again. Without this, a server that has not applied the last writes of another could answer "not
+// found" or "forbidden" for an object that its client has just created.
 func (s *Store) Confirm(ctx context.Context, since int64) bool {
 	if s.cfg.Confirm == nil {
 		return false
@@ -135,10 +137,10 @@ func (s *Store) Confirm(ctx context.Context, since int64) bool {
 	return s.cfg.Confirm(ctx) == nil && s.Revision() > since
 }
 
-// Kept returns the indexer of a kind that is small: decoded objects are kept between questions.
+// Kept returns the indexer of a small kind, whose decoded objects are kept between reads.
 func (s *Store) Kept(gr schema.GroupResource) *Indexer { return s.indexer(gr, s.cfg.MaxCached) }
 
-// Fresh returns the indexer of a kind that may be large: every answer is decoded for the one who asks.
+// Fresh returns the indexer of a kind that may be large: objects are decoded for each read.
 func (s *Store) Fresh(gr schema.GroupResource) *Indexer { return s.indexer(gr, 0) }
 
 func (s *Store) indexer(gr schema.GroupResource, keep int) *Indexer {
@@ -163,14 +165,14 @@ type entry struct {
 	obj         runtime.Object
 }
 
-// Indexer is a cache.Indexer over one kind's keys, indexed by namespace. Its writing methods fail: the store is
-// written through the API only.
+// Indexer is a cache.Indexer over the keys of one kind, indexed by namespace. Its writing methods fail, because the
+// store is written only through the API.
 type Indexer struct {
 	store  *Store
 	prefix string
 	keep   int
 
-	transformer value.Transformer // nil: values are stored as they are
+	transformer value.Transformer // nil: values are stored without one
 	hidden      func(metav1.Object) bool
 
 	mu      sync.Mutex
@@ -180,10 +182,10 @@ type Indexer struct {
 
 var _ cache.Indexer = (*Indexer)(nil)
 
-// ErrReadOnly is what the writing methods of cache.Indexer answer.
-var ErrReadOnly = errors.New("live: the store is written through the API only")
+// ErrReadOnly is the error of cache.Indexer's writing methods.
+var ErrReadOnly = errors.New("listers: the store is written through the API only")
 
-// object returns the decoded value of key, from memory when it is the same version.
+// object returns the decoded value of key; it decodes only versions that are not kept.
 func (i *Indexer) object(key string, stored []byte, modRevision int64) (runtime.Object, error) {
 	if i.keep > 0 {
 		i.mu.Lock()
@@ -199,18 +201,18 @@ func (i *Indexer) object(key string, stored []byte, modRevision int64) (runtime.
 	}
 	obj, err := i.store.cfg.Decode(data)
 	if err != nil {
-		return nil, fmt.Errorf("live: decode %s: %w", key, err)
+		return nil, fmt.Errorf("listers: decode %s: %w", key, err)
 	}
 	acc, err := meta.Accessor(obj)
 	if err != nil {
-		return nil, fmt.Errorf("live: decode %s: %w", key, err)
+		return nil, fmt.Errorf("listers: decode %s: %w", key, err)
 	}
 	acc.SetResourceVersion(strconv.FormatInt(modRevision, 10))
 	i.remember(key, entry{modRevision, obj})
 	return obj, nil
 }
 
-// hides reports whether an object is as if it were not there.
+// hides reports whether readers must not see an object.
 func (i *Indexer) hides(obj runtime.Object) bool {
 	if i.hidden == nil {
 		return false
@@ -219,14 +221,14 @@ func (i *Indexer) hides(obj runtime.Object) bool {
 	return err == nil && i.hidden(m)
 }
 
-// plain is a stored value without encryption.
+// plain returns the decrypted value.
 func (i *Indexer) plain(key string, stored []byte) ([]byte, error) {
 	if i.transformer == nil {
 		return stored, nil
 	}
 	data, _, err := i.transformer.TransformFromStorage(context.Background(), stored, value.DefaultContext(key))
 	if err != nil {
-		return nil, fmt.Errorf("live: read %s: %w", key, err)
+		return nil, fmt.Errorf("listers: read %s: %w", key, err)
 	}
 	return data, nil
 }
@@ -238,9 +240,9 @@ func (i *Indexer) remember(key string, e entry) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if have, ok := i.decoded[key]; ok && have.modRevision > e.modRevision {
-		return // somebody read a newer state meanwhile
+		return // a newer version is kept already
 	} else if !ok && len(i.decoded) >= i.keep {
-		for k := range i.decoded { // any one: the bound matters, not the order
+		for k := range i.decoded { // drop any one: only the bound matters
 			delete(i.decoded, k)
 			break
 		}
@@ -254,7 +256,7 @@ func (i *Indexer) forget(key string) {
 	i.mu.Unlock()
 }
 
-// Each calls fn for every object of a namespace ("" = all) until it returns false.
+// Each calls fn for every object of a namespace ("" = all) until fn returns false.
 func (i *Indexer) Each(namespace string, fn func(obj runtime.Object) bool) error {
 	prefix := i.prefix
 	if namespace != "" {
@@ -272,11 +274,11 @@ func (i *Indexer) Each(namespace string, fn func(obj runtime.Object) bool) error
 	return failed
 }
 
-// Listing is every object of a kind at one moment. Read-only.
+// Listing holds all objects of a kind at one moment. It is read-only.
 type Listing struct {
 	Objects []runtime.Object
 
-	seen     atomic.Int64 // the newest revision at which this was found to be all there is
+	seen     atomic.Int64 // the newest revision at which it was still complete
 	versions []version
 }
 
@@ -285,8 +287,8 @@ type version struct {
 	modRevision int64
 }
 
-// All returns every object of the kind. As long as nothing changes it is the same Listing, which a caller may use to
-// keep what he derived from it.
+// All returns all objects of the kind. It returns the same Listing until something changes, so that a caller can cache
+// what it derives from the Listing.
 func (i *Indexer) All() (*Listing, error) {
 	snap, last := i.store.cfg.Snapshot(), i.all.Load()
 	revision := snap.Revision()
@@ -316,7 +318,7 @@ func (i *Indexer) All() (*Listing, error) {
 	return l, nil
 }
 
-// holds: the same keys at the same versions.
+// holds reports whether the state has the same keys at the same versions.
 func (l *Listing) holds(snap Snapshot, prefix string) bool {
 	n, same := 0, true
 	snap.Scan(prefix, func(key string, _ []byte, mod int64) bool {
@@ -327,12 +329,12 @@ func (l *Listing) holds(snap Snapshot, prefix string) bool {
 	return same && n == len(l.versions)
 }
 
-// EachKey calls fn with key and mod revision of every object below a namespace ("" = all), reading nothing of it.
+// EachKey calls fn with the key and mod revision of every object in a namespace ("" = all), without reading values.
 func (i *Indexer) EachKey(namespace string, fn func(key string, modRevision int64) bool) {
 	i.scan(namespace, func(key string, _ []byte, mod int64) bool { return fn(key, mod) })
 }
 
-// EachVersion is EachKey with the objects, free of encryption but not decoded; nil is one that cannot be decrypted.
+// EachVersion is EachKey with the decrypted values, which are not decoded; nil for a value that cannot be decrypted.
 func (i *Indexer) EachVersion(namespace string, fn func(key string, data []byte, modRevision int64) bool) {
 	i.scan(namespace, func(key string, stored []byte, mod int64) bool {
 		data, err := i.plain(key, stored)
@@ -351,8 +353,8 @@ func (i *Indexer) scan(namespace string, fn func(key string, stored []byte, mod 
 	i.store.cfg.Snapshot().Scan(prefix, fn)
 }
 
-// GetByKey takes "namespace/name" or "name". What is not there is looked for in the newest state anywhere before it is
-// said not to be.
+// GetByKey returns the object "namespace/name" or "name". If the key is missing, it looks again in a state with every
+// acknowledged write.
 func (i *Indexer) GetByKey(key string) (any, bool, error) {
 	full := i.prefix + key
 	snap := i.store.cfg.Snapshot()
@@ -371,7 +373,7 @@ func (i *Indexer) GetByKey(key string) (any, bool, error) {
 	return obj, err == nil, err
 }
 
-// Get takes an object and looks up its key.
+// Get returns the stored object with obj's key.
 func (i *Indexer) Get(obj any) (any, bool, error) {
 	key, err := cache.MetaNamespaceKeyFunc(obj)
 	if err != nil {
@@ -380,7 +382,7 @@ func (i *Indexer) Get(obj any) (any, bool, error) {
 	return i.GetByKey(key)
 }
 
-// List returns every object; those that cannot be decoded are left out.
+// List returns every object, except those that cannot be decoded.
 func (i *Indexer) List() []any {
 	var out []any
 	i.store.cfg.Snapshot().Scan(i.prefix, func(key string, value []byte, mod int64) bool {
@@ -402,19 +404,19 @@ func (i *Indexer) ListKeys() []string {
 	return out
 }
 
-// Index answers for cache.NamespaceIndex.
+// Index implements cache.Indexer for cache.NamespaceIndex.
 func (i *Indexer) Index(name string, obj any) ([]any, error) {
 	m, ok := obj.(metav1.Object)
 	if !ok {
-		return nil, fmt.Errorf("live: %T has no metadata", obj)
+		return nil, fmt.Errorf("listers: %T has no metadata", obj)
 	}
 	return i.ByIndex(name, m.GetNamespace())
 }
 
-// ByIndex answers for cache.NamespaceIndex.
+// ByIndex implements cache.Indexer for cache.NamespaceIndex.
 func (i *Indexer) ByIndex(name, value string) ([]any, error) {
 	if name != cache.NamespaceIndex {
-		return nil, fmt.Errorf("live: index %q does not exist", name)
+		return nil, fmt.Errorf("listers: index %q does not exist", name)
 	}
 	var out []any
 	err := i.Each(value, func(obj runtime.Object) bool {
@@ -424,10 +426,10 @@ func (i *Indexer) ByIndex(name, value string) ([]any, error) {
 	return out, err
 }
 
-// IndexKeys answers for cache.NamespaceIndex.
+// IndexKeys implements cache.Indexer for cache.NamespaceIndex.
 func (i *Indexer) IndexKeys(name, value string) ([]string, error) {
 	if name != cache.NamespaceIndex {
-		return nil, fmt.Errorf("live: index %q does not exist", name)
+		return nil, fmt.Errorf("listers: index %q does not exist", name)
 	}
 	var out []string
 	i.EachKey(value, func(key string, _ int64) bool {
@@ -437,15 +439,15 @@ func (i *Indexer) IndexKeys(name, value string) ([]string, error) {
 	return out, nil
 }
 
-// ListIndexFuncValues is empty: nothing asks.
+// ListIndexFuncValues returns nil; no caller needs it.
 func (i *Indexer) ListIndexFuncValues(string) []string { return nil }
 
-// GetIndexers names the one index.
+// GetIndexers returns the one index.
 func (i *Indexer) GetIndexers() cache.Indexers {
 	return cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
 }
 
-// AddIndexers fails: indexes are the store's prefixes.
+// AddIndexers fails: the indexes are the store's key prefixes.
 func (i *Indexer) AddIndexers(cache.Indexers) error { return ErrReadOnly }
 
 // Add fails.

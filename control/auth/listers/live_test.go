@@ -21,7 +21,7 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
 )
 
-// shelf is a store of one revision at a time.
+// shelf is a store that holds one revision at a time.
 type shelf struct {
 	revision int64
 	values   map[string][]byte

@@ -21,7 +21,7 @@ func anonymous(req *http.Request) (*authenticator.Response, bool, error) {
 	}
 	auds, _ := authenticator.AudiencesFrom(req.Context())
 	return &authenticator.Response{
-		User:      nobody(),
+		User:      anonymousUser(),
 		Audiences: auds,
 	}, true, nil
 }

@@ -242,7 +242,7 @@ func (a *Authenticators) requests(cfg Config) (authenticator.Request, error) {
 		all = append(all, authenticator.WrapAudienceAgnosticRequest(a.Audiences, users))
 	}
 	known := group.NewAuthenticatedGroupAdder(requestunion.New(all...))
-	return a.orNobody(known, cfg.Settings.Anonymous), nil
+	return a.orAnonymous(known, cfg.Settings.Anonymous), nil
 }
 
 // proxy trusts the user that a proxy names in its headers. It runs only for requests with one of these headers.
@@ -267,9 +267,9 @@ func (p Proxy) headers() FrontProxy {
 	}
 }
 
-// orNobody makes requests without credentials anonymous, as far as the settings allow it. Wrong credentials are
+// orAnonymous makes requests without credentials anonymous, as far as the settings allow it. Wrong credentials are
 // refused.
-func (a *Authenticators) orNobody(known authenticator.Request, setting string) authenticator.Request {
+func (a *Authenticators) orAnonymous(known authenticator.Request, setting string) authenticator.Request {
 	config := a.issuers.initial.Anonymous
 	switch {
 	case setting == "false", config != nil && !config.Enabled:

@@ -199,7 +199,7 @@ func (s Settings) algorithms() []string {
 	return s.OIDC.SigningAlgs
 }
 
-// nobody returns the user of anonymous requests.
-func nobody() user.Info {
+// anonymousUser returns the user of anonymous requests.
+func anonymousUser() user.Info {
 	return &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
 }

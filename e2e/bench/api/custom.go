@@ -14,13 +14,13 @@ import (
 
 const (
 	customGroup     = "bench.balsa.dev"
-	customObjects   = 1000 // that are listed
+	customObjects   = 1000 // in each list
 	namespaceCustom = "bench-custom"
 	customListed    = "bench-custom-many"
 	definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 )
 
-// definition is a CustomResourceDefinition with a schema of the usual kind.
+// definition returns a CustomResourceDefinition with a usual schema.
 func definition(group, plural string) map[string]any {
 	text := map[string]any{"type": "string"}
 	schema := map[string]any{"type": "object", "properties": map[string]any{
@@ -49,7 +49,7 @@ func customPath(group, plural, namespace string) string {
 	return fmt.Sprintf("/apis/%s/v1/namespaces/%s/%s", group, namespace, plural)
 }
 
-// customForm is JSON with the template of a custom object.
+// customForm returns JSON with the template of a custom object.
 func customForm() (*form, error) {
 	body, err := json.Marshal(map[string]any{
 		"apiVersion": customGroup + "/v1", "kind": "Kwidgets", "metadata": map[string]any{"name": nameMark},
@@ -63,7 +63,7 @@ func customForm() (*form, error) {
 	return &form{load.JSON, t}, err
 }
 
-// measureCustom is operations on objects of a CustomResourceDefinition.
+// measureCustom measures operations on objects of a CustomResourceDefinition.
 func measureCustom(ctx context.Context, b *bench) error {
 	b.loaded = true
 	f, err := customForm()
@@ -131,7 +131,7 @@ func (b *bench) makeCustom(ctx context.Context, s *system, f *form, listed strin
 	})
 }
 
-// served waits until a path is there.
+// served waits until a path is served.
 func served(ctx context.Context, c *load.Conn, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
@@ -145,11 +145,10 @@ func served(ctx context.Context, c *load.Conn, path string) error {
 	return fmt.Errorf("%s is not served after %v", path, startPatience)
 }
 
-// definitionsMany is how many CustomResourceDefinitions measureDefinitions
-// installs, in groups of ten.
+// definitionsMany is how many CustomResourceDefinitions measureDefinitions installs, in groups of ten.
 const definitionsMany = 500
 
-// measureDefinitions installs many CustomResourceDefinitions.
+// measureDefinitions measures the time and the memory to install many CustomResourceDefinitions.
 func measureDefinitions(ctx context.Context, b *bench) error {
 	b.loaded = true
 	n := definitionsMany

@@ -20,12 +20,12 @@ const (
 	namespacePods = "bench-pods"
 	many          = 10_000
 	pageSize      = 500
-	groups        = 10 // a label's values, spread evenly
+	groups        = 10 // values of a label, spread evenly
 )
 
 var manyPath = load.ConfigMapsPath(namespaceMany)
 
-// makeMany makes the objects that are listed; each is in one of a few groups.
+// makeMany creates the objects that are listed; each has one of a few label values.
 func (b *bench) makeMany(ctx context.Context, s *system) error {
 	if err := s.namespace(ctx, namespaceMany); err != nil {
 		return err
@@ -43,8 +43,8 @@ func (b *bench) makeMany(ctx context.Context, s *system) error {
 	})
 }
 
-// listLevels are how many clients list at the same time, and how often that is
-// measured: a quarter of a thousand of such lists take upstream most of a minute.
+// listLevels returns the numbers of concurrent clients, each with the number of rounds. Upstream takes most of a minute
+// for a quarter of a thousand such lists.
 func (b *bench) listLevels() map[int]int {
 	if b.quick {
 		return map[int]int{1: 1, 16: 1}
@@ -52,8 +52,7 @@ func (b *bench) listLevels() map[int]int {
 	return map[int]int{1: b.rounds, 16: b.rounds, 64: 1, 256: 1}
 }
 
-// measureLists lists many ConfigMaps: all of them at once, page by page, and those
-// of a label.
+// measureLists lists many ConfigMaps: all at once, in pages, and those with a label.
 func measureLists(ctx context.Context, b *bench) error {
 	b.loaded = true
 	for _, s := range b.systems {
@@ -91,7 +90,7 @@ func measureLists(ctx context.Context, b *bench) error {
 type listing struct {
 	name          string
 	level, rounds int
-	aim           string // of the median time; "" for none but the ratio's
+	aim           string // for the median time; "" if only the ratio has one
 }
 
 // list measures one kind of list on the systems in turns.
@@ -127,12 +126,12 @@ func (b *bench) list(ctx context.Context, l listing, do func(c *load.Conn) error
 	return nil
 }
 
-// one is a list in one answer.
+// one reads a list in one answer.
 func one(f *form, path string) func(*load.Conn) error {
 	return func(c *load.Conn) error { return c.Do(f.request(http.MethodGet, path, nil), nil) }
 }
 
-// paged is a list page by page.
+// paged reads a list page by page.
 func paged(f *form, path string) func(*load.Conn) error {
 	return func(c *load.Conn) error {
 		next := ""
@@ -159,11 +158,10 @@ func paged(f *form, path string) func(*load.Conn) error {
 	}
 }
 
-// tokenMark is how every continue token begins: {"v": in base64.
+// tokenMark is the start of every continue token: {"v": in base64.
 var tokenMark = []byte("eyJ2Ijoi")
 
-// continueToken finds the token at the beginning of an answer, in any encoding;
-// "" if there is none.
+// continueToken returns the token at the start of an answer, in any encoding; "" if there is none.
 func continueToken(head []byte) string {
 	i := bytes.Index(head, tokenMark)
 	if i < 0 {
@@ -176,7 +174,7 @@ func continueToken(head []byte) string {
 	return string(token[:max(end, 0)])
 }
 
-// measurePods lists many pods that nothing schedules.
+// measurePods lists many pods that are not scheduled.
 func measurePods(ctx context.Context, b *bench) error {
 	if b.quick {
 		return nil
@@ -210,7 +208,7 @@ func measurePods(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// gatedPod is a pod that waits for somebody to take its gate away.
+// gatedPod returns a pod with a scheduling gate that no controller removes.
 func gatedPod() *corev1.Pod {
 	return &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},

@@ -22,9 +22,9 @@ type bench struct {
 	upstream string // directory of kube-apiserver and etcd; "" without
 	rounds   int
 	window   time.Duration
-	idle     time.Duration // how long nobody asks for anything before memory is looked at
+	idle     time.Duration // without requests before memory is measured
 	quick    bool
-	profiles string // directory for CPU profiles of ours; "" for none
+	profiles string // directory for CPU profiles of Balsa; "" for none
 
 	systems []*system
 	loaded  bool // since the systems were started
@@ -35,7 +35,7 @@ type bench struct {
 // families are in the order in which they run.
 var families = []struct {
 	name    string
-	fresh   bool // wants clusters that did nothing yet
+	fresh   bool // needs clusters that have done nothing yet
 	measure func(context.Context, *bench) error
 }{
 	{"idle", true, measureIdle},
@@ -99,7 +99,7 @@ func run() (err error) {
 		if !selected.MatchString(family.name) || ctx.Err() != nil {
 			continue
 		}
-		if err := b.measure(ctx, family.fresh, family.measure); err != nil { // the others may still tell something
+		if err := b.measure(ctx, family.fresh, family.measure); err != nil { // the other families still run
 			faults = append(faults, fmt.Errorf("%s: %w", family.name, err))
 		}
 	}
@@ -107,7 +107,7 @@ func run() (err error) {
 	return errors.Join(append(faults, b.table.Print(os.Stdout), b.close())...)
 }
 
-// measure runs a family on clusters that are new if it wants that.
+// measure runs a family, on new clusters if it needs them.
 func (b *bench) measure(ctx context.Context, fresh bool, family func(context.Context, *bench) error) error {
 	if fresh && b.loaded {
 		if err := b.close(); err != nil {
@@ -163,7 +163,7 @@ func (b *bench) close() error {
 	return errors.Join(faults...)
 }
 
-// complete says at once what is missing.
+// complete reports every missing flag and file at once.
 func (b *bench) complete() error {
 	var faults []error
 	var files []string
@@ -179,7 +179,7 @@ func (b *bench) complete() error {
 		}
 	}
 	if len(files) == 0 {
-		faults = append(faults, errors.New("nothing to measure: give -balsa or -upstream"))
+		faults = append(faults, errors.New("there is nothing to measure: give -balsa or -upstream"))
 	}
 	if os.Geteuid() != 0 {
 		faults = append(faults, errors.New("root is needed to make network namespaces"))
@@ -188,17 +188,17 @@ func (b *bench) complete() error {
 		faults = append(faults, os.MkdirAll(b.profiles, 0o755))
 	}
 	if b.rounds < 1 || b.window <= 0 || b.idle <= 0 {
-		faults = append(faults, errors.New("-rounds, -window and -idle must be more than nothing"))
+		faults = append(faults, errors.New("-rounds, -window and -idle must be more than 0"))
 	}
 	return errors.Join(faults...)
 }
 
-// header says what was measured, where and beside how much else.
+// header says what was measured, on which machine and under which load.
 func (b *bench) header() string {
 	return figures.Header(b.balsa, "upstream alone", "clients and servers", b.began)
 }
 
-// progress tells whoever waits.
+// progress prints a line for the user.
 func (b *bench) progress(format string, args ...any) {
 	figures.Progress(b.began, format, args...)
 }
@@ -208,7 +208,7 @@ func (b *bench) add(s *system, name, unit, aim string, samples ...float64) {
 	b.table.Add(s.side, figures.Of(name, unit, aim), samples...)
 }
 
-// The aims of the project, as ratios to upstream.
+// The project's aims, as ratios to upstream.
 const (
 	aimRate   = "ratio 2"
 	aimP99    = "ratio 0.5"
@@ -216,7 +216,7 @@ const (
 	aimMemory = "ratio 0.333"
 )
 
-// turns are the systems, the other one first in every other round.
+// turns returns the systems; every other round starts with the second one.
 func (b *bench) turns(round int) []*system {
 	out := append([]*system(nil), b.systems...)
 	if round%2 == 1 && len(out) == 2 {

@@ -10,7 +10,7 @@ import (
 	"github.com/balsahq/balsa/e2e/load"
 )
 
-// memory adds a row with what the servers' processes need now.
+// memory adds a row with the memory of the servers' processes.
 func (b *bench) memory(s *system, name string) error {
 	mib, err := figures.PSS(s.pids())
 	if err != nil {
@@ -23,7 +23,7 @@ func (b *bench) memory(s *system, name string) error {
 	return b.fetchProfile(s, name, "heap")
 }
 
-// measureIdle leaves both clusters alone, at the same time.
+// measureIdle measures both clusters after a time without requests.
 func measureIdle(ctx context.Context, b *bench) error {
 	b.progress("idle for %v", b.idle)
 	pause(ctx, b.idle*2/3)
@@ -42,7 +42,7 @@ func measureIdle(ctx context.Context, b *bench) error {
 	return ctx.Err()
 }
 
-// measureLoaded is what the servers need after the families of load.
+// measureLoaded measures the servers' memory after the families of load.
 func measureLoaded(ctx context.Context, b *bench) error {
 	if !b.loaded {
 		return nil
@@ -63,7 +63,7 @@ const (
 	churnClients   = 64
 )
 
-// measureChurn lets many objects come and go and looks at what stays.
+// measureChurn creates and deletes many objects, and measures the memory that stays.
 func measureChurn(ctx context.Context, b *bench) error {
 	b.loaded = true
 	n := 30_000

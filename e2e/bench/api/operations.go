@@ -12,12 +12,12 @@ import (
 	"github.com/balsahq/balsa/e2e/load"
 )
 
-// levels are how many clients ask at the same time.
+// levels are the numbers of concurrent clients.
 var levels = []int{1, 16, 64, 256}
 
 const namespaceObjects = "bench-objects"
 
-// serial makes every name and every content new.
+// serial makes every name and every content unique.
 var serial atomic.Int64
 
 func stamp() string { return fmt.Sprintf("%0*d", load.StampDigits, serial.Add(1)) }
@@ -31,7 +31,7 @@ var (
 	stampMark = strings.Repeat("9", load.StampDigits)
 )
 
-// form is an encoding with the template of a ConfigMap in it.
+// form is an encoding with the template of a ConfigMap.
 type form struct {
 	*load.Encoding
 	template *load.Template
@@ -45,7 +45,7 @@ func formOf(e *load.Encoding) *form {
 
 func must[T any](v T, err error) T {
 	if err != nil {
-		panic(err) // the marks are in what was just made
+		panic(err) // the marks are in the body that was just made
 	}
 	return v
 }
@@ -93,7 +93,7 @@ var (
 	}}
 )
 
-// measureOperation is the family of one operation: every encoding, every level.
+// measureOperation returns the family of one operation, with every encoding and every level.
 func measureOperation(op operation) func(context.Context, *bench) error {
 	return func(ctx context.Context, b *bench) error {
 		b.loaded = true
@@ -122,7 +122,7 @@ func clients(n int) string {
 	return fmt.Sprintf("%d clients", n)
 }
 
-// makeObjects connects the clients and makes the objects they read and write.
+// makeObjects connects the clients and creates the objects that they read and write.
 func (b *bench) makeObjects(ctx context.Context, s *system) error {
 	most := levels[len(levels)-1]
 	if err := s.namespace(ctx, namespaceObjects); err != nil {
@@ -147,9 +147,8 @@ func (b *bench) fill(ctx context.Context, s *system, n int, object func(i int) (
 	})
 }
 
-// cell measures one operation at one level on the systems in turns: its rate,
-// its latency and what it costs the servers. The clients are the systems' first
-// connections.
+// cell measures one operation at one level on the systems in turns: its rate, its latency and the servers' CPU time.
+// The clients are the systems' first connections.
 func (b *bench) cell(ctx context.Context, name string, level int, do func(ctx context.Context, s *system, client int) error) error {
 	b.progress("%s", name)
 	for round := range b.rounds {
@@ -158,7 +157,7 @@ func (b *bench) cell(ctx context.Context, name string, level int, do func(ctx co
 				return err
 			}
 			each := func(ctx context.Context, client int) error { return do(ctx, s, client) }
-			// Connections open, caches fill.
+			// Warm up: connections are opened, caches are filled.
 			if _, err := load.Window(ctx, level, b.window/5, s.cpu, each); err != nil {
 				return fmt.Errorf("%s, %s: %w", name, s.name, err)
 			}
@@ -176,8 +175,8 @@ func (b *bench) cell(ctx context.Context, name string, level int, do func(ctx co
 	return nil
 }
 
-// show adds the rows of a window. With one client, who waits for every answer, the
-// rate says what the latency says and has no aim of its own.
+// show adds the rows of a window. With one client, which waits for each answer, the rate follows from the latency and
+// has no aim.
 func (b *bench) show(s *system, name string, level int, o load.Outcome) {
 	aim := aimRate
 	if level == 1 {
@@ -189,7 +188,7 @@ func (b *bench) show(s *system, name string, level int, o load.Outcome) {
 	b.add(s, name+": server CPU", "µs each", aimCPU, o.CPUEach())
 }
 
-// settle waits until a cluster has done what it does after a load.
+// settle waits until a cluster has done the work that follows a load.
 func (b *bench) settle(ctx context.Context) error {
 	pause(ctx, max(b.idle/2, time.Second))
 	return ctx.Err()

@@ -26,7 +26,7 @@ import (
 const (
 	startPatience = time.Minute
 	stopPatience  = 20 * time.Second
-	tick          = 10 * time.Millisecond // how often what cannot be watched is asked for
+	tick          = 10 * time.Millisecond // pause between polls
 )
 
 // program is one process of a system.
@@ -34,18 +34,18 @@ type program struct {
 	path string
 	args []string
 	cmd  *exec.Cmd
-	over chan struct{} // closed when it has ended
+	over chan struct{} // closed when the process has ended
 }
 
-// system is one cluster without nodes, on a machine of its own.
+// system is one cluster without nodes, on its own machine.
 type system struct {
 	side     figures.Side
 	name     string
 	machine  *host.Host
 	programs []*program
-	config   func() (*rest.Config, error) // as the administrator; fails until it can be known
+	config   func() (*rest.Config, error) // for the administrator; fails until it can be known
 	conns    []*load.Conn
-	pprof    string // where profiles are served; "" if nowhere
+	pprof    string // address of profiles; "" for none
 	ready    map[string]bool
 }
 
@@ -57,7 +57,7 @@ func newSystem(side figures.Side, name, binary string) (*system, error) {
 	return &system{side: side, name: name, machine: machine, ready: map[string]bool{}}, nil
 }
 
-// newBalsa is a server without its agent.
+// newBalsa is a server without an agent.
 func newBalsa(binary string, profiled bool) (*system, error) {
 	path, err := filepath.Abs(binary)
 	if err != nil {
@@ -133,7 +133,7 @@ func (s *system) log(p *program) string {
 	return filepath.Join(s.machine.DataDir, filepath.Base(p.path)+".log")
 }
 
-// alive is an error with the end of its log when a program has ended.
+// alive returns an error with the end of the log if a program has ended.
 func (s *system) alive() error {
 	for _, p := range s.programs {
 		select {
@@ -154,13 +154,13 @@ func (s *system) pids() []int {
 	return out
 }
 
-// cpu is what the servers have used so far.
+// cpu returns the CPU time that the servers have used so far.
 func (s *system) cpu() time.Duration { return figures.CPUTime(s.pids()) }
 
-// maxIdle is how long a connection may be unused: less than servers wait.
+// maxIdle is the idle time after which a connection is replaced; it is less than the servers' limit.
 const maxIdle = 15 * time.Second
 
-// connect returns n connections that work.
+// connect returns n working connections.
 func (s *system) connect(ctx context.Context, n int) ([]*load.Conn, error) {
 	for len(s.conns) < n {
 		s.conns = append(s.conns, nil)
@@ -190,7 +190,7 @@ func (s *system) dial(ctx context.Context, n int) ([]*load.Conn, error) {
 	return load.DialMany(ctx, cfg, n)
 }
 
-// once does what a family needs to be there, once for a cluster.
+// once prepares something for a family, once for each cluster.
 func (s *system) once(what string, do func() error) error {
 	if s.ready[what] {
 		return nil
@@ -202,14 +202,14 @@ func (s *system) once(what string, do func() error) error {
 	return nil
 }
 
-// namespace makes a namespace.
+// namespace creates a namespace.
 func (s *system) namespace(ctx context.Context, name string) error {
 	return s.once("namespace "+name, func() error {
 		return s.make(ctx, "/api/v1/namespaces", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}})
 	})
 }
 
-// make creates an object that may be there already.
+// make creates an object, which may exist already.
 func (s *system) make(ctx context.Context, path string, object map[string]any) error {
 	conns, err := s.connect(ctx, 1)
 	if err != nil {
@@ -227,11 +227,10 @@ func (s *system) make(ctx context.Context, path string, object map[string]any) e
 	return err
 }
 
-// unsafe are characters that names of files do not have.
+// unsafe are characters that must not be in file names.
 var unsafe = regexp.MustCompile(`[^a-zA-Z0-9]+`)
 
-// profile takes a CPU profile for as long as a window; the function returned
-// waits for it.
+// profile takes a CPU profile during a window. The returned function waits for it.
 func (b *bench) profile(s *system, name string, window time.Duration) func() error {
 	if s.pprof == "" || b.profiles == "" {
 		return func() error { return nil }
@@ -247,7 +246,7 @@ func (b *bench) profile(s *system, name string, window time.Duration) func() err
 	}
 }
 
-// fetchProfile keeps one of the profiles that a server has.
+// fetchProfile saves one of the server's profiles.
 func (b *bench) fetchProfile(s *system, name, which string) error {
 	client := &http.Client{Transport: &http.Transport{DialContext: s.machine.Dial, DisableKeepAlives: true}}
 	resp, err := client.Get("http://" + s.pprof + "/debug/pprof/" + which)

@@ -18,8 +18,8 @@ import (
 	"github.com/balsahq/balsa/e2e/figures"
 )
 
-// newUpstream is etcd and kube-apiserver as kubeadm would run them: TLS between
-// them and to clients, Node and RBAC authorization, every write synced.
+// newUpstream is etcd and kube-apiserver as kubeadm runs them: TLS between them and to clients, Node and RBAC
+// authorization, every write synced.
 func newUpstream(dir string) (*system, error) {
 	bin, err := filepath.Abs(dir)
 	if err != nil {
@@ -56,8 +56,7 @@ func newUpstream(dir string) (*system, error) {
 	return s, nil
 }
 
-// certify writes an authority, a certificate for the servers and one for the
-// administrator.
+// certify writes a CA, a certificate for the servers and one for the administrator.
 func certify(dir string, addr net.IP) error {
 	now := time.Now()
 	authority := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(24 * time.Hour),

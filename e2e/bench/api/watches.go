@@ -19,13 +19,13 @@ const (
 	namespaceWatched = "bench-watched"
 	watchers         = 1000
 	watchersShared   = 50 // on one connection, as the informers of one program; a server allows 100 streams
-	watchersTimed    = 10 // one of so many looks into the events it gets
+	watchersTimed    = 10 // one of this many watchers measures latencies
 	eventsPerSecond  = 50
-	writers          = 8           // so that a slow write does not slow the pace
-	watchDrain       = time.Second // how long late events are still timed
+	writers          = 8           // so that a slow write does not delay the next one
+	watchDrain       = time.Second // how long late events are still measured
 )
 
-// audience is what the watchers of one round have seen.
+// audience collects the events of the watchers of one round.
 type audience struct {
 	each      int // watchers on one connection
 	conns     []*load.Conn
@@ -38,9 +38,8 @@ type audience struct {
 	failed    error     // guarded by mu
 }
 
-// measureWatch returns a family: many watchers, each of them on a connection with each-1
-// others, see the writes of one namespace. Kubelets and controllers have a connection
-// each; the informers of one program share one.
+// measureWatch returns a family in which many watchers see the writes of one namespace; each connection carries `each`
+// watches. Kubelets and controllers have a connection each; the informers of one program share one.
 func measureWatch(each int) func(context.Context, *bench) error {
 	return func(ctx context.Context, b *bench) error {
 		b.loaded = true
@@ -83,7 +82,7 @@ func (b *bench) fanOut(ctx context.Context, s *system, f *form, name string, eac
 		a.joined.Go(func() { a.follow(watching, c, f, i*each) })
 	}
 	a.opened.Wait()
-	pause(ctx, b.window/2) // what there is has been sent
+	pause(ctx, b.window/2) // the initial events have been sent
 	window := 3 * b.window
 	profiled := b.profile(s, name, window)
 	before, cpu, began := a.delivered.Load(), s.cpu(), time.Now()
@@ -104,11 +103,10 @@ func (b *bench) fanOut(ctx context.Context, s *system, f *form, name string, eac
 	return nil
 }
 
-// stampNow is when an object is written, for its watchers.
+// stampNow returns the time of a write, which its watchers compare with theirs.
 func stampNow() string { return fmt.Sprintf("%0*d", load.StampDigits, time.Now().UnixNano()) }
 
-// follow opens the watches of one connection, whose first has the number first, and
-// counts until ctx ends.
+// follow opens the watches of one connection, the first of which is number first, and counts events until ctx ends.
 func (a *audience) follow(ctx context.Context, c *load.Conn, f *form, first int) {
 	opened := sync.OnceFunc(a.opened.Done)
 	defer opened()
@@ -119,7 +117,7 @@ func (a *audience) follow(ctx context.Context, c *load.Conn, f *form, first int)
 			events := &load.Events{Encoding: f.Encoding}
 			if (first+i)%watchersTimed == 0 {
 				events.Each = func(event []byte) error {
-					if sent, err := load.StampOf(event); err == nil { // not what controllers make in every namespace
+					if sent, err := load.StampOf(event); err == nil { // skips objects that controllers create in every namespace
 						mine = append(mine, float64(time.Now().UnixNano()-sent)/1e6)
 					}
 					return nil
@@ -145,7 +143,7 @@ func (a *audience) follow(ctx context.Context, c *load.Conn, f *form, first int)
 				return err
 			}
 		}
-		mine = nil // what was there before
+		mine = nil // the initial events are not counted
 		opened()
 		for {
 			if err := c.Step(); err != nil {
@@ -180,7 +178,7 @@ func write(ctx context.Context, conns []*load.Conn, f *form, path, name string, 
 // initialEnd is the annotation of the bookmark that ends the initial events.
 var initialEnd = []byte(`k8s.io/initial-events-end`)
 
-// measureWatchList lets clients get many objects as the beginning of a watch.
+// measureWatchList measures watches that begin with many objects.
 func measureWatchList(ctx context.Context, b *bench) error {
 	b.loaded = true
 	for _, s := range b.systems {
@@ -202,7 +200,7 @@ func measureWatchList(ctx context.Context, b *bench) error {
 // initial reads a watch up to the end of its initial events.
 func initial(c *load.Conn, f *form) error {
 	path := manyPath + "?watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion="
-	var tail []byte // of what came before
+	var tail []byte // end of the data before this piece
 	complete := false
 	s, err := c.Start(f.request(http.MethodGet, path, nil), func(data []byte) error {
 		tail = append(tail, data[:min(len(data), len(initialEnd))]...)

@@ -22,15 +22,15 @@ import (
 	"github.com/balsahq/balsa/e2e/quorum"
 )
 
-// hollow is the name of a Node without a machine: something to bind pods to.
+// hollow is the name of a Node without a machine, to which pods are bound.
 const hollow = "hollow"
 
-// measureControllers kills leaders and looks how soon a Deployment made right
-// after has a pod that is bound: two controllers and the scheduler have acted.
+// measureControllers kills leaders and measures how soon a Deployment that is created right afterwards has a bound pod:
+// for that, two controllers and the scheduler have to work.
 func measureControllers(ctx context.Context, b *bench) error {
 	for _, s := range b.systems {
 		if s.side != figures.Ours {
-			continue // etcd alone has no controllers; upstream's take its leases' 18 s
+			continue // etcd alone has no controllers; upstream's wait for their leases, 18 s
 		}
 		for run := range b.runs {
 			b.progress("controllers %d", run+1)
@@ -42,7 +42,7 @@ func measureControllers(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// api is a client of server i's REST API.
+// api returns a client of server i's REST API.
 func (s *system) api(i int) (*kubernetes.Clientset, error) {
 	files, err := s.Credentials()
 	if err != nil {
@@ -68,7 +68,7 @@ func (b *bench) controllersAfterKill(ctx context.Context, s *system, run int) er
 		return fmt.Errorf("make a node: %w", err)
 	}
 	name := fmt.Sprintf("after-kill-%d", run)
-	if err := boundAfter(ctx, api, name+"-before"); err != nil { // everything works, and the connection is there
+	if err := boundAfter(ctx, api, name+"-before"); err != nil { // checks that everything works, and opens the connection
 		return err
 	}
 	killed := time.Now()
@@ -92,7 +92,7 @@ func (b *bench) controllersAfterKill(ctx context.Context, s *system, run int) er
 	return nil
 }
 
-// boundAfter makes a Deployment and waits until its pod has a node.
+// boundAfter creates a Deployment and waits until its pod has a node.
 func boundAfter(ctx context.Context, api *kubernetes.Clientset, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -123,8 +123,7 @@ func boundAfter(ctx context.Context, api *kubernetes.Clientset, name string) err
 	return fmt.Errorf("the pod of deployment %s is not bound after a minute: %v", name, last)
 }
 
-// freshNode makes the hollow Node ready, as of now. Controllers write to it,
-// too.
+// freshNode makes the hollow Node ready now. Controllers write to the Node too.
 func freshNode(ctx context.Context, api *kubernetes.Clientset) error {
 	return retry.OnError(retry.DefaultBackoff, func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }, func() error {
 		return errors.Join(makeNode(ctx, api.CoreV1().Nodes()), renewLease(ctx, api.CoordinationV1().Leases("kube-node-lease")))

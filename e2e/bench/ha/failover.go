@@ -15,14 +15,14 @@ import (
 
 const (
 	pace        = 5 * time.Millisecond
-	attempt     = 2 * time.Second // patience with one server
-	outstanding = 2000            // writes that wait at the same time, at most
-	calm        = time.Second     // without a gap: it is over
+	attempt     = 2 * time.Second // limit of one request
+	outstanding = 2000            // limit of concurrent writes
+	calm        = time.Second     // the gap is over after this time of acknowledged writes
 	giveUp      = 20 * time.Second
 )
 
-// writer writes at an even pace, whatever became of the writes before; a write
-// that fails is tried once more, at the next server.
+// writer starts writes at an even pace, whether or not earlier writes succeed. A failed write is tried once more, at
+// the next server.
 type writer struct {
 	clients []*clientv3.Client
 	current atomic.Int64
@@ -76,8 +76,8 @@ func (w *writer) one(key string) {
 	}
 }
 
-// gap is the longest time without an acknowledged write since a moment; over
-// says that it has ended a while ago.
+// gap returns the longest time without an acknowledged write since a moment; over reports that the gap ended a while
+// ago.
 func (w *writer) gap(since time.Time) (longest time.Duration, over bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -95,8 +95,7 @@ func (w *writer) gap(since time.Time) (longest time.Duration, over bool) {
 	return max(longest, waiting), waiting < calm/2 && time.Since(ended) > calm
 }
 
-// measureFailover kills leaders under two writers: one that is the leader's
-// client, one of another server.
+// measureFailover kills leaders under two writers: a client of the leader and a client of another server.
 func measureFailover(ctx context.Context, b *bench) error {
 	for run := range b.runs {
 		for _, s := range b.systems {
@@ -148,7 +147,7 @@ func (b *bench) failover(ctx context.Context, s *system) error {
 	return nil
 }
 
-// settled waits until all servers serve and one leads, and gives a client of each.
+// settled waits until all servers serve and one leads, and returns a client of each.
 func (b *bench) settled(ctx context.Context, s *system) (leader int, clients []*clientv3.Client, err error) {
 	waiting, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -168,7 +167,7 @@ func (b *bench) settled(ctx context.Context, s *system) (leader int, clients []*
 			return 0, nil, err
 		}
 		clients = append(clients, c)
-		if _, err := c.Get(waiting, "warm"); err != nil { // the connection is there
+		if _, err := c.Get(waiting, "warm"); err != nil { // opens the connection
 			closeAll(clients)
 			return 0, nil, err
 		}

@@ -12,25 +12,24 @@ import (
 	"github.com/balsahq/balsa/e2e/figures"
 )
 
-// load is one row of cells: what etcd's benchmark program is told.
+// load is one row of cells: the arguments of etcd's benchmark program.
 type load struct {
 	name    string
 	args    []string
 	clients int
 	prepare []string // run once before, on each system
 	aim     string   // for the rate
-	// latency says whether the program's latencies mean what they say: its
-	// watch command measures something else.
+	// latency: the program's latencies are meaningful. Those of its watch command measure something else.
 	latency bool
 }
 
 const (
 	keys      = 10_000
 	leastReqs = 200
-	toolTime  = 15 * time.Minute // one call of the benchmark program at most
+	toolTime  = 15 * time.Minute // limit of one call of the benchmark program
 )
 
-// connections is how many of them the clients share.
+// connections returns how many connections the clients share.
 func connections(clients int) int { return min(clients, 100) }
 
 func measurePut(ctx context.Context, b *bench) error {
@@ -74,8 +73,7 @@ func measureLease(ctx context.Context, b *bench) error {
 	return b.measure(ctx, []load{{name: "lease keep-alive, 64 clients", clients: 64, aim: "ratio 1", latency: true, args: []string{"lease-keepalive"}}})
 }
 
-// measureWatch lets 1,000 watchers see one key's changes, and measures apart how
-// long an event takes.
+// measureWatch lets 1,000 watchers see one key's changes, and measures the latency of an event separately.
 func measureWatch(ctx context.Context, b *bench) error {
 	return b.each(ctx, "watch", func(s *system) error {
 		puts := 200
@@ -120,14 +118,13 @@ func (b *bench) each(ctx context.Context, what string, do func(*system) error) e
 	return errors.Join(faults...)
 }
 
-// measure runs each load for about a window, as many requests as the system
-// takes in that time.
+// measure runs each load for about a window. The number of requests is what the system answers in that time.
 func (b *bench) measure(ctx context.Context, list []load) error {
 	var faults []error
 	for _, l := range list {
 		total := map[*system]int{}
 		faults = append(faults, b.each(ctx, l.name, func(s *system) error {
-			if total[s] == 0 { // connections open, caches fill
+			if total[s] == 0 { // warm up: connections are opened, caches are filled
 				out, _, err := b.tooled(ctx, s, l.clients, append(l.args, fmt.Sprintf("--total=%d", max(leastReqs, 2*l.clients)))...)
 				if err != nil {
 					return err
@@ -154,8 +151,7 @@ func (b *bench) measure(ctx context.Context, list []load) error {
 	return errors.Join(faults...)
 }
 
-// outcome is one summary of the benchmark program: requests a second, latencies
-// in milliseconds.
+// outcome is one summary of the benchmark program: requests a second, and latencies in milliseconds.
 type outcome struct{ rate, p50, p99 float64 }
 
 func sum(list []outcome) float64 {
@@ -166,8 +162,8 @@ func sum(list []outcome) float64 {
 	return total
 }
 
-// tooled runs the benchmark program on the client's machine, at the leader, and
-// says what it and the servers' CPU time say.
+// tooled runs the benchmark program on the client's machine against the leader. It returns the program's summaries and
+// the servers' CPU time.
 func (b *bench) tooled(ctx context.Context, s *system, clients int, args ...string) ([]outcome, time.Duration, error) {
 	files, err := s.Credentials()
 	if err != nil {
@@ -195,8 +191,7 @@ var (
 	errorLine    = regexp.MustCompile(`(?s)Error distribution:.*`)
 )
 
-// parseOutcomes reads what the benchmark program prints, one outcome for each
-// kind of request.
+// parseOutcomes parses the output of the benchmark program, which has one outcome for each kind of request.
 func parseOutcomes(text string) ([]outcome, error) {
 	if at := errorLine.FindString(text); at != "" {
 		return nil, fmt.Errorf("requests failed: %s", at[:min(len(at), 500)])

@@ -35,7 +35,7 @@ type bench struct {
 	began   time.Time
 }
 
-// system is one of the two that are measured.
+// system is one of the two measured systems.
 type system struct {
 	*quorum.Cluster
 	side figures.Side
@@ -99,7 +99,7 @@ func run() error {
 		if !selected.MatchString(family.name) || ctx.Err() != nil {
 			continue
 		}
-		if err := family.measure(ctx, b); err != nil { // the others may still tell something
+		if err := family.measure(ctx, b); err != nil { // the other families still run
 			faults = append(faults, fmt.Errorf("%s: %w", family.name, err))
 		}
 	}
@@ -133,7 +133,7 @@ func (b *bench) open(ctx context.Context, upstream string) error {
 	return nil
 }
 
-// config describes a cluster of one of the systems; flags are for etcd alone.
+// config describes a cluster of one of the systems; flags are for etcd only.
 func (b *bench) config(name string, flags ...string) quorum.Config {
 	if name == "etcd" {
 		return quorum.Config{System: name, Binary: b.etcd, Servers: servers, Flags: flags}
@@ -149,12 +149,12 @@ func (b *bench) close() error {
 	return errors.Join(faults...)
 }
 
-// header says what was measured, where and beside how much else.
+// header says what was measured, on which machine and under which load.
 func (b *bench) header() string {
 	return figures.Header(b.balsa, "unknown version", "clients and servers", b.began)
 }
 
-// progress tells whoever waits.
+// progress prints a line for the user.
 func (b *bench) progress(format string, args ...any) {
 	figures.Progress(b.began, format, args...)
 }
@@ -164,7 +164,7 @@ func (b *bench) add(s *system, name, unit, aim string, samples ...float64) {
 	b.table.Add(s.side, figures.Of(name, unit, aim), samples...)
 }
 
-// pids are the system's server processes.
+// pids returns the system's server processes.
 func (s *system) pids() []int {
 	var out []int
 	for i := range s.Size() {
@@ -175,7 +175,7 @@ func (s *system) pids() []int {
 	return out
 }
 
-// measureMemory is what the servers need after the families of load.
+// measureMemory measures the servers' memory after the families of load.
 func measureMemory(_ context.Context, b *bench) error {
 	for _, s := range b.systems {
 		mib, err := figures.PSS(s.pids())

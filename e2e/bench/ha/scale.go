@@ -36,8 +36,8 @@ func (b *bench) scaleKeys() int {
 	return scaleKeys
 }
 
-// measureScale runs the store's own benchmark of a large state and takes its
-// figures into the table, and lets a new member catch up with such a state.
+// measureScale runs the store's own benchmark of a large state, adds its figures to the table, and lets a new member
+// catch up with such a state.
 func measureScale(ctx context.Context, b *bench) error {
 	if b.balsa == "" {
 		return nil
@@ -60,7 +60,7 @@ func measureScale(ctx context.Context, b *bench) error {
 	return b.catchUp(ctx)
 }
 
-// parseMetrics reads a benchmark's line: pairs of a value and its unit.
+// parseMetrics parses a benchmark's line: pairs of a value and its unit.
 func parseMetrics(text string) map[string]float64 {
 	out := map[string]float64{}
 	for line := range strings.Lines(text) {
@@ -77,7 +77,7 @@ func parseMetrics(text string) map[string]float64 {
 	return out
 }
 
-// catchUp fills clusters of their own and replaces a server of each.
+// catchUp makes a cluster of each system, fills it and replaces a server.
 func (b *bench) catchUp(ctx context.Context) error {
 	if b.tool == "" {
 		b.progress("scale: catching up is left out, it needs etcd's benchmark program (-upstream)")

@@ -13,11 +13,11 @@ import (
 	"github.com/balsahq/balsa/e2e/quorum"
 )
 
-// slowWrites is how often a second a server's disk can be synced in measureSteady.
+// slowWrites is the limit of a server's disk syncs a second in measureSteady.
 const slowWrites = 100
 
-// measureSteady burns all CPUs, twice over, slows the disks and writes, and
-// counts the elections that come of it. None should: every server lives.
+// measureSteady loads all CPUs twice over, slows the disks and writes, and counts elections. There should be none,
+// because every server lives.
 func measureSteady(ctx context.Context, b *bench) error {
 	for _, s := range b.systems {
 		b.progress("steady, %s, for %s", s.name, b.steady)
@@ -70,7 +70,7 @@ func (b *bench) keepSteady(ctx context.Context, s *system) (err error) {
 	return ctx.Err()
 }
 
-// term is the highest Raft term any server tells.
+// term returns the highest Raft term that a server reports.
 func term(ctx context.Context, s *system) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Of linux/netfilter/nf_tables.h and nfnetlink.h.
+// From linux/netfilter/nf_tables.h and nfnetlink.h.
 const (
 	nftNewGeneration = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWGEN
 	nftGetGeneration = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETGEN
@@ -23,8 +23,7 @@ const (
 	headers          = unix.SizeofNlMsghdr + 4
 )
 
-// sightings tells when changes that hold an address were committed to the
-// nftables of a namespace.
+// sightings records when changes with an address were committed to the nftables of a namespace.
 type sightings struct {
 	fd     int
 	wanted chan netip.Addr
@@ -32,7 +31,7 @@ type sightings struct {
 	ended  chan struct{}
 }
 
-// sighting is an address and when the kernel told of the commit it was in.
+// sighting is an address and the time of its commit, as the kernel reported it.
 type sighting struct {
 	addr netip.Addr
 	at   time.Time
@@ -58,13 +57,13 @@ func (p place) watchRules() (*sightings, error) {
 	return s, nil
 }
 
-// close ends the watching; it may not be used afterwards.
+// close ends the listening; the sightings must not be used afterwards.
 func (s *sightings) close() {
 	close(s.wanted)
 	<-s.ended
 }
 
-// look has the address looked for from now on.
+// look starts to look for an address.
 func (s *sightings) look(addr netip.Addr) { s.wanted <- addr }
 
 func (s *sightings) read() {
@@ -74,7 +73,7 @@ func (s *sightings) read() {
 	for {
 		n, err := unix.Read(s.fd, buffer)
 		at := time.Now()
-		for more := true; more; { // what is asked before a change is here before the change
+		for more := true; more; { // addresses that were passed to look before the change are read here before it
 			select {
 			case addr, open := <-s.wanted:
 				if !open {
@@ -98,8 +97,7 @@ func (s *sightings) read() {
 	}
 }
 
-// committed notes which addresses messages hold, and returns those of them that
-// a commit came after.
+// committed marks the addresses in messages, and returns those whose commit is in messages too.
 func committed(messages []byte, looking map[netip.Addr]bool) []netip.Addr {
 	var out []netip.Addr
 	for len(messages) >= headers {
@@ -122,7 +120,7 @@ func committed(messages []byte, looking map[netip.Addr]bool) []netip.Addr {
 	return out
 }
 
-// wait is when the address was committed.
+// wait returns the time at which the address was committed.
 func (s *sightings) wait(ctx context.Context, addr netip.Addr, patience time.Duration) (time.Time, error) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -140,8 +138,8 @@ func (s *sightings) wait(ctx context.Context, addr netip.Addr, patience time.Dur
 	}
 }
 
-// generation counts the commits to the nftables of a namespace. It asks the
-// kernel, which costs those who write less than listening would.
+// generation counts the commits to the nftables of a namespace. It polls the kernel, which slows the writer less than
+// listening.
 type generation struct{ fd int }
 
 func (p place) generation() (*generation, error) {
@@ -178,9 +176,8 @@ func (g *generation) now() (uint32, error) {
 	return 0, errors.New("the kernel tells no generation of nftables")
 }
 
-// settled waits until nothing was committed for a while and there is what there
-// has to be, and returns when the last commit was seen. Whoever looks looks 50
-// times a second.
+// settled waits until there was no commit for a while and there returns nil, and returns the time of the last commit.
+// It polls 50 times a second.
 func (g *generation) settled(ctx context.Context, patience, quiet time.Duration, there func() error) (time.Time, error) {
 	before, err := g.now()
 	if err != nil {
@@ -206,8 +203,7 @@ func (g *generation) settled(ctx context.Context, patience, quiet time.Duration,
 	return last, err
 }
 
-// entries is the number of elements in the largest named set or map of the
-// namespace: every Service is in one.
+// entries returns the number of elements in the largest named set or map of the namespace: every Service is in one.
 func (p place) entries() (int, error) {
 	most := 0
 	err := p.withRules(func(conn *nftables.Conn) error {
@@ -244,7 +240,7 @@ func (p place) dropRules() error {
 	})
 }
 
-// track has the kernel look up the connection of every packet that is forwarded, by the least there can be: one rule.
+// track makes the kernel look up the connection of every forwarded packet, with one rule, the least that does it.
 func (p place) track() error {
 	return p.withRules(func(conn *nftables.Conn) error {
 		table := conn.AddTable(&nftables.Table{Name: "tracked", Family: nftables.TableFamilyIPv4})

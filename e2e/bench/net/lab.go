@@ -26,7 +26,7 @@ const (
 	namespace      = "bench"
 )
 
-// lab is some hosts and the API that all of them have, on a host of its own.
+// lab is a few hosts, and an API server on another host that all of them use.
 type lab struct {
 	b          *bench
 	net        *lan.Network
@@ -36,7 +36,7 @@ type lab struct {
 	hosts      []*node
 }
 
-// node is a host that has a Node object and pods.
+// node is a host with a Node object and pods.
 type node struct {
 	place
 	*lan.Machine
@@ -46,7 +46,7 @@ type node struct {
 	pods   []*pod
 }
 
-// newLab makes hosts and their Node objects; nothing runs on them.
+// newLab makes the hosts and their Node objects. No program runs on them yet.
 func newLab(ctx context.Context, b *bench, hosts int) (*lab, error) {
 	l := &lab{b: b}
 	if err := l.open(ctx, hosts); err != nil {
@@ -114,7 +114,7 @@ func (l *lab) startAPI(ctx context.Context) (err error) {
 	return err
 }
 
-// register makes the Node object, with an address and a pod network.
+// register creates the Node object, with an address and a pod network.
 func (n *node) register(ctx context.Context) error {
 	nodes, pods := n.lab.client.CoreV1().Nodes(), fmt.Sprintf("10.244.%d.0/24", n.number)
 	_, err := nodes.Create(ctx, &corev1.Node{
@@ -135,17 +135,17 @@ func (n *node) register(ctx context.Context) error {
 	})
 }
 
-// dir is for files of programs on this host.
+// dir returns a path for files of programs on this host.
 func (n *node) dir(name string) string { return filepath.Join(n.Dir, name) }
 
-// overlay starts the overlay by itself on the host.
+// overlay starts the overlay alone on the host.
 func (n *node) overlay(mode string, more ...string) (*lan.Process, error) {
 	return n.Start(lan.Program{Path: n.lab.b.alone, Log: n.dir("alone.log"), Args: append([]string{
 		"-kubeconfig", n.lab.kubeconfig, "-node", n.name, "-mode", mode, "-pods", podNetwork, "-services", serviceNetwork, "-dir", n.dir("alone"),
 	}, more...)})
 }
 
-// ready waits for the overlay that was just started.
+// ready waits until the overlay that was just started is ready.
 func (n *node) ready(ctx context.Context) error {
 	return until(ctx, patience, func() error {
 		raw, err := os.ReadFile(n.dir("alone.log"))

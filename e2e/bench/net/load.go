@@ -29,7 +29,7 @@ const (
 	webPort   = 8080 // HTTP
 )
 
-// server serves everything that is asked of a pod, until close.
+// server answers every kind of load in a pod, until close.
 type server struct {
 	iperf *exec.Cmd
 	web   *http.Server
@@ -73,7 +73,7 @@ func (s *server) close() error {
 	return err
 }
 
-// echo gives back each byte until the client has had enough.
+// echo sends back each byte until the client closes.
 func echo(c net.Conn) {
 	defer c.Close()
 	raw, err := blocking(c)
@@ -92,8 +92,8 @@ func echo(c net.Conn) {
 	}
 }
 
-// blocking is the connection as a file on which the caller's thread waits, which
-// takes Go's poller out of what is measured.
+// blocking returns the connection as a file on which the calling thread blocks, so that Go's poller is not part of the
+// measurement.
 func blocking(c net.Conn) (*os.File, error) {
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {
@@ -107,22 +107,22 @@ func blocking(c net.Conn) (*os.File, error) {
 	return f, nil
 }
 
-// stream is iperf3's TCP throughput in Gbit/s.
+// stream returns iperf3's TCP throughput in Gbit/s.
 func stream(ctx context.Context, from place, to string, streams int, window time.Duration) (float64, error) {
 	end, err := iperf(ctx, from, to, window, "-P", strconv.Itoa(streams))
 	return end.Received.Bits / 1e9, err
 }
 
-// datagrams are the small UDP packets a second that arrive, in thousands.
+// datagrams returns the small UDP packets a second that arrive, in thousands.
 func datagrams(ctx context.Context, from place, to string, window time.Duration) (float64, error) {
 	end, err := iperf(ctx, from, to, window, "-u", "-b", "0", "-l", "64")
 	if err == nil && end.Sum.Seconds == 0 {
-		err = errors.New("iperf3 tells nothing of datagrams")
+		err = errors.New("iperf3's report has no figures of datagrams")
 	}
 	return (end.Sum.Packets - end.Sum.Lost) / end.Sum.Seconds / 1e3, err
 }
 
-// iperfEnd is what iperf3 sums up.
+// iperfEnd is the summary of iperf3's report.
 type iperfEnd struct {
 	Sum struct {
 		Seconds float64 `json:"seconds"`
@@ -140,7 +140,7 @@ func iperf(ctx context.Context, from place, to string, window time.Duration, arg
 	seconds := strconv.Itoa(max(1, int(window.Seconds()+0.5)))
 	args = append([]string{"-J", "-c", to, "-p", strconv.Itoa(iperfPort), "-t", seconds}, args...)
 	var end iperfEnd
-	err := until(ctx, 15*time.Second, func() error { // the server may still be busy with the last client
+	err := until(ctx, 15*time.Second, func() error { // the server may still be busy with the previous client
 		out, ran := from.command(ctx, "iperf3", args...).Output()
 		var err error
 		if end, err = parseIperf(out); err != nil {
@@ -165,8 +165,7 @@ func parseIperf(out []byte) (iperfEnd, error) {
 	return report.End, nil
 }
 
-// roundTrips asks for a byte again and again on one connection; the outcome is in
-// microseconds.
+// roundTrips sends a byte and waits for it again and again on one connection; the results are in microseconds.
 func roundTrips(ctx context.Context, from place, to string, window time.Duration) (p50, p99 float64, err error) {
 	c, err := from.dial(ctx, "tcp", to)
 	if err != nil {
@@ -194,11 +193,10 @@ func roundTrips(ctx context.Context, from place, to string, window time.Duration
 	return figures.Quantile(samples, 0.5), figures.Quantile(samples, 0.99), ctx.Err()
 }
 
-// crowd is how many clients ask at once.
+// crowd is the number of concurrent clients.
 const crowd = 8
 
-// atOnce has a crowd do something again and again; the outcome is how often a
-// second it was done. The first fault ends it.
+// atOnce lets a crowd repeat do, and returns how often a second it was done. The first error ends it.
 func atOnce(ctx context.Context, from place, window time.Duration, do func(context.Context) error) (float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, window)
 	defer cancel()
@@ -224,7 +222,7 @@ func atOnce(ctx context.Context, from place, window time.Duration, do func(conte
 	return float64(done.Load()) / time.Since(began).Seconds(), errors.Join(faults...)
 }
 
-// requests are the HTTP requests a second that are answered.
+// requests returns the HTTP requests a second that are answered.
 func requests(ctx context.Context, from place, to string, window time.Duration, newConnections bool) (float64, error) {
 	transport := &http.Transport{DialContext: from.dial, DisableKeepAlives: newConnections, MaxIdleConnsPerHost: crowd, MaxConnsPerHost: crowd}
 	if newConnections { // the callers' threads are in the namespace already
@@ -246,8 +244,7 @@ func requests(ctx context.Context, from place, to string, window time.Duration, 
 	})
 }
 
-// connections are the TCP connections a second that are opened, used for a byte
-// and reset.
+// connections returns the TCP connections a second that are opened, used for one byte and reset.
 func connections(ctx context.Context, from place, to string, window time.Duration) (float64, error) {
 	addr, err := net.ResolveTCPAddr("tcp4", to)
 	if err != nil {

@@ -88,7 +88,7 @@ func run() error {
 		if !selected.MatchString(family.name) || ctx.Err() != nil {
 			continue
 		}
-		if err := family.measure(ctx, b); err != nil { // the others may still tell something
+		if err := family.measure(ctx, b); err != nil { // the other families still run
 			faults = append(faults, fmt.Errorf("%s: %w", family.name, err))
 		}
 	}
@@ -96,7 +96,7 @@ func run() error {
 	return errors.Join(append(faults, b.table.Print(os.Stdout))...)
 }
 
-// parseSizes reads the numbers of Services to measure.
+// parseSizes parses the numbers of Services to measure.
 func parseSizes(text string) ([]int, error) {
 	var out []int
 	for field := range strings.SplitSeq(text, ",") {
@@ -109,12 +109,12 @@ func parseSizes(text string) ([]int, error) {
 	return out, nil
 }
 
-// complete says at once what is missing.
+// complete reports every missing program and file at once.
 func (b *bench) complete() error {
 	var faults []error
 	for _, path := range []string{b.balsa, b.alone, b.proxy} {
 		if _, err := os.Stat(path); path != "" && err != nil {
-			faults = append(faults, fmt.Errorf("%w (make bench-net builds what is ours)", err))
+			faults = append(faults, fmt.Errorf("%w (make bench-net builds it)", err))
 		}
 	}
 	tools := map[string]string{"iperf3": "iperf3", "ip": "iproute2", "bridge": "iproute2", "ethtool": "ethtool"}
@@ -135,12 +135,12 @@ func (b *bench) complete() error {
 	return errors.Join(faults...)
 }
 
-// header says what was measured, where and beside how much else.
+// header says what was measured, on which machine and under which load.
 func (b *bench) header() string {
 	return figures.Header(b.balsa, "unknown version", "everything measured", b.began)
 }
 
-// progress tells whoever waits.
+// progress prints a line for the user.
 func (b *bench) progress(format string, args ...any) {
 	figures.Progress(b.began, format, args...)
 }
@@ -158,7 +158,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// until asks again and again, until the answer is nil or time is up.
+// until calls ask again and again, until it returns nil or patience is over.
 func until(ctx context.Context, patience time.Duration, ask func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

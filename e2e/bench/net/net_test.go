@@ -23,7 +23,7 @@ func TestReportsOfIperfAreRead(t *testing.T) {
 	}
 }
 
-// message is one as the kernel lays it out.
+// message returns a netlink message as the kernel lays it out.
 func message(kind uint16, payload ...byte) []byte {
 	m := make([]byte, headers, headers+len(payload)+3)
 	binary.NativeEndian.PutUint32(m, uint32(headers+len(payload)))

@@ -13,7 +13,7 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 )
 
-// news remembers when a watch told of each version of the endpoints.
+// news records when a watch received each version of the endpoints.
 type news struct {
 	watch *watchtools.RetryWatcher
 	ended chan struct{}
@@ -22,7 +22,7 @@ type news struct {
 	at map[string]time.Time // by resourceVersion
 }
 
-// listen begins to watch, until close.
+// listen starts the watch, which runs until close.
 func (l *lab) listen(ctx context.Context) (*news, error) {
 	slices := l.client.DiscoveryV1().EndpointSlices(namespace)
 	list, err := slices.List(ctx, metav1.ListOptions{})
@@ -50,14 +50,14 @@ func (l *lab) listen(ctx context.Context) (*news, error) {
 	return n, nil
 }
 
-// of is when a version was told.
+// of returns the time at which a version was received.
 func (n *news) of(ctx context.Context, version string) (at time.Time, err error) {
 	err = until(ctx, patience, func() error {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		var heard bool
 		if at, heard = n.at[version]; !heard {
-			return fmt.Errorf("no watch told of version %s", version)
+			return fmt.Errorf("the watch has not received version %s", version)
 		}
 		return nil
 	})

@@ -15,7 +15,7 @@ import (
 
 const endpointsEach = 5
 
-// crowded is a namespace of many Services with endpoints that nobody answers at.
+// crowded is a namespace of many Services whose endpoints are addresses without a pod.
 type crowded struct {
 	lab    *lab
 	slices []*discovery.EndpointSlice // the newest version of each Service's
@@ -34,13 +34,13 @@ func sliceOf(name string, addresses ...netip.Addr) *discovery.EndpointSlice {
 	return s
 }
 
-// address is one that nothing else has or had.
+// address returns an address that was not used before.
 func (c *crowded) address() netip.Addr {
 	c.fresh++
 	return netip.AddrFrom4([4]byte{10, byte(128 + c.fresh>>16), byte(c.fresh >> 8), byte(c.fresh)})
 }
 
-// grow makes Services until there are that many.
+// grow creates Services until there are that many.
 func (c *crowded) grow(ctx context.Context, services int) error {
 	const writers = 16
 	first := len(c.slices)
@@ -83,7 +83,7 @@ func (c *crowded) create(ctx context.Context, i int) (err error) {
 	return nil
 }
 
-// change gives one endpoint of a Service another address.
+// change replaces the address of one endpoint of a Service.
 func (c *crowded) change(ctx context.Context, service int, to netip.Addr) (err error) {
 	changed := c.slices[service].DeepCopy()
 	changed.Endpoints[c.fresh%endpointsEach].Addresses = []string{to.String()}

@@ -10,11 +10,11 @@ import (
 	"github.com/balsahq/balsa/e2e/figures"
 )
 
-// road is a way from a pod on one host to a pod on another.
+// road is a connection between a pod on one host and a pod on another.
 type road struct {
 	from, to *pod
 	srv      *server
-	cells    []cell // of the table that its figures go to
+	cells    []cell // the table's cells for its figures
 }
 
 // cell is one side of a way's rows.
@@ -23,10 +23,10 @@ type cell struct {
 	row  string
 }
 
-// tracked is the name of rows whose peer tracks connections.
+// tracked returns the name of rows whose peer tracks connections.
 func tracked(way string) string { return way + ", peer with tracking" }
 
-// measurePaths compares the ways between two hosts' pods.
+// measurePaths compares the ways between the pods of two hosts.
 func measurePaths(ctx context.Context, b *bench) error {
 	for _, ways := range [][]way{
 		{
@@ -43,10 +43,10 @@ func measurePaths(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// measureWays gives each way two hosts with the overlay and four without, two of which track connections as hosts with
-// Services have to; and takes turns.
+// measureWays measures in turns. Each way has two hosts with the overlay and four without it; two of these track
+// connections, as hosts with Services have to.
 func (b *bench) measureWays(ctx context.Context, ways []way) (err error) {
-	const hosts = 6 // of a way
+	const hosts = 6 // for each way
 	l, err := newLab(ctx, b, hosts*len(ways))
 	if err != nil {
 		return err
@@ -81,13 +81,14 @@ func (b *bench) measureWays(ctx context.Context, ways []way) (err error) {
 	return ctx.Err()
 }
 
-// way is one from host to host. By hand a host runs a script after the mode's; the overlay gets flags.
+// way is a kind of connection between hosts. For the overlay it has flags; the hand-made peer runs a script after the
+// mode's.
 type way struct {
 	name, peer, mode, script string
 	flags                    []string
 }
 
-// roadsOf are the way over the overlay and those made by hand, on hosts of their own.
+// roadsOf returns the road over the overlay and the hand-made ones, each on its own hosts.
 func (l *lab) roadsOf(ctx context.Context, w way, hosts []*node) (roads []*road, err error) {
 	ours, err := l.overlayRoad(ctx, w, hosts[0], hosts[1])
 	if err != nil {
@@ -112,7 +113,7 @@ func (l *lab) roadsOf(ctx context.Context, w way, hosts []*node) (roads []*road,
 	return roads, nil
 }
 
-// overlayRoad is the way over the overlay.
+// overlayRoad returns the road over the overlay.
 func (l *lab) overlayRoad(ctx context.Context, w way, a, b *node) (*road, error) {
 	for _, n := range []*node{a, b} {
 		if _, err := n.overlay(w.mode, w.flags...); err != nil {
@@ -135,7 +136,7 @@ func (l *lab) overlayRoad(ctx context.Context, w way, a, b *node) (*road, error)
 	return r, r.open(ctx)
 }
 
-// plainRoad is the way that is made by hand.
+// plainRoad returns the hand-made road.
 func (l *lab) plainRoad(ctx context.Context, w way, a, b *node) (*road, error) {
 	r, mtu := &road{}, 1500
 	for _, end := range []struct {
@@ -157,7 +158,7 @@ func (l *lab) plainRoad(ctx context.Context, w way, a, b *node) (*road, error) {
 	return r, r.open(ctx)
 }
 
-// open starts the server at the far end and waits until it is reached.
+// open starts the server at the far end and waits until it answers.
 func (r *road) open(ctx context.Context) (err error) {
 	if r.srv, err = r.to.serve(ctx); err != nil {
 		return err
@@ -177,7 +178,7 @@ func (r *road) open(ctx context.Context) (err error) {
 
 func (r *road) at(port int) string { return net.JoinHostPort(r.to.addr.String(), strconv.Itoa(port)) }
 
-// loads are what a road is measured by.
+// loads are the measurements of a road.
 var loads = []figures.Figure{
 	{Name: "TCP, one stream", Unit: "Gbit/s"},
 	{Name: "TCP, 4 streams", Unit: "Gbit/s"},
@@ -190,7 +191,7 @@ var loads = []figures.Figure{
 // aimed are the aims of the first loads.
 var aimed = []string{"98 % of peer", "98 % of peer", "98 % of peer", "1/0.98 of peer"}
 
-// announce makes the rows of a way, so that they stay together.
+// announce adds the rows of a way, so that they stay together.
 func (b *bench) announce(name string, aims []string) {
 	for i, f := range loads {
 		if i < len(aims) {
@@ -200,7 +201,7 @@ func (b *bench) announce(name string, aims []string) {
 	}
 }
 
-// measureRoad is one window of each load.
+// measureRoad measures one window of each load.
 func (b *bench) measureRoad(ctx context.Context, r *road) error {
 	to := r.to.addr.String()
 	one, err := stream(ctx, r.from.place, to, 1, b.window)

@@ -30,8 +30,7 @@ func machinePlace(m *lan.Machine) (place, error) {
 	return place{ns, "/run/netns/" + m.Name}, err
 }
 
-// newPlace makes a namespace that lives as long as its handle is open; nothing
-// of it is in the file system.
+// newPlace makes a namespace that lives as long as its handle is open. It has no name in the file system.
 func newPlace() (place, error) {
 	var p place
 	err := onThread(func() (err error) {
@@ -48,7 +47,7 @@ func newPlace() (place, error) {
 	return p, err
 }
 
-// onThread runs do on a thread that ends with it.
+// onThread runs do on a thread that ends afterwards.
 func onThread(do func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -68,7 +67,7 @@ func (p place) within(do func() error) error {
 	})
 }
 
-// Dial connects from the namespace.
+// dial connects from the namespace.
 func (p place) dial(ctx context.Context, network, address string) (c net.Conn, err error) {
 	err = p.within(func() error {
 		c, err = new(net.Dialer).DialContext(ctx, network, address)
@@ -85,7 +84,7 @@ func (p place) listen(address string) (l net.Listener, err error) {
 	return l, err
 }
 
-// command is a program in the namespace; it ends with ctx.
+// command returns a program that runs in the namespace and ends with ctx.
 func (p place) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + p.path, "--", name}, args...)...)
 }
@@ -105,8 +104,7 @@ type pod struct {
 	addr netip.Addr
 }
 
-// plug attaches a pod to a bridge of the host as the CNI plugin does; options are
-// those of its port on the bridge.
+// plug attaches a pod to a bridge of the host as the CNI plugin does; options are for its port on the bridge.
 func (n *node) plug(ctx context.Context, bridge string, mtu int, options string) (*pod, error) {
 	p := &pod{addr: netip.AddrFrom4([4]byte{10, 244, byte(n.number), byte(10 + len(n.pods))})}
 	var err error
@@ -127,7 +125,7 @@ ip route add default via 10.244.%d.1`, p.addr, n.number)))
 
 var mtuOfConflist = regexp.MustCompile(`"mtu": *(\d+)`)
 
-// plugOverlay attaches a pod as the overlay's CNI configuration says.
+// plugOverlay attaches a pod according to the overlay's CNI configuration.
 func (n *node) plugOverlay(ctx context.Context) (*pod, error) {
 	raw, err := os.ReadFile(n.dir("alone/net.d/10-balsa.conflist"))
 	if err != nil {
@@ -142,12 +140,12 @@ func (n *node) plugOverlay(ctx context.Context) (*pod, error) {
 	return n.plug(ctx, "balsa0", mtu, "hairpin on isolated on")
 }
 
-// plugPlain attaches a pod to a bridge made by hand.
+// plugPlain attaches a pod to a hand-made bridge.
 func (n *node) plugPlain(ctx context.Context, mtu int) (*pod, error) {
 	return n.plug(ctx, "plain0", mtu, "hairpin on")
 }
 
-// plainBridge makes a host route between its pods and the others by hand.
+// plainBridge makes a host route between its pods and other hosts by hand.
 func (n *node) plainBridge(ctx context.Context) error {
 	return n.do(ctx, fmt.Sprintf(`
 echo 1 > /proc/sys/net/ipv4/ip_forward
@@ -156,8 +154,7 @@ ip addr add 10.244.%d.1/24 dev plain0
 ip link set plain0 up`, n.number))
 }
 
-// plainVXLAN leads to the other host's pods through a VXLAN device whose entries
-// are written by hand; its port is that of the overlay.
+// plainVXLAN routes to the other host's pods through a VXLAN device with hand-made entries; it uses the overlay's port.
 func (n *node) plainVXLAN(ctx context.Context, other *node) error {
 	mac := func(n *node) string { return fmt.Sprintf("0a:58:0a:f4:%02x:00", n.number) }
 	return n.do(ctx, fmt.Sprintf(`
@@ -170,7 +167,7 @@ ip route add 10.244.%[6]d.0/24 via 10.244.%[6]d.0 dev plain-vxlan onlink`,
 		mac(n), n.Addr, n.number, mac(other), other.Addr, other.number))
 }
 
-// plainRoute has the other host as gateway to its pods.
+// plainRoute makes the other host the gateway to its pods.
 func (n *node) plainRoute(ctx context.Context, other *node) error {
 	return n.do(ctx, fmt.Sprintf("ip route add 10.244.%d.0/24 via %s", other.number, other.Addr))
 }

@@ -13,20 +13,20 @@ import (
 )
 
 const (
-	// apart is the time between two changes. Upstream gathers changes for up to a
-	// second before it writes again; further apart it writes each at once.
+	// apart is the time between two changes. Upstream gathers changes for up to a second before it writes again;
+	// changes that are further apart are written at once.
 	apart = 1200 * time.Millisecond
-	// quiet is how long nobody may write before a full sync counts as done.
+	// quiet is the time without a commit after which a full sync counts as done.
 	quiet = 3 * time.Second
-	// calmed is how much of a second a router may use that has nothing to do.
+	// calmed is the CPU time a second below which a router counts as idle.
 	calmed = 10 * time.Millisecond
-	// longest is how long a change may take.
+	// longest is the limit of one change.
 	longest = 10 * time.Minute
-	// manyAtOnce is how many Services change at once, in a burst.
+	// manyAtOnce is how many Services a burst changes.
 	manyAtOnce = 100
 )
 
-// router is a program that leads Services to endpoints on a host of its own.
+// router is a program that routes Services to endpoints, on its own host.
 type router struct {
 	side    figures.Side
 	name    string
@@ -37,12 +37,11 @@ type router struct {
 	client  *pod
 	server  *server
 	news    *news
-	service string // the address of a Service whose endpoint is the server's pod
-	direct  string // the server's pod
+	service string // address of a Service whose endpoint is the server's pod
+	direct  string // address of the server's pod
 }
 
-// measureScale compares what leads Services to endpoints, for more and more
-// Services.
+// measureScale compares the routers with rising numbers of Services.
 func measureScale(ctx context.Context, b *bench) (err error) {
 	hosts := 1
 	if b.proxy != "" {
@@ -87,7 +86,7 @@ func measureScale(ctx context.Context, b *bench) (err error) {
 	return ctx.Err()
 }
 
-// routers are the two, each with a pod that asks and one that answers.
+// routers returns the two routers, each with a client pod and a server pod.
 func (l *lab) routers(ctx context.Context) ([]*router, error) {
 	var out []*router
 	for i, on := range l.hosts {
@@ -102,7 +101,7 @@ func (l *lab) routers(ctx context.Context) ([]*router, error) {
 			if err := on.plainBridge(ctx); err != nil {
 				return out, err
 			}
-		} else { // its bridge has to be there before the pods
+		} else { // its bridge has to exist before the pods
 			first, err := r.start()
 			if err != nil {
 				return out, err
@@ -132,8 +131,8 @@ func (l *lab) routers(ctx context.Context) ([]*router, error) {
 	return out, nil
 }
 
-// kubeProxy starts upstream's proxy with its own settings, except that it leaves
-// the limits of connection tracking alone, which are the whole machine's.
+// kubeProxy starts upstream's proxy with its default settings, except that it leaves the limits of connection tracking
+// alone, which belong to the whole machine.
 func (n *node) kubeProxy() (*lan.Process, error) {
 	return n.Start(lan.Program{Path: n.lab.b.proxy, Log: n.dir("kube-proxy.log"), Args: []string{
 		"--kubeconfig=" + n.lab.kubeconfig, "--hostname-override=" + n.name, "--proxy-mode=nftables", "--cluster-cidr=" + podNetwork,
@@ -141,8 +140,8 @@ func (n *node) kubeProxy() (*lan.Process, error) {
 	}})
 }
 
-// measureSize measures all routers with the Services there are; they are stopped
-// in between, and gone afterwards.
+// measureSize measures both routers with the present Services. They are stopped between their turns, and ended
+// afterwards.
 func (b *bench) measureSize(ctx context.Context, c *crowded, routers []*router) (err error) {
 	defer func() {
 		for _, r := range routers {
@@ -179,19 +178,19 @@ func (b *bench) measureSize(ctx context.Context, c *crowded, routers []*router) 
 	return nil
 }
 
-// connect opens connections through a Service and straight to its pod, by turns: how busy the machine is otherwise changes
-// both alike, so the ratio of the two tells what the number of Services does.
+// connect opens connections through a Service and directly to its pod, in turns. The load of the machine affects both
+// alike, so their ratio shows the effect of the number of Services.
 func (b *bench) connect(ctx context.Context, c *crowded, r *router) error {
 	const turns = 4
 	var through, straight float64
 	for range turns {
 		rate, err := connections(ctx, r.client.place, r.service, b.window/turns)
 		if err != nil {
-			return fmt.Errorf("through a Service: %w", err)
+			return fmt.Errorf("connections through a Service: %w", err)
 		}
 		through += rate / turns
 		if rate, err = connections(ctx, r.client.place, r.direct, b.window/turns); err != nil {
-			return fmt.Errorf("straight: %w", err)
+			return fmt.Errorf("connections to the pod: %w", err)
 		}
 		straight += rate / turns
 	}
@@ -200,7 +199,7 @@ func (b *bench) connect(ctx context.Context, c *crowded, r *router) error {
 	return nil
 }
 
-// atSize names a figure.
+// atSize returns the name of a figure.
 func atSize(c *crowded, what string) string { return fmt.Sprintf("%d: %s", len(c.slices), what) }
 
 const (
@@ -255,7 +254,7 @@ func (r *router) sync(ctx context.Context, there func() error) (took, cpu time.D
 	return at.Sub(began), cpuTime(r.process.PID), nil
 }
 
-// takeTurn changes endpoints while the router runs and the others stand still.
+// takeTurn changes endpoints while the router runs and the others are stopped.
 func (b *bench) takeTurn(ctx context.Context, c *crowded, r *router, changes int) (err error) {
 	b.progress("%d Services: changes, %s", len(c.slices), r.name)
 	if err := r.process.Resume(); err != nil {
@@ -266,7 +265,7 @@ func (b *bench) takeTurn(ctx context.Context, c *crowded, r *router, changes int
 		return err
 	}
 	defer r.seen.close()
-	if _, _, err := r.change(ctx, c, 0); err != nil { // and what came while it was stopped
+	if _, _, err := r.change(ctx, c, 0); err != nil { // also handles the changes made while it was stopped
 		return err
 	}
 	if err := r.calm(ctx); err != nil {
@@ -297,7 +296,7 @@ func (b *bench) takeTurn(ctx context.Context, c *crowded, r *router, changes int
 	return err
 }
 
-// calm waits until the router does next to nothing.
+// calm waits until the router uses almost no CPU.
 func (r *router) calm(ctx context.Context) error {
 	pause(ctx, quiet)
 	before := cpuTime(r.process.PID)
@@ -306,14 +305,14 @@ func (r *router) calm(ctx context.Context) error {
 		now := cpuTime(r.process.PID)
 		used := now - before
 		if before = now; used > calmed {
-			return fmt.Errorf("%s does not come to rest: it used %s of a second", r.name, used)
+			return fmt.Errorf("%s does not become idle: it used %s of a second", r.name, used)
 		}
 		return nil
 	})
 }
 
-// change is the time from the request to change an endpoint, and from hearing of
-// it in a watch, to the commit in the kernel.
+// change changes an endpoint. It returns the time from the request, and from the watch's event, to the commit in the
+// kernel.
 func (r *router) change(ctx context.Context, c *crowded, service int) (fromRequest, fromNews time.Duration, err error) {
 	to := c.address()
 	r.seen.look(to)
@@ -329,7 +328,7 @@ func (r *router) change(ctx context.Context, c *crowded, service int) (fromReque
 	return at.Sub(began), at.Sub(heard), err
 }
 
-// burst changes an endpoint each of many Services, one right after the other.
+// burst changes one endpoint of each of many Services, one right after the other.
 func (b *bench) burst(ctx context.Context, c *crowded, r *router) error {
 	pause(ctx, apart)
 	before, began := cpuTime(r.process.PID), time.Now()
@@ -353,8 +352,7 @@ func (b *bench) burst(ctx context.Context, c *crowded, r *router) error {
 	return nil
 }
 
-// restart kills a router, changes an endpoint and starts it: the kernel has the
-// rest already.
+// restart kills a router, changes an endpoint and starts the router again. The kernel still has the other endpoints.
 func (b *bench) restart(ctx context.Context, c *crowded, r *router) error {
 	b.progress("%d Services: restart of %s", len(c.slices), r.name)
 	if err := r.process.Kill9(); err != nil {
@@ -372,7 +370,7 @@ func (b *bench) restart(ctx context.Context, c *crowded, r *router) error {
 	return r.process.Pause()
 }
 
-// flatness says by how much figures grew with the number of Services.
+// flatness adds rows that say how much figures grew with the number of Services.
 func (b *bench) flatness(routers []*router) {
 	least, most := b.sizes[0], b.sizes[len(b.sizes)-1]
 	if least == most {

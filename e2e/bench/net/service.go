@@ -16,10 +16,10 @@ import (
 	"github.com/balsahq/balsa/e2e/figures"
 )
 
-// patience is how long to wait for what should be there in a moment.
+// patience is the limit for what should happen within a moment.
 const patience = 30 * time.Second
 
-// measureService compares going through a Service with going to the pod.
+// measureService compares connections through a Service with direct ones.
 func measureService(ctx context.Context, b *bench) (err error) {
 	b.progress("through a Service")
 	l, err := newLab(ctx, b, 2)
@@ -60,7 +60,7 @@ func measureService(ctx context.Context, b *bench) (err error) {
 	return ctx.Err()
 }
 
-// service makes a Service in front of one pod, for all its ports.
+// service creates a Service for one pod and all its ports.
 func (l *lab) service(ctx context.Context, name string, to netip.Addr) (*corev1.Service, error) {
 	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort}}
 	slice := sliceOf(name, to)
@@ -75,8 +75,8 @@ func (l *lab) service(ctx context.Context, name string, to netip.Addr) (*corev1.
 	return l.client.CoreV1().Services(namespace).Create(ctx, svc, metav1.CreateOptions{})
 }
 
-// compare measures a pod's address and another that leads to the same pod, in
-// turns; ports are those at the other address where they differ.
+// compare measures a pod's address and another address of the same pod, in turns; ports maps the pod's ports to those
+// of the other address, where they differ.
 func (b *bench) compare(ctx context.Context, what string, from place, direct, through string, ports map[int]int) error {
 	at := func(side figures.Side, port int) string {
 		if side == figures.Theirs {
@@ -109,7 +109,7 @@ func (b *bench) compare(ctx context.Context, what string, from place, direct, th
 	return nil
 }
 
-// compareOnce is one window of each load.
+// compareOnce measures one window of each load.
 func (b *bench) compareOnce(ctx context.Context, what string, from place, side figures.Side, at func(port int) string) error {
 	const aim = "95 % of peer"
 	for _, load := range []struct {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// cpuTime is what a process and the children it has waited for have used. The
-// scheduler counts a process's own in nanoseconds, see proc(5) on schedstat.
+// cpuTime returns the CPU time of a process and of the children it has waited for. The process's own is in nanoseconds,
+// from schedstat (see proc(5)).
 func cpuTime(pid int) time.Duration {
 	var sum time.Duration
 	tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
@@ -32,7 +32,7 @@ func cpuTime(pid int) time.Duration {
 	return sum
 }
 
-// peakMemory is the most a process ever had resident, in MiB.
+// peakMemory returns the peak resident memory of a process, in MiB.
 func peakMemory(pid int) (float64, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -41,7 +41,7 @@ func peakMemory(pid int) (float64, error) {
 	_, after, _ := strings.Cut(string(raw), "VmHWM:")
 	fields := strings.Fields(after)
 	if len(fields) == 0 {
-		return 0, errors.New("the kernel does not tell the peak of memory")
+		return 0, errors.New("the kernel does not report the peak of memory")
 	}
 	kib, err := strconv.ParseFloat(fields[0], 64)
 	return kib / 1024, err

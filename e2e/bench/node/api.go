@@ -11,22 +11,22 @@ import (
 	"github.com/balsahq/balsa/e2e/load"
 )
 
-// levels are how many clients ask at the same time.
+// levels are the numbers of concurrent clients.
 var levels = []int{1, 16, 64, 256}
 
 const (
-	namespaceMany  = "bench-objects" // what is created, read and written
+	namespaceMany  = "bench-objects" // objects that are created, read and written
 	namespaceShort = "bench-short"   // shortList objects to list
 	shortList      = 100
 )
 
-// operation is one kind of request; next is called by every client for each.
+// operation is one kind of request; every client calls next for each request.
 type operation struct {
 	name string
 	next func(e *load.Encoding, client int) request
 }
 
-// serial makes every name and every content new.
+// serial makes every name and every content unique.
 var serial atomic.Int64
 
 func fixedName(client int) string { return "fixed-" + strconv.Itoa(client) }
@@ -50,8 +50,7 @@ var operations = []operation{
 	}},
 }
 
-// measureOperation is the family of one operation: every encoding, every level,
-// the systems in turns.
+// measureOperation returns the family of one operation: every encoding and every level, the systems in turns.
 func measureOperation(op operation) func(context.Context, *bench) error {
 	return func(ctx context.Context, b *bench) error {
 		if err := b.openClients(ctx); err != nil {
@@ -79,7 +78,7 @@ func measureCell(ctx context.Context, b *bench, op operation, e *load.Encoding, 
 	for range b.rounds {
 		for _, s := range b.systems {
 			clients := b.clients[s][:level]
-			if _, err := window(ctx, s, clients, e, b.window/5, next); err != nil { // connections open, caches fill
+			if _, err := window(ctx, s, clients, e, b.window/5, next); err != nil { // warm up: connections are opened, caches are filled
 				return err
 			}
 			o, err := window(ctx, s, clients, e, b.window, next)
@@ -95,8 +94,7 @@ func measureCell(ctx context.Context, b *bench, op operation, e *load.Encoding, 
 	return nil
 }
 
-// openClients starts the systems, connects the clients and makes the objects
-// that are read; once for all families.
+// openClients starts the systems, connects the clients and creates the objects that are read; once for all families.
 func (b *bench) openClients(ctx context.Context) error {
 	for _, s := range b.systems {
 		if err := up(ctx, s); err != nil {

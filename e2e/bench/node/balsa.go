@@ -19,7 +19,7 @@ import (
 	"github.com/balsahq/balsa/e2e/host"
 )
 
-// Images that the binary carries, so that pods need no registry.
+// Images inside the binary, so that pods need no registry.
 const (
 	helloImage = "docker.io/balsahq/hello:1"
 	pauseImage = "docker.io/balsahq/pause:1"
@@ -93,7 +93,7 @@ func (b *balsa) prepare(ctx context.Context, kind startKind) (bool, error) {
 	return false, nil
 }
 
-// signal ends the server and waits until it is gone.
+// signal ends the server and waits until it has ended.
 func (b *balsa) signal(signal syscall.Signal) error {
 	if !b.running() {
 		return nil
@@ -109,8 +109,7 @@ func (b *balsa) signal(signal syscall.Signal) error {
 	}
 }
 
-// exec runs `balsa server`; its milestones come through a pipe, as they come to
-// `balsa up`.
+// exec runs `balsa server`, which reports its milestones through a pipe, as it does to `balsa up`.
 func (b *balsa) exec(context.Context) (time.Time, error) {
 	log, err := os.OpenFile(filepath.Join(b.host.DataDir, "balsa.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
 	if err != nil {
@@ -122,7 +121,7 @@ func (b *balsa) exec(context.Context) (time.Time, error) {
 		return time.Time{}, err
 	}
 	defer report.Close()
-	// The server ends with this program's Close, not with one of its threads.
+	// The server ends with close, not with one of this program's threads.
 	cmd := b.host.Command(context.Background(), b.binary, append([]string{"server"}, b.host.Flags()...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = log, log, []*os.File{report}

@@ -13,9 +13,8 @@ import (
 	"github.com/balsahq/balsa/e2e/load"
 )
 
-// client is one user of the API: an HTTP/2 connection of its own and no more
-// work than it takes to send bytes and drop the answer. Answers are not
-// compressed.
+// client is one user of the API: it has its own HTTP/2 connection, sends prepared bytes and drops the answers, to use
+// little CPU. Answers are not compressed.
 type client struct {
 	base string
 	http *http.Client
@@ -42,7 +41,7 @@ func closeClients(clients []*client) {
 	}
 }
 
-// request is one call; the body is in the encoding's form.
+// request is one call; the body has the encoding's form.
 type request struct {
 	method, path string
 	body         []byte
@@ -81,5 +80,5 @@ func (c *client) do(ctx context.Context, e *load.Encoding, r request) error {
 	return err
 }
 
-// encodings are the forms in which objects travel.
+// encodings are the encodings of objects.
 var encodings = []*load.Encoding{load.JSON, load.Protobuf}

@@ -9,11 +9,11 @@ import (
 	"github.com/balsahq/balsa/e2e/figures"
 )
 
-// idleSamples is how many windows the last third of the wait is cut into.
+// idleSamples is the number of windows in the last third of the wait.
 const idleSamples = 5
 
-// measureIdle leaves all systems alone, at the same time, and then looks at
-// memory and CPU time. One pod runs on each.
+// measureIdle leaves all systems without requests at the same time, then measures memory and CPU time. One pod runs on
+// each.
 func measureIdle(ctx context.Context, b *bench) error {
 	if err := b.upAll(ctx); err != nil {
 		return err
@@ -70,7 +70,7 @@ func addMemory(b *bench, prefix string) error {
 	return nil
 }
 
-// aimOf is the aim where there is one: for server and agent together.
+// aimOf returns aim for the part that has one: server and agent together.
 func aimOf(p part, aim string) string {
 	if p.name == "server and agent" {
 		return aim

@@ -16,8 +16,7 @@ const (
 	listRounds    = 5
 )
 
-// measureLongList times the whole list of many objects, uncompressed and in one
-// answer, for one client.
+// measureLongList measures the list of many objects, uncompressed and in one answer, with one client.
 func measureLongList(ctx context.Context, b *bench) error {
 	if err := b.openClients(ctx); err != nil {
 		return err

@@ -23,8 +23,8 @@ import (
 // bench is one run of this program.
 type bench struct {
 	runs         int           // starts of each kind
-	upstreamRuns int           // the same for upstream, whose starts take long
-	rounds       int           // of each window of load
+	upstreamRuns int           // of upstream, whose starts take long
+	rounds       int           // windows of load for each figure
 	window       time.Duration // of load
 	idle         time.Duration
 	systems      []system
@@ -142,7 +142,7 @@ func (b *bench) close() error {
 	return errors.Join(faults...)
 }
 
-// header says what was measured, where and beside how much else.
+// header says what was measured, on which machine and under which load.
 func (b *bench) header() string {
 	version := "unknown version"
 	if measured, ok := b.systems[0].(*balsa); ok {
@@ -154,12 +154,12 @@ func (b *bench) header() string {
 		version, b.began.Format(time.RFC3339), runtime.NumCPU(), figures.LoadAverage())
 }
 
-// progress tells whoever waits.
+// progress prints a line for the user.
 func (b *bench) progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%5.0fs  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// suffix marks what concerns upstream.
+// suffix marks rows that concern upstream.
 func suffix(s system) string {
 	if s.side() == figures.Theirs {
 		return ", upstream"
@@ -167,7 +167,7 @@ func suffix(s system) string {
 	return ""
 }
 
-// measureSize is the size of what has to be installed.
+// measureSize measures the files that have to be installed.
 func measureSize(_ context.Context, b *bench) error {
 	for _, s := range b.systems {
 		var sum int64

@@ -18,12 +18,11 @@ import (
 
 const (
 	podsSerial   = 20
-	podsTurn     = 5 // of those, before it is the other system's turn
+	podsTurn     = 5 // pods in one turn of a system
 	podsTogether = 50
 )
 
-// measurePods times pods from the request that makes them to the event that
-// says they run.
+// measurePods measures the time from the request that creates a pod to the event that says it runs.
 func measurePods(ctx context.Context, b *bench) error {
 	if err := b.upAll(ctx); err != nil {
 		return err
@@ -71,8 +70,8 @@ func measurePods(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// runPods makes n pods, each when the one before runs or all at once, and
-// removes them when all run. Latencies are in milliseconds.
+// runPods runs n pods, one after the other or all at once, and deletes them when all run. Latencies are in
+// milliseconds.
 func runPods(ctx context.Context, client kubernetes.Interface, s system, n int, oneByOne bool) ([]float64, time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
@@ -138,7 +137,7 @@ func newPod(s system) *corev1.Pod {
 	}
 }
 
-// startPod makes one pod and waits until it runs.
+// startPod creates one pod and waits until it runs.
 func startPod(ctx context.Context, client kubernetes.Interface, s system) error {
 	pods := client.CoreV1().Pods("default")
 	pod := newPod(s)

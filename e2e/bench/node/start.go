@@ -15,7 +15,7 @@ import (
 	"github.com/balsahq/balsa/e2e/figures"
 )
 
-// measureStart times starts of every kind, from exec on.
+// measureStart measures starts of every kind, from exec on.
 func measureStart(ctx context.Context, b *bench) error {
 	for _, kind := range []startKind{fresh, restarted, killed, booted} {
 		for run := range b.runs {
@@ -34,7 +34,7 @@ func measureStart(ctx context.Context, b *bench) error {
 				if err := timeStart(ctx, b, s, kind); err != nil {
 					return fmt.Errorf("start, %s: %w", kind, err)
 				}
-				if u, ok := s.(*upstream); ok { // its first minute would cost the other's next start
+				if u, ok := s.(*upstream); ok { // the first minute of upstream would slow the next start of the other system
 					if err := u.stop(ctx); err != nil {
 						return err
 					}
@@ -45,8 +45,8 @@ func measureStart(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// timeStart is one start. Heartbeats are whole seconds: the pause makes those
-// of the last run older than this one.
+// timeStart measures one start. Heartbeats are in whole seconds; the pause makes those of the last run older than this
+// one.
 func timeStart(ctx context.Context, b *bench, s system, kind startKind) error {
 	pause(ctx, 1100*time.Millisecond)
 	began, err := s.exec(ctx)
@@ -65,7 +65,7 @@ func timeStart(ctx context.Context, b *bench, s system, kind startKind) error {
 	if err != nil {
 		return err
 	}
-	// Each waits by itself, so that none hides behind another.
+	// Each milestone is awaited separately, so that a slow one does not hide another.
 	waits := []struct {
 		what string
 		wait func() error
@@ -102,12 +102,12 @@ func timeStart(ctx context.Context, b *bench, s system, kind startKind) error {
 	return removePods(ctx, client, "default")
 }
 
-// awaitAccount waits for the account that every pod of the namespace needs.
+// awaitAccount waits for the ServiceAccount that every pod of the namespace needs.
 func awaitAccount(ctx context.Context, client kubernetes.Interface) error {
 	return awaitEvent(ctx, "default", client.CoreV1().ServiceAccounts("default").Watch, func(watch.Event) bool { return true })
 }
 
-// awaitNode waits until the node is Ready by a heartbeat of this start.
+// awaitNode waits until a heartbeat of this start makes the node Ready.
 func awaitNode(ctx context.Context, client kubernetes.Interface, name string, began time.Time) error {
 	return awaitEvent(ctx, name, client.CoreV1().Nodes().Watch, func(event watch.Event) bool {
 		node, ok := event.Object.(*corev1.Node)
@@ -125,8 +125,7 @@ func awaitNode(ctx context.Context, client kubernetes.Interface, name string, be
 
 type watchFunc func(context.Context, metav1.ListOptions) (watch.Interface, error)
 
-// awaitEvent watches one object, beginning with what it is now, until an event
-// satisfies.
+// awaitEvent watches one object, starting with its present state, until an event satisfies the condition.
 func awaitEvent(ctx context.Context, name string, open watchFunc, satisfies func(watch.Event) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()

@@ -14,7 +14,7 @@ import (
 	"github.com/balsahq/balsa/e2e/figures"
 )
 
-// startKind says what a start finds.
+// startKind is the state that a start finds.
 type startKind string
 
 const (
@@ -24,33 +24,32 @@ const (
 	booted    startKind = "existing data, runtime down"
 )
 
-// part is a group of processes that the table shows together.
+// part is a group of processes that share a row of the table.
 type part struct {
 	name string
 	pids []int
 }
 
-// system is one cluster of one machine that is measured.
+// system is a measured cluster of one machine.
 type system interface {
 	side() figures.Side
-	// prepare makes everything ready for a start of this kind and reports
-	// whether the system knows the kind.
+	// prepare prepares a start of this kind, and reports whether the system has this kind of start.
 	prepare(ctx context.Context, kind startKind) (bool, error)
-	// exec starts it and returns the moment before; it waits for nothing.
+	// exec starts the system and returns the time just before. It waits for nothing.
 	exec(ctx context.Context) (time.Time, error)
 	// leading blocks until the controllers of the last exec lead.
 	leading(ctx context.Context) error
 	restConfig() (*rest.Config, error) // fails until the system has written it
 	nodeName() string
-	podImage() string // empty: it has none yet
+	podImage() string // empty: there is none yet
 	running() bool
-	controlPlane() []int // the processes a request costs CPU time
+	controlPlane() []int // the processes that use CPU time for a request
 	parts() []part
-	programs() []string // the files one has to install
+	programs() []string // the files to install
 	close() error
 }
 
-// tick is how often what cannot be watched is asked for.
+// tick is the pause between polls.
 const tick = 3 * time.Millisecond
 
 // every calls fn until it reports true, ctx ends, or limit has passed.
@@ -116,8 +115,7 @@ func ready(ctx context.Context, client *http.Client, host string) error {
 	return nil
 }
 
-// up starts the system with nothing in it, unless it runs, and waits until its
-// node is ready.
+// up starts the system empty, unless it runs, and waits until its node is ready.
 func up(ctx context.Context, s system) error {
 	if s.running() {
 		return nil
@@ -146,7 +144,7 @@ func up(ctx context.Context, s system) error {
 	return awaitNode(ctx, client, s.nodeName(), began)
 }
 
-// upAll starts all systems and gives all of them the image of the pods.
+// upAll starts all systems and gives them the pods' image.
 func (b *bench) upAll(ctx context.Context) error {
 	for _, s := range b.systems {
 		if err := up(ctx, s); err != nil {

@@ -26,14 +26,14 @@ import (
 
 const upstreamNode = "node1"
 
-// upstream is a node of upstream's programs and etcd, started by a script
-// (upstream-up.sh netns|certs|up|down|wipe) in a network namespace of its own.
+// upstream is a node of upstream's programs and etcd. A script starts it (upstream-up.sh netns|certs|up|down|wipe) in
+// its own network namespace.
 type upstream struct {
 	script, bin, dir string
-	machine          *host.Host // only its name: to dial into the namespace
+	machine          *host.Host // only its name, to dial into the namespace
 	cgroup           string
 	began            time.Time
-	image            string // of pods, once shareImages has brought it
+	image            string // of pods, set by shareImages
 	supervised       sync.WaitGroup
 	stopped          context.CancelFunc // not nil while it runs
 }
@@ -61,7 +61,7 @@ func newUpstream(scripts, bin string) (*upstream, error) {
 	return u, nil
 }
 
-// cgroupRoots are the hierarchies of version 1, or the one of version 2.
+// cgroupRoots returns the hierarchies of cgroup version 1, or the one of version 2.
 func cgroupRoots() []string {
 	const root = "/sys/fs/cgroup"
 	if _, err := os.Stat(root + "/cgroup.controllers"); err == nil {
@@ -118,7 +118,7 @@ func (u *upstream) stop(ctx context.Context) error {
 		u.stopped = nil
 	}
 	err := u.run(ctx, "down")
-	for unix.Unmount(filepath.Join(u.dir, "kubelet"), unix.MNT_DETACH) == nil { // a kubelet mounts its directory on itself
+	for unix.Unmount(filepath.Join(u.dir, "kubelet"), unix.MNT_DETACH) == nil { // the kubelet mounts its directory on itself
 	}
 	return err
 }
@@ -137,14 +137,13 @@ func (u *upstream) exec(ctx context.Context) (time.Time, error) {
 		return u.began, err
 	}
 	u.supervised.Go(func() {
-		_ = cmd.Wait() // it ends when the last program is started
+		_ = cmd.Wait() // ends when the last program is started
 		u.supervise(ctx)
 	})
 	return u.began, nil
 }
 
-// supervise starts a kubelet again that came before its container runtime, as
-// an init system would.
+// supervise restarts a kubelet that started before its container runtime, as an init system would.
 func (u *upstream) supervise(ctx context.Context) {
 	for ; ctx.Err() == nil; pause(ctx, 200*time.Millisecond) {
 		for _, pid := range u.pids("kubelet") {
@@ -155,8 +154,7 @@ func (u *upstream) supervise(ctx context.Context) {
 	}
 }
 
-// shareImages copies the images that the other system carries, so that pods are
-// the same on both.
+// shareImages copies the images from Balsa's binary, so that both systems run the same pods.
 func (u *upstream) shareImages(ctx context.Context, from *balsa) error {
 	if u.image != "" {
 		return nil
@@ -187,7 +185,7 @@ func (u *upstream) restConfig() (*rest.Config, error) {
 	return cfg, nil
 }
 
-// leading asks for the two leases until they were renewed after the start.
+// leading polls the two leases until they are renewed after the start.
 func (u *upstream) leading(ctx context.Context) error {
 	cfg, err := u.restConfig()
 	if err != nil {
@@ -255,8 +253,7 @@ func (u *upstream) close() error {
 	return errors.Join(append(faults, os.RemoveAll(u.dir))...)
 }
 
-// removeGroups removes a control group and those below it. Containers that were
-// killed a moment ago may still be on their way out.
+// removeGroups removes a control group and its children. Containers that were killed a moment ago may still be ending.
 func removeGroups(dir string) {
 	children, _ := os.ReadDir(dir)
 	for _, child := range children {

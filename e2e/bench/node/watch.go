@@ -19,8 +19,8 @@ const (
 	watchers         = 1000
 	watchersEach     = 50 // on one connection; a server allows 100 streams
 	eventsPerSecond  = 50
-	writers          = 8           // so that a slow write does not slow the pace
-	watchDrain       = time.Second // how long late events are still timed
+	writers          = 8           // so that a slow write does not delay the next one
+	watchDrain       = time.Second // how long late events are still measured
 )
 
 // measureWatch lets many watchers see the writes of one object.
@@ -41,11 +41,11 @@ func measureWatch(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// audience is what the watchers of one round have seen.
+// audience collects the events of the watchers of one round.
 type audience struct {
 	opened    sync.WaitGroup
 	joined    sync.WaitGroup
-	until     atomic.Int64 // nanoseconds; deliveries after it are late
+	until     atomic.Int64 // nanoseconds; events after it are late
 	onTime    atomic.Int64
 	mu        sync.Mutex
 	latencies []float64
@@ -100,7 +100,7 @@ func write(ctx context.Context, clients []*client, e *load.Encoding, name string
 	return load.Paced(ctx, eventsPerSecond, deadline, writers)
 }
 
-// watch reads events until ctx ends. The first one is the object as it was.
+// watch reads events until ctx ends. The first event is the object's former state.
 func (a *audience) watch(ctx context.Context, c *client, e *load.Encoding, name string) {
 	opened := sync.OnceFunc(a.opened.Done)
 	defer opened()

@@ -1,4 +1,3 @@
-// Package figures owns the form in which measurements are shown: a table with
-// one row a figure and, if somebody else was measured too, both side by side;
-// and what it takes to measure processes from outside.
+// Package figures owns the form of measurements: a table with one row a figure, with a second system beside the first
+// if there is one; and functions that measure processes from outside.
 package figures

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// ticks is the unit of CPU time in /proc (USER_HZ, the same on every
-// architecture that Linux runs containers on).
+// ticks is the number of units of CPU time a second in /proc (USER_HZ, the same on every architecture that Linux runs
+// containers on).
 const ticks = 100
 
-// CPUTime is what the processes have used so far, in user and kernel mode; see
-// proc(5). A process that has ended counts as nothing.
+// CPUTime returns the CPU time of the processes so far, in user and kernel mode; see proc(5). An ended process counts
+// as 0.
 func CPUTime(pids []int) time.Duration {
 	var sum time.Duration
 	for _, pid := range pids {
@@ -36,7 +36,7 @@ func CPUTime(pids []int) time.Duration {
 	return sum
 }
 
-// PSS is the proportional set size of the processes in MiB.
+// PSS returns the proportional set size of the processes in MiB.
 func PSS(pids []int) (float64, error) {
 	var kib float64
 	for _, pid := range pids {
@@ -58,7 +58,7 @@ func PSS(pids []int) (float64, error) {
 	return kib / 1024, nil
 }
 
-// Processes finds the processes whose arguments match.
+// Processes returns the processes whose arguments match.
 func Processes(match func(args []string) bool) []int {
 	var out []int
 	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -75,7 +75,7 @@ func Processes(match func(args []string) bool) []int {
 	return out
 }
 
-// LoadAverage is that of the last one, five and fifteen minutes.
+// LoadAverage returns the load averages of the last 1, 5 and 15 minutes.
 func LoadAverage() string {
 	raw, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Header says what was measured, where and beside how much else. A binary that is "" or has no version is called unknown;
-// sharers are those who share the processors.
+// Header says what was measured, on which machine and under which load. A binary that is "" or has no version is called
+// unknown; sharers names the programs that share the processors.
 func Header(binary, unknown, sharers string, began time.Time) string {
 	version := unknown
 	if out, err := exec.Command(binary, "version").Output(); err == nil {
@@ -20,7 +20,7 @@ func Header(binary, unknown, sharers string, began time.Time) string {
 		version, began.Format(time.RFC3339), runtime.NumCPU(), sharers, LoadAverage())
 }
 
-// Progress tells whoever waits, on standard error, with the time since it began.
+// Progress prints a line for the user on standard error, with the time since began.
 func Progress(began time.Time, format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%5.0fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 }

@@ -11,7 +11,7 @@ import (
 	"text/tabwriter"
 )
 
-// Side says whose samples they are.
+// Side is one of the two measured systems.
 type Side int
 
 // The two sides of a table.
@@ -20,36 +20,36 @@ const (
 	Theirs
 )
 
-// Figure names one row of a table. Aim is text: what the project wants.
+// Figure describes one row of a table. Aim is text: the value that the project wants.
 type Figure struct {
 	Name, Unit, Aim string
 }
 
-// Of is a Figure.
+// Of returns a Figure.
 func Of(name, unit, aim string) Figure { return Figure{Name: name, Unit: unit, Aim: aim} }
 
 type row struct {
 	Figure
 	samples [2][]float64 // by side
-	heading bool         // only Name is shown
+	heading bool         // only Name is printed
 }
 
-// Table keeps rows in the order in which their first sample came.
+// Table keeps rows in the order of their first sample.
 type Table struct {
-	Upstream bool // whether there are columns for Theirs
-	Spread   bool // whether Theirs are shown with their least and greatest
-	// Peer is the name of Theirs; "" is upstream.
+	Upstream bool // print columns for Theirs
+	Spread   bool // print the smallest and the greatest sample of Theirs
+	// Peer is the name of Theirs; "" means upstream.
 	Peer string
 
 	rows []*row
 }
 
-// Section has the rows that come after it stand below a heading.
+// Section adds a heading above the rows that follow.
 func (t *Table) Section(heading string) {
 	t.rows = append(t.rows, &row{Figure: Figure{Name: heading}, heading: true})
 }
 
-// Median is the median of one side's samples of a figure; NaN if there are none.
+// Median returns the median of one side's samples of a figure; NaN if there are none.
 func (t *Table) Median(s Side, name string) float64 {
 	for _, r := range t.rows {
 		if r.Name == name && !r.heading {
@@ -70,7 +70,7 @@ func (t *Table) Add(s Side, f Figure, samples ...float64) {
 	t.rows[i].samples[s] = append(t.rows[i].samples[s], samples...)
 }
 
-// Print writes the table; the ratio is our median by theirs.
+// Print writes the table. The ratio is the median of Ours by the median of Theirs.
 func (t *Table) Print(w io.Writer) error {
 	out := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
 	head := "| figure\t| min\t| median\t| max\t| aim\t| unit\t"
@@ -99,7 +99,7 @@ func (t *Table) Print(w io.Writer) error {
 	return out.Flush()
 }
 
-// Summary is the least, the median and the greatest sample.
+// Summary returns the smallest sample, the median and the greatest.
 func Summary(samples []float64) (low, middle, high float64) {
 	return Quantile(samples, 0), median(samples), Quantile(samples, 1)
 }
@@ -112,7 +112,7 @@ func median(samples []float64) float64 {
 	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }
 
-// Quantile is the nearest-rank quantile; NaN when there is no sample.
+// Quantile returns the nearest-rank quantile, NaN without samples.
 func Quantile(samples []float64, q float64) float64 {
 	if len(samples) == 0 {
 		return math.NaN()
@@ -121,7 +121,7 @@ func Quantile(samples []float64, q float64) float64 {
 	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
 }
 
-// number shows three digits, and nothing where nothing was measured.
+// number formats v with three digits, and NaN as "".
 func number(v float64) string {
 	switch abs := math.Abs(v); {
 	case math.IsNaN(v) || math.IsInf(v, 0):

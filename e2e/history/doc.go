@@ -1,8 +1,7 @@
-// Package history owns the judgement of what a store has answered: a History is
-// every operation of every client with its times, and every event of every
-// watcher; Check says whether one correct store could have behaved so.
+// Package history checks the answers of a store: a History has every operation of every client with its times, and
+// every event of every watcher. Check reports whether one correct store could have behaved so.
 //
-// Two judges look at it, neither trusting the other:
+// Two independent checkers examine it:
 //
 //   - Replay takes the events, which claim to be every write in order, and
 //     rebuilds the store revision by revision. Each answer must be what the store

@@ -12,17 +12,17 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// simulate makes the history of a correct store with several clients, whose
-// operations overlap. Some answers get lost, of those some took effect.
+// simulate returns the history of a correct store with several clients, whose operations overlap. Some answers are
+// lost; some of those operations took effect.
 func simulate(seed uint64, operations int) *History {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	h := &History{}
 	s := &simulated{kvs: map[string]KV{}}
-	clock := make([]int64, 6) // when each client is free
+	clock := make([]int64, 6) // time at which each client is free
 	now := int64(1000)
 	for n := range operations {
 		client := rng.IntN(len(clock))
-		now += 10 + rng.Int64N(50) // the instant at which it takes effect
+		now += 10 + rng.Int64N(50) // the time at which it takes effect
 		o := randomOp(rng, s, fmt.Sprintf("v%d", n))
 		o.Client, o.Call = client, max(clock[client]+1, now-rng.Int64N(200))
 		lost := rng.IntN(12) == 0
@@ -36,7 +36,7 @@ func simulate(seed uint64, operations int) *History {
 			o.Return = now + rng.Int64N(200)
 			clock[client] = o.Return
 		}
-		if o.Call > now { // it was not free yet: it takes effect later, alone
+		if o.Call > now { // the client was busy: the operation takes effect later, alone
 			o.Call = now
 		}
 		h.Ops = append(h.Ops, o)
@@ -50,7 +50,7 @@ func simulate(seed uint64, operations int) *History {
 	return h
 }
 
-// simulated is the simplest store there is.
+// simulated is a minimal store.
 type simulated struct {
 	revision int64
 	kvs      map[string]KV
@@ -122,8 +122,8 @@ func TestCorrectHistoriesPass(t *testing.T) {
 	}
 }
 
-// TestResolvedHistoriesAreJudgedAlike: what watchers say about operations of
-// unknown outcome helps the search and changes no verdict.
+// TestResolvedHistoriesAreJudgedAlike: the watchers' events about operations of unknown outcome help the search and
+// change no verdict.
 func TestResolvedHistoriesAreJudgedAlike(t *testing.T) {
 	for seed := range uint64(20) {
 		h := simulate(seed, 400)
@@ -161,7 +161,7 @@ func TestSavedHistoryIsTheSame(t *testing.T) {
 	}
 }
 
-// find is the index of the first operation, from the middle on, that holds.
+// find returns the index of the first operation, from the middle on, for which holds is true.
 func find(t *testing.T, h *History, holds func(*Op) bool) int {
 	t.Helper()
 	for i := len(h.Ops) / 2; i < len(h.Ops); i++ {
@@ -179,15 +179,14 @@ func isPut(o *Op) bool {
 
 func isGet(o *Op) bool { return o.known() && len(o.Writes) == 0 && len(o.KVs) == 1 && !o.Read.Prefix }
 
-// without removes an operation's effect from what every watcher saw.
+// without removes an operation's effect from every watcher's events.
 func without(h *History, revision int64) {
 	for i := range h.Watchers {
 		h.Watchers[i].Events = slices.DeleteFunc(h.Watchers[i].Events, func(e Event) bool { return e.Revision == revision })
 	}
 }
 
-// TestWrongHistoriesAreRefused plants each fault that a store may have; the
-// judges named must see it.
+// TestWrongHistoriesAreRefused plants each fault that a store may have; the named checkers must find it.
 func TestWrongHistoriesAreRefused(t *testing.T) {
 	for name, test := range map[string]struct {
 		plant           func(t *testing.T, h *History)
@@ -234,7 +233,7 @@ func TestWrongHistoriesAreRefused(t *testing.T) {
 			o := h.Ops[i]
 			for w := range h.Watchers {
 				events := h.Watchers[w].Events
-				last := &events[len(events)-1] // the last write becomes the first one's second
+				last := &events[len(events)-1] // the last write becomes the second one of the first revision
 				last.KV.Value, last.KV.Key = o.Writes[0].Value, o.Writes[0].Key
 				s := rebuild(events[:len(events)-1], &faults{})
 				last.Prev = s.at(last.KV.Key, last.Revision)
@@ -279,7 +278,7 @@ func TestWrongHistoriesAreRefused(t *testing.T) {
 	}
 }
 
-// TestPicturesOfFaults: what is refused is also drawn.
+// TestPicturesOfFaults: a refused history is also drawn.
 func TestPicturesOfFaults(t *testing.T) {
 	h := simulate(3, 100)
 	i := find(t, h, isGet)
@@ -293,8 +292,7 @@ func TestPicturesOfFaults(t *testing.T) {
 	}
 }
 
-// TestLeasesEndInTime: a key that goes before its lease may end, and one that
-// stays, are refused.
+// TestLeasesEndInTime: a key that disappears before its lease may end, and one that stays, are refused.
 func TestLeasesEndInTime(t *testing.T) {
 	make := func(until int64, gone bool) *History {
 		put := KV{Key: LeasePrefix + "a", Value: "x", Create: 1, Mod: 1, Version: 1, Lease: 7}

@@ -13,21 +13,20 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// SetPrefix begins the keys that are judged as one whole: those that are listed
-// and changed together. Every other key, except those of leases, is judged
-// alone. The set has at most maxKeys keys.
+// SetPrefix is the start of the keys that are checked together, because they are listed and changed together. Every
+// other key, except those of leases, is checked alone. The set has at most maxKeys keys.
 const SetPrefix = "set/"
 
 const maxKeys = 8
 
-// slot is one key of the model. mod is its mod revision; negative: it was
-// written by an operation of unknown outcome, at some revision above -mod-1.
+// slot is one key of the model. mod is its mod revision. If mod is negative, an operation of unknown outcome wrote the
+// key, at some revision above -mod-1.
 type slot struct {
 	value string // "": absent
 	mod   int64
 }
 
-// state is a small store; revision is the highest one known to have been reached.
+// state is a small store; revision is the highest one that is known to be reached.
 type state struct {
 	revision int64
 	slots    [maxKeys]slot
@@ -38,7 +37,7 @@ type model struct{ keys []string }
 
 func (m *model) index(key string) int { return slices.Index(m.keys, key) }
 
-// step says whether the operation may come next, and what the store is then.
+// step reports whether the operation may come next, and returns the store after it.
 func (m *model) step(s state, o *Op) (bool, state) {
 	if !o.known() && o.Revision == 0 {
 		return true, m.unknown(s, o)
@@ -94,18 +93,18 @@ func written(w Write, mod int64) slot {
 	return slot{w.Value, mod}
 }
 
-// couldBe says whether a slot's mod revision may be the one that was answered.
+// couldBe reports whether a slot's mod revision may be the answered one.
 func couldBe(mod, answered, revision int64) bool {
 	return mod == answered || mod < 0 && answered > -mod-1 && answered <= revision
 }
 
-// alters says whether the operation makes a revision.
+// alters reports whether the operation makes a revision.
 func (m *model) alters(s state, o *Op) bool {
 	return slices.ContainsFunc(o.Writes, func(w Write) bool { return !w.Delete || s.slots[m.index(w.Key)].value != "" })
 }
 
-// compare evaluates conditions. One that can only hold for a certain revision
-// of a write of unknown outcome, and was answered to hold, says which it was.
+// compare evaluates conditions. A condition may hold only for a certain revision of a write of unknown outcome. If the
+// answer says that it held, the revision of that write is known.
 func (m *model) compare(s state, o *Op) (bool, state) {
 	for _, c := range o.Compares {
 		i := m.index(c.Key)
@@ -123,8 +122,8 @@ func (m *model) compare(s state, o *Op) (bool, state) {
 	return true, s
 }
 
-// unknown is the store after an operation took effect whose answer is missing.
-// That it never did is the same as that it did after everything else.
+// unknown returns the store after an operation without an answer took effect. An operation that never took effect is
+// one that took effect after all others.
 func (m *model) unknown(s state, o *Op) state {
 	for _, c := range o.Compares {
 		v := s.slots[m.index(c.Key)]
@@ -167,7 +166,7 @@ func (m *model) porcupine() porcupine.Model {
 	}
 }
 
-// parts splits the operations into those that can be judged apart.
+// parts splits the operations into groups that can be checked separately.
 func parts(h *History) map[string][]*Op {
 	out := map[string][]*Op{}
 	for i := range h.Ops {
@@ -195,7 +194,7 @@ func parts(h *History) map[string][]*Op {
 	return out
 }
 
-// keysOf are all keys that the operations name.
+// keysOf returns all keys that the operations name.
 func keysOf(ops []*Op) []string {
 	var keys []string
 	add := func(key string) {
@@ -220,16 +219,14 @@ func keysOf(ops []*Op) []string {
 	return keys
 }
 
-// ErrUndecided says that the search for an order took too long.
+// ErrUndecided: the search for an order took too long.
 var ErrUndecided = errors.New("no verdict in time")
 
-// Linearizable judges a history without its watchers. Each part gets as much
-// time as limit; what cannot be decided in it is a fault. With a directory,
-// pictures of what is wrong are written there.
+// Linearizable checks a history without its watchers. limit is the time for each group of operations; a group that is
+// not decided in time is a fault. If dir is not "", pictures of faults are written there.
 //
-// Where many outcomes are unknown, there may be too many orders to try. Then the
-// watchers are asked which of those operations took effect, and at which
-// revision, and the search is begun again.
+// Where many outcomes are unknown, there may be too many orders to try. Then the watchers' events tell which of those
+// operations took effect, and at which revision, and the search starts again.
 func Linearizable(h *History, limit time.Duration, dir string) error {
 	var faults []error
 	for name, ops := range parts(h) {
@@ -269,10 +266,9 @@ func operations(ops []*Op) []porcupine.Operation {
 	return list
 }
 
-// resolve asks the watchers about operations of unknown outcome that put
-// something. One whose value they saw took effect at that revision, before
-// anybody was answered with that revision or a later one; one whose value they
-// did not see never did.
+// resolve uses the watchers' events for operations of unknown outcome that put something. If a watcher saw the
+// operation's value, it took effect at that revision, before any answer with that revision or a later one. If no
+// watcher saw the value, it never took effect.
 func resolve(h *History, ops []*Op) []*Op {
 	if len(h.Watchers) == 0 {
 		return ops
@@ -306,7 +302,7 @@ func resolve(h *History, ops []*Op) []*Op {
 	return out
 }
 
-// Check asks both judges.
+// Check runs both checkers.
 func Check(h *History, limit time.Duration, dir string) error {
 	var faults []error
 	if err := Replay(h); err != nil {

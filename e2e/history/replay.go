@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// store is the state, rebuilt from events, at every revision.
+// store is the state at every revision, rebuilt from events.
 type store struct {
-	revisions []int64                // at which something changed, rising
-	keys      map[string][]versioned // each key's past, rising
+	revisions []int64                // at which something changed, ascending
+	keys      map[string][]versioned // each key's versions, ascending
 	names     []string               // sorted
-	deletions map[string][]int64     // revisions at which a key went
+	deletions map[string][]int64     // revisions at which a key was deleted
 	puts      map[string]int64       // unique value → revision
 }
 
 type versioned struct {
 	revision int64
-	kv       *KV // nil: absent from here on
+	kv       *KV // nil: absent from this revision on
 }
 
-// at is the key as it was at a revision, nil if it was absent.
+// at returns the key at a revision, nil if it was absent.
 func (s *store) at(key string, revision int64) *KV {
 	past := s.keys[key]
 	i := sort.Search(len(past), func(i int) bool { return past[i].revision > revision })
@@ -32,7 +32,7 @@ func (s *store) at(key string, revision int64) *KV {
 	return past[i-1].kv
 }
 
-// rebuild replays events; they must follow from one another.
+// rebuild replays events; each must follow from the ones before it.
 func rebuild(events []Event, f *faults) *store {
 	s := &store{keys: map[string][]versioned{}, deletions: map[string][]int64{}, puts: map[string]int64{}}
 	for i := range events {
@@ -80,16 +80,16 @@ func show(kv *KV) string {
 	return fmt.Sprintf("%s=%s (create %d, mod %d, version %d, lease %x)", kv.Key, kv.Value, kv.Create, kv.Mod, kv.Version, kv.Lease)
 }
 
-// Replay judges a history by what its watchers saw.
+// Replay checks a history against the events of its watchers.
 func Replay(h *History) error {
 	var f faults
 	events := checkWatchers(h, &f)
 	if f.err() != nil {
-		return f.err() // what follows would be judged by events that are wrong
+		return f.err() // the rest would be compared with wrong events
 	}
 	s := rebuild(events, &f)
-	owners := map[string]*Op{}  // unique value → who wrote it
-	deleted := map[string]int{} // deletions that must or may have happened, a key
+	owners := map[string]*Op{}  // unique value → the operation that wrote it
+	deleted := map[string]int{} // deletions that happened or may have happened, by key
 	for i := range h.Ops {
 		o := &h.Ops[i]
 		for _, w := range o.Writes {
@@ -118,7 +118,7 @@ func Replay(h *History) error {
 	return f.err()
 }
 
-// checkAnswer compares one answer with the store at its revision.
+// checkAnswer compares one answer with the store at the answer's revision.
 func (s *store) checkAnswer(o *Op, f *faults) {
 	before, at := o.Revision, o.Revision
 	if o.wrote() {
@@ -186,8 +186,7 @@ func (s *store) holds(compares []Compare, revision int64) bool {
 	return true
 }
 
-// checkRealTime says whether revisions respect that what ended before another
-// began comes before it.
+// checkRealTime checks that an operation which ended before another began has no later revision.
 func checkRealTime(h *History, s *store, f *faults) {
 	type moment struct {
 		at    int64
@@ -202,7 +201,7 @@ func checkRealTime(h *History, s *store, f *faults) {
 			moments = append(moments, moment{o.Return, o, false})
 		}
 	}
-	// At the same instant, what begins comes first: it is concurrent.
+	// At the same instant, beginnings come first: such operations are concurrent.
 	slices.SortStableFunc(moments, func(a, b moment) int {
 		if c := cmp.Compare(a.at, b.at); c != 0 || a.begin == b.begin {
 			return c
@@ -236,11 +235,10 @@ func checkRealTime(h *History, s *store, f *faults) {
 	}
 }
 
-// LeasePrefix begins the keys that belong to leases and go with them.
+// LeasePrefix is the start of the keys that belong to leases and are deleted with them.
 const LeasePrefix = "lease/"
 
-// checkLeases says whether no lease ended before its time, and every key that
-// belonged to one is gone in the end.
+// checkLeases checks that no lease ended before its time, and that every key of a lease is gone in the end.
 func checkLeases(h *History, events []Event, f *faults) {
 	until := map[int64]int64{}
 	for _, l := range h.Leases {

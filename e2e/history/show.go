@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// String is the operation as people read it in reports and pictures.
+// String returns the operation for reports and pictures.
 func (o *Op) String() string {
 	var out strings.Builder
 	for i, c := range o.Compares {

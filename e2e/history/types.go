@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// KV is a key as an answer or an event shows it.
+// KV is a key in an answer or an event.
 type KV struct {
 	Key     string `json:"key"`
 	Value   string `json:"value"`
@@ -16,8 +16,7 @@ type KV struct {
 	Lease   int64  `json:"lease,omitempty"`
 }
 
-// Compare is one condition: the key's mod revision (0: it is absent), or its
-// value if ByValue.
+// Compare is one condition: the key's mod revision (0: it is absent), or its value if ByValue.
 type Compare struct {
 	Key     string `json:"key"`
 	Mod     int64  `json:"mod,omitempty"`
@@ -33,8 +32,7 @@ type Write struct {
 	Delete bool   `json:"delete,omitempty"`
 }
 
-// Read is a key or, with Prefix, all keys that begin with it. It comes after
-// the writes of its operation and sees them.
+// Read reads a key or, with Prefix, all keys that begin with it. It sees the writes of its own operation.
 type Read struct {
 	Key    string `json:"key"`
 	Prefix bool   `json:"prefix,omitempty"`
@@ -47,8 +45,8 @@ func (r *Read) covers(key string) bool {
 	return key == r.Key || r.Prefix && strings.HasPrefix(key, r.Key)
 }
 
-// Op is one operation: if all Compares hold, Writes happen; then Read is
-// answered. Gets, puts, lists and transactions are all of this form.
+// Op is one operation: if all Compares hold, the Writes are done; then Read is answered. Gets, puts, lists and
+// transactions have this form.
 type Op struct {
 	Client   int       `json:"client"`
 	Endpoint int       `json:"endpoint"`
@@ -62,21 +60,20 @@ type Op struct {
 
 	Revision  int64 `json:"revision,omitempty"`  // of the answer's header
 	Succeeded bool  `json:"succeeded,omitempty"` // the conditions held, or there were none
-	Changed   bool  `json:"changed,omitempty"`   // it put something, or deleted what was there
-	KVs       []KV  `json:"kvs,omitempty"`       // what Read found
+	Changed   bool  `json:"changed,omitempty"`   // it put something, or deleted an existing key
+	KVs       []KV  `json:"kvs,omitempty"`       // the result of Read
 }
 
-// known says that the operation was answered.
+// known reports whether the operation was answered.
 func (o *Op) known() bool { return o.Fault == "" }
 
-// wrote says that the operation was acknowledged and made a revision.
+// wrote reports whether the operation was acknowledged and made a revision.
 func (o *Op) wrote() bool { return o.known() && o.Succeeded && o.Changed }
 
-// linearizable says that the operation promises the newest state.
+// linearizable reports whether the operation promises the newest state.
 func (o *Op) linearizable() bool { return o.Read == nil || !o.Read.Serializable && o.Read.At == 0 }
 
-// Event is one change as a watcher saw it, or a promise of progress: with
-// Progress, everything up to Revision has been delivered.
+// Event is one change that a watcher received. With Progress it says that all events up to Revision were delivered.
 type Event struct {
 	Revision int64 `json:"revision"`
 	Seen     int64 `json:"seen"`
@@ -87,24 +84,23 @@ type Event struct {
 	Prev     *KV   `json:"prev,omitempty"`
 }
 
-// Watcher is everything one watcher saw, from revision 1 on, in order.
+// Watcher holds all events of one watcher, from revision 1 on, in order.
 type Watcher struct {
 	Name   string  `json:"name"`
 	Events []Event `json:"events"`
 }
 
-// Lease is one lease's life: until when, at least, it had to live.
+// Lease is the time until which a lease had to live.
 type Lease struct {
 	ID int64 `json:"id"`
-	// Until is when it may end: the TTL after its last acknowledged grant or
-	// keep-alive was asked for, or when its revocation was asked for.
+	// Until is the earliest time at which the lease may end: the TTL after the request of its last acknowledged grant
+	// or keep-alive, or the request of its revocation.
 	Until int64 `json:"until"`
-	// Renewals is what was asked for, for those who look into a fault.
+	// Renewals are its keep-alives, to investigate a fault.
 	Renewals []Renewal `json:"renewals,omitempty"`
 }
 
-// Renewal is one keep-alive; TTL is what the answer said, in seconds, 0 if
-// there was none.
+// Renewal is one keep-alive. TTL is the answer's, in seconds; 0: no answer.
 type Renewal struct {
 	Endpoint int   `json:"endpoint"`
 	Call     int64 `json:"call"`
@@ -117,8 +113,7 @@ type History struct {
 	Ops      []Op      `json:"ops"`
 	Watchers []Watcher `json:"watchers"`
 	Leases   []Lease   `json:"leases,omitempty"`
-	// End is the revision of a last write, after which nobody wrote; every
-	// watcher has to have seen it.
+	// End is the revision of the last write; every watcher must have received it.
 	End int64 `json:"end"`
 }
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// faults collects what is wrong, but no more than somebody reads.
+// faults collects faults, up to as many as a person reads.
 type faults struct {
 	list []error
 	more int
@@ -28,8 +28,7 @@ func (f *faults) err() error {
 	return errors.Join(f.list...)
 }
 
-// checkWatchers says whether every watcher saw every event once and in order,
-// and all of them the same. It returns the events up to End.
+// checkWatchers checks that every watcher received every event once and in order. It returns the events up to End.
 func checkWatchers(h *History, f *faults) []Event {
 	var reference []Event
 	for i := range h.Watchers {
@@ -53,7 +52,7 @@ func checkWatchers(h *History, f *faults) []Event {
 	return reference
 }
 
-// checkOrder looks at one watcher alone and returns its events up to end.
+// checkOrder checks one watcher and returns its events up to end.
 func checkOrder(w *Watcher, end int64, f *faults) []Event {
 	var events []Event
 	last, progress := int64(0), int64(0)

@@ -15,19 +15,19 @@ import (
 	"github.com/balsahq/balsa/e2e/quorum"
 )
 
-// misfortune is one kind of fault. It begins at once and lasts until its heal
-// is called; the chaos starts what has died.
+// misfortune is one kind of fault. It starts at once and lasts until its heal function is called. chaos starts
+// processes again that have ended.
 type misfortune struct {
 	name   string
 	weight int
-	// alone: while it lasts, nothing else happens.
+	// alone: no other fault happens at the same time.
 	alone bool
-	least time.Duration // how long it lasts,
-	most  time.Duration // drawn between these
+	least time.Duration // shortest duration
+	most  time.Duration // longest duration
 	begin func(ctx context.Context, c *chaos) (heal func() error, err error)
 }
 
-// chaos breaks a cluster by a seed.
+// chaos causes faults according to a seed.
 type chaos struct {
 	r       *run
 	cluster *quorum.Cluster
@@ -36,8 +36,8 @@ type chaos struct {
 	mu      sync.Mutex
 	lines   []string
 	counted map[string]int
-	expect  map[int]bool // servers that may end by themselves: their disk is full
-	logged  []int        // how much of each log has been searched
+	expect  map[int]bool // servers that may end by themselves, because their disk is full
+	logged  []int        // bytes of each log that were searched
 }
 
 func newChaos(r *run) *chaos {
@@ -60,7 +60,7 @@ func (c *chaos) told() []string {
 	return slices.Clone(c.lines)
 }
 
-// names are the faults that happened, with how often.
+// names returns the faults that happened, with their counts.
 func (c *chaos) names() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,7 +75,7 @@ func (c *chaos) names() []string {
 	return out
 }
 
-// chosen are the misfortunes of a list of names.
+// chosen returns the misfortunes with these names.
 func chosen(names string) ([]*misfortune, error) {
 	if names == "" {
 		return misfortunes, nil
@@ -94,7 +94,7 @@ func chosen(names string) ([]*misfortune, error) {
 	return out, nil
 }
 
-// run breaks and heals until ctx ends, and leaves everything healed.
+// run causes and heals faults until ctx ends. At the end all are healed.
 func (c *chaos) run(ctx context.Context) error {
 	list, err := chosen(c.r.faults)
 	if err != nil {
@@ -111,7 +111,7 @@ func (c *chaos) run(ctx context.Context) error {
 	return c.repair()
 }
 
-// once lets one misfortune happen, sometimes two.
+// once causes one fault, sometimes two.
 func (c *chaos) once(ctx context.Context, list []*misfortune) error {
 	first := c.draw(list)
 	happening := []*misfortune{first}
@@ -131,7 +131,7 @@ func (c *chaos) once(ctx context.Context, list []*misfortune) error {
 			if ctx.Err() == nil {
 				c.tell("%s: %v", m.name, err)
 			}
-			continue // no leader to be isolated, for example
+			continue // for example, there is no leader to isolate
 		}
 		if heal != nil {
 			heals = append(heals, heal)
@@ -161,7 +161,7 @@ func (c *chaos) draw(list []*misfortune) *misfortune {
 	panic("unreachable")
 }
 
-// repair starts what does not run, and looks whether somebody ended unasked.
+// repair starts servers that do not run, and reports those that ended without reason.
 func (c *chaos) repair() error {
 	var faults []error
 	for i := range c.r.servers {
@@ -190,14 +190,14 @@ func (c *chaos) mayEnd(i int) bool {
 	return c.expect[i]
 }
 
-// ends notes that server i does not run, or may end, for a reason.
+// ends notes that server i does not run, or may end, because of a fault.
 func (c *chaos) ends(i int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.expect[i] = true
 }
 
-// search looks for a crash in what server i has logged since the last time.
+// search looks for a crash in the new part of server i's log.
 func (c *chaos) search(i int) error {
 	raw, err := os.ReadFile(c.cluster.Log(i))
 	if err != nil || len(raw) < c.logged[i] {
@@ -220,7 +220,7 @@ func (c *chaos) any() int { return c.rng.IntN(c.r.servers) }
 
 func (c *chaos) machine(i int) *lan.Machine { return c.cluster.Net.Machines[i] }
 
-// leaderOr is the leader, or by chance somebody else.
+// leaderOr returns the leader, or sometimes another server.
 func (c *chaos) leaderOr(ctx context.Context) int {
 	chance := c.any()
 	if c.rng.IntN(3) == 0 {

@@ -1,12 +1,11 @@
-// Command linear owns the trial of a replicated store by fire: clients read,
-// write, list and transact through every server, watchers follow all of it, and
-// servers, links, disks and clocks fail in an order drawn from a seed. What
-// everybody was told is then judged by e2e/history.
+// Command linear tests a replicated store under faults: clients read, write, list and transact through every server,
+// watchers follow all changes, and servers, links, disks and clocks fail in an order drawn from a seed. Package
+// e2e/history then checks all answers.
 //
 //	run ─┬─ clients  ──┐
 //	     ├─ watchers ──┼─▶ history.Check ─▶ one line, or a directory with all
 //	     ├─ leases   ──┘                    that is needed to look into it
 //	     └─ chaos ──▶ quorum.Cluster
 //
-// Each run is a cluster of its own; several run side by side.
+// Each run has its own cluster; several runs are executed at the same time.
 package main

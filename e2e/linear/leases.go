@@ -14,8 +14,8 @@ import (
 
 const leaseSeconds = 2
 
-// lease grants a lease now and then, hangs a key on it, keeps it alive for a
-// while at servers in turns, and lets it end or revokes it.
+// lease grants a lease now and then, attaches a key to it, keeps it alive for a while through changing servers, and
+// revokes it or lets it end.
 func (r *run) lease(ctx context.Context) {
 	rng := rand.New(rand.NewPCG(r.seed, 1<<32))
 	u := newUser(r, r.options.clients+1)
@@ -69,8 +69,8 @@ func (r *run) oneLease(ctx context.Context, u *user, rng *rand.Rand) {
 	r.history.Leases = append(r.history.Leases, l)
 }
 
-// leasesEnd waits until no key is left that belongs to a lease; what is left
-// when the patience ends, the judge finds in the events.
+// leasesEnd waits until no key of a lease is left. If keys are left after the wait, the checker finds them in the
+// events.
 func (r *run) leasesEnd(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()

@@ -12,8 +12,8 @@ var (
 	seed   = flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the faults")
 )
 
-// TestLinearUnderFaults is the slice of `make linear` that every change passes:
-// three servers, a quarter of a minute, all kinds of faults.
+// TestLinearUnderFaults is a short `make linear` for every change: three servers, a quarter of a minute, all kinds of
+// faults.
 func TestLinearUnderFaults(t *testing.T) {
 	o, err := parse([]string{"-system=" + *system, "-bin=" + *bin, "-duration=15s", "-out=" + t.TempDir()})
 	if err != nil {
@@ -30,8 +30,7 @@ func TestLinearUnderFaults(t *testing.T) {
 	}
 }
 
-// TestEveryFaultIsKnown: the names that flags take are those that exist, and
-// what each does can end.
+// TestEveryFaultIsKnown: the flags take the names of all faults, and each fault has a duration.
 func TestEveryFaultIsKnown(t *testing.T) {
 	names := map[string]bool{}
 	for _, m := range misfortunes {

@@ -75,7 +75,7 @@ func main() {
 	}
 }
 
-// runAll does the runs and tells the outcome of each; it returns how many failed.
+// runAll executes the runs and prints the outcome of each; it returns how many failed.
 func runAll(ctx context.Context, o *options) int {
 	seeds := make(chan int)
 	var mu sync.Mutex

@@ -112,15 +112,14 @@ var misfortunes = []*misfortune{
 	{name: "replace", weight: 1, alone: true, least: 0, most: second, begin: replace},
 }
 
-// kill ends a server as a power cut would.
+// kill kills a server as a power cut would.
 func (c *chaos) kill(i int) error {
 	c.tell("kill server %d", i)
 	c.ends(i)
 	return c.cluster.Process(i).Kill9()
 }
 
-// rollingRestart stops each server as its init system would and starts it again
-// when the one before serves.
+// rollingRestart stops each server as its init system would, and starts it again before the next one.
 func rollingRestart(ctx context.Context, c *chaos) (func() error, error) {
 	for i := range c.r.servers {
 		c.tell("restart server %d", i)
@@ -141,7 +140,7 @@ func rollingRestart(ctx context.Context, c *chaos) (func() error, error) {
 	return nil, nil
 }
 
-// replace lets an empty server take the place of one that is gone for good.
+// replace replaces a server that is gone for good by an empty one.
 func replace(_ context.Context, c *chaos) (func() error, error) {
 	if c.r.servers < 3 {
 		return nil, nil
@@ -149,7 +148,7 @@ func replace(_ context.Context, c *chaos) (func() error, error) {
 	i := c.any()
 	c.tell("replace server %d", i)
 	c.ends(i)
-	// Half a replacement is no state to be judged: the end of the run waits.
+	// The end of the run waits, because half a replacement is no state to check.
 	ctx, cancel := context.WithTimeout(context.Background(), 40*second)
 	defer cancel()
 	_, err := c.cluster.Replace(ctx, i)

@@ -14,7 +14,7 @@ import (
 	"github.com/balsahq/balsa/e2e/quorum"
 )
 
-// three is a cluster of three servers that serve.
+// three starts a cluster of three servers.
 func three(t *testing.T) (context.Context, *quorum.Cluster, func(error)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute)
@@ -36,9 +36,9 @@ func three(t *testing.T) (context.Context, *quorum.Cluster, func(error)) {
 	return ctx, c, must
 }
 
-// TestWokenLeaderEndsNoLease: a leader that is stopped for longer than a lease
-// lives, while others keep the lease alive, must not end it when it wakes: it
-// does not know yet that it was replaced, and by its clock the lease is over.
+// TestWokenLeaderEndsNoLease: a leader is stopped for longer than a lease lives, while other servers keep the lease
+// alive. When it wakes, it must not end the lease: it does not know yet that it was replaced, and its clock says that
+// the lease is over.
 func TestWokenLeaderEndsNoLease(t *testing.T) {
 	ctx, c, must := three(t)
 	for range 2 {
@@ -53,7 +53,7 @@ func TestWokenLeaderEndsNoLease(t *testing.T) {
 		_, err = other.Put(ctx, "leased", "x", clientv3.WithLease(lease.ID))
 		must(err)
 		answered, answers := time.Now(), 0
-		late := false // on a machine that had no time for us, a lease may end
+		late := false // on a machine that was too busy for this test, a lease may end
 		alive := func(when string, lasts time.Duration) {
 			t.Helper()
 			for until := time.Now().Add(lasts); time.Now().Before(until); quorum.Pause(ctx, 200*time.Millisecond) {
@@ -63,7 +63,7 @@ func TestWokenLeaderEndsNoLease(t *testing.T) {
 				if late = late || time.Since(answered) > ttl*time.Second; late && err != nil {
 					continue
 				}
-				if errors.Is(err, rpctypes.ErrLeaseNotFound) { // while nobody leads, others are right
+				if errors.Is(err, rpctypes.ErrLeaseNotFound) { // without a leader, this answer is right
 					t.Fatalf("%s the lease ended, kept alive %d times, the last time %s ago", when, answers, time.Since(answered))
 				}
 				if err == nil {
@@ -86,10 +86,9 @@ func TestWokenLeaderEndsNoLease(t *testing.T) {
 	}
 }
 
-// TestRestartedServersDoNotForget: servers that have just started, and do not
-// know yet how much of their log counts, must not show a state from before what
-// they have shown, nor promise watchers that they have seen less than
-// they have: clients resume from there and would see events a second time.
+// TestRestartedServersDoNotForget: servers that have just started do not know yet how much of their log is committed.
+// They must not show an older state than before, and must not report less progress to watchers than before: clients
+// resume from there and would receive events twice.
 func TestRestartedServersDoNotForget(t *testing.T) {
 	ctx, c, must := three(t)
 	var last int64
@@ -102,7 +101,7 @@ func TestRestartedServersDoNotForget(t *testing.T) {
 			must(err)
 			last = put.Header.Revision
 		}
-		shown := make([]int64, c.Size()) // by each server, before
+		shown := make([]int64, c.Size()) // revision shown by each server before the restart
 		for i := range shown {
 			each, err := c.Client(c.Endpoint(i))
 			must(err)
@@ -127,8 +126,7 @@ func TestRestartedServersDoNotForget(t *testing.T) {
 	}
 }
 
-// remembers asks a server over and over, from before it serves until it does so
-// for a while.
+// remembers reads from a server again and again, from before it serves until it has served for a while.
 func remembers(ctx context.Context, c *quorum.Cluster, i int, shown, last int64) error {
 	client, err := c.Client(c.Endpoint(i))
 	if err != nil {

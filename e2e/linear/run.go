@@ -17,10 +17,10 @@ import (
 	"github.com/balsahq/balsa/e2e/quorum"
 )
 
-// diskBytes is the size of each server's own disk: small enough to fill.
+// diskBytes is the size of each server's disk, which is small enough to fill.
 const diskBytes = 512 << 20
 
-// run is one cluster, its users and its misfortunes.
+// run is one cluster with its users and its faults.
 type run struct {
 	*options
 	seed    uint64
@@ -28,16 +28,16 @@ type run struct {
 
 	cluster *quorum.Cluster
 	began   time.Time
-	clients []*clientv3.Client // one a server
+	clients []*clientv3.Client // one for each server
 	chaos   *chaos
-	dir     string // where everything is kept after a failure
+	dir     string // directory for everything about a failed run
 
 	mu      sync.Mutex
 	history history.History
 	checked time.Duration
 }
 
-// now is the run's clock.
+// now returns nanoseconds since the run began.
 func (r *run) now() int64 { return int64(time.Since(r.began)) + 1 }
 
 func (r *run) do(ctx context.Context) (err error) {
@@ -76,7 +76,7 @@ func (r *run) do(ctx context.Context) (err error) {
 	return err
 }
 
-// record lets everything happen and fills the history.
+// record executes the run and fills the history.
 func (r *run) record(ctx context.Context) error {
 	watching, stopWatching := context.WithCancel(ctx)
 	defer stopWatching()
@@ -102,8 +102,7 @@ func (r *run) record(ctx context.Context) error {
 	return r.settle(ctx, watchers)
 }
 
-// settle waits until all servers serve, everybody has seen everything and all
-// servers hold the same.
+// settle waits until all servers serve, every watcher has received every event, and all servers hold the same state.
 func (r *run) settle(ctx context.Context, watchers []*watcher) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -154,7 +153,7 @@ func (r *run) failureDir() string {
 	return r.dir
 }
 
-// keep writes down everything that is needed to look into a run.
+// keep saves everything that is needed to investigate a run.
 func (r *run) keep(err error) {
 	dir := r.failureDir()
 	if err != nil {
@@ -171,7 +170,7 @@ func (r *run) keep(err error) {
 	}
 }
 
-// summary is one line; after a failure, more.
+// summary returns one line; after a failure, more.
 func (r *run) summary(err error) string {
 	var known, unknown, failed int
 	var acks []int64
@@ -185,7 +184,7 @@ func (r *run) summary(err error) string {
 		default:
 			failed++
 		}
-		if o.Fault == "" && o.Changed && o.Return < int64(r.duration) { // what comes later is the settling
+		if o.Fault == "" && o.Changed && o.Return < int64(r.duration) { // later writes belong to settle
 			acks = append(acks, o.Return)
 		}
 	}

@@ -15,20 +15,20 @@ import (
 )
 
 const (
-	registers   = 6 // keys judged one by one
-	setKeys     = 4 // keys judged as a whole
+	registers   = 6 // keys that are checked one by one
+	setKeys     = 4 // keys that are checked together
 	patience    = 1500 * time.Millisecond
 	meanThought = 25 * time.Millisecond
 )
 
-// user is one client of the store: half of them stay with one server, the
-// others ask another each time. A user asks one thing after the other.
+// user is one client of the store. Half of the users stay with one server, the others use another server for each
+// request. A user sends one request after the other.
 type user struct {
 	r      *run
 	id     int
 	rng    *rand.Rand
 	serial int
-	last   map[string]history.KV // what it saw last of each key
+	last   map[string]history.KV // the last answer for each key
 }
 
 func newUser(r *run, id int) *user {
@@ -57,7 +57,7 @@ func (u *user) value() string {
 	return fmt.Sprintf("c%d-%d", u.id, u.serial)
 }
 
-// next draws an operation.
+// next returns a random operation.
 func (u *user) next() history.Op {
 	key := fmt.Sprintf("key/%d", u.rng.IntN(registers))
 	if u.rng.IntN(2) == 0 {
@@ -91,7 +91,7 @@ func (u *user) nextOfSet() history.Op {
 		return history.Op{Writes: []history.Write{{Key: key, Value: u.value()}}}
 	case n < 75:
 		return history.Op{Compares: []history.Compare{u.compare(key)}, Writes: []history.Write{{Key: key, Value: u.value()}}, Read: list}
-	case n < 85: // a move
+	case n < 85: // move a value from one key to another
 		return history.Op{Compares: []history.Compare{u.compare(key)}, Writes: []history.Write{{Key: key, Delete: true}, {Key: other, Value: u.value()}}, Read: list}
 	case n < 97:
 		return history.Op{
@@ -102,7 +102,7 @@ func (u *user) nextOfSet() history.Op {
 	return history.Op{Writes: []history.Write{{Key: key, Delete: true}}}
 }
 
-// compare is a condition on what the user saw last: it holds if nobody wrote since.
+// compare returns a condition on the user's last answer: it holds if the key was not written since.
 func (u *user) compare(key string) history.Compare {
 	kv, seen := u.last[key]
 	if seen && u.rng.IntN(3) == 0 {
@@ -111,9 +111,9 @@ func (u *user) compare(key string) history.Compare {
 	return history.Compare{Key: key, Mod: kv.Mod}
 }
 
-// perform does an operation and adds it to the history, whatever comes of it.
+// perform does an operation and adds it to the history, also if it fails.
 func (u *user) perform(op history.Op) history.Op {
-	// The end of the run does not end an operation: its outcome counts.
+	// The end of the run does not end an operation, because its outcome counts.
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	client := u.r.clients[op.Endpoint]
@@ -137,7 +137,7 @@ func fault(err error) string {
 	return err.Error()
 }
 
-// send asks the store; what it answers goes into op.
+// send does op and writes the store's answer into it.
 func send(ctx context.Context, client *clientv3.Client, op *history.Op) error {
 	switch {
 	case len(op.Compares) == 0 && len(op.Writes) == 0:

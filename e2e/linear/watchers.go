@@ -13,8 +13,8 @@ import (
 	"github.com/balsahq/balsa/e2e/quorum"
 )
 
-// watcher follows everything from revision 1 on: at one server, or at all of
-// them in turns, each time going on where the last has stopped.
+// watcher follows all changes from revision 1 on, at one server or at all of them in turns; it resumes each time at the
+// next revision.
 type watcher struct {
 	r       *run
 	name    string
@@ -22,12 +22,12 @@ type watcher struct {
 
 	mu     sync.Mutex
 	events []history.Event
-	next   int64 // the first revision not seen yet
+	next   int64 // the first revision that was not received yet
 	fault  error
 }
 
 const (
-	roam          = 1500 * time.Millisecond // how long a roaming watcher stays
+	roam          = 1500 * time.Millisecond // how long a roaming watcher stays at a server
 	askProgress   = 700 * time.Millisecond
 	watchPatience = 20 * time.Second
 )
@@ -65,8 +65,8 @@ func (w *watcher) failed() error {
 	return w.fault
 }
 
-// stay watches one server until the stream ends. Progress is asked for now and
-// then, beside what comes by itself.
+// stay watches one server until the stream ends. It requests progress now and then; the server also sends progress by
+// itself.
 func (w *watcher) stay(ctx context.Context, server int) {
 	client, err := w.r.cluster.Client(w.r.cluster.Endpoint(server))
 	if err != nil {
@@ -124,7 +124,7 @@ func (w *watcher) take(resp *clientv3.WatchResponse, server int) error {
 	return nil
 }
 
-// await waits until the watcher has seen a revision.
+// await waits until the watcher has received a revision.
 func (w *watcher) await(ctx context.Context, revision int64) error {
 	ctx, cancel := context.WithTimeout(ctx, watchPatience)
 	defer cancel()

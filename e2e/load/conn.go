@@ -17,17 +17,16 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Request is one call. Type is the body's media type, Accept the answer's.
+// Request is one call. Type is the media type of the body, Accept that of the answer.
 type Request struct {
 	Method, Path string
 	Type, Accept string
 	Body         []byte
 }
 
-// Conn is an HTTP/2 connection over TLS (RFC 9113) with no more to it than
-// benchmarks need: windows so large that they are hardly ever refilled, headers
-// without compression tables, what comes handed on as it is. Frames have the
-// size that Go's own client asks for.
+// Conn is an HTTP/2 connection over TLS (RFC 9113) with only what benchmarks need: flow-control windows so large that
+// they are rarely refilled, headers without compression tables, and answers that are passed on as they arrive. Frames
+// have the size that Go's own client asks for.
 type Conn struct {
 	raw       net.Conn
 	authority string
@@ -36,23 +35,23 @@ type Conn struct {
 	headers   bytes.Buffer
 	encoder   *hpack.Encoder
 	decoder   *hpack.Decoder
-	status    int // of the header block that is read
+	status    int // of the header block that is being read
 
 	streams  map[uint32]*Stream
-	next     uint32 // stream; odd, as a client's are
-	may      int64  // bytes of bodies the server takes now
-	initial  int64  // and of one stream at first
+	next     uint32 // next stream ID; odd, because a client opens it
+	may      int64  // bytes of bodies that the server accepts now
+	initial  int64  // the same for a new stream
 	received int    // since the connection's window was refilled
 	used     time.Time
 }
 
-// Stream is one request under way.
+// Stream is one request in progress.
 type Stream struct {
-	Status int  // 0 until the answer's headers came
+	Status int  // 0 until the headers of the answer arrive
 	Ended  bool // the answer is complete
 	id     uint32
 	sink   func(data []byte) error
-	fault  bytes.Buffer // what an error's answer says
+	fault  bytes.Buffer // the body of an error
 }
 
 const (
@@ -61,7 +60,7 @@ const (
 	patience   = 2 * time.Minute // for the next frame of an answer
 )
 
-// Dial connects as cfg's user.
+// Dial connects with cfg's credentials.
 func Dial(ctx context.Context, cfg *rest.Config) (*Conn, error) {
 	settings, err := rest.TLSConfigFor(cfg)
 	if err != nil {
@@ -119,7 +118,7 @@ func DialMany(ctx context.Context, cfg *rest.Config, n int) ([]*Conn, error) {
 	return out, nil
 }
 
-// CloseAll closes connections, of which some may be nil.
+// CloseAll closes connections; some may be nil.
 func CloseAll(list []*Conn) {
 	for _, c := range list {
 		if c != nil {
@@ -128,7 +127,7 @@ func CloseAll(list []*Conn) {
 	}
 }
 
-// Close ends the connection and whatever reads from it.
+// Close closes the connection and ends its reader.
 func (c *Conn) Close() error { return c.raw.Close() }
 
 func (c *Conn) greet() error {
@@ -149,12 +148,12 @@ func (c *Conn) greet() error {
 	return err
 }
 
-// Idle is how long ago a request was sent. Nobody reads meanwhile, so servers close
-// connections that are idle for long.
+// Idle returns the time since the last request. An idle Conn is not read, and servers close connections that are idle
+// for long.
 func (c *Conn) Idle() time.Duration { return time.Since(c.used) }
 
-// Start sends a request. What the answer holds goes to sink, which may be nil
-// and must not keep it; an error ends the connection's use.
+// Start sends a request. The body of the answer goes to sink, which may be nil and must not keep the bytes. After an
+// error the connection must not be used.
 func (c *Conn) Start(r Request, sink func(data []byte) error) (*Stream, error) {
 	if int64(len(r.Body)) > c.initial {
 		return nil, fmt.Errorf("a body of %d bytes: this client sends no more than %d", len(r.Body), c.initial)
@@ -196,8 +195,7 @@ func (c *Conn) Start(r Request, sink func(data []byte) error) (*Stream, error) {
 	return s, err
 }
 
-// Do sends a request and waits until it is answered. An answer that is no
-// success is an error.
+// Do sends a request and waits for the answer. An answer without a 2xx status is an error.
 func (c *Conn) Do(r Request, sink func(data []byte) error) error {
 	s, err := c.Start(r, sink)
 	if err != nil {
@@ -214,7 +212,7 @@ func (c *Conn) Do(r Request, sink func(data []byte) error) error {
 	return nil
 }
 
-// StatusError is an answer that is no success.
+// StatusError is an answer without a 2xx status.
 type StatusError struct {
 	Code int
 	Text string
@@ -223,7 +221,7 @@ type StatusError struct {
 // Error implements error.
 func (e *StatusError) Error() string { return fmt.Sprintf("%d: %.300s", e.Code, e.Text) }
 
-// Err is why the answer is no success, nil while it is or may become one.
+// Err returns the answer's error, nil for a success or an unfinished answer.
 func (s *Stream) Err() error {
 	if s.Status == 0 || s.Status/100 == 2 {
 		return nil
@@ -231,7 +229,7 @@ func (s *Stream) Err() error {
 	return &StatusError{s.Status, s.fault.String()}
 }
 
-// Cancel tells the server that nobody listens to a stream any more.
+// Cancel tells the server that the client has stopped reading a stream.
 func (c *Conn) Cancel(s *Stream) error {
 	delete(c.streams, s.id)
 	s.Ended = true
@@ -241,7 +239,7 @@ func (c *Conn) Cancel(s *Stream) error {
 	return c.out.Flush()
 }
 
-// Step reads one frame and does what it asks for.
+// Step reads and handles one frame.
 func (c *Conn) Step() error {
 	if err := c.raw.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		return err
@@ -276,7 +274,7 @@ func (c *Conn) Step() error {
 	case *http2.GoAwayFrame:
 		return fmt.Errorf("the server closes the connection: %v %q", f.ErrCode, f.DebugData())
 	case *http2.ContinuationFrame:
-		return errors.New("headers in several frames are not understood here")
+		return errors.New("headers in several frames are not supported")
 	}
 	return nil
 }
@@ -294,7 +292,7 @@ func (c *Conn) data(f *http2.DataFrame) error {
 	}
 	s := c.streams[f.StreamID]
 	if s == nil {
-		return nil // was cancelled
+		return nil // the stream was cancelled
 	}
 	if s.Status/100 != 2 {
 		s.fault.Write(f.Data())
@@ -311,7 +309,7 @@ func (c *Conn) data(f *http2.DataFrame) error {
 
 func (c *Conn) head(f *http2.HeadersFrame) error {
 	if !f.HeadersEnded() {
-		return errors.New("headers in several frames are not understood here")
+		return errors.New("headers in several frames are not supported")
 	}
 	c.status = 0
 	if _, err := c.decoder.Write(f.HeaderBlockFragment()); err != nil {
@@ -324,7 +322,7 @@ func (c *Conn) head(f *http2.HeadersFrame) error {
 	if s == nil {
 		return nil
 	}
-	if c.status != 0 { // trailers have none
+	if c.status != 0 { // trailers have no status
 		s.Status = c.status
 	}
 	if f.StreamEnded() {

@@ -13,8 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestConn: requests with and without bodies, answers of any size, refusals, and
-// several answers at the same time.
+// TestConn: requests with and without bodies, answers of any size, refusals, and several answers at the same time.
 func TestConn(t *testing.T) {
 	large := bytes.Repeat([]byte("0123456789"), 50_000)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -43,7 +42,7 @@ func TestConn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 200 { // more than the server's first window takes
+	for range 200 { // more bytes than the server's first window
 		var got bytes.Buffer
 		body := large[:1000]
 		if err := c.Do(Request{Method: http.MethodPost, Path: "/echo", Type: "text/plain", Body: body}, collect(&got)); err != nil {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// Encoding is a form in which objects travel.
+// Encoding is an encoding of objects.
 type Encoding struct {
 	Name, MediaType string
 	serializer      runtime.Encoder
@@ -27,22 +27,22 @@ var (
 	Protobuf = &Encoding{"protobuf", runtime.ContentTypeProtobuf, protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)}
 )
 
-// Encode is an object as it is sent.
+// Encode returns an object as it is sent.
 func (e *Encoding) Encode(o runtime.Object) []byte {
 	var out bytes.Buffer
 	if err := e.serializer.Encode(o, &out); err != nil {
-		panic(err) // a buffer takes everything, and the kinds are known
+		panic(err) // a buffer accepts everything, and the kinds are known
 	}
 	return out.Bytes()
 }
 
-// Filling makes objects of about 1 KiB.
+// Filling brings objects to about 1 KiB.
 var Filling = strings.Repeat("0123456789abcdef", 64)
 
-// stampKey is a ConfigMap's key that changes with every write.
+// stampKey is the ConfigMap key that changes with every write.
 const stampKey = "at"
 
-// ConfigMap is an object of 1 KiB and its metadata, encoded.
+// ConfigMap returns an encoded object of 1 KiB and its metadata.
 func (e *Encoding) ConfigMap(name, stamp string, labels map[string]string) []byte {
 	return e.Encode(&corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
@@ -51,20 +51,20 @@ func (e *Encoding) ConfigMap(name, stamp string, labels map[string]string) []byt
 	})
 }
 
-// ConfigMapsPath is where a namespace's ConfigMaps are.
+// ConfigMapsPath returns the path of a namespace's ConfigMaps.
 func ConfigMapsPath(namespace string) string {
 	return "/api/v1/namespaces/" + namespace + "/configmaps"
 }
 
-// Template is an encoded object with places to fill in, all of fixed length, so
-// that no client encodes anything while it is measured.
+// Template is an encoded object with places of fixed length to fill in, so that clients do not encode during a
+// measurement.
 type Template struct {
 	body   []byte
 	places []int
 	sizes  []int
 }
 
-// NewTemplate makes a template of an encoded object that holds each mark once.
+// NewTemplate returns a template of an encoded object that contains each mark once.
 func NewTemplate(body []byte, marks ...string) (*Template, error) {
 	t := &Template{body: body}
 	for _, mark := range marks {
@@ -77,8 +77,7 @@ func NewTemplate(body []byte, marks ...string) (*Template, error) {
 	return t, nil
 }
 
-// Fill is the object with values in place of the marks. A value that is not as
-// long as its mark is a fault of the program.
+// Fill returns the object with values in place of the marks. It panics if a value is not as long as its mark.
 func (t *Template) Fill(values ...string) []byte {
 	out := bytes.Clone(t.body)
 	for i, v := range values {
@@ -90,17 +89,17 @@ func (t *Template) Fill(values ...string) []byte {
 	return out
 }
 
-// StampDigits is the length of a Unix time in nanoseconds, until 2286.
+// StampDigits is the length of a Unix time in nanoseconds, until the year 2286.
 const StampDigits = 19
 
-// stampMarks stand before the stamp: in JSON, and in protobuf (a map entry with
-// the key as field 1 and the value as field 2).
+// stampMarks precede the stamp: in JSON, and in protobuf (a map entry with the key as field 1 and the value as field
+// 2).
 var stampMarks = [][]byte{
 	[]byte(`"` + stampKey + `":"`),
 	append([]byte{0x0a, byte(len(stampKey))}, stampKey+"\x12"+string(rune(StampDigits))...),
 }
 
-// StampOf finds when an object was written without decoding it.
+// StampOf returns the time at which an object was written, without decoding the object.
 func StampOf(frame []byte) (int64, error) {
 	for _, mark := range stampMarks {
 		if i := bytes.Index(frame, mark); i >= 0 && len(frame) >= i+len(mark)+StampDigits {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestStampIsFound: the stamp of a written object is where a watcher looks, in
-// every encoding, also when the object was made from a template.
+// TestStampIsFound: StampOf finds the stamp of a written object in every encoding, also if the object was made from a
+// template.
 func TestStampIsFound(t *testing.T) {
 	now := time.Now().UnixNano()
 	stamp := strconv.FormatInt(now, 10)
@@ -33,7 +33,7 @@ func TestStampIsFound(t *testing.T) {
 	}
 }
 
-// TestEventsInPieces: events are told apart wherever their bytes were cut.
+// TestEventsInPieces: events are separated wherever their bytes were cut.
 func TestEventsInPieces(t *testing.T) {
 	events := []string{"first", "the second one", strings.Repeat("third", 500)}
 	var lines, frames []byte

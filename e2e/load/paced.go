@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// Paced has the writers write at an even pace, perSecond in all, until the
-// deadline, as long as one of them is free, and returns how often. Each writer
-// is a goroutine's own; the first that fails ends it.
+// Paced lets the writers write at an even pace, perSecond in all, until the deadline, as long as one of them is free.
+// It returns the number of writes. Each writer has its own goroutine; the first error ends all.
 func Paced(ctx context.Context, perSecond int, deadline time.Time, writers []func(context.Context) error) (int64, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -32,7 +31,7 @@ func Paced(ctx context.Context, perSecond int, deadline time.Time, writers []fun
 	return sent.Load(), context.Cause(ctx)
 }
 
-// pace sends on due, and closes it at the deadline or when ctx ends.
+// pace sends on due at an even pace, and closes due at the deadline or when ctx ends.
 func pace(ctx context.Context, perSecond int, deadline time.Time, due chan<- struct{}) {
 	defer close(due)
 	tick := time.NewTicker(time.Second / time.Duration(perSecond))

@@ -6,19 +6,18 @@ import (
 	"errors"
 )
 
-// Events tells the events of a watch apart, whatever pieces they arrive in: in
-// JSON by their newlines, in protobuf by the lengths before them. With Each nil
-// they are counted only, and nothing is copied.
+// Events separates the events of a watch, however their bytes are cut: in JSON by newlines, in protobuf by the lengths
+// before them. If Each is nil, it only counts events and copies nothing.
 type Events struct {
 	Encoding *Encoding
 	Each     func(event []byte) error
 	Count    int
 
 	skip    int    // bytes of a protobuf event still to come
-	partial []byte // what came of the length, or of the event for Each
+	partial []byte // start of a length, or of an event for Each
 }
 
-// Write takes what came.
+// Write takes the next bytes.
 func (e *Events) Write(b []byte) error {
 	if e.Encoding == Protobuf {
 		return e.framed(b)
@@ -39,7 +38,7 @@ func (e *Events) Write(b []byte) error {
 	return nil
 }
 
-// maxEvent bounds what a length may say.
+// maxEvent bounds the length of an event.
 const maxEvent = 64 << 20
 
 func (e *Events) framed(b []byte) error {
@@ -53,7 +52,7 @@ func (e *Events) framed(b []byte) error {
 			e.skip = int(binary.BigEndian.Uint32(e.partial))
 			e.partial = e.partial[:0]
 			if e.skip == 0 || e.skip > maxEvent {
-				return errors.New("a watch says nonsense about the length of an event")
+				return errors.New("a watch sent an invalid length of an event")
 			}
 			continue
 		}

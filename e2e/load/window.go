@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Outcome is what one window of load showed.
+// Outcome is the result of one window of load.
 type Outcome struct {
 	Operations int
 	Passed     time.Duration
@@ -16,17 +16,16 @@ type Outcome struct {
 	CPU        time.Duration // of the servers
 }
 
-// Rate is operations a second.
+// Rate returns the operations a second.
 func (o Outcome) Rate() float64 { return float64(o.Operations) / o.Passed.Seconds() }
 
-// CPUEach is the servers' CPU time for one operation, in microseconds.
+// CPUEach returns the servers' CPU time for one operation, in microseconds.
 func (o Outcome) CPUEach() float64 {
 	return float64(o.CPU.Microseconds()) / float64(max(1, o.Operations))
 }
 
-// Window lets clients call do, one operation after the other, until the window
-// has passed. The first failure ends it. cpu is what the servers have used so
-// far.
+// Window lets clients call do, one operation after the other, until the window has passed. The first error ends it. cpu
+// returns the CPU time that the servers have used so far.
 func Window(ctx context.Context, clients int, window time.Duration, cpu func() time.Duration, do func(ctx context.Context, client int) error) (Outcome, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -62,7 +61,7 @@ func Window(ctx context.Context, clients int, window time.Duration, cpu func() t
 	return o, nil
 }
 
-// Times calls do n times, i from 0 on, shared by the clients.
+// Times calls do n times, with i from 0 on, divided among the clients.
 func Times(ctx context.Context, clients, n int, do func(ctx context.Context, client, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

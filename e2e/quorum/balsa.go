@@ -17,10 +17,10 @@ import (
 	"github.com/balsahq/balsa/e2e/lan"
 )
 
-// balsa is the build under test: control planes only, unless Flags say more.
+// balsa is the build under test. It runs only control planes, unless Flags say more.
 type balsa struct {
 	c     *Cluster
-	joins []bool // has to join; cleared by its first start
+	joins []bool // the server has to join; cleared by its first start
 }
 
 const balsaPort = 6443
@@ -42,7 +42,7 @@ func (b *balsa) env(i int) []string {
 	return []string{"BALSA_DATA_DIR=" + filepath.Join(m.Data(), "balsa"), "BALSA_RUN_DIR=" + filepath.Join(m.Dir, "run"), "KUBECONFIG="}
 }
 
-// run is a balsa command on machine i.
+// run runs a balsa command on machine i.
 func (b *balsa) run(ctx context.Context, i int, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
@@ -74,8 +74,7 @@ func (b *balsa) program(ctx context.Context, i int) (lan.Program, error) {
 	return lan.Program{Path: b.c.cfg.Binary, Args: append(args, b.c.cfg.Flags...), Env: b.env(i)}, nil
 }
 
-// token asks the other servers, one after the other, for one that lets server i
-// join.
+// token asks the other servers, one after the other, for a token with which server i can join.
 func (b *balsa) token(ctx context.Context, i int) (through int, token string, err error) {
 	for j := range b.c.Size() {
 		if j == i || !b.c.Running(j) {
@@ -89,11 +88,10 @@ func (b *balsa) token(ctx context.Context, i int) (through int, token string, er
 		}
 		err = errors.Join(err, fault)
 	}
-	return 0, "", errors.Join(errors.New("nobody gave a join token"), err)
+	return 0, "", errors.Join(errors.New("no server gave a join token"), err)
 }
 
-// remove waits until the others have seen server i go: its name is not free
-// before.
+// remove waits until the other servers list server i as left: its name is not free before.
 func (b *balsa) remove(ctx context.Context, i, through int) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -104,7 +102,7 @@ func (b *balsa) remove(ctx context.Context, i, through int) error {
 			continue
 		}
 		if state := memberState(list, b.name(i)); state == "alive" || state == "suspect" {
-			err = fmt.Errorf("%s is %s in the eyes of the others", b.name(i), state)
+			err = fmt.Errorf("the other servers list %s as %s", b.name(i), state)
 			continue
 		}
 		if _, err = b.run(ctx, through, "members", "remove", b.name(i)); err == nil {
@@ -115,7 +113,7 @@ func (b *balsa) remove(ctx context.Context, i, through int) error {
 	return err
 }
 
-// memberState is a column of `balsa members`; "" if the name is not there.
+// memberState returns a column of `balsa members`; "" if the name is not listed.
 func memberState(list, name string) string {
 	for line := range strings.Lines(list) {
 		if f := strings.Fields(line); len(f) > 3 && f[0] == name {
@@ -125,8 +123,7 @@ func memberState(list, name string) string {
 	return ""
 }
 
-// credentials are taken from the first server's kubeconfig, in files for tools
-// that want files.
+// credentials writes the credentials in the first server's kubeconfig to files, for programs that want files.
 func (b *balsa) credentials() (Credentials, error) {
 	dir := b.c.Net.Client.Dir
 	out := Credentials{CA: filepath.Join(dir, "ca.pem"), Cert: filepath.Join(dir, "admin.pem"), Key: filepath.Join(dir, "admin.key")}

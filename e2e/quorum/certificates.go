@@ -19,7 +19,7 @@ import (
 	"github.com/balsahq/balsa/e2e/lan"
 )
 
-// tls is a client's configuration.
+// tls returns a client configuration.
 func (c Credentials) tls() (*tls.Config, error) {
 	cert, err := tls.LoadX509KeyPair(c.Cert, c.Key)
 	if err != nil {
@@ -36,8 +36,8 @@ func (c Credentials) tls() (*tls.Config, error) {
 	return &tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: roots, MinVersion: tls.VersionTLS12}, nil
 }
 
-// makeCertificates makes a CA, an administrator and one certificate for all
-// members, below the client's directory.
+// makeCertificates makes a CA, an administrator's certificate and one certificate for all members, below the client's
+// directory.
 func makeCertificates(n *lan.Network) (admin, member Credentials, err error) {
 	dir := n.Client.Dir
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -24,25 +24,25 @@ type Config struct {
 	System    string // "balsa" or "etcd"
 	Binary    string // the program of that system
 	Servers   int
-	DiskBytes int64 // of each server's own disk; 0: a directory, which cannot be filled
+	DiskBytes int64 // of each server's disk; 0: a directory, which cannot be filled
 	Flags     []string
 }
 
-// system is what differs between the systems under test.
+// system is the part that differs between the systems under test.
 type system interface {
-	// credentials are known after the first member runs.
+	// credentials are known once the first member runs.
 	credentials() (Credentials, error)
-	// program starts member i: for the first time, or again.
+	// program returns the program that starts member i, for the first time or again.
 	program(ctx context.Context, i int) (lan.Program, error)
-	// remove takes a member out of the membership, by way of another.
+	// remove removes a member from the membership, through another member.
 	remove(ctx context.Context, i, through int) error
 	port() int
 }
 
-// Credentials are files of an administrator's client certificate.
+// Credentials are the files of an administrator's client certificate.
 type Credentials struct{ CA, Cert, Key string }
 
-// Cluster is some servers and the network between them.
+// Cluster is a few servers and the network between them.
 type Cluster struct {
 	Net *lan.Network
 
@@ -53,7 +53,7 @@ type Cluster struct {
 	servers []*lan.Process // nil: never started
 }
 
-// New makes machines; nothing runs on them yet.
+// New makes the machines. No program runs on them yet.
 func New(cfg Config) (*Cluster, error) {
 	binary, err := filepath.Abs(cfg.Binary)
 	if err != nil {
@@ -102,8 +102,8 @@ func (c *Cluster) Form(ctx context.Context) error {
 	return c.Voting(ctx)
 }
 
-// Voting waits until every server has a vote: one that joined gets it when it
-// has caught up and was well for a while.
+// Voting waits until every server has a vote. A server that joined gets its vote when it has caught up and was healthy
+// for a while.
 func (c *Cluster) Voting(ctx context.Context) error {
 	client, err := c.Client(c.Endpoints()...)
 	if err != nil {
@@ -134,11 +134,10 @@ func (c *Cluster) Voting(ctx context.Context) error {
 // Size is the number of servers.
 func (c *Cluster) Size() int { return len(c.servers) }
 
-// System is the name of what is under test.
+// System returns the name of the system under test.
 func (c *Cluster) System() string { return c.cfg.System }
 
-// Start starts server i, for the first time or again; it returns when the
-// process runs, not when it serves.
+// Start starts server i, for the first time or again. It returns when the process runs, which may be before it serves.
 func (c *Cluster) Start(ctx context.Context, i int) error {
 	if p := c.Process(i); p != nil && p.Running() {
 		return nil
@@ -158,33 +157,33 @@ func (c *Cluster) Start(ctx context.Context, i int) error {
 	return nil
 }
 
-// Process is server i's, nil if it was never started.
+// Process returns server i's process, nil if it was never started.
 func (c *Cluster) Process(i int) *lan.Process {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.servers[i]
 }
 
-// Running says whether server i's process is there.
+// Running reports whether server i's process runs.
 func (c *Cluster) Running(i int) bool {
 	p := c.Process(i)
 	return p != nil && p.Running()
 }
 
-// Log is the file with everything server i has printed.
+// Log returns the file with the output of server i.
 func (c *Cluster) Log(i int) string {
 	return filepath.Join(c.Net.Machines[i].Dir, "server.log")
 }
 
-// Host is server i's host:port.
+// Host returns server i's host:port.
 func (c *Cluster) Host(i int) string {
 	return net.JoinHostPort(c.Net.Machines[i].Addr.String(), strconv.Itoa(c.sys.port()))
 }
 
-// Endpoint is where server i serves the etcd v3 API, as clients write it.
+// Endpoint returns the URL of server i's etcd v3 API.
 func (c *Cluster) Endpoint(i int) string { return "https://" + c.Host(i) }
 
-// Endpoints are those of all servers.
+// Endpoints returns the URLs of all servers.
 func (c *Cluster) Endpoints() []string {
 	out := make([]string, c.Size())
 	for i := range out {
@@ -193,11 +192,10 @@ func (c *Cluster) Endpoints() []string {
 	return out
 }
 
-// Credentials are an administrator's, in files.
+// Credentials returns an administrator's.
 func (c *Cluster) Credentials() (Credentials, error) { return c.sys.credentials() }
 
-// Client is a client on the client's machine that knows the given endpoints and
-// connects again soon.
+// Client returns a client on the client's machine that uses the given endpoints and reconnects quickly.
 func (c *Cluster) Client(endpoints ...string) (*clientv3.Client, error) {
 	files, err := c.sys.credentials()
 	if err != nil {
@@ -247,7 +245,7 @@ func (c *Cluster) Ready(ctx context.Context, i int) error {
 	return fmt.Errorf("server %d does not serve: %w\n%s", i, last, c.Tail(i))
 }
 
-// Tail is the end of server i's log.
+// Tail returns the end of server i's log.
 func (c *Cluster) Tail(i int) string {
 	raw, err := os.ReadFile(c.Log(i))
 	if err != nil {
@@ -256,17 +254,17 @@ func (c *Cluster) Tail(i int) string {
 	return string(raw[max(0, len(raw)-3000):])
 }
 
-// ErrNoLeader says that no server that answers knows a leader.
+// ErrNoLeader: no server that answers knows a leader.
 var ErrNoLeader = errors.New("no leader")
 
-// Leader asks the servers who leads.
+// Leader returns the server that leads.
 func (c *Cluster) Leader(ctx context.Context) (int, error) {
 	_, leader, err := c.members(ctx)
 	return leader, err
 }
 
-// members asks all servers at the same time for their member ID (0: no answer)
-// and returns the one that leads: of the highest term, if they disagree.
+// members asks all servers at the same time for their member IDs (0: no answer). It returns the leader; if the servers
+// disagree, the one of the highest term.
 func (c *Cluster) members(ctx context.Context) (ids []uint64, leader int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -300,7 +298,7 @@ func (c *Cluster) members(ctx context.Context) (ids []uint64, leader int, err er
 	return ids, leader, nil
 }
 
-// MoveLeader makes another server lead.
+// MoveLeader makes another server the leader.
 func (c *Cluster) MoveLeader(ctx context.Context, to int) error {
 	ids, leader, err := c.members(ctx)
 	if err != nil {
@@ -323,9 +321,9 @@ func (c *Cluster) MoveLeader(ctx context.Context, to int) error {
 	return err
 }
 
-// Replace takes server i out of the membership for good, and lets an empty one
-// join on its machine. It waits until that one serves and votes. It serves when
-// it has caught up, and how long that took from its start on is the result.
+// Replace removes server i from the membership for good, and lets an empty server join on its machine. It waits until
+// the new server serves and votes. A server serves when it has caught up; the result is the time from its start until
+// then.
 func (c *Cluster) Replace(ctx context.Context, i int) (time.Duration, error) {
 	if p := c.Process(i); p != nil {
 		if err := p.Kill9(); err != nil {
@@ -347,7 +345,7 @@ func (c *Cluster) Replace(ctx context.Context, i int) (time.Duration, error) {
 	return took, errors.Join(err, c.Voting(ctx))
 }
 
-// empty removes what is in a directory, except what a file system keeps there.
+// empty deletes the content of a directory, except what a file system keeps there.
 func empty(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -361,7 +359,7 @@ func empty(dir string) error {
 	return err
 }
 
-// Close ends everything and removes it.
+// Close ends all programs and removes everything.
 func (c *Cluster) Close() error { return c.Net.Close() }
 
 // Pause waits for d or the end of ctx.

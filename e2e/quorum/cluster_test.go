@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// etcdBinary is upstream's server; without it there is nothing to try this
-// package on apart from the product, whose own tests do.
+// etcdBinary returns upstream's server. Without it this package cannot be tested apart from the product, whose own
+// tests use it.
 func etcdBinary(t *testing.T) string {
 	t.Helper()
 	path := os.Getenv("UPSTREAM_ETCD")

@@ -12,13 +12,13 @@ import (
 	"github.com/balsahq/balsa/e2e/lan"
 )
 
-// etcd is upstream's server with its default timers, one member a machine, TLS
-// on both of its ports and every write synced.
+// etcd is upstream's server with its default timers, one member on each machine, TLS on both of its ports and every
+// write synced.
 type etcd struct {
 	c     *Cluster
 	files Credentials
 	cert  Credentials // of the members
-	// A member that was removed comes back as one that joins.
+	// joins: a member that was removed starts again as one that joins.
 	joins []bool
 }
 
@@ -65,7 +65,7 @@ func (e *etcd) program(ctx context.Context, i int) (lan.Program, error) {
 	}, e.c.cfg.Flags...)}, nil
 }
 
-// through gives a client of another member.
+// through calls do with a client of another member.
 func (e *etcd) through(ctx context.Context, i int, do func(context.Context, *clientv3.Client) error) error {
 	client, err := e.c.Client(e.c.Endpoint(i))
 	if err != nil {
@@ -95,8 +95,8 @@ func (e *etcd) remove(ctx context.Context, i, through int) error {
 	return err
 }
 
-// admit adds member i to the membership before it starts. A cluster in which
-// somebody is new itself refuses that for five seconds.
+// admit adds member i to the membership before it starts. A cluster with a member that is new refuses this for five
+// seconds.
 func (e *etcd) admit(ctx context.Context, i int) error {
 	var err error
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); Pause(ctx, 200*time.Millisecond) {

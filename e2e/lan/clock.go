@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// clockCode replaces the process's clock_gettime: it asks the kernel and adds
-// whole seconds to CLOCK_REALTIME (0). The eight bytes at clockOffset are those.
+// clockCode replaces the process's clock_gettime. It calls the kernel and adds a number of seconds to CLOCK_REALTIME
+// (0); the number is in the eight bytes at clockOffset.
 //
 //	mov  $228,%eax          b8 e4 00 00 00      SYS_clock_gettime
 //	syscall                 0f 05
@@ -34,13 +34,12 @@ var clockCode = []byte{
 
 const clockOffset = 13
 
-// ErrNoClock says that this machine cannot shift one process's clock.
+// ErrNoClock: this computer cannot shift the clock of one process.
 var ErrNoClock = errors.New("the clock of one process can be shifted on amd64 only")
 
-// ShiftClock sets how far the process's wall clock is off, in whole seconds, as
-// if somebody had set the machine's clock; its monotonic clock goes on, as it
-// does then. Only programs that read the clock through the vDSO see it (Go
-// programs do), and only as long as they run.
+// ShiftClock sets the offset of the process's wall clock, in whole seconds, as if an administrator had set the
+// machine's clock. The monotonic clock goes on, as in that case. Only programs that read the clock through the vDSO see
+// it (Go programs do), until they end.
 func (p *Process) ShiftClock(off time.Duration) error {
 	if runtime.GOARCH != "amd64" {
 		return ErrNoClock
@@ -52,7 +51,7 @@ func (p *Process) ShiftClock(off time.Duration) error {
 	defer mem.Close()
 	deadline := time.Now().Add(5 * time.Second)
 	at, err := p.clockAddress(mem)
-	for ; err != nil; at, err = p.clockAddress(mem) { // the kernel maps the vDSO last of all that a program is made of
+	for ; err != nil; at, err = p.clockAddress(mem) { // the kernel maps the vDSO after the other parts of a program
 		if !p.Running() || time.Now().After(deadline) {
 			return fmt.Errorf("find the clock of process %d: %w", p.PID, err)
 		}
@@ -76,7 +75,7 @@ func (p *Process) ShiftClock(off time.Duration) error {
 	return errors.New("the process reads its clock all the time")
 }
 
-// clockAddress is where the process's vDSO has clock_gettime.
+// clockAddress returns the address of clock_gettime in the process's vDSO.
 func (p *Process) clockAddress(mem io.ReaderAt) (uint64, error) {
 	maps, err := os.Open(fmt.Sprintf("/proc/%d/maps", p.PID))
 	if err != nil {
@@ -112,7 +111,7 @@ func (p *Process) clockAddress(mem io.ReaderAt) (uint64, error) {
 	return 0, errors.New("no vDSO with clock_gettime")
 }
 
-// freeze stops every thread and waits until all are.
+// freeze stops every thread and waits until all have stopped.
 func (p *Process) freeze() error {
 	if err := p.Pause(); err != nil {
 		return err
@@ -134,8 +133,7 @@ func (p *Process) freeze() error {
 	return errors.Join(errors.New("the process does not stop"), p.Signal(syscall.SIGCONT))
 }
 
-// threadInside says whether a thread of the stopped process has its program
-// counter in [from, to).
+// threadInside reports whether a thread of the stopped process has its program counter in [from, to).
 func (p *Process) threadInside(from, to uint64) (bool, error) {
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", p.PID))
 	if err != nil || len(tasks) == 0 {

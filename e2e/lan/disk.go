@@ -36,7 +36,7 @@ func (m *Machine) makeDisk(size int64) error {
 	return nil
 }
 
-// removeDisk unmounts; what still writes to it is on its way out.
+// removeDisk unmounts the disk; programs that still use it are ending.
 func (m *Machine) removeDisk() error {
 	for deadline := time.Now().Add(10 * time.Second); ; {
 		err := unix.Unmount(m.Data(), 0)
@@ -66,7 +66,7 @@ func (m *Machine) FillDisk() error {
 	if err := unix.Statfs(m.Data(), &stat); err != nil {
 		return err
 	}
-	// At once what can be had at once, then the rest, block by block.
+	// First allocate most of the space at once, then the rest block by block.
 	size := int64(stat.Bavail) * stat.Bsize
 	for ; size > 1<<20; size -= 1 << 20 {
 		if err := unix.Fallocate(int(f.Fd()), 0, 0, size); err == nil {
@@ -86,7 +86,7 @@ func (m *Machine) FillDisk() error {
 	}
 }
 
-// EmptyDisk gives back what FillDisk has taken.
+// EmptyDisk frees the space that FillDisk took.
 func (m *Machine) EmptyDisk() error {
 	if err := os.Remove(m.filler()); !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -94,13 +94,13 @@ func (m *Machine) EmptyDisk() error {
 	return nil
 }
 
-// Where control groups that limit disks are.
+// The roots of the control groups that limit disks.
 const (
 	blkioRoot   = "/sys/fs/cgroup/blkio" // version 1
 	unifiedRoot = "/sys/fs/cgroup"       // version 2
 )
 
-// group is the machine's control group; "" where none limits disks.
+// group returns the machine's control group; "" if no control group limits disks here.
 func (m *Machine) group() (path string, v1 bool) {
 	if _, err := os.Stat(filepath.Join(blkioRoot, "blkio.throttle.write_iops_device")); err == nil {
 		return filepath.Join(blkioRoot, m.Name), true
@@ -114,13 +114,13 @@ func (m *Machine) group() (path string, v1 bool) {
 	return "", false
 }
 
-// adopt puts a process into the machine's control group.
+// adopt moves a process into the machine's control group.
 func (m *Machine) adopt(pid int) error {
 	path, v1 := m.group()
 	if path == "" {
 		return nil
 	}
-	if !v1 { // may be refused where somebody else delegates; then disks are not slow
+	if !v1 { // may be refused if another program manages the groups; then disks cannot be slowed
 		_ = os.WriteFile(filepath.Join(unifiedRoot, "cgroup.subtree_control"), []byte("+io"), 0)
 	}
 	if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
@@ -153,8 +153,8 @@ func (m *Machine) removeGroup() error {
 	}
 }
 
-// SlowDisk limits how often a second the machine's programs may write to the
-// device below Data(), which is also how often they may sync; 0 lifts it.
+// SlowDisk limits the writes a second of the machine's programs to the device below Data(), and so the syncs a second;
+// 0 removes the limit.
 func (m *Machine) SlowDisk(writesPerSecond int) error {
 	path, v1 := m.group()
 	if path == "" {

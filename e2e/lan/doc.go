@@ -1,7 +1,6 @@
-// Package lan owns several machines on one: each Machine is a network namespace
-// with an address, a directory and, if wanted, a disk of its own, and a switch
-// joins them. A test starts programs on them and breaks what lies between and
-// below: links, disks, processes, clocks.
+// Package lan owns several machines on one computer. A Machine is a network namespace with its own address, directory
+// and, if wanted, disk; a switch connects the machines. A test starts programs on them and causes faults of links,
+// disks, processes and clocks.
 //
 //	client      m0       m1       m2        a namespace each, eth0 and a directory
 //	  │eth0     │eth0    │eth0    │eth0
@@ -9,15 +8,13 @@
 //	│ port3    port0    port1   port2│     the switch: a namespace with a bridge;
 //	└────────────────────────────────┘     nftables drops what is cut, tbf slows
 //
-// With several subnets there is a bridge for each, and the switch routes between
-// them.
+// With several subnets there is a bridge for each, and the switch routes between them.
 //
-// Networks do not see each other and may use the same addresses. Nothing of the
-// machine they stand on is changed: no address, no route, no clock. Everything
-// carries the process id of its maker, and New clears away what makers that
-// ended without Close have left.
+// Networks are isolated from each other and may use the same addresses. Nothing on the computer itself is changed: no
+// address, no route, no clock. All names contain the process ID of their maker. New removes what was left by makers
+// that ended without Close.
 //
-// What of a machine's faults is real here, and how:
+// How the faults are made, and how real they are:
 //   - a cut link: frames dropped in the bridge (nftables), each direction apart;
 //   - a slow link: a token bucket on both ends (tbf); the delay is that of the
 //     queue, since kernels without netem have no fixed delay;

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The test binary is also the program that runs on machines.
+// The test binary is also the program that runs on the machines.
 func TestMain(m *testing.M) {
 	if os.Getenv("LAN_PRINT_CLOCK") == "" {
 		os.Exit(m.Run())
@@ -49,7 +49,7 @@ func newNetwork(t *testing.T, cfg Config) *Network {
 	return n
 }
 
-// echo serves on a machine until the test ends.
+// echo runs an echo server on a machine until the test ends.
 func echo(t *testing.T, m *Machine) {
 	t.Helper()
 	l, err := m.Listen("tcp", ":7")
@@ -68,7 +68,7 @@ func echo(t *testing.T, m *Machine) {
 	}()
 }
 
-// ask sends n bytes from a machine to another and waits until they are back.
+// ask sends n bytes from one machine to another and waits until they are back.
 func ask(t *testing.T, from, to *Machine, n int) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
@@ -86,7 +86,7 @@ func ask(t *testing.T, from, to *Machine, n int) (time.Duration, error) {
 	return time.Since(began), err
 }
 
-// answered asks until there is an answer, as long as a busy machine may take.
+// answered repeats ask until there is an answer, with a limit for a busy computer.
 func answered(t *testing.T, from, to *Machine, n int) (took time.Duration, err error) {
 	for end := time.Now().Add(30 * time.Second); ; {
 		if took, err = ask(t, from, to, n); err == nil || time.Now().After(end) {
@@ -133,7 +133,7 @@ func TestCutAndHeal(t *testing.T) {
 	must(n.Heal())
 	reach(n.Client, c, true)
 
-	// One way: what a sends is lost, what b sends arrives.
+	// One direction: packets from a are lost, packets from b arrive.
 	packets, err := within(a.ns, func() (*os.File, error) { return listenUDP("0.0.0.0", 9) })
 	must(err)
 	defer packets.Close()
@@ -142,7 +142,7 @@ func TestCutAndHeal(t *testing.T) {
 	send, err := b.Dial(t.Context(), "udp", netip.AddrPortFrom(a.Addr, 9).String())
 	must(err)
 	defer send.Close()
-	// b must know a's link-layer address: it asked for it before the cut.
+	// b must know a's link-layer address; it resolved it before the cut.
 	_, err = send.Write([]byte("x"))
 	must(err)
 	must(packets.SetReadDeadline(time.Now().Add(30 * time.Second)))
@@ -178,7 +178,7 @@ func TestSlowLinkAndNewAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	took := slow
-	for range 20 { // on a busy machine some take long
+	for range 20 { // on a busy computer some take long
 		if took, err = answered(t, a, b, size); err != nil || took < slow {
 			break
 		}
@@ -198,7 +198,7 @@ func TestSlowLinkAndNewAddress(t *testing.T) {
 	}
 }
 
-// syncs counts how many synced writes of 4 KiB the machine does in a second.
+// syncs returns how many synced writes of 4 KiB the machine does in a second.
 func syncs(t *testing.T, m *Machine) (int, error) {
 	t.Helper()
 	out, err := m.Start(Program{
@@ -233,7 +233,7 @@ func TestDisks(t *testing.T) {
 	if err := os.WriteFile(m.Data()+"/more", make([]byte, 8192), 0o600); err != nil {
 		t.Errorf("there is space again, but: %v", err)
 	}
-	fast, err := syncs(t, m) // makes the group, too
+	fast, err := syncs(t, m) // makes the control group, too
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +244,7 @@ func TestDisks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if slow > 200 || fast > 400 && slow > fast/2 { // a disk that others write to may do little without a limit, too
+	if slow > 200 || fast > 400 && slow > fast/2 { // a disk that other programs write to may be slow without a limit, too
 		t.Errorf("a disk limited to 40 writes a second did %d in two seconds, %d without the limit", slow, fast)
 	}
 	if err := m.SlowDisk(0); err != nil {

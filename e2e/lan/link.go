@@ -10,17 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Cut drops everything between two machines.
+// Cut drops all packets between two machines.
 func (n *Network) Cut(a, b *Machine) error {
 	return n.change(func() { n.cut[wire{a.port, b.port}], n.cut[wire{b.port, a.port}] = true, true })
 }
 
-// CutOneWay drops what from sends to to; the other direction works.
+// CutOneWay drops the packets of one direction; the other direction works.
 func (n *Network) CutOneWay(from, to *Machine) error {
 	return n.change(func() { n.cut[wire{from.port, to.port}] = true })
 }
 
-// Isolate cuts a machine from the others; the client still reaches it.
+// Isolate cuts a machine off from the others; the client still reaches it.
 func (n *Network) Isolate(m *Machine) error {
 	return n.change(func() {
 		for _, o := range n.Machines {
@@ -31,15 +31,15 @@ func (n *Network) Isolate(m *Machine) error {
 	})
 }
 
-// Unplug cuts a machine from everybody, the client too.
+// Unplug cuts a machine off from all others, including the client.
 func (n *Network) Unplug(m *Machine) error {
 	return errors.Join(n.Isolate(m), n.Cut(m, n.Client))
 }
 
-// Heal joins what was cut. Slow links stay slow.
+// Heal removes all cuts. Slow links stay slow.
 func (n *Network) Heal() error { return n.change(func() { clear(n.cut) }) }
 
-// change alters the set of cuts and gives it to the kernel, all at once.
+// change changes the set of cuts and gives it to the kernel in one transaction.
 func (n *Network) change(alter func()) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -70,14 +70,14 @@ func (n *Network) change(alter func()) error {
 	return nil
 }
 
-// cutRouted drops between subnets what the bridges do not see.
+// cutRouted drops packets between subnets, which the bridges do not see.
 func (n *Network) cutRouted(conn *nftables.Conn) {
 	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "cut"})
 	conn.FlushTable(table)
 	chain := conn.AddChain(&nftables.Chain{
 		Name: "forward", Table: table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter,
 	})
-	const source, destination, size = 12, 16, 4 // in the IPv4 header
+	const source, destination, size = 12, 16, 4 // offsets and size in the IPv4 header
 	machines := n.all()
 	for w := range n.cut {
 		conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
@@ -90,23 +90,22 @@ func (n *Network) cutRouted(conn *nftables.Conn) {
 	}
 }
 
-// linkName is a name as the kernel compares it.
+// linkName returns a name as the kernel compares it.
 func linkName(name string) []byte {
 	b := make([]byte, unix.IFNAMSIZ)
 	copy(b, name)
 	return b
 }
 
-// Link is a slow one: bits a second, and how many bytes may wait for their turn
-// before the next is dropped.
+// Link describes a slow link: bits a second, and how many bytes may be queued before packets are dropped.
 type Link struct {
 	BitsPerSecond uint64
 	Queue         uint32
 }
 
-const burst = 4096 // bytes that pass at once: some frames of an Ethernet
+const burst = 4096 // bytes that pass without delay: a few Ethernet frames
 
-// Slow limits what the machine sends and what it is sent; a zero Link lifts it.
+// Slow limits the packets from and to the machine; a zero Link removes the limit.
 func (n *Network) Slow(m *Machine, l Link) error {
 	sw, err := netlink.NewHandleAt(n.sw)
 	if err != nil {
@@ -125,7 +124,7 @@ func shape(h *netlink.Handle, link netlink.Link, l Link) error {
 	if l.BitsPerSecond == 0 {
 		err := h.QdiscDel(&netlink.Tbf{QdiscAttrs: attrs})
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) {
-			return nil // it was not slow
+			return nil // the link was not slow
 		}
 		return err
 	}

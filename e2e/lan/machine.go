@@ -20,11 +20,11 @@ import (
 // Machine is one host on the switch.
 type Machine struct {
 	Name string     // of its network namespace, below /run/netns
-	Addr netip.Addr // of its eth0; changed by ChangeAddress only
-	Dir  string     // its own; its disk, if it has one, is mounted at Data()
+	Addr netip.Addr // of its eth0; only ChangeAddress changes it
+	Dir  string     // its directory; its disk, if it has one, is mounted at Data()
 
 	net  *Network
-	port int // on the switch
+	port int // number of its port on the switch
 	ns   netns.NsHandle
 	disk bool
 
@@ -32,7 +32,7 @@ type Machine struct {
 	processes []*Process
 }
 
-// Data is the directory for what has to survive.
+// Data returns the directory for files that have to survive.
 func (m *Machine) Data() string { return filepath.Join(m.Dir, "disk") }
 
 func (m *Machine) portName() string { return "port" + strconv.Itoa(m.port) }
@@ -65,7 +65,7 @@ func (m *Machine) build(sw *netlink.Handle, bridge *netlink.Bridge, diskBytes in
 	})
 }
 
-// inside gives a handle on the machine's links and its eth0.
+// inside calls do with a handle in the machine's namespace, and its eth0.
 func (m *Machine) inside(do func(*netlink.Handle, netlink.Link) error) error {
 	h, err := netlink.NewHandleAt(m.ns)
 	if err != nil {
@@ -84,8 +84,8 @@ func (m *Machine) defaultRoute(h *netlink.Handle, eth netlink.Link) error {
 	return h.RouteReplace(&netlink.Route{LinkIndex: eth.Attrs().Index, Gw: gateway.AsSlice()})
 }
 
-// ChangeAddress gives the machine another address, as a new DHCP lease would:
-// connections to and from the old one hang. It has to be of the same subnet.
+// ChangeAddress gives the machine another address of the same subnet, as a new DHCP lease would. Connections from and
+// to the old address hang.
 func (m *Machine) ChangeAddress(to netip.Addr) error {
 	return m.inside(func(h *netlink.Handle, eth netlink.Link) error {
 		if err := h.AddrDel(eth, m.net.address(m.Addr)); err != nil {

@@ -20,23 +20,23 @@ import (
 
 // Config describes a Network.
 type Config struct {
-	Machines  int   // how many, beside the client
-	DiskBytes int64 // size of each machine's own disk; 0: a directory on this machine's
-	// Subnets is how many there are, at most 16; 0 is one. The machines are on them in
-	// turns, the client is on the first, and the switch routes between them what
-	// comes from their addresses and nothing else, as a router between sites does.
+	Machines  int   // without the client
+	DiskBytes int64 // size of each machine's disk; 0: a directory of this computer
+	// Subnets is the number of subnets, at most 16; 0 means one. The machines are distributed over them in turns, the
+	// client is in the first. The switch routes between them packets with their source addresses and no others, as a
+	// router between sites does.
 	Subnets int
 }
 
 // Network is a switch with machines on it.
 type Network struct {
 	Machines []*Machine
-	Client   *Machine // one more, for those who use what runs on the others
+	Client   *Machine // one more machine, for the clients of the others' programs
 
-	name string // of everything that this network makes
+	name string // start of all names of this network
 	dir  string // holds the machines' directories
 	sw   netns.NsHandle
-	bits int // of an address that name its subnet
+	bits int // address bits that name its subnet
 
 	mu  sync.Mutex
 	cut map[wire]bool
@@ -52,11 +52,11 @@ const (
 
 var count atomic.Int32
 
-// Made says whether a path is of some network of this package, of this process's or
-// another's: they show on the whole machine.
+// Made reports whether a path belongs to a network of this package, made by any process; such paths are visible on the
+// whole computer.
 func Made(path string) bool { return strings.HasPrefix(filepath.Base(path), namePrefix) }
 
-// New makes the switch and the machines; nothing runs on them yet.
+// New makes the switch and the machines. No program runs on them yet.
 func New(cfg Config) (*Network, error) {
 	sweep()
 	n := &Network{name: fmt.Sprintf("%s%d-%d", namePrefix, os.Getpid(), count.Add(1)), cut: map[wire]bool{}, sw: netns.None(), bits: 16}
@@ -113,20 +113,19 @@ func (n *Network) build(cfg Config) error {
 	return nil
 }
 
-// subnet makes the bridge of a subnet, with the address that is its gateway.
+// subnet makes the bridge of a subnet; its address is the subnet's gateway.
 func (n *Network) subnet(h *netlink.Handle, number int) (*netlink.Bridge, error) {
 	name := bridgeName
 	if number > 0 {
 		name += strconv.Itoa(number)
 	}
-	// With an address of its own a bridge does not take that of its next port.
+	// A bridge without a fixed hardware address takes the one of its next port.
 	mac := net.HardwareAddr{2, 0, 0, 0, 98, byte(number)}
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, HardwareAddr: mac}}
 	return bridge, errors.Join(h.LinkAdd(bridge), h.AddrAdd(bridge, n.address(netip.AddrFrom4([4]byte{10, 98, byte(number), 1}))), h.LinkSetUp(bridge))
 }
 
-// route has the switch route between its subnets, but nothing that comes from
-// other addresses than theirs.
+// route makes the switch route between its subnets, and drop packets with other source addresses.
 func (n *Network) route() error {
 	_, err := within(n.sw, func() (struct{}, error) {
 		var faults []error
@@ -142,7 +141,7 @@ func (n *Network) address(a netip.Addr) *netlink.Addr {
 	return &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(n.bits, 32)}}
 }
 
-// newNamespace makes a named network namespace with its loopback up.
+// newNamespace makes a named network namespace with its loopback device up.
 func newNamespace(name string) (netns.NsHandle, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -157,7 +156,7 @@ func newNamespace(name string) (netns.NsHandle, error) {
 	}
 	defer func() {
 		if err := netns.Set(origin); err != nil {
-			panic(err) // this thread would go on in the wrong network
+			panic(err) // the thread would continue in the wrong network
 		}
 	}()
 	lo, err := netlink.LinkByName("lo")
@@ -167,7 +166,7 @@ func newNamespace(name string) (netns.NsHandle, error) {
 	return ns, netlink.LinkSetUp(lo)
 }
 
-// all are the machines and the client.
+// all returns the machines and the client.
 func (n *Network) all() []*Machine {
 	if n.Client == nil {
 		return n.Machines
@@ -187,8 +186,7 @@ func (n *Network) Close() error {
 	return errors.Join(append(faults, os.RemoveAll(n.dir))...)
 }
 
-// sweep removes what is left of networks whose makers have ended: their
-// programs ended with them.
+// sweep removes what is left of networks whose makers have ended. Their programs ended with them.
 func sweep() {
 	dead := func(path string) bool {
 		text, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), namePrefix), "-")

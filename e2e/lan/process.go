@@ -22,15 +22,15 @@ type Process struct {
 	result error
 }
 
-// Program says what to start. Output goes to the file Log, at its end.
+// Program describes a program to start. Its output is appended to the file Log.
 type Program struct {
 	Path string
 	Args []string
-	Env  []string // beside this process's own
+	Env  []string // in addition to this process's own
 	Log  string
 }
 
-// Start runs a program on the machine; it dies with this process.
+// Start runs a program on the machine; the program dies with this process.
 func (m *Machine) Start(prog Program) (*Process, error) {
 	log, err := os.OpenFile(prog.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
 	if err != nil {
@@ -54,8 +54,7 @@ func (m *Machine) Start(prog Program) (*Process, error) {
 	return p, m.adopt(p.PID)
 }
 
-// awaitProgram waits until the process is no longer nsenter but what nsenter
-// was to start, or has ended.
+// awaitProgram waits until the process has changed from nsenter to the program, or has ended.
 func (p *Process) awaitProgram() {
 	nsenter, err := filepath.EvalSymlinks(p.cmd.Path)
 	if err != nil {
@@ -69,9 +68,8 @@ func (p *Process) awaitProgram() {
 	}
 }
 
-// starter is a thread that starts programs and ends with this process only: the
-// kernel ends a child with the thread that started it (see prctl(2),
-// PR_SET_PDEATHSIG), and threads that dial from machines do end.
+// starter is a thread that starts programs and ends only with this process. The kernel ends a child when the thread
+// that started it ends (see prctl(2), PR_SET_PDEATHSIG), and threads that dial from machines do end.
 var starter = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
 	go func() {
@@ -83,10 +81,10 @@ var starter = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-// Ended is closed when the process is gone.
+// Ended is closed when the process has ended.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// Running says whether the process is there, paused or not.
+// Running reports whether the process exists, paused or not.
 func (p *Process) Running() bool {
 	select {
 	case <-p.ended:
@@ -96,7 +94,7 @@ func (p *Process) Running() bool {
 	}
 }
 
-// Signal sends a signal; one that has ended gets none.
+// Signal sends a signal, unless the process has ended.
 func (p *Process) Signal(s syscall.Signal) error {
 	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -104,13 +102,13 @@ func (p *Process) Signal(s syscall.Signal) error {
 	return nil
 }
 
-// Pause stops the process where it is, until Resume.
+// Pause stops the process until Resume.
 func (p *Process) Pause() error { return p.Signal(syscall.SIGSTOP) }
 
-// Resume lets a paused process go on.
+// Resume continues a paused process.
 func (p *Process) Resume() error { return p.Signal(syscall.SIGCONT) }
 
-// Kill9 ends the process as a power cut would, and waits until it is gone.
+// Kill9 kills the process as a power cut would, and waits until it has ended.
 func (p *Process) Kill9() error {
 	if err := p.Signal(syscall.SIGKILL); err != nil {
 		return err
@@ -118,7 +116,7 @@ func (p *Process) Kill9() error {
 	return p.wait(10 * time.Second)
 }
 
-// Stop asks the process to end and waits until it has.
+// Stop asks the process to end and waits until it has ended.
 func (p *Process) Stop(patience time.Duration) error {
 	if err := errors.Join(p.Resume(), p.Signal(syscall.SIGTERM)); err != nil {
 		return err

@@ -6,12 +6,11 @@ import (
 	"time"
 )
 
-// jumps are what the clocks do, one after the other; the last brings them back.
+// jumps are the clock changes, one after the other; the last one restores the time.
 var jumps = []string{"+400 days", "-1 day", "-399 days"}
 
-// clock lets the clocks of the first server and of the agents jump, while
-// somebody writes: a number into the ledger, each only after the last was
-// acknowledged. Nothing is restarted.
+// clock makes the clocks of the first server and of the agents jump while a client writes numbers to the ledger, each
+// after the former was acknowledged. Nothing is restarted.
 func (s *story) clock(ctx context.Context) error {
 	m := s.machines[0]
 	if _, err := s.on(ctx, m, `
@@ -54,8 +53,8 @@ ls -l --time-style=long-iso /var/lib/balsa/server/tls
 	return err
 }
 
-// jump sets the clocks, and waits for two more writes and for every agent's
-// heartbeat and kubelet API by the new time.
+// jump changes the clocks. It waits for two more writes, and for every agent's heartbeat and kubelet API at the new
+// time.
 func (s *story) jump(ctx context.Context, by string) error {
 	m, began := s.machines[0], time.Now()
 	out, err := s.on(ctx, m, `
@@ -81,8 +80,8 @@ date -u`)
 	return nil
 }
 
-// jumpAgent sets an agent's clock as the server's was set, and waits until the
-// agent writes heartbeats and its kubelet API answers.
+// jumpAgent changes an agent's clock like the server's, and waits until the agent writes heartbeats and its kubelet API
+// answers.
 func (s *story) jumpAgent(ctx context.Context, a *machine, by string) error {
 	began := time.Now()
 	out, err := s.on(ctx, a, `pid=$(systemctl show -p MainPID --value balsa-agent)

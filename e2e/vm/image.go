@@ -13,19 +13,17 @@ import (
 //go:embed pilot/pilot.sh pilot/pilot.service
 var pilotFiles embed.FS
 
-// packages are what the machines have beside Debian's essential ones: what a
-// small cloud image has, nothing that Balsa would bring itself.
+// packages are added to Debian's essential ones. A small cloud image has them too; Balsa brings none of them.
 const packages = "systemd,systemd-sysv,udev,kmod,iproute2,procps,linux-image-cloud-amd64,initramfs-tools,dbus"
 
-// smallInitrd makes the first disk with what these machines need: an emulated
-// processor takes minutes to unpack all that Debian puts there.
+// smallInitrd makes an initial RAM disk with only the drivers of these machines. An emulated processor takes minutes to
+// unpack Debian's default one.
 const smallInitrd = `echo MODULES=list >"$1/etc/initramfs-tools/conf.d/small"; printf 'virtio_pci\nvirtio_blk\n' >"$1/etc/initramfs-tools/modules"; chroot "$1" update-initramfs -u`
 
-// image is what every machine starts from.
+// image holds the files from which every machine starts.
 type image struct{ kernel, initrd, root, payload string }
 
-// makeImage makes Debian once, and the disk with the program and its installer
-// for each run.
+// makeImage makes Debian once, and the disk with the program and its installer for each run.
 func makeImage(ctx context.Context, opts options, work string) (image, error) {
 	tree := filepath.Join(opts.dir, "root")
 	im := image{
@@ -57,8 +55,7 @@ func makeImage(ctx context.Context, opts options, work string) (image, error) {
 	return im, shell(ctx, "mke2fs", "-q", "-t", "ext4", "-d", box, im.payload, "400M")
 }
 
-// addPilot puts into the tree what this program talks to, and what every
-// installed Debian has.
+// addPilot adds the pilot, which executes this program's scripts, and a file that every installed Debian has.
 func addPilot(tree string) error {
 	const service = "etc/systemd/system/pilot.service"
 	for path, from := range map[string]string{"usr/local/sbin/pilot": "pilot/pilot.sh", service: "pilot/pilot.service"} {
@@ -74,7 +71,7 @@ func addPilot(tree string) error {
 			return err
 		}
 	}
-	// Debian's installer writes this file, mmdebstrap does not.
+	// Debian's installer writes this file; mmdebstrap does not.
 	if err := os.WriteFile(filepath.Join(tree, "etc/hosts"), []byte("127.0.0.1 localhost\n::1 localhost\n"), 0o644); err != nil {
 		return err
 	}
@@ -87,7 +84,7 @@ func addPilot(tree string) error {
 	return os.Symlink("/"+service, link)
 }
 
-// shell runs a program of this machine; its error carries what it printed.
+// shell runs a program on this machine; the error contains its output.
 func shell(ctx context.Context, name string, args ...string) error {
 	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	if err != nil {

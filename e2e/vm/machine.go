@@ -29,7 +29,7 @@ type machine struct {
 	dir   string
 }
 
-// boot starts a machine and waits until its pilot speaks.
+// boot starts a machine and waits until its pilot answers.
 func boot(ctx context.Context, opts options, im image, work string, number int) (*machine, error) {
 	m := &machine{
 		name: fmt.Sprintf("vm%d", number), addr: fmt.Sprintf("10.97.0.%d", number), began: time.Now(),
@@ -104,8 +104,7 @@ func (m *machine) connect(ctx context.Context, socket string) error {
 	return err
 }
 
-// settle gives the machine its name and its address, and the disk with the
-// program.
+// settle sets the machine's name and address, and mounts the disk with the program.
 func (m *machine) settle(ctx context.Context, patience time.Duration) error {
 	_, err := m.run(ctx, patience, `set -e
 hostname `+m.name+`
@@ -118,7 +117,7 @@ mount -o ro /dev/vdb /mnt`)
 	return err
 }
 
-// run lets the machine's shell run a script, and returns what it printed.
+// run executes a script in the machine's shell and returns the output.
 func (m *machine) run(ctx context.Context, limit time.Duration, script string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -142,7 +141,7 @@ func (m *machine) run(ctx context.Context, limit time.Duration, script string) (
 	return string(out), nil
 }
 
-// off pulls the plug.
+// off ends the machine as a power cut would.
 func (m *machine) off() {
 	_ = m.qemu.Process.Kill()
 	<-m.ended

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// bootTime is how long an emulated machine may take to its first shell.
+// bootTime bounds the time until an emulated machine's first shell.
 const bootTime = 10 * time.Minute
 
 type options struct {

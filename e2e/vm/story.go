@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// story is one run: what is done to the machines, in order.
+// story is one run: the steps, in order, and their machines.
 type story struct {
 	opts  options
 	work  string
@@ -18,7 +18,7 @@ type story struct {
 	began time.Time
 
 	machines []*machine
-	before   string // the last machine, before anything was installed
+	before   string // inventory of the last machine before the installation
 }
 
 func (s *story) say(format string, args ...any) {
@@ -61,9 +61,8 @@ func (s *story) tell(ctx context.Context) error {
 	return errors.Join(faults...)
 }
 
-// await is a function of every script: await SECONDS WHAT CONDITION. When the
-// condition does not hold in time it says what was waited for and what the
-// server says. Time is the machine's uptime, because clocks jump here.
+// await is a shell function in every script: await SECONDS WHAT CONDITION. If the condition does not hold in time, it
+// prints WHAT and the server's log. It measures time by the machine's uptime, because clocks jump here.
 const await = `set -eu
 uptime_s() { cut -d. -f1 /proc/uptime; }
 await() {
@@ -79,7 +78,7 @@ await() {
 }
 `
 
-// on runs a script that has to succeed within the patience of a step.
+// on runs a script that has to succeed within the time limit of a step.
 func (s *story) on(ctx context.Context, m *machine, script string) (string, error) {
 	return m.run(ctx, s.opts.patience, await+script)
 }
@@ -131,7 +130,7 @@ balsa members`)
 	return err
 }
 
-// flags are what the servers are installed with beside the README's words.
+// flags returns the servers' installation flags beside those in the README.
 func (s *story) flags() string {
 	if s.opts.pods {
 		return ""
@@ -139,7 +138,7 @@ func (s *story) flags() string {
 	return " --disable-agent"
 }
 
-// hellos are the processes of the demonstration's containers.
+// hellos lists the processes of the demonstration's containers.
 const hellos = `pidof hello | tr ' ' '\n' | sort -n | tr '\n' ' '`
 
 func (s *story) pods(ctx context.Context) error {
@@ -153,7 +152,7 @@ balsa kubectl rollout status deployment web --timeout=540s
 	return err
 }
 
-// upgrade: laying the same again changes nothing, a restart leaves containers be.
+// upgrade: a second installation of the same version changes nothing, and a restart does not restart containers.
 func (s *story) upgrade(ctx context.Context) error {
 	out, err := s.on(ctx, s.machines[0], `
 sh /mnt/install.sh --server --binary /mnt/balsa | grep 'runs already, with just this'
@@ -173,7 +172,7 @@ balsa kubectl get configmap ledger -o jsonpath='{.data.written}' | grep -q first
 	return nil
 }
 
-// crash: systemd brings a killed server back.
+// crash: systemd restarts a killed server.
 func (s *story) crash(ctx context.Context) error {
 	began := time.Now()
 	_, err := s.on(ctx, s.machines[0], `
@@ -188,7 +187,7 @@ await 400 "the server is ready again" 'systemctl is-active --quiet balsa-server'
 	return err
 }
 
-// join adds the other servers by the command that the first one prints.
+// join adds the other servers with the command that the first one prints.
 func (s *story) join(ctx context.Context) error {
 	for _, m := range s.machines[1:s.opts.servers] {
 		began := time.Now()
@@ -215,10 +214,10 @@ balsa members; balsa kubectl get nodes`)
 	return err
 }
 
-// agents are the machines that run no server.
+// agents returns the machines without a server.
 func (s *story) agents() []*machine { return s.machines[s.opts.servers:] }
 
-// joinAgents adds the agents by the command that the first server prints.
+// joinAgents adds the agents with the command that the first server prints.
 func (s *story) joinAgents(ctx context.Context) error {
 	for _, m := range s.agents() {
 		began := time.Now()
@@ -239,7 +238,7 @@ func (s *story) joinAgents(ctx context.Context) error {
 	return nil
 }
 
-// inventory lists what an installation makes on a machine.
+// inventory lists everything that an installation makes on a machine.
 const inventory = `
 ip -o link | awk '{ print "link", $2 }'
 ip route show table all type unicast | sed 's/^/route /'
@@ -288,7 +287,7 @@ func (s *story) uninstall(ctx context.Context) error {
 	return err
 }
 
-// harmless is what changes on a machine by itself.
+// harmless reports whether a line of the inventory changes by itself.
 func harmless(line string) bool {
 	for _, part := range []string{"run writer", "file /etc/resolv.conf", "file /var/lib/dbus", "file /var/lib/apt/daily_lock", "pilot", "mount /run/user", "mount /run/credentials", "cgroup /sys/fs/cgroup/dev-"} {
 		if strings.Contains(line, part) {

@@ -40,8 +40,8 @@ func (h *Host) Dial(ctx context.Context, network, address string) (net.Conn, err
 	return r.conn, r.err
 }
 
-// HTTP is a client on this host that opens a connection for each request, so
-// that every request meets the Service rules of its moment.
+// HTTP returns a client on this host that opens a connection for each request, so that each request meets the Service
+// rules of its moment.
 func (h *Host) HTTP() *http.Client {
 	return &http.Client{
 		Timeout:   5 * time.Second,
@@ -49,7 +49,7 @@ func (h *Host) HTTP() *http.Client {
 	}
 }
 
-// RESTConfig reaches the API of this host as the administrator.
+// RESTConfig returns the administrator's configuration for the API of this host.
 func (h *Host) RESTConfig() (*rest.Config, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", h.Kubeconfig())
 	if err != nil {

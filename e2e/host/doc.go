@@ -1,7 +1,6 @@
-// Package host owns machines for tests: each Host is a network namespace with
-// an address of its own, directories of its own and the balsa binary, on which
-// a test starts, kills and inspects a real cluster.
+// Package host owns machines for tests. A Host is a network namespace with its own address, its own directories and the
+// balsa binary. A test starts, kills and inspects a real cluster on it.
 //
-// Nothing here imports the product: what a test knows, it knows from outside.
-// A Host makes everything it needs and Close takes everything away again.
+// The package does not import the product: tests see it only from outside. A Host makes everything it needs, and Close
+// removes everything.
 package host

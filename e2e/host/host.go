@@ -26,9 +26,9 @@ import (
 // Config describes a Host. Balsa is the path of the binary.
 type Config struct {
 	Balsa string
-	Flags []string // for every `balsa up` and `balsa server`
-	// Machine is where the host is, beside others; nil: it is alone. Its network
-	// and its directory stay the machine's when the host is closed.
+	Flags []string // of every `balsa up` and `balsa server`
+	// Machine is the machine of a network on which the host runs; nil: the host is alone. The machine keeps its network
+	// and its directory when the host is closed.
 	Machine *lan.Machine
 }
 
@@ -40,14 +40,14 @@ type Host struct {
 	RunDir  string
 	balsa   string
 	flags   []string
-	kubectl string // another kubectl than the built-in one, see UseKubectl
+	kubectl string // another program than the built-in kubectl, see UseKubectl
 	machine *lan.Machine
-	process *lan.Process // what Start has started
+	process *lan.Process // the program that Start has started
 }
 
 var count atomic.Int32
 
-// New makes the namespace and the directories; nothing runs yet.
+// New makes the namespace and the directories. No program runs yet.
 func New(cfg Config) (*Host, error) {
 	balsa, err := filepath.Abs(cfg.Balsa)
 	if err != nil {
@@ -79,8 +79,7 @@ func New(cfg Config) (*Host, error) {
 	return h, nil
 }
 
-// makeNetns gives the host a loopback and one Ethernet device with a default
-// route, as a machine has.
+// makeNetns gives the host a loopback device and one Ethernet device with a default route, as a machine has.
 func (h *Host) makeNetns() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -96,15 +95,14 @@ func (h *Host) makeNetns() error {
 	defer ns.Close()
 	defer func() {
 		if err := netns.Set(origin); err != nil {
-			panic(err) // this thread would go on in the wrong network
+			panic(err) // the thread would continue in the wrong network
 		}
 	}()
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		return err
 	}
-	// The other end of the cable lies in the same namespace and is only there to
-	// give eth0 a carrier.
+	// The other end of the cable is in the same namespace. It only gives eth0 a carrier.
 	eth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "uplink"}
 	addr := &netlink.Addr{IPNet: &net.IPNet{IP: h.Addr.AsSlice(), Mask: net.CIDRMask(24, 32)}}
 	gateway := h.Addr.As4()
@@ -140,27 +138,27 @@ func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.C
 	return cmd
 }
 
-// Balsa runs a balsa command to its end and returns what it printed.
+// Balsa runs a balsa command and returns its output.
 func (h *Host) Balsa(ctx context.Context, args ...string) (string, error) {
 	return output(h.Command(ctx, h.balsa, args...))
 }
 
-// Up is `balsa up` with this host's flags; flags that need no waiting, such as
-// --demo=false, may be added. The server outlives the test's context.
+// Up runs `balsa up` with this host's flags; further flags, such as --demo=false, may be added. The server outlives the
+// test's context.
 func (h *Host) Up(ctx context.Context, flags ...string) (string, error) {
 	cmd := h.Command(ctx, h.balsa, append(append([]string{"up"}, h.flags...), flags...)...)
 	return output(cmd)
 }
 
-// Flags are what Up passes on.
+// Flags returns the flags that Up passes on.
 func (h *Host) Flags() []string { return h.flags }
 
-// Kubectl runs a kubectl command to its end and returns what it printed.
+// Kubectl runs a kubectl command and returns its output.
 func (h *Host) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return output(h.KubectlCommand(ctx, args...))
 }
 
-// KubectlCommand is a kubectl command, not yet started.
+// KubectlCommand returns a kubectl command that is not started.
 func (h *Host) KubectlCommand(ctx context.Context, args ...string) *exec.Cmd {
 	if h.kubectl != "" {
 		return h.Command(ctx, h.kubectl, args...)
@@ -171,10 +169,10 @@ func (h *Host) KubectlCommand(ctx context.Context, args ...string) *exec.Cmd {
 // UseKubectl makes Kubectl run another program than `balsa kubectl`.
 func (h *Host) UseKubectl(program string) { h.kubectl = program }
 
-// Kubeconfig is the path of the administrator's kubeconfig.
+// Kubeconfig returns the path of the administrator's kubeconfig.
 func (h *Host) Kubeconfig() string { return filepath.Join(h.DataDir, "server", "admin.kubeconfig") }
 
-// ServerPID is the process id of the running server, 0 if there is none.
+// ServerPID returns the process ID of the running server, 0 if there is none.
 func (h *Host) ServerPID() int {
 	raw, err := os.ReadFile(filepath.Join(h.RunDir, "balsa.pid"))
 	if err != nil {
@@ -187,7 +185,7 @@ func (h *Host) ServerPID() int {
 	return pid
 }
 
-// Kill9 ends the server as a power cut would end it, and waits until it is gone.
+// Kill9 kills the server as a power cut would, and waits until it has ended.
 func (h *Host) Kill9() error {
 	pid := h.ServerPID()
 	if pid == 0 {
@@ -208,7 +206,7 @@ func (h *Host) Kill9() error {
 	}
 }
 
-// Log is what the server has logged.
+// Log returns the server's log.
 func (h *Host) Log() string {
 	raw, err := os.ReadFile(filepath.Join(h.DataDir, "balsa.log"))
 	if err != nil {
@@ -217,7 +215,7 @@ func (h *Host) Log() string {
 	return string(raw)
 }
 
-// Close stops what runs and removes everything this host made.
+// Close ends all programs and removes everything that this host made.
 func (h *Host) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -235,7 +233,7 @@ func (h *Host) Close() error {
 	return errors.Join(append(faults, os.RemoveAll(h.DataDir), os.RemoveAll(h.RunDir))...)
 }
 
-// output runs cmd; its error carries what was printed on standard error.
+// output runs cmd and returns its standard output; the error contains its standard error.
 func output(cmd *exec.Cmd) (string, error) {
 	var out, fault bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &fault

@@ -10,9 +10,8 @@ import (
 	"github.com/balsahq/balsa/e2e/lan"
 )
 
-// Start runs `balsa server` or `balsa agent` with this host's flags, as an init
-// system would, on a host that is a machine beside others. What it prints goes
-// to Log. It dies with this process, its containers end with Close.
+// Start runs `balsa server` or `balsa agent` with this host's flags, as an init system would, on a host that is a
+// machine of a network. The output goes to Log. The program dies with this process; its containers end with Close.
 func (h *Host) Start(command string, args ...string) error {
 	if h.machine == nil {
 		return errors.New("this host is alone: use Up")
@@ -25,10 +24,10 @@ func (h *Host) Start(command string, args ...string) error {
 	return err
 }
 
-// Process is what Start has started last.
+// Process returns the program that Start has started last.
 func (h *Host) Process() *lan.Process { return h.process }
 
-// Token makes a join token of a role on this host, which runs a server.
+// Token creates a join token for a role on this host, which runs a server.
 func (h *Host) Token(ctx context.Context, role string, flags ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -44,7 +43,7 @@ func (h *Host) Token(ctx context.Context, role string, flags ...string) (string,
 	return "", errors.New("no token in: " + out)
 }
 
-// NodeName is the name that the host's flags give it.
+// NodeName returns the node name in the host's flags.
 func (h *Host) NodeName() string {
 	for _, flag := range h.flags {
 		if name, ok := strings.CutPrefix(flag, "--node-name="); ok {

@@ -8,7 +8,7 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// Ruleset lists the nftables tables of this host.
+// Ruleset returns the nftables tables of this host.
 func (h *Host) Ruleset() ([]string, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

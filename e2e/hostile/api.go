@@ -19,7 +19,7 @@ var (
 	dryDelete = metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}
 )
 
-// apiAttacks are on objects of the API.
+// apiAttacks are attacks on objects of the API.
 func (w *world) apiAttacks() []attack {
 	return append(append(w.readAttacks(), w.podAttacks()...), append(w.nodeAttacks(), w.serviceAttacks()...)...)
 }
@@ -128,7 +128,7 @@ func (w *world) podAttacks() []attack {
 	}
 }
 
-// mirror makes a pod as nodes do for those of files.
+// mirror creates a mirror pod, as nodes do for their static pods.
 func (w *world) mirror(ctx context.Context, node string, change func(*v1.Pod)) error {
 	self, err := w.evil.CoreV1().Nodes().Get(ctx, w.node, metav1.GetOptions{})
 	if err != nil {

@@ -20,8 +20,8 @@ var (
 	toServe = []capi.KeyUsage{capi.UsageDigitalSignature, capi.UsageServerAuth}
 )
 
-// requested asks at the API, has the administrator approve, and returns the certificate: nobody should be deceived into
-// approving, but people are.
+// requested creates a CertificateSigningRequest, lets the administrator approve it, and returns the certificate. An
+// administrator should not approve such a request, but may be deceived.
 func (w *world) requested(ctx context.Context, signer string, usages []capi.KeyUsage, template x509.CertificateRequest) error {
 	_, request, err := newKey(template)
 	if err != nil {
@@ -97,7 +97,7 @@ func (w *world) certificateAttacks() []attack {
 	}, w.joinAttacks()...)
 }
 
-// approve tries to approve as the node itself.
+// approve tries to approve a request with the node's own identity.
 func (w *world) approve(ctx context.Context) error {
 	_, request, err := newKey(x509.CertificateRequest{Subject: nodeNamed(w.node)})
 	if err != nil {
@@ -114,7 +114,7 @@ func (w *world) approve(ctx context.Context) error {
 	return err
 }
 
-// renewed renews with an address and says whether the certificate is for it.
+// renewed renews the certificate with an address, and checks that the new one is valid for it.
 func (w *world) renewed(address string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		_, request, err := newKey(x509.CertificateRequest{})
@@ -140,7 +140,7 @@ func (w *world) renewed(address string) func(context.Context) error {
 	}
 }
 
-// joined joins with a token for agents, as one that lay on the machine, under a name and with an address.
+// joined joins with a token for agents, as one found on the machine, under a name and with an address.
 func (w *world) joined(name, address string, replace int, more ...any) func(context.Context) error {
 	return func(ctx context.Context) error {
 		token, version, err := w.token(ctx)
@@ -157,7 +157,7 @@ func (w *world) joined(name, address string, replace int, more ...any) func(cont
 	}
 }
 
-// token is a new one for agents, with the version that members run.
+// token returns a new token for agents, and the version that members run.
 func (w *world) token(ctx context.Context) (token []byte, version string, err error) {
 	answer, err := w.call(ctx, w.adminPair, "CreateToken", message(1, 2))
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 
 const gossipPort = "7946"
 
-// gossipAttacks are on how servers hear of each other.
+// gossipAttacks are attacks on the servers' gossip.
 func (w *world) gossipAttacks() []attack {
 	return []attack{
 		{"the gossip key in the agent's files", func(context.Context) error {
@@ -44,7 +44,7 @@ func (w *world) gossipAttacks() []attack {
 func (w *world) serverKey() ([]byte, error) {
 	_, _, keys, err := memberOf(w.serverDir)
 	if err == nil && len(keys) == 0 {
-		err = errors.New("a server's files hold no gossip key: where it lies must be looked for anew")
+		err = errors.New("a server's files hold no gossip key: this test has to look for it elsewhere")
 	}
 	if err != nil {
 		return nil, err
@@ -80,8 +80,8 @@ const (
 	messageLabel   = 244
 )
 
-// rumours tells every server that each of them is dead, suspected and gone, in words that nobody could refute, and looks
-// whether a server believes it.
+// rumours tells every server that each server is dead, suspected and gone, with an incarnation that no server can
+// refute, and checks whether a server believes it.
 func (w *world) rumours(ctx context.Context) error {
 	servers, err := w.servers(ctx)
 	if err != nil {
@@ -114,7 +114,7 @@ func (w *world) rumours(ctx context.Context) error {
 	return fmt.Errorf("%w: all servers stay alive", errRefused)
 }
 
-// rumour is one of memberlist's messages: its type, and a map in MessagePack.
+// rumour returns a message of memberlist: its type, and a map in MessagePack.
 func rumour(kind byte, node, from string) []byte {
 	text := func(b []byte, s string) []byte { return append(append(b, 0xd9, byte(len(s))), s...) }
 	out := append([]byte{kind, 0x83}, 0xab)
@@ -126,14 +126,14 @@ func rumour(kind byte, node, from string) []byte {
 
 type serverAt struct{ name, host string }
 
-// servers are those of the cluster, by the service's word.
+// servers returns the cluster's servers, from the member list of the gRPC service.
 func (w *world) servers(ctx context.Context) (list []serverAt, err error) {
 	answer, err := w.call(ctx, w.adminPair, "Members", nil)
 	if err != nil {
 		return nil, err
 	}
 	for _, m := range repeated(answer, 1) {
-		if len(fieldOf(m, 2)) == 0 { // an agent
+		if len(fieldOf(m, 2)) == 0 { // it is an agent
 			continue
 		}
 		host, _, err := net.SplitHostPort(string(fieldOf(m, 10)))
@@ -145,7 +145,7 @@ func (w *world) servers(ctx context.Context) (list []serverAt, err error) {
 	return list, nil
 }
 
-// serversLive is nil when all servers and the victim are alive.
+// serversLive returns nil if all servers and the victim are alive.
 func (w *world) serversLive(ctx context.Context) error {
 	answer, err := w.call(ctx, w.adminPair, "Members", nil)
 	if err != nil {
@@ -153,7 +153,7 @@ func (w *world) serversLive(ctx context.Context) error {
 	}
 	var gone []string
 	for _, m := range repeated(answer, 1) {
-		other := len(fieldOf(m, 2)) > 0 || string(fieldOf(m, 1)) == w.victim // this node may harm itself
+		other := len(fieldOf(m, 2)) > 0 || string(fieldOf(m, 1)) == w.victim // an agent may harm itself
 		if other && number(m, 4) != 1 {
 			gone = append(gone, string(fieldOf(m, 1)))
 		}
@@ -164,7 +164,7 @@ func (w *world) serversLive(ctx context.Context) error {
 	return nil
 }
 
-// repeated are all fields of a number that hold messages.
+// repeated returns all fields with a number that hold messages.
 func repeated(in []byte, want protowire.Number) (list [][]byte) {
 	for len(in) > 0 {
 		n, kind, size := protowire.ConsumeTag(in)
@@ -184,7 +184,7 @@ func repeated(in []byte, want protowire.Number) (list [][]byte) {
 	return list
 }
 
-// number is the last field of a number that holds one.
+// number returns the last field with a number that holds an integer.
 func number(in []byte, want protowire.Number) (found uint64) {
 	for len(in) > 0 {
 		n, kind, size := protowire.ConsumeTag(in)

@@ -13,17 +13,17 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// attack is one thing that the agent must not be able to do. try returns nil when it could; control returns nil when the
-// same works for whom it is for.
+// attack is an action that the agent must not be able to do. try returns nil if it succeeded; control returns nil if
+// the same action works for a client that has the right.
 type attack struct {
 	name         string
 	try, control func(context.Context) error
 }
 
-// errRefused is the answer that an attack should get where it is none of the API's or of gRPC's.
+// errRefused is the refusal of attacks that do not go through the API or gRPC.
 var errRefused = errors.New("refused")
 
-// denied tells a refusal from any other failure, which would prove nothing.
+// denied reports whether err is a refusal. Any other failure would prove nothing.
 func denied(err error) bool {
 	switch status.Code(err) {
 	case codes.PermissionDenied, codes.Unauthenticated, codes.InvalidArgument, codes.AlreadyExists:
@@ -32,10 +32,10 @@ func denied(err error) bool {
 	return errors.Is(err, errRefused) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsInvalid(err)
 }
 
-// each bounds one attack or control.
+// each bounds the time of one attack or control.
 const each = time.Minute
 
-// judge says what came of an attack; "" is well.
+// judge runs an attack and its control; fault is "" if the attack was refused and its control works.
 func judge(ctx context.Context, a attack) (outcome, fault string) {
 	ctx, cancel := context.WithTimeout(ctx, each)
 	defer cancel()
@@ -44,7 +44,7 @@ func judge(ctx context.Context, a attack) (outcome, fault string) {
 	case err == nil:
 		return "", "SUCCEEDED"
 	case !denied(err):
-		return "", "failed for another reason than a refusal: " + err.Error()
+		return "", "fails, but not with a refusal: " + err.Error()
 	}
 	if bad := a.control(ctx); bad != nil {
 		return "", "proves nothing, its control fails: " + bad.Error()

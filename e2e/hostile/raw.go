@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// rawCodec sends and receives messages as bytes.
+// rawCodec is a gRPC codec whose messages are bytes.
 type rawCodec struct{}
 
 // Marshal implements encoding.Codec.
@@ -24,7 +24,7 @@ func (rawCodec) Unmarshal(data []byte, v any) error {
 // Name implements encoding.Codec.
 func (rawCodec) Name() string { return "proto" }
 
-// message is one of protobuf's, of fields that are text, bytes or numbers.
+// message encodes a protobuf message with fields of text, bytes or integers.
 func message(fields ...any) (out []byte) {
 	for i := 0; i < len(fields); i += 2 {
 		n := protowire.Number(fields[i].(int))
@@ -42,7 +42,7 @@ func message(fields ...any) (out []byte) {
 	return out
 }
 
-// fieldOf is the last field of a number that holds text or bytes.
+// fieldOf returns the last field with a number that holds text or bytes.
 func fieldOf(in []byte, want protowire.Number) (found []byte) {
 	for len(in) > 0 {
 		n, kind, size := protowire.ConsumeTag(in)
@@ -61,7 +61,7 @@ func fieldOf(in []byte, want protowire.Number) (found []byte) {
 	return found
 }
 
-// call makes a call of the cluster's service as somebody and returns its first answer.
+// call calls a method of the cluster's service with a client certificate, and returns the first answer.
 func (w *world) call(ctx context.Context, as tls.Certificate, method string, request []byte) (answer []byte, err error) {
 	conn, err := w.grpcAs(as)
 	if err != nil {

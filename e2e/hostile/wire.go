@@ -28,7 +28,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// attacks are all.
+// attacks returns all attacks.
 func (w *world) attacks() []attack {
 	all := append(w.apiAttacks(), w.certificateAttacks()...)
 	all = append(all, w.clusterAttacks()...)
@@ -44,7 +44,7 @@ func (w *world) clusterAttacks() []attack {
 	call := func(as tls.Certificate, method string, request []byte) func(context.Context) error {
 		return func(ctx context.Context) error { _, err := w.call(ctx, as, method, request); return err }
 	}
-	// allowed holds when a call is not refused for who asks; what is asked for need not be there.
+	// allowed returns nil if a call is not refused because of its client; its object may be missing.
 	allowed := func(method string, request []byte) func(context.Context) error {
 		return func(ctx context.Context) error {
 			_, err := w.call(ctx, w.adminPair, method, request)
@@ -111,7 +111,7 @@ func (w *world) clusterAttacks() []attack {
 	)
 }
 
-// forged is a certificate of an administrator that the agent's own key has signed, as if it were an authority.
+// forged returns an administrator's certificate that the agent's own key has signed, as if it were a CA's.
 func (w *world) forged() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -128,14 +128,14 @@ func (w *world) forged() (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{der, w.evilPair.Certificate[0]}, PrivateKey: key}, err
 }
 
-// silence is how long a server that has taken a connection waits for its client to begin, at least.
+// silence is how long a server that has accepted a connection waits for the client's first bytes, at least.
 const silence = 1500 * time.Millisecond
 
-// open opens a connection of a protocol and returns the first byte that the server says; io.EOF and errors of TLS are its
-// refusals, and silence is a server that waits.
+// open opens a connection of a protocol and returns the first byte that the server sends. io.EOF and TLS errors are
+// refusals. A server that sends nothing for silence waits for the client, which has been accepted.
 func (w *world) open(as tls.Certificate, protocol string, say []byte) (first byte, err error) {
 	config := w.tlsAs(as, protocol)
-	config.InsecureSkipVerify = true // servers show each other a certificate of no address
+	config.InsecureSkipVerify = true // the servers' certificates among themselves have no address
 	c, err := tls.DialWithDialer(&net.Dialer{Timeout: 10 * time.Second}, "tcp", w.server, config)
 	if err != nil {
 		return 0, fmt.Errorf("%w: %v", errRefused, err)
@@ -160,7 +160,7 @@ func (w *world) open(as tls.Certificate, protocol string, say []byte) (first byt
 	return answer[0], nil
 }
 
-// peerAttacks are on what servers say to each other: Raft's entries, forwarded writes, snapshots.
+// peerAttacks are attacks on the servers' protocols among themselves: Raft's entries, forwarded writes, snapshots.
 func (w *world) peerAttacks() []attack {
 	peer := filepath.Join(w.serverDir, "tls", "peer.pem")
 	pair, bad := tls.LoadX509KeyPair(peer, peer)
@@ -182,10 +182,10 @@ func (w *world) peerAttacks() []attack {
 	}
 }
 
-// greet says hello as a server, under whatever certificate, and returns nil when it is welcome.
+// greet sends a server's hello with any certificate, and returns nil if the server accepts it.
 func (w *world) greet(as tls.Certificate, protocol, serverID string) error {
 	config := w.tlsAs(as, protocol)
-	config.InsecureSkipVerify = true // servers show each other a certificate of no address
+	config.InsecureSkipVerify = true // the servers' certificates among themselves have no address
 	c, err := tls.Dial("tcp", w.server, config)
 	if err != nil {
 		return fmt.Errorf("%w: %v", errRefused, err)
@@ -211,7 +211,7 @@ func (w *world) greet(as tls.Certificate, protocol, serverID string) error {
 	return nil
 }
 
-// Kinds of frames on the connection that a node keeps to a server.
+// Kinds of frames on a node's connection to a server.
 const (
 	frameHello byte = 1
 	frameOpen  byte = 3
@@ -223,7 +223,7 @@ func frame(kind byte, stream uint32, payload string) []byte {
 	return append(binary.BigEndian.AppendUint32(out, stream), payload...)
 }
 
-// nodeWireAttacks are on the connections between nodes and servers, and on other nodes' own APIs.
+// nodeWireAttacks are attacks on the connections between nodes and servers, and on other nodes' kubelet APIs.
 func (w *world) nodeWireAttacks() []attack {
 	const protocol = "balsa-node/1"
 	greeted := func(as tls.Certificate, say []byte) func(context.Context) error {
@@ -266,7 +266,8 @@ func (w *world) nodeWireAttacks() []attack {
 	}
 }
 
-// opensBackwards asks the server to connect somewhere, which only servers may ask of nodes; nil when it went on.
+// opensBackwards asks the server to open a connection, which only servers may ask of nodes. It returns nil if the
+// server did not refuse.
 func (w *world) opensBackwards(target string) error {
 	c, err := tls.Dial("tcp", w.server, w.tlsAs(w.evilPair, "balsa-node/1"))
 	if err != nil {
@@ -287,7 +288,7 @@ func (w *world) opensBackwards(target string) error {
 	return fmt.Errorf("%w: the server has ended the connection", errRefused)
 }
 
-// kubelet asks the victim's own API; an answer of any kind that is no refusal is a success.
+// kubelet sends a request to the victim's kubelet API. Every answer except a refusal counts as a success.
 func (w *world) kubelet(ctx context.Context, as *tls.Certificate, method, path string) error {
 	config := &tls.Config{RootCAs: w.roots, ServerName: w.victim}
 	if as != nil {

@@ -29,12 +29,12 @@ type options struct {
 	agentDir, serverDir, server, address, victim, victimAddress, san string
 }
 
-// world is what the attacks are about.
+// world holds the clients and objects that the attacks use.
 type world struct {
 	options
-	node                string // this one's name
+	node                string // of this node
 	clusterID           string
-	agentKeys           [][]byte // of gossip, in the agent's files
+	agentKeys           [][]byte // gossip keys in the agent's files
 	roots               *x509.CertPool
 	evil, proxy, admin  *kubernetes.Clientset
 	evilPair, proxyPair tls.Certificate
@@ -42,7 +42,7 @@ type world struct {
 	own, theirs         *v1.Pod // on this node, on the victim
 }
 
-// namespace of what the attacks are about.
+// namespace holds the objects under attack.
 const namespace = "hostile"
 
 func newWorld(ctx context.Context, o options) (*world, error) {
@@ -76,7 +76,7 @@ func newWorld(ctx context.Context, o options) (*world, error) {
 	return w, w.furnish(ctx)
 }
 
-// memberOf reads what a member keeps of its cluster.
+// memberOf reads a member's files about its cluster.
 func memberOf(dir string) (name, clusterID string, keys [][]byte, err error) {
 	raw, err := os.ReadFile(filepath.Join(dir, "member.json"))
 	if err != nil {
@@ -90,7 +90,7 @@ func memberOf(dir string) (name, clusterID string, keys [][]byte, err error) {
 	return m.Name, m.ClusterID, m.GossipKeys, err
 }
 
-// furnish makes a pod on this node and one on the victim, each with a secret, a config map and an account of its own, and
+// furnish creates a pod on this node and one on the victim, each with a secret, a config map and a service account, and
 // waits until both run.
 func (w *world) furnish(ctx context.Context) error {
 	_, err := w.admin.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
@@ -148,20 +148,20 @@ func (w *world) running(ctx context.Context, name string) (*v1.Pod, error) {
 	}
 }
 
-// tlsAs is how somebody with a certificate dials a server.
+// tlsAs returns a client configuration with a certificate.
 func (w *world) tlsAs(pair tls.Certificate, protocols ...string) *tls.Config {
 	host, _, _ := net.SplitHostPort(w.server)
 	return &tls.Config{RootCAs: w.roots, ServerName: host, NextProtos: protocols,
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }}
 }
 
-// grpcAs is a connection for calls whose messages are bytes.
+// grpcAs returns a connection for calls whose messages are bytes.
 func (w *world) grpcAs(pair tls.Certificate) (*grpc.ClientConn, error) {
 	return grpc.NewClient(w.server, grpc.WithTransportCredentials(credentials.NewTLS(w.tlsAs(pair))),
 		grpc.WithDefaultCallOptions(grpc.ForceCodec(rawCodec{})))
 }
 
-// newKey makes a key and a request for a certificate.
+// newKey returns a key and a certificate request for it.
 func newKey(template x509.CertificateRequest) (*ecdsa.PrivateKey, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// tally counts what an attack was answered.
+// tally counts the answers to an attack.
 type tally struct {
 	mu    sync.Mutex
 	codes map[int]int
-	cut   int // connections that the server ended, or requests without an answer
-	left  int // shots until it is enough
+	cut   int // connections that the server closed, or requests without an answer
+	left  int // shots that are left
 }
 
 func newTally(shots int) *tally { return &tally{codes: map[int]int{}, left: shots} }
 
-// take is false when there were enough shots.
+// take returns false when no shot is left.
 func (t *tally) take() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -39,7 +39,7 @@ func (t *tally) add(code int, err error) {
 	}
 }
 
-// String is "400: 17, cut: 2".
+// String returns, for example, "400: 17, cut: 2".
 func (t *tally) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -53,19 +53,19 @@ func (t *tally) String() string {
 	return strings.Join(out, ", ")
 }
 
-// bomb is one way to hurt.
+// bomb is one kind of harmful request.
 type bomb struct {
 	name string
-	// want are the codes that may come back. None: connections are all there is, and the server may end them.
+	// want are the allowed status codes. Without any, the bomb consists of connections, which the server may close.
 	want []int
-	// clients make shots at once; shots are how many of them a test makes.
+	// clients is the number of concurrent clients; shots is the number of requests in a test.
 	clients, shots int
-	// anew: the other client makes each request on a new connection, when it is measured.
+	// anew: the other client opens a connection for each request, when its latency is measured.
 	anew bool
 	fire func(ctx context.Context, t *target, c *http.Client) (int, error)
 }
 
-// attack fires until ctx ends or count has had enough.
+// attack sends requests until ctx ends or count has no shot left.
 func (b *bomb) attack(ctx context.Context, t *target, count *tally) {
 	var all sync.WaitGroup
 	c := t.client(bad)
@@ -83,7 +83,8 @@ func (b *bomb) attack(ctx context.Context, t *target, count *tally) {
 	all.Wait()
 }
 
-// observer is the other client: it gets and updates an object, one request after the other, and notes how long each took.
+// observer is the other client: it reads and updates an object, one request after the other, and records their
+// durations.
 type observer struct {
 	took   []time.Duration
 	faults []error
@@ -91,8 +92,7 @@ type observer struct {
 
 const victim = "/api/v1/namespaces/default/configmaps/victim"
 
-// watchOver makes requests until ctx ends.
-// With anew it opens a connection for each.
+// watchOver sends the observer's requests until ctx ends. With anew it opens a connection for each.
 func watchOver(ctx context.Context, t *target, c *http.Client, anew bool) *observer {
 	o := &observer{}
 	for i := 0; ctx.Err() == nil; i++ {
@@ -125,7 +125,7 @@ func watchOver(ctx context.Context, t *target, c *http.Client, anew bool) *obser
 	return o
 }
 
-// quantile of what requests took; 0 when there were none.
+// quantile of the requests' durations; 0 if there were none.
 func (o *observer) quantile(q float64) time.Duration {
 	if len(o.took) == 0 {
 		return 0
@@ -133,7 +133,7 @@ func (o *observer) quantile(q float64) time.Duration {
 	return o.took[min(len(o.took)-1, int(q*float64(len(o.took))))]
 }
 
-// String is "p50 1.2ms p99 7ms max 10ms of 812".
+// String returns, for example, "p50 1.2ms p99 7ms max 10ms of 812".
 func (o *observer) String() string {
 	ms := func(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d.Microseconds())/1000) }
 	return fmt.Sprintf("p50 %6s  p99 %7s  max %7s ms of %4d", ms(o.quantile(.5)), ms(o.quantile(.99)), ms(o.quantile(1)), len(o.took))

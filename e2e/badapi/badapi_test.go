@@ -9,11 +9,11 @@ import (
 
 const (
 	binary     = "../../bin/balsa"
-	mostMemory = 1 << 30 // bytes that no bomb may make the server hold
+	mostMemory = 1 << 30 // bytes, the limit of the server's memory under any bomb
 	patience   = 90 * time.Second
 )
 
-// TestBombsAreRefusedWhileOthersAreServed decides by codes, by memory, and by whether the other client was answered at all.
+// TestBombsAreRefusedWhileOthersAreServed checks status codes, memory, and that the other client gets answers.
 func TestBombsAreRefusedWhileOthersAreServed(t *testing.T) {
 	s, err := newTarget(t.Context(), binary)
 	if err != nil {

@@ -20,12 +20,12 @@ const (
 	policies    = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 )
 
-// sending is a bomb of one request, sent by some at once.
+// sending returns a bomb that consists of one request.
 func sending(name string, s shot, want ...int) bomb {
 	return bomb{name: name, want: want, clients: 4, shots: 4, fire: func(ctx context.Context, t *target, c *http.Client) (int, error) { return t.send(ctx, c, s) }}
 }
 
-// bodyBombs are requests that are small to send and large to understand.
+// bodyBombs are requests that are small to send and large to decode.
 func bodyBombs() []bomb {
 	deep := bytes.Repeat([]byte("["), 1<<20)
 	nested := append(append([]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"n"},"x":`), bytes.Repeat([]byte(`{"a":`), 200_000)...), '1')
@@ -57,7 +57,7 @@ func bodyBombs() []bomb {
 	}
 }
 
-// costBombs are requests that are dear to check, or to look up.
+// costBombs are requests that are expensive to check, or to answer.
 func costBombs() []bomb {
 	selector := "a in (" + strings.TrimSuffix(strings.Repeat("bbbbbbbb,", 6_000), ",") + ")"
 	return []bomb{
@@ -88,7 +88,7 @@ func laughs() string {
 	return out
 }
 
-// copies doubles an object with each operation.
+// copies returns a patch in which each operation doubles an object.
 func copies(n int) string {
 	out := `[{"op":"add","path":"/data","value":{"a":"` + strings.Repeat("x", 1000) + `"}}`
 	for range n {
@@ -97,7 +97,7 @@ func copies(n int) string {
 	return out + "]"
 }
 
-// series is n pieces, numbered, with commas between.
+// series returns n numbered pieces, separated by commas.
 func series(n int, piece string) string {
 	var out strings.Builder
 	for i := range n {
@@ -117,7 +117,7 @@ func zipped(n int) []byte {
 	return out.Bytes()
 }
 
-// definition is a CustomResourceDefinition whose schema has a list without a bound, and what is said.
+// definition returns a CustomResourceDefinition with this schema, in addition to an unbounded list.
 func definition(schema string) []byte {
 	if !strings.Contains(schema, `"properties"`) {
 		schema += `,"properties":{"l":{"type":"array","items":{"type":"string"}}}`

@@ -60,7 +60,7 @@ func run() (err error) {
 	return ctx.Err()
 }
 
-// measure prints what the other client notices without and with a bomb.
+// measure prints the other client's latencies without and with a bomb.
 func measure(ctx context.Context, t *target, b *bomb, span time.Duration) error {
 	other := t.client(good)
 	defer other.CloseIdleConnections()
@@ -88,7 +88,7 @@ func measure(ctx context.Context, t *target, b *bomb, span time.Duration) error 
 	return t.alive()
 }
 
-// fill makes what is there: the object the other client uses, one with long lists, and n to be listed.
+// fill creates the objects: the one that the other client uses, one with long lists, and n objects to be listed.
 func (t *target) fill(ctx context.Context, n int) error {
 	c := t.client(good)
 	defer c.CloseIdleConnections()

@@ -30,10 +30,10 @@ const (
 	port          = "6443"
 	startPatience = 2 * time.Minute
 	look          = 50 * time.Millisecond
-	good, bad     = "good", "bad" // the two clients, who may do everything and are no administrators: those take no seat
+	good, bad     = "good", "bad" // the two clients may do everything, but are not administrators, whom the limits do not apply to
 )
 
-// target is the server, on a machine of its own.
+// target is the server on its machine.
 type target struct {
 	host  *host.Host
 	cmd   *exec.Cmd
@@ -91,7 +91,7 @@ func (t *target) open(ctx context.Context, balsa string) (err error) {
 	}
 }
 
-// prepare lets both clients do everything.
+// prepare gives both clients all rights.
 func (t *target) prepare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -129,7 +129,7 @@ func (t *target) close() error {
 	var faults []error
 	if t.cmd != nil {
 		_ = t.cmd.Process.Kill()
-		_ = t.cmd.Wait() // it says that it was killed
+		_ = t.cmd.Wait() // it reports that it was killed
 	}
 	if t.host != nil {
 		faults = append(faults, t.host.Close())
@@ -137,7 +137,7 @@ func (t *target) close() error {
 	return errors.Join(append(faults, os.RemoveAll(t.dir))...)
 }
 
-// alive is an error when the server's process has ended.
+// alive returns an error if the server's process has ended.
 func (t *target) alive() error {
 	if err := t.cmd.Process.Signal(syscall.Signal(0)); err != nil {
 		return fmt.Errorf("the server has ended: %w\n%s", err, t.log())
@@ -149,7 +149,7 @@ func (t *target) alive() error {
 	return nil
 }
 
-// memory is what the server holds, and the most it held since forget, in bytes.
+// memory returns the server's memory now and its peak since forget, in bytes.
 func (t *target) memory() (now, most int64) {
 	raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", t.cmd.Process.Pid))
 	for line := range strings.Lines(string(raw)) {
@@ -168,14 +168,14 @@ func (t *target) memory() (now, most int64) {
 	return now, most
 }
 
-// forget lets the peak of memory begin anew.
+// forget resets the peak of memory.
 func (t *target) forget() error {
 	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", t.cmd.Process.Pid), []byte("5"), 0o200)
 }
 
 func (t *target) address() string { return net.JoinHostPort(t.host.Addr.String(), port) }
 
-// dial opens a connection with TLS that speaks one protocol.
+// dial opens a TLS connection for one protocol.
 func (t *target) dial(ctx context.Context, protocol string) (*tls.Conn, error) {
 	raw, err := t.host.Dial(ctx, "tcp", t.address())
 	if err != nil {
@@ -188,7 +188,7 @@ func (t *target) dial(ctx context.Context, protocol string) (*tls.Conn, error) {
 	return conn, nil
 }
 
-// bearer is a client's token on every request.
+// bearer adds a client's token to every request.
 type bearer struct {
 	token string
 	*http.Transport
@@ -201,7 +201,7 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.Transport.RoundTrip(r)
 }
 
-// client is an HTTP client of its own connections.
+// client returns an HTTP client with its own connections.
 func (t *target) client(token string) *http.Client {
 	return &http.Client{Transport: bearer{token, &http.Transport{
 		DialContext: t.host.Dial, TLSClientConfig: &tls.Config{RootCAs: t.roots}, ForceAttemptHTTP2: true, DisableCompression: true,
@@ -216,7 +216,7 @@ type shot struct {
 	header       http.Header
 }
 
-// send makes a request and drops the answer's body.
+// send sends a request and drops the body of the answer.
 func (t *target) send(ctx context.Context, c *http.Client, s shot) (int, error) {
 	req, err := http.NewRequestWithContext(ctx, s.method, "https://"+t.address()+s.path, bytes.NewReader(s.body))
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// wireBombs keep connections, or what hangs on them.
+// wireBombs hold connections, streams and watches, or flood them.
 func wireBombs() []bomb {
 	return []bomb{
 		{name: "bodies that do not come", want: []int{408}, clients: 50, shots: 10, fire: slowBody},
@@ -37,10 +37,10 @@ func wireBombs() []bomb {
 	}
 }
 
-// held is how long a client that waits for nothing waits.
+// held is how long a client without a task holds its connection.
 const held = 2 * time.Second
 
-// pause waits, or until ctx ends.
+// pause waits for d, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -64,7 +64,7 @@ func slowBody(ctx context.Context, t *target, _ *http.Client) (int, error) {
 	return code, err
 }
 
-// holding sends a beginning and waits.
+// holding returns an attack that sends the start of a request and waits.
 func holding(protocol, begin string) func(context.Context, *target, *http.Client) (int, error) {
 	return func(ctx context.Context, t *target, _ *http.Client) (int, error) {
 		conn, err := t.dial(ctx, protocol)
@@ -88,7 +88,7 @@ func silent(ctx context.Context, t *target, _ *http.Client) (int, error) {
 	return 0, nil
 }
 
-// holdConnection has a request answered on a connection of its own, and keeps the connection.
+// holdConnection returns an attack that gets one answer on a new connection, and keeps the connection.
 func holdConnection(header string) func(context.Context, *target, *http.Client) (int, error) {
 	return func(ctx context.Context, t *target, _ *http.Client) (int, error) {
 		conn, err := t.dial(ctx, "http/1.1")
@@ -111,9 +111,9 @@ func holdConnection(header string) func(context.Context, *target, *http.Client) 
 	}
 }
 
-// halfOpenStreams begins 1,000 calls that strangers may make, sends none of their messages, and keeps them.
+// halfOpenStreams starts 1,000 calls that need no authentication, and sends none of their messages.
 func halfOpenStreams(ctx context.Context, t *target, _ *http.Client) (int, error) {
-	conn, err := t.dial(ctx, "h2") // alone: gRPC
+	conn, err := t.dial(ctx, "h2") // only gRPC has h2 alone
 	if err != nil {
 		return 0, err
 	}
@@ -142,8 +142,8 @@ func halfOpenStreams(ctx context.Context, t *target, _ *http.Client) (int, error
 	return 0, nil
 }
 
-// framing opens a connection of HTTP/2, reads nothing but what keeps it open, and lets frames be written until the server
-// has had enough or they were many.
+// framing returns an attack that opens an HTTP/2 connection and writes frames until the server closes it, or enough
+// were written. It reads only what keeps the connection open.
 func framing(write func(*http2.Framer, []byte) error) func(context.Context, *target, *http.Client) (int, error) {
 	return func(ctx context.Context, t *target, _ *http.Client) (int, error) {
 		conn, err := t.dial(ctx, "h2")
@@ -174,7 +174,7 @@ func flood(conn *tls.Conn, write func(*http2.Framer, []byte) error) error {
 	}
 	err := write(f, head.Bytes())
 	if ne := net.Error(nil); errors.As(err, &ne) && ne.Timeout() {
-		return nil // the server reads no more, which bounds what it holds
+		return nil // the server has stopped reading, which bounds its memory
 	}
 	return err
 }
@@ -249,7 +249,7 @@ func holdWatch(ctx context.Context, t *target, c *http.Client) (int, error) {
 	return resp.StatusCode, nil
 }
 
-// unread asks for a list on a connection of its own, and does not read.
+// unread returns an attack that requests a list on a new connection and does not read it.
 func unread(accept string) func(context.Context, *target, *http.Client) (int, error) {
 	return holding("http/1.1", "GET "+maps1+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+bad+"\r\nAccept: "+accept+"\r\n\r\n")
 }

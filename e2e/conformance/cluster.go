@@ -16,7 +16,7 @@ import (
 	"github.com/balsahq/balsa/e2e/lan"
 )
 
-// cluster is some hosts that take pods.
+// cluster is a few hosts that take pods.
 type cluster struct {
 	o          *options
 	net        *lan.Network
@@ -58,7 +58,7 @@ func (c *cluster) open(ctx context.Context) (err error) {
 	return c.writeKubeconfig()
 }
 
-// flags returns what a host's node is started with. Of both families, the host gets its IPv6 address here.
+// flags returns the flags of a host's node. With both families, it also gives the host its IPv6 address.
 func (c *cluster) flags(ctx context.Context, i int, m *lan.Machine) ([]string, error) {
 	if !c.o.dual {
 		return c.o.flags, nil

@@ -1,9 +1,7 @@
-// Command conformance runs upstream's own end-to-end cases (e2e.test, by its
-// runner ginkgo) against a cluster of several hosts that it makes: a server that
-// takes pods, and agents, each a network namespace on a switch (package lan), with
-// real containers. It says which cases did not pass.
+// Command conformance runs upstream's own end-to-end cases (e2e.test, by its runner ginkgo) against a cluster of
+// several hosts that it starts: a server that takes pods, and agents. Each host is a network namespace on a switch
+// (package lan), with real containers. It lists the cases that did not pass.
 //
-// Upstream's programs and the images that the cases name come from outside: give
-// their directories. A case is chosen by its full name, one a line of a file, or
-// by a regular expression.
+// Upstream's programs and the images of the cases have to be given as directories. Cases are chosen by their full
+// names, one a line of a file, or by a regular expression.
 package main

@@ -21,7 +21,7 @@ import (
 type options struct {
 	balsa, upstream, images, out string
 	cases                        []string // full names
-	focus                        string   // a regular expression, where there are no names
+	focus                        string   // a regular expression, if there are no names
 	nodes, procs                 int
 	limit                        time.Duration
 	flags                        []string
@@ -111,13 +111,12 @@ func readCases(path string, wanted *regexp.Regexp) ([]string, error) {
 	return out, nil
 }
 
-// wantsToBeAlone tells whether a case says that it wants the cluster for itself.
+// wantsToBeAlone reports whether a case must not run beside others.
 func wantsToBeAlone(name string) bool {
 	return strings.Contains(name, "[Serial]") || strings.Contains(name, "[Disruptive]")
 }
 
-// judge runs the cases and says what did not pass: first those that may run
-// beside others, then the rest.
+// judge runs the cases and lists those that did not pass: first the cases that may run beside others, then the rest.
 func (c *cluster) judge(ctx context.Context) error {
 	const apart = `\[(Serial|Disruptive)\]`
 	if c.o.focus != "" {
@@ -137,8 +136,7 @@ func (c *cluster) judge(ctx context.Context) error {
 	return errors.Join(c.ginkgo(ctx, "parallel", c.o.procs, together...), c.ginkgo(ctx, "serial", 1, alone...))
 }
 
-// ginkgo runs cases from the clients' machine, if it is given any; its report
-// goes to a file.
+// ginkgo runs cases, if there are any, from the clients' machine. Its report goes to a file.
 func (c *cluster) ginkgo(ctx context.Context, name string, procs int, which ...string) error {
 	if len(which) == 0 {
 		return nil
@@ -176,7 +174,7 @@ var (
 	failureLine = regexp.MustCompile(`^\s*\[(FAIL|TIMEDOUT|INTERRUPTED|PANICKED)\]`)
 )
 
-// read takes from a report what it says at its end.
+// read returns the end of a report.
 func read(report string) (summary, failed []string) {
 	for line := range strings.Lines(report) {
 		line = strings.TrimSpace(line)

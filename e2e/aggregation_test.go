@@ -28,8 +28,8 @@ spec:
         properties: {spec: {type: object, properties: {sails: {type: integer}}}}
 `
 
-// TestAnotherAPIServerIsAggregated has a second cluster, which believes the first one's front proxy, serve a group of the
-// first one's API, through a Service. Neither has an agent: the way to the Service is the server's own.
+// TestAnotherAPIServerIsAggregated: a second cluster, which trusts the first one's front proxy, serves a group of the
+// first one's API through a Service. Neither cluster has an agent: the server reaches the Service by itself.
 func TestAnotherAPIServerIsAggregated(t *testing.T) {
 	s := newSeveral(t, 1, 0, 1)
 	s.form()
@@ -105,7 +105,7 @@ spec:
 	})
 }
 
-// boat is the path of a manifest.
+// boat returns the path of a manifest.
 func boat(t *testing.T, manifest string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "boat.yaml")

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// refusedStart starts a server that has to give up, and returns its last line.
+// refusedStart starts a server that has to refuse to start, and returns its last line.
 func refusedStart(c *cluster, args ...string) string {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), 2*time.Minute)
@@ -92,7 +92,7 @@ func TestOnlyRootMayStart(t *testing.T) {
 func TestTakenPortIsNamed(t *testing.T) {
 	c := start(t)
 	other := newHost(t)
-	// Another installation in the same network: the ports are what collides.
+	// Another installation in the same network: the ports collide.
 	cmd := c.Command(t.Context(), binary, append([]string{"server"}, other.Flags()...)...)
 	cmd.Env = append(cmd.Env, "BALSA_DATA_DIR="+other.DataDir, "BALSA_RUN_DIR="+other.RunDir)
 	out, err := cmd.CombinedOutput()
@@ -103,8 +103,8 @@ func TestTakenPortIsNamed(t *testing.T) {
 	c.mustSay(refusedStart(c), "balsa runs already", "balsa down")
 }
 
-// damage stops a cluster that holds one object, changes its files, and returns
-// how the next start is refused. The damaged directory must be left as it is.
+// damage stops a cluster that holds one object, changes its files, and returns the last line of the refused next start.
+// The start must not change the damaged directory.
 func damage(t *testing.T, change func(c *cluster, raft string)) (*cluster, string) {
 	t.Helper()
 	c := start(t)
@@ -116,7 +116,7 @@ func damage(t *testing.T, change func(c *cluster, raft string)) (*cluster, strin
 	return c, refusedStart(c)
 }
 
-// largest is the biggest regular file below dir: the log.
+// largest returns the largest regular file below dir: the log.
 func largest(t *testing.T, dir string) string {
 	t.Helper()
 	var best string
@@ -138,7 +138,7 @@ func TestTruncatedLogIsRefusedAndKept(t *testing.T) {
 	var log string
 	c, msg := damage(t, func(c *cluster, raft string) {
 		log = largest(t, raft)
-		// A segment is made in its full size; what is written of it is more than this.
+		// A segment is preallocated; more than this part of it is written.
 		size = 16 << 10
 		if err := os.Truncate(log, size); err != nil {
 			t.Fatal(err)

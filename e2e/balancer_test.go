@@ -55,8 +55,8 @@ spec:
   ports: [{port: 80, targetPort: 8080}]
 `
 
-// TestLoadBalancers has clients outside reach Services at addresses from a pool, while the node that announces one is
-// unplugged, with nodes that wait to be initialized.
+// TestLoadBalancers: clients outside reach Services at addresses from a pool, also while the node that announces an
+// address is unplugged. The nodes start with the cloud provider's taint.
 func TestLoadBalancers(t *testing.T) {
 	s := newSeveral(t, 1, 1, 1)
 	s.agents = append(s.agents, newHostOn(t, s.spare[0], "--cloud-provider=external"))
@@ -119,7 +119,7 @@ func TestLoadBalancers(t *testing.T) {
 	first.kubectl("delete", "service", "local", "waiting")
 }
 
-// served waits until the client outside gets a page at the address.
+// served waits until the client outside gets a page from the address.
 func (s *several) served(address string) {
 	s.t.Helper()
 	s.servers[0].eventually("http://"+address, func() error {
@@ -128,12 +128,12 @@ func (s *several) served(address string) {
 	})
 }
 
-// holder is the host whose link-layer address the client has for an address.
+// holder returns the host whose link-layer address the client has for an address.
 func (s *several) holder(address string) *cluster {
 	s.t.Helper()
 	var out *cluster
 	s.servers[0].eventually("a neighbour with "+address, func() error {
-		_, _, _ = fetch(s.net.Client.Dial, "http://"+address) // so that it is asked for
+		_, _, _ = fetch(s.net.Client.Dial, "http://"+address) // makes the client resolve the address
 		entry, err := s.net.Client.Command(s.t.Context(), "ip", "neigh", "show", address).CombinedOutput()
 		if err != nil {
 			return err
@@ -154,7 +154,7 @@ func (s *several) holder(address string) *cluster {
 	return out
 }
 
-// healthPorts asks every node for its endpoint of the Service with the policy Local, and for itself.
+// healthPorts reads on every node the health port of the Service with the policy Local, and the node's own.
 func (s *several) healthPorts() {
 	s.t.Helper()
 	first := s.servers[0]

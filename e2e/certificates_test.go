@@ -24,7 +24,7 @@ type identity struct {
 	key  *ecdsa.PrivateKey
 }
 
-// issued makes one signed by another, or by itself: an authority.
+// issued returns a certificate signed by another one, or a self-signed CA.
 func issued(t *testing.T, by *identity, name string) *identity {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -74,8 +74,8 @@ metadata: {name: NAME}
 spec: {signerName: kubernetes.io/kube-apiserver-client, usages: [client auth], expirationSeconds: 3600, request: DATA}
 `
 
-// TestCertificates is the life of certificates that join no machine: another
-// authority's, those approved by people, and those of a node that was removed.
+// TestCertificates covers the client certificates that join no machine: those of another CA, those that an
+// administrator approved, and those of a removed node.
 func TestCertificates(t *testing.T) {
 	s := newSeveral(t, 1, 1, 0)
 	first, agent, authority := s.servers[0], s.agents[0], issued(t, nil, "another authority")

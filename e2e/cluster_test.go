@@ -14,7 +14,7 @@ import (
 	"github.com/balsahq/balsa/e2e/host"
 )
 
-// binary is what is tested; kubectlBinary is upstream's client.
+// binary is the program under test; kubectlBinary is upstream's client.
 var (
 	binary        = fromEnv("BALSA_BIN", "../bin/balsa")
 	kubectlBinary = fromEnv("KUBECTL_BIN", "../bin/kubectl")
@@ -33,7 +33,7 @@ type cluster struct {
 	t *testing.T
 }
 
-// newHost makes a machine on which nothing runs yet.
+// newHost makes a machine without running programs.
 func newHost(t *testing.T, flags ...string) *cluster {
 	t.Helper()
 	h, err := host.New(host.Config{Balsa: binary, Flags: flags})
@@ -52,7 +52,7 @@ func newHost(t *testing.T, flags ...string) *cluster {
 	return c
 }
 
-// start is a cluster that works; no demonstration runs on it.
+// start returns a working cluster without the demonstration.
 func start(t *testing.T, flags ...string) *cluster {
 	t.Helper()
 	c := newHost(t, flags...)
@@ -84,7 +84,7 @@ func (c *cluster) kubectl(args ...string) string {
 	return out
 }
 
-// refused runs a command that has to fail, and returns what it said.
+// refused runs a command that has to fail, and returns its output.
 func (c *cluster) refused(args ...string) string {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
@@ -96,7 +96,7 @@ func (c *cluster) refused(args ...string) string {
 	return err.Error()
 }
 
-// apply gives a manifest to kubectl apply.
+// apply passes a manifest to kubectl apply.
 func (c *cluster) apply(manifest string, args ...string) string {
 	c.t.Helper()
 	path := filepath.Join(c.t.TempDir(), "manifest.yaml")
@@ -125,7 +125,7 @@ func (c *cluster) eventually(what string, check func() error) {
 	}
 }
 
-// wants is a check that the output of a kubectl command contains text.
+// wants returns a check that the output of a kubectl command contains text.
 func (c *cluster) wants(text string, args ...string) func() error {
 	return func() error {
 		out, err := c.Kubectl(c.t.Context(), args...)
@@ -139,7 +139,7 @@ func (c *cluster) wants(text string, args ...string) func() error {
 	}
 }
 
-// background is a kubectl command that goes on until the test ends it.
+// background starts a kubectl command that runs until the test ends it.
 type background struct {
 	mu  sync.Mutex
 	out bytes.Buffer
@@ -158,7 +158,7 @@ func (b *background) String() string {
 	return b.out.String()
 }
 
-// says is a check that the command has printed text so far.
+// says returns a check that the command's output so far contains text.
 func (b *background) says(text string) func() error {
 	return func() error {
 		if !strings.Contains(b.String(), text) {

@@ -54,10 +54,9 @@ func merge(a, b map[string]string) map[string]string {
 	return a
 }
 
-// writeUntilKilled lets eight clients create and update ConfigMaps and kills
-// the server after a random while. It returns the newest acknowledged value of
-// each; a write that was under way when the server died may or may not be
-// there, and is tried with a value of its own.
+// writeUntilKilled lets eight clients create and update ConfigMaps and kills the server after a random time. It returns
+// the newest acknowledged value of each. A write that was in progress when the server died may have taken effect or
+// not; each attempt writes a value of its own.
 func writeUntilKilled(c *cluster, round int) map[string]string {
 	c.t.Helper()
 	cfg, err := c.RESTConfig()
@@ -95,7 +94,7 @@ func writeUntilKilled(c *cluster, round int) map[string]string {
 		}
 		return nil
 	})
-	<-time.After(time.Duration(rand.IntN(1500)) * time.Millisecond) // the moment is the point
+	<-time.After(time.Duration(rand.IntN(1500)) * time.Millisecond) // a random moment is the purpose of this test
 	if err := c.Kill9(); err != nil {
 		c.t.Fatal(err)
 	}
@@ -103,7 +102,7 @@ func writeUntilKilled(c *cluster, round int) map[string]string {
 	return acknowledged
 }
 
-// verify reads everything back.
+// verify reads all values back.
 func verify(c *cluster, acknowledged map[string]string) {
 	c.t.Helper()
 	cfg, err := c.RESTConfig()

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// TestDeploymentLife walks a Deployment through everything that kubectl offers,
-// once with the kubectl inside balsa and once with upstream's.
+// TestDeploymentLife exercises all kubectl commands for a Deployment, once with the kubectl inside balsa and once with
+// upstream's.
 func TestDeploymentLife(t *testing.T) {
 	for name, kubectl := range map[string]string{"built-in": "", "upstream": kubectlBinary} {
 		t.Run(name, func(t *testing.T) {
@@ -59,14 +59,14 @@ func get(client *http.Client, url string) (string, error) {
 	return string(body), err
 }
 
-// answers: by ClusterIP from the host, by name from another pod.
+// answers: the Service answers by ClusterIP from the host, and by name from another pod.
 func answers(c *cluster) {
 	url := "http://" + c.clusterIP("hello")
 	c.eventually("the Service answers the host", func() error {
 		_, err := get(c.HTTP(), url)
 		return err
 	})
-	c.eventually("all pods answer", func() error { // the node hears of them one by one
+	c.eventually("all pods answer", func() error { // the node learns of them one by one
 		pods := map[string]bool{}
 		for range 60 {
 			body, err := get(c.HTTP(), url)
@@ -139,7 +139,7 @@ func streams(c *cluster) {
 	c.eventually("get -w follows", watch.says("4/4"))
 	watch.end()
 	c.kubectl("scale", "deployment", "hello", "--replicas=3")
-	c.eventually("the fourth pod is gone", func() error { // which may be the first by name
+	c.eventually("the fourth pod is gone", func() error { // it may be the first one by name
 		if pods := strings.Fields(c.kubectl("get", "pods", "-l", "app=hello", "-o", "name")); len(pods) != 3 {
 			return fmt.Errorf("%v", pods)
 		}
@@ -178,7 +178,7 @@ func copies(c *cluster) {
 	}
 }
 
-// describes: what people read when they look for a reason.
+// describes: the output of describe, where people look for the reason of a fault.
 func describes(c *cluster) {
 	pod := c.firstPod()
 	for _, want := range []string{"Scheduled", "Pulled", "Created", "Started", "Successfully assigned default/", "QoS Class:", "BestEffort"} {
@@ -192,8 +192,7 @@ func describes(c *cluster) {
 	}
 }
 
-// rolls: an update under load without a failed request; history, undo, pause,
-// resume.
+// rolls: an update under load without a failed request, then history, undo, pause and resume.
 func rolls(c *cluster) {
 	c.kubectl("patch", "deployment", "hello", "--type=json", `-p=[{"op":"add","path":"/spec/template/spec/containers/0/readinessProbe","value":{"httpGet":{"path":"/healthz","port":8080},"periodSeconds":1}}]`)
 	c.kubectl("rollout", "status", "deployment/hello", "--timeout=90s")
@@ -206,7 +205,7 @@ func rolls(c *cluster) {
 		c.t.Errorf("%d of %d requests failed during the update; the first: %v", failed, sent, first)
 	}
 	c.t.Logf("%d requests during the update, none failed", sent)
-	c.eventually("version 2 is there", func() error { // pods that end may answer for a moment
+	c.eventually("version 2 is there", func() error { // pods that are ending may answer for a moment
 		body, err := get(c.HTTP(), url)
 		if err == nil && !strings.Contains(body, "version: 2") {
 			err = errors.New(body)
@@ -261,7 +260,7 @@ func load(c *cluster, url string) (stop func() (sent, failed int64, first error)
 	}
 }
 
-// isDeleted: each cascade, and a namespace with everything in it.
+// isDeleted: deletion with each cascade policy, and of a namespace with all its objects.
 func isDeleted(c *cluster) {
 	owner := c.kubectl("get", "replicasets", "-l", "app=hello", "-o", "jsonpath={.items[0].metadata.name}")
 	c.kubectl("delete", "deployment", "hello", "--cascade=orphan")

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestFullDiskRefusesWritesAndRecovers: with no space left a write is refused
-// with the reason, reads go on, and writes work again when there is space.
+// TestFullDiskRefusesWritesAndRecovers: on a full disk a write is refused with the reason, reads go on, and writes work
+// again once there is space.
 func TestFullDiskRefusesWritesAndRecovers(t *testing.T) {
 	c := newHost(t)
 	raft := filepath.Join(c.DataDir, "server", "raft")
@@ -68,8 +68,7 @@ func fill(path string) error {
 	}
 }
 
-// TestDataOfAnotherVersionIsRefused: a directory that a newer program wrote is
-// left alone.
+// TestDataOfAnotherVersionIsRefused: a start does not touch a directory that a newer program wrote.
 func TestDataOfAnotherVersionIsRefused(t *testing.T) {
 	var meta string
 	_, msg := damage(t, func(_ *cluster, raft string) {

@@ -1,3 +1,3 @@
-// Package e2e starts the built binary on machines of its own, uses it as people
-// do, breaks it, and asks it what happened. It needs root and bin/balsa.
+// Package e2e tests the built binary on machines of its own: it starts clusters, uses them as people do, breaks them,
+// and checks the outcome. It needs root and bin/balsa.
 package e2e

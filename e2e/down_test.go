@@ -12,8 +12,8 @@ import (
 	"github.com/balsahq/balsa/e2e/lan"
 )
 
-// TestDownLeavesTheHostAsItWas compares processes, mounts, links, routes,
-// rules, control groups and namespaces before up and after down.
+// TestDownLeavesTheHostAsItWas compares processes, mounts, links, routes, rules, control groups and namespaces before
+// up with those after down.
 func TestDownLeavesTheHostAsItWas(t *testing.T) {
 	c := newHost(t)
 	before := inventory(t, c.Host)
@@ -39,7 +39,7 @@ func TestDownLeavesTheHostAsItWas(t *testing.T) {
 	}
 }
 
-// inventory lists what a cluster makes on a host, one thing a line.
+// inventory lists everything that a cluster makes on a host, one item a line.
 func inventory(t *testing.T, h *host.Host) []string {
 	t.Helper()
 	var lines []string
@@ -88,8 +88,8 @@ func inventory(t *testing.T, h *host.Host) []string {
 	return lines
 }
 
-// ofAnotherTest says whether a path belongs to a test of another package, which
-// runs at the same time: its network of namespaces, or its temporary directory.
+// ofAnotherTest reports whether a path belongs to a test of another package that runs at the same time: to its network
+// of namespaces, or to its temporary directory.
 func ofAnotherTest(h *host.Host, path string) bool {
 	switch {
 	case strings.HasPrefix(path, h.DataDir), strings.HasPrefix(path, h.RunDir):
@@ -100,8 +100,8 @@ func ofAnotherTest(h *host.Host, path string) bool {
 	return lan.Made(path)
 }
 
-// processesNaming lists processes whose command line names this host's
-// directories, or that live in a control group of it.
+// processesNaming lists processes whose command line names this host's directories, or that are in one of its control
+// groups.
 func processesNaming(h *host.Host) string {
 	var out strings.Builder
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
@@ -112,7 +112,7 @@ func processesNaming(h *host.Host) string {
 		}
 		stat, err := os.ReadFile(filepath.Join(dir, "stat"))
 		if err != nil || strings.Contains(string(stat), ") Z ") {
-			continue // ended; its parent, perhaps init, has not looked yet
+			continue // it has ended, and its parent, perhaps init, has not waited for it yet
 		}
 		group, _ := os.ReadFile(filepath.Join(dir, "cgroup"))
 		if strings.Contains(string(cmdline), h.DataDir) || strings.Contains(string(cmdline), h.RunDir) || strings.Contains(string(group), h.Name) {

@@ -27,8 +27,8 @@ spec:
   ports: [{port: 80, targetPort: 8080}]
 `
 
-// TestDualStack: in a cluster of both families nodes and pods report an address of each, and every pod is reached from
-// every pod through a Service's address of either, through its node ports, and under its name.
+// TestDualStack: in a cluster of both families, nodes and pods report an address of each family. Every pod is reached
+// from every pod through a Service's address of either family, through its node ports, and by its name.
 func TestDualStack(t *testing.T) {
 	n, err := lan.New(lan.Config{Machines: 2})
 	if err != nil {
@@ -45,7 +45,7 @@ func TestDualStack(t *testing.T) {
 		if out, err := m.Command(t.Context(), "ip", "-6", "addr", "add", second(i)+"/64", "dev", "eth0", "nodad").CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		if i > 0 { // it finds its addresses by itself
+		if i > 0 { // finds its addresses by itself
 			h.agents = append(h.agents, newHostOn(t, m))
 			continue
 		}
@@ -86,7 +86,7 @@ func TestDualStack(t *testing.T) {
 	}
 }
 
-// reportsBoth checks what a node and its pod say of their addresses.
+// reportsBoth checks the addresses in the status of a node and of its pod.
 func (h *hosts) reportsBoth(c *cluster, addresses ...string) {
 	h.t.Helper()
 	client := h.clientWithin(h.servers[0], 10*time.Second)
@@ -117,7 +117,7 @@ func (h *hosts) reportsBoth(c *cluster, addresses ...string) {
 	}
 }
 
-// bothAnswer asks until each host's pod has answered.
+// bothAnswer sends requests until each host's pod has answered.
 func (h *hosts) bothAnswer(from dialer, url string) error {
 	seen := map[string]bool{}
 	for range 40 {
@@ -132,7 +132,7 @@ func (h *hosts) bothAnswer(from dialer, url string) error {
 	return fmt.Errorf("only %v answered", seen)
 }
 
-// findsBoth asks the cluster's DNS for the Service.
+// findsBoth resolves the Service by the cluster's DNS.
 func findsBoth(ctx context.Context, from dialer, want []string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

@@ -31,9 +31,8 @@ var (
 	otherNetns      = flag.String("other-netns", "", "the name of the network namespace in which that cluster runs")
 )
 
-// TestEcosystem uses a cluster by what people use clusters with: Helm, and an
-// operator written with controller-runtime. Nothing in it knows whose cluster
-// that is: -other-kubeconfig and -other-netns run it against another one.
+// TestEcosystem uses a cluster with common tools: Helm, and an operator written with controller-runtime. The test does
+// not depend on Balsa: with -other-kubeconfig and -other-netns it runs against another cluster.
 func TestEcosystem(t *testing.T) {
 	var c *cluster
 	if *otherKubeconfig != "" {
@@ -55,7 +54,7 @@ func TestEcosystem(t *testing.T) {
 	}
 }
 
-// otherCluster is one that is not ours to start or stop.
+// otherCluster is a cluster that this test does not start or stop.
 func otherCluster(t *testing.T) *cluster {
 	t.Helper()
 	dir := t.TempDir()
@@ -73,8 +72,8 @@ func otherCluster(t *testing.T) *cluster {
 	return &cluster{Host: h, t: t}
 }
 
-// fillRegistry serves a registry on the cluster's host with the images of the
-// chart and of the operator; charts can be pushed to it as well.
+// fillRegistry runs a registry on the cluster's host with the images of the chart and of the operator. Charts can be
+// pushed to it too.
 func fillRegistry(c *cluster) {
 	c.t.Helper()
 	listener, err := c.Listen("tcp", "127.0.0.1:5000")
@@ -114,7 +113,7 @@ func withVariable(t *testing.T, img v1.Image, variable string) v1.Image {
 	return out
 }
 
-// programImage holds one static program, as an image made FROM scratch does.
+// programImage returns an image with one static program, as made FROM scratch.
 func programImage(t *testing.T, path, program string) v1.Image {
 	t.Helper()
 	data, err := os.ReadFile(path)

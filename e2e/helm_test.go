@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// helmCommand is a Helm command on the cluster's host, with files of its own.
+// helmCommand returns a Helm command on the cluster's host, with separate configuration files.
 func (c *cluster) helmCommand(ctx context.Context, home string, args ...string) *exec.Cmd {
 	c.t.Helper()
 	path, err := filepath.Abs(helmBinary)
@@ -25,7 +25,7 @@ func (c *cluster) helmCommand(ctx context.Context, home string, args ...string) 
 	return cmd
 }
 
-// release is one chart on a cluster, in a namespace of its own.
+// release is one chart in its own namespace of a cluster.
 type release struct {
 	*cluster
 	home string
@@ -53,7 +53,7 @@ func (r *release) says(args []string, words ...string) {
 	}
 }
 
-// fails runs a command that has to fail and to say why.
+// fails runs a command that has to fail with a reason.
 func (r *release) fails(why string, args ...string) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), 2*time.Minute)
@@ -64,7 +64,7 @@ func (r *release) fails(why string, args ...string) {
 	}
 }
 
-// answers waits until the release's Service gives the message, and only it.
+// answers waits until the release's Service answers only with the message.
 func (r *release) answers(message string) {
 	r.t.Helper()
 	url := "http://" + r.kubectl("get", "service", "-n", "shop", "shop-hello", "-o", "jsonpath={.spec.clusterIP}")
@@ -82,7 +82,7 @@ func (r *release) answers(message string) {
 	})
 }
 
-// helmWorks walks a release of the chart through its life.
+// helmWorks installs, upgrades, rolls back and removes a release of the chart.
 func helmWorks(c *cluster) {
 	r := &release{cluster: c, home: c.t.TempDir()}
 	r.installs()
@@ -126,8 +126,7 @@ func (r *release) upgrades() {
 	if after := password(); before == "" || after != before {
 		r.t.Errorf("the password that the chart looks up was %q and is %q", before, after)
 	}
-	// What somebody else has written into an object of the chart stays, by the
-	// three-way merge.
+	// The three-way merge keeps changes that another client has made to an object of the chart.
 	r.kubectl("annotate", "deployment", "-n", "shop", "shop-hello", "somebody=else")
 	r.helm("upgrade", "shop", "helm/chart", "-n", "shop", "--reuse-values", "--set", "replicas=2", "--wait", "--timeout=90s")
 	if out := r.kubectl("get", "deployment", "-n", "shop", "shop-hello", "-o", "jsonpath={.spec.replicas} {.metadata.annotations.somebody}"); out != "2 else" {
@@ -135,7 +134,7 @@ func (r *release) upgrades() {
 	}
 }
 
-// failsAndReturns: what an upgrade does that cannot succeed, and going back.
+// failsAndReturns: an upgrade that cannot succeed, and the rollback.
 func (r *release) failsAndReturns() {
 	r.fails("rolled back due to atomic", "upgrade", "shop", "helm/chart", "-n", "shop", "--reuse-values", "--set", "image.tag=missing", "--atomic", "--timeout=8s")
 	r.says([]string{"history", "shop", "-n", "shop"}, "failed", "Rollback to 3")
@@ -149,7 +148,7 @@ func (r *release) failsAndReturns() {
 	r.says([]string{"test", "shop", "-n", "shop", "--timeout=60s"}, "Succeeded")
 }
 
-// comesFromARegistry: a chart pushed to and installed from an OCI registry.
+// comesFromARegistry: a chart is pushed to and installed from an OCI registry.
 func (r *release) comesFromARegistry() {
 	r.helm("package", "helm/chart", "-d", r.home, "--version", "1.1.0")
 	r.helm("push", filepath.Join(r.home, "hello-1.1.0.tgz"), "oci://127.0.0.1:5000/charts", "--plain-http")

@@ -6,13 +6,13 @@ import (
 	"testing"
 )
 
-// apiName is a name of the API beside those that every cluster has.
+// apiName is an additional name of the API.
 const apiName = "api.balsa.example"
 
 var hostileBinary = fromEnv("HOSTILE_BIN", "../bin/hostile")
 
-// hostileAgent lets a program do its worst on an agent's machine, as root, with all that the agent has. It must achieve
-// nothing outside of its own node.
+// hostileAgent runs bin/hostile on an agent's machine, as root and with all files of the agent. It must not change
+// anything outside its own node.
 func hostileAgent(t *testing.T, s *several) {
 	evil, victim, server := s.agents[0], s.agents[1], s.servers[0]
 	program, err := filepath.Abs(hostileBinary)

@@ -28,8 +28,8 @@ import (
 	"github.com/balsahq/balsa/e2e/lan"
 )
 
-// hosts is a cluster of hosts on two subnets that all take pods: a server, and
-// agents. On each runs one pod of the DaemonSet "web".
+// hosts is a cluster of one server and several agents on two subnets, all of which take pods. On each host runs one pod
+// of the DaemonSet "web".
 //
 //	subnet 0: hosts 0 (the server) and 2, the spare host, clients outside
 //	subnet 1: hosts 1 and 3
@@ -37,10 +37,10 @@ type hosts struct {
 	*several
 	all  []*cluster // the server first
 	pods map[*cluster]*webPod
-	web  string // the Service's address
+	web  string // address of the Service
 }
 
-// webPod is a pod as a test sees it: it can be in its network.
+// webPod is a pod whose network namespace a test can enter.
 type webPod struct {
 	name string
 	ip   netip.Addr
@@ -72,7 +72,7 @@ spec:
 `
 )
 
-// newHosts is a cluster of one server and three agents, with a spare machine.
+// newHosts starts a cluster of one server and three agents, with a spare machine.
 func newHosts(t *testing.T) *hosts {
 	t.Helper()
 	n, err := lan.New(lan.Config{Machines: 5, Subnets: 2})
@@ -100,7 +100,7 @@ func newHosts(t *testing.T) *hosts {
 	return h
 }
 
-// learnPods waits until every host's pod runs, and finds it.
+// learnPods waits until every host's pod runs, and records it.
 func (h *hosts) learnPods() {
 	h.t.Helper()
 	client := h.clientWithin(h.servers[0], 10*time.Second)
@@ -130,8 +130,8 @@ func (h *hosts) learnPods() {
 	})
 }
 
-// namespaceOf finds the network namespace of the host's pod with an address, by
-// the processes in the host's control groups.
+// namespaceOf returns the network namespace of the host's pod with an address. It finds the pod by the processes in the
+// host's control groups.
 func namespaceOf(c *cluster, ip netip.Addr) (netns.NsHandle, error) {
 	paths, _ := filepath.Glob("/proc/[0-9]*/cgroup")
 	for _, path := range paths {
@@ -176,7 +176,7 @@ func in(ns netns.NsHandle, do func() error) error {
 	return <-done
 }
 
-// dialer connects from somewhere.
+// dialer connects from a fixed place.
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
 func (p *webPod) dial(ctx context.Context, network, address string) (c net.Conn, err error) {
@@ -187,8 +187,8 @@ func (p *webPod) dial(ctx context.Context, network, address string) (c net.Conn,
 	return c, err
 }
 
-// fetch gets a page of a web pod, on a connection of its own: who answered, and
-// whom they saw.
+// fetch gets a page from a web pod over a new connection. It returns the name of the pod, and the client address that
+// the pod saw.
 func fetch(from dialer, url string) (pod, seen string, err error) {
 	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{DialContext: from, DisableKeepAlives: true}}
 	answer, err := client.Get(url)
@@ -209,9 +209,8 @@ func fetch(from dialer, url string) (pod, seen string, err error) {
 	return pod, seen, err
 }
 
-// reach asks from everywhere to everywhere, once: pods to pods under their own
-// address, pods to nodes, nodes to pods, all to the Service, and clients outside
-// to every node's port.
+// reach tests each kind of connection once: pods to pods by address, pods to nodes, nodes to pods, all to the Service,
+// and clients outside to every node's port.
 func (h *hosts) reach() error {
 	var joined sync.WaitGroup
 	faults := make([]error, len(h.all))
@@ -246,7 +245,7 @@ func (h *hosts) reachFrom(from *cluster) error {
 		if err == nil {
 			c.Close()
 		}
-		if errors.Is(err, syscall.ECONNREFUSED) { // that is an answer too: its agent may be restarting
+		if errors.Is(err, syscall.ECONNREFUSED) { // counts as an answer: the agent may be restarting
 			err = nil
 		}
 		check("pod to node "+to.NodeName(), err)
@@ -260,7 +259,7 @@ func (h *hosts) reachFrom(from *cluster) error {
 	return errors.Join(faults...)
 }
 
-// works waits until everybody reaches everybody, and returns how long that took.
+// works waits until every connection of reach succeeds, and returns how long that took.
 func (h *hosts) works(what string) time.Duration {
 	h.t.Helper()
 	began := time.Now()
@@ -268,8 +267,7 @@ func (h *hosts) works(what string) time.Duration {
 	return time.Since(began)
 }
 
-// backends are the pods that answer for the Service; none of many requests may
-// fail.
+// backends returns the pods that answer for the Service. It sends many requests, none of which may fail.
 func (h *hosts) backends(from dialer) error {
 	seen := map[string]bool{}
 	for range 30 * len(h.all) {
@@ -284,7 +282,7 @@ func (h *hosts) backends(from dialer) error {
 	return fmt.Errorf("only %d pods of %d answer for the Service", len(seen), len(h.all))
 }
 
-// stream is a datagram every few milliseconds from one pod to another and back.
+// stream sends a datagram every few milliseconds from one pod to another and back.
 type stream struct {
 	name string
 	end  func()
@@ -294,7 +292,7 @@ type stream struct {
 	waiting map[int]time.Time // not yet back
 }
 
-// stream begins one between two hosts' pods, until the test ends.
+// stream starts one between two hosts' pods, until the test ends.
 func (h *hosts) stream(from, to *cluster) *stream {
 	h.t.Helper()
 	var echo, client net.PacketConn
@@ -358,8 +356,8 @@ func (s *stream) receive(c net.PacketConn) {
 	}
 }
 
-// lost counts the datagrams sent so far that do not come back, whatever time a
-// busy machine takes for that. Each counts once.
+// lost returns how many datagrams sent so far do not come back, also after the time that a busy computer may need. Each
+// is counted once.
 func (s *stream) lost() (lost, sent int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -384,7 +382,7 @@ func (s *stream) lost() (lost, sent int) {
 	return lost, sent
 }
 
-// unharmed fails the test if the streams lost a datagram since it was last asked.
+// unharmed fails the test if the streams have lost a datagram since the last call.
 func unharmed(t *testing.T, streams ...*stream) {
 	t.Helper()
 	for _, s := range streams {

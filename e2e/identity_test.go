@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// TestObjectsOfAnotherClusterAreRefused: a store that does not belong to the
-// certificates beside it is not served, and one that is missing is not replaced
-// by an empty one.
+// TestObjectsOfAnotherClusterAreRefused: a server does not serve a store that does not belong to the certificates
+// beside it, and does not replace a missing store by an empty one.
 func TestObjectsOfAnotherClusterAreRefused(t *testing.T) {
 	stranger := start(t)
 	if err := stranger.Kill9(); err != nil {

@@ -86,7 +86,7 @@ spec:
     filters: [{type: RequestRedirect, requestRedirect: {path: {type: ReplacePrefixMatch, replacePrefixMatch: /new}}}]
 `
 
-// keyPair is a self-signed certificate for a name, as a Secret holds it.
+// keyPair returns a self-signed certificate for a name, in the form of a Secret.
 func keyPair(t *testing.T, name string) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -109,7 +109,7 @@ func keyPair(t *testing.T, name string) (cert, key string) {
 	return encode("CERTIFICATE", der), encode("EC PRIVATE KEY", raw)
 }
 
-// through is a client on one host that asks another, whatever the URL says.
+// through returns a client on one host whose requests all go to another host, whatever their URLs say.
 func through(from, at *cluster) *http.Client {
 	return &http.Client{
 		Timeout:       20 * time.Second,
@@ -127,7 +127,7 @@ func through(from, at *cluster) *http.Client {
 	}
 }
 
-// asks is a check of a request's status and, for https, of the certificate's name.
+// asks returns a check of a response's status and, for https, of the certificate's name.
 func asks(c *http.Client, url, header string, status int, shown string) func() error {
 	return func() error {
 		req, err := http.NewRequest(http.MethodGet, url, nil)
@@ -153,8 +153,8 @@ func asks(c *http.Client, url, header string, status int, shown string) func() e
 	}
 }
 
-// TestIngressAndGateway: every agent serves Ingresses and Gateways with the certificates they name, their status says
-// where, and nobody notices that the pods behind are replaced.
+// TestIngressAndGateway: every agent serves Ingresses and Gateways with the certificates they name, and their status
+// names the agents. No request fails while the pods behind them are replaced.
 func TestIngressAndGateway(t *testing.T) {
 	s := newSeveral(t, 1, 2, 0)
 	first := s.servers[0]
@@ -205,7 +205,7 @@ func TestIngressAndGateway(t *testing.T) {
 	}
 }
 
-// replaced rolls the pods while requests are made.
+// replaced rolls the pods while requests are sent.
 func replaced(t *testing.T, c *cluster, clients []*http.Client) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())

@@ -19,18 +19,17 @@ import (
 
 const installer = "../install.sh"
 
-// rooted is a machine with a root of its own: this one's, below a layer that
-// takes what is written. No service manager runs there; start does what one
-// would.
+// rooted is a machine with its own root file system: this computer's, below a layer that takes all writes. No service
+// manager runs there; start does what one would do.
 type rooted struct {
 	t      *testing.T
 	m      *lan.Machine
 	name   string
-	layer  string // what was written, seen from outside
+	layer  string // directory of the written files, seen from outside
 	holder *lan.Process
 }
 
-// newRooted lays the empty layer; boot makes the root.
+// newRooted makes the empty layer; boot makes the root.
 func newRooted(t *testing.T, m *lan.Machine, name string) *rooted {
 	t.Helper()
 	r := &rooted{t: t, m: m, name: name, layer: filepath.Join(m.Data(), "layer")}
@@ -42,7 +41,7 @@ func newRooted(t *testing.T, m *lan.Machine, name string) *rooted {
 	return r
 }
 
-// boot starts a process that holds the machine's root for the others.
+// boot starts a process that holds the machine's root open for other processes.
 func (r *rooted) boot() {
 	r.t.Helper()
 	const script = `set -e
@@ -68,7 +67,7 @@ exec sleep infinity`
 	})
 }
 
-// path is where this process sees a file of the machine.
+// path returns the path by which this process sees a file of the machine.
 func (r *rooted) path(p string) string {
 	return filepath.Join("/proc", strconv.Itoa(r.holder.PID), "root", p)
 }
@@ -78,12 +77,12 @@ func (r *rooted) await(what string, check func() error) {
 	(&cluster{t: r.t}).eventually(r.name+": "+what, check)
 }
 
-// inside are the arguments of nsenter that lead into the root.
+// inside returns the arguments of nsenter for the root.
 func (r *rooted) inside(args ...string) []string {
 	return append([]string{"--target=" + strconv.Itoa(r.holder.PID), "--mount", "--"}, args...)
 }
 
-// run runs a program on the machine to its end; standard error is in the error.
+// run runs a program on the machine; its error contains standard error.
 func (r *rooted) run(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(r.t.Context(), 3*time.Minute)
 	defer cancel()
@@ -107,12 +106,12 @@ func (r *rooted) must(args ...string) string {
 
 func (r *rooted) dataDir() string { return "/var/lib/" + r.m.Name }
 
-// flags keep apart what machines share that have one kernel.
+// flags keep machines apart that share one kernel.
 func (r *rooted) flags() []string {
 	return []string{"--disable-agent", "--node-name=" + r.name, "--data-dir=" + r.dataDir(), "--cgroup-root=/" + r.m.Name}
 }
 
-// unit is a unit file's settings, in order.
+// unit holds a unit file's settings, in order.
 func (r *rooted) unit(name string) map[string][]string {
 	r.t.Helper()
 	raw, err := os.ReadFile(r.path("/etc/systemd/system/" + name))
@@ -128,7 +127,7 @@ func (r *rooted) unit(name string) map[string][]string {
 	return out
 }
 
-// start does what systemd does with a unit of Type=notify, until it is ready.
+// start does what systemd does with a unit of Type=notify, until the unit is ready.
 func (r *rooted) start(name string) *lan.Process {
 	r.t.Helper()
 	unit := r.unit(name)
@@ -162,7 +161,7 @@ func (r *rooted) start(name string) *lan.Process {
 	return p
 }
 
-// commands runs lines of a unit; one that begins with - may fail.
+// commands runs lines of a unit; a line that begins with - may fail.
 func (r *rooted) commands(lines []string) {
 	r.t.Helper()
 	for _, line := range lines {
@@ -173,7 +172,7 @@ func (r *rooted) commands(lines []string) {
 	}
 }
 
-// here is a path as machines and this process see it.
+// here is a path that the machines and this process see alike.
 func here(t *testing.T, path string) string {
 	t.Helper()
 	abs, err := filepath.Abs(path)
@@ -183,8 +182,8 @@ func here(t *testing.T, path string) string {
 	return abs
 }
 
-// TestInstallThreeServers: what install.sh lays on three hosts forms a cluster,
-// by the commands that the README gives, and can be taken away again.
+// TestInstallThreeServers: the files that install.sh installs on three hosts form a cluster, with the commands of the
+// README, and can be uninstalled again.
 func TestInstallThreeServers(t *testing.T) {
 	network, err := lan.New(lan.Config{Machines: 3, DiskBytes: 2 << 30})
 	if err != nil {
@@ -201,7 +200,7 @@ func TestInstallThreeServers(t *testing.T) {
 	}
 	first, script, program := hosts[0], here(t, installer), here(t, binary)
 
-	// The first one's files are laid into an image, before anything runs there.
+	// The first one's files are installed into an image, before a program runs there.
 	image := exec.CommandContext(t.Context(), script, append([]string{"--server", "--first", "--binary", program}, first.flags()...)...)
 	image.Env = append(os.Environ(), "DESTDIR="+first.layer)
 	if out, err := image.CombinedOutput(); err != nil {
@@ -243,7 +242,7 @@ func TestInstallThreeServers(t *testing.T) {
 		return err
 	})
 
-	// Laid again, nothing changes.
+	// A second installation changes nothing.
 	if out := hosts[1].must(script, "--server", "--no-start", "--binary", program); strings.Contains(out, "file:") || strings.Contains(out, "program:") {
 		t.Errorf("a second installation of the same changes something:\n%s", out)
 	}
@@ -263,7 +262,7 @@ func TestInstallThreeServers(t *testing.T) {
 	})
 }
 
-// left are the files of ours in a machine's layer.
+// left returns Balsa's files in a machine's layer.
 func (r *rooted) left(t *testing.T) []string {
 	t.Helper()
 	var out []string
@@ -284,7 +283,7 @@ func (r *rooted) left(t *testing.T) []string {
 	return out
 }
 
-// verifyUnit lets systemd judge the unit, where it is.
+// verifyUnit lets systemd check the unit, where it is installed.
 func verifyUnit(t *testing.T, r *rooted) {
 	t.Helper()
 	for key, want := range map[string]string{"Type": "notify", "KillMode": "process", "Delegate": "yes", "LimitNOFILE": "1048576", "TasksMax": "infinity"} {
@@ -301,7 +300,7 @@ func verifyUnit(t *testing.T, r *rooted) {
 	}
 }
 
-// TestInstallRefuses: what cannot work is said before anything is written.
+// TestInstallRefuses: install.sh reports what cannot work before it writes anything.
 func TestInstallRefuses(t *testing.T) {
 	for _, c := range []struct{ args, says string }{
 		{"", "--server, --agent or --uninstall"},

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestNetCheckNamesWhatIsBroken: `balsa net check` finds nothing on a sound cluster, names what a test breaks, and leaves
-// nothing behind; `balsa net routes` knows the way to every node's pods.
+// TestNetCheckNamesWhatIsBroken: `balsa net check` finds nothing on a healthy cluster, names the fault that a test
+// causes, and leaves nothing behind. `balsa net routes` shows the way to every node's pods.
 func TestNetCheckNamesWhatIsBroken(t *testing.T) {
 	s := newSeveral(t, 1, 2, 0)
 	s.form()
@@ -15,7 +15,7 @@ func TestNetCheckNamesWhatIsBroken(t *testing.T) {
 	check := func() (string, error) {
 		return first.Balsa(t.Context(), "net", "check", "--outside-name=", "--timeout=2m")
 	}
-	first.eventually("the network is sound", func() error { // pods' ways are made a moment after the nodes are ready
+	first.eventually("the network is sound", func() error { // routes to pods are made a moment after the nodes are ready
 		out, err := check()
 		if err == nil && !strings.Contains(out, "nothing is broken") {
 			err = fmt.Errorf("no word of it:\n%s", out)
@@ -67,7 +67,7 @@ func TestNetCheckNamesWhatIsBroken(t *testing.T) {
 	}
 }
 
-// settingsOfDNSReachNodes: every node reads the ConfigMap that says where names are asked for, with the rights it has.
+// settingsOfDNSReachNodes: every node reads the ConfigMap with the upstream name servers, with its own rights.
 func settingsOfDNSReachNodes(s *several) {
 	s.t.Helper()
 	first := s.servers[0]

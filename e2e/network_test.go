@@ -21,10 +21,9 @@ import (
 
 var networkRounds = flag.Int("network-rounds", 1, "how often TestNetworkOfFourHosts deletes each thing from the kernel and kills an agent")
 
-// TestNetworkOfFourHosts: everybody reaches everybody on four hosts of two
-// subnets, whatever is deleted from a kernel, whoever is restarted, killed in the
-// middle of an update, moved to another address, lost or new; and what is not
-// concerned loses no packet.
+// TestNetworkOfFourHosts: on four hosts of two subnets all pods, nodes and clients reach each other, also after entries
+// are deleted from a kernel, and after an agent is restarted, killed in the middle of an update, moved to another
+// address, lost or added. Streams that do not use the changed part lose no packet.
 func TestNetworkOfFourHosts(t *testing.T) {
 	h := newHosts(t)
 	t.Logf("everybody reached everybody %.1f s after the pods ran", h.works("everybody reaches everybody").Seconds())
@@ -46,7 +45,7 @@ func TestNetworkOfFourHosts(t *testing.T) {
 	}
 }
 
-// with is the same cluster in a step of the test.
+// with returns the same cluster for a step of the test.
 func (h *hosts) with(t *testing.T) *hosts {
 	inner := *h.several
 	inner.t = t
@@ -65,7 +64,7 @@ func (h *hosts) with(t *testing.T) *hosts {
 	for c, pod := range h.pods {
 		out.pods[rebound[c]] = pod
 	}
-	t.Cleanup(func() { // what the step changed counts for the next
+	t.Cleanup(func() { // changes of the step are kept for the next one
 		h.all, h.pods, h.agents, h.spare = out.all, out.pods, out.agents, out.spare
 	})
 	return out
@@ -73,8 +72,8 @@ func (h *hosts) with(t *testing.T) *hosts {
 
 const tunnel = "balsa-vxlan"
 
-// drift deletes things on host 2; hosts 0, 1 and 3 must not notice. Those of host
-// 2 that lead nowhere through what is deleted must not either.
+// drift deletes entries on host 2. Hosts 0, 1 and 3 must not notice, and neither must streams of host 2 that do not use
+// the deleted entries.
 func drift(h *hosts) {
 	victim := h.all[2]
 	elsewhere := []*stream{h.stream(h.all[0], h.all[1]), h.stream(h.all[1], h.all[3])}
@@ -92,13 +91,13 @@ func drift(h *hosts) {
 		for _, deletion := range []struct {
 			what   string
 			do     func() error
-			beside bool // whether the stream on one subnet may not notice
+			beside bool // whether the stream on one subnet must not notice
 		}{
 			{"the route to a host beyond the router", shell("ip route del " + podNetwork(h, 1)), true},
 			{"the route to a neighbour", shell("ip route del " + podNetwork(h, 0)), false},
 			{"neighbours in the tunnel", shell("ip neigh flush dev " + tunnel + " nud permanent"), true},
 			{"stations of the tunnel", shell("bridge fdb show dev " + tunnel + " | while read mac rest; do bridge fdb del $mac dev " + tunnel + " $(echo $rest | sed 's/self.*//') self; done"), true},
-			{"the tunnel's address", shell("ip addr flush dev " + tunnel + " || true"), true}, // who puts it back at once makes ip say that it is not gone
+			{"the tunnel's address", shell("ip addr flush dev " + tunnel + " || true"), true}, // if the agent restores it at once, ip reports that it is not gone
 			{"the tunnel is set down", shell("ip link set " + tunnel + " down"), true},
 			{"the tunnel", shell("ip link del " + tunnel), true},
 			{"a rule", func() error { return deleteRules(victim, false) }, true},
@@ -131,8 +130,7 @@ func podNetwork(h *hosts, host int) string {
 	return netip.PrefixFrom(h.pods[h.all[host]].ip, 24).Masked().String()
 }
 
-// kernelOf is what leads to other hosts' pods, and how many rules there are, in
-// one text.
+// kernelOf returns the routes to other hosts' pods and the number of rules as one text.
 func kernelOf(c *cluster) string {
 	var out []string
 	for _, script := range []string{"ip route show", "ip neigh show dev " + tunnel + " nud permanent", "bridge fdb show dev " + tunnel, "ip -o addr show dev " + tunnel} {
@@ -141,7 +139,7 @@ func kernelOf(c *cluster) string {
 			return err.Error()
 		}
 		for line := range strings.Lines(string(text)) {
-			// A link that was made anew has another number.
+			// A link that was made again has another number.
 			_, after, numbered := strings.Cut(line, ": "+tunnel)
 			if !numbered {
 				after = line
@@ -187,8 +185,7 @@ func eachRule(c *cluster, visit func(*nftables.Conn, *nftables.Rule)) error {
 	return conn.Flush()
 }
 
-// deleteRules deletes the table of Services from a host's kernel, or one rule of
-// it.
+// deleteRules deletes the table of Services from a host's kernel, or one of its rules.
 func deleteRules(c *cluster, all bool) error {
 	var first *nftables.Rule
 	err := eachRule(c, func(conn *nftables.Conn, r *nftables.Rule) {
@@ -199,7 +196,7 @@ func deleteRules(c *cluster, all bool) error {
 			conn.DelTable(r.Table)
 			return
 		}
-		_ = conn.DelRule(r) // it is queued; Flush tells what comes of it
+		_ = conn.DelRule(r) // queued; Flush returns the result
 	})
 	if first == nil {
 		err = errors.Join(err, errors.New("there is no rule to delete"))
@@ -207,8 +204,8 @@ func deleteRules(c *cluster, all bool) error {
 	return err
 }
 
-// restartedAgent stops an agent as an init system would: the network goes on
-// without it, and it changes nothing that is right.
+// restartedAgent stops an agent as an init system would: the network works without it, and after its start it changes
+// no correct entry.
 func restartedAgent(h *hosts) {
 	agent := h.all[1]
 	streams := []*stream{h.stream(agent, h.all[0]), h.stream(agent, h.all[3]), h.stream(h.all[2], agent)}
@@ -230,7 +227,7 @@ func (h *hosts) nodeIs(c *cluster, ready string) {
 	h.servers[0].eventually(c.NodeName()+" is ready: "+ready, h.servers[0].wants(ready, "get", "node", c.NodeName(), "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`))
 }
 
-// killedInUpdates kills an agent again and again while Services come and go.
+// killedInUpdates kills an agent again and again while Services are created and deleted.
 func killedInUpdates(h *hosts) {
 	agent := h.all[1]
 	streams := []*stream{h.stream(agent, h.all[0]), h.stream(agent, h.all[3])}
@@ -242,7 +239,7 @@ func killedInUpdates(h *hosts) {
 	ctx, stop := context.WithCancel(h.t.Context())
 	defer stop()
 	var joined sync.WaitGroup
-	joined.Go(func() { // it alone touches there until it has ended
+	joined.Go(func() { // no other goroutine uses it until this one has ended
 		for n := 0; ctx.Err() == nil; n = (n + 7) % names {
 			var err error
 			if name := fmt.Sprintf("churn-%d", n); there[n] {
@@ -283,8 +280,7 @@ func killedInUpdates(h *hosts) {
 	unharmed(h.t, streams...)
 }
 
-// movedHost gives an agent's host another address, as a new DHCP lease does, and
-// restarts the agent.
+// movedHost gives an agent's host another address, as a new DHCP lease does, and restarts the agent.
 func movedHost(h *hosts) {
 	moved := h.all[3]
 	elsewhere := []*stream{h.stream(h.all[0], h.all[1]), h.stream(h.all[2], h.all[0])}
@@ -298,7 +294,7 @@ func movedHost(h *hosts) {
 	unharmed(h.t, elsewhere...)
 }
 
-// lostHost cuts a host's power and cable: nobody is led there any more.
+// lostHost cuts a host's power and cable: no connection is routed to it any more.
 func lostHost(h *hosts) {
 	lost := h.all[3]
 	elsewhere := []*stream{h.stream(h.all[0], h.all[1]), h.stream(h.all[2], h.all[0])}
@@ -325,7 +321,7 @@ func lostHost(h *hosts) {
 	unharmed(h.t, elsewhere...)
 }
 
-// joiningHost adds a host to a cluster that works.
+// joiningHost adds a host to a running cluster.
 func joiningHost(h *hosts) {
 	elsewhere := []*stream{h.stream(h.all[0], h.all[1]), h.stream(h.all[2], h.all[0])}
 	c := newHostOn(h.t, h.spare[0])

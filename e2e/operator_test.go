@@ -20,8 +20,8 @@ const (
 	operatorConfig    = "operator/config"
 )
 
-// operatorWorks installs the operator of e2e/operator in two replicas, uses its
-// kind as people would, and takes the operator away from under it.
+// operatorWorks installs the operator of e2e/operator with two replicas, uses its kind, and deletes the operator while
+// its objects exist.
 func operatorWorks(c *cluster) {
 	c.t.Cleanup(func() {
 		if c.t.Failed() {
@@ -50,13 +50,13 @@ func operatorWorks(c *cluster) {
 	}
 }
 
-// field is one value of an object.
+// field reads one value of an object.
 func (c *cluster) field(object, path string) string {
 	c.t.Helper()
 	return c.kubectl("get", object, "-o", "jsonpath={"+path+"}")
 }
 
-// says is a check that a Site's Service answers with its message.
+// says returns a check that a Site's Service answers with its message.
 func (c *cluster) says(site, message string) func() error {
 	return func() error {
 		ip, err := c.Kubectl(c.t.Context(), "get", "service", site, "-o", "jsonpath={.spec.clusterIP}")
@@ -168,8 +168,8 @@ func scalesAndChanges(c *cluster) {
 	c.kubectl("patch", "site", "welcome", "--type=merge", "-p", `{"spec":{"message":"Changed"}}`)
 	c.eventually("the change arrives", c.says("welcome", "Changed"))
 
-	// Two more managers, each with a variable of its own; who sets what is
-	// another's is told whose.
+	// Two more field managers, each with its own variable. A manager that sets a field of another one gets a conflict
+	// that names the other one.
 	for _, who := range []string{"ann", "ben"} {
 		c.apply(site("welcome", `{"message":"Changed","maxReplicas":4,"env":[{"name":"OF_`+who+`","value":"v"}]}`), "--server-side", "--field-manager="+who)
 	}
@@ -208,7 +208,7 @@ func servesTwoVersions(c *cluster) {
 	}
 }
 
-// repairs: what the operator owns comes back and is corrected.
+// repairs: the operator restores and corrects the objects that it owns.
 func repairs(c *cluster) {
 	before := c.field("deployment/veteran", ".metadata.uid")
 	c.kubectl("delete", "deployment", "veteran")
@@ -225,10 +225,10 @@ func repairs(c *cluster) {
 	c.eventually("and the Site answers", c.says("veteran", "Still here"))
 }
 
-// showsMetrics: to who may see them, which the operator asks the API server.
+// showsMetrics: the operator shows metrics only to clients that the API server authorizes.
 func showsMetrics(c *cluster) {
 	client := c.HTTP()
-	client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{InsecureSkipVerify: true} // the operator's own
+	client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{InsecureSkipVerify: true} // the certificate is self-signed
 	metrics := func(pod, token string) (int, string, error) {
 		req, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, "https://"+pod+":8443/metrics", nil)
 		if err != nil {
@@ -245,7 +245,7 @@ func showsMetrics(c *cluster) {
 		body, err := io.ReadAll(resp.Body)
 		return resp.StatusCode, string(body), err
 	}
-	tokens := map[string]string{} // of two accounts, for the operator remembers a refusal for a while
+	tokens := map[string]string{} // of two accounts, because the operator caches a refusal for a while
 	for _, name := range []string{"stranger", "prometheus"} {
 		c.kubectl("create", "serviceaccount", name)
 		tokens[name] = strings.TrimSpace(c.kubectl("create", "token", name))
@@ -276,7 +276,7 @@ func showsMetrics(c *cluster) {
 	c.kubectl("delete", "clusterrolebinding", "prometheus")
 }
 
-// leader is the pod that holds the operator's Lease, and its whole identity.
+// leader returns the pod that holds the operator's Lease, and its full identity.
 func (c *cluster) leader() (pod, identity string) {
 	c.t.Helper()
 	identity = c.kubectl("get", "lease", "-n", operatorNamespace, "site-operator.web.example.com", "-o", "jsonpath={.spec.holderIdentity}")
@@ -284,7 +284,7 @@ func (c *cluster) leader() (pod, identity string) {
 	return pod, identity
 }
 
-// processOf is the operator's process in a pod; containers are this machine's.
+// processOf returns the operator's process in a pod; containers run on this computer.
 func (c *cluster) processOf(pod string) int {
 	c.t.Helper()
 	environments, err := filepath.Glob("/proc/[0-9]*/environ")
@@ -307,10 +307,9 @@ func (c *cluster) processOf(pod string) int {
 	return 0
 }
 
-// losesItsLeader: the replica that leads is frozen, and when the other has taken
-// over it has to give up; then that one is killed. While a replica is frozen
-// nothing is asked of the webhooks: an API server that has a connection to it
-// waits on that one.
+// losesItsLeader: the leading replica is frozen. When the other one has taken over, the first has to give up; then the
+// new leader is killed. While a replica is frozen the test does not use the webhooks, because an API server with a
+// connection to that replica waits for it.
 func losesItsLeader(c *cluster) {
 	frozen, _ := c.leader()
 	pid := c.processOf(frozen)
@@ -367,7 +366,7 @@ func finalizes(c *cluster) {
 		c.t.Errorf("the directory after a deletion: %s", directory)
 	}
 
-	// Without the operator nobody may delete, nor would anything be finalized.
+	// Without the operator a deletion is refused, and finalizers would stay.
 	c.kubectl("scale", "-n", operatorNamespace, "deployment/site-operator-controller-manager", "--replicas=0")
 	c.kubectl("wait", "-n", operatorNamespace, "--for=delete", "pod", "-l", "control-plane=controller-manager", "--timeout=60s")
 	if msg := c.refused("delete", "site", "veteran", "--wait=false"); !strings.Contains(msg, `failed calling webhook "vsite-v1.kb.io"`) {

@@ -17,14 +17,14 @@ import (
 	"github.com/miekg/dns"
 )
 
-// panicPoint is one place where a panic is planted. work has the place reached and waits until what it asked for was
-// done; it is called with the panics planted and once more without, with another name.
+// panicPoint is a statement at which a panic is planted. work makes a server reach it, and waits until its request was
+// done. It is called with the panics planted, and once more without them, with another name.
 type panicPoint struct {
 	point string
 	work  func(c *cluster, name string)
 }
 
-const panicTimes = 2 // panics of a point; the third attempt succeeds
+const panicTimes = 2 // panics at a point; the third attempt succeeds
 
 const panicPod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"NAME","labels":{"app":"NAME"}},"spec":{"terminationGracePeriodSeconds":1,
  "containers":[{"name":"c","image":"balsahq/hello:1","readinessProbe":{"httpGet":{"port":8080,"path":"/"},"periodSeconds":1},
@@ -32,7 +32,7 @@ const panicPod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"NAME","lab
 
 const panicTemplate = `{"metadata":{"labels":{"app":"NAME"}},"spec":{"terminationGracePeriodSeconds":1,"containers":[{"name":"c","image":"balsahq/hello:1"}]}}`
 
-// made applies a manifest and waits until a jsonpath of the object says what it has to.
+// made applies a manifest and waits until a jsonpath of the object has the wanted value.
 func made(manifest, kind, path, want string) func(*cluster, string) {
 	return func(c *cluster, name string) {
 		c.insists("apply -f of "+kind, manifest, name)
@@ -40,7 +40,7 @@ func made(manifest, kind, path, want string) func(*cluster, string) {
 	}
 }
 
-// insists applies a manifest again and again until it is taken: requests too end with a panic of theirs.
+// insists applies a manifest again until it succeeds, because a panic ends requests too.
 func (c *cluster) insists(what, manifest, name string) {
 	c.t.Helper()
 	path := filepath.Join(c.t.TempDir(), name+".json")
@@ -55,7 +55,7 @@ func (c *cluster) insists(what, manifest, name string) {
 
 var runningPod = made(panicPod, "pod", `{.status.phase} {.status.conditions[?(@.type=="Ready")].status}`, "Running True")
 
-// endedPod deletes a pod that runs and waits until it is gone.
+// endedPod deletes a running pod and waits until it is gone.
 func endedPod(c *cluster, name string) {
 	disarmed := c.disarm()
 	runningPod(c, name)
@@ -79,7 +79,7 @@ func again(args ...string) func(*cluster, string) {
 	}
 }
 
-// listed asks the server for its tokens, over gRPC.
+// listed reads the server's list of tokens, over gRPC.
 func listed(c *cluster, _ string) {
 	c.eventually("balsa token ls", func() error {
 		_, err := c.Balsa(c.t.Context(), "token", "ls")
@@ -87,7 +87,7 @@ func listed(c *cluster, _ string) {
 	})
 }
 
-// nothing: the place is reached by itself.
+// nothing is the work of points that are reached without a request.
 func nothing(*cluster, string) {}
 
 func resolved(c *cluster, _ string) {
@@ -195,7 +195,7 @@ func (c *cluster) arm(point string) string {
 	return file
 }
 
-// disarm takes the planted panics away until what it returns is called.
+// disarm removes the planted panics until the returned function is called.
 func (c *cluster) disarm() (rearm func()) {
 	files, _ := filepath.Glob(filepath.Join(os.Getenv("BALSA_FAILPOINTS"), "*"))
 	for _, f := range files {
@@ -208,8 +208,8 @@ func (c *cluster) disarm() (rearm func()) {
 	}
 }
 
-// TestPanicsStayWhereTheyAre plants panics in a server with a node, one place after the other: the process stays, what
-// panicked is tried again and done, and the next of its kind is served.
+// TestPanicsStayWhereTheyAre plants panics in a server with a node, at one point after the other: the process lives,
+// the unit of work is tried again and succeeds, and the next unit of its kind works.
 func TestPanicsStayWhereTheyAre(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "points")
 	if err := os.Mkdir(dir, 0o700); err != nil {

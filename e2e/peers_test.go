@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestBadPeers: who is not welcome is told so in one line and changes nothing;
-// who sends garbage, or nothing, costs little.
+// TestBadPeers: a peer that may not join gets one line with the reason and changes nothing. A client that sends
+// garbage, or nothing, costs little.
 func TestBadPeers(t *testing.T) {
 	s := newSeveral(t, 1, 1, 2)
 	s.form()
@@ -61,7 +61,7 @@ func TestBadPeers(t *testing.T) {
 	t.Run("member of another cluster", func(t *testing.T) {
 		c := &cluster{Host: stranger.Host, t: t}
 		s.must(c.Process().Kill9())
-		// It is a member already: it goes on with its own cluster, whatever it is told.
+		// It is a member already and stays in its own cluster, whatever the command line says.
 		s.must(c.Start("server", "--join="+server.api(), "--token="+token))
 		c.eventually("it goes on alone", func() error { _, err := c.Kubectl(t.Context(), "get", "namespace", "default"); return err })
 		if out, err := server.Balsa(t.Context(), "members"); err != nil || strings.Contains(out, c.NodeName()+" ") && c.NodeName() != server.NodeName() {
@@ -75,8 +75,7 @@ func TestBadPeers(t *testing.T) {
 	})
 }
 
-// badBytes opens many connections to every port of the server that say nothing,
-// or too little, or nonsense.
+// badBytes opens many connections to every port of the server and sends nothing, too little, or nonsense.
 func badBytes(t *testing.T, s *several) {
 	server := s.servers[0]
 	before := pssOf(t, server.Process().PID)
@@ -90,15 +89,15 @@ func badBytes(t *testing.T, s *several) {
 	}()
 	garbage := make([]byte, 64<<10)
 	_, _ = rand.Read(garbage)
-	hello := []byte{0x16, 3, 1, 0xff, 0xff, 1, 0, 0xff, 0xff} // a ClientHello that lies about its length
+	hello := []byte{0x16, 3, 1, 0xff, 0xff, 1, 0, 0xff, 0xff} // a ClientHello with a wrong length
 	for _, port := range []string{"6443", "7946"} {
 		for i := range 300 {
 			c, err := s.net.Client.Dial(ctx, "tcp", net.JoinHostPort(server.Addr.String(), port))
 			if err != nil {
-				break // it may refuse when there are too many
+				break // the server may refuse when there are too many
 			}
 			switch i % 3 {
-			case 0: // says nothing
+			case 0: // sends nothing
 			case 1:
 				_, _ = c.Write(hello)
 			case 2:
@@ -117,7 +116,7 @@ func badBytes(t *testing.T, s *several) {
 	if after := pssOf(t, server.Process().PID); after > before+100 {
 		t.Errorf("600 bad connections cost %d MiB", after-before)
 	}
-	// Who says nothing is shown the door.
+	// The server closes a connection that sends nothing.
 	if len(open) > 0 {
 		s.must(open[0].SetReadDeadline(time.Now().Add(40 * time.Second)))
 		if _, err := io.ReadAll(open[0]); err != nil {
@@ -130,7 +129,7 @@ func badBytes(t *testing.T, s *several) {
 	}
 }
 
-// pssOf is a process's memory in MiB.
+// pssOf returns a process's memory in MiB.
 func pssOf(t *testing.T, pid int) int {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "smaps_rollup"))

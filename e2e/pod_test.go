@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestPodRoad walks one pod through what a node does for it: init containers,
-// volumes of every kind, variables, limits, hooks, probes and restarts.
+// TestPodRoad tests everything that a node does for one pod: init containers, volumes of every kind, variables, limits,
+// hooks, probes and restarts.
 func TestPodRoad(t *testing.T) {
 	c := start(t)
 	if out, err := c.Balsa(t.Context(), "check"); err != nil {
@@ -68,8 +68,7 @@ func TestPodRoad(t *testing.T) {
 	checkOwnUsers(c)
 }
 
-// TestCrashLoopBacksOff: a container that ends at once is tried again, more and
-// more rarely, and says so.
+// TestCrashLoopBacksOff: a container that ends at once is restarted with growing pauses, and its status says so.
 func TestCrashLoopBacksOff(t *testing.T) {
 	c := start(t)
 	c.kubectl("run", "ends", "--image=balsahq/hello:1", "--command", "--", "sh", "-c", "echo bye; exit 4")
@@ -86,7 +85,7 @@ func TestCrashLoopBacksOff(t *testing.T) {
 	c.eventually("a pod that is done succeeds", c.wants("Succeeded", "get", "pod", "done", "-o", "jsonpath={.status.phase}"))
 }
 
-// checkOwnUsers: root of a pod with hostUsers: false is another user on the host, and reads its volumes all the same.
+// checkOwnUsers: in a pod with hostUsers: false, root is another user on the host, and still reads the pod's volumes.
 func checkOwnUsers(c *cluster) {
 	c.kubectl("wait", "--for=condition=Ready", "pod/own-users", "--timeout=90s")
 	ids := strings.Fields(c.kubectl("exec", "own-users", "--", "cat", "/proc/self/uid_map"))

@@ -24,7 +24,7 @@ spec:
   podSelector: {matchLabels: {app: hasty}}
   policyTypes: [Egress]
 `
-	// hasty asks from its first moment on, and tells how often it was answered.
+	// hasty sends requests from its first moment on, and counts the answers.
 	hasty = `
 apiVersion: v1
 kind: Pod
@@ -58,7 +58,7 @@ func TestNetworkPolicies(t *testing.T) {
 	}
 	server.apply(onlyFriends)
 	for _, to := range h.all {
-		if to != near { // which reaches itself, whatever the policies
+		if to != near { // it reaches itself, whatever the policies say
 			server.eventually("a policy closes the pods of "+to.NodeName(), denied(near, to))
 		}
 		server.eventually("the node "+to.NodeName()+" reaches its own pod", func() error {

@@ -16,7 +16,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// carriedImage reads the hello image that the binary carries.
+// carriedImage returns the hello image inside the binary.
 func carriedImage(t *testing.T) v1.Image {
 	t.Helper()
 	tag, err := name.NewTag("docker.io/balsahq/hello:1")

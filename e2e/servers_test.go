@@ -15,9 +15,8 @@ import (
 
 var pauseFor = flag.Duration("pause", 6*time.Second, "how long TestFencedAfterPause stops the leader")
 
-// TestThreeServersTwoAgents kills each server in turn under a write load: no
-// acknowledged write is lost, writes resume within a second, Deployments follow
-// what people want, and no container is restarted.
+// TestThreeServersTwoAgents kills each server in turn under a write load: no acknowledged write is lost, writes resume
+// within a second, Deployments still follow their spec, and no container is restarted.
 func TestThreeServersTwoAgents(t *testing.T) {
 	s := newSeveral(t, 3, 2, 0)
 	s.form()
@@ -78,9 +77,8 @@ spec:
       containers: [{name: a, image: "balsahq/hello:1", resources: {requests: {cpu: 10m}}}]
 `
 
-// TestFencedAfterPause stops the leader in the middle of its controllers' work,
-// lets another server take over and do that work, and wakes it: nothing that it
-// had begun may be done a second time.
+// TestFencedAfterPause stops the leader in the middle of its controllers' work, lets another server take over and do
+// that work, and resumes the first. Work that it had begun must not be done a second time.
 func TestFencedAfterPause(t *testing.T) {
 	s := newSeveral(t, 3, 0, 0)
 	s.form()
@@ -104,7 +102,7 @@ func TestFencedAfterPause(t *testing.T) {
 			})
 		}
 	}
-	apply(0, deployments/2) // the leader is in the middle of it
+	apply(0, deployments/2) // the leader is in the middle of its work
 	s.must(paused.Process().Pause())
 	stopped := time.Now()
 	apply(deployments/2, deployments)
@@ -117,7 +115,7 @@ func TestFencedAfterPause(t *testing.T) {
 	})
 	<-time.After(*pauseFor - time.Since(stopped))
 	before, quiet := revisions(s, other), 0
-	other.eventually("the work is done", func() error { // however slowly a busy machine does it
+	other.eventually("the work is done", func() error { // a busy computer may take long
 		<-time.After(time.Second)
 		was := before
 		if before = revisions(s, other); !maps.Equal(was, before) {
@@ -167,8 +165,8 @@ func TestFencedAfterPause(t *testing.T) {
 	t.Logf("the leader was stopped for %s; %d pods were made, all once; it leads again: %v", woken.Sub(stopped).Round(time.Millisecond), made, s.leader() == paused)
 }
 
-// revisions are the resourceVersions of everything that controllers write. The
-// nodes' own objects and leases change by themselves.
+// revisions returns the resourceVersions of all objects that controllers write. The nodes' own objects and leases
+// change by themselves.
 func revisions(s *several, c *cluster) map[string]string {
 	s.t.Helper()
 	ctx, client := s.t.Context(), s.clientWithin(c, time.Minute)

@@ -20,17 +20,16 @@ import (
 	"github.com/balsahq/balsa/e2e/lan"
 )
 
-// several is a cluster of some servers, which take no pods, and some agents, on
-// machines of their own.
+// several is a cluster of a few servers, which take no pods, and a few agents, each on its own machine.
 type several struct {
 	t       *testing.T
 	net     *lan.Network
 	servers []*cluster
 	agents  []*cluster
-	spare   []*lan.Machine // on the same switch, nothing on them
+	spare   []*lan.Machine // on the same switch, without programs
 }
 
-// newSeveral makes the machines; nothing runs yet.
+// newSeveral makes the machines. No program runs on them yet.
 func newSeveral(t *testing.T, servers, agents, spare int) *several {
 	t.Helper()
 	n, err := lan.New(lan.Config{Machines: servers + agents + spare})
@@ -53,7 +52,7 @@ func newSeveral(t *testing.T, servers, agents, spare int) *several {
 	return s
 }
 
-// newHostOn lays a host with empty directories on a machine, until the test ends.
+// newHostOn makes a host with empty directories on a machine, until the test ends.
 func newHostOn(t *testing.T, m *lan.Machine, flags ...string) *cluster {
 	t.Helper()
 	h, err := host.New(host.Config{Balsa: binary, Machine: m, Flags: flags})
@@ -77,7 +76,7 @@ func newHostOn(t *testing.T, m *lan.Machine, flags ...string) *cluster {
 	return c
 }
 
-// form starts everything, by the commands that the README gives.
+// form starts all servers and agents with the commands of the README.
 func (s *several) form() {
 	s.t.Helper()
 	first := s.servers[0]
@@ -111,7 +110,7 @@ func (s *several) must(err error) {
 	}
 }
 
-// api is where a server's one port is.
+// api returns the address of a server's one port.
 func (c *cluster) api() string { return net.JoinHostPort(c.Addr.String(), "6443") }
 
 func (s *several) join(c *cluster, role string) {
@@ -133,8 +132,7 @@ func (s *several) ready(c *cluster) {
 	})
 }
 
-// client is a client of one server's API on the clients' machine; it does not
-// wait long for an answer.
+// client returns a client of one server's API on the clients' machine, with a short timeout.
 func (s *several) client(c *cluster) *kubernetes.Clientset { return s.clientWithin(c, 3*time.Second) }
 
 func (s *several) clientWithin(c *cluster, patience time.Duration) *kubernetes.Clientset {
@@ -147,7 +145,7 @@ func (s *several) clientWithin(c *cluster, patience time.Duration) *kubernetes.C
 	return client
 }
 
-// leader is the server that the others call the leader of Raft.
+// leader returns the server that the others report as Raft's leader.
 func (s *several) leader() *cluster {
 	s.t.Helper()
 	var found *cluster
@@ -173,8 +171,8 @@ func (s *several) leader() *cluster {
 	return found
 }
 
-// writes are ConfigMaps that clients create and update through every server in
-// turns; a write that fails is tried once more, at the next server.
+// writes are ConfigMaps that clients create and update through changing servers. A failed write is tried once more, at
+// the next server.
 type writes struct {
 	s    *several
 	stop func()
@@ -220,7 +218,7 @@ func (w *writes) write(ctx context.Context, clients []*kubernetes.Clientset, id 
 			w.gap, w.last = max(w.gap, time.Since(w.last)), time.Now()
 			w.acknowledged[name] = value
 		default:
-			delete(w.acknowledged, name) // it may be either now
+			delete(w.acknowledged, name) // it may have the old or the new value
 			if ctx.Err() == nil {
 				w.twice++
 			}
@@ -235,15 +233,14 @@ func put(ctx context.Context, client *kubernetes.Clientset, name, value string) 
 	_, err := maps.Update(ctx, object, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		_, err = maps.Create(ctx, object, metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) { // the first try took effect and its answer was lost
+		if apierrors.IsAlreadyExists(err) { // the first attempt took effect, but its answer was lost
 			_, err = maps.Update(ctx, object, metav1.UpdateOptions{})
 		}
 	}
 	return err
 }
 
-// longest is the longest time without an acknowledged write so far; it begins
-// to count anew.
+// longest returns the longest time without an acknowledged write since its last call.
 func (w *writes) longest() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -252,8 +249,7 @@ func (w *writes) longest() time.Duration {
 	return gap
 }
 
-// check stops the clients and looks for every acknowledged write at every
-// server that runs.
+// check stops the clients and reads every acknowledged write from every running server.
 func (w *writes) check() {
 	w.s.t.Helper()
 	w.stop()
@@ -278,7 +274,7 @@ func (w *writes) check() {
 	}
 }
 
-// leads says whether `balsa members` calls a server the leader.
+// leads reports whether `balsa members` names a server as the leader.
 func leads(members, name string) bool {
 	for line := range strings.Lines(members) {
 		if f := strings.Fields(line); len(f) > 4 && f[0] == name && f[4] == "yes" {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestTokenSecretsAreFilled: a Secret of type service-account-token gets a
-// token that the API accepts as the account's, until the Secret is gone.
+// TestTokenSecretsAreFilled: a Secret of type service-account-token gets a token that the API accepts as the account's,
+// until the Secret is deleted.
 func TestTokenSecretsAreFilled(t *testing.T) {
 	c := start(t)
 	c.apply(`

@@ -30,7 +30,8 @@ import (
 
 var tunnelMiB = flag.Int("tunnel-mib", 0, "how much is copied to compare the ways to a node; 0: nothing")
 
-// outside lets nothing in through a host's eth0 but what answers to the host, as a router before it or a firewall does.
+// outside drops all packets from outside on a host's eth0 except answers to the host, as a router or a firewall in
+// front of it does.
 func (c *cluster) outside() error {
 	return c.firewall(func(conn *nftables.Conn, table *nftables.Table) {
 		chain := conn.AddChain(&nftables.Chain{
@@ -50,7 +51,7 @@ func (c *cluster) outside() error {
 	})
 }
 
-// inside lifts what outside did.
+// inside removes the rules of outside.
 func (c *cluster) inside() error { return c.firewall(func(*nftables.Conn, *nftables.Table) {}) }
 
 func (c *cluster) firewall(fill func(*nftables.Conn, *nftables.Table)) error {
@@ -85,8 +86,8 @@ metadata: {name: web}
 spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
 `
 
-// TestANodeThatServersCannotReach: the servers take no pods and have no way of their own to them, and nothing that they
-// begin reaches the node. All that people do with pods works by each of them, across restarts.
+// TestANodeThatServersCannotReach: the servers take no pods and have no route to them, and no connection that they open
+// reaches the node. All requests about pods still work through each server, also after restarts.
 func TestANodeThatServersCannotReach(t *testing.T) {
 	s := newSeveral(t, 3, 1, 0)
 	server, agent := s.servers[0], s.agents[0]
@@ -131,7 +132,7 @@ func TestANodeThatServersCannotReach(t *testing.T) {
 	}
 }
 
-// usable does what people do with a pod; its error is of the first that does not work.
+// usable does what people do with a pod; its error is the first one.
 func usable(server, agent *cluster) error {
 	name := agent.NodeName()
 	file := filepath.Join(server.t.TempDir(), "file")
@@ -169,7 +170,7 @@ func same(a, b string) error {
 	return err
 }
 
-// forwarded follows a log and asks the pod by a forwarded port meanwhile.
+// forwarded follows a log, and meanwhile sends a request through a forwarded port.
 func forwarded(server *cluster) error {
 	log := server.inBackground("logs", "-f", "--tail=1", "web", "-c", "clock")
 	defer log.end()
@@ -193,8 +194,8 @@ func forwarded(server *cluster) error {
 	return nil
 }
 
-// validate has a webhook on the agent's host, behind a Service, judge ConfigMaps. What it returns is a check that the
-// webhook is asked and its word counts.
+// validate runs a webhook on the agent's host, behind a Service, that validates ConfigMaps. It returns a check that the
+// webhook is called and its answer counts.
 func validate(server, agent *cluster) func() error {
 	t := server.t
 	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey("judge.default.svc", nil, nil)
@@ -268,8 +269,8 @@ webhooks:
   admissionReviewVersions: [v1]
 `
 
-// compare copies into a pod and out by the node's connection, and directly, and reports how fast each is and what it
-// costs.
+// compare copies data into a pod and out of it, through the node's connection and directly, and reports the speed and
+// the CPU time of each.
 func compare(s *several) {
 	server, agent := s.servers[0], s.agents[0]
 	big := filepath.Join(s.t.TempDir(), "big")

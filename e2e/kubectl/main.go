@@ -1,5 +1,5 @@
-// Command kubectl is upstream's, built apart from balsa: the cluster has to
-// work with a client that knows nothing of it.
+// Command kubectl is upstream's kubectl, built apart from balsa: the cluster has to work with a client that knows
+// nothing of Balsa.
 package main
 
 import (

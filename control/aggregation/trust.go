@@ -38,11 +38,11 @@ const firstRetry, lastRetry = time.Second, time.Minute
 type Trust struct {
 	// ClientCA returns the CA certificates of clients, PEM.
 	ClientCA func() []byte
-	// Retired returns authorities that sign clients' certificates no more: they are taken out. Changed returns a channel that is
-	// closed when its answer or ClientCA's changes after the call. Both may be nil.
+	// Retired returns CAs that no longer sign client certificates; they are removed from the ConfigMap. Changed returns a
+	// channel that is closed when the result of Retired or ClientCA changes after the call. Both may be nil.
 	Retired func() []*x509.Certificate
 	Changed func() <-chan struct{}
-	// ProxyCA signs the front proxy's certificate, PEM.
+	// ProxyCA is the CA certificate of the front proxy, PEM.
 	ProxyCA []byte
 	// ProxyNames are the common names of the front proxy. The other fields are the headers in which it names the user.
 	ProxyNames, UserHeaders, UIDHeaders, GroupHeaders, ExtraPrefixes []string
@@ -82,7 +82,7 @@ func (t Trust) merge(data map[string]string) (map[string]string, error) {
 	return out, nil
 }
 
-// mergePEM adds certificates that are not there, and leaves out those that are retired or whose time is over.
+// mergePEM adds missing certificates and drops retired and expired ones.
 func mergePEM(have string, more []byte, retired ...*x509.Certificate) string {
 	var all [][]byte
 	var out bytes.Buffer

@@ -60,7 +60,7 @@ type Config struct {
 	Issue     serviceaccount.TokenGenerator
 	Audiences authenticator.Audiences
 
-	// ClusterCA verifies kubelets, asked at each handshake; KubeletClient is the certificate shown to them.
+	// ClusterCA returns the CAs that verify kubelets, at each handshake. KubeletClient is the API server's client certificate for them.
 	ClusterCA     func() *x509.CertPool
 	KubeletClient func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
 	// Dial connects to nodes and pods if Nodes is nil; default net.Dialer.

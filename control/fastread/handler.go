@@ -200,10 +200,10 @@ func (a *answer) get(ctx context.Context, key string, scope *scope) bool {
 // list reads a list. It returns false if k8s.io/apiserver has to answer.
 func (a *answer) list(ctx context.Context, key string, scope *scope) bool {
 	opts, sound := scope.stored(), true
-	chosen := storage.NewChosen(opts.Predicate.Label)
+	chosen := storage.NewLabelMatcher(opts.Predicate.Label)
 	var see func(k, v []byte)
 	if chosen != nil {
-		see = chosen.See
+		see = chosen.Add
 	}
 	page, err := a.k.bytes.List(ctx, key, opts, func(o storage.Stored) bool {
 		object, ok := a.k.object(o.Data)

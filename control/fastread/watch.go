@@ -63,7 +63,7 @@ func (h *Handler) watch(w http.ResponseWriter, r *http.Request, scope *scope, a 
 	a.count = metrics.WatchEvents.WithContext(context.Background()).WithLabelValues(gvr.Group, gvr.Version, gvr.Resource)
 	a.sizes = metrics.WatchEventsSizes.WithContext(context.Background()).WithLabelValues(gvr.Group, gvr.Version, gvr.Resource)
 	a.scope = metrics.CleanListScope(request.WithNamespace(ctx, scope.namespace), &scope.options)
-	if a.chosen = storage.NewChosen(opts.Predicate.Label); a.chosen != nil {
+	if a.chosen = storage.NewLabelMatcher(opts.Predicate.Label); a.chosen != nil {
 		a.selector = opts.Predicate.Label
 	}
 	info, _ := request.RequestInfoFrom(ctx)
@@ -80,8 +80,8 @@ type audience struct {
 	flusher  http.Flusher
 	protobuf bool
 	encode   eventEncoder
-	selector labels.Selector // nil selects everything
-	chosen   *storage.Chosen // evaluates selector
+	selector labels.Selector       // nil selects everything
+	chosen   *storage.LabelMatcher // evaluates selector
 	count    compbasemetrics.CounterMetric
 	sizes    compbasemetrics.ObserverMetric
 	scope    string
@@ -229,7 +229,7 @@ func (a *audience) take(o storage.Object, data []byte) (object []byte, it item, 
 		return object, it, true, err == nil
 	}
 	a.chosen.Reset()
-	it, err := parse(object, o.Revision, a.chosen.See)
+	it, err := parse(object, o.Revision, a.chosen.Add)
 	return object, it, a.chosen.Match(), err == nil
 }
 

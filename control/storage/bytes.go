@@ -50,7 +50,7 @@ func (b Bytes) Get(ctx context.Context, key, resourceVersion string) (o Stored, 
 	if kv == nil {
 		return o, false, nil
 	}
-	data, _, err := b.s.reader.plain(ctx, kv)
+	data, _, err := b.s.reader.decrypt(ctx, kv)
 	return Stored{kv.Key, data, kv.ModRevision}, err == nil, err
 }
 
@@ -76,7 +76,7 @@ func (b Bytes) List(ctx context.Context, key string, opts storage.ListOptions, k
 		last = kv.Key
 		var data []byte
 		if err = ctx.Err(); err == nil {
-			data, _, err = b.s.reader.plain(ctx, kv)
+			data, _, err = b.s.reader.decrypt(ctx, kv)
 		}
 		if err == nil && keep(Stored{kv.Key, data, kv.ModRevision}) {
 			n++

@@ -28,16 +28,16 @@ type reader struct {
 	versioner   storage.Versioner
 	memos       *Memos
 	locks       [decodeLocks]sync.Mutex
-	id          *reading
+	id          *readerID
 	verdicts    [otherwise + 1]*memo // one each, for objects of which only the verdict is kept
 }
 
-// reading identifies a reader in a memo. It is a separate object, because a pointer to the reader itself would keep the
+// readerID identifies a reader in a memo. It is a separate object, because a pointer to the reader itself would keep the
 // schemas of former storages in memory.
-type reading struct{ _ byte }
+type readerID struct{ _ byte }
 
 func newReader(codec runtime.Codec, transformer value.Transformer, memos *Memos) *reader {
-	r := &reader{codec: codec, transformer: transformer, versioner: storage.APIObjectVersioner{}, memos: memos, id: &reading{}}
+	r := &reader{codec: codec, transformer: transformer, versioner: storage.APIObjectVersioner{}, memos: memos, id: &readerID{}}
 	for v := range r.verdicts {
 		r.verdicts[v] = &memo{owner: r.id, verdict: verdict(v)}
 	}
@@ -50,9 +50,9 @@ type authenticated string
 // AuthenticatedData implements value.Context.
 func (a authenticated) AuthenticatedData() []byte { return []byte(a) }
 
-// plain undoes the transformation (decrypts). stale means that the object should be written again, for example under a
+// decrypt undoes the transformation (decrypts). stale means that the object should be written again, for example under a
 // newer encryption key. The returned bytes are read-only.
-func (r *reader) plain(ctx context.Context, kv *raftstore.KeyValue) (data []byte, stale bool, err error) {
+func (r *reader) decrypt(ctx context.Context, kv *raftstore.KeyValue) (data []byte, stale bool, err error) {
 	data, stale, err = r.transformer.TransformFromStorage(ctx, kv.Value, authenticated(kv.Key))
 	if err != nil {
 		return nil, false, &corruptError{key: kv.Key, revision: kv.ModRevision, transform: true, err: err}
@@ -60,27 +60,27 @@ func (r *reader) plain(ctx context.Context, kv *raftstore.KeyValue) (data []byte
 	return data, stale, nil
 }
 
-// into decodes data into out and sets its resourceVersion.
-func (r *reader) into(data []byte, out runtime.Object, rev int64) error {
+// decodeInto decodes data into out and sets its resourceVersion.
+func (r *reader) decodeInto(data []byte, out runtime.Object, rev int64) error {
 	if _, err := conversion.EnforcePtr(out); err != nil {
 		return fmt.Errorf("unable to convert output object to pointer: %w", err)
 	}
 	if _, _, err := r.codec.Decode(data, nil, out); err != nil {
 		return err
 	}
-	r.version(out, rev)
+	r.setVersion(out, rev)
 	return nil
 }
 
-// version sets the resourceVersion. For an object that has no place for one, it only logs.
-func (r *reader) version(obj runtime.Object, rev int64) {
+// setVersion sets the resourceVersion. For an object that has no place for one, it only logs.
+func (r *reader) setVersion(obj runtime.Object, rev int64) {
 	if err := r.versioner.UpdateObject(obj, uint64(rev)); err != nil {
 		klog.ErrorS(err, "Failed to set the resource version of an object", "type", fmt.Sprintf("%T", obj))
 	}
 }
 
-// recall returns the kept decoded form of kv, nil if none is kept.
-func (r *reader) recall(kv *raftstore.KeyValue) *decoded {
+// cached returns the kept decoded form of kv, nil if none is kept.
+func (r *reader) cached(kv *raftstore.KeyValue) *decoded {
 	m, ok := kv.Memo().(*memo)
 	if !ok || m.owner != r.id {
 		return nil
@@ -92,39 +92,39 @@ func (r *reader) recall(kv *raftstore.KeyValue) *decoded {
 	return d
 }
 
-// remember keeps d at kv's slot for as long as Memos or a watcher holds it.
-func (r *reader) remember(kv *raftstore.KeyValue, d *decoded) {
-	r.remark(kv, d, r.verdict(kv))
+// cache keeps d at kv's slot for as long as Memos or a watcher holds it.
+func (r *reader) cache(kv *raftstore.KeyValue, d *decoded) {
+	r.setMemo(kv, d, r.verdict(kv))
 	r.memos.keep(d)
 }
 
-// remark writes d and v to kv's slot. Unlike remember it does not hand d to Memos, which holds it already.
-func (r *reader) remark(kv *raftstore.KeyValue, d *decoded, v verdict) {
+// setMemo writes d and v to kv's slot. Unlike cache it does not hand d to Memos, which holds it already.
+func (r *reader) setMemo(kv *raftstore.KeyValue, d *decoded, v verdict) {
 	kv.SetMemo(&memo{owner: r.id, ref: weak.Make(d), verdict: v})
 }
 
-// shared returns kv decoded, read-only, and keeps it for other watchers of the same event.
-func (r *reader) shared(ctx context.Context, kv *raftstore.KeyValue) (*decoded, error) {
-	if d := r.recall(kv); d != nil {
+// decodeShared returns kv decoded, read-only, and keeps it for other watchers of the same event.
+func (r *reader) decodeShared(ctx context.Context, kv *raftstore.KeyValue) (*decoded, error) {
+	if d := r.cached(kv); d != nil {
 		return d, nil
 	}
 	lock := &r.locks[uint64(kv.ModRevision)%decodeLocks]
 	lock.Lock()
 	defer lock.Unlock()
-	if d := r.recall(kv); d != nil {
+	if d := r.cached(kv); d != nil {
 		return d, nil
 	}
-	d, err := r.fresh(ctx, kv, kv.ModRevision)
+	d, err := r.decodeNew(ctx, kv, kv.ModRevision)
 	if err != nil {
 		return nil, err
 	}
-	r.remember(kv, d)
+	r.cache(kv, d)
 	return d, nil
 }
 
-// fresh decodes kv and gives the object the resourceVersion rev.
-func (r *reader) fresh(ctx context.Context, kv *raftstore.KeyValue, rev int64) (*decoded, error) {
-	data, _, err := r.plain(ctx, kv)
+// decodeNew decodes kv and gives the object the resourceVersion rev.
+func (r *reader) decodeNew(ctx context.Context, kv *raftstore.KeyValue, rev int64) (*decoded, error) {
+	data, _, err := r.decrypt(ctx, kv)
 	if err != nil {
 		return nil, err
 	}
@@ -132,26 +132,26 @@ func (r *reader) fresh(ctx context.Context, kv *raftstore.KeyValue, rev int64) (
 	if err != nil {
 		return nil, &corruptError{key: kv.Key, revision: kv.ModRevision, err: err}
 	}
-	r.version(obj, rev)
+	r.setVersion(obj, rev)
 	return &decoded{obj: obj, size: len(data)}, nil
 }
 
 // fill sets out, which the caller may change, to the object in kv.
 func (r *reader) fill(ctx context.Context, kv *raftstore.KeyValue, out runtime.Object) error {
-	if d := r.recall(kv); d != nil && fits(d.obj, out) {
+	if d := r.cached(kv); d != nil && fits(d.obj, out) {
 		assign(out, d.obj.DeepCopyObject())
 		return nil
 	}
-	data, _, err := r.plain(ctx, kv)
+	data, _, err := r.decrypt(ctx, kv)
 	if err != nil {
 		return err
 	}
 	return r.decode(kv.Key, data, out, kv.ModRevision)
 }
 
-// decode is into, with an error that names the unreadable key.
+// decode is decodeInto, with an error that names the unreadable key.
 func (r *reader) decode(key string, data []byte, out runtime.Object, rev int64) error {
-	if err := r.into(data, out, rev); err != nil {
+	if err := r.decodeInto(data, out, rev); err != nil {
 		return &corruptError{key: key, revision: rev, err: err}
 	}
 	return nil
@@ -169,7 +169,7 @@ func (r *reader) withVersion(d *decoded, rev int64) *decoded {
 		v.Elem().Set(reflect.ValueOf(d.obj).Elem())
 		obj = v.Interface().(runtime.Object)
 	}
-	r.version(obj, rev)
+	r.setVersion(obj, rev)
 	return &decoded{obj: obj, size: d.size}
 }
 

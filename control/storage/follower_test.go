@@ -208,7 +208,7 @@ func TestWithoutAQuorumOnlyStaleReadsGoOn(t *testing.T) {
 		if seconds, ok := apierrors.SuggestsClientDelay(err); !storage.IsTooLargeResourceVersion(err) || !ok || seconds != 1 {
 			t.Errorf("a version from elsewhere: %v", err)
 		}
-		if took := time.Since(start); took != futurePatience {
+		if took := time.Since(start); took != futureRevisionTimeout {
 			t.Errorf("took %v", took)
 		}
 		// What arrives meanwhile is noticed at once, without asking anybody.

@@ -48,7 +48,7 @@ func (s *store) GetList(ctx context.Context, key string, opts storage.ListOption
 	p := &page{s: s, ctx: ctx, opts: opts, items: slice, newItem: newItem(listObj, slice), keep: s.Memos.listShare()}
 	p.model = p.newItem()
 	if p.offer = offered(ctx, listObj, opts); p.offer != nil {
-		p.chosen = NewChosen(opts.Predicate.Label)
+		p.chosen = NewLabelMatcher(opts.Predicate.Label)
 	}
 	if err := p.fill(view, prefix, start); err != nil {
 		return err
@@ -134,7 +134,7 @@ type page struct {
 
 	offer  *Verbatim // nil: the items are objects
 	texts  []Text
-	chosen *Chosen // nil: every object is selected
+	chosen *LabelMatcher // nil: every object is selected
 
 	last    string // the last key visited
 	more    bool   // there are keys after last
@@ -204,7 +204,7 @@ func (p *page) add(kv *raftstore.KeyValue) bool {
 	// An object whose attributes cannot be read matches nothing.
 	if ok, err := p.opts.Predicate.Matches(obj); err == nil && ok {
 		if shared {
-			obj = apart(obj)
+			obj = shallowCopy(obj)
 		}
 		n := p.items.Len()
 		if n == p.items.Cap() {
@@ -216,9 +216,9 @@ func (p *page) add(kv *raftstore.KeyValue) bool {
 	return true
 }
 
-// apart returns a shallow copy of a shared object, whose top-level fields the caller may set. In an unstructured object
+// shallowCopy returns a shallow copy of a shared object, whose top-level fields the caller may set. In an unstructured object
 // the top level is two maps: the object and its metadata. Everything below stays shared.
-func apart(obj runtime.Object) runtime.Object {
+func shallowCopy(obj runtime.Object) runtime.Object {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
 		if _, ok := obj.(runtime.Unstructured); ok {
@@ -235,10 +235,10 @@ func apart(obj runtime.Object) runtime.Object {
 
 // object returns kv as an object of the list's element type, and whether other readers hold it too.
 func (p *page) object(kv *raftstore.KeyValue) (obj runtime.Object, shared bool, err error) {
-	if d := p.s.reader.recall(kv); d != nil && fits(d.obj, p.model) {
+	if d := p.s.reader.cached(kv); d != nil && fits(d.obj, p.model) {
 		return d.obj, true, nil
 	}
-	data, _, err := p.s.reader.plain(p.ctx, kv)
+	data, _, err := p.s.reader.decrypt(p.ctx, kv)
 	if err != nil {
 		return nil, false, err
 	}
@@ -250,7 +250,7 @@ func (p *page) object(kv *raftstore.KeyValue) (obj runtime.Object, shared bool, 
 		return item, false, nil
 	}
 	p.keep -= len(data)
-	p.s.reader.remember(kv, &decoded{obj: item, size: len(data)})
+	p.s.reader.cache(kv, &decoded{obj: item, size: len(data)})
 	return item, true, nil
 }
 

@@ -21,8 +21,8 @@ type decoded struct {
 	obj  runtime.Object
 	size int         // of the encoding, bytes
 	used atomic.Bool // since the last visit of Memos
-	// rested: Memos.rest has visited it once; guarded by Memos.mu.
-	rested bool
+	// visited: Memos.dropUnused has visited it once; guarded by Memos.mu.
+	visited bool
 
 	mu     sync.Mutex
 	shared weak.Pointer[sharedObject] // guarded by mu
@@ -44,26 +44,26 @@ func (d *decoded) share() *sharedObject {
 // memo is the content of a KeyValue's slot. owner tells apart readers that decode the same bytes differently, such as
 // two served versions of one custom resource.
 type memo struct {
-	owner   *reading
+	owner   *readerID
 	ref     weak.Pointer[decoded] // nil pointer when only the verdict is kept
 	verdict verdict
 }
 
 // Memos keeps recently used decoded objects alive, up to a budget of encoded bytes. When it is full the oldest object
 // is dropped, unless it was used since the last visit (the clock, or second chance, algorithm): one large scan does not
-// drop the objects in use. Objects that were not used for two visits of rest are dropped too, so nothing remains after
+// drop the objects in use. Objects that were not used for two visits of dropUnused are dropped too, so nothing remains after
 // a burst of load. Its methods are safe for concurrent use.
 type Memos struct {
 	budget int
 
-	mu      sync.Mutex
-	bytes   int        // guarded by mu
-	queue   *list.List // of *decoded, oldest first; guarded by mu
-	resting bool       // a call of rest is due; guarded by mu
+	mu          sync.Mutex
+	bytes       int        // guarded by mu
+	queue       *list.List // of *decoded, oldest first; guarded by mu
+	dropPending bool       // a call of dropUnused is due; guarded by mu
 }
 
-// restAfter is the time between two calls of rest while objects are kept.
-const restAfter = 20 * time.Second
+// dropUnusedEvery is the time between two calls of dropUnused while objects are kept.
+const dropUnusedEvery = 20 * time.Second
 
 // NewMemos returns a Memos with a budget in encoded bytes; 0 keeps nothing.
 func NewMemos(budget int) *Memos { return &Memos{budget: budget, queue: list.New()} }
@@ -78,12 +78,12 @@ func (m *Memos) keep(d *decoded) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	d.rested = false
+	d.visited = false
 	m.queue.PushBack(d)
 	m.bytes += d.size
-	if !m.resting {
-		m.resting = true
-		time.AfterFunc(restAfter, fault.Contained("control/storage", m.rest))
+	if !m.dropPending {
+		m.dropPending = true
+		time.AfterFunc(dropUnusedEvery, fault.Contained("control/storage", m.dropUnused))
 	}
 	for m.bytes > m.budget {
 		oldest := m.queue.Front()
@@ -97,23 +97,23 @@ func (m *Memos) keep(d *decoded) {
 	}
 }
 
-// rest drops the objects that were not used between the last two visits.
-func (m *Memos) rest() {
+// dropUnused drops the objects that were not used between the last two visits.
+func (m *Memos) dropUnused() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for e := m.queue.Front(); e != nil; {
 		next := e.Next()
 		switch o := e.Value.(*decoded); {
 		case o.used.Swap(false):
-		case o.rested:
+		case o.visited:
 			m.queue.Remove(e)
 			m.bytes -= o.size
 		default:
-			o.rested = true
+			o.visited = true
 		}
 		e = next
 	}
-	if m.resting = m.queue.Len() > 0; m.resting {
-		time.AfterFunc(restAfter, fault.Contained("control/storage", m.rest))
+	if m.dropPending = m.queue.Len() > 0; m.dropPending {
+		time.AfterFunc(dropUnusedEvery, fault.Contained("control/storage", m.dropUnused))
 	}
 }

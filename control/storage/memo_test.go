@@ -17,19 +17,19 @@ func TestWhatNobodyUsesIsLetGo(t *testing.T) {
 		kept := func() int { m.mu.Lock(); defer m.mu.Unlock(); return m.bytes }
 		for range 5 {
 			hot.used.Store(true)
-			time.Sleep(restAfter)
+			time.Sleep(dropUnusedEvery)
 			synctest.Wait()
 		}
 		if kept() != hot.size {
 			t.Errorf("%d bytes are kept while one object of %d is used", kept(), hot.size)
 		}
-		time.Sleep(3 * restAfter)
+		time.Sleep(3 * dropUnusedEvery)
 		synctest.Wait()
-		if kept() != 0 || m.resting {
+		if kept() != 0 || m.dropPending {
 			t.Errorf("%d bytes are kept that nobody uses", kept())
 		}
 		m.keep(cold) // and it begins anew
-		time.Sleep(3 * restAfter)
+		time.Sleep(3 * dropUnusedEvery)
 		synctest.Wait()
 		if kept() != 0 {
 			t.Errorf("%d bytes are kept that nobody uses, the second time", kept())

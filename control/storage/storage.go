@@ -87,7 +87,7 @@ func (s *store) view(ctx context.Context, resourceVersion string) (*raftstore.Vi
 	if err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
 	}
-	return s.reach(ctx, least)
+	return s.waitForRevision(ctx, least)
 }
 
 // viewAt returns the state at exactly rev, and waits for a revision that this server has not applied yet. Its errors
@@ -97,7 +97,7 @@ func (s *store) viewAt(ctx context.Context, rev int64) (*raftstore.View, error) 
 	if !errors.Is(err, raftstore.ErrFutureRevision) {
 		return v, err
 	}
-	if _, err := s.reach(ctx, uint64(rev)); err != nil {
+	if _, err := s.waitForRevision(ctx, uint64(rev)); err != nil {
 		return nil, err
 	}
 	return s.kv.ViewAt(rev)
@@ -183,7 +183,7 @@ func (s *store) RequestWatchProgress(context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for w := range s.progress {
-		w.interrupt()
+		w.requestBookmark()
 	}
 	return nil
 }

@@ -88,10 +88,10 @@ func (r *reader) verdict(kv *raftstore.KeyValue) verdict {
 	return unknown
 }
 
-// judge records the verdict on kv.
-func (r *reader) judge(kv *raftstore.KeyValue, v verdict) {
-	if d := r.recall(kv); d != nil {
-		r.remark(kv, d, v)
+// setVerdict records the verdict on kv.
+func (r *reader) setVerdict(kv *raftstore.KeyValue, v verdict) {
+	if d := r.cached(kv); d != nil {
+		r.setMemo(kv, d, v)
 		return
 	}
 	kv.SetMemo(r.verdicts[v])
@@ -103,12 +103,12 @@ func (r *reader) text(ctx context.Context, kv *raftstore.KeyValue, labels func(k
 	if r.verdict(kv) != asStored {
 		return t, false, nil
 	}
-	data, _, err := r.plain(ctx, kv)
+	data, _, err := r.decrypt(ctx, kv)
 	if err != nil {
 		return t, false, err
 	}
 	t = Text{data: bytes.TrimSuffix(data, newline), revision: kv.ModRevision}
-	t.at, ok = place(t.data, labels)
+	t.at, ok = versionOffset(t.data, labels)
 	return t, ok, nil
 }
 
@@ -121,24 +121,24 @@ func (r *reader) compare(ctx context.Context, kv *raftstore.KeyValue, obj *unstr
 		return t, err
 	}
 	raw = bytes.TrimSuffix(raw, newline)
-	data, _, err := r.plain(ctx, kv)
+	data, _, err := r.decrypt(ctx, kv)
 	if err != nil {
 		return t, err
 	}
 	stored := Text{data: bytes.TrimSuffix(data, newline), revision: kv.ModRevision}
 	labels := 0
 	have := obj.GetLabels()
-	at, ok := place(stored.data, func(key, value []byte) {
+	at, ok := versionOffset(stored.data, func(key, value []byte) {
 		if v, ok := have[string(key)]; ok && v == string(value) {
 			labels++
 		}
 	})
 	stored.at = at
 	if ok && labels == len(have) && bytes.Equal(stored.Append(make([]byte, 0, len(raw))), raw) {
-		r.judge(kv, asStored)
+		r.setVerdict(kv, asStored)
 		return stored, nil
 	}
-	r.judge(kv, otherwise)
+	r.setVerdict(kv, otherwise)
 	return Text{data: raw}, nil
 }
 
@@ -192,7 +192,7 @@ func (p *page) addText(kv *raftstore.KeyValue) bool {
 	var see func(key, value []byte)
 	if p.chosen != nil {
 		p.chosen.Reset()
-		see = p.chosen.See
+		see = p.chosen.Add
 	}
 	t, ok, err := p.s.reader.text(p.ctx, kv, see)
 	if err != nil {

@@ -17,12 +17,12 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// lastBookmark is how long before its deadline a watch sends a last bookmark, so that the client resumes from a recent
+// finalBookmarkLead is how long before its deadline a watch sends a last bookmark, so that the client resumes from a recent
 // version.
-const lastBookmark = 2 * time.Second
+const finalBookmarkLead = 2 * time.Second
 
-// teller receives the events of a watch, in order, from one goroutine. Its errors end the watch.
-type teller interface {
+// eventSink receives the events of a watch, in order, from one goroutine. Its errors end the watch.
+type eventSink interface {
 	existing(kv *raftstore.KeyValue) error
 	change(e raftstore.Event) error
 	// bookmark: every event up to rev has been sent; initial: the objects that existed at the start have all been sent.
@@ -31,12 +31,12 @@ type teller interface {
 	caughtUp() error
 }
 
-// watcher is the common part of a watch, below teller.
+// watcher is the common part of a watch, below eventSink.
 type watcher struct {
 	s      *store
 	key    string // a prefix when recursive
 	opts   storage.ListOptions
-	to     teller
+	sink   eventSink
 	ctx    context.Context // ends the watch; belongs to the watcher
 	cancel context.CancelFunc
 
@@ -44,9 +44,9 @@ type watcher struct {
 	rev int64
 	// bookmarked is the revision of the last bookmark.
 	bookmarked int64
-	// poked asks for a bookmark now. wake ends the current wait for events; it is nil when there is none.
-	poked atomic.Bool
-	wake  atomic.Pointer[context.CancelFunc]
+	// bookmarkRequested asks for a bookmark now. wake ends the current wait for events; it is nil when there is none.
+	bookmarkRequested atomic.Bool
+	wake              atomic.Pointer[context.CancelFunc]
 }
 
 // newWatcher returns a watch of key that does not run yet.
@@ -86,9 +86,9 @@ func (w *watcher) initialEvents() bool {
 	return w.opts.ResourceVersion == "" || w.opts.ResourceVersion == "0"
 }
 
-// interrupt makes the watch send a bookmark now, from any goroutine.
-func (w *watcher) interrupt() {
-	w.poked.Store(true)
+// requestBookmark makes the watch send a bookmark now, from any goroutine.
+func (w *watcher) requestBookmark() {
+	w.bookmarkRequested.Store(true)
 	if wake := w.wake.Load(); wake != nil {
 		(*wake)()
 	}
@@ -144,7 +144,7 @@ func (w *watcher) cursor() (*raftstore.Watcher, error) {
 func (w *watcher) sendInitial(view *raftstore.View) error {
 	var err error
 	one := func(kv *raftstore.KeyValue) bool {
-		err = w.to.existing(kv)
+		err = w.sink.existing(kv)
 		return err == nil && w.ctx.Err() == nil
 	}
 	if w.opts.Recursive {
@@ -158,7 +158,7 @@ func (w *watcher) sendInitial(view *raftstore.View) error {
 	if err != nil {
 		return err
 	}
-	return w.to.caughtUp()
+	return w.sink.caughtUp()
 }
 
 // follow sends changes and bookmarks until there is an error.
@@ -168,7 +168,7 @@ func (w *watcher) follow(cursor *raftstore.Watcher) error {
 		if err := w.followUntil(w.nextBookmark(), cursor); err != nil {
 			return err
 		}
-		if w.poked.Swap(false) {
+		if w.bookmarkRequested.Swap(false) {
 			w.bookmarked = 0 // a requested bookmark is sent even if the client knows the revision
 		}
 		if err := w.bookmark(false); err != nil {
@@ -196,12 +196,12 @@ func (w *watcher) followUntil(due time.Time, cursor *raftstore.Watcher) error {
 			if e.KV.ModRevision <= w.rev {
 				continue // the requested start was in the future, and this change is before it
 			}
-			if err := w.to.change(e); err != nil {
+			if err := w.sink.change(e); err != nil {
 				return err
 			}
 		}
 		if len(batch.Events) > 0 {
-			if err := w.to.caughtUp(); err != nil {
+			if err := w.sink.caughtUp(); err != nil {
 				return err
 			}
 		}
@@ -220,7 +220,7 @@ func (w *watcher) wait(due time.Time) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithDeadline(w.ctx, due)
 	if w.opts.ProgressNotify {
 		w.wake.Store(&cancel)
-		if w.poked.Load() {
+		if w.bookmarkRequested.Load() {
 			cancel() // requested between two waits
 		}
 	}
@@ -244,7 +244,7 @@ func (w *watcher) nextBookmark() time.Time {
 		return next
 	}
 	if deadline, ok := w.ctx.Deadline(); ok {
-		if last := deadline.Add(-lastBookmark); last.After(now) && last.Before(next) {
+		if last := deadline.Add(-finalBookmarkLead); last.After(now) && last.Before(next) {
 			return last
 		}
 	}
@@ -258,10 +258,10 @@ func (w *watcher) bookmark(initial bool) error {
 		return nil
 	}
 	w.bookmarked = w.rev
-	if err := w.to.bookmark(w.rev, initial); err != nil || initial {
+	if err := w.sink.bookmark(w.rev, initial); err != nil || initial {
 		return err
 	}
-	return w.to.caughtUp()
+	return w.sink.caughtUp()
 }
 
 // bookmark makes the object of a bookmark.

@@ -214,7 +214,7 @@ func TestWhatReadersGetIsTheirs(t *testing.T) {
 	w := startWatch(t, s, "0")
 	receive(t, w) // decoded and kept
 	kv := s.kv.View().Get("/pods/ns/a")
-	if s.reader.recall(kv) == nil {
+	if s.reader.cached(kv) == nil {
 		t.Fatal("nothing is kept decoded")
 	}
 	out := &example.Pod{}

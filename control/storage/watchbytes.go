@@ -41,14 +41,14 @@ func (o Object) Key() string { return o.kv.Key }
 
 // Data returns the stored bytes, decrypted. They are read-only.
 func (o Object) Data(ctx context.Context) ([]byte, error) {
-	data, _, err := o.reader.plain(ctx, o.kv)
+	data, _, err := o.reader.decrypt(ctx, o.kv)
 	return data, err
 }
 
 // Decoded returns the object as a watch of the same storage's storage.Interface sends it, for clients that cannot take
 // the stored bytes.
 func (o Object) Decoded(ctx context.Context) (runtime.Object, error) {
-	d, err := o.reader.shared(ctx, o.kv)
+	d, err := o.reader.decodeShared(ctx, o.kv)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ type BytesWatch struct {
 	listener Listener
 }
 
-var _ teller = (*BytesWatch)(nil)
+var _ eventSink = (*BytesWatch)(nil)
 
 // Watch returns a watch that starts when Run is called. It fails where storage.Interface's Watch fails.
 func (b Bytes) Watch(ctx context.Context, key string, opts storage.ListOptions) (*BytesWatch, error) {
@@ -83,7 +83,7 @@ func (b Bytes) Watch(ctx context.Context, key string, opts storage.ListOptions) 
 		return nil, err
 	}
 	w := &BytesWatch{watcher: core}
-	core.to = w
+	core.sink = w
 	return w, nil
 }
 

@@ -25,7 +25,7 @@ type objects struct {
 	results chan watch.Event
 }
 
-var _ teller = (*objects)(nil)
+var _ eventSink = (*objects)(nil)
 
 // Watch implements storage.Interface. With resourceVersion "" or "0", or with SendInitialEvents, the existing objects
 // come first, as ADDED. If bookmarks are allowed too, SendInitialEvents marks the end of these objects with a bookmark.
@@ -40,7 +40,7 @@ func (s *store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 		all:     opts.Predicate.Empty() && !sharded(opts.Predicate),
 		results: make(chan watch.Event, watchBuffer),
 	}
-	core.to = w
+	core.sink = w
 	if opts.ProgressNotify {
 		s.mu.Lock()
 		s.progress[core] = struct{}{}
@@ -79,15 +79,15 @@ func (w *objects) run() {
 
 // existing sends an object that existed at the start of the watch, if it is selected.
 func (w *objects) existing(kv *raftstore.KeyValue) error {
-	d := w.reader.recall(kv)
+	d := w.reader.cached(kv)
 	if d == nil {
 		var err error
-		if d, err = w.reader.fresh(w.ctx, kv, kv.ModRevision); err != nil {
+		if d, err = w.reader.decodeNew(w.ctx, kv, kv.ModRevision); err != nil {
 			return err
 		}
 		if w.keep >= d.size {
 			w.keep -= d.size
-			w.reader.remember(kv, d)
+			w.reader.cache(kv, d)
 		}
 	}
 	if w.selects(d.obj) {
@@ -96,7 +96,7 @@ func (w *objects) existing(kv *raftstore.KeyValue) error {
 	return nil
 }
 
-// bookmark implements teller.
+// bookmark implements eventSink.
 func (w *objects) bookmark(rev int64, initial bool) error {
 	obj, err := w.s.bookmark(rev, initial)
 	if err == nil {
@@ -105,7 +105,7 @@ func (w *objects) bookmark(rev int64, initial bool) error {
 	return err
 }
 
-// caughtUp implements teller. It has nothing to do: the channel's reader sees that the channel is empty.
+// caughtUp implements eventSink. It has nothing to do: the channel's reader sees that the channel is empty.
 func (w *objects) caughtUp() error { return nil }
 
 // change sends the event that a change of the store is for this watch's selection.
@@ -113,7 +113,7 @@ func (w *objects) change(e raftstore.Event) error {
 	if e.Type == raftstore.EventDelete {
 		return w.deleted(e)
 	}
-	current, err := w.reader.shared(w.ctx, e.KV)
+	current, err := w.reader.decodeShared(w.ctx, e.KV)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (w *objects) change(e raftstore.Event) error {
 	if !created && w.all {
 		was = true
 	} else if !created && e.Prev != nil {
-		previous, err := w.reader.shared(w.ctx, e.Prev)
+		previous, err := w.reader.decodeShared(w.ctx, e.Prev)
 		if err != nil {
 			return err
 		}
@@ -147,14 +147,14 @@ func (w *objects) deleted(e raftstore.Event) error {
 	if e.Prev == nil {
 		return fmt.Errorf("deletion of %q at revision %d has no previous state", e.KV.Key, e.KV.ModRevision)
 	}
-	last := w.reader.recall(e.KV)
+	last := w.reader.cached(e.KV)
 	if last == nil {
-		previous, err := w.reader.shared(w.ctx, e.Prev)
+		previous, err := w.reader.decodeShared(w.ctx, e.Prev)
 		if err != nil {
 			return corruptDeletedError(err)
 		}
 		last = w.reader.withVersion(previous, e.KV.ModRevision)
-		w.reader.remember(e.KV, last)
+		w.reader.cache(e.KV, last)
 	}
 	if w.selects(last.obj) {
 		w.send(watch.Event{Type: watch.Deleted, Object: last.share()})

@@ -31,7 +31,7 @@ func (s *store) Create(ctx context.Context, key string, obj, out runtime.Object,
 	if err != nil {
 		return err
 	}
-	result, err := s.put(ctx, key, 0, data, seconds)
+	result, err := s.writeKey(ctx, key, 0, data, seconds)
 	if err != nil {
 		return err
 	}
@@ -41,11 +41,11 @@ func (s *store) Create(ctx context.Context, key string, obj, out runtime.Object,
 	if out == nil {
 		return nil
 	}
-	return s.reader.into(data, out, result.revision)
+	return s.reader.decodeInto(data, out, result.revision)
 }
 
-// put writes data to key, provided that it was last written at rev, with a time to live in seconds (0: forever).
-func (s *store) put(ctx context.Context, key string, rev int64, data []byte, seconds uint64) (outcome, error) {
+// writeKey writes data to key, provided that it was last written at rev, with a time to live in seconds (0: forever).
+func (s *store) writeKey(ctx context.Context, key string, rev int64, data []byte, seconds uint64) (outcome, error) {
 	value, err := s.reader.transformer.TransformToStorage(ctx, data, authenticated(key))
 	if err != nil {
 		return outcome{}, storage.NewInternalError(err)
@@ -90,20 +90,20 @@ type source struct {
 	unread bool
 }
 
-// first returns the state of the first attempt: the caller's suggestion, or the state that this server has applied.
-func (f source) first(ctx context.Context, suggestion runtime.Object) (*state, error) {
+// startState returns the state of the first attempt: the caller's suggestion, or the state that this server has applied.
+func (f source) startState(ctx context.Context, suggestion runtime.Object) (*state, error) {
 	if suggestion != nil {
 		return f.s.suggested(suggestion)
 	}
 	kv := f.s.kv.View().Get(f.key)
 	if kv == nil && !f.absent {
-		return f.newest(ctx)
+		return f.newestState(ctx)
 	}
 	return f.read(ctx, kv, false)
 }
 
-// newest returns a state with every acknowledged write.
-func (f source) newest(ctx context.Context) (*state, error) {
+// newestState returns a state with every acknowledged write.
+func (f source) newestState(ctx context.Context) (*state, error) {
 	view, err := f.s.barrier(ctx)
 	if err != nil {
 		return nil, storeError(err)
@@ -130,14 +130,14 @@ func (f source) read(ctx context.Context, kv *raftstore.KeyValue, current bool) 
 	}
 	st.rev = kv.ModRevision
 	var err error
-	if st.data, st.stale, err = f.s.reader.plain(ctx, kv); err != nil {
+	if st.data, st.stale, err = f.s.reader.decrypt(ctx, kv); err != nil {
 		return nil, readError(err)
 	}
-	if d := f.s.reader.recall(kv); d != nil && fits(d.obj, st.obj) {
+	if d := f.s.reader.cached(kv); d != nil && fits(d.obj, st.obj) {
 		assign(st.obj, d.obj.DeepCopyObject())
 		return st, nil
 	}
-	return st, f.s.reader.into(st.data, st.obj, st.rev)
+	return st, f.s.reader.decodeInto(st.data, st.obj, st.rev)
 }
 
 // suggested makes a state from an object that the caller already has.
@@ -154,7 +154,7 @@ func (s *store) suggested(obj runtime.Object) (*state, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.reader.version(obj, int64(rev))
+	s.reader.setVersion(obj, int64(rev))
 	return &state{obj: obj, data: data, rev: int64(rev)}, nil
 }
 
@@ -172,7 +172,7 @@ func (s *store) Delete(
 		return fmt.Errorf("unable to convert output object to pointer: %w", err)
 	}
 	from := source{s: s, key: key, target: target, unread: opts.IgnoreStoreReadError && unsafeDeletion()}
-	st, err := from.first(ctx, suggestion)
+	st, err := from.startState(ctx, suggestion)
 	if err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func (s *store) Delete(
 		if from.unread {
 			return nil
 		}
-		return s.reader.into(st.data, out, result.revision)
+		return s.reader.decodeInto(st.data, out, result.revision)
 	}
 }
 
@@ -210,7 +210,7 @@ func (f source) recheck(ctx context.Context, st *state, reason error) (*state, e
 	if st.current {
 		return nil, reason
 	}
-	newest, err := f.newest(ctx)
+	newest, err := f.newestState(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +234,7 @@ func (s *store) GuaranteedUpdate(
 		return fmt.Errorf("unable to convert output object to pointer: %w", err)
 	}
 	from := source{s: s, key: key, target: target, absent: ignoreNotFound}
-	st, err := from.first(ctx, suggestion)
+	st, err := from.startState(ctx, suggestion)
 	if err != nil {
 		return err
 	}
@@ -256,7 +256,7 @@ func (s *store) GuaranteedUpdate(
 			}
 			continue
 		}
-		result, err := s.put(ctx, key, st.rev, data, seconds)
+		result, err := s.writeKey(ctx, key, st.rev, data, seconds)
 		if err != nil {
 			return err
 		}
@@ -266,7 +266,7 @@ func (s *store) GuaranteedUpdate(
 			}
 			continue
 		}
-		return s.reader.into(data, destination, result.revision)
+		return s.reader.decodeInto(data, destination, result.revision)
 	}
 }
 
@@ -295,7 +295,7 @@ func (f source) unchanged(ctx context.Context, st *state, destination runtime.Ob
 	data := st.data
 	if !st.current {
 		var err error
-		if st, err = f.newest(ctx); err != nil {
+		if st, err = f.newestState(ctx); err != nil {
 			return nil, err
 		}
 		if st.stale || !bytes.Equal(data, st.data) {
@@ -311,5 +311,5 @@ func (f source) unchanged(ctx context.Context, st *state, destination runtime.Ob
 			return f.read(ctx, result.current, true)
 		}
 	}
-	return nil, f.s.reader.into(st.data, destination, st.rev)
+	return nil, f.s.reader.decodeInto(st.data, destination, st.rev)
 }

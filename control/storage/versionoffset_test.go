@@ -21,7 +21,7 @@ func FuzzPlace(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		_, _ = place(text, func(_, _ []byte) {}) // does not fall
+		_, _ = versionOffset(text, func(_, _ []byte) {}) // does not fall
 		var object map[string]any
 		if json.Unmarshal(text, &object) != nil || object == nil {
 			return
@@ -31,7 +31,7 @@ func FuzzPlace(f *testing.F) {
 			t.Fatal(err)
 		}
 		labels := map[string]string{}
-		at, ok := place(canonical, func(k, v []byte) { labels[string(k)] = string(v) })
+		at, ok := versionOffset(canonical, func(k, v []byte) { labels[string(k)] = string(v) })
 		metadata, isMap := object["metadata"].(map[string]any)
 		if !ok {
 			if isMap && metadata["uid"] != nil && metadata["resourceVersion"] == nil && unescaped(metadata) && unescaped(object) {

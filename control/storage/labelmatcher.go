@@ -4,9 +4,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Chosen evaluates a label selector for one object after another, on labels given as bytes. It stores only the labels
+// LabelMatcher evaluates a label selector for one object after another, on labels given as bytes. It stores only the labels
 // that the selector names. It is for one goroutine.
-type Chosen struct {
+type LabelMatcher struct {
 	selector labels.Selector
 	keys     []string
 	values   []string
@@ -14,17 +14,17 @@ type Chosen struct {
 	known    map[string]string // label values seen, so that each string is allocated once
 }
 
-var _ labels.Labels = (*Chosen)(nil)
+var _ labels.Labels = (*LabelMatcher)(nil)
 
-// maxKnown bounds Chosen.known.
+// maxKnown bounds LabelMatcher.known.
 const maxKnown = 1024
 
-// NewChosen returns a Chosen for selector, nil if it matches everything.
-func NewChosen(selector labels.Selector) *Chosen {
+// NewLabelMatcher returns a LabelMatcher for selector, nil if it matches everything.
+func NewLabelMatcher(selector labels.Selector) *LabelMatcher {
 	if selector == nil || selector.Empty() {
 		return nil
 	}
-	c := &Chosen{selector: selector, known: map[string]string{}}
+	c := &LabelMatcher{selector: selector, known: map[string]string{}}
 	requirements, _ := selector.Requirements() // labels.Nothing has none, and matches nothing
 	for _, r := range requirements {
 		c.keys = append(c.keys, r.Key())
@@ -34,10 +34,10 @@ func NewChosen(selector labels.Selector) *Chosen {
 }
 
 // Reset forgets the labels of the last object.
-func (c *Chosen) Reset() { clear(c.has) }
+func (c *LabelMatcher) Reset() { clear(c.has) }
 
-// See adds a label of the current object.
-func (c *Chosen) See(key, value []byte) {
+// Add adds a label of the current object.
+func (c *LabelMatcher) Add(key, value []byte) {
 	for i, k := range c.keys {
 		if string(key) != k {
 			continue
@@ -54,10 +54,10 @@ func (c *Chosen) See(key, value []byte) {
 }
 
 // Match reports whether the current object is selected.
-func (c *Chosen) Match() bool { return c.selector.Matches(c) }
+func (c *LabelMatcher) Match() bool { return c.selector.Matches(c) }
 
 // Lookup implements labels.Labels.
-func (c *Chosen) Lookup(label string) (string, bool) {
+func (c *LabelMatcher) Lookup(label string) (string, bool) {
 	for i, k := range c.keys {
 		if k == label && c.has[i] {
 			return c.values[i], true
@@ -67,7 +67,7 @@ func (c *Chosen) Lookup(label string) (string, bool) {
 }
 
 // Has implements labels.Labels.
-func (c *Chosen) Has(label string) bool { _, ok := c.Lookup(label); return ok }
+func (c *LabelMatcher) Has(label string) bool { _, ok := c.Lookup(label); return ok }
 
 // Get implements labels.Labels.
-func (c *Chosen) Get(label string) string { v, _ := c.Lookup(label); return v }
+func (c *LabelMatcher) Get(label string) string { v, _ := c.Lookup(label); return v }

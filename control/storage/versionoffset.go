@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 )
 
-// place returns the offset in an object's JSON at which metadata.resourceVersion has to be inserted: before the first
+// versionOffset returns the offset in an object's JSON at which metadata.resourceVersion has to be inserted: before the first
 // field of metadata that sorts after it. ok is false if no such field exists, if metadata has a resourceVersion
 // already, or if the text is not as encoding/json writes maps (sorted, without space). labels, if not nil, is called
 // with each label of the object.
-func place(text []byte, labels func(key, value []byte)) (at int, ok bool) {
+func versionOffset(text []byte, labels func(key, value []byte)) (at int, ok bool) {
 	if len(text) == 0 || text[0] != '{' {
 		return 0, false
 	}
@@ -19,7 +19,7 @@ func place(text []byte, labels func(key, value []byte)) (at int, ok bool) {
 			return 0, false
 		}
 		if string(key) == "metadata" {
-			return placeIn(text, value, labels)
+			return versionOffsetIn(text, value, labels)
 		}
 		if i = skip(text, value); i < 0 || text[i] != ',' {
 			return 0, false
@@ -27,8 +27,8 @@ func place(text []byte, labels func(key, value []byte)) (at int, ok bool) {
 	}
 }
 
-// placeIn is place for the metadata object that begins at i.
-func placeIn(text []byte, i int, labels func(key, value []byte)) (at int, ok bool) {
+// versionOffsetIn is versionOffset for the metadata object that begins at i.
+func versionOffsetIn(text []byte, i int, labels func(key, value []byte)) (at int, ok bool) {
 	if text[i] != '{' {
 		return 0, false
 	}

@@ -70,13 +70,13 @@ func (f *frames) get(key frameKey, make func() ([]byte, error)) ([]byte, error) 
 	f.mu.Unlock()
 	fr.once.Do(func() {
 		fr.raw, fr.err = make()
-		f.made(key, fr)
+		f.count(key, fr)
 	})
 	return fr.raw, fr.err
 }
 
-// made adds the size of an event to frames.bytes once it is encoded.
-func (f *frames) made(key frameKey, fr *frame) {
+// count adds the size of an event to frames.bytes once it is encoded.
+func (f *frames) count(key frameKey, fr *frame) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.byKey[key] != fr {

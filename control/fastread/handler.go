@@ -35,7 +35,7 @@ type Handler struct {
 func New(kinds []Kind, budget int, serializer runtime.NegotiatedSerializer) *Handler {
 	h := &Handler{kinds: map[schema.GroupVersionResource]*kind{}, renderings: newRenderings(budget), serializer: serializer}
 	for _, k := range kinds {
-		if in, ok := admit(k); ok {
+		if in, ok := newKind(k); ok {
 			in.serializer = serializer
 			h.kinds[k.Resource] = in
 		}
@@ -81,9 +81,9 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) bool {
 	began := time.Now()
 	size, code := 0, http.StatusOK
 	if info.Verb == "watch" {
-		size, ok = h.watch(w, r, &scope, &audience{k: k, protobuf: protobuf})
+		size, ok = h.watch(w, r, &scope, &watchClient{k: k, protobuf: protobuf})
 	} else {
-		size, code, ok = h.read(w, r, &scope, &answer{h: h, k: k, protobuf: protobuf, single: info.Verb == "get"})
+		size, code, ok = h.read(w, r, &scope, &answer{h: h, k: k, protobuf: protobuf, oneObject: info.Verb == "get"})
 	}
 	if !ok {
 		return false
@@ -115,7 +115,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, scope *scope, a *
 	if err != nil {
 		return 0, 0, false
 	}
-	if a.single {
+	if a.oneObject {
 		ok = a.get(r.Context(), key, scope)
 	} else {
 		ok = a.list(r.Context(), key, scope)
@@ -131,10 +131,10 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, scope *scope, a *
 
 // answer is one answer while it is being made.
 type answer struct {
-	h        *Handler
-	k        *kind
-	protobuf bool
-	single   bool // one object, not a list
+	h         *Handler
+	k         *kind
+	protobuf  bool
+	oneObject bool // one object, not a list
 
 	head    []byte // before the items
 	tail    []byte // after the items
@@ -275,7 +275,7 @@ func (a *answer) frame(meta *metav1.ListMeta) bool {
 func (a *answer) render() bool {
 	a.texts = slices.Grow(a.texts[:0], len(a.wanted))[:len(a.wanted)]
 	clear(a.texts)
-	if a.h.renderings.recall(a.wanted, a.texts) == 0 {
+	if a.h.renderings.lookup(a.wanted, a.texts) == 0 {
 		return true
 	}
 	for i := range a.wanted {
@@ -290,7 +290,7 @@ func (a *answer) render() bool {
 		if a.texts[i], err = json.Marshal(obj); err != nil {
 			return false
 		}
-		a.h.renderings.keep(w.key, w.revision, a.texts[i])
+		a.h.renderings.add(w.key, w.revision, a.texts[i])
 	}
 	return true
 }

@@ -45,16 +45,16 @@ const latest = 1 << 20
 // message is implemented by the types of k8s.io/api.
 type message interface{ Unmarshal([]byte) error }
 
-// late are kinds that get more defaults when they are decoded than when they were created, so that their stored bytes
-// are not what a client has to see. A Job takes its labels from its template, which gets its own labels only at
+// lateDefaults are kinds that get more defaults when they are decoded than when they were created, so that their stored
+// bytes are not what a client has to see. A Job takes its labels from its template, which gets its own labels only at
 // creation.
-var late = map[schema.GroupResource]bool{{Group: "batch", Resource: "jobs"}: true}
+var lateDefaults = map[schema.GroupResource]bool{{Group: "batch", Resource: "jobs"}: true}
 
-// admit reports whether objects of k can be answered from stored bytes. Whether an object is stored in k's version is
+// newKind reports whether objects of k can be answered from stored bytes. Whether an object is stored in k's version is
 // checked for each object.
-func admit(k Kind) (*kind, bool) {
+func newKind(k Kind) (*kind, bool) {
 	stored, ok := storage.BytesOf(k.Store.Storage.Storage)
-	if !ok || k.Store.Decorator != nil || late[k.Resource.GroupResource()] {
+	if !ok || k.Store.Decorator != nil || lateDefaults[k.Resource.GroupResource()] {
 		return nil, false // clients do not see the stored bytes
 	}
 	obj, err := k.Scheme.New(k.Kind)
@@ -65,7 +65,7 @@ func admit(k Kind) (*kind, bool) {
 		return nil, false
 	}
 	out := &kind{Kind: k, bytes: stored, elem: reflect.TypeOf(obj).Elem()}
-	out.json = !namesTypes(out.elem, map[reflect.Type]bool{}, true)
+	out.json = !hasNestedTypes(out.elem, map[reflect.Type]bool{}, true)
 	version, name := k.Kind.GroupVersion().String(), k.Kind.Kind
 	out.typeMeta, out.jsonType = typeOf(version, name)
 	out.opening = openObject(nil, out.typeMeta)
@@ -73,12 +73,12 @@ func admit(k Kind) (*kind, bool) {
 	return out, true
 }
 
-// namesTypes reports whether an object contains other objects with their kind and apiVersion in JSON, as a StatefulSet
-// contains claims. Protobuf does not keep these.
-func namesTypes(t reflect.Type, seen map[reflect.Type]bool, top bool) bool {
+// hasNestedTypes reports whether an object contains other objects with their kind and apiVersion in JSON, as a
+// StatefulSet contains claims. Protobuf does not keep these.
+func hasNestedTypes(t reflect.Type, seen map[reflect.Type]bool, top bool) bool {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Map:
-		return namesTypes(t.Elem(), seen, false)
+		return hasNestedTypes(t.Elem(), seen, false)
 	case reflect.Struct:
 	default:
 		return false
@@ -95,7 +95,7 @@ func namesTypes(t reflect.Type, seen map[reflect.Type]bool, top bool) bool {
 			}
 			continue
 		}
-		if namesTypes(f.Type, seen, false) {
+		if hasNestedTypes(f.Type, seen, false) {
 			return true
 		}
 	}

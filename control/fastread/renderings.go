@@ -12,8 +12,8 @@ import (
 const (
 	// DefaultBudget is how many bytes of renderings are kept by default.
 	DefaultBudget = 48 << 20
-	// idle is the time without any read after which all renderings are dropped.
-	idle = 2 * time.Minute
+	// idleAfter is the time without any read after which all renderings are dropped.
+	idleAfter = 2 * time.Minute
 )
 
 // rendering identifies one version of one object.
@@ -46,8 +46,8 @@ func newRenderings(budget int) *renderings {
 	return &renderings{budget: budget, byKey: map[string]*list.Element{}, queue: list.New()}
 }
 
-// recall fills into with the kept JSON of the wanted objects, and returns how many are missing.
-func (r *renderings) recall(wanted []rendering, into [][]byte) (missing int) {
+// lookup fills into with the kept JSON of the wanted objects, and returns how many are missing.
+func (r *renderings) lookup(wanted []rendering, into [][]byte) (missing int) {
 	r.touch.Store(time.Now().UnixNano())
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -66,8 +66,8 @@ func (r *renderings) recall(wanted []rendering, into [][]byte) (missing int) {
 	return missing
 }
 
-// keep adds a rendering.
-func (r *renderings) keep(key string, revision int64, json []byte) {
+// add adds a rendering.
+func (r *renderings) add(key string, revision int64, json []byte) {
 	size := len(json) + len(key)
 	if size > r.budget/8 {
 		return
@@ -91,7 +91,7 @@ func (r *renderings) keep(key string, revision int64, json []byte) {
 		r.drop(oldest)
 	}
 	if r.timer == nil {
-		r.timer = time.AfterFunc(idle, fault.Contained("control/fastread", r.rest))
+		r.timer = time.AfterFunc(idleAfter, fault.Contained("control/fastread", r.dropIdle))
 	}
 }
 
@@ -102,12 +102,12 @@ func (r *renderings) drop(e *list.Element) {
 	r.bytes -= len(o.json) + len(o.key)
 }
 
-// rest drops everything if nothing was read for idle.
-func (r *renderings) rest() {
+// dropIdle drops everything if nothing was read for idleAfter.
+func (r *renderings) dropIdle() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if since := time.Since(time.Unix(0, r.touch.Load())); since < idle {
-		r.timer.Reset(idle - since)
+	if since := time.Since(time.Unix(0, r.touch.Load())); since < idleAfter {
+		r.timer.Reset(idleAfter - since)
 		return
 	}
 	r.byKey, r.bytes, r.timer = map[string]*list.Element{}, 0, nil

@@ -34,8 +34,8 @@ var parameters = map[string][]string{
 		"sendInitialEvents", "timeoutSeconds"},
 }
 
-// mostSeconds bounds a watch's timeoutSeconds. In k8s.io/apiserver a larger value overflows a time.Duration.
-const mostSeconds = 1 << 31
+// maxTimeoutSeconds bounds a watch's timeoutSeconds. In k8s.io/apiserver a larger value overflows a time.Duration.
+const maxTimeoutSeconds = 1 << 31
 
 // scopeOf returns the scope of an authorized request. It is the only function that reads the path and the query. Both
 // have to agree with info, which was authorized: ok is false if they do not, or if k8s.io/apiserver would answer with
@@ -69,10 +69,10 @@ func scopeOf(info *request.RequestInfo, namespaced bool, rawQuery string) (s sco
 	switch {
 	case in.Watch != (info.Verb == "watch"), len(metainternalversionvalidation.ValidateListOptions(in, watchList)) > 0:
 		return s, false
-	case in.Limit < 0, in.TimeoutSeconds != nil && (*in.TimeoutSeconds < 0 || *in.TimeoutSeconds > mostSeconds):
+	case in.Limit < 0, in.TimeoutSeconds != nil && (*in.TimeoutSeconds < 0 || *in.TimeoutSeconds > maxTimeoutSeconds):
 		return s, false
 	}
-	return s, names(in.FieldSelector, info.Name)
+	return s, selectsName(in.FieldSelector, info.Name)
 }
 
 // pathOf returns the path by which k8s.io/apiserver routes a request to the handler of info's resource and verb.
@@ -96,8 +96,8 @@ func pathOf(info *request.RequestInfo, namespaced bool) string {
 	return b.String()
 }
 
-// names reports whether selector selects exactly the object called name, or everything if name is "".
-func names(selector fields.Selector, name string) bool {
+// selectsName reports whether selector selects exactly the object called name, or everything if name is "".
+func selectsName(selector fields.Selector, name string) bool {
 	if selector == nil || selector.Empty() {
 		return name == ""
 	}

@@ -23,28 +23,28 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// leastWatch is how long a watch without timeoutSeconds lasts: a random time from leastWatch to twice that
+// minWatch is how long a watch without timeoutSeconds lasts: a random time from minWatch to twice that
 // (kube-apiserver's --min-request-timeout).
-const leastWatch = 30 * time.Minute
+const minWatch = 30 * time.Minute
 
-// lasts returns the duration of a watch.
-func (s *scope) lasts() time.Duration {
+// watchDuration returns the duration of a watch.
+func (s *scope) watchDuration() time.Duration {
 	if seconds := s.options.TimeoutSeconds; seconds != nil && *seconds > 0 {
 		return time.Duration(*seconds) * time.Second
 	}
-	return time.Duration(float64(leastWatch) * (rand.Float64() + 1))
+	return time.Duration(float64(minWatch) * (rand.Float64() + 1))
 }
 
 // watch serves a watch of a.k until it ends, in a.protobuf's encoding. It returns false, and has written nothing, if
 // k8s.io/apiserver has to serve it.
-func (h *Handler) watch(w http.ResponseWriter, r *http.Request, scope *scope, a *audience) (size int, ok bool) {
+func (h *Handler) watch(w http.ResponseWriter, r *http.Request, scope *scope, a *watchClient) (size int, ok bool) {
 	fault.Point("control/fastread watch")
 	k, gvr := a.k, a.k.Resource
 	flusher, ok := w.(http.Flusher)
 	if !ok {
 		return 0, false
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), scope.lasts())
+	ctx, cancel := context.WithTimeout(r.Context(), scope.watchDuration())
 	defer cancel()
 	key, err := scope.key(ctx, k.Store)
 	if err != nil {
@@ -67,12 +67,12 @@ func (h *Handler) watch(w http.ResponseWriter, r *http.Request, scope *scope, a 
 		a.selector = opts.Predicate.Label
 	}
 	info, _ := request.RequestInfoFrom(ctx)
-	metrics.RecordLongRunning(r, info, metrics.APIServerComponent, func() { a.attend(source) })
+	metrics.RecordLongRunning(r, info, metrics.APIServerComponent, func() { a.serve(source) })
 	return a.sent, true
 }
 
-// audience is one watching client. It implements storage.Listener.
-type audience struct {
+// watchClient is one watching client. It implements storage.Listener.
+type watchClient struct {
 	ctx      context.Context
 	h        *Handler
 	k        *kind
@@ -91,13 +91,13 @@ type audience struct {
 	pending *[]byte // initial events that wait until there are enough to be written; nil after the start
 }
 
-var _ storage.Listener = (*audience)(nil)
+var _ storage.Listener = (*watchClient)(nil)
 
-// attend serves the watch until it ends.
-func (a *audience) attend(source *storage.BytesWatch) {
+// serve serves the watch until it ends.
+func (a *watchClient) serve(source *storage.BytesWatch) {
 	a.h.frames.join()
 	defer a.h.frames.leave()
-	defer a.release()
+	defer a.releaseBuffer()
 	header := a.w.Header()
 	header.Set("Content-Type", runtime.ContentTypeJSON)
 	if a.protobuf {
@@ -116,10 +116,10 @@ func (a *audience) attend(source *storage.BytesWatch) {
 }
 
 // write sends an event after the pending ones.
-func (a *audience) write(raw []byte) error {
+func (a *watchClient) write(raw []byte) error {
 	a.count.Inc()
 	a.sizes.Observe(float64(len(raw)))
-	if err := a.push(); err != nil {
+	if err := a.flushPending(); err != nil {
 		return err
 	}
 	n, err := a.w.Write(raw)
@@ -127,8 +127,8 @@ func (a *audience) write(raw []byte) error {
 	return err
 }
 
-// push sends the pending events.
-func (a *audience) push() error {
+// flushPending sends the pending events.
+func (a *watchClient) flushPending() error {
 	if a.pending == nil || len(*a.pending) == 0 {
 		return nil
 	}
@@ -138,9 +138,9 @@ func (a *audience) push() error {
 	return err
 }
 
-// release returns the buffer of the initial events.
-func (a *audience) release() {
-	if a.pending != nil && cap(*a.pending) <= 4*piece {
+// releaseBuffer returns the buffer of the initial events.
+func (a *watchClient) releaseBuffer() {
+	if a.pending != nil && cap(*a.pending) <= 4*writeSize {
 		*a.pending = (*a.pending)[:0]
 		pieces.Put(a.pending)
 	}
@@ -148,17 +148,17 @@ func (a *audience) release() {
 }
 
 // CaughtUp implements storage.Listener.
-func (a *audience) CaughtUp() error {
-	if err := a.push(); err != nil {
+func (a *watchClient) CaughtUp() error {
+	if err := a.flushPending(); err != nil {
 		return err
 	}
-	a.release()
+	a.releaseBuffer()
 	a.flusher.Flush()
 	return nil
 }
 
 // Bookmark implements storage.Listener.
-func (a *audience) Bookmark(obj runtime.Object, initial bool) error {
+func (a *watchClient) Bookmark(obj runtime.Object, initial bool) error {
 	raw, err := a.encode(watch.Bookmark, obj)
 	if err != nil {
 		return err
@@ -173,7 +173,7 @@ func (a *audience) Bookmark(obj runtime.Object, initial bool) error {
 }
 
 // Existing implements storage.Listener.
-func (a *audience) Existing(o storage.Object) error {
+func (a *watchClient) Existing(o storage.Object) error {
 	data, err := o.Data(a.ctx)
 	if err != nil {
 		return err
@@ -188,15 +188,15 @@ func (a *audience) Existing(o storage.Object) error {
 		a.count.Inc()
 		a.sizes.Observe(float64(n))
 	}
-	if err == nil && len(*a.pending) >= piece {
-		err = a.push()
+	if err == nil && len(*a.pending) >= writeSize {
+		err = a.flushPending()
 	}
 	return err
 }
 
 // existing appends the event of an initial object, if it is selected.
-func (a *audience) existing(b []byte, o storage.Object, data []byte) ([]byte, error) {
-	object, it, selected, ok := a.take(o, data)
+func (a *watchClient) existing(b []byte, o storage.Object, data []byte) ([]byte, error) {
+	object, it, selected, ok := a.inspect(o, data)
 	switch {
 	case !ok:
 		raw, selected, err := a.decoded(watch.Added, o)
@@ -217,9 +217,9 @@ func (a *audience) existing(b []byte, o storage.Object, data []byte) ([]byte, er
 	return jsonEvent(b, watch.Added, a.k.jsonType, r.texts[0]), nil
 }
 
-// take parses an object's bytes and reports whether it is selected; ok is false if the object has to be decoded for
+// inspect parses an object's bytes and reports whether it is selected; ok is false if the object has to be decoded for
 // that.
-func (a *audience) take(o storage.Object, data []byte) (object []byte, it item, selected, ok bool) {
+func (a *watchClient) inspect(o storage.Object, data []byte) (object []byte, it item, selected, ok bool) {
 	object, ok = a.k.object(data)
 	if !ok {
 		return nil, it, false, false
@@ -234,7 +234,7 @@ func (a *audience) take(o storage.Object, data []byte) (object []byte, it item, 
 }
 
 // selects reports whether an object is selected.
-func (a *audience) selects(o storage.Object) (bool, error) {
+func (a *watchClient) selects(o storage.Object) (bool, error) {
 	if a.selector == nil {
 		return true, nil
 	}
@@ -242,7 +242,7 @@ func (a *audience) selects(o storage.Object) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if _, _, selected, ok := a.take(o, data); ok {
+	if _, _, selected, ok := a.inspect(o, data); ok {
 		return selected, nil
 	}
 	_, selected, err := a.decoded(watch.Modified, o)
@@ -250,7 +250,7 @@ func (a *audience) selects(o storage.Object) (bool, error) {
 }
 
 // decoded encodes the event of an object as k8s.io/apiserver does. It is for objects whose stored bytes cannot be sent.
-func (a *audience) decoded(event watch.EventType, o storage.Object) (raw []byte, selected bool, err error) {
+func (a *watchClient) decoded(event watch.EventType, o storage.Object) (raw []byte, selected bool, err error) {
 	obj, err := o.Decoded(a.ctx)
 	if err != nil {
 		return nil, false, err
@@ -269,7 +269,7 @@ func (a *audience) decoded(event watch.EventType, o storage.Object) (raw []byte,
 }
 
 // Changed implements storage.Listener. The event depends on whether the object is selected now, and was before.
-func (a *audience) Changed(c storage.Change) (err error) {
+func (a *watchClient) Changed(c storage.Change) (err error) {
 	is, was := false, false
 	if c.Now.Exists() {
 		if is, err = a.selects(c.Now); err != nil {
@@ -287,17 +287,17 @@ func (a *audience) Changed(c storage.Change) (err error) {
 	}
 	switch {
 	case is && was:
-		return a.tell(watch.Modified, c, c.Now)
+		return a.sendShared(watch.Modified, c, c.Now)
 	case is:
-		return a.tell(watch.Added, c, c.Now)
+		return a.sendShared(watch.Added, c, c.Now)
 	case was:
-		return a.tell(watch.Deleted, c, c.Before)
+		return a.sendShared(watch.Deleted, c, c.Before)
 	}
 	return nil
 }
 
-// tell sends an event that is encoded once for all watchers.
-func (a *audience) tell(event watch.EventType, c storage.Change, o storage.Object) error {
+// sendShared sends an event that is encoded once for all watchers.
+func (a *watchClient) sendShared(event watch.EventType, c storage.Change, o storage.Object) error {
 	raw, err := a.h.frames.get(frameKey{a.k, c.Key, c.Revision, event, a.protobuf}, func() ([]byte, error) { return a.frame(event, o) })
 	if err != nil {
 		return err
@@ -306,7 +306,7 @@ func (a *audience) tell(event watch.EventType, c storage.Change, o storage.Objec
 }
 
 // frame encodes an event. Other watchers get it too, so this client's context does not end the encoding.
-func (a *audience) frame(event watch.EventType, o storage.Object) ([]byte, error) {
+func (a *watchClient) frame(event watch.EventType, o storage.Object) ([]byte, error) {
 	data, err := o.Data(context.WithoutCancel(a.ctx))
 	if err != nil {
 		return nil, err

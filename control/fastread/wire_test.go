@@ -83,27 +83,27 @@ func TestRenderingsAreBounded(t *testing.T) {
 	text := bytes.Repeat([]byte("x"), 90)
 	get := func(key string, revision int64) []byte {
 		into := make([][]byte, 1)
-		r.recall([]rendering{{key: key, revision: revision}}, into)
+		r.lookup([]rendering{{key: key, revision: revision}}, into)
 		return into[0]
 	}
 	for i := range 100 {
-		r.keep(string(rune('a'+i)), 1, text)
+		r.add(string(rune('a'+i)), 1, text)
 		get("a", 1) // is in use
 	}
 	if r.bytes > 1000 || get("a", 1) == nil || get("b", 1) != nil {
 		t.Fatal(r.bytes, get("a", 1), get("b", 1))
 	}
-	r.keep("a", 2, text[:10])
-	r.keep("a", 1, text) // a slower reader of an earlier state
+	r.add("a", 2, text[:10])
+	r.add("a", 1, text) // a slower reader of an earlier state
 	if get("a", 1) != nil || len(get("a", 2)) != 10 {
 		t.Fatal("an earlier version stands for a later one")
 	}
-	r.keep("large", 1, make([]byte, 999))
+	r.add("large", 1, make([]byte, 999))
 	if get("large", 1) != nil {
 		t.Fatal("one object pushed out all others")
 	}
 	r.touch.Store(0)
-	r.rest()
+	r.dropIdle()
 	if r.bytes != 0 || get("a", 2) != nil {
 		t.Fatal("kept although nobody asks")
 	}

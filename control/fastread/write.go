@@ -12,11 +12,11 @@ import (
 const (
 	// compressBeyond is the size in bytes above which an answer is compressed; upstream's figure.
 	compressBeyond = 128 << 10
-	// piece is how many bytes are written at once.
-	piece = 64 << 10
+	// writeSize is how many bytes are written at once.
+	writeSize = 64 << 10
 )
 
-var pieces = sync.Pool{New: func() any { b := make([]byte, 0, piece+16<<10); return &b }}
+var pieces = sync.Pool{New: func() any { b := make([]byte, 0, writeSize+16<<10); return &b }}
 
 var compressors = sync.Pool{New: func() any {
 	z, err := gzip.NewWriterLevel(nil, gzip.BestSpeed)
@@ -44,7 +44,7 @@ func (a *answer) length() int {
 	n := len(a.head) + len(a.tail)
 	for i := range a.items {
 		size := a.items[i].size()
-		if n += size; !a.single {
+		if n += size; !a.oneObject {
 			n += 1 + uvarintSize(size)
 		}
 	}
@@ -93,7 +93,7 @@ func (a *answer) send(w io.Writer) error {
 	kept := pieces.Get().(*[]byte)
 	b := append((*kept)[:0], a.head...)
 	defer func() {
-		if cap(b) <= 4*piece {
+		if cap(b) <= 4*writeSize {
 			*kept = b[:0]
 		}
 		pieces.Put(kept)
@@ -107,11 +107,11 @@ func (a *answer) send(w io.Writer) error {
 		return err
 	}
 	for i := range a.items {
-		if !a.single {
+		if !a.oneObject {
 			b = appendHead(b, listItems, a.items[i].size())
 		}
 		b = a.items[i].append(b)
-		if err := flush(piece); err != nil {
+		if err := flush(writeSize); err != nil {
 			return err
 		}
 	}
@@ -120,7 +120,7 @@ func (a *answer) send(w io.Writer) error {
 			b = append(b, ',')
 		}
 		b = append(b, text...)
-		if err := flush(piece); err != nil {
+		if err := flush(writeSize); err != nil {
 			return err
 		}
 	}
@@ -129,7 +129,7 @@ func (a *answer) send(w io.Writer) error {
 			b = append(b, ',')
 		}
 		b = text.Append(b)
-		if err := flush(piece); err != nil {
+		if err := flush(writeSize); err != nil {
 			return err
 		}
 	}

@@ -41,16 +41,16 @@ type Source interface {
 func (a Aggregated) path() string { return "apis/" + a.Group + "/" + a.Version }
 
 const (
-	// askAgain is how long an answer of a source, or its failure, is used; upstream's figure.
-	askAgain = time.Minute
-	// sourcesAtOnce bounds the sources that are asked at once, and so the memory for reading their documents.
-	sourcesAtOnce = 4
+	// fetchInterval is how long an answer of a source, or its failure, is used; upstream's figure.
+	fetchInterval = time.Minute
+	// maxConcurrentFetches bounds the sources that are asked at once, and so the memory for reading their documents.
+	maxConcurrentFetches = 4
 	// maxHeld bounds all documents of aggregated servers together, in bytes.
 	maxHeld = 32 << 20
 )
 
-// said is a document of a source.
-type said struct {
+// fetched is a document of a source.
+type fetched struct {
 	status int
 	body   []byte
 	etag   string
@@ -58,33 +58,33 @@ type said struct {
 	asked  time.Time
 }
 
-type question struct {
+type documentKey struct {
 	source Source
 	path   string
 }
 
-// answers holds the answers of sources until the documents are dropped.
-type answers struct {
+// fetchedDocuments holds the answers of sources until the documents are dropped.
+type fetchedDocuments struct {
 	mu   sync.Mutex // held while sources are asked: one request asks, the others wait
-	held map[question]*said
+	held map[documentKey]*fetched
 }
 
-func (s *answers) drop() {
+func (s *fetchedDocuments) drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.held = nil
 }
 
-// ask returns each source's document at path, not older than a minute. Sources without one are left out.
-func (s *answers) ask(ctx context.Context, sources []Source, path string) map[Source]*said {
+// get returns each source's document at path, not older than a minute. Sources without one are left out.
+func (s *fetchedDocuments) get(ctx context.Context, sources []Source, path string) map[Source]*fetched {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var g errgroup.Group
-	g.SetLimit(sourcesAtOnce)
-	fresh := make([]*said, len(sources))
+	g.SetLimit(maxConcurrentFetches)
+	fresh := make([]*fetched, len(sources))
 	for i, source := range sources {
-		last := s.held[question{source, path}]
-		if last != nil && time.Since(last.asked) < askAgain {
+		last := s.held[documentKey{source, path}]
+		if last != nil && time.Since(last.asked) < fetchInterval {
 			fresh[i] = last
 			continue
 		}
@@ -94,19 +94,19 @@ func (s *answers) ask(ctx context.Context, sources []Source, path string) map[So
 		}))
 	}
 	_ = g.Wait() // the functions return nil
-	now := map[question]*said{}
+	now := map[documentKey]*fetched{}
 	for q, old := range s.held { // keep those of present sources
 		if q.path != path && slices.Contains(sources, q.source) {
 			now[q] = old
 		}
 	}
-	out, size := map[Source]*said{}, 0
+	out, size := map[Source]*fetched{}, 0
 	for i, source := range sources {
 		if size += len(fresh[i].body); size > maxHeld {
 			klog.InfoS("OpenAPI documents of an aggregated server are left out: together with the others they are too large", "server", source.String())
-			fresh[i] = &said{asked: time.Now()}
+			fresh[i] = &fetched{asked: time.Now()}
 		}
-		now[question{source, path}] = fresh[i]
+		now[documentKey{source, path}] = fresh[i]
 		if fresh[i].status != 0 {
 			out[source] = fresh[i]
 		}
@@ -116,7 +116,7 @@ func (s *answers) ask(ctx context.Context, sources []Source, path string) map[So
 }
 
 // fetch asks one source. If the source does not answer, its last document stays.
-func fetch(ctx context.Context, source Source, path string, last *said) *said {
+func fetch(ctx context.Context, source Source, path string, last *fetched) *fetched {
 	header := http.Header{"Accept": {"application/json"}}
 	if last != nil && last.etag != "" {
 		header.Set("If-None-Match", last.etag)
@@ -125,7 +125,7 @@ func fetch(ctx context.Context, source Source, path string, last *said) *said {
 	status, answered, body, err := source.Fetch(context.WithoutCancel(ctx), path, header)
 	switch {
 	case err == nil && (status == http.StatusOK || status == http.StatusNotFound):
-		return &said{status: status, body: body, etag: answered.Get("Etag"), sum: sha256.Sum256(body), asked: began}
+		return &fetched{status: status, body: body, etag: answered.Get("Etag"), sum: sha256.Sum256(body), asked: began}
 	case err == nil && status == http.StatusNotModified && last != nil:
 	case err == nil:
 		err = fmt.Errorf("GET %s%s: status %d", source, path, status)
@@ -134,7 +134,7 @@ func fetch(ctx context.Context, source Source, path string, last *said) *said {
 		klog.InfoS("Cannot read the OpenAPI document of an aggregated server; its last one stays", "err", err)
 	}
 	if last == nil {
-		last = &said{}
+		last = &fetched{}
 	}
 	again := *last
 	again.asked = began
@@ -155,14 +155,14 @@ func (d *Documents) aggregated() (all []Aggregated, sources []Source) {
 	return all, sources
 }
 
-// elsewhere adds the documents of other servers to the index of v3.
-func (d *Documents) elsewhere(ctx context.Context, paths map[string]IndexEntry) {
+// addAggregated adds the documents of other servers to the index of v3.
+func (d *Documents) addAggregated(ctx context.Context, paths map[string]IndexEntry) {
 	all, sources := d.aggregated()
 	if len(all) == 0 {
 		return
 	}
-	d.hold()
-	roots := d.answers.ask(ctx, sources, prefix3)
+	d.restartIdle()
+	roots := d.answers.get(ctx, sources, prefix3)
 	var old []Source // those that have only v2
 	indexes := map[Source]Index{}
 	for source, root := range roots {
@@ -174,9 +174,9 @@ func (d *Documents) elsewhere(ctx context.Context, paths map[string]IndexEntry) 
 		}
 		indexes[source] = index
 	}
-	var v2 map[Source]*said
+	var v2 map[Source]*fetched
 	if len(old) > 0 {
-		v2 = d.answers.ask(ctx, sources, prefix2)
+		v2 = d.answers.get(ctx, sources, prefix2)
 	}
 	for _, a := range all {
 		if entry, ok := indexes[a.Source].Paths[a.path()]; ok && strings.HasPrefix(entry.ServerRelativeURL, prefix3+"/"+a.path()) {
@@ -198,22 +198,22 @@ func (d *Documents) source(path string) (found *Aggregated) {
 	return nil
 }
 
-// serveElsewhere answers for another server. It passes the request on, or, for a server that has only v2, converts its
+// serveAggregated answers for another server. It passes the request on, or, for a server that has only v2, converts its
 // v2 document.
-func (d *Documents) serveElsewhere(w http.ResponseWriter, r *http.Request, a *Aggregated) {
-	d.hold()
+func (d *Documents) serveAggregated(w http.ResponseWriter, r *http.Request, a *Aggregated) {
+	d.restartIdle()
 	_, sources := d.aggregated()
-	if root := d.answers.ask(r.Context(), sources, prefix3)[a.Source]; root == nil || root.status != http.StatusNotFound {
+	if root := d.answers.get(r.Context(), sources, prefix3)[a.Source]; root == nil || root.status != http.StatusNotFound {
 		a.Source.ServeHTTP(w, r)
 		return
 	}
-	doc := d.answers.ask(r.Context(), sources, prefix2)[a.Source]
+	doc := d.answers.get(r.Context(), sources, prefix2)[a.Source]
 	if doc == nil || doc.status != http.StatusOK {
 		fail(w, fmt.Errorf("%w: %s", ErrNoDocument, a.path()))
 		return
 	}
 	d.serve3(w, r, a.path(), fmt.Sprintf("%X", doc.sum), func(proto bool) ([]byte, error) {
-		swagger, err := only(doc, []Aggregated{*a})
+		swagger, err := filterGroups(doc, []Aggregated{*a})
 		if err != nil {
 			return nil, err
 		}
@@ -225,8 +225,8 @@ func (d *Documents) serveElsewhere(w http.ResponseWriter, r *http.Request, a *Ag
 	})
 }
 
-// only returns the part of a document about some group versions.
-func only(doc *said, about []Aggregated) (*spec.Swagger, error) {
+// filterGroups returns the part of a document about some group versions.
+func filterGroups(doc *fetched, about []Aggregated) (*spec.Swagger, error) {
 	swagger := &spec.Swagger{}
 	if err := swagger.UnmarshalJSON(doc.body); err != nil {
 		return nil, err
@@ -238,24 +238,24 @@ func only(doc *said, about []Aggregated) (*spec.Swagger, error) {
 	return aggregator.FilterSpecByPathsWithoutSideEffects(swagger, keep), nil
 }
 
-// others holds the v2 documents of other servers.
-type others struct {
+// aggregatedV2 holds the v2 documents of other servers.
+type aggregatedV2 struct {
 	all     []Aggregated
 	sources []Source
-	said    map[Source]*said
+	said    map[Source]*fetched
 }
 
-func (d *Documents) others(ctx context.Context) others {
+func (d *Documents) others(ctx context.Context) aggregatedV2 {
 	all, sources := d.aggregated()
 	if len(all) == 0 {
-		return others{}
+		return aggregatedV2{}
 	}
-	d.hold()
-	return others{all, sources, d.answers.ask(ctx, sources, prefix2)}
+	d.restartIdle()
+	return aggregatedV2{all, sources, d.answers.get(ctx, sources, prefix2)}
 }
 
 // hash identifies the content of o.
-func (o others) hash() string {
+func (o aggregatedV2) hash() string {
 	var b strings.Builder
 	for _, a := range o.all {
 		if doc := o.said[a.Source]; doc != nil {
@@ -266,14 +266,14 @@ func (o others) hash() string {
 }
 
 // merge adds the documents to the one of this server. A document that cannot be merged is left out.
-func (o others) merge(into *spec.Swagger) (*spec.Swagger, error) {
+func (o aggregatedV2) merge(into *spec.Swagger) (*spec.Swagger, error) {
 	for _, source := range o.sources {
 		doc := o.said[source]
 		if doc == nil || doc.status != http.StatusOK {
 			continue
 		}
 		about := slices.DeleteFunc(slices.Clone(o.all), func(a Aggregated) bool { return a.Source != source })
-		part, err := only(doc, about)
+		part, err := filterGroups(doc, about)
 		if err == nil {
 			whole := *into // merge into a copy, so that a failure leaves no half
 			whole.Definitions, whole.Parameters = maps.Clone(into.Definitions), maps.Clone(into.Parameters)

@@ -60,14 +60,14 @@ func TestAServerThatKnowsV2AloneIsShownInBothVersions(t *testing.T) {
 		if e.asked[prefix2] != 1 || e.asked[prefix3] != 1 {
 			t.Errorf("asked within a minute: %v", e.asked)
 		}
-		time.Sleep(askAgain - time.Second)
+		time.Sleep(fetchInterval - time.Second)
 		both("weight")
 		time.Sleep(2 * time.Second)
 		e.text = strings.ReplaceAll(elderly, "weight", "colour")
 		if !both("colour") {
 			t.Errorf("v2 a minute later: %s", w.Body)
 		}
-		time.Sleep(askAgain - time.Second)
+		time.Sleep(fetchInterval - time.Second)
 		both("colour")
 		time.Sleep(2 * time.Second)
 		if e.down = true; !both("colour") {

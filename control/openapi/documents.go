@@ -75,7 +75,7 @@ type Documents struct {
 	v3    *common.OpenAPIV3Config
 	group map[string]*document
 
-	answers answers // of aggregated servers
+	answers fetchedDocuments // of aggregated servers
 }
 
 // document is the v3 document of one group version in both encodings.
@@ -104,8 +104,8 @@ func (d *Documents) touch() {
 	d.timer.Reset(d.cfg.Idle)
 }
 
-// hold restarts the idle time.
-func (d *Documents) hold() {
+// restartIdle restarts the idle time.
+func (d *Documents) restartIdle() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.touch()
@@ -153,7 +153,7 @@ func (d *Documents) config3() *common.OpenAPIV3Config {
 	if d.v3 == nil {
 		d.v3 = genericapiserver.DefaultOpenAPIV3Config(d.definitions(), d.names())
 		d.v3.Info.Title, d.v3.Info.Version = d.cfg.Title, d.cfg.Version
-		secure3(d.v3)
+		addSecurityV3(d.v3)
 	}
 	return d.v3
 }
@@ -173,7 +173,7 @@ func (d *Documents) handler2(ctx context.Context) (http.Handler, error) {
 	}
 	config := genericapiserver.DefaultOpenAPIConfig(d.definitions(), d.names())
 	config.Info.Title, config.Info.Version = d.cfg.Title, d.cfg.Version
-	secure2(config)
+	addSecurityV2(config)
 	swagger, err := builder.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices(d.cfg.WebServices()), config)
 	if err != nil {
 		return nil, fmt.Errorf("build OpenAPI v2: %w", err)

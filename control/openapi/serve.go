@@ -72,12 +72,12 @@ func (d *Documents) ServeV3(w http.ResponseWriter, r *http.Request) {
 	path := strings.Trim(strings.TrimPrefix(r.URL.Path, prefix3), "/")
 	if path == "" {
 		index := d.Index()
-		d.elsewhere(r.Context(), index.Paths)
+		d.addAggregated(r.Context(), index.Paths)
 		WriteIndex(w, r, index)
 		return
 	}
 	if a := d.source(path); a != nil {
-		d.serveElsewhere(w, r, a)
+		d.serveAggregated(w, r, a)
 		return
 	}
 	d.serve3(w, r, path, d.hash(path), func(proto bool) ([]byte, error) { return d.document3(path, proto) })

@@ -16,8 +16,9 @@ const (
 	// barrierTimeout is how long a consistent read waits for a leader and a quorum. An election takes a fraction of this
 	// time. After it the client gets a 503 that tells it to retry, so that it does not hang.
 	barrierTimeout = 3 * time.Second
-	// futureRevisionTimeout is how long a read waits for a resourceVersion that this server has not applied yet. futureRevisionRetry
-	// is the Retry-After of the answer when the wait fails, in seconds. Both are kube-apiserver's figures.
+	// futureRevisionTimeout is how long a read waits for a resourceVersion that this server has not applied yet.
+	// futureRevisionRetry is the Retry-After of the answer when the wait fails, in seconds. Both are kube-apiserver's
+	// figures.
 	futureRevisionTimeout = 3 * time.Second
 	futureRevisionRetry   = 1
 	// everything is the range of all keys: it is both its start and its end.
@@ -36,10 +37,10 @@ func (s *store) barrier(ctx context.Context) (*raftstore.View, error) {
 	return v, err
 }
 
-// waitForRevision returns a state of revision least or later. A client may have learnt that revision from another server, so this
-// server may be behind. waitForRevision asks the leader and watches its own progress at the same time; the first answer counts.
-// If everything that was acknowledged is applied here and least is still ahead, that revision was never written and
-// the wait ends.
+// waitForRevision returns a state of revision least or later. A client may have learnt that revision from another
+// server, so this server may be behind. waitForRevision asks the leader and watches its own progress at the same time;
+// the first answer counts. If everything that was acknowledged is applied here and least is still ahead, that revision
+// was never written and the wait ends.
 func (s *store) waitForRevision(ctx context.Context, least uint64) (*raftstore.View, error) {
 	if v := s.kv.View(); least <= uint64(v.Revision()) {
 		return v, nil

@@ -4,8 +4,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// LabelMatcher evaluates a label selector for one object after another, on labels given as bytes. It stores only the labels
-// that the selector names. It is for one goroutine.
+// LabelMatcher evaluates a label selector for one object after another, on labels given as bytes. It stores only the
+// labels that the selector names. It is for one goroutine.
 type LabelMatcher struct {
 	selector labels.Selector
 	keys     []string

@@ -216,8 +216,8 @@ func (p *page) add(kv *raftstore.KeyValue) bool {
 	return true
 }
 
-// shallowCopy returns a shallow copy of a shared object, whose top-level fields the caller may set. In an unstructured object
-// the top level is two maps: the object and its metadata. Everything below stays shared.
+// shallowCopy returns a shallow copy of a shared object, whose top-level fields the caller may set. In an unstructured
+// object the top level is two maps: the object and its metadata. Everything below stays shared.
 func shallowCopy(obj runtime.Object) runtime.Object {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {

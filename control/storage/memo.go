@@ -51,8 +51,8 @@ type memo struct {
 
 // Memos keeps recently used decoded objects alive, up to a budget of encoded bytes. When it is full the oldest object
 // is dropped, unless it was used since the last visit (the clock, or second chance, algorithm): one large scan does not
-// drop the objects in use. Objects that were not used for two visits of dropUnused are dropped too, so nothing remains after
-// a burst of load. Its methods are safe for concurrent use.
+// drop the objects in use. Objects that were not used for two visits of dropUnused are dropped too, so nothing remains
+// after a burst of load. Its methods are safe for concurrent use.
 type Memos struct {
 	budget int
 

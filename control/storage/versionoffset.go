@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 )
 
-// versionOffset returns the offset in an object's JSON at which metadata.resourceVersion has to be inserted: before the first
-// field of metadata that sorts after it. ok is false if no such field exists, if metadata has a resourceVersion
+// versionOffset returns the offset in an object's JSON at which metadata.resourceVersion has to be inserted: before the
+// first field of metadata that sorts after it. ok is false if no such field exists, if metadata has a resourceVersion
 // already, or if the text is not as encoding/json writes maps (sorted, without space). labels, if not nil, is called
 // with each label of the object.
 func versionOffset(text []byte, labels func(key, value []byte)) (at int, ok bool) {

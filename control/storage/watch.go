@@ -17,8 +17,8 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// finalBookmarkLead is how long before its deadline a watch sends a last bookmark, so that the client resumes from a recent
-// version.
+// finalBookmarkLead is how long before its deadline a watch sends a last bookmark, so that the client resumes from a
+// recent version.
 const finalBookmarkLead = 2 * time.Second
 
 // eventSink receives the events of a watch, in order, from one goroutine. Its errors end the watch.

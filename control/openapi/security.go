@@ -16,8 +16,8 @@ const (
 	unauthorized = "Unauthorized"
 )
 
-// secure2 documents that every operation takes a bearer token and may answer 401.
-func secure2(c *common.Config) {
+// addSecurityV2 documents that every operation takes a bearer token and may answer 401.
+func addSecurityV2(c *common.Config) {
 	token := &spec.SecurityScheme{
 		SecuritySchemeProps: spec.SecuritySchemeProps{Type: "apiKey", Name: schemeHeader, In: "header", Description: schemeText},
 	}
@@ -28,8 +28,8 @@ func secure2(c *common.Config) {
 	}
 }
 
-// secure3 is secure2 for v3.
-func secure3(c *common.OpenAPIV3Config) {
+// addSecurityV3 is addSecurityV2 for v3.
+func addSecurityV3(c *common.OpenAPIV3Config) {
 	token := &spec3.SecurityScheme{
 		SecuritySchemeProps: spec3.SecuritySchemeProps{Type: "apiKey", Name: schemeHeader, In: "header", Description: schemeText},
 	}

@@ -118,7 +118,7 @@ func New(cfg Config) (*Aggregation, error) {
 	if a.client, err = clientset.NewForConfig(cfg.Client); err != nil {
 		return nil, fmt.Errorf("aggregation: client: %w", err)
 	}
-	a.factory = informers.NewSharedInformerFactoryWithOptions(a.client, 0, informers.WithTransform(lighter))
+	a.factory = informers.NewSharedInformerFactoryWithOptions(a.client, 0, informers.WithTransform(dropUnreadFields))
 	a.services = a.factory.Apiregistration().V1().APIServices()
 	a.root = a.rootHandler()
 	registerOnce.Do(func() { _ = a.metrics.Register(legacyregistry.Register, legacyregistry.CustomRegister) })
@@ -128,8 +128,8 @@ func New(cfg Config) (*Aggregation, error) {
 // registerOnce: metrics belong to the process. If tests run several servers in one process, the first one's are shown.
 var registerOnce sync.Once
 
-// lighter drops fields of cached objects that this package does not read.
-func lighter(o any) (any, error) {
+// dropUnreadFields drops fields of cached objects that this package does not read.
+func dropUnreadFields(o any) (any, error) {
 	if m, err := meta.Accessor(o); err == nil {
 		m.SetManagedFields(nil)
 	}
@@ -170,13 +170,13 @@ func (a *Aggregation) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("aggregation: %w", err)
 	}
-	keeper := autoregister.NewAutoRegisterController(a.services, careful{a.client.ApiregistrationV1(), a.cfg.Newest})
+	keeper := autoregister.NewAutoRegisterController(a.services, lateDefinitionGuard{a.client.ApiregistrationV1(), a.cfg.Newest})
 	always, err := localavailability.New(a.services, a.client.ApiregistrationV1(), a.metrics)
 	if err != nil {
 		return fmt.Errorf("aggregation: %w", err)
 	}
-	local := newLocal(a.cfg, keeper)
-	local.look() // before the keeper starts, which removes APIServices that it does not know
+	local := newLocalServices(a.cfg, keeper)
+	local.update() // before the keeper starts, which removes APIServices that it does not know
 	g, ctx := errgroup.WithContext(ctx)
 	a.factory.Start(ctx.Done())
 	defer a.factory.Shutdown()
@@ -192,18 +192,18 @@ func (a *Aggregation) Run(ctx context.Context) error {
 }
 
 // follow maintains the table until ctx ends.
-func (a *Aggregation) follow(ctx context.Context, local *local) {
+func (a *Aggregation) follow(ctx context.Context, local *localServices) {
 	f := newFollower(a)
 	defer f.stop()
-	f.look(ctx)
+	f.update(ctx)
 	close(a.synced)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-a.changed:
-			local.look()
-			f.look(ctx)
+			local.update()
+			f.update(ctx)
 		}
 	}
 }

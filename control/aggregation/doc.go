@@ -3,7 +3,7 @@
 //
 //	APIServices ──▶ Run ─┬─▶ table: group, version → target ◀── Before ◀── authorized requests
 //	(one informer)       │        (immutable, one pointer)        │
-//	                     ├─▶ area: one per namespace that holds   ├──▶ target: proxied as the front proxy,
+//	                     ├─▶ serviceNamespace: one that holds     ├──▶ target: proxied as the front proxy,
 //	CRDs ──▶ local APIs ─┘   a Service of a target: upstream's    │    X-Remote-User and so on ──▶ Service's endpoints
 //	(upstream's              availability checks, endpoints       └──▶ the next handler: everything else
 //	 autoregister)       └─▶ upstream's discovery manager ──▶ /apis
@@ -20,8 +20,8 @@
 // Version v1 of the core group is always served here, whatever its APIService says, because Services are read through
 // it.
 //
-// Goroutines, joined by Run: one that follows APIServices and definitions, the informers, and one per area that makes
-// upstream check again. The workers of upstream's controllers end with Run's context too, but there is no way to wait
-// for them. Locks: none. Aggregation.table is an atomic pointer; everything else belongs to Run's goroutine or never
-// changes.
+// Goroutines, joined by Run: one that follows APIServices and definitions, the informers, and one per serviceNamespace
+// that makes upstream check again. The workers of upstream's controllers end with Run's context too, but there is no
+// way to wait for them. Locks: none. Aggregation.table is an atomic pointer; everything else belongs to Run's goroutine
+// or never changes.
 package aggregation

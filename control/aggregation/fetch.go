@@ -59,11 +59,11 @@ func (t *target) fetch(ctx context.Context, as user.Info, path string, header ht
 	return answer.StatusCode, answer.Header, body, nil
 }
 
-// documents is a target as an http.Handler, which upstream's discovery manager wants.
-type documents struct{ http.Handler }
+// documentHandler is a target as an http.Handler, which upstream's discovery manager wants.
+type documentHandler struct{ http.Handler }
 
 // ServeHTTP answers with a document of the target.
-func (d documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (d documentHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t, ok := d.Handler.(*target)
 	as, known := request.UserFrom(r.Context())
 	if !ok || !known {

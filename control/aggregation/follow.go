@@ -18,24 +18,24 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// firstSight bounds the wait for endpoints when the first target of a namespace appears.
-const firstSight = 10 * time.Second
+// endpointsTimeout bounds the wait for endpoints when the first target of a namespace appears.
+const endpointsTimeout = 10 * time.Second
 
 // follower makes the table from the APIServices. One goroutine uses it.
 type follower struct {
-	a       *Aggregation
-	seen    map[string]*apiregistrationv1.APIService // targets, by name
-	targets map[place]*target
-	areas   map[string]*area // by namespace
-	manager *manager         // nil while there is no target
+	a          *Aggregation
+	seen       map[string]*apiregistrationv1.APIService // targets, by name
+	targets    map[targetKey]*target
+	namespaces map[string]*serviceNamespace // by namespace
+	manager    *manager                     // nil while there is no target
 }
 
 func newFollower(a *Aggregation) *follower {
-	return &follower{a: a, seen: map[string]*apiregistrationv1.APIService{}, targets: map[place]*target{}, areas: map[string]*area{}}
+	return &follower{a: a, seen: map[string]*apiregistrationv1.APIService{}, targets: map[targetKey]*target{}, namespaces: map[string]*serviceNamespace{}}
 }
 
-// look updates the table if APIServices have changed since the last call.
-func (f *follower) look(ctx context.Context) {
+// update updates the table if APIServices have changed since the last call.
+func (f *follower) update(ctx context.Context) {
 	now := map[string]*apiregistrationv1.APIService{}
 	for _, s := range f.a.all() {
 		if s.Spec.Service != nil && s.Spec.Group != "" && s.Spec.Group != apiregistrationv1.GroupName {
@@ -46,10 +46,10 @@ func (f *follower) look(ctx context.Context) {
 		return
 	}
 	f.follow(ctx, now)
-	targets, next := map[place]*target{}, &table{routes: map[schema.GroupVersion]route{}}
+	targets, next := map[targetKey]*target{}, &table{routes: map[schema.GroupVersion]route{}}
 	for _, s := range now {
 		t := f.target(s)
-		targets[t.place] = t
+		targets[t.targetKey] = t
 		next.routes[schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}] = route{
 			target: t, name: s.Name, available: helper.GetAPIServiceConditionByType(s, apiregistrationv1.Available),
 		}
@@ -66,10 +66,10 @@ func (f *follower) look(ctx context.Context) {
 	}
 	f.discover(now, targets)
 	f.seen, f.targets = now, targets
-	for namespace, area := range f.areas {
+	for namespace, area := range f.namespaces {
 		if !area.wanted(now) {
 			area.stop()
-			delete(f.areas, namespace)
+			delete(f.namespaces, namespace)
 		}
 	}
 }
@@ -79,29 +79,29 @@ func (f *follower) follow(ctx context.Context, now map[string]*apiregistrationv1
 	var begun []cache.InformerSynced
 	for _, s := range now {
 		namespace := s.Spec.Service.Namespace
-		if f.areas[namespace] != nil {
+		if f.namespaces[namespace] != nil {
 			continue
 		}
-		area, err := newArea(f.a, namespace)
+		area, err := newServiceNamespace(f.a, namespace)
 		if err != nil {
 			f.a.log.Error("cannot follow the Services of a namespace; APIServices that name one of them stay unavailable", "namespace", namespace, "err", err)
 			continue
 		}
-		f.areas[namespace] = area
+		f.namespaces[namespace] = area
 		begun = append(begun, area.synced)
 	}
-	patient, cancel := context.WithTimeout(ctx, firstSight)
+	patient, cancel := context.WithTimeout(ctx, endpointsTimeout)
 	defer cancel()
 	cache.WaitForCacheSync(patient.Done(), begun...)
 }
 
 // target returns the server of an APIService; an existing one keeps its connections.
 func (f *follower) target(s *apiregistrationv1.APIService) *target {
-	p := placeOf(s)
+	p := targetKeyOf(s)
 	if t := f.targets[p]; t != nil {
 		return t
 	}
-	t := newTarget(p, f.a.cfg, f.areas[p.namespace].resolve)
+	t := newTarget(p, f.a.cfg, f.namespaces[p.namespace].resolve)
 	if t.fault != nil {
 		f.a.log.Warn("cannot reach the server of an APIService; requests to it are answered with 503", "apiservice", s.Name, "err", t.fault)
 	}
@@ -110,7 +110,7 @@ func (f *follower) target(s *apiregistrationv1.APIService) *target {
 }
 
 // discover gives changed targets to upstream's discovery manager and removes targets that are gone.
-func (f *follower) discover(now map[string]*apiregistrationv1.APIService, targets map[place]*target) {
+func (f *follower) discover(now map[string]*apiregistrationv1.APIService, targets map[targetKey]*target) {
 	for name, s := range f.seen {
 		if now[name] == nil && f.manager != nil {
 			f.manager.remove(s)
@@ -128,7 +128,7 @@ func (f *follower) discover(now map[string]*apiregistrationv1.APIService, target
 	}
 	for name, s := range now {
 		if f.seen[name] != s {
-			f.manager.add(s, f.seen[name] == nil, targets[placeOf(s)])
+			f.manager.add(s, f.seen[name] == nil, targets[targetKeyOf(s)])
 		}
 	}
 }
@@ -138,7 +138,7 @@ func (f *follower) stop() {
 	for _, t := range f.targets {
 		t.close()
 	}
-	for _, area := range f.areas {
+	for _, area := range f.namespaces {
 		area.stop()
 	}
 	if f.manager != nil {
@@ -169,7 +169,7 @@ func (m *manager) add(s *apiregistrationv1.APIService, unseen bool, handler http
 		m.document.AddGroupVersion(s.Spec.Group, apidiscoveryv2.APIVersionDiscovery{Version: s.Spec.Version, Freshness: apidiscoveryv2.DiscoveryFreshnessStale})
 		m.document.SetGroupVersionPriority(metav1.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}, int(s.Spec.GroupPriorityMinimum), int(s.Spec.VersionPriority))
 	}
-	m.AddAPIService(s, documents{handler})
+	m.AddAPIService(s, documentHandler{handler})
 }
 
 func (m *manager) remove(s *apiregistrationv1.APIService) {

@@ -90,22 +90,22 @@ func apiService(gv schema.GroupVersion, p priority) *apiregistrationv1.APIServic
 	}
 }
 
-// local gives upstream's autoregister controller the APIServices that should exist. One goroutine uses it.
-type local struct {
+// localServices gives upstream's autoregister controller the APIServices that should exist. One goroutine uses it.
+type localServices struct {
 	keeper      autoregister.AutoAPIServiceRegistration
 	definitions func() []*apiextensionsv1.CustomResourceDefinition
 	custom      map[schema.GroupVersion]bool
 }
 
-func newLocal(cfg Config, keeper autoregister.AutoAPIServiceRegistration) *local {
+func newLocalServices(cfg Config, keeper autoregister.AutoAPIServiceRegistration) *localServices {
 	for _, s := range Builtin(cfg.Builtin) {
 		keeper.AddAPIServiceToSyncOnStart(s)
 	}
-	return &local{keeper: keeper, definitions: cfg.Definitions, custom: map[schema.GroupVersion]bool{}}
+	return &localServices{keeper: keeper, definitions: cfg.Definitions, custom: map[schema.GroupVersion]bool{}}
 }
 
-// look passes on which versions of custom resources were added or removed.
-func (l *local) look() {
+// update passes on which versions of custom resources were added or removed.
+func (l *localServices) update() {
 	now := servedBy(l.definitions())
 	for gv := range now {
 		if !l.custom[gv] {
@@ -136,25 +136,25 @@ func servedBy(definitions []*apiextensionsv1.CustomResourceDefinition) map[schem
 	return out
 }
 
-// careful is a client that does not delete the APIService of a custom resource whose definition this server does not
-// know yet. Another server may have written both, and they arrive here through different watches.
-type careful struct {
+// lateDefinitionGuard is a client that does not delete the APIService of a custom resource whose definition this server
+// does not know yet. Another server may have written both, and they arrive here through different watches.
+type lateDefinitionGuard struct {
 	apiregistrationclient.APIServicesGetter
 	newest func(context.Context) ([]*apiextensionsv1.CustomResourceDefinition, error)
 }
 
 // APIServices implements APIServicesGetter.
-func (c careful) APIServices() apiregistrationclient.APIServiceInterface {
-	return carefully{c.APIServicesGetter.APIServices(), c.newest}
+func (c lateDefinitionGuard) APIServices() apiregistrationclient.APIServiceInterface {
+	return lateDefinitionGuardClient{c.APIServicesGetter.APIServices(), c.newest}
 }
 
-type carefully struct {
+type lateDefinitionGuardClient struct {
 	apiregistrationclient.APIServiceInterface
 	newest func(context.Context) ([]*apiextensionsv1.CustomResourceDefinition, error)
 }
 
 // Delete refuses with a conflict; upstream's controller then waits for the next change.
-func (c carefully) Delete(ctx context.Context, name string, options metav1.DeleteOptions) error {
+func (c lateDefinitionGuardClient) Delete(ctx context.Context, name string, options metav1.DeleteOptions) error {
 	definitions, err := c.newest(ctx)
 	if err != nil {
 		return fmt.Errorf("aggregation: definitions of custom resources: %w", err)

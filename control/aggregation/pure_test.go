@@ -101,7 +101,7 @@ func TestAnAPIServiceWhoseDefinitionIsNewsIsNotDeleted(t *testing.T) {
 		Group: "example.com", Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1", Served: true}, {Name: "v2"}},
 	}}
 	d, down := &deleter{}, error(nil)
-	client := careful{d, func(context.Context) ([]*apiextensionsv1.CustomResourceDefinition, error) {
+	client := lateDefinitionGuard{d, func(context.Context) ([]*apiextensionsv1.CustomResourceDefinition, error) {
 		return []*apiextensionsv1.CustomResourceDefinition{definition}, down
 	}}.APIServices()
 	if err := client.Delete(t.Context(), "v1.example.com", metav1.DeleteOptions{}); !apierrors.IsConflict(err) {

@@ -51,7 +51,7 @@ func (r route) usable() error {
 // leaves other requests to next. It has to run after authorization.
 func (a *Aggregation) Before(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if h := a.way(r); h != nil {
+		if h := a.handlerFor(r); h != nil {
 			h.ServeHTTP(w, r)
 			return
 		}
@@ -59,12 +59,12 @@ func (a *Aggregation) Before(next http.Handler) http.Handler {
 	})
 }
 
-// way returns the handler for r; nil leaves r to the next handler.
-func (a *Aggregation) way(r *http.Request) http.Handler {
+// handlerFor returns the handler for r; nil leaves r to the next handler.
+func (a *Aggregation) handlerFor(r *http.Request) http.Handler {
 	t := a.table.Load()
 	below, ok := strings.CutPrefix(r.URL.Path, "/apis")
 	if !ok {
-		if t != nil && strings.HasPrefix(r.URL.Path, "/openapi/") && a.passedOn(r) {
+		if t != nil && strings.HasPrefix(r.URL.Path, "/openapi/") && a.fromAggregator(r) {
 			return refusal{errLoop}
 		}
 		return nil
@@ -73,7 +73,7 @@ func (a *Aggregation) way(r *http.Request) http.Handler {
 		switch {
 		case r.Method != http.MethodGet:
 			return nil
-		case t != nil && a.passedOn(r):
+		case t != nil && a.fromAggregator(r):
 			return refusal{errLoop}
 		}
 		return a.root
@@ -90,7 +90,7 @@ func (a *Aggregation) way(r *http.Request) http.Handler {
 	switch {
 	case !ok:
 		return nil
-	case a.passedOn(r):
+	case a.fromAggregator(r):
 		return refusal{errLoop}
 	}
 	if err := on.usable(); err != nil {
@@ -105,9 +105,9 @@ var errLoop = &apierrors.StatusError{ErrStatus: metav1.Status{
 	Message: "an APIService names a Service whose endpoints are the API servers themselves: name the Service of the server that serves the group",
 }}
 
-// passedOn reports whether an aggregator of this cluster sent the request: only aggregators have a certificate of the
-// front proxy.
-func (a *Aggregation) passedOn(r *http.Request) bool {
+// fromAggregator reports whether an aggregator of this cluster sent the request: only aggregators have a certificate of
+// the front proxy.
+func (a *Aggregation) fromAggregator(r *http.Request) bool {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return false
 	}

@@ -34,16 +34,16 @@ const (
 	idleTimeout      = 90 * time.Second
 )
 
-// place identifies a target: its address and the CAs that prove it. APIServices with the same place share a target.
-type place struct {
+// targetKey identifies a target: its address and the CAs that prove it. APIServices with the same key share a target.
+type targetKey struct {
 	namespace, service string
 	port               int32
 	insecure           bool
 	authorities        string // PEM
 }
 
-func placeOf(s *apiregistrationv1.APIService) place {
-	p := place{namespace: s.Spec.Service.Namespace, service: s.Spec.Service.Name, port: 443, insecure: s.Spec.InsecureSkipTLSVerify, authorities: string(s.Spec.CABundle)}
+func targetKeyOf(s *apiregistrationv1.APIService) targetKey {
+	p := targetKey{namespace: s.Spec.Service.Namespace, service: s.Spec.Service.Name, port: 443, insecure: s.Spec.InsecureSkipTLSVerify, authorities: string(s.Spec.CABundle)}
 	if s.Spec.Service.Port != nil {
 		p.port = *s.Spec.Service.Port
 	}
@@ -55,17 +55,17 @@ type resolver func(namespace, service string, port int32) (*url.URL, error)
 
 // target is a server that APIServices name.
 type target struct {
-	place
+	targetKey
 	resolve   resolver
 	transport *http.Transport
 	fault     error // why it cannot be reached, whatever its Service says
 
-	open  context.Context // ends when no APIService names the place any more
+	open  context.Context // ends when no APIService names the target any more
 	close func()
 }
 
-func newTarget(p place, cfg Config, resolve resolver) *target {
-	t := &target{place: p, resolve: resolve}
+func newTarget(p targetKey, cfg Config, resolve resolver) *target {
+	t := &target{targetKey: p, resolve: resolve}
 	trust := &tls.Config{
 		MinVersion: tls.VersionTLS12, ServerName: p.service + "." + p.namespace + ".svc", InsecureSkipVerify: p.insecure,
 		GetClientCertificate: cfg.Certificate.GetClientCertificate,
@@ -141,7 +141,7 @@ func refuse(w http.ResponseWriter, r *http.Request, err error) {
 	responsewriters.ErrorNegotiated(err, aggregatorscheme.Codecs, schema.GroupVersion{Version: "v1"}, w, r)
 }
 
-// String returns the place for logs.
-func (p place) String() string {
+// String names the target for logs.
+func (p targetKey) String() string {
 	return "https://" + net.JoinHostPort(p.service+"."+p.namespace+".svc", strconv.Itoa(int(p.port)))
 }

@@ -38,8 +38,8 @@ const firstRetry, lastRetry = time.Second, time.Minute
 type Trust struct {
 	// ClientCA returns the CA certificates of clients, PEM.
 	ClientCA func() []byte
-	// Retired returns CAs that no longer sign client certificates; they are removed from the ConfigMap. Changed returns a
-	// channel that is closed when the result of Retired or ClientCA changes after the call. Both may be nil.
+	// Retired returns CAs that no longer sign client certificates; they are removed from the ConfigMap. Changed returns
+	// a channel that is closed when the result of Retired or ClientCA changes after the call. Both may be nil.
 	Retired func() []*x509.Certificate
 	Changed func() <-chan struct{}
 	// ProxyCA is the CA certificate of the front proxy, PEM.

@@ -104,7 +104,7 @@ func chooseIP(asked string, family api.IPFamily, s *api.Service, c *chooser) (st
 	if net.ParseIP(asked) == nil {
 		return "", apierrors.NewInternalError(fmt.Errorf("failed to parse service IP %q", asked))
 	}
-	if err := c.askIP(asked); err != nil {
+	if err := c.checkIP(asked); err != nil {
 		return "", invalid(s.Name, field.ErrorList{field.Invalid(ipsPath, s.Spec.ClusterIPs, fmt.Sprintf("failed to allocate IP %v: %v", asked, err))})
 	}
 	return asked, nil
@@ -142,7 +142,7 @@ func createPorts(s *api.Service, c *chooser) error {
 		case shared == 0:
 			want := requested(p.Port, s.Spec.Ports)
 			if want != 0 {
-				if err := c.askPort(int(want)); err != nil {
+				if err := c.checkPort(int(want)); err != nil {
 					return portInvalid(s, i, want, err)
 				}
 			} else {
@@ -156,7 +156,7 @@ func createPorts(s *api.Service, c *chooser) error {
 		case p.NodePort == 0:
 			p.NodePort = shared
 		case p.NodePort != shared:
-			if err := c.askPort(int(p.NodePort)); err != nil {
+			if err := c.checkPort(int(p.NodePort)); err != nil {
 				return portInvalid(s, i, p.NodePort, err)
 			}
 		}
@@ -196,7 +196,7 @@ func updatePorts(s, old *api.Service, c *chooser) error {
 			}
 			p.NodePort = int32(n)
 		} else if !asked[p.NodePort] {
-			if err := c.askPort(int(p.NodePort)); err != nil {
+			if err := c.checkPort(int(p.NodePort)); err != nil {
 				return portInvalid(s, i, p.NodePort, err)
 			}
 			asked[p.NodePort] = true
@@ -212,7 +212,7 @@ func updatePorts(s, old *api.Service, c *chooser) error {
 
 func healthPort(s *api.Service, c *chooser) error {
 	if want := s.Spec.HealthCheckNodePort; want != 0 {
-		if err := c.askPort(int(want)); err != nil {
+		if err := c.checkPort(int(want)); err != nil {
 			return apierrors.NewInternalError(fmt.Errorf("failed to allocate requested HealthCheck NodePort %v: %v", want, err))
 		}
 		return nil
@@ -281,4 +281,4 @@ func pairIPs(s, old *api.Service) {
 	}
 }
 
-var errLost = errors.New("other requests claimed each chosen address first")
+var errClaimsLost = errors.New("other requests claimed each chosen address first")

@@ -108,13 +108,13 @@ func assign(pod *api.Pod, b *api.Binding) error {
 	}
 	pod.Spec.NodeName = b.Target.Name
 	pod.Status.NominatedNodeName = ""
-	pod.Annotations = merged(pod.Annotations, b.Annotations)
-	pod.Labels = merged(pod.Labels, b.Labels)
+	pod.Annotations = mergedMaps(pod.Annotations, b.Annotations)
+	pod.Labels = mergedMaps(pod.Labels, b.Labels)
 	podutil.UpdatePodCondition(&pod.Status, &api.PodCondition{Type: api.PodScheduled, Status: api.ConditionTrue})
 	return nil
 }
 
-func merged(into, from map[string]string) map[string]string {
+func mergedMaps(into, from map[string]string) map[string]string {
 	if len(from) == 0 {
 		return into
 	}

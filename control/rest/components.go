@@ -66,7 +66,7 @@ func (c *Components) List(ctx context.Context, options *metainternalversion.List
 	list := &api.ComponentStatusList{}
 	for _, name := range slices.Sorted(maps.Keys(c.health)) {
 		if byLabel.Matches(labels.Set{}) && byField.Matches(fields.Set{"metadata.name": name}) {
-			list.Items = append(list.Items, *c.ask(ctx, name))
+			list.Items = append(list.Items, *c.check(ctx, name))
 		}
 	}
 	return list, nil
@@ -77,10 +77,10 @@ func (c *Components) Get(ctx context.Context, name string, _ *metav1.GetOptions)
 	if c.health[name] == nil {
 		return nil, apierrors.NewNotFound(api.Resource("componentstatus"), name)
 	}
-	return c.ask(ctx, name), nil
+	return c.check(ctx, name), nil
 }
 
-func (c *Components) ask(ctx context.Context, name string) *api.ComponentStatus {
+func (c *Components) check(ctx context.Context, name string) *api.ComponentStatus {
 	condition := api.ComponentCondition{Type: api.ComponentHealthy, Status: api.ConditionTrue, Message: "ok"}
 	if err := c.health[name](ctx); err != nil {
 		condition.Status, condition.Message, condition.Error = api.ConditionFalse, "", err.Error()

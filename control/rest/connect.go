@@ -65,7 +65,7 @@ var (
 
 // podStreams are exec, attach and portforward. The kubelet speaks SPDY and, if its Node declares it, WebSocket. For the
 // other nodes a WebSocket client is translated to SPDY here.
-func podStreams(pods *genericregistry.Store, r *reach, a authorizer.Authorizer) map[string]rest.Storage {
+func podStreams(pods *genericregistry.Store, r *nodeTransports, a authorizer.Authorizer) map[string]rest.Storage {
 	return map[string]rest.Storage{
 		"exec": stream(a, func() runtime.Object { return &api.PodExecOptions{} },
 			func(ctx context.Context, name string, o runtime.Object) (*url.URL, *client.ConnectionInfo, *translator.Options, error) {
@@ -159,7 +159,7 @@ type asCreate struct{ authorizer.Attributes }
 
 func (asCreate) GetVerb() string { return "create" }
 
-func podProxy(pods *genericregistry.Store, r *reach) *connecter {
+func podProxy(pods *genericregistry.Store, r *nodeTransports) *connecter {
 	return &connecter{methods: proxyMethods, options: func() runtime.Object { return &api.PodProxyOptions{} }, path: true,
 		connect: func(ctx context.Context, name string, o runtime.Object, responder rest.Responder) (http.Handler, error) {
 			opts, ok := o.(*api.PodProxyOptions)
@@ -170,7 +170,7 @@ func podProxy(pods *genericregistry.Store, r *reach) *connecter {
 			if err != nil {
 				return nil, err
 			}
-			location, transport, err := pod.ResourceLocation(ctx, pods, r.to(host).plain, name)
+			location, transport, err := pod.ResourceLocation(ctx, pods, r.forNode(host).plain, name)
 			if err != nil {
 				return nil, err
 			}
@@ -191,7 +191,7 @@ func hostOf(ctx context.Context, pods *genericregistry.Store, id string) (string
 	return p.Spec.NodeName, nil
 }
 
-func nodeProxy(nodes *genericregistry.Store, r *reach) *connecter {
+func nodeProxy(nodes *genericregistry.Store, r *nodeTransports) *connecter {
 	return &connecter{methods: proxyMethods, options: func() runtime.Object { return &api.NodeProxyOptions{} }, path: true,
 		connect: func(ctx context.Context, name string, o runtime.Object, responder rest.Responder) (http.Handler, error) {
 			opts, ok := o.(*api.NodeProxyOptions)
@@ -205,7 +205,7 @@ func nodeProxy(nodes *genericregistry.Store, r *reach) *connecter {
 			if _, err := read[*api.Node](ctx, nodes, host); err != nil {
 				return nil, err
 			}
-			location, transport, err := node.ResourceLocation(nodes, r, r.to(host).plain, ctx, name)
+			location, transport, err := node.ResourceLocation(nodes, r, r.forNode(host).plain, ctx, name)
 			if err != nil {
 				return nil, err
 			}

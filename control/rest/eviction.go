@@ -84,12 +84,12 @@ func (e *Eviction) Create(ctx context.Context, name string, obj runtime.Object, 
 			return nil, err
 		}
 	}
-	pod, done, err := e.evictUnguarded(ctx, name, opts)
+	pod, done, err := e.evictWithoutBudget(ctx, name, opts)
 	if err != nil {
 		return nil, err
 	}
 	if !done {
-		if failure, err := e.evictGuarded(ctx, pod, opts); err != nil || failure != nil {
+		if failure, err := e.evictWithinBudget(ctx, pod, opts); err != nil || failure != nil {
 			return failureOrNil(failure), err
 		}
 	}
@@ -138,8 +138,8 @@ func finished(p *api.Pod) bool {
 	return p.Status.Phase == api.PodSucceeded || p.Status.Phase == api.PodFailed || p.DeletionTimestamp != nil
 }
 
-// evictUnguarded deletes the pod if no budget can object. done is false if a budget has to be asked.
-func (e *Eviction) evictUnguarded(ctx context.Context, name string, opts *metav1.DeleteOptions) (pod *api.Pod, done bool, err error) {
+// evictWithoutBudget deletes the pod if no budget can object. done is false if a budget has to be asked.
+func (e *Eviction) evictWithoutBudget(ctx context.Context, name string, opts *metav1.DeleteOptions) (pod *api.Pod, done bool, err error) {
 	again := apierrors.IsConflict
 	if versionAsked(opts) {
 		again = func(error) bool { return false }
@@ -157,7 +157,7 @@ func (e *Eviction) evictUnguarded(ctx context.Context, name string, opts *metav1
 		if !finished(pod) && !versionAsked(opts) {
 			o = atVersion(opts, pod.ResourceVersion) // the pod must not become ready between this read and the deletion
 		}
-		if err := e.remove(ctx, name, o); err != nil {
+		if err := e.deletePod(ctx, name, o); err != nil {
 			return err
 		}
 		done = true
@@ -166,9 +166,9 @@ func (e *Eviction) evictUnguarded(ctx context.Context, name string, opts *metav1
 	return pod, done, err
 }
 
-// evictGuarded asks the budget, counts the disruption, and deletes the pod. failure is a final answer, err may be
+// evictWithinBudget asks the budget, counts the disruption, and deletes the pod. failure is a final answer, err may be
 // retried.
-func (e *Eviction) evictGuarded(ctx context.Context, pod *api.Pod, opts *metav1.DeleteOptions) (failure *metav1.Status, err error) {
+func (e *Eviction) evictWithinBudget(ctx context.Context, pod *api.Pod, opts *metav1.DeleteOptions) (failure *metav1.Status, err error) {
 	budgets, err := e.budgetsOf(ctx, pod)
 	if err != nil {
 		return nil, err
@@ -179,21 +179,21 @@ func (e *Eviction) evictGuarded(ctx context.Context, pod *api.Pod, opts *metav1.
 	}
 	o := opts
 	if len(budgets) == 1 {
-		if unhealthyMayGo(pod, budgets[0]) {
+		if unhealthyMayBeEvicted(pod, budgets[0]) {
 			o = atVersion(opts, pod.ResourceVersion)
-		} else if err := e.count(ctx, pod, budgets[0].Name, dryrun.IsDryRun(opts.DryRun)); err != nil {
+		} else if err := e.countDisruption(ctx, pod, budgets[0].Name, dryrun.IsDryRun(opts.DryRun)); err != nil {
 			return nil, err
 		}
 	}
-	err = e.remove(ctx, pod.Name, o)
+	err = e.deletePod(ctx, pod.Name, o)
 	if apierrors.IsConflict(err) && o != opts && !versionAsked(opts) {
 		return nil, tooManyRequests(budgets[0].Name)
 	}
 	return nil, err
 }
 
-// unhealthyMayGo reports whether the budget allows the eviction of a pod that is not ready.
-func unhealthyMayGo(pod *api.Pod, b *policy.PodDisruptionBudget) bool {
+// unhealthyMayBeEvicted reports whether the budget allows the eviction of a pod that is not ready.
+func unhealthyMayBeEvicted(pod *api.Pod, b *policy.PodDisruptionBudget) bool {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == api.PodReady && c.Status == api.ConditionTrue {
 			return false
@@ -228,18 +228,18 @@ func (e *Eviction) budgetsOf(ctx context.Context, pod *api.Pod) ([]*policy.PodDi
 	return out, nil
 }
 
-// count takes one disruption off the budget, provided that the budget has not changed since it allowed it.
-func (e *Eviction) count(ctx context.Context, pod *api.Pod, budget string, dryRun bool) error {
+// countDisruption takes one disruption off the budget, provided that the budget has not changed since it allowed it.
+func (e *Eviction) countDisruption(ctx context.Context, pod *api.Pod, budget string, dryRun bool) error {
 	if dryRun {
 		obj, err := e.budgets.Get(ctx, budget, &metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		return takeOne(obj.DeepCopyObject().(*policy.PodDisruptionBudget), pod.Name, time.Now())
+		return allowDisruption(obj.DeepCopyObject().(*policy.PodDisruptionBudget), pod.Name, time.Now())
 	}
 	info := rest.DefaultUpdatedObjectInfo(nil, func(_ context.Context, _, old runtime.Object) (runtime.Object, error) {
 		b := old.DeepCopyObject().(*policy.PodDisruptionBudget)
-		return b, takeOne(b, pod.Name, time.Now())
+		return b, allowDisruption(b, pod.Name, time.Now())
 	})
 	err := retry.RetryOnConflict(evictionRetry, func() error {
 		_, _, err := e.budgetStatus.Update(ctx, budget, info, rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
@@ -251,8 +251,8 @@ func (e *Eviction) count(ctx context.Context, pod *api.Pod, budget string, dryRu
 	return err
 }
 
-// takeOne decides whether one more pod may be evicted, and counts it in the budget's status.
-func takeOne(b *policy.PodDisruptionBudget, pod string, now time.Time) error {
+// allowDisruption decides whether one more pod may be evicted, and counts it in the budget's status.
+func allowDisruption(b *policy.PodDisruptionBudget, pod string, now time.Time) error {
 	switch {
 	case b.Status.ObservedGeneration < b.Generation:
 		return tooManyRequests(b.Name)
@@ -263,7 +263,7 @@ func takeOne(b *policy.PodDisruptionBudget, pod string, now time.Time) error {
 			errors.New("DisruptedPods map too big - too many evictions not confirmed by PDB controller"))
 	case b.Status.DisruptionsAllowed == 0:
 		err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
-		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: policyv1.DisruptionBudgetCause, Message: whyNot(b)})
+		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: policyv1.DisruptionBudgetCause, Message: denialMessage(b)})
 		return err
 	}
 	b.Status.DisruptionsAllowed--
@@ -278,7 +278,7 @@ func takeOne(b *policy.PodDisruptionBudget, pod string, now time.Time) error {
 	return nil
 }
 
-func whyNot(b *policy.PodDisruptionBudget) string {
+func denialMessage(b *policy.PodDisruptionBudget) string {
 	c := meta.FindStatusCondition(b.Status.Conditions, policyv1.DisruptionAllowedCondition)
 	told := c != nil && c.Status == metav1.ConditionFalse && c.Message != ""
 	switch {
@@ -299,12 +299,12 @@ func tooManyRequests(budget string) error {
 	return err
 }
 
-// remove writes the reason to the pod's status and deletes the pod.
-func (e *Eviction) remove(ctx context.Context, name string, o *metav1.DeleteOptions) error {
+// deletePod writes the reason to the pod's status and deletes the pod.
+func (e *Eviction) deletePod(ctx context.Context, name string, o *metav1.DeleteOptions) error {
 	if !dryrun.IsDryRun(o.DryRun) {
 		info := rest.DefaultUpdatedObjectInfo(nil, func(_ context.Context, _, old runtime.Object) (runtime.Object, error) {
 			pod := old.DeepCopyObject().(*api.Pod)
-			if err := meets(pod, o.Preconditions); err != nil {
+			if err := checkPreconditions(pod, o.Preconditions); err != nil {
 				return nil, err
 			}
 			podutil.UpdatePodCondition(&pod.Status, &api.PodCondition{Type: api.DisruptionTarget, Status: api.ConditionTrue,
@@ -323,7 +323,7 @@ func (e *Eviction) remove(ctx context.Context, name string, o *metav1.DeleteOpti
 	return err
 }
 
-func meets(pod *api.Pod, p *metav1.Preconditions) error {
+func checkPreconditions(pod *api.Pod, p *metav1.Preconditions) error {
 	if p == nil {
 		return nil
 	}

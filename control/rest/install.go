@@ -60,7 +60,8 @@ type Config struct {
 	Issue     serviceaccount.TokenGenerator
 	Audiences authenticator.Audiences
 
-	// ClusterCA returns the CAs that verify kubelets, at each handshake. KubeletClient is the API server's client certificate for them.
+	// ClusterCA returns the CAs that verify kubelets, at each handshake. KubeletClient is the API server's client
+	// certificate for them.
 	ClusterCA     func() *x509.CertPool
 	KubeletClient func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
 	// Dial connects to nodes and pods if Nodes is nil; default net.Dialer.
@@ -108,7 +109,7 @@ func Install(cfg Config) error {
 		cfg.NodePorts = PortRange{30000, 32767}
 	}
 	nodes := cfg.Table.Store("", "nodes")
-	reach := newReach(nodes, cfg)
+	reach := newNodeTransports(nodes, cfg)
 	installPods(cfg, reach)
 	installServices(cfg, reach)
 	installScales(cfg.Table)
@@ -123,7 +124,7 @@ func Install(cfg Config) error {
 	return nil
 }
 
-func installPods(cfg Config, reach *reach) {
+func installPods(cfg Config, reach *nodeTransports) {
 	pods := cfg.Table.Store("", "pods")
 	if pods == nil {
 		return
@@ -140,7 +141,7 @@ func installPods(cfg Config, reach *reach) {
 	}
 }
 
-func installServices(cfg Config, reach *reach) {
+func installServices(cfg Config, reach *nodeTransports) {
 	services := cfg.Table.Store("", "services")
 	if services == nil {
 		return
@@ -149,7 +150,7 @@ func installServices(cfg Config, reach *reach) {
 	cfg.Table.Add(coreV1, "services", s)
 	cfg.Table.Add(coreV1, "services/proxy", &coreservice.ProxyREST{
 		Redirector:     &redirector{services: services, endpoints: cfg.Table.Store("", "endpoints"), pods: cfg.Table.Store("", "pods"), reach: reach},
-		ProxyTransport: reach.to("").plain,
+		ProxyTransport: reach.forNode("").plain,
 	})
 }
 

@@ -20,7 +20,7 @@ import (
 // Log serves pods/log: it streams the log from the kubelet.
 type Log struct {
 	pods  *genericregistry.Store
-	reach *reach
+	reach *nodeTransports
 }
 
 var (

@@ -22,7 +22,7 @@ import (
 // redirector finds a ready pod of a Service, for services/proxy.
 type redirector struct {
 	services, endpoints, pods *genericregistry.Store
-	reach                     *reach
+	reach                     *nodeTransports
 }
 
 var _ rest.Redirector = (*redirector)(nil)
@@ -50,7 +50,7 @@ func (r *redirector) ResourceLocation(ctx context.Context, id string) (*url.URL,
 		return nil, nil, err
 	}
 	if host, node := r.pick(ctx, eps, port); host != "" {
-		return &url.URL{Scheme: scheme, Host: host}, r.reach.to(node).plain, nil
+		return &url.URL{Scheme: scheme, Host: host}, r.reach.forNode(node).plain, nil
 	}
 	return nil, nil, apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", id))
 }

@@ -146,7 +146,7 @@ func (s *Services) Create(ctx context.Context, obj runtime.Object, validate rest
 			return out, err
 		}
 	}
-	return nil, apierrors.NewConflict(api.Resource("services"), nameOf(obj), errors.Join(errLost, err))
+	return nil, apierrors.NewConflict(api.Resource("services"), nameOf(obj), errors.Join(errClaimsLost, err))
 }
 
 // Update implements rest.Updater; it chooses again as Create does.
@@ -162,7 +162,7 @@ func (s *Services) Update(ctx context.Context, name string, info rest.UpdatedObj
 			return out, created, err
 		}
 	}
-	return nil, false, apierrors.NewConflict(api.Resource("services"), name, errors.Join(errLost, err))
+	return nil, false, apierrors.NewConflict(api.Resource("services"), name, errors.Join(errClaimsLost, err))
 }
 
 func nameOf(obj runtime.Object) string {

@@ -87,7 +87,7 @@ func (t *Tokens) Create(ctx context.Context, name string, obj runtime.Object, va
 		return nil, err
 	}
 	lifetime, warn := req.Spec.ExpirationSeconds, int64(0)
-	if b.pod != nil && lifetime == warnAfter && t.ours(req.Spec.Audiences) {
+	if b.pod != nil && lifetime == warnAfter && t.forThisAPI(req.Spec.Audiences) {
 		lifetime, warn = extendedLifetime, lifetime
 	}
 	public, private, err := serviceaccount.Claims(*account, b.pod, b.secret, b.node, lifetime, warn, req.Spec.Audiences)
@@ -144,7 +144,7 @@ func (t *Tokens) complete(req *authentication.TokenRequest, account *api.Service
 	req.Status = authentication.TokenRequestStatus{}
 }
 
-func (t *Tokens) ours(audiences []string) bool {
+func (t *Tokens) forThisAPI(audiences []string) bool {
 	for _, a := range audiences {
 		if !slices.Contains(t.audiences, a) {
 			return false
@@ -174,11 +174,11 @@ func (t *Tokens) bound(ctx context.Context, account *api.ServiceAccount, to *aut
 			uid = b.pod.UID
 		}
 	case schema.GroupKind{Kind: "Node"}:
-		if b.node, err = read[*api.Node](about(ctx, "nodes", to.Name), t.nodes, to.Name); err == nil {
+		if b.node, err = read[*api.Node](withObjectInfo(ctx, "nodes", to.Name), t.nodes, to.Name); err == nil {
 			uid = b.node.UID
 		}
 	case schema.GroupKind{Kind: "Secret"}:
-		if b.secret, err = read[*api.Secret](about(ctx, "secrets", to.Name), t.secrets, to.Name); err == nil {
+		if b.secret, err = read[*api.Secret](withObjectInfo(ctx, "secrets", to.Name), t.secrets, to.Name); err == nil {
 			uid = b.secret.UID
 		}
 	default:
@@ -196,14 +196,14 @@ func (t *Tokens) bound(ctx context.Context, account *api.ServiceAccount, to *aut
 
 // boundPod reads the pod and, for the node claims in the token, its node.
 func (t *Tokens) boundPod(ctx context.Context, account, name string) (b bound, err error) {
-	if b.pod, err = read[*api.Pod](about(ctx, "pods", name), t.pods, name); err != nil {
+	if b.pod, err = read[*api.Pod](withObjectInfo(ctx, "pods", name), t.pods, name); err != nil {
 		return b, err
 	}
 	if b.pod.Spec.ServiceAccountName != account {
 		return b, apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", account))
 	}
 	if node := b.pod.Spec.NodeName; node != "" {
-		b.node, err = read[*api.Node](about(ctx, "nodes", node), t.nodes, node)
+		b.node, err = read[*api.Node](withObjectInfo(ctx, "nodes", node), t.nodes, node)
 		if apierrors.IsNotFound(err) {
 			b.node, err = &api.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, nil
 		}
@@ -211,8 +211,8 @@ func (t *Tokens) boundPod(ctx context.Context, account, name string) (b bound, e
 	return b, err
 }
 
-// about makes errors name the object that is read instead of the request's account.
-func about(ctx context.Context, resource, name string) context.Context {
+// withObjectInfo makes errors name the object that is read instead of the request's account.
+func withObjectInfo(ctx context.Context, resource, name string) context.Context {
 	info, ok := request.RequestInfoFrom(ctx)
 	if !ok {
 		return ctx

@@ -30,83 +30,83 @@ type Nodes interface {
 	Node(ctx context.Context, node, address string) (net.Conn, error)
 }
 
-// directly implements Nodes where a plain dial reaches every node.
-type directly func(ctx context.Context, network, address string) (net.Conn, error)
+// directDialer implements Nodes where a plain dial reaches every node.
+type directDialer func(ctx context.Context, network, address string) (net.Conn, error)
 
 // Kubelet implements Nodes.
-func (d directly) Kubelet(ctx context.Context, _, address string, _ tunnel.Prover) (net.Conn, error) {
+func (d directDialer) Kubelet(ctx context.Context, _, address string, _ tunnel.Prover) (net.Conn, error) {
 	return d(ctx, "tcp", address)
 }
 
 // Node implements Nodes.
-func (d directly) Node(ctx context.Context, _, address string) (net.Conn, error) {
+func (d directDialer) Node(ctx context.Context, _, address string) (net.Conn, error) {
 	return d(ctx, "tcp", address)
 }
 
-// reach holds the connections to nodes and pods.
-type reach struct {
+// nodeTransports holds the connections to nodes and pods.
+type nodeTransports struct {
 	nodes  rest.Getter
 	ways   Nodes
 	ca     func() *x509.CertPool // asked at each handshake: it may be rotated
 	client func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
 
-	mu    sync.Mutex
-	links map[string]*links // by node
+	mu     sync.Mutex
+	byNode map[string]*transports // by node
 }
 
-// links are the HTTP transports for one node.
-type links struct {
+// transports are the HTTP transports for one node.
+type transports struct {
 	kubelet  *http.Transport // verifies by the cluster CA that this node answers, and shows the API server's client certificate
-	careless *http.Transport // the same without verification, for logs whose reader asked for that
+	insecure *http.Transport // the same without verification, for logs whose reader asked for that
 	plain    *http.Transport // for proxied pods, Services and other ports, whose certificates are not verified
 	used     time.Time
 }
 
-var _ client.ConnectionInfoGetter = (*reach)(nil)
+var _ client.ConnectionInfoGetter = (*nodeTransports)(nil)
 
 // addressOrder is the order in which a Node's address types are preferred.
 var addressOrder = []api.NodeAddressType{api.NodeInternalIP, api.NodeExternalIP, api.NodeInternalDNS, api.NodeExternalDNS, api.NodeHostName}
 
 const (
 	defaultKubeletPort = 10250
-	// linksKept is how long unused links are kept; they are dropped when links for another node are made. It is longer
-	// than the idle time of a connection.
-	linksKept = 5 * time.Minute
+	// transportsKept is how long unused transports are kept; they are dropped when those of another node are made. It
+	// is longer than the idle time of a connection.
+	transportsKept = 5 * time.Minute
 )
 
-func newReach(nodes rest.Getter, cfg Config) *reach {
-	r := &reach{nodes: nodes, ways: cfg.Nodes, ca: cfg.ClusterCA, client: cfg.KubeletClient, links: map[string]*links{}}
+func newNodeTransports(nodes rest.Getter, cfg Config) *nodeTransports {
+	r := &nodeTransports{nodes: nodes, ways: cfg.Nodes, ca: cfg.ClusterCA, client: cfg.KubeletClient, byNode: map[string]*transports{}}
 	if r.ways == nil {
 		dial := cfg.Dial
 		if dial == nil {
 			dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 		}
-		r.ways = directly(dial)
+		r.ways = directDialer(dial)
 	}
 	return r
 }
 
-// to returns the links of a node, and makes them the first time; "" stands for no particular node.
-func (r *reach) to(node string) *links {
+// forNode returns the transports of a node, and makes them the first time; "" stands for no particular node.
+func (r *nodeTransports) forNode(node string) *transports {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if l := r.links[node]; l != nil {
+	if l := r.byNode[node]; l != nil {
 		l.used = now
 		return l
 	}
-	for name, l := range r.links {
-		if now.Sub(l.used) > linksKept {
-			delete(r.links, name) // running requests continue, idle connections close by themselves
+	for name, l := range r.byNode {
+		if now.Sub(l.used) > transportsKept {
+			delete(r.byNode, name) // running requests continue, idle connections close by themselves
 		}
 	}
-	l := r.connect(node)
+	l := r.newTransports(node)
 	l.used = now
-	r.links[node] = l
+	r.byNode[node] = l
 	return l
 }
 
-func (r *reach) connect(node string) *links {
+func (r *nodeTransports) newTransports(node string) *transports {
 	transport := func(c *tls.Config, dial func(ctx context.Context, address string) (net.Conn, error)) *http.Transport {
 		return &http.Transport{
 			DialContext:     func(ctx context.Context, _, address string) (net.Conn, error) { return dial(ctx, address) },
@@ -115,11 +115,11 @@ func (r *reach) connect(node string) *links {
 	}
 	verified := r.verified(node)
 	careless := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, GetClientCertificate: r.client}
-	return &links{
+	return &transports{
 		kubelet: transport(verified, func(ctx context.Context, address string) (net.Conn, error) {
-			return r.ways.Kubelet(ctx, node, address, proof(verified, address))
+			return r.ways.Kubelet(ctx, node, address, handshakeProver(verified, address))
 		}),
-		careless: transport(careless, func(ctx context.Context, address string) (net.Conn, error) {
+		insecure: transport(careless, func(ctx context.Context, address string) (net.Conn, error) {
 			return r.ways.Kubelet(ctx, node, address, nil)
 		}),
 		plain: transport(&tls.Config{InsecureSkipVerify: true}, func(ctx context.Context, address string) (net.Conn, error) {
@@ -129,7 +129,7 @@ func (r *reach) connect(node string) *links {
 }
 
 // verified accepts a node's own certificate: of the cluster CA, for the dialled address, and not of another node.
-func (r *reach) verified(node string) *tls.Config {
+func (r *nodeTransports) verified(node string) *tls.Config {
 	return pki.TrustNow(&tls.Config{
 		MinVersion: tls.VersionTLS12, GetClientCertificate: r.client,
 		VerifyConnection: func(s tls.ConnectionState) error {
@@ -141,8 +141,8 @@ func (r *reach) verified(node string) *tls.Config {
 	}, r.ca)
 }
 
-// proof returns a check that does the TLS handshake that requests will do.
-func proof(verified *tls.Config, address string) tunnel.Prover {
+// handshakeProver returns a check that does the TLS handshake that requests will do.
+func handshakeProver(verified *tls.Config, address string) tunnel.Prover {
 	return func(ctx context.Context, c net.Conn) error {
 		host, _, err := net.SplitHostPort(address)
 		if err != nil {
@@ -155,7 +155,7 @@ func proof(verified *tls.Config, address string) tunnel.Prover {
 }
 
 // GetConnectionInfo implements client.ConnectionInfoGetter from the Node's status.
-func (r *reach) GetConnectionInfo(ctx context.Context, name types.NodeName) (*client.ConnectionInfo, error) {
+func (r *nodeTransports) GetConnectionInfo(ctx context.Context, name types.NodeName) (*client.ConnectionInfo, error) {
 	if r.nodes == nil {
 		return nil, apierrors.NewServiceUnavailable("this server has no registry of nodes")
 	}
@@ -175,9 +175,9 @@ func (r *reach) GetConnectionInfo(ctx context.Context, name types.NodeName) (*cl
 	if port == 0 {
 		port = defaultKubeletPort
 	}
-	l := r.to(node.Name)
+	l := r.forNode(node.Name)
 	return &client.ConnectionInfo{Scheme: "https", Hostname: host, Port: strconv.Itoa(port),
-		Transport: l.kubelet, InsecureSkipTLSVerifyTransport: l.careless, NodeFeatures: node.Status.DeclaredFeatures}, nil
+		Transport: l.kubelet, InsecureSkipTLSVerifyTransport: l.insecure, NodeFeatures: node.Status.DeclaredFeatures}, nil
 }
 
 func nodeHost(node *api.Node) (string, error) {

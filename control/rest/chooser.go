@@ -91,9 +91,9 @@ func (b block) at(i int64) string {
 	return ip.String()
 }
 
-// band returns the index at which dynamic allocation starts. The addresses below it are left for Services that request
-// one by name (KEP-3070).
-func (b block) band() int64 {
+// dynamicStart returns the index at which dynamic allocation starts. The addresses below it are left for Services that
+// request one by name (KEP-3070).
+func (b block) dynamicStart() int64 {
 	n := b.size()
 	if n < 16 {
 		return 0
@@ -121,7 +121,7 @@ func (c *chooser) networks(f api.IPFamily) iter.Seq[block] {
 func (c *chooser) nextIP(f api.IPFamily) (string, error) {
 	for b := range c.networks(f) {
 		if ip, ok := c.nextOf(b); ok {
-			return c.takeIP(ip), nil
+			return c.reserveIP(ip), nil
 		}
 	}
 	return "", errFull
@@ -129,7 +129,7 @@ func (c *chooser) nextIP(f api.IPFamily) (string, error) {
 
 // nextOf returns a free address of a network: a random one of the upper band, otherwise one of the lower.
 func (c *chooser) nextOf(b block) (string, bool) {
-	n, band := b.size(), b.band()
+	n, band := b.size(), b.dynamicStart()
 	if band >= n {
 		band = 0
 	}
@@ -155,13 +155,13 @@ func (c *chooser) nextOf(b block) (string, bool) {
 	return "", false
 }
 
-func (c *chooser) takeIP(ip string) string {
+func (c *chooser) reserveIP(ip string) string {
 	c.mine[ipClaims+ip] = true
 	return ip
 }
 
-// askIP checks a requested address.
-func (c *chooser) askIP(ip string) error {
+// checkIP checks a requested address.
+func (c *chooser) checkIP(ip string) error {
 	p := net.ParseIP(ip)
 	var all []string
 	inside := false
@@ -180,7 +180,7 @@ func (c *chooser) askIP(ip string) error {
 	if !c.free(ipClaims + p.String()) {
 		return errIPTaken
 	}
-	c.takeIP(p.String())
+	c.reserveIP(p.String())
 	return nil
 }
 
@@ -230,8 +230,8 @@ func (c *chooser) nextPort() (int, error) {
 	return 0, errFull
 }
 
-// askPort checks a requested port.
-func (c *chooser) askPort(p int) error {
+// checkPort checks a requested port.
+func (c *chooser) checkPort(p int) error {
 	if p < c.ports.First || p > c.ports.Last {
 		return fmt.Errorf(errPortForbidden, c.ports)
 	}

@@ -21,10 +21,10 @@ import (
 	"github.com/balsahq/balsa/fault/eventhandler"
 )
 
-// area is a namespace with the Service of a target. It holds that namespace's Services and EndpointSlices, and runs
-// upstream's controller that writes whether targets are available. Upstream runs one controller for all namespaces,
-// which holds all Services and EndpointSlices of the cluster.
-type area struct {
+// serviceNamespace is a namespace with the Service of a target. It holds that namespace's Services and EndpointSlices,
+// and runs upstream's controller that writes whether targets are available. Upstream runs one controller for all
+// namespaces, which holds all Services and EndpointSlices of the cluster.
+type serviceNamespace struct {
 	a         *Aggregation
 	namespace string
 	factory   kubeinformers.SharedInformerFactory
@@ -45,12 +45,12 @@ type handler struct {
 // errNotFollowed: upstream's controller could not be created; the log says why.
 var errNotFollowed = errors.New("the endpoints of its namespace are not followed")
 
-// newArea starts to follow a namespace.
-func newArea(a *Aggregation, namespace string) (*area, error) {
+// newServiceNamespace starts to follow a namespace.
+func newServiceNamespace(a *Aggregation, namespace string) (*serviceNamespace, error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &area{
+	r := &serviceNamespace{
 		a: a, namespace: namespace, cancel: cancel,
-		factory: kubeinformers.NewSharedInformerFactoryWithOptions(a.cfg.Core, 0, kubeinformers.WithNamespace(namespace), kubeinformers.WithTransform(bare)),
+		factory: kubeinformers.NewSharedInformerFactoryWithOptions(a.cfg.Core, 0, kubeinformers.WithNamespace(namespace), kubeinformers.WithTransform(dropAllButEndpoints)),
 	}
 	slices := r.factory.Discovery().V1().EndpointSlices()
 	var err error
@@ -58,7 +58,7 @@ func newArea(a *Aggregation, namespace string) (*area, error) {
 		cancel()
 		return nil, err
 	}
-	controller, err := remote.New(ofArea{a.services, r}, r.factory.Core().V1().Services(), slices, a.client.ApiregistrationV1(),
+	controller, err := remote.New(namespaceInformer{a.services, r}, r.factory.Core().V1().Services(), slices, a.client.ApiregistrationV1(),
 		&transport.DialHolder{Dial: a.cfg.Dial}, func() ([]byte, []byte) { return a.cfg.Certificate.CertPEM(), a.cfg.Certificate.KeyPEM() },
 		serviceResolver(r.resolve), a.metrics)
 	if err != nil {
@@ -69,14 +69,14 @@ func newArea(a *Aggregation, namespace string) (*area, error) {
 	r.done.Go(fault.Contained("control/aggregation", func() { controller.Run(workers, ctx.Done()) }))
 	for _, h := range r.handlers {
 		if h.every > 0 {
-			r.done.Go(fault.Contained("control/aggregation", func() { r.remind(ctx, h) }))
+			r.done.Go(fault.Contained("control/aggregation", func() { r.resync(ctx, h) }))
 		}
 	}
 	return r, nil
 }
 
-// bare drops the fields that are not needed to find an endpoint.
-func bare(o any) (any, error) {
+// dropAllButEndpoints drops the fields that are not needed to find an endpoint.
+func dropAllButEndpoints(o any) (any, error) {
 	if m, err := meta.Accessor(o); err == nil {
 		m.SetManagedFields(nil)
 		m.SetAnnotations(nil)
@@ -86,7 +86,7 @@ func bare(o any) (any, error) {
 
 // stop ends the goroutines of newArea. It does not wait for availability checks in progress, which take a few seconds
 // at most.
-func (r *area) stop() {
+func (r *serviceNamespace) stop() {
 	r.cancel()
 	r.factory.Shutdown()
 	r.done.Wait()
@@ -96,7 +96,7 @@ func (r *area) stop() {
 }
 
 // wanted reports whether the Service of a target is in the namespace.
-func (r *area) wanted(targets map[string]*apiregistrationv1.APIService) bool {
+func (r *serviceNamespace) wanted(targets map[string]*apiregistrationv1.APIService) bool {
 	for _, s := range targets {
 		if r.holds(s) {
 			return true
@@ -105,7 +105,7 @@ func (r *area) wanted(targets map[string]*apiregistrationv1.APIService) bool {
 	return false
 }
 
-func (r *area) holds(o any) bool {
+func (r *serviceNamespace) holds(o any) bool {
 	if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
 		o = gone.Obj
 	}
@@ -113,9 +113,9 @@ func (r *area) holds(o any) bool {
 	return ok && s.Spec.Service != nil && s.Spec.Service.Namespace == r.namespace
 }
 
-// remind passes all targets to upstream's controller again, so that it checks whether they still answer, since no event
+// resync passes all targets to upstream's controller again, so that it checks whether they still answer, since no event
 // reports that. Upstream's informer does the same, for local APIServices too.
-func (r *area) remind(ctx context.Context, h handler) {
+func (r *serviceNamespace) resync(ctx context.Context, h handler) {
 	tick := time.NewTicker(h.every)
 	defer tick.Stop()
 	for {
@@ -133,12 +133,12 @@ func (r *area) remind(ctx context.Context, h handler) {
 }
 
 // synced reports whether Services and their endpoints have been read.
-func (r *area) synced() bool {
+func (r *serviceNamespace) synced() bool {
 	return r.factory.Core().V1().Services().Informer().HasSynced() && r.factory.Discovery().V1().EndpointSlices().Informer().HasSynced()
 }
 
 // resolve returns a ready endpoint of the Service, or the name that an ExternalName Service stands for.
-func (r *area) resolve(namespace, name string, port int32) (*url.URL, error) {
+func (r *serviceNamespace) resolve(namespace, name string, port int32) (*url.URL, error) {
 	if r == nil {
 		return nil, errNotFollowed
 	}
@@ -156,24 +156,25 @@ func (s serviceResolver) ResolveEndpoint(namespace, name string, port int32) (*u
 	return s(namespace, name, port)
 }
 
-// ofArea is the APIService informer that upstream's controller gets: it passes only the targets of one namespace.
-type ofArea struct {
+// namespaceInformer is the APIService informer that upstream's controller gets: it passes only the targets of one
+// namespace.
+type namespaceInformer struct {
 	apiregistrationinformers.APIServiceInformer
-	area *area
+	area *serviceNamespace
 }
 
 // Informer implements APIServiceInformer.
-func (o ofArea) Informer() cache.SharedIndexInformer {
-	return some{o.APIServiceInformer.Informer(), o.area}
+func (o namespaceInformer) Informer() cache.SharedIndexInformer {
+	return filteredInformer{o.APIServiceInformer.Informer(), o.area}
 }
 
-type some struct {
+type filteredInformer struct {
 	cache.SharedIndexInformer
-	area *area
+	area *serviceNamespace
 }
 
 // AddEventHandlerWithResyncPeriod implements cache.SharedInformer.
-func (s some) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, every time.Duration) (cache.ResourceEventHandlerRegistration, error) {
+func (s filteredInformer) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, every time.Duration) (cache.ResourceEventHandlerRegistration, error) {
 	registration, err := s.AddEventHandler(eventhandler.Contain("control/aggregation", cache.FilteringResourceEventHandler{FilterFunc: s.area.holds, Handler: h}))
 	if err == nil {
 		s.area.handlers = append(s.area.handlers, handler{h, registration, every})

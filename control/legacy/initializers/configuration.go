@@ -13,13 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// What the API calls InitializerConfigurations.
+// The names of InitializerConfigurations in the API.
 var (
 	Resource = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1alpha1", Resource: "initializerconfigurations"}
 	Kind     = schema.GroupVersionKind{Group: Resource.Group, Version: Resource.Version, Kind: "InitializerConfiguration"}
 )
 
-// Configuration is admissionregistration.k8s.io/v1alpha1 InitializerConfiguration; k8s.io/api has it no more.
+// Configuration is admissionregistration.k8s.io/v1alpha1 InitializerConfiguration, which k8s.io/api no longer has.
 type Configuration struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Initializers      []Initializer `json:"initializers,omitempty"`
@@ -27,12 +27,12 @@ type Configuration struct {
 
 // Initializer is one program, which finishes the objects that any of its rules matches. Without rules it finishes none.
 type Initializer struct {
-	// Name is what the program looks for in pending lists: a domain of at least three parts, podimage.example.com.
+	// Name is the program's name in pending lists: a domain of at least three parts, such as podimage.example.com.
 	Name  string `json:"name"`
 	Rules []Rule `json:"rules,omitempty"`
 }
 
-// Rule matches a resource by each of its three lists. "*" alone is everything. Subresources are never matched.
+// Rule matches a resource by each of its three lists. "*" alone stands for everything. Subresources are never matched.
 type Rule struct {
 	APIGroups   []string `json:"apiGroups,omitempty"`
 	APIVersions []string `json:"apiVersions,omitempty"`
@@ -48,8 +48,8 @@ func Decode(text []byte) (*Configuration, error) {
 	return c, nil
 }
 
-// Names are who has to finish a new object of a resource, in the order they do it: configurations by name, each one's
-// initializers as they are written. Who is there twice does it once.
+// Names returns the initializers of a new object of a resource, in their order: configurations sorted by name, and each
+// one's initializers as written. A name that occurs twice is returned once.
 func Names(all []*Configuration, resource schema.GroupVersionResource) []string {
 	all = slices.Clone(all)
 	slices.SortStableFunc(all, func(a, b *Configuration) int { return strings.Compare(a.Name, b.Name) })
@@ -69,19 +69,19 @@ func (r Rule) matches(resource schema.GroupVersionResource) bool {
 	return has(r.APIGroups, resource.Group) && has(r.APIVersions, resource.Version) && has(r.Resources, resource.Resource)
 }
 
-// served are groups that say who may do what and what the API serves, or whose objects are answers and kept nowhere. A
-// server needs them before it can ask anybody to finish them.
+// served are the groups that authentication, authorization and discovery read, and groups whose objects are answers and
+// never stored. A server needs them before any initializer can run.
 var served = []string{
 	"admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "authentication.k8s.io", "authorization.k8s.io",
 }
 
-// Exempt reports whether objects of a resource are never given to initializers, whatever rules say. Beside what the API
-// itself stands on these are Leases, which tell who lives and who leads.
+// Exempt reports whether objects of a resource never wait for initializers, whatever rules say. These are the groups in
+// served and Leases, by which leaders and living nodes are known.
 func Exempt(r schema.GroupResource) bool {
 	return slices.Contains(served, r.Group) || r == schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
 }
 
-// Validate finds what the kind's schema cannot say, as Kubernetes v1.9 did.
+// Validate finds the faults that the kind's schema cannot express, as Kubernetes v1.9 did.
 func Validate(c *Configuration) field.ErrorList {
 	faults := validation.ValidateObjectMeta(&c.ObjectMeta, false, validation.NameIsDNSSubdomain, field.NewPath("metadata"))
 	for i := range c.Initializers {

@@ -11,7 +11,7 @@ import (
 var DefinitionName = Resource.Resource + "." + Resource.Group
 
 const (
-	// approval is the annotation that definitions of groups of kubernetes' own must have.
+	// approval is the annotation that definitions in groups of Kubernetes need.
 	approval = "unapproved, this is the API of Kubernetes v1.13"
 	singular = "initializerconfiguration"
 )
@@ -55,8 +55,8 @@ func Definition() (*apiextensionsv1.CustomResourceDefinition, error) {
 	}, nil
 }
 
-// Discovery is the kind's version as discovery shows it. Its group has other versions, which are built in: who serves
-// custom resources does not enter anything into such a group.
+// Discovery returns the kind's version in discovery. Its group also has built-in versions, and the server of custom
+// resources adds nothing to the discovery of such a group.
 func Discovery() apidiscoveryv2.APIVersionDiscovery {
 	return apidiscoveryv2.APIVersionDiscovery{
 		Version: Resource.Version, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent,

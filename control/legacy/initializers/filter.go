@@ -10,10 +10,10 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// parameter is what a request asks with for objects that are not initialized.
+// parameter is the query parameter by which a request asks for objects that are not initialized.
 const parameter = "includeUninitialized"
 
-// cleaners are the users who remove what is left of others, or count what there is: they see all.
+// cleaners are the users that delete objects of other clients, or count objects: they see all objects.
 var cleaners = []string{
 	"system:serviceaccount:kube-system:namespace-controller",
 	"system:serviceaccount:kube-system:resourcequota-controller",
@@ -22,19 +22,19 @@ var cleaners = []string{
 
 type key struct{}
 
-// include makes a context of one that sees all objects.
+// include returns a context that sees all objects.
 func include(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, true) }
 
 // included reports whether a context sees objects that are not initialized.
 func included(ctx context.Context) bool { return ctx.Value(key{}) != nil }
 
-// Current reads the state of the object that a request names; nil when it waits for nothing, or is not there.
+// Current returns the state of the object that a request names; nil if it does not wait, or does not exist.
 type Current func(r *http.Request) *State
 
-// Filter says of each request whether it sees objects that are not initialized: it asks for them with
-// ?includeUninitialized=true, deletes a collection, which means all of it, or is of those who clean up. In JSON it takes
-// and shows the state as metadata.initializers too, as programs of Kubernetes v1.9 have it. It belongs behind
-// authentication.
+// Filter decides for each request whether it sees objects that are not initialized. It does if it has
+// ?includeUninitialized=true, if it deletes a collection, or if it comes from one of the cleaners. In JSON, such a
+// request may also read and write the state as metadata.initializers, as programs for Kubernetes v1.9 do. Filter has to
+// run after authentication.
 func Filter(current Current, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
@@ -55,7 +55,7 @@ func Filter(current Current, next http.Handler) http.Handler {
 	})
 }
 
-// asks reads the parameter as Kubernetes reads booleans: it is true unless it says otherwise.
+// asks parses the parameter as Kubernetes parses booleans: every value except "false" and "0" is true.
 func asks(r *http.Request) bool {
 	if !strings.Contains(r.URL.RawQuery, parameter) {
 		return false

@@ -25,10 +25,10 @@ import (
 // DefaultPatience is how long a creation waits for initializers; Kubernetes v1.9's figure.
 const DefaultPatience = 30 * time.Second
 
-// reply is how much time of a request is kept for telling its client what has become of it.
+// reply is the part of a request's time that is kept for the answer to its client.
 const reply = 200 * time.Millisecond
 
-// Config says what a storage that hides does beside.
+// Config configures Hide.
 type Config struct {
 	// Patience is how long a creation waits until the object is initialized. Default DefaultPatience.
 	Patience time.Duration
@@ -36,9 +36,9 @@ type Config struct {
 	Remove func(ctx context.Context, o metav1.Object) error
 }
 
-// Hide wraps the storage of registries: lists and watches leave out what is not initialized, unless their context came
-// through Filter and asks for it; creating waits until the object is initialized; and what an initializer has failed
-// for is deleted. Reading by name gives every object, as in Kubernetes v1.9.
+// Hide wraps the storages of registries. Lists and watches leave out objects that are not initialized, unless Filter
+// has marked their context. A creation waits until the object is initialized. An object whose initializer has failed is
+// deleted. As in Kubernetes v1.9, a read by name returns every object.
 func Hide(of generic.RESTOptionsGetter, cfg Config) generic.RESTOptionsGetter {
 	if cfg.Patience == 0 {
 		cfg.Patience = DefaultPatience
@@ -71,14 +71,14 @@ func (g getter) GetRESTOptions(resource schema.GroupResource, example runtime.Ob
 	return o, nil
 }
 
-// hiding is a storage that shows initialized objects.
+// hiding is a storage that shows only initialized objects.
 type hiding struct {
 	storage.Interface
 	resource schema.GroupResource
 	cfg      Config
 }
 
-// Unwrap is the storage that hides nothing.
+// Unwrap returns the storage that shows all objects.
 func (h *hiding) Unwrap() storage.Interface { return h.Interface }
 
 // GetList implements storage.Interface.
@@ -99,7 +99,7 @@ func (h *hiding) Watch(ctx context.Context, key string, opts storage.ListOptions
 
 var errHidden = errors.New("initializers: the object is not initialized")
 
-// initialized narrows a predicate. An object whose attributes cannot be had is not selected.
+// initialized restricts a predicate to initialized objects. An object whose attributes cannot be read is not selected.
 func initialized(p storage.SelectionPredicate) storage.SelectionPredicate {
 	attrs := p.GetAttrs
 	p.GetAttrs = func(o runtime.Object) (labels.Set, fields.Set, error) {
@@ -112,7 +112,7 @@ func initialized(p storage.SelectionPredicate) storage.SelectionPredicate {
 	return p
 }
 
-// looking is a selector for which every object has to be looked at.
+// looking is a field selector that is never empty, so that every object is checked.
 type looking struct{ fields.Selector }
 
 // Empty implements fields.Selector.
@@ -129,7 +129,7 @@ func (h *hiding) Create(ctx context.Context, key string, obj, out runtime.Object
 	return h.await(ctx, key, out)
 }
 
-// GuaranteedUpdate implements storage.Interface. What it creates it waits for, as Create does.
+// GuaranteedUpdate implements storage.Interface. If it creates the object, it waits as Create does.
 func (h *hiding) GuaranteedUpdate(
 	ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, try storage.UpdateFunc, suggestion runtime.Object,
@@ -144,7 +144,7 @@ func (h *hiding) GuaranteedUpdate(
 		if m, wrong := meta.Accessor(out); wrong == nil {
 			if s, wrong := Of(m); wrong == nil && s != nil && s.Result != nil {
 				failed = true
-				m.SetFinalizers(nil) // nobody has seen it, so nobody has anything to finish
+				m.SetFinalizers(nil) // no client has seen the object, so no finalizer has work to do
 			}
 		}
 		return out, ttl, nil
@@ -165,7 +165,7 @@ func (h *hiding) GuaranteedUpdate(
 	return nil
 }
 
-// await returns when the object of key, as it was just created, is initialized, with its newest state in out.
+// await returns when the object of key, which was just created, is initialized; out is its newest state.
 func (h *hiding) await(ctx context.Context, key string, out runtime.Object) error {
 	m, err := meta.Accessor(out)
 	if err != nil || included(ctx) || !Uninitialized(m) {
@@ -200,7 +200,7 @@ func (h *hiding) await(ctx context.Context, key string, out runtime.Object) erro
 	}
 }
 
-// see looks at what has happened to an object somebody waits for; when it is done, out is the object.
+// see handles an event of an object for which a creation waits. done: out is the object, or err the reason.
 func (h *hiding) see(e watch.Event, m metav1.Object, out runtime.Object) (state *State, done bool, err error) {
 	if e.Type == watch.Error {
 		return nil, false, apierrors.FromObject(e.Object)
@@ -226,7 +226,7 @@ func (h *hiding) see(e watch.Event, m metav1.Object, out runtime.Object) (state 
 	return nil, true, nil
 }
 
-// late is the answer when initializers take too long. Its details name the object, which is there.
+// late is the answer if the initializers take too long. Its details name the object, which exists.
 func (h *hiding) late(m metav1.Object, s *State) error {
 	err := apierrors.NewTimeoutError(fmt.Sprintf(
 		"%s %q is created and still being initialized by %s; it is seen when they have finished. Read it by name, or lists with ?%s=true; deleting it ends the wait",

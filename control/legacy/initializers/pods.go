@@ -10,8 +10,8 @@ import (
 	"k8s.io/kubernetes/pkg/apis/core/helper/qos"
 )
 
-// PodStrategy lets an initializer change a pod as if it made it: add containers, volumes, whatever a new pod may have.
-// Once a pod is initialized, little of it can be changed.
+// PodStrategy lets an initializer change a pod as if it created the pod: it may add containers, volumes and everything
+// that a new pod may have. An initialized pod can hardly be changed.
 func PodStrategy(update rest.RESTUpdateStrategy, create rest.RESTCreateStrategy) rest.RESTUpdateStrategy {
 	return podStrategy{update, create}
 }

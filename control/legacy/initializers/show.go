@@ -12,12 +12,11 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 )
 
-// most is the largest answer that is held to show metadata.initializers in it, in bytes; larger ones show the annotation
-// alone.
+// most bounds the answers that are held to add metadata.initializers, in bytes; larger ones have only the annotation.
 const most = 32 << 20
 
-// show wraps the answer to a request that may give objects that are not initialized, so that they have
-// metadata.initializers in JSON, beside the annotation. done is called when the handler has returned.
+// show wraps the answer to a request that may read objects that are not initialized. JSON objects in it get
+// metadata.initializers beside the annotation. done has to be called when the handler has returned.
 func show(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) (shown http.ResponseWriter, as *http.Request, done func()) {
 	one := slices.Contains([]string{"get", "create", "update", "patch", "delete"}, info.Verb)
 	many := (info.Verb == "list" || info.Verb == "watch") && included(r.Context())
@@ -26,22 +25,22 @@ func show(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) (sh
 	}
 	as = r.WithContext(r.Context())
 	as.Header = r.Header.Clone()
-	as.Header.Del("Accept-Encoding") // what is compressed cannot be added to
+	as.Header.Del("Accept-Encoding") // nothing can be added to a compressed answer
 	s := &showing{ResponseWriter: w, watch: info.Verb == "watch"}
 	return responsewriter.WrapForHTTP1Or2(s), as, s.done
 }
 
-// manner is how an answer is passed on.
+// manner is the way in which an answer is passed on.
 type manner int
 
 const (
 	unknown manner = iota
-	through        // as it is
-	whole          // at the end
-	lines          // document by document, each of which is a line
+	through        // unchanged
+	whole          // changed once it is complete
+	lines          // changed line by line; each line is a document
 )
 
-// showing is an answer on its way. One goroutine uses it.
+// showing is the answer to one request. One goroutine uses it.
 type showing struct {
 	http.ResponseWriter
 	watch  bool
@@ -109,18 +108,18 @@ func (s *showing) done() {
 		s.ResponseWriter.WriteHeader(s.code)
 	}
 	if len(s.held) > 0 {
-		_, _ = s.ResponseWriter.Write(completed(s.held)) // whoever is gone does not read it
+		_, _ = s.ResponseWriter.Write(completed(s.held)) // an error means that the client has left
 	}
 }
 
-// completed is a document, of an object, a list, a table or an event, with the field beside the annotation.
+// completed returns a document (an object, a list, a table or an event) with the field beside the annotation.
 func completed(text []byte) []byte {
 	var doc map[string]any
 	if !bytes.Contains(text, []byte(Annotation)) || decode(text, &doc) != nil || !complete(doc) {
 		return text
 	}
 	out, err := json.Marshal(doc)
-	if bytes.HasPrefix(text, []byte("{\n")) { // for people
+	if bytes.HasPrefix(text, []byte("{\n")) { // indented
 		out, err = json.MarshalIndent(doc, "", "  ")
 	}
 	if err != nil {
@@ -129,7 +128,7 @@ func completed(text []byte) []byte {
 	return append(out, '\n')
 }
 
-// complete adds the field wherever it belongs in a document; false when nowhere.
+// complete adds the field wherever it belongs in a document; it returns false if it belongs nowhere.
 func complete(doc map[string]any) (added bool) {
 	for _, name := range []string{"items", "rows"} {
 		list, _ := doc[name].([]any)
@@ -139,7 +138,7 @@ func complete(doc map[string]any) (added bool) {
 			}
 		}
 	}
-	if o, ok := doc["object"].(map[string]any); ok && complete(o) { // of an event, or a table's row
+	if o, ok := doc["object"].(map[string]any); ok && complete(o) { // in an event, or in a row of a table
 		added = true
 	}
 	metadata, _ := doc["metadata"].(map[string]any)

@@ -19,14 +19,16 @@ import (
 // Annotation is where an object keeps its State. It stands for metadata.initializers.
 const Annotation = "balsa.dev/initializers"
 
-// Path is where faults of a State are shown.
+// Path is the field path in errors about a State.
 var Path = field.NewPath("metadata", "annotations").Key(Annotation)
 
-// State is what an object waits for before others see it: metav1.Initializers of Kubernetes v1.9.
+// State lists the initializers for which an object waits before other clients see it: metav1.Initializers of Kubernetes
+// v1.9.
 type State struct {
-	// Pending are the initializers that have not finished, in their order. Only the first one is at work.
+	// Pending are the initializers that have not finished, in their order. Only the first one may work.
 	Pending []Name `json:"pending,omitempty"`
-	// Result is set by an initializer that has failed: it is given to who waits for the object, which is then deleted.
+	// Result is set by an initializer that has failed. The waiting client gets it as the answer, and the object is
+	// deleted.
 	Result *metav1.Status `json:"result,omitempty"`
 }
 
@@ -35,7 +37,7 @@ type Name struct {
 	Name string `json:"name"`
 }
 
-// Waiting is the state of a new object.
+// Waiting returns the state of a new object.
 func Waiting(names []string) *State {
 	s := &State{}
 	for _, n := range names {
@@ -44,10 +46,10 @@ func Waiting(names []string) *State {
 	return s
 }
 
-// Empty reports whether there is nothing to wait for.
+// Empty reports whether the object does not have to wait.
 func (s *State) Empty() bool { return s == nil || len(s.Pending) == 0 && s.Result == nil }
 
-// Names are those pending, as text.
+// Names returns the pending names as text.
 func (s *State) Names() string {
 	var names []string
 	for _, n := range s.Pending {
@@ -56,8 +58,8 @@ func (s *State) Names() string {
 	return strings.Join(names, ", ")
 }
 
-// Of reads an object's state: nil when it has none, which is an initialized object. An error is an annotation that is
-// no state; it hides nothing.
+// Of returns an object's state, nil for an initialized object. The error is about an invalid annotation, which hides
+// nothing.
 func Of(o metav1.Object) (*State, error) {
 	text, ok := o.GetAnnotations()[Annotation]
 	if !ok {
@@ -70,18 +72,18 @@ func Of(o metav1.Object) (*State, error) {
 		return nil, fmt.Errorf(`initializers: annotation %s is not {"pending":[{"name":"NAME"}]}: %w`, Annotation, err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("initializers: annotation %s has something behind its JSON", Annotation)
+		return nil, fmt.Errorf("initializers: annotation %s has text after its JSON", Annotation)
 	}
 	return s, nil
 }
 
-// Uninitialized reports whether an object is still waiting, and so is not seen.
+// Uninitialized reports whether an object still waits and is hidden.
 func Uninitialized(o metav1.Object) bool {
 	s, err := Of(o)
 	return err == nil && !s.Empty()
 }
 
-// Set writes an object's state; an empty one takes the annotation away.
+// Set writes an object's state; an empty state removes the annotation.
 func Set(o metav1.Object, s *State) error {
 	all := map[string]string{}
 	for k, v := range o.GetAnnotations() {
@@ -102,7 +104,7 @@ func Set(o metav1.Object, s *State) error {
 	return nil
 }
 
-// ValidateState finds faults of a state that somebody wrote.
+// ValidateState returns the faults of a state that a client has written.
 func ValidateState(s *State) (faults field.ErrorList) {
 	if s == nil {
 		return nil
@@ -116,7 +118,7 @@ func ValidateState(s *State) (faults field.ErrorList) {
 	return faults
 }
 
-// ValidateUpdate says whether a state may follow another: nothing begins to wait again, and a failure stays one.
+// ValidateUpdate checks the change of a state: an initialized object never waits again, and a failure stays a failure.
 func ValidateUpdate(now, old *State) field.ErrorList {
 	switch {
 	case now.Empty():
@@ -129,7 +131,7 @@ func ValidateUpdate(now, old *State) field.ErrorList {
 	return ValidateState(now)
 }
 
-// failure is what the creator of an object is told that an initializer has refused.
+// failure returns the error for the object's creator when an initializer has refused it.
 func (s *State) failure() error {
 	told := *s.Result
 	told.Status = metav1.StatusFailure

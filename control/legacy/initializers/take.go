@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	// fieldName is what the state of an object was called in its metadata until Kubernetes v1.13; fieldPath is where it was,
-	// and annotationPath where it is, as JSON patches say it.
+	// fieldName was the name of an object's state in its metadata until Kubernetes v1.13. fieldPath is its former path,
+	// and annotationPath the present one, as JSON patches write them.
 	fieldName      = "initializers"
 	fieldPath      = "/metadata/" + fieldName
 	annotationPath = "/metadata/annotations/balsa.dev~1initializers"
-	// largest is the largest body that is looked into, in bytes; larger ones are refused by who reads them.
+	// largest bounds the bodies that are examined, in bytes; the handler refuses larger ones.
 	largest = 3 << 20
 )
 
-// take rewrites a request in JSON that writes metadata.initializers into one that writes the annotation. What cannot be
-// understood stays as it is: then the field is unknown, as in Kubernetes of today.
+// take rewrites a JSON request that writes metadata.initializers into one that writes the annotation. A body that it
+// cannot parse stays unchanged; the field is then unknown, as in Kubernetes today.
 func take(r *http.Request, current Current) *http.Request {
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	rewrite := rewriter(r.Method, kind)
@@ -59,7 +59,7 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// rewrite makes another body of one; false when it says nothing about initializers.
+// rewrite returns a new body; false if the body does not mention initializers.
 type rewrite func(body []byte, current func() *State) ([]byte, bool)
 
 func rewriter(method, kind string) rewrite {
@@ -80,7 +80,7 @@ func rewriter(method, kind string) rewrite {
 	return nil
 }
 
-// document is an object as far as its state is concerned, as Kubernetes v1.9 merged patches into it.
+// document is the part of an object that holds its state, for patches that are merged as in Kubernetes v1.9.
 type document struct {
 	Metadata struct {
 		Initializers *struct {
@@ -90,7 +90,7 @@ type document struct {
 	} `json:"metadata"`
 }
 
-// written is a document that says something about initializers.
+// written is a document that mentions initializers.
 type written struct {
 	doc, metadata map[string]any
 	field         any
@@ -109,7 +109,7 @@ func read(body []byte) (w written, ok bool) {
 	return w, ok
 }
 
-// annotated is the document with a value in the annotation's place; false takes it away.
+// annotated returns the document with value in the annotation; false removes the annotation.
 func (w written) annotated(value any) ([]byte, bool) {
 	annotations, ok := w.metadata["annotations"].(map[string]any)
 	if !ok {
@@ -140,7 +140,7 @@ func rewriteNew(body []byte, _ func() *State) ([]byte, bool) {
 	return w.annotated(string(text))
 }
 
-// rewriteObject: of the field and the annotation that one counts which the client has changed.
+// rewriteObject: if the field and the annotation differ, the one counts that the client has changed.
 func rewriteObject(body []byte, current func() *State) ([]byte, bool) {
 	w, ok := read(body)
 	if !ok {
@@ -180,7 +180,8 @@ func rewritePatch(merge func(doc, patch []byte) ([]byte, error)) rewrite {
 	}
 }
 
-// rewriteOperations carries out those operations of a JSON patch that are about initializers, and puts one in their place.
+// rewriteOperations executes the operations of a JSON patch that concern initializers, and replaces them by one
+// operation.
 func rewriteOperations(body []byte, current func() *State) ([]byte, bool) {
 	var all, ours []map[string]any
 	if decode(body, &all) != nil {
@@ -226,7 +227,7 @@ func rewriteOperations(body []byte, current func() *State) ([]byte, bool) {
 	return text, err == nil
 }
 
-// documentOf is the document of an object with a state.
+// documentOf returns the document of an object with a state.
 func documentOf(s *State) []byte {
 	metadata := map[string]any{}
 	if !s.Empty() {
@@ -234,12 +235,12 @@ func documentOf(s *State) []byte {
 	}
 	text, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
-		return []byte(`{"metadata":{}}`) // a state is names and a Status
+		return []byte(`{"metadata":{}}`) // a state holds only names and a Status
 	}
 	return text
 }
 
-// valueOf is the annotation for the state in a document, nil for none.
+// valueOf returns the annotation for the state in a document, nil if there is none.
 func valueOf(document []byte) any {
 	var d struct {
 		Metadata map[string]json.RawMessage `json:"metadata"`
@@ -255,7 +256,7 @@ func valueOf(document []byte) any {
 	return string(text)
 }
 
-// decode reads JSON; numbers stay as they are written.
+// decode decodes JSON; numbers keep their text.
 func decode(text []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()

@@ -9,28 +9,27 @@ import (
 
 // Annotations of pods; their names are part of the API.
 const (
-	// Exclude, when "true", keeps all presets off a pod.
+	// Exclude, if "true", keeps all presets off a pod.
 	Exclude = "podpreset.admission.kubernetes.io/exclude"
-	// Applied and the name of a preset is the annotation that says which version of it the pod was given.
+	// Applied, followed by the name of a preset, is the annotation with the version of the preset that was applied.
 	Applied = "podpreset.admission.kubernetes.io/podpreset-"
 )
 
-// Conflict says why a preset does not go together with a pod, or with the presets before it. It names fields and never
-// their values, which may be secret.
+// Conflict says why a preset does not fit a pod, or the presets before it. It names fields and never their values,
+// which may be secret.
 type Conflict struct {
 	Preset *PodPreset
 	Reason string
 }
 
-// Wanted reports whether presets are for this pod at all: those that a node runs by itself and those that say no are left
-// alone.
+// Wanted reports whether presets apply to a pod: not to static pods, and not to pods with the annotation Exclude.
 func Wanted(pod *api.Pod) bool {
 	_, mirror := pod.Annotations[api.MirrorPodAnnotationKey]
 	return !mirror && pod.Annotations[Exclude] != "true"
 }
 
-// Apply merges presets, in their order, into all containers and init containers of a pod. What pod and presets say alike
-// is no conflict. When there is any conflict the pod is untouched.
+// Apply merges presets, in their order, into all containers and init containers of a pod. Equal values are no conflict.
+// If there is a conflict, the pod is not changed.
 func Apply(pod *api.Pod, all []*PodPreset) ([]Conflict, error) {
 	spec := pod.Spec.DeepCopy()
 	var conflicts []Conflict
@@ -62,7 +61,7 @@ func Apply(pod *api.Pod, all []*PodPreset) ([]Conflict, error) {
 	return nil, nil
 }
 
-// merge puts one preset into a pod and collects what stands against it.
+// merge applies one preset to a pod and collects conflicts.
 type merge struct {
 	preset    *PodPreset
 	add       part
@@ -101,7 +100,7 @@ func (m *merge) container(c *api.Container) {
 	m.mounts(c)
 }
 
-// mounts: neither a volume nor a path may be mounted in two ways, as in v1.19.
+// mounts adds volume mounts. As in v1.19, a volume or a path that is mounted twice has to be mounted alike.
 func (m *merge) mounts(c *api.Container) {
 	names := by(c.VolumeMounts, func(v api.VolumeMount) string { return v.Name })
 	paths := by(c.VolumeMounts, func(v api.VolumeMount) string { return v.MountPath })

@@ -16,11 +16,11 @@ import (
 // DefinitionName is the name of the CustomResourceDefinition.
 var DefinitionName = Resource.Resource + "." + Resource.Group
 
-// approval is the annotation that definitions of groups of kubernetes' own must have.
+// approval is the annotation that definitions in groups of Kubernetes need.
 const approval = "unapproved, this is the API of Kubernetes v1.19"
 
-// Definition is the CustomResourceDefinition of PodPresets. Its schema is made of upstream's for pods, so it knows the
-// volumes that this version of Kubernetes knows.
+// Definition is the CustomResourceDefinition of PodPresets. Its schema is made from upstream's schema of pods, so it
+// has the volumes of this version of Kubernetes.
 func Definition() (*apiextensionsv1.CustomResourceDefinition, error) {
 	s, err := newSchemas().preset()
 	if err != nil {
@@ -44,7 +44,7 @@ func Definition() (*apiextensionsv1.CustomResourceDefinition, error) {
 
 const reference = "#/definitions/"
 
-// schemas turns upstream's schemas of Go types into structural ones, which know no references.
+// schemas converts upstream's schemas of Go types to structural ones, which have no references.
 type schemas struct {
 	all map[string]common.OpenAPIDefinition
 	err error
@@ -91,7 +91,7 @@ func (s *schemas) named(name string) apiextensionsv1.JSONSchemaProps {
 	return s.structural(&d.Schema)
 }
 
-// structural drops defaults, which are given when a pod is made, and what only Go types need.
+// structural drops defaults, which are set when a pod is created, and parts that only Go types need.
 func (s *schemas) structural(in *spec.Schema) apiextensionsv1.JSONSchemaProps {
 	if name, ok := strings.CutPrefix(in.Ref.String(), reference); ok {
 		out := s.named(name)

@@ -13,21 +13,21 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/core/install" // defaults and conversion of pods
 )
 
-// What the API calls PodPresets.
+// The names of PodPresets in the API.
 var (
 	Resource = schema.GroupVersionResource{Group: "settings.k8s.io", Version: "v1alpha1", Resource: "podpresets"}
 	Kind     = schema.GroupVersionKind{Group: Resource.Group, Version: Resource.Version, Kind: "PodPreset"}
 )
 
-// PodPreset is settings.k8s.io/v1alpha1 PodPreset; k8s.io/api has it no more.
+// PodPreset is settings.k8s.io/v1alpha1 PodPreset, which k8s.io/api no longer has.
 type PodPreset struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              Spec `json:"spec"`
 }
 
-// Spec says which pods of the namespace are meant and what each of their containers gets.
+// Spec selects pods of the namespace, and says what each of their containers gets.
 type Spec struct {
-	// Selector chooses pods by their labels. The empty one chooses all.
+	// Selector selects pods by their labels. An empty selector selects all.
 	Selector     metav1.LabelSelector   `json:"selector"`
 	Env          []corev1.EnvVar        `json:"env,omitempty"`
 	EnvFrom      []corev1.EnvFromSource `json:"envFrom,omitempty"`
@@ -53,7 +53,7 @@ func (p *PodPreset) Selects(pod map[string]string) (bool, error) {
 	return selector.Matches(labels.Set(pod)), nil
 }
 
-// part is what a preset adds, defaulted as it would be in a pod.
+// part is the content of a preset, defaulted as in a pod.
 type part struct {
 	volumes []api.Volume
 	env     []api.EnvVar
@@ -66,7 +66,7 @@ func (p *PodPreset) part() (part, error) {
 		Volumes:    p.Spec.Volumes,
 		Containers: []corev1.Container{{Env: p.Spec.Env, EnvFrom: p.Spec.EnvFrom, VolumeMounts: p.Spec.VolumeMounts}},
 	}}
-	pod = pod.DeepCopy() // defaults are written into it, and conversion shares its memory
+	pod = pod.DeepCopy() // defaults are written into it, and the conversion shares its memory
 	legacyscheme.Scheme.Default(pod)
 	internal := &api.Pod{}
 	if err := legacyscheme.Scheme.Convert(pod, internal, nil); err != nil {

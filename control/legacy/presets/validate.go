@@ -11,12 +11,12 @@ import (
 	corevalidation "k8s.io/kubernetes/pkg/apis/core/validation"
 )
 
-// Validate finds what would make pods invalid, with the rules that pods have. Mounts may name volumes of the pods.
+// Validate finds presets that would make pods invalid, by the rules for pods. Mounts may name volumes of the pods.
 func Validate(p *PodPreset) field.ErrorList {
 	spec := field.NewPath("spec")
 	s := &p.Spec
 	var faults field.ErrorList
-	// The name becomes part of an annotation's, in which 63 characters follow the slash.
+	// The preset's name becomes part of an annotation's name, which may have 63 characters after the slash.
 	if msgs := validation.IsQualifiedName(Applied + p.Name); len(msgs) > 0 {
 		faults = append(faults, field.Invalid(field.NewPath("metadata", "name"), p.Name,
 			fmt.Sprintf("must fit into the annotation %sNAME of pods, so be no longer than 53 characters", Applied)))
@@ -34,7 +34,7 @@ func Validate(p *PodPreset) field.ErrorList {
 	faults = append(faults, wrong...)
 	faults = append(faults, corevalidation.ValidateEnv(add.env, spec.Child("env"), options)...)
 	faults = append(faults, corevalidation.ValidateEnvFrom(add.envFrom, spec.Child("envFrom"), options)...)
-	for _, m := range add.mounts { // of the pods' own
+	for _, m := range add.mounts { // these may be volumes of the pods
 		if _, ok := volumes[m.Name]; !ok && m.Name != "" {
 			volumes[m.Name] = api.VolumeSource{EmptyDir: &api.EmptyDirVolumeSource{}}
 		}

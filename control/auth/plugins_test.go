@@ -118,7 +118,7 @@ func TestFaultyAdmissionSettingsSayWhatIsWrong(t *testing.T) {
 		"a plugin without settings":  {file(admissionHead + "- name: Priority\n  path: x\n"), `plugin "Priority" takes no configuration; those that do: EventRateLimit`},
 		"a plugin that is off":       {file(admissionHead + "- name: EventRateLimit\n  path: x\n"), "plugin EventRateLimit is configured and is not on: add it to --enable-admission-plugins"},
 		"a path to nothing":          {file(admissionHead + "- name: PodSecurity\n  path: nothing.yaml\n"), "plugin PodSecurity: open "},
-		"neither":                    {file(admissionHead + "- name: PodSecurity\n"), "give its configuration or the path of a file"},
+		"neither":                    {file(admissionHead + "- name: PodSecurity\n"), "give either a configuration or the path of a file"},
 		"twice":                      {file(admissionHead + podSecurityDefaults + podSecurityDefaults), "plugin PodSecurity is there twice"},
 		"webhooks of a folder": {file(admissionHead + "- name: ValidatingAdmissionWebhook\n  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: 7}\n"),
 			"plugin ValidatingAdmissionWebhook: "},

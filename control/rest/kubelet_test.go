@@ -157,7 +157,7 @@ func TestANodeDoesNotPassForAnother(t *testing.T) {
 	}
 	ns := podOn(t, "claims")
 	out, err := admin.CoreV1().Pods(ns).GetLogs("p", &corev1.PodLogOptions{}).DoRaw(t.Context())
-	if err == nil || !strings.Contains(string(out), `of "system:node:genuine", not of "system:node:claims"`) {
+	if err == nil || !strings.Contains(string(out), `belongs to "system:node:genuine", want "system:node:claims"`) {
 		t.Fatalf("%q, %v", out, err)
 	}
 	if out, err := admin.CoreV1().Pods(ns).GetLogs("p", &corev1.PodLogOptions{InsecureSkipTLSVerifyBackend: true}).DoRaw(t.Context()); err != nil {

@@ -70,7 +70,7 @@ type Server struct {
 	stopping context.Context // ends when no request may go on
 	stop     context.CancelFunc
 	ready    chan struct{}
-	// settledChecks are the names, beside default-objects, of what is ready when the default objects are there.
+	// defaultObjectChecks are the names, beside default-objects, of what is ready when the default objects are there.
 	defaultObjectChecks []string
 
 	entry    sync.RWMutex // held for writing to refuse new in-process requests

@@ -5,17 +5,17 @@ import (
 	"slices"
 )
 
-// Allowed is a difference that is meant, or not ours to decide.
+// Allowed is a difference that is intended, or that does not depend on this server.
 type Allowed struct {
 	// Line matches the whole line of a difference.
 	Line string
-	// Reason is why it is so.
+	// Reason says why the difference is right.
 	Reason string
-	// Sometimes: it need not be found.
+	// Sometimes means that the difference need not occur in each run.
 	Sometimes bool
 }
 
-// FilterAllowed returns the differences that are not allowed, and the permissions that nothing needed.
+// FilterAllowed returns the differences that are not allowed, and the allowed ones that did not occur.
 func FilterAllowed(found []Difference, allowed []Allowed) (left []Difference, idle []Allowed) {
 	used := make([]bool, len(allowed))
 	rules := make([]*regexp.Regexp, len(allowed))

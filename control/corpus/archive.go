@@ -9,7 +9,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// window is how far back a repetition is found, in bytes: answers repeat each other, and nearly nothing else.
+// window is how far back the compression finds repetitions, in bytes. It is large because answers repeat each other.
 const window = 128 << 20
 
 // Save writes v, a value of slices, strings and numbers, compressed. The same value gives the same bytes.

@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// Difference is one place where two documents are not alike.
+// Difference is one place in which two documents differ.
 type Difference struct {
 	Document string // its name
 	Place    string // where in it: names joined by " > "
-	Text     string // missing, extra, or what is wanted and what is there
+	Text     string // "missing", "extra", or the wanted and the actual value
 }
 
 // String is one line.
 func (d Difference) String() string { return d.Document + ": " + d.Place + ": " + d.Text }
 
-// Compare lists what got lacks of want, has beside it, or has otherwise.
+// Compare returns what is missing in got, what it has besides want, and what differs.
 func Compare(want, got []Document) []Difference {
 	have := map[string]string{}
 	for _, d := range got {
@@ -97,7 +97,7 @@ func (c *comparison) object(at []string, want, got map[string]any) {
 	}
 }
 
-// list compares by the names of the elements where each has one, and else by their places.
+// list compares elements by name where each element has one, else by position.
 func (c *comparison) list(at []string, want, got []any) {
 	w, wOrder := byName(want)
 	g, gOrder := byName(got)
@@ -148,7 +148,7 @@ func byName(elements []any) (map[string]any, []string) {
 
 func appendPath(at []string, name string) []string { return append(slices.Clone(at), name) }
 
-// shortJSON is a value in one line that can be read.
+// shortJSON returns a value as JSON in one line, cut to 160 bytes.
 func shortJSON(v any) string {
 	text, err := json.Marshal(v)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// CompareScenarios lists where what was said differs, byte for byte; what can be read is compared field by field then, so
-// that the difference is shown and not the two answers.
+// CompareScenarios compares the answers byte for byte. Answers that differ and can be decoded are then compared field by field, so
+// that the differences are shown and not the whole answers.
 func CompareScenarios(want, got Scenario) []Difference {
 	var out []Difference
 	at := func(e Exchange) string { return want.Kind + ": " + e.Name }
@@ -68,7 +68,7 @@ func compareBodies(name string, want, got []any) []Difference {
 	return c.out
 }
 
-// answerValues are the objects of an answer: one, or the events of a watch, each with its object.
+// answerValues returns the objects of an answer: one, or the events of a watch.
 func answerValues(a Answer) []any {
 	text := toReadable(contentType(a), a.Body)
 	if strings.HasPrefix(contentType(a), yamlType) {
@@ -88,7 +88,7 @@ func answerValues(a Answer) []any {
 	return out
 }
 
-// firstDifference is the part of two texts where they begin to differ.
+// firstDifference returns the parts of two texts around their first difference.
 func firstDifference(want, got []byte) (w, g string) {
 	n := 0
 	for n < len(want) && n < len(got) && want[n] == got[n] {

@@ -22,7 +22,7 @@ func (t *recorder) recordDelete() {
 	t.record("get what is gone, in protobuf", Request{Method: "GET", Path: t.objectPath(), Accept: protobufType + "," + jsonType})
 }
 
-// removeFinalizers takes away what keeps a deleted object, as those would who put it there.
+// removeFinalizers removes the finalizers of a deleted object, as their owners would.
 func (t *recorder) removeFinalizers() {
 	for range 3 {
 		a := t.send(Request{Method: "GET", Path: t.objectPath(), Accept: jsonType})
@@ -73,5 +73,5 @@ func (t *recorder) recordHistory() {
 
 func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
 
-// rawJSON is JSON inside JSON.
+// rawJSON is JSON that is put into JSON as it is.
 func rawJSON(text string) any { return json.RawMessage(text) }

@@ -5,26 +5,26 @@ import (
 	"strings"
 )
 
-// Kind is a kind that is served, with the largest object of it that upstream takes.
+// Kind is a served kind, with the largest object of it that upstream accepts.
 type Kind struct {
 	Group, Version, Kind, Resource string
 	Namespaced                     bool
 	Verbs                          []string
 	Subresources                   []string // "status", "scale", …
-	// Object is JSON without a status, Status an object's status alone; empty when it has none that clients write.
+	// Object is JSON without a status. Status is an object's status alone; empty when clients write none.
 	Object, Status string
 	// Name of the object.
 	Name string
 	// Custom kinds have no protobuf and no strategic patch.
 	Custom bool
-	// Values is how many values the object and its status have, Wished how many there would be if everything were valid.
+	// Values is the number of values in the object and its status. Wished is the number if each field had a valid value.
 	Values, Wished int
 }
 
-// Namespace holds all objects of the corpus that are in one.
+// Namespace is the namespace of all namespaced objects of the corpus.
 const Namespace = "corpus"
 
-// APIVersion as objects have it.
+// APIVersion returns the apiVersion of objects.
 func (k Kind) APIVersion() string {
 	if k.Group == "" {
 		return k.Version
@@ -32,7 +32,7 @@ func (k Kind) APIVersion() string {
 	return k.Group + "/" + k.Version
 }
 
-// Path of the collection.
+// Path returns the path of the collection.
 func (k Kind) Path() string {
 	root := "/apis/" + k.Group
 	if k.Group == "" {
@@ -44,15 +44,15 @@ func (k Kind) Path() string {
 	return strings.Join([]string{root, k.Version, k.Resource}, "/")
 }
 
-// HasVerb tells whether the kind has a verb.
+// HasVerb reports whether the kind has a verb.
 func (k Kind) HasVerb(verb string) bool { return slices.Contains(k.Verbs, verb) }
 
-// HasSubresource tells whether the kind has a subresource.
+// HasSubresource reports whether the kind has a subresource.
 func (k Kind) HasSubresource(subresource string) bool {
 	return slices.Contains(k.Subresources, subresource)
 }
 
-// writtenByServer tells whether the server itself writes to objects of this kind, at its own time.
+// writtenByServer reports whether controllers in the server write to objects of this kind, at any time.
 func (k Kind) writtenByServer() bool {
 	switch k.Group {
 	case "apiextensions.k8s.io", "apiregistration.k8s.io", "flowcontrol.apiserver.k8s.io":

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Managers of fields are listed by the time of their last change, in whole seconds, and those of one second by name: how
-// fast a server is decides their order. It is taken out by sorting them.
+// Managers of fields are listed by the time of their last change in whole seconds, and within a second by name. So their order
+// depends on the speed of the server. Sorting them removes this difference.
 
-// sortManagers does that in JSON or YAML text, changing nothing else.
+// sortManagers sorts the managers in JSON or YAML text and changes nothing else.
 func sortManagers(text []byte) []byte {
 	out := sortManagersJSON(text)
 	if bytes.Contains(out, []byte("managedFields:\n")) {
@@ -44,7 +44,7 @@ func sortManagersJSON(text []byte) []byte {
 	}
 }
 
-// elements returns where the commas of a list are, counted from its first bracket, and where its last is.
+// elements returns the offsets of the commas of a list and of its closing bracket, from its opening bracket.
 func elements(list []byte) (commas []int, end int) {
 	depth, inside := 0, false
 	for i := 0; i < len(list); i++ {

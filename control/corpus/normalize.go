@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// What two servers never have in common, in text.
+// Texts that differ between any two servers.
 var (
 	uids     = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 	versions = regexp.MustCompile(`(resourceVersion[\\"]*[:=] ?[\\"]*|in record \(|in object meta: )[0-9]+`)
@@ -24,13 +24,13 @@ var (
 	jwts     = regexp.MustCompile(`eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+`)
 )
 
-// recentWindow is how far from now a time may be for it to be one that the server has set. The corpus has older ones only.
+// recentWindow is how far from now a time may be to count as set by the server. The recorded objects contain only older times.
 const recentWindow = 48 * time.Hour
 
 func isRecent(t time.Time) bool { return time.Since(t).Abs() < recentWindow }
 
-// Normalize takes out of the text of an answer what only this server could say: UIDs, versions of objects, times close to
-// now, tokens, what the server calls itself where it owns a field, and in tables the age of what was just made.
+// Normalize replaces what differs between two servers in the text of an answer: UIDs, versions of objects, times close to now,
+// tokens, the server's name as a manager of fields, and in tables the age of new objects.
 func Normalize(text []byte) []byte {
 	text = uids.ReplaceAll(text, []byte("UID"))
 	text = versions.ReplaceAll(text, []byte("${1}RV"))
@@ -59,7 +59,7 @@ var (
 	fixedTime  = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-// normalizeObject does to a decoded object, a pointer, what Blot does to text.
+// normalizeObject does for a decoded object, given as a pointer, what Normalize does for text.
 func normalizeObject(obj any) { normalizeValue(reflect.ValueOf(obj).Elem(), "") }
 
 func normalizeValue(v reflect.Value, field string) {

@@ -31,8 +31,8 @@ var kinds = func() *runtime.Scheme {
 
 var protobufSerializer = protobuf.NewSerializer(kinds, kinds)
 
-// normalizeProtobuf is Blot for a message in its envelope. The message is decoded, blotted and encoded; that this gives the
-// bytes themselves where nothing is blotted is part of the answer.
+// normalizeProtobuf is Normalize for a message in its envelope. It decodes, normalizes and encodes the message. First it checks
+// that decoding and encoding alone give the same bytes, because the encoding is part of the answer.
 func normalizeProtobuf(data []byte) ([]byte, error) {
 	obj, _, err := protobufSerializer.Decode(data, nil, nil)
 	if err != nil {
@@ -51,7 +51,7 @@ func normalizeProtobuf(data []byte) ([]byte, error) {
 	return runtime.Encode(protobufSerializer, obj)
 }
 
-// normalizeDecoded blots an object and those it carries as bytes.
+// normalizeDecoded normalizes an object, and the objects that a table carries as bytes.
 func normalizeDecoded(obj any) error {
 	normalizeObject(obj)
 	if table, ok := obj.(*metav1.Table); ok {
@@ -62,8 +62,8 @@ func normalizeDecoded(obj any) error {
 	return nil
 }
 
-// normalizeFrames is blotProtobuf for the events of a watch: messages without envelope, each after its length, whose objects
-// have one.
+// normalizeFrames is normalizeProtobuf for the events of a watch. Each event is its length and a message without envelope; the
+// object in it has an envelope.
 func normalizeFrames(data []byte) ([]byte, error) {
 	var out []byte
 	for len(data) > 0 {
@@ -102,7 +102,7 @@ func toProtobuf(text []byte) ([]byte, error) {
 	return runtime.Encode(protobufSerializer, obj)
 }
 
-// toReadable turns a blotted answer into JSON, so that it can be compared field by field; nil when it has no such form.
+// toReadable turns a normalized answer into JSON, so that it can be compared field by field; nil when it has no such form.
 func toReadable(contentType string, body []byte) []byte {
 	if !bytes.HasPrefix([]byte(contentType), []byte(protobufType)) {
 		return body

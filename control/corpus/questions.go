@@ -6,8 +6,8 @@ import (
 	"net/url"
 )
 
-// Questions asks what belongs to no one kind: reviews, which are answered and not kept; pages of a list; what somebody
-// without rights is told; what is not served. It needs Setup.
+// Questions sends the requests that are about no single kind: reviews, pages of lists, requests of a user without rights,
+// and paths that are not served. It needs Setup.
 func Questions(ctx context.Context, server Server) (Scenario, error) {
 	s := &session{ctx: ctx, server: server}
 	s.askReviews()
@@ -88,7 +88,7 @@ func (s *session) askPages() {
 	s.record("delete no pages", Request{Method: "DELETE", Path: path + "?labelSelector=pages%3Dtrue", ContentType: jsonType, Accept: jsonType, Body: []byte(deleteOptions)})
 }
 
-// askWithoutRights are what somebody without rights is told, and what is not there.
+// askWithoutRights sends requests of a user without rights, and requests of paths that are not served.
 func (s *session) askWithoutRights() {
 	const ns = "/api/v1/namespaces/" + Namespace
 	for _, r := range []Request{
@@ -111,7 +111,7 @@ func (s *session) askWithoutRights() {
 	}
 }
 
-// askActions are subresources that do something, where there is nobody to do it with.
+// askActions sends requests of subresources that act, such as binding and eviction, on objects that do not exist.
 func (s *session) askActions() {
 	const ns = "/api/v1/namespaces/" + Namespace
 	for _, r := range []struct{ path, body string }{

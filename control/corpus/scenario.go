@@ -22,14 +22,14 @@ const (
 	applyPatch     = "application/apply-patch+yaml"
 )
 
-// Scenario is everything that is done to one object of a kind.
+// Scenario is all requests of one object of a kind, with their answers.
 type Scenario struct {
 	Kind      string
 	Exchanges []Exchange
 }
 
-// RunScenario does to an object of a kind what clients do, from before it exists until it is gone, and returns what was
-// said. It does the same to every server, so that what was said can be compared.
+// RunScenario sends the requests that clients make of an object of a kind, from before its creation to after its deletion, and
+// returns the exchanges. The requests are the same for each server, so that the answers can be compared.
 func RunScenario(ctx context.Context, server Server, k Kind) (Scenario, error) {
 	t := &recorder{session: session{ctx: ctx, server: server}, Kind: k}
 	t.recordMissing()
@@ -53,18 +53,18 @@ func RunScenario(ctx context.Context, server Server, k Kind) (Scenario, error) {
 type recorder struct {
 	session
 	Kind
-	startVersion string // resource version before the object was there
+	startVersion string // resource version before the object was created
 	deletions    int    // how often it was deleted
 }
 
 func (t *recorder) objectPath() string { return t.Path() + "/" + t.Name }
 
-// selectObject is the query that finds the object alone.
+// selectObject returns the query that selects this object alone.
 func (t *recorder) selectObject(more ...string) string {
 	return "?" + strings.Join(append([]string{"fieldSelector=" + url.QueryEscape("metadata.name="+t.Name)}, more...), "&")
 }
 
-// encodings are those an object can be asked for in; cbor is one that the server refuses as upstream does.
+// encodings returns the media types in which an object is requested. CBOR is refused, as by upstream.
 func (t *recorder) encodings(table string) map[string]string {
 	out := map[string]string{
 		"JSON": jsonType, "YAML": yamlType, "CBOR": cborType, "table": jsonType + tableOf,
@@ -144,10 +144,10 @@ func (t *recorder) recordReads() {
 	t.record("a method that is not there", Request{Method: "POST", Path: t.objectPath(), Accept: jsonType, ContentType: jsonType, Body: []byte(t.Object)})
 }
 
-// settleTime is how long an object that the server writes to has to stay as it is for the scenario to continue.
+// settleTime is how long an object that the server's controllers write to must not change before the scenario continues.
 const settleTime = 150 * time.Millisecond
 
-// currentObject is the object as it is now, in JSON.
+// currentObject returns the object as it is now, in JSON.
 func (t *recorder) currentObject() []byte {
 	get := Request{Method: "GET", Path: t.objectPath(), Accept: jsonType}
 	now := t.send(get).Body

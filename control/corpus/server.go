@@ -11,35 +11,35 @@ import (
 	"strings"
 )
 
-// Token is the bearer token of the user that asks both servers: admin, of the group system:masters.
+// Token is the bearer token of the user whose requests go to both servers: admin, of the group system:masters.
 const (
 	Token = "corpus-token"
 	// Tokens is the file of tokens that both servers are given.
 	Tokens = Token + `,admin,admin,"system:masters"` + "\n"
 )
 
-// Server is an API server that is asked.
+// Server is an API server that gets requests.
 type Server struct {
 	URL    string // https://host:port
 	Client *http.Client
 }
 
-// Request is one question. Body is sent as it is.
+// Request is one request. Body is sent as it is.
 type Request struct {
 	Method, Path        string // the path with its query
 	Accept, ContentType string // empty: the header is not sent
 	Body                []byte
-	As                  string // the user that is impersonated; empty: nobody
+	As                  string // the user to impersonate; empty: none
 }
 
-// Answer is what came back. Header holds the headers that are the API's, as "Name: value", sorted.
+// Answer is the answer to a request. Header holds the compared headers as "Name: value", sorted.
 type Answer struct {
 	Status int
 	Header []string
 	Body   []byte
 }
 
-// comparedHeaders are the headers that are part of an answer; the others say when and by whom it was given.
+// comparedHeaders are the headers that belong to the API's answer. Other headers depend on the server and the time.
 var comparedHeaders = []string{"Content-Type", "Warning", "Location", "Retry-After", "Allow", "Accept-Patch", "Cache-Control", "Vary"}
 
 func (s Server) open(ctx context.Context, r Request) (*http.Response, error) {

@@ -16,14 +16,14 @@ import (
 
 var jsonForm = jsonserializer.NewSerializerWithOptions(jsonserializer.DefaultMetaFactory, kinds, kinds, jsonserializer.SerializerOptions{})
 
-// Exchange is a question and what was answered, blotted.
+// Exchange is a request and its answer, normalized.
 type Exchange struct {
-	Name   string // what was asked, in words
-	Asked  string // method and path, blotted
+	Name   string // what the request does, in words
+	Asked  string // method and path, normalized
 	Answer Answer
 }
 
-// session asks one server and keeps what was said. The first error ends it: everything after does nothing.
+// session sends requests to one server and keeps the exchanges. After the first error its methods do nothing.
 type session struct {
 	ctx       context.Context
 	server    Server
@@ -31,7 +31,7 @@ type session struct {
 	err       error
 }
 
-// watchTimeout is how long a watch may take to show what has happened.
+// watchTimeout bounds how long a watch may take to show the expected events.
 const watchTimeout = 20 * time.Second
 
 func (s *session) fail(format string, args ...any) {
@@ -40,7 +40,7 @@ func (s *session) fail(format string, args ...any) {
 	}
 }
 
-// send asks without keeping the answer.
+// send sends a request without keeping the exchange.
 func (s *session) send(r Request) Answer {
 	if s.err != nil {
 		return Answer{}
@@ -50,7 +50,7 @@ func (s *session) send(r Request) Answer {
 	return a
 }
 
-// record keeps the answer and returns it as it came.
+// record sends a request, keeps the exchange and returns the answer as it came.
 func (s *session) record(name string, r Request) Answer {
 	a := s.send(r)
 	if s.err == nil {
@@ -91,7 +91,7 @@ func normalizeBody(contentType string, body []byte) []byte {
 	return out
 }
 
-// recordWatch reads events until want of them say so in done, a text that an event contains, and keeps them.
+// recordWatch reads events until want of them contain the text done, and keeps the exchange.
 func (s *session) recordWatch(name string, r Request, done string, want int) {
 	if s.err != nil {
 		return
@@ -124,7 +124,7 @@ func (s *session) recordWatch(name string, r Request, done string, want int) {
 	s.keepExchange(name, r, a)
 }
 
-// wholeEvents is how many bytes of a stream are whole events.
+// wholeEvents returns how many bytes of a stream are complete events.
 func wholeEvents(contentType string, body []byte) int {
 	if !strings.HasPrefix(contentType, protobufType) {
 		return bytes.LastIndexByte(body, '\n') + 1

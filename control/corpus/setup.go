@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// setupObjects is what the objects of the corpus need around them: their namespace, the account of pods, and a custom kind.
+// setupObjects are the objects that the others need: their namespace, the service account of pods, and a custom kind.
 var setupObjects = []struct{ path, object string }{
 	{"/api/v1/namespaces", `{"metadata":{"name":"` + Namespace + `"}}`},
 	{"/api/v1/namespaces/" + Namespace + "/serviceaccounts", `{"metadata":{"name":"default"}}`},
@@ -37,10 +37,10 @@ var setupObjects = []struct{ path, object string }{
 					"status":{"type":"object","properties":{"replicas":{"type":"integer"},"selector":{"type":"string"},"phase":{"type":"string"}}}}}}}]}}`},
 }
 
-// customPath is where the custom kind is served when it is.
+// customPath is the path of the custom kind.
 const customPath = "/apis/corpus.example.com/v1/namespaces/" + Namespace + "/widgets"
 
-// Setup makes what the corpus needs, on a server that has nothing of it.
+// Setup creates the objects that the scenarios need on a new server.
 func Setup(ctx context.Context, s Server) error {
 	for _, n := range setupObjects {
 		a, err := s.Ask(ctx, Request{Method: "POST", Path: n.path, ContentType: jsonType, Accept: jsonType, Body: []byte(n.object)})

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// Document is one of the documents in which a server says what it serves. Its text is JSON, blotted.
+// Document is one discovery or OpenAPI document of a server. Its text is JSON, normalized.
 type Document struct{ Path, Accept, Text string }
 
-// Name tells documents apart: the two forms of discovery have one path.
+// Name returns a unique name. The two forms of discovery have the same path.
 func (d Document) Name() string {
 	if d.Accept == aggregated {
 		return d.Path + " (aggregated)"
@@ -25,7 +25,7 @@ const (
 	aggregated = "application/json;v=v2;g=apidiscovery.k8s.io;as=APIGroupDiscoveryList"
 )
 
-// Surface asks a server for discovery, in both forms, and for every OpenAPI document it names.
+// Surface reads discovery from a server, in both forms, and all OpenAPI documents that it lists.
 func Surface(ctx context.Context, s Server) ([]Document, error) {
 	r := documentReader{ctx: ctx, server: s}
 	r.get("/api", aggregated)
@@ -54,7 +54,7 @@ func list(doc map[string]any, field string) []any {
 	return l
 }
 
-// documentReader collects documents until one fails.
+// documentReader reads documents until an error.
 type documentReader struct {
 	ctx    context.Context
 	server Server
@@ -85,7 +85,7 @@ func (r *documentReader) get(path, accept string) map[string]any {
 	return doc
 }
 
-// normalizeDocument takes out of a document what names the one server: its address, its version, hashes of its documents.
+// normalizeDocument replaces in a document what differs between servers: the address, the version, hashes of documents.
 func normalizeDocument(path string, doc map[string]any) {
 	for _, a := range list(doc, "serverAddressByClientCIDRs") {
 		a.(map[string]any)["serverAddress"] = "ADDRESS"

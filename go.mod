@@ -45,6 +45,7 @@ replace (
 replace github.com/hashicorp/go-metrics => github.com/hashicorp/go-metrics v0.6.1
 
 require (
+	github.com/container-storage-interface/spec v1.13.0
 	github.com/containerd/containerd/v2 v2.4.2
 	github.com/containerd/go-cni v1.1.14
 	github.com/distribution/reference v0.6.0

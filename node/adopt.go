@@ -63,10 +63,18 @@ func (a *Agent) endOrphans(ctx context.Context) {
 			}
 		}
 	}
-	if err := a.volumes.CleanUpOrphans(ctx, keep); err != nil {
-		a.log.Warn("volumes of former pods cannot be removed; they stay until the next start", "err", err)
-	}
+	a.removeFormerVolumes(ctx)
 	a.removeFormerDirs(keep)
+}
+
+// removeFormerVolumes removes the volumes of pods that are no more. One of a CSI driver that is not there yet stays, and
+// housekeeping asks again.
+func (a *Agent) removeFormerVolumes(ctx context.Context) {
+	err := a.volumes.CleanUpOrphans(ctx, func(uid types.UID) bool { return a.worker(uid) != nil })
+	a.formerVolumes.Store(err != nil)
+	if err != nil && ctx.Err() == nil {
+		a.log.Warn("volumes of former pods not removed; tries again", "err", err)
+	}
 }
 
 // removeFormerDirs removes the directories, logs and log links of pods that are not on the node any more.

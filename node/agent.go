@@ -33,6 +33,7 @@ import (
 	"github.com/balsahq/balsa/node/counters"
 	"github.com/balsahq/balsa/node/cri"
 	"github.com/balsahq/balsa/node/criconfig"
+	"github.com/balsahq/balsa/node/csi"
 	"github.com/balsahq/balsa/node/images"
 	"github.com/balsahq/balsa/node/podloop"
 	"github.com/balsahq/balsa/node/podworker"
@@ -88,6 +89,7 @@ type Agent struct {
 	runtimeVer  string
 
 	volumes  volumes
+	csi      *csi.Node
 	probes   probes
 	cgroups  cgroups
 	recorder record.EventRecorder
@@ -100,7 +102,9 @@ type Agent struct {
 	nudgeNode chan struct{}                                    // wakes keepNode: the Node's status may have changed
 	// imagesStale says that the images have changed since they were listed.
 	imagesStale atomic.Bool
-	mirrors     chan struct{} // a mirror pod has gone
+	// formerVolumes says that volumes of pods that are no more could not be removed.
+	formerVolumes atomic.Bool
+	mirrors       chan struct{} // a mirror pod has gone
 
 	// Only keepNode's goroutine touches these.
 	imagesKnown []*runtimeapi.Image
@@ -161,7 +165,12 @@ func New(cfg Config) (*Agent, error) {
 
 // newParts makes the managers of volumes and probes, and the recorder of events.
 func (a *Agent) newParts() error {
+	var err error
+	if a.csi, err = csi.New(csi.Config{RootDir: a.cfg.RootDir, NodeName: a.cfg.NodeName, Client: a.cfg.Client, InUse: a.reportsInUse, Logger: a.log}); err != nil {
+		return err
+	}
 	vols, err := volume.New(volume.Config{
+		CSI:     a.csi,
 		RootDir: a.cfg.RootDir, NodeName: a.cfg.NodeName, Client: a.cfg.Client,
 		NodeAllocatable: func() v1.ResourceList { return a.Node().Status.Allocatable },
 		NodeLabels:      func() map[string]string { return a.Node().Labels },
@@ -203,6 +212,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	keep("node/lease", a.keepLease)
 	keep("node/object", a.keepNode)
 	g.Go(func() error { return fault.Keep(ctx, "node/volumes", a.volumes.Run) })
+	g.Go(func() error { return fault.Keep(ctx, "node/csi", a.csi.Run) })
 	g.Go(func() error { return fault.Contain("node/pods", func() error { return a.runPods(ctx, g) }) })
 	err = g.Wait()
 	a.wg.Wait()

@@ -34,6 +34,9 @@ func (a *Agent) housekeeping(ctx context.Context) {
 		case <-logs.C:
 			a.rotateLogs(ctx)
 			shares = a.shareBurstable(shares)
+			if a.formerVolumes.Load() {
+				a.removeFormerVolumes(ctx)
+			}
 		case <-collections.C:
 			if err := collector.Collect(ctx); err != nil && ctx.Err() == nil {
 				a.log.Warn("unused images cannot be removed; the file system stays as full as it is until the next round", "err", err)

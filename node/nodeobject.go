@@ -28,6 +28,7 @@ type health struct {
 	Handlers                 []*runtimeapi.RuntimeHandler
 	StrictGroups             bool // the runtime knows supplementalGroupsPolicy Strict
 	RuntimeName, RuntimeVers string
+	VolumesInUse             []v1.UniqueVolumeName
 }
 
 // initialNode returns the Node as it is registered.
@@ -149,6 +150,7 @@ func (a *Agent) nodeStatus(old *v1.NodeStatus, h health, now metav1.Time) v1.Nod
 	s.Addresses = append(s.Addresses, v1.NodeAddress{Type: v1.NodeHostName, Address: a.cfg.Hostname})
 	s.DaemonEndpoints.KubeletEndpoint.Port = a.cfg.KubeletPort
 	s.NodeInfo = a.nodeInfo(h)
+	s.VolumesInUse = h.VolumesInUse
 	s.Images = nodeImages(h.Images)
 	s.RuntimeHandlers = nil
 	for _, r := range h.Handlers {

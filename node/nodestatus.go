@@ -226,7 +226,7 @@ func sameNodeStatus(a, b v1.NodeStatus) bool {
 
 // health returns the state of the runtime, the network and the machine.
 func (a *Agent) health(ctx context.Context) health {
-	var h health
+	h := health{VolumesInUse: a.volumesInUse()}
 	select {
 	case <-a.connected:
 	default:

@@ -17,11 +17,13 @@ import (
 const claimProtection = "kubernetes.io/pvc-protection"
 
 // setUpClaim resolves a claim to its PersistentVolume and checks that this node can use it.
-func (m *Manager) setUpClaim(ctx context.Context, pod *v1.Pod, v *v1.Volume) (Volume, error) {
-	pv, readOnly, err := m.resolveClaim(ctx, pod, v)
+func (m *Manager) setUpClaim(ctx context.Context, st *podState, v *v1.Volume) (Volume, error) {
+	pod := st.pod
+	b, err := m.resolveClaim(ctx, pod, v)
 	if err != nil {
 		return Volume{}, err
 	}
+	pv, readOnly := b.pv, b.readOnly
 	if m.cfg.NodeLabels != nil {
 		if err := storagehelper.CheckNodeAffinity(pv, m.cfg.NodeLabels()); err != nil {
 			return Volume{}, fmt.Errorf("MountVolume.NodeAffinity check failed for volume %q : %w", pv.Name, err)
@@ -32,6 +34,8 @@ func (m *Manager) setUpClaim(ctx context.Context, pod *v1.Pod, v *v1.Volume) (Vo
 		return Volume{}, err
 	}
 	switch {
+	case pv.Spec.CSI != nil:
+		return m.setUpCSI(ctx, st, v, b)
 	case pv.Spec.HostPath != nil:
 		if err := checkHostPath(pv.Spec.HostPath.Path, pv.Spec.HostPath.Type); err != nil {
 			return Volume{}, err
@@ -52,14 +56,21 @@ func (m *Manager) setUpClaim(ctx context.Context, pod *v1.Pod, v *v1.Volume) (Vo
 	return Volume{}, fmt.Errorf("persistent volume %q: no volume plugin on this node can mount its source", pv.Name)
 }
 
-// resolveClaim returns the PersistentVolume of the claim that v names, or that was made for this pod.
-func (m *Manager) resolveClaim(ctx context.Context, pod *v1.Pod, v *v1.Volume) (pv *v1.PersistentVolume, readOnly bool, err error) {
+// boundClaim is a claim of a pod with its volume.
+type boundClaim struct {
+	claim    *v1.PersistentVolumeClaim
+	pv       *v1.PersistentVolume
+	readOnly bool
+}
+
+// resolveClaim returns the claim that v names, or that was made for this pod, with its PersistentVolume.
+func (m *Manager) resolveClaim(ctx context.Context, pod *v1.Pod, v *v1.Volume) (boundClaim, error) {
 	source := v.PersistentVolumeClaim
 	if source == nil {
 		source = &v1.PersistentVolumeClaimVolumeSource{ClaimName: ephemeral.VolumeClaimName(pod, v)}
 	}
-	fail := func(err error) (*v1.PersistentVolume, bool, error) {
-		return nil, false, fmt.Errorf("error processing PVC %s/%s: %w", pod.Namespace, source.ClaimName, err)
+	fail := func(err error) (boundClaim, error) {
+		return boundClaim{}, fmt.Errorf("error processing PVC %s/%s: %w", pod.Namespace, source.ClaimName, err)
 	}
 	claim, err := m.cfg.Client.CoreV1().PersistentVolumeClaims(pod.Namespace).Get(ctx, source.ClaimName, metav1.GetOptions{})
 	if err != nil {
@@ -75,11 +86,11 @@ func (m *Manager) resolveClaim(ctx context.Context, pod *v1.Pod, v *v1.Volume) (
 	}
 	if v.PersistentVolumeClaim == nil {
 		if err := ephemeral.VolumeIsForPod(pod, claim); err != nil {
-			return nil, false, err
+			return boundClaim{}, err
 		}
 	}
 	name := claim.Spec.VolumeName
-	pv, err = m.cfg.Client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+	pv, err := m.cfg.Client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case err != nil:
 		return fail(fmt.Errorf("failed to fetch PV %s from API server: %w", name, err))
@@ -89,7 +100,7 @@ func (m *Manager) resolveClaim(ctx context.Context, pod *v1.Pod, v *v1.Volume) (
 		return fail(fmt.Errorf("found PV object %s but its pv.Spec.ClaimRef.UID %s does not point to claim.UID %s",
 			name, pv.Spec.ClaimRef.UID, claim.UID))
 	}
-	return pv, source.ReadOnly, nil
+	return boundClaim{claim: claim, pv: pv, readOnly: source.ReadOnly}, nil
 }
 
 // checkMode refuses a block volume in volumeMounts and a file system in volumeDevices.

@@ -20,6 +20,8 @@ type Config struct {
 	NodeAllocatable func() v1.ResourceList
 	// NodeLabels returns the Node object's labels; nil leaves the node affinity of a PersistentVolume unchecked.
 	NodeLabels func() map[string]string
+	// CSI mounts volumes of CSI drivers; nil means that there are none.
+	CSI CSI
 	// Services lists every Service of the cluster, for the service variables of a container; an error delays
 	// the container. nil means no service variables.
 	Services func() ([]*v1.Service, error)

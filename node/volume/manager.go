@@ -73,6 +73,7 @@ type podState struct {
 	pod     *v1.Pod // nil until the first SetUp
 	mounts  Mounts
 	tokens  map[string]*token
+	again   map[string]bool // volumes of CSI drivers that are looked at from time to time
 	objects []objectKey
 	gone    bool // TearDown has begun; the state is not used any more
 }
@@ -154,7 +155,7 @@ func (m *Manager) refreshLoop(ctx context.Context, queue workqueue.TypedRateLimi
 	}
 }
 
-// refresh brings the volumes of one pod up to date that come from the API.
+// refresh brings the volumes of one pod up to date that come from the API, and those of CSI drivers that want that.
 func (m *Manager) refresh(ctx context.Context, uid types.UID) error {
 	m.mu.Lock()
 	st := m.pods[uid]
@@ -170,7 +171,7 @@ func (m *Manager) refresh(ctx context.Context, uid types.UID) error {
 	var errs []error
 	for i := range st.pod.Spec.Volumes {
 		v := &st.pod.Spec.Volumes[i]
-		if _, ready := st.mounts[v.Name]; !ready || !isDynamic(v) {
+		if _, ready := st.mounts[v.Name]; !ready || !isDynamic(v) && !st.again[v.Name] {
 			continue
 		}
 		if _, err := m.setUpVolume(ctx, st, v, m.objects.latest); err != nil {
@@ -217,7 +218,7 @@ func (m *Manager) state(uid types.UID) *podState {
 	defer m.mu.Unlock()
 	st := m.pods[uid]
 	if st == nil {
-		st = &podState{uid: uid, mounts: Mounts{}, tokens: map[string]*token{}}
+		st = &podState{uid: uid, mounts: Mounts{}, tokens: map[string]*token{}, again: map[string]bool{}}
 		m.pods[uid] = st
 	}
 	return st
@@ -271,7 +272,7 @@ func (m *Manager) TearDown(ctx context.Context, podUID types.UID) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := m.removeVolumes(podUID); err != nil {
+	if err := m.removeVolumes(ctx, podUID); err != nil {
 		return err
 	}
 	m.mu.Lock()
@@ -286,24 +287,32 @@ func (m *Manager) TearDown(ctx context.Context, podUID types.UID) error {
 	return nil
 }
 
-func (m *Manager) removeVolumes(uid types.UID) error {
+func (m *Manager) removeVolumes(ctx context.Context, uid types.UID) error {
 	dir := m.podDir(uid)
+	if err := unmountBelow(filepath.Join(dir, subPathsDir)); err != nil { // they keep volumes busy
+		return err
+	}
+	if m.cfg.CSI != nil {
+		if err := m.cfg.CSI.UnpublishPod(ctx, uid); err != nil {
+			return err
+		}
+	}
 	for _, part := range []string{subPathsDir, volumesDir} {
 		path := filepath.Join(dir, part)
 		if err := unmountBelow(path); err != nil {
 			return err
 		}
-		if err := removeTree(path); err != nil {
+		if err := RemoveTree(path); err != nil {
 			return err
 		}
 	}
 	m.forgetBinds(dir)
-	left, err := filepath.Glob(filepath.Join(dir, removedPrefix+"*")) // of an interrupted removal
+	left, err := filepath.Glob(filepath.Join(dir, RemovedPrefix+"*")) // of an interrupted removal
 	if err != nil {
 		return err
 	}
 	for _, path := range left {
-		if err := removeTree(path); err != nil {
+		if err := RemoveTree(path); err != nil {
 			return err
 		}
 	}

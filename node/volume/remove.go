@@ -12,12 +12,12 @@ import (
 // maxDescent is how deep removal goes with one open directory a level; deeper ones are moved up first.
 const maxDescent = 128
 
-// removedPrefix begins the names under which deep parts of a tree are moved beside it.
-const removedPrefix = ".removed-"
+// RemovedPrefix begins the names under which deep parts of a tree are moved beside it.
+const RemovedPrefix = ".removed-"
 
-// removeTree removes path and everything below it. It follows no symlink and crosses no mount: a mount below path,
+// RemoveTree removes path and everything below it. It follows no symlink and crosses no mount: a mount below path,
 // even one of the same file system, is an error and what it shows is left alone.
-func removeTree(path string) error {
+func RemoveTree(path string) error {
 	parent, err := unix.Open(filepath.Dir(path), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return nil
@@ -26,7 +26,7 @@ func removeTree(path string) error {
 		return &os.PathError{Op: "open", Path: filepath.Dir(path), Err: err}
 	}
 	defer unix.Close(parent)
-	r := remover{top: parent, prefix: removedPrefix + filepath.Base(path) + "-"}
+	r := remover{top: parent, prefix: RemovedPrefix + filepath.Base(path) + "-"}
 	if err := r.entry(parent, filepath.Base(path), 0); err != nil {
 		return fmt.Errorf("remove %s: %w", path, err)
 	}

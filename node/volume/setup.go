@@ -57,7 +57,9 @@ func (m *Manager) setUpVolume(ctx context.Context, st *podState, v *v1.Volume, g
 	case v.HostPath != nil:
 		return Volume{HostPath: v.HostPath.Path}, checkHostPath(v.HostPath.Path, v.HostPath.Type)
 	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
-		return m.setUpClaim(ctx, pod, v)
+		return m.setUpClaim(ctx, st, v)
+	case v.CSI != nil:
+		return m.setUpInline(ctx, st, v)
 	case v.Image != nil:
 		return Volume{Image: v.Image.Reference, ReadOnly: true}, nil
 	case isDynamic(v):

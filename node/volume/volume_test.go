@@ -496,7 +496,7 @@ func TestTearDownLeavesWhatIsOutsideAlone(t *testing.T) {
 	if err := unix.Mount(precious, bind, "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := removeTree(dir); !errors.Is(err, unix.EXDEV) && !errors.Is(err, unix.EBUSY) {
+	if err := RemoveTree(dir); !errors.Is(err, unix.EXDEV) && !errors.Is(err, unix.EBUSY) {
 		t.Fatalf("removal crossed a mount: %v", err)
 	}
 	tearDown(t, m, pod)
@@ -527,7 +527,7 @@ func TestVeryDeepTreesAreRemoved(t *testing.T) {
 		fd = next
 	}
 	unix.Close(fd)
-	if err := removeTree(root); err != nil {
+	if err := RemoveTree(root); err != nil {
 		t.Fatal(err)
 	}
 	if left, err := os.ReadDir(parent); err != nil || len(left) != 0 {

@@ -142,11 +142,21 @@ func TestNodeRules(t *testing.T) {
 		ImagePullSecrets: []corev1.LocalObjectReference{{Name: "pull"}},
 		Volumes: []corev1.Volume{{Name: "c", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "claim"}}},
 			{Name: "m", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}}}}}}}}}}
-	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: "n", Name: "claim"}}}
+	secret := func(name string) *corev1.SecretReference {
+		return &corev1.SecretReference{Namespace: "drivers", Name: name}
+	}
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: "n", Name: "claim", UID: "u"},
+		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h",
+			NodeStageSecretRef: secret("stage"), NodePublishSecretRef: secret("publish"), NodeExpandSecretRef: secret("expand"), ControllerExpandSecretRef: secret("controller")}}}}
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "claim", UID: "u"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pv"}}
+	thief := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "thief", UID: "t"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pv"}}
+	thiefPod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "thief"}, Spec: corev1.PodSpec{NodeName: "n2",
+		Volumes: []corev1.Volume{{Name: "c", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "thief"}}}}}}
 	mirror := pod.DeepCopy()
 	mirror.Name, mirror.Annotations = "mirror", map[string]string{corev1.MirrorPodAnnotationKey: "x"}
 	mirror.Spec.ImagePullSecrets[0].Name = "stolen"
-	c.write(t, op(t, "pods/n/p", pod, "v1", "Pod"), op(t, "pods/n/mirror", mirror, "v1", "Pod"), op(t, "persistentvolumes/pv", pv, "v1", "PersistentVolume"))
+	c.write(t, op(t, "pods/n/p", pod, "v1", "Pod"), op(t, "pods/n/mirror", mirror, "v1", "Pod"), op(t, "persistentvolumes/pv", pv, "v1", "PersistentVolume"),
+		op(t, "persistentvolumeclaims/n/claim", claim, "v1", "PersistentVolumeClaim"), op(t, "persistentvolumeclaims/n/thief", thief, "v1", "PersistentVolumeClaim"), op(t, "pods/n/thief", thiefPod, "v1", "Pod"))
 	n1 := &user.DefaultInfo{Name: "system:node:n1", Groups: []string{"system:nodes", user.AllAuthenticated}}
 	n2 := &user.DefaultInfo{Name: "system:node:n2", Groups: []string{"system:nodes", user.AllAuthenticated}}
 	sub := func(a authorizer.AttributesRecord, s string) authorizer.AttributesRecord { a.Subresource = s; return a }
@@ -168,6 +178,11 @@ func TestNodeRules(t *testing.T) {
 		"watch one secret":            {ask(n1, "watch", "secrets", "n", "pull"), true},
 		"secret by a mirror pod":      {ask(n1, "get", "secrets", "n", "stolen"), false},
 		"secret elsewhere":            {ask(n1, "get", "secrets", "m", "pull"), false},
+		"secret to stage a volume":    {ask(n1, "get", "secrets", "drivers", "stage"), true},
+		"secret to publish a volume":  {ask(n1, "get", "secrets", "drivers", "publish"), true},
+		"secret to expand a volume":   {ask(n1, "get", "secrets", "drivers", "expand"), true},
+		"secret of the controller":    {ask(n1, "get", "secrets", "drivers", "controller"), false},
+		"secret of another's volume":  {ask(n2, "get", "secrets", "drivers", "stage"), false},
 		"write a secret":              {ask(n1, "update", "secrets", "n", "pull"), false},
 		"projected config map":        {ask(n1, "get", "configmaps", "n", "cm"), true},
 		"claim":                       {ask(n1, "get", "persistentvolumeclaims", "n", "claim"), true},

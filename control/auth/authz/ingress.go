@@ -45,7 +45,7 @@ func secretRule(n *Node, node string, a authorizer.Attributes) string {
 	if reason == "" || a.GetSubresource() != "" || a.GetNamespace() == "" || a.GetName() == "" || !oneOf(a.GetVerb(), "get", "list", "watch") {
 		return reason
 	}
-	if n.entrances.ofIngress(a.GetNamespace(), a.GetName()) || n.entrances.ofGateway(a.GetNamespace(), a.GetName()) {
+	if n.entrances.ofIngress(a.GetNamespace(), a.GetName()) || n.entrances.ofGateway(a.GetNamespace(), a.GetName()) || n.ofVolume(node, a.GetNamespace(), a.GetName()) {
 		return ""
 	}
 	return reason

@@ -15,6 +15,8 @@ var decisionFolders = []string{"node/podloop"}
 
 // decisionImports are what a decision may import: types, and functions of them. "/..." allows what is below a path.
 var decisionImports = []string{
+	"github.com/container-storage-interface/spec/lib/go/csi", // messages; the services beside them need a connection
+	"k8s.io/component-helpers/storage/volume",
 	"cmp", "encoding/...", "errors", "fmt", "hash/...", "maps", "math", "net/netip", "reflect", "slices", "sort", "strconv", "strings",
 	"time",                                                                           // for durations and instants; see clockUses
 	"crypto/ecdsa", "crypto/ed25519", "crypto/elliptic", "crypto/rsa", "crypto/x509", // to read a request for a certificate

@@ -56,6 +56,8 @@ type Config struct {
 	Cloud cloud.Provider
 	// DisableCloud leaves nodes and routes to a cloud controller manager outside.
 	DisableCloud bool
+	// DisableLocalStorage leaves out what provisions volumes of nodes' disks.
+	DisableLocalStorage bool
 	// LoadBalancer says which addresses Services of type LoadBalancer get, as long as the cluster does not say otherwise
 	// and Cloud does not give them any.
 	LoadBalancer loadbalancer.Config

@@ -14,6 +14,7 @@ import (
 	"github.com/balsahq/balsa/leader/horizontalpodautoscaler"
 	"github.com/balsahq/balsa/leader/job"
 	"github.com/balsahq/balsa/leader/loadbalancer"
+	"github.com/balsahq/balsa/leader/localvolumes"
 	"github.com/balsahq/balsa/leader/namespace"
 	"github.com/balsahq/balsa/leader/nodes"
 	"github.com/balsahq/balsa/leader/policystatus"
@@ -204,10 +205,21 @@ var controllers = []row{
 		name: "persistent-volume-binder", workers: 1,
 		watches: []string{"persistentvolumeclaims", "persistentvolumes", "storageclasses"},
 		writes: []part{
-			{"persistentvolumeclaims", "spec.volumeName"}, {"persistentvolumeclaims/status", ""},
+			{"persistentvolumeclaims", "spec.volumeName"}, {"persistentvolumeclaims/status", "phase, accessModes and the first capacity"},
 			{"persistentvolumes", "spec.claimRef and deletes of released ones"}, {"persistentvolumes/status", ""},
 		},
 		build: func(_ *scope, env workqueue.Env, _ int) (workqueue.Runner, error) { return volumes.NewBinder(env) },
+	},
+	{
+		name: "local-volume-provisioner", workers: 8,
+		watches: []string{"persistentvolumeclaims", "persistentvolumes", "nodes", "storageclasses", "csidrivers", "csinodes", "csistoragecapacities"},
+		writes: []part{
+			{"persistentvolumes", "provisioned by csi.balsa.dev: spec.capacity and the provisioner's finalizer"}, {"persistentvolumeclaims", "takes back the selected node"},
+			{"persistentvolumeclaims/status", "sizes, of csi.balsa.dev"}, {"csistoragecapacities", "of csi.balsa.dev"},
+			{"storageclasses", "balsa-local, once"}, {"csidrivers", "csi.balsa.dev"},
+		},
+		off:   func(c Config) bool { return c.DisableLocalStorage },
+		build: plain(localvolumes.New),
 	},
 	{
 		name: "ephemeral-volume-controller", workers: 2,

@@ -21,6 +21,7 @@ func bindNode(f *pflag.FlagSet, c *config.Node) {
 	f.StringToStringVar(&c.NodeLabels, "node-label", c.NodeLabels, "labels for this machine's Node object, as key=value")
 	f.IntVar(&c.KubeletPort, "kubelet-port", c.KubeletPort, "port of the node's own API (logs, exec, metrics)")
 	f.DurationVar(&c.MetricResolution, "metric-resolution", c.MetricResolution, "how often this node measures what it and its pods use, for kubectl top and the HorizontalPodAutoscaler; 1s to 30s")
+	f.BoolVar(&c.DisableLocalStorage, "disable-local-storage", c.DisableLocalStorage, "leave out the StorageClass balsa-local and its driver: this server provisions no local volumes, and on this node none are made or mounted; those that exist stay")
 	f.IntVar(&c.MaxPods, "max-pods", c.MaxPods, "how many pods this node takes at most")
 	f.StringVar(&c.RuntimeEndpoint, "container-runtime-endpoint", c.RuntimeEndpoint, "use this CRI socket (unix:///…) instead of the containerd inside this binary")
 	f.StringVar(&c.LogDir, "log-dir", c.LogDir, "directory for the logs of containers, in its pods/ and containers/")

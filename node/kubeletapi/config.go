@@ -62,6 +62,9 @@ type Config struct {
 	Authorizer authorizer.Authorizer
 	// NetCheck serves POST /balsa/netcheck, for whoever may use nodes/proxy; nil means that there is no such thing.
 	NetCheck http.Handler
+	// LocalVolumes serves POST /balsa/csi/{call} with calls for the driver of this node's volumes, for whoever may use
+	// nodes/proxy; nil means that there is no such thing.
+	LocalVolumes http.Handler
 	// NodeLogs serves /logs/, with paths below it, for whoever may use nodes/log; nil means that this is disabled.
 	NodeLogs http.Handler
 	// Metrics serves /metrics; nil means the default Prometheus registry and Counters, which may be nil.

@@ -82,6 +82,9 @@ func (s *Server) Handler() http.Handler {
 	if s.cfg.NetCheck != nil {
 		mux.Handle("POST /balsa/netcheck", s.cfg.NetCheck)
 	}
+	if s.cfg.LocalVolumes != nil {
+		mux.Handle("POST /balsa/csi/{call}", s.cfg.LocalVolumes)
+	}
 	return fault.Handler("node/kubelet API", limited(s.authorized(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fault.Point("node/kubelet API")
 		mux.ServeHTTP(w, r)

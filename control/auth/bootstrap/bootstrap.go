@@ -54,7 +54,7 @@ func Default() Policy {
 	}
 	role, binding := dnsSettings()
 	p.Roles, p.RoleBindings = append(p.Roles, role), append(p.RoleBindings, binding)
-	for _, own := range []func() (rbacv1.ClusterRole, rbacv1.ClusterRoleBinding){ingress, ingressStatus} {
+	for _, own := range []func() (rbacv1.ClusterRole, rbacv1.ClusterRoleBinding){ingress, ingressStatus, localVolumes} {
 		role, binding := own()
 		p.ClusterRoles, p.ClusterRoleBindings = append(p.ClusterRoles, role), append(p.ClusterRoleBindings, binding)
 	}

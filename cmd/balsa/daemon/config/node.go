@@ -52,6 +52,8 @@ type Node struct {
 	Join             []string // servers of the cluster to join
 	Token            string
 	TokenFile        string
+	// DisableLocalStorage leaves out the driver of local volumes and, on a server, what provisions them.
+	DisableLocalStorage bool
 }
 
 // Cluster is what all machines of a cluster agree on. The first server decides; a member takes over what the cluster was

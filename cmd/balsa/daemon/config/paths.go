@@ -29,6 +29,9 @@ func fromEnv(name, fallback string) string {
 // ServerDir is the directory of a server's identity, keys and objects.
 func (p *Paths) ServerDir() string { return filepath.Join(p.DataDir, "server") }
 
+// LocalVolumesDir holds the volumes of the StorageClass balsa-local that are on this machine.
+func (p *Paths) LocalVolumesDir() string { return filepath.Join(p.DataDir, "local-volumes") }
+
 // AgentDir is the directory of this machine's node: its identity as an agent, containers, volumes.
 func (p *Paths) AgentDir() string { return filepath.Join(p.DataDir, "agent") }
 

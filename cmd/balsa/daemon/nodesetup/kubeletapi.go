@@ -10,7 +10,7 @@ import (
 	"github.com/balsahq/balsa/node/kubeletapi"
 )
 
-func (a Node) kubeletAPI(agent *node.Agent, checks http.Handler) (*kubeletapi.Server, error) {
+func (a Node) kubeletAPI(agent *node.Agent, checks, volumes http.Handler) (*kubeletapi.Server, error) {
 	authenticator, err := kubeletapi.NewAuthenticator(a.Client, a.Roots)
 	if err != nil {
 		return nil, err
@@ -25,6 +25,6 @@ func (a Node) kubeletAPI(agent *node.Agent, checks http.Handler) (*kubeletapi.Se
 		TLS: &tls.Config{
 			MinVersion: version, CipherSuites: suites, GetCertificate: a.Serving, ClientAuth: tls.RequestClientCert,
 		},
-		Authenticator: authenticator, Authorizer: authorizer, NetCheck: checks, NodeLogs: a.Config.Logs.Handler(a.Config.LogDir), Counters: agent.Metrics(), Logger: a.Logger,
+		Authenticator: authenticator, Authorizer: authorizer, NetCheck: checks, LocalVolumes: volumes, NodeLogs: a.Config.Logs.Handler(a.Config.LogDir), Counters: agent.Metrics(), Logger: a.Logger,
 	})
 }

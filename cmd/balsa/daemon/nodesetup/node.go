@@ -100,7 +100,11 @@ func (a Node) Start() error {
 	if err != nil {
 		return err
 	}
-	api, err := a.kubeletAPI(agent, checks)
+	volumes, err := a.startLocalVolumes()
+	if err != nil {
+		return err
+	}
+	api, err := a.kubeletAPI(agent, checks, volumes)
 	if err != nil {
 		return err
 	}

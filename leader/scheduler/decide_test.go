@@ -84,6 +84,19 @@ func newClaim(name, volume, class string) *v1.PersistentVolumeClaim {
 	return c
 }
 
+// counting is a driver that publishes how much room it has.
+func counting() *storagev1.CSIDriver {
+	yes := true
+	return &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "example.com/p"}, Spec: storagev1.CSIDriverSpec{StorageCapacity: &yes}}
+}
+
+// newCapacity is the room for a class on a node.
+func newCapacity(node, class, size string) *storagev1.CSIStorageCapacity {
+	q := resource.MustParse(size)
+	return &storagev1.CSIStorageCapacity{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: class + "-" + node}, StorageClassName: class, Capacity: &q,
+		NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{v1.LabelHostname: node}}}
+}
+
 func newClass(name, provisioner string, mode storagev1.VolumeBindingMode) *storagev1.StorageClass {
 	return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner, VolumeBindingMode: &mode}
 }
@@ -192,6 +205,37 @@ func TestRules(t *testing.T) {
 		{"goes to where a volume is free", schedulertest.Pod("p", schedulertest.Claim("data")), []runtime.Object{
 			schedulertest.Node("a", "8", "8Gi"), schedulertest.Node("b", "1", "1Gi"), newVolume("v", "", "b"),
 			newClaim("data", "", "local"), newClass("local", "kubernetes.io/no-provisioner", storagev1.VolumeBindingWaitForFirstConsumer)}, "b"},
+		{"goes to where there is room", schedulertest.Pod("p", schedulertest.Claim("data")), []runtime.Object{
+			schedulertest.Node("a", "8", "8Gi"), schedulertest.Node("b", "1", "1Gi"), newClaim("data", "", "disk"), counting(),
+			newClass("disk", "example.com/p", storagev1.VolumeBindingWaitForFirstConsumer), newCapacity("a", "disk", "500Mi"), newCapacity("b", "disk", "2Gi")}, "b"},
+		{"the largest volume counts", schedulertest.Pod("p", schedulertest.Claim("data")), []runtime.Object{
+			schedulertest.Node("a", "8", "8Gi"), newClaim("data", "", "disk"), counting(), newClass("disk", "example.com/p", storagev1.VolumeBindingWaitForFirstConsumer),
+			func() *storagev1.CSIStorageCapacity {
+				c := newCapacity("a", "disk", "2Gi")
+				most := resource.MustParse("500Mi")
+				c.MaximumVolumeSize = &most
+				return c
+			}()}, "0/1 nodes are available: 1 node(s) did not have enough free storage."},
+		{"room of another class", schedulertest.Pod("p", schedulertest.Claim("data")), []runtime.Object{
+			schedulertest.Node("a", "8", "8Gi"), newClaim("data", "", "disk"), counting(), newClass("disk", "example.com/p", storagev1.VolumeBindingWaitForFirstConsumer),
+			newCapacity("a", "other", "2Gi")}, "0/1 nodes are available: 1 node(s) did not have enough free storage."},
+		{"room by a selector", schedulertest.Pod("p", schedulertest.Claim("data")), []runtime.Object{
+			schedulertest.Node("a", "8", "8Gi"), newClaim("data", "", "disk"), counting(), newClass("disk", "example.com/p", storagev1.VolumeBindingWaitForFirstConsumer),
+			func() *storagev1.CSIStorageCapacity {
+				c := newCapacity("", "disk", "2Gi")
+				c.NodeTopology = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: v1.LabelHostname, Operator: metav1.LabelSelectorOpExists}}}
+				return c
+			}()}, "a"},
+		{"a driver that does not count", schedulertest.Pod("p", schedulertest.Claim("data")), []runtime.Object{
+			schedulertest.Node("a", "8", "8Gi"), newClaim("data", "", "disk"), newClass("disk", "example.com/p", storagev1.VolumeBindingWaitForFirstConsumer)}, "a"},
+		{"under way on a full node", schedulertest.Pod("p", schedulertest.Claim("data")), []runtime.Object{
+			schedulertest.Node("a", "8", "8Gi"), schedulertest.Node("b", "8", "8Gi"), counting(), newClass("disk", "example.com/p", storagev1.VolumeBindingWaitForFirstConsumer),
+			newCapacity("a", "disk", "0"), newCapacity("b", "disk", "5Gi"),
+			func() *v1.PersistentVolumeClaim {
+				c := newClaim("data", "", "disk")
+				c.Annotations = map[string]string{"volume.kubernetes.io/selected-node": "a"}
+				return c
+			}()}, "a"},
 		{"volume zone", schedulertest.Pod("p", schedulertest.Claim("data")), []runtime.Object{schedulertest.Node("a", "8", "8Gi", zone("1")),
 			newClaim("data", "v", "local"), func() *v1.PersistentVolume {
 				pv := newVolume("v", "data", "a")

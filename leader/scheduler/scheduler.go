@@ -124,12 +124,17 @@ func New(cfg Config) (*Scheduler, error) {
 		decider:   decider{filters: filters, scores: rules.Scores(), rand: cfg.Rand},
 		slots:     make(chan struct{}, cfg.Binders),
 	}
-	s.listers = s.newListers()
-	return s, nil
+	var err error
+	s.listers, err = s.newListers()
+	return s, err
 }
 
-func (s *Scheduler) newListers() *rules.Listers {
+func (s *Scheduler) newListers() (*rules.Listers, error) {
 	core, apps, storage := s.cfg.Informers.Core().V1(), s.cfg.Informers.Apps().V1(), s.cfg.Informers.Storage().V1()
+	volumes, capacities := core.PersistentVolumes().Informer().GetIndexer(), storage.CSIStorageCapacities().Informer().GetIndexer()
+	if err := errors.Join(rules.IndexVolumes(volumes), rules.IndexCapacities(capacities)); err != nil {
+		return nil, fmt.Errorf("scheduler: %w", err)
+	}
 	return &rules.Listers{
 		Namespaces:      core.Namespaces().Lister(),
 		Services:        core.Services().Lister(),
@@ -140,8 +145,11 @@ func (s *Scheduler) newListers() *rules.Listers {
 		Volumes:         core.PersistentVolumes().Lister(),
 		StorageClasses:  storage.StorageClasses().Lister(),
 		CSINodes:        storage.CSINodes().Lister(),
+		CSIDrivers:      storage.CSIDrivers().Lister(),
+		VolumeIndex:     volumes,
+		CapacityIndex:   capacities,
 		ReservedVolumes: s.volumes.owner,
-	}
+	}, nil
 }
 
 // Run schedules until ctx ends. It returns when every goroutine that it started has ended.

@@ -27,6 +27,8 @@ func (s *Scheduler) watch() (remove func(), synced []cache.DoneChecker, err erro
 		{core.PersistentVolumes().Informer(), s.plainHandler(queue.Volume)},
 		{storage.StorageClasses().Informer(), s.plainHandler(queue.StorageClass)},
 		{storage.CSINodes().Informer(), s.plainHandler(queue.CSINode)},
+		{storage.CSIDrivers().Informer(), s.plainHandler(queue.CSIDriver)},
+		{storage.CSIStorageCapacities().Informer(), s.plainHandler(queue.StorageCapacity)},
 		{core.Namespaces().Informer(), s.plainHandler(queue.Namespace)},
 	}
 	var undo []func()

@@ -15,6 +15,8 @@ const (
 	Volume
 	StorageClass
 	CSINode
+	CSIDriver
+	StorageCapacity
 	Namespace
 )
 

@@ -6,6 +6,7 @@ import (
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/balsahq/balsa/leader/scheduler/queue"
@@ -26,6 +27,9 @@ type Listers struct {
 	Volumes         corelisters.PersistentVolumeLister
 	StorageClasses  storagelisters.StorageClassLister
 	CSINodes        storagelisters.CSINodeLister
+	CSIDrivers      storagelisters.CSIDriverLister
+	VolumeIndex     cache.Indexer // of Volumes; see IndexVolumes
+	CapacityIndex   cache.Indexer // of CSIStorageCapacities; see IndexCapacities
 	ReservedVolumes func(volume string) (claim string, reserved bool)
 }
 

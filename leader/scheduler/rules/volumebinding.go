@@ -7,7 +7,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/component-helpers/storage/ephemeral"
 	"k8s.io/component-helpers/storage/volume"
 
@@ -19,6 +18,7 @@ const (
 	reasonVolumeAffinity = "node(s) didn't match PersistentVolume's node affinity"
 	reasonNoVolume       = "node(s) didn't find available persistent volumes to bind"
 	reasonVolumeGone     = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+	reasonNoRoom         = "node(s) did not have enough free storage"
 	reasonUnbound        = "pod has unbound immediate PersistentVolumeClaims"
 )
 
@@ -45,6 +45,8 @@ var VolumeBinding = Filter{
 		{Kind: queue.Volume, Action: queue.Add | queue.Update},
 		{Kind: queue.StorageClass, Action: queue.Add | queue.Update},
 		{Kind: queue.CSINode, Action: queue.Add | queue.Update},
+		{Kind: queue.CSIDriver, Action: queue.Add | queue.Update},
+		{Kind: queue.StorageCapacity, Action: queue.Add | queue.Update},
 		{Kind: queue.Node, Action: queue.Add | queue.Update},
 	},
 }
@@ -108,11 +110,19 @@ func Bound(claim *v1.PersistentVolumeClaim) bool {
 
 // binding is the check: the claims that are bound, and those that wait for a node.
 type binding struct {
-	listers  *Listers
-	bound    []*v1.PersistentVolumeClaim
-	unbound  []*v1.PersistentVolumeClaim
-	prepared []*v1.PersistentVolume // all volumes, listed when first needed
-	listed   bool
+	listers *Listers
+	bound   []*v1.PersistentVolumeClaim
+	unbound []unboundClaim
+	volumes map[string]*v1.PersistentVolume // of the bound claims, by name; read when first needed
+}
+
+// unboundClaim is a claim that waits for a node, with where it may have a volume. What is read of the cluster for it is
+// read once for each attempt, when the first node needs it.
+type unboundClaim struct {
+	*v1.PersistentVolumeClaim
+	volumes *candidates
+	class   *storagev1.StorageClass
+	room    *room
 }
 
 func (b *binding) sort(claims []*v1.PersistentVolumeClaim) *Refusal {
@@ -128,7 +138,7 @@ func (b *binding) sort(claims []*v1.PersistentVolumeClaim) *Refusal {
 		if !delayed || claim.Spec.VolumeName != "" {
 			return forbid(reasonUnbound)
 		}
-		b.unbound = append(b.unbound, claim)
+		b.unbound = append(b.unbound, unboundClaim{PersistentVolumeClaim: claim})
 	}
 	return nil
 }
@@ -138,17 +148,19 @@ func (b *binding) Admit(n *snapshot.Node) *Refusal {
 	if reason := b.reachable(n.Object); reason != "" {
 		return forbid(reason)
 	}
-	if _, ok, err := b.plan(n.Object); err != nil {
+	_, reason, err := b.plan(n.Object)
+	switch {
+	case err != nil:
 		return forbid(err.Error())
-	} else if !ok {
-		return forbid(reasonNoVolume)
+	case reason != "":
+		return forbid(reason)
 	}
 	return nil
 }
 
 func (b *binding) reachable(n *v1.Node) string {
 	for _, claim := range b.bound {
-		pv, err := b.listers.Volumes.Get(claim.Spec.VolumeName)
+		pv, err := b.volume(claim.Spec.VolumeName)
 		if err != nil {
 			return reasonVolumeGone
 		}
@@ -157,6 +169,21 @@ func (b *binding) reachable(n *v1.Node) string {
 		}
 	}
 	return ""
+}
+
+func (b *binding) volume(name string) (*v1.PersistentVolume, error) {
+	if pv := b.volumes[name]; pv != nil {
+		return pv, nil
+	}
+	pv, err := b.listers.Volumes.Get(name)
+	if err != nil {
+		return nil, err
+	}
+	if b.volumes == nil {
+		b.volumes = map[string]*v1.PersistentVolume{}
+	}
+	b.volumes[name] = pv
+	return pv, nil
 }
 
 // VolumePlan is the writes that a pod with unbound claims needs before it can start on its node.
@@ -181,65 +208,81 @@ func PlanVolumes(c *Cycle, n *v1.Node) (VolumePlan, bool) {
 	if err != nil || b.sort(claims) != nil || b.reachable(n) != "" {
 		return VolumePlan{}, false
 	}
-	plan, ok, err := b.plan(n)
-	return plan, ok && err == nil
+	plan, reason, err := b.plan(n)
+	return plan, reason == "" && err == nil
 }
 
-func (b *binding) plan(n *v1.Node) (VolumePlan, bool, error) {
-	var plan VolumePlan
-	taken := make(map[string]*v1.PersistentVolume)
-	for _, claim := range b.unbound {
+// plan says how the claims get their volumes on the node, or the reason why they do not.
+func (b *binding) plan(n *v1.Node) (plan VolumePlan, reason string, err error) {
+	var taken map[string]*v1.PersistentVolume
+	for i := range b.unbound {
+		claim := &b.unbound[i]
 		if node, chosen := claim.Annotations[volume.AnnSelectedNode]; chosen {
 			if node != n.Name {
-				return plan, false, nil
+				return plan, reasonNoVolume, nil
 			}
 		} else if pv, err := b.match(claim, n, taken); err != nil {
-			return plan, false, err
+			return plan, "", err
 		} else if pv != nil {
+			if taken == nil {
+				taken = map[string]*v1.PersistentVolume{}
+			}
 			taken[pv.Name] = pv
-			plan.Static = append(plan.Static, StaticBinding{Volume: pv, Claim: claim})
+			plan.Static = append(plan.Static, StaticBinding{Volume: pv, Claim: claim.PersistentVolumeClaim})
 			continue
 		}
-		ok, err := b.provisionable(claim, n)
-		if !ok {
-			return plan, false, err
+		if reason, err := b.provisionable(claim, n); reason != "" || err != nil {
+			return plan, reason, err
 		}
-		plan.Provision = append(plan.Provision, claim)
+		plan.Provision = append(plan.Provision, claim.PersistentVolumeClaim)
 	}
-	return plan, true, nil
+	return plan, "", nil
 }
 
-func (b *binding) match(claim *v1.PersistentVolumeClaim, n *v1.Node, taken map[string]*v1.PersistentVolume) (*v1.PersistentVolume, error) {
-	if !b.listed {
-		all, err := b.listers.Volumes.List(labels.Everything())
+func (b *binding) match(claim *unboundClaim, n *v1.Node, taken map[string]*v1.PersistentVolume) (*v1.PersistentVolume, error) {
+	if claim.volumes == nil {
+		found, err := volumesFor(b.listers, claim.PersistentVolumeClaim)
 		if err != nil {
 			return nil, err
 		}
-		b.prepared, b.listed = all, true
+		claim.volumes = found
 	}
-	free := slices.DeleteFunc(slices.Clone(b.prepared), func(pv *v1.PersistentVolume) bool {
-		if b.listers.ReservedVolumes == nil {
-			return false
-		}
-		owner, reserved := b.listers.ReservedVolumes(pv.Name)
-		return reserved && owner != claim.Namespace+"/"+claim.Name
-	})
-	return volume.FindMatchingVolume(claim, free, n, taken, true, true)
+	free := claim.volumes.on(n)
+	if len(free) == 0 {
+		return nil, nil
+	}
+	return volume.FindMatchingVolume(claim.PersistentVolumeClaim, free, n, taken, true, true)
 }
 
-func (b *binding) provisionable(claim *v1.PersistentVolumeClaim, n *v1.Node) (bool, error) {
-	name := volume.GetPersistentVolumeClaimClass(claim)
-	if name == "" {
-		return false, fmt.Errorf("no class for claim %q", claim.Namespace+"/"+claim.Name)
+// provisionable says why the claim's class cannot provision for the node; "" when it can.
+func (b *binding) provisionable(claim *unboundClaim, n *v1.Node) (reason string, err error) {
+	if claim.class == nil {
+		name := volume.GetPersistentVolumeClaimClass(claim.PersistentVolumeClaim)
+		if name == "" {
+			return "", fmt.Errorf("no class for claim %q", claim.Namespace+"/"+claim.Name)
+		}
+		class, err := b.listers.StorageClasses.Get(name)
+		if err != nil {
+			return "", fmt.Errorf("failed to find storage class %q", name)
+		}
+		claim.class = class
 	}
-	class, err := b.listers.StorageClasses.Get(name)
-	if err != nil {
-		return false, fmt.Errorf("failed to find storage class %q", name)
+	class := claim.class
+	if class.Provisioner == "" || class.Provisioner == volume.NotSupportedProvisioner || !allowsTopology(class, n.Labels) {
+		return reasonNoVolume, nil
 	}
-	if class.Provisioner == "" || class.Provisioner == volume.NotSupportedProvisioner {
-		return false, nil
+	if _, chosen := claim.Annotations[volume.AnnSelectedNode]; chosen {
+		return "", nil // it is under way there: the room may be its own
 	}
-	return allowsTopology(class, n.Labels), nil
+	if claim.room == nil {
+		if claim.room, err = roomFor(b.listers, claim.PersistentVolumeClaim, class); err != nil {
+			return "", err
+		}
+	}
+	if !claim.room.on(n) {
+		return reasonNoRoom, nil
+	}
+	return "", nil
 }
 
 // allowsTopology reports whether the class may provision for a node with these labels.

@@ -144,13 +144,22 @@ func (c check) first(obj runtime.Object) (at string, ok bool) {
 		return "", true
 	}
 	c.path.walk(reflect.ValueOf(obj), reflect.Value{}, "", func(f found) bool {
-		if c.rule.Is != "" && text(f.value) != c.rule.Is || c.rule.Where != nil && !c.rule.Where.holds(f.holder) {
+		if c.rule.Is != "" && text(f.value) != c.rule.Is || c.rule.Where != nil && !c.rule.Where.holds(f.holder) || c.rule.excused(f.holder) {
 			return true
 		}
 		at, ok = f.at, true
 		return false
 	})
 	return at, ok
+}
+
+// excused reports whether the field is set beside which the rule does not hold.
+func (r Rule) excused(holder reflect.Value) bool {
+	if r.Unless == "" {
+		return false
+	}
+	v := holder.FieldByNameFunc(func(n string) bool { return strings.EqualFold(n, r.Unless) })
+	return v.IsValid() && !v.IsZero()
 }
 
 func (b *Beside) holds(holder reflect.Value) bool {

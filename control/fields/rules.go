@@ -29,25 +29,25 @@ var rules = []Rule{
 		Says: "volumes are neither relabelled nor mounted with a label"},
 	{Kind: "Pod", Path: "spec.securityContext.windowsOptions", Does: Said, Says: "nodes run Linux"},
 	{Kind: "Pod", Path: containers + ".securityContext.windowsOptions", Does: Said, Says: "nodes run Linux"},
-	{Kind: "Pod", Path: "spec.volumes[*].{awsElasticBlockStore,azureDisk,azureFile,cephfs,cinder,csi,fc,flexVolume,flocker,gcePersistentDisk,gitRepo," +
+	{Kind: "Pod", Path: "spec.volumes[*].{awsElasticBlockStore,azureDisk,azureFile,cephfs,cinder,fc,flexVolume,flocker,gcePersistentDisk,gitRepo," +
 		"glusterfs,iscsi,nfs,photonPersistentDisk,portworxVolume,quobyte,rbd,scaleIO,storageos,vsphereVolume}", Does: Said,
-		Says: "no node can mount this kind of volume: the pod will not start; use hostPath, or a claim of a local or hostPath volume"},
+		Says: "no node can mount this kind of volume: the pod will not start; use a claim, of the class balsa-local or of a CSI driver that you install"},
 
 	// Workloads.
 	{Kind: "StatefulSet", Path: "spec.updateStrategy.rollingUpdate.maxUnavailable", Does: Said,
 		Says: "one pod is replaced at a time (upstream: the feature MaxUnavailableStatefulSet, which is off)"},
 
 	// Storage.
-	{Kind: "PersistentVolume", Path: "spec.{awsElasticBlockStore,azureDisk,azureFile,cephfs,cinder,csi,fc,flexVolume,flocker,gcePersistentDisk," +
+	{Kind: "PersistentVolume", Path: "spec.{awsElasticBlockStore,azureDisk,azureFile,cephfs,cinder,fc,flexVolume,flocker,gcePersistentDisk," +
 		"glusterfs,iscsi,nfs,photonPersistentDisk,portworxVolume,quobyte,rbd,scaleIO,storageos,vsphereVolume}", Does: Said,
-		Says: "no node can mount this kind of volume: pods that use it will not start; use hostPath or local"},
-	{Kind: "PersistentVolume", Path: "spec.mountOptions", Does: Said, Says: "volumes that nodes can use are bound as they are, without options; mount the file system on the node with them"},
+		Says: "no node can mount this kind of volume: pods that use it will not start; use csi, with a driver that you install, hostPath or local"},
+	{Kind: "PersistentVolume", Path: "spec.mountOptions", Unless: "csi", Does: Said, Says: "only volumes of CSI drivers are mounted with options, others are bound as they are; mount the file system on the node with them"},
 	{Kind: "PersistentVolume", Path: "spec.local.fsType", Does: Said, Says: "no file system is made or mounted: the path must be a directory, or a device with volumeMode Block"},
 	{Kind: "PersistentVolumeClaim", Path: "spec.{dataSource,dataSourceRef}", Does: Said,
-		Says: "only a provisioner of your own fills volumes: a claim bound to a volume that exists keeps that volume's content"},
-	{Kind: "CSIDriver", Does: Said, Says: "nodes mount no CSI volumes: the driver is stored, and its settings have no effect"},
-	{Kind: "CSINode", Does: Said, Says: "nodes mount no CSI volumes: drivers are stored, and only allocatable counts when pods are scheduled"},
-	{Kind: "CSIStorageCapacity", Does: Said, Says: "the capacity is stored, and does not count when pods are scheduled"},
+		Says: "only a provisioner of your own fills volumes, and the class balsa-local provisions none with a source; a claim bound to a volume that exists keeps that volume's content"},
+	{Kind: "CSIDriver", Path: "spec.seLinuxMount", Is: "true", Does: Said, Says: "volumes are not mounted with a label"},
+	{Kind: "CSIDriver", Path: "spec.preventPodSchedulingIfMissing", Is: "true", Does: Said,
+		Says: "pods are scheduled to nodes without the driver too (upstream: the alpha feature VolumeLimitScaling, which is off), and wait there until it is installed"},
 	{Kind: "VolumeAttachment", Does: Said, Says: "nodes attach no volumes: only an attacher of your own acts on this"},
 	{Kind: "VolumeAttributesClass", Does: Said, Says: "volumes are not modified: only a resizer of your own acts on this; quotas can count it"},
 

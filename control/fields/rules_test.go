@@ -55,6 +55,8 @@ func fill(t *testing.T, v reflect.Value, r Rule) {
 		if r.Is != "" {
 			v.SetString(r.Is)
 		}
+	case v.Kind() == reflect.Bool:
+		v.SetBool(true)
 	case v.Kind() == reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 	case v.Kind() == reflect.Struct, v.Kind() == reflect.Int32:

@@ -2,6 +2,7 @@ package leader
 
 import (
 	"github.com/balsahq/balsa/leader/apiservers"
+	"github.com/balsahq/balsa/leader/attachdetach"
 	"github.com/balsahq/balsa/leader/certificates"
 	"github.com/balsahq/balsa/leader/cloud"
 	"github.com/balsahq/balsa/leader/clusterrole"
@@ -205,10 +206,22 @@ var controllers = []row{
 		name: "persistent-volume-binder", workers: 1,
 		watches: []string{"persistentvolumeclaims", "persistentvolumes", "storageclasses"},
 		writes: []part{
-			{"persistentvolumeclaims", "spec.volumeName"}, {"persistentvolumeclaims/status", "phase, accessModes and the first capacity"},
+			{"persistentvolumeclaims", "spec.volumeName, and the default class of those without one"}, {"persistentvolumeclaims/status", "phase, accessModes and the first capacity"},
 			{"persistentvolumes", "spec.claimRef and deletes of released ones"}, {"persistentvolumes/status", ""},
 		},
 		build: func(_ *scope, env workqueue.Env, _ int) (workqueue.Runner, error) { return volumes.NewBinder(env) },
+	},
+	{
+		name: "attachdetach-controller", workers: 10,
+		watches: []string{"pods", "nodes", "persistentvolumeclaims", "persistentvolumes", "csidrivers", "volumeattachments"},
+		writes:  []part{{"volumeattachments", "of volumes that pods use"}, {"nodes/status", "volumesAttached"}},
+		build:   plain(attachdetach.New),
+	},
+	{
+		name: "expand-controller", workers: 1,
+		watches: []string{"persistentvolumeclaims", "persistentvolumes"},
+		writes:  []part{{"events", "of claims that wait for a resizer"}},
+		build:   plain(volumes.NewExpansion),
 	},
 	{
 		name: "local-volume-provisioner", workers: 8,

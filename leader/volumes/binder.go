@@ -137,7 +137,31 @@ func (c *binder) unbound(ctx context.Context, claim *v1.PersistentVolumeClaim) e
 	if v != nil && (!waits(claim, class) || boundTo(v, claim)) {
 		return c.bind(ctx, v, claim)
 	}
+	if v == nil {
+		if given, err := c.giveClass(ctx, claim); given || err != nil {
+			return err
+		}
+	}
 	return c.pending(ctx, claim, class)
+}
+
+// giveClass names the default class in a claim that was made before there was one (KEP-3333).
+func (c *binder) giveClass(ctx context.Context, claim *v1.PersistentVolumeClaim) (given bool, err error) {
+	if !classless(claim) {
+		return false, nil
+	}
+	all, err := c.classes.List(labels.Everything())
+	if err != nil {
+		return false, err
+	}
+	class := defaultClass(all)
+	if class == nil {
+		return false, nil
+	}
+	claim = claim.DeepCopy()
+	claim.Spec.StorageClassName = &class.Name
+	_, err = c.env.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, claim, metav1.UpdateOptions{})
+	return true, ignoreGone(err) // the update brings it back here
 }
 
 func (c *binder) class(claim *v1.PersistentVolumeClaim) (*storagev1.StorageClass, error) {

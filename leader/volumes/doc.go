@@ -5,10 +5,13 @@
 //	PersistentVolumeClaims, Pods ──▶ claim protection: a claim stays until no pod uses it
 //	PersistentVolumes ──▶ volume protection: a volume stays until no claim is bound to it
 //	VolumeAttributesClasses, PersistentVolumeClaims, PersistentVolumes ──▶ class protection: a class stays while it is named
+//	PersistentVolumeClaims ──▶ expansion: says who has to make a volume larger
 //
-// The binder writes spec.volumeName and status of claims, spec.claimRef and status of volumes, and deletes volumes whose
-// reclaim policy says so and which no external provisioner looks after. Ephemeral claims creates claims. The others write only the finalizers
-// kubernetes.io/pvc-protection, kubernetes.io/pv-protection and kubernetes.io/vac-protection. None touches a Pod or what is on a disk.
+// The binder writes spec.volumeName and status of claims, the default class into claims made before there was one,
+// spec.claimRef and status of volumes, and deletes volumes whose reclaim policy says so and which no external provisioner
+// looks after. Ephemeral claims creates claims. Expansion writes events alone. The others write only the finalizers
+// kubernetes.io/pvc-protection, kubernetes.io/pv-protection and kubernetes.io/vac-protection. None touches a Pod or what
+// is on a disk.
 //
 // Goroutines: the workers of one work loop each; the binder has one worker, since two could give one volume away twice.
 package volumes

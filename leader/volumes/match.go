@@ -5,6 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 )
@@ -18,6 +19,9 @@ const (
 	annProvisionerBeta = "volume.beta.kubernetes.io/storage-provisioner"
 	annSelectedNode    = "volume.kubernetes.io/selected-node"
 	annClass           = v1.BetaStorageClassAnnotation
+
+	annDefaultClass     = "storageclass.kubernetes.io/is-default-class"
+	annDefaultClassBeta = "storageclass.beta.kubernetes.io/is-default-class"
 
 	noProvisioner = "kubernetes.io/no-provisioner"
 )
@@ -46,6 +50,46 @@ func modeOf(m *v1.PersistentVolumeMode) v1.PersistentVolumeMode {
 	return *m
 }
 
+func requested(c *v1.PersistentVolumeClaim) *resource.Quantity {
+	q := c.Spec.Resources.Requests[v1.ResourceStorage]
+	return &q
+}
+
+// asksForMore reports whether a bound claim asks for more than its volume has given it.
+func asksForMore(c *v1.PersistentVolumeClaim) bool {
+	has, known := c.Status.Capacity[v1.ResourceStorage]
+	return known && c.Status.Phase == v1.ClaimBound && c.DeletionTimestamp == nil && requested(c).Cmp(has) > 0
+}
+
+// attributesClass is the VolumeAttributesClass that is named; "" for none.
+func attributesClass(name *string) string {
+	if name == nil {
+		return ""
+	}
+	return *name
+}
+
+// classless reports whether a claim waits for a default class to come: one that asks for no class by name "" does not.
+func classless(c *v1.PersistentVolumeClaim) bool {
+	_, annotated := c.Annotations[annClass]
+	return c.Spec.StorageClassName == nil && !annotated && c.Spec.VolumeName == ""
+}
+
+// defaultClass is the class of claims that name none: of several the newest, of two equally new ones the first by name,
+// as admission chooses for new claims.
+func defaultClass(all []*storagev1.StorageClass) (best *storagev1.StorageClass) {
+	for _, c := range all {
+		if c.Annotations[annDefaultClass] != "true" && c.Annotations[annDefaultClassBeta] != "true" {
+			continue
+		}
+		if best == nil || best.CreationTimestamp.Before(&c.CreationTimestamp) ||
+			c.CreationTimestamp.Equal(&best.CreationTimestamp) && c.Name < best.Name {
+			best = c
+		}
+	}
+	return best
+}
+
 // boundTo reports whether the volume names this claim; a reference without a UID is a reservation by name.
 func boundTo(v *v1.PersistentVolume, c *v1.PersistentVolumeClaim) bool {
 	r := v.Spec.ClaimRef
@@ -55,7 +99,8 @@ func boundTo(v *v1.PersistentVolume, c *v1.PersistentVolumeClaim) bool {
 // suits reports whether a volume can serve a claim, bound or not.
 func suits(v *v1.PersistentVolume, c *v1.PersistentVolumeClaim) bool {
 	size, want := v.Spec.Capacity[v1.ResourceStorage], c.Spec.Resources.Requests[v1.ResourceStorage]
-	if size.Cmp(want) < 0 || modeOf(v.Spec.VolumeMode) != modeOf(c.Spec.VolumeMode) || volumeClass(v) != className(c) {
+	if size.Cmp(want) < 0 || modeOf(v.Spec.VolumeMode) != modeOf(c.Spec.VolumeMode) || volumeClass(v) != className(c) ||
+		attributesClass(v.Spec.VolumeAttributesClassName) != attributesClass(c.Spec.VolumeAttributesClassName) {
 		return false
 	}
 	for _, m := range c.Spec.AccessModes {

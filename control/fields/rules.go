@@ -48,7 +48,6 @@ var rules = []Rule{
 	{Kind: "CSIDriver", Path: "spec.seLinuxMount", Is: "true", Does: Said, Says: "volumes are not mounted with a label"},
 	{Kind: "CSIDriver", Path: "spec.preventPodSchedulingIfMissing", Is: "true", Does: Said,
 		Says: "pods are scheduled to nodes without the driver too (upstream: the alpha feature VolumeLimitScaling, which is off), and wait there until it is installed"},
-	{Kind: "VolumeAttachment", Does: Said, Says: "nodes attach no volumes: only an attacher of your own acts on this"},
 	{Kind: "VolumeAttributesClass", Does: Said, Says: "volumes are not modified: only a resizer of your own acts on this; quotas can count it"},
 
 	// Devices.

@@ -1,11 +1,11 @@
 // Package cluster manages the members of the cluster: it admits servers and agents by token, keeps their records, changes the
-// Raft configuration for administrators, rotates the gossip keys and certificates, saves and restores snapshots, and reports
+// Raft configuration for administrators, rotates the gossip keys, the CA and the service-account key, saves and restores snapshots, and reports
 // events. All of it is the gRPC service of clusterpb, which each server has.
 //
 //	joiner ── token ──▶ any server ──────── as a server ───────▶ leader
 //	   ▲                   │ pki signs                             │ AddLearner
 //	   └── certificates ───┤                                       ▼
-//	                       └─▶ store: /balsa/{members,nodes,tokens,removed,revoked,gossip}/ ◀── Raft's configuration
+//	                       └─▶ store: /balsa/{members,nodes,tokens,removed,revoked,gossip,rotation}/ ◀── Raft's configuration
 //	                                                                       ▲
 //	gossip ── which servers live ──▶ Members, Status, Events ◀── who votes, who leads ┘
 //	agents' connections ── which agents live ──┘
@@ -26,9 +26,9 @@
 //
 // # Goroutines
 //
-// Run has one (changeloop.go), which keeps this server's own record up to date, turns changes of gossip and Raft into events, and
-// continues rotations of keys while this server leads. Each call has gRPC's. Members asks the other servers in parallel and waits
-// for them.
+// Run has two. One (changeloop.go) keeps this server's own record up to date, turns changes of gossip and Raft into events,
+// carries out rotations of keys here and continues them while this server leads. The other watches the records and wakes it. Each
+// call has gRPC's. Members asks the other servers in parallel and waits for them.
 //
 // # Locks
 //

@@ -11,7 +11,7 @@ func controllers() []Control {
 			return ""
 		}), "take --profile-address away when you have measured"},
 		never("1.3.3", "Each controller has credentials of its own", "always: each acts as the service account of its name, with its rights"),
-		never("1.3.4", "Key and root CA of service accounts (also 1.3.5)", "servers share them; every namespace has kube-root-ca.crt"),
+		never("1.3.4", "Key and root CA of service accounts (also 1.3.5)", "servers share them; every namespace has kube-root-ca.crt; `balsa certificates rotate` replaces them"),
 		never("1.3.6", "Kubelets' server certificates are renewed", "each node renews its certificates from the third quarter of their life on"),
 		never("1.3.7", "Controllers and scheduler listen on loopback (also 1.4.2)", "they do not listen"),
 	}

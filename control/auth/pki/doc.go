@@ -9,6 +9,10 @@
 // Every .pem file holds certificates and their private key together, so that a renewal is one atomic rename. ca.crt
 // and front-proxy-ca.crt are copies of the public part, for people and programs that are pointed at a file.
 //
+// A rotation replaces the CA and the key of tokens while the process runs (roots.go): UseKeys takes what the cluster has agreed
+// on, with the CAs and keys that count beside those that sign, which TrustFile keeps. Everything that verifies asks for the
+// CAs of the moment. A link is the certificate of a CA signed by the CA before it; servers send theirs along.
+//
 // Several servers share the two CAs and the service-account key, which a Bundle carries to a new one; every leaf is
 // made where it is used. A machine without the CA holds Credentials: its key never leaves it, a server signs.
 // Who joins knows only the Pin of the CA; servers therefore send the CA along with their certificate.

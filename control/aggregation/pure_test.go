@@ -2,6 +2,7 @@ package aggregation
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -81,6 +82,14 @@ func TestTrustIsAddedToWhatIsThere(t *testing.T) {
 	again, err := trust.merge(data)
 	if err != nil || again["client-ca-file"] != data["client-ca-file"] {
 		t.Errorf("merging twice adds: %v", err)
+	}
+	retired, err := cert.ParseCertsPEM(one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust.Retired = func() []*x509.Certificate { return retired }
+	if data, err = trust.merge(data); err != nil || data["client-ca-file"] != string(two) {
+		t.Errorf("a retired authority stays: %v\n%s", err, data["client-ca-file"])
 	}
 }
 

@@ -2,6 +2,8 @@ package serviceaccount
 
 import (
 	"context"
+	"strings"
+	"sync"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -65,4 +67,35 @@ func TestTokenSecretsAreFilledOrGo(t *testing.T) {
 		l, err := client.CoreV1().Secrets("a").List(ctx, metav1.ListOptions{})
 		return err == nil && len(l.Items) == 1, nil
 	})
+}
+
+func TestTokenSecretsFollowARotation(t *testing.T) {
+	var mu sync.Mutex
+	key, changed := "k1", make(chan struct{})
+	now := func() (string, chan struct{}) {
+		mu.Lock()
+		defer mu.Unlock()
+		return key, changed
+	}
+	keys := clusterkeys.Source{
+		RootCA:  func() []byte { k, _ := now(); return []byte("ca of " + k) },
+		Stale:   func(token []byte) bool { k, _ := now(); return !strings.HasSuffix(string(token), k) },
+		Changed: func() <-chan struct{} { _, c := now(); return c },
+	}
+	sign := func(*v1.ServiceAccount, *v1.Secret) (string, error) { k, _ := now(); return "signed with " + k, nil }
+	client := start(t, func(e workqueue.Env) (workqueue.Runner, error) { return NewTokens(e, 1, sign, keys) },
+		&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "robot", UID: "u"}}, secret("s", "robot", ""))
+	holds := func(k string) func(context.Context) (bool, error) {
+		return func(ctx context.Context) (bool, error) {
+			s, err := client.CoreV1().Secrets("a").Get(ctx, "s", metav1.GetOptions{})
+			return err == nil && string(s.Data["token"]) == "signed with "+k && string(s.Data["ca.crt"]) == "ca of "+k, nil
+		}
+	}
+	workqueuetest.Eventually(t, "filled", holds("k1"))
+	mu.Lock()
+	key = "k2"
+	close(changed)
+	changed = make(chan struct{})
+	mu.Unlock()
+	workqueuetest.Eventually(t, "signed anew", holds("k2"))
 }

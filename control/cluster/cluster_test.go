@@ -344,9 +344,12 @@ func (w *world) authority(dir string) *pki.Authority {
 }
 
 // form makes the first server, which leads.
-func (w *world) form() *testServer {
+func (w *world) form() *testServer { return w.formIn(w.t.TempDir()) }
+
+// formIn is form with the server's keys in a directory.
+func (w *world) formIn(dir string) *testServer {
 	id := newID()
-	s := w.start("s1", id, w.authority(w.t.TempDir()))
+	s := w.start("s1", id, w.authority(dir))
 	w.raft.mu.Lock()
 	w.raft.servers = []raftstore.Server{{ID: id, Voter: true}}
 	w.raft.mu.Unlock()

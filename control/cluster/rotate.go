@@ -184,7 +184,7 @@ func (s *Service) rotationNow(ctx context.Context, v *raftstore.View) (*clusterp
 
 // rotationFacts gathers what the next step depends on.
 func (s *Service) rotationFacts(ctx context.Context, v *raftstore.View, rec *rotation.Record) rotation.Facts {
-	f := rotation.Facts{Members: rotationMembers(v), Now: s.cfg.Now()}
+	f := rotation.Facts{Members: s.rotationMembers(v), Now: s.cfg.Now()}
 	if rec.Phase != rotation.Issue || rec.TokenKey == nil || s.cfg.StaleSecrets == nil {
 		return f
 	}
@@ -195,9 +195,20 @@ func (s *Service) rotationFacts(ctx context.Context, v *raftstore.View, rec *rot
 	return f
 }
 
-// rotationMembers are all servers and agents on record, by name.
-func rotationMembers(v *raftstore.View) (list []rotation.Member) {
-	for _, rec := range Records(v) {
+// rotationMembers are all servers and agents on record, by name, and the servers of Raft's configuration that have no record
+// yet: these have confirmed nothing.
+func (s *Service) rotationMembers(v *raftstore.View) (list []rotation.Member) {
+	records := Records(v)
+	servers, err := s.cfg.Store.Servers()
+	if err != nil {
+		list = append(list, rotation.Member{Name: "(unknown: " + err.Error() + ")", Server: true})
+	}
+	for _, srv := range servers {
+		if _, ok := records[srv.ID]; !ok {
+			list = append(list, rotation.Member{Name: short(srv.ID), Server: true})
+		}
+	}
+	for _, rec := range records {
 		list = append(list, rotation.Member{Name: rec.Name, Server: true, Holds: rec.Holds})
 	}
 	for name, rec := range readAll[nodeRecord](v, nodesPrefix) {

@@ -57,7 +57,7 @@ func (s *Service) allMembers(v *raftstore.View) []member.Member {
 func (s *Service) announcement(v *raftstore.View) *clusterpb.ServerList {
 	out := &clusterpb.ServerList{Servers: s.serverList(v), Ca: s.cfg.PKI.CA()}
 	if rec, _, err := read[rotation.Record](v, rotationKey); err == nil {
-		wanted := rec.ForAgents(rotationMembers(v))
+		wanted := rec.ForAgents(s.rotationMembers(v))
 		out.IssuedBy, out.PodsHold = wanted.IssuedBy, wanted.PodsHold
 	}
 	return out

@@ -387,7 +387,7 @@ func (s *Service) logWaits(rec *rotation.Record, waits []rotation.Wait) {
 	s.cfg.Logger.Info("the rotation waits", "rotation", rec.Number, "phase", string(rec.Phase), "for", text, "of", len(waits))
 }
 
-// watchRecords wakes follow when a record of a member or of the rotation changes, until ctx ends.
+// watchRecords wakes followChanges when a record of a member or of the rotation changes, until ctx ends.
 func (s *Service) watchRecords(ctx context.Context) error {
 	for ctx.Err() == nil {
 		from := s.cfg.Store.View().Revision() + 1

@@ -27,8 +27,8 @@ type Service struct {
 	streams streams
 	servers *broadcast    // of the list of servers
 	wake    chan struct{} // of one place: a record of a member or of the rotation has changed
-	rotated int64         // revision of the rotation's record that this server has carried out; only follow has it
-	waited  string        // for what the rotation waits, as logged last; only follow has it
+	rotated int64         // revision of the rotation's record that this server has carried out; only followChanges uses it
+	waited  string        // for what the rotation waits, as logged last; only followChanges uses it
 	health  *health.Server
 	saves   chan struct{} // a place for each snapshot being saved
 	restore chan struct{} // and for the one being restored

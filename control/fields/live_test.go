@@ -123,11 +123,11 @@ func TestNothingWithoutEffectIsTakenSilently(t *testing.T) {
 		}
 	})
 	t.Run("a kind without effect says so", func(t *testing.T) {
-		driver := `{"apiVersion":"storage.k8s.io/v1","kind":"CSIDriver","metadata":{"name":"d.example.com"},"spec":{}}`
-		if _, err := w.send(t, "POST", "/apis/storage.k8s.io/v1/csidrivers", driver); err != nil {
+		class := `{"apiVersion":"resource.k8s.io/v1","kind":"DeviceClass","metadata":{"name":"d.example.com"},"spec":{}}`
+		if _, err := w.send(t, "POST", "/apis/resource.k8s.io/v1/deviceclasses", class); err != nil {
 			t.Fatal(err)
 		}
-		if said := w.heard.take(); !strings.Contains(said, "its settings have no effect") {
+		if said := w.heard.take(); !strings.Contains(said, "devices are not allocated") {
 			t.Errorf("heard %q", said)
 		}
 	})

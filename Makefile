@@ -19,7 +19,7 @@ PKGS       ?= ./...
 RUN        ?= .
 USED       := bin/kubectl bin/helm bin/operator bin/hostile# programs that tests use clusters with
 
-.PHONY: help build up down status test race unit e2e panics ecosystem crash linear sim net conformance badapi diffread vm bench bench-ha bench-net bench-api policy record-corpus fuzz vet fmt deps clean
+.PHONY: help build up down status test race unit e2e panics ecosystem crash linear sim net conformance badapi diffread vm bench bench-ha bench-net bench-api policy record-corpus fuzz vet fmt deps testdeps clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -79,7 +79,12 @@ deps: # the one build dependency beside Go and a C compiler, where apt-get can b
 	@pkg-config --exists libseccomp 2>/dev/null || { ! command -v apt-get >/dev/null || { echo "installing libseccomp-dev and pkg-config"; \
 		{ apt-get install -yqq libseccomp-dev pkg-config || { apt-get update -qq && apt-get install -yqq libseccomp-dev pkg-config; }; } >/dev/null 2>&1; } || true; }
 
-test: build $(USED) ## every test: units, then whole clusters with real containers (root)
+testdeps: # what the tests look into the kernel with, where apt-get can bring it
+	@command -v nft >/dev/null && command -v nsenter >/dev/null && command -v ip >/dev/null || { ! command -v apt-get >/dev/null || { echo "installing nftables, iproute2 and util-linux for the tests"; \
+		{ apt-get install -yqq nftables iproute2 util-linux || { apt-get update -qq && apt-get install -yqq nftables iproute2 util-linux; }; } >/dev/null 2>&1; } || true; }
+	@command -v nft >/dev/null || { echo "nft is missing, with which tests read the kernel's rules: install nftables (Debian's name)" >&2; exit 1; }
+
+test: build testdeps $(USED) ## every test: units, then whole clusters with real containers (root)
 	@go vet -tags $(TAGS) ./...
 	@cd e2e/operator && go vet ./... && go test ./...
 	@go test -tags $(TAGS) -timeout 20m -count=1 ./...
@@ -88,10 +93,10 @@ race: ## the race detector over everything that starts no cluster; RACE=./raftst
 	@CGO_ENABLED=1 go test -race -tags $(TAGS) -timeout 60m $(RACE)
 RACE ?= $$(go list ./... | grep -v /e2e)
 
-unit: ## the tests that start no cluster; PKGS and RUN narrow them
+unit: testdeps ## the tests that start no cluster; PKGS and RUN narrow them
 	@go test -tags $(TAGS) -run '$(RUN)' $$(go list $(PKGS) | grep -v /e2e)
 
-e2e: build $(USED) ## whole clusters with real containers (root); RUN narrows them
+e2e: build testdeps $(USED) ## whole clusters with real containers (root); RUN narrows them
 	@go test -tags $(TAGS) -timeout 30m -count=1 -v -run '$(RUN)' ./e2e/...
 
 panics: build bin/balsa-failpoint $(USED) ## panics planted in more than forty places of a running server: each ends one unit of work (root); RUN names one

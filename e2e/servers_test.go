@@ -29,6 +29,11 @@ func TestThreeServersTwoAgents(t *testing.T) {
 			t.Errorf("%d of 4 pods are on %s: %s", n, a.NodeName(), nodes)
 		}
 	}
+	for _, server := range s.servers {
+		server.eventually("a server knows what all nodes and pods use", func() error {
+			return errors.Join(server.topShows(countWord(server.kubectl("get", "nodes", "-o", "jsonpath={.items[*].kind}"), "Node"), "node"), server.topShows(4, "pod", "-l", "app=spread"))
+		})
+	}
 	t.Run("an agent is hostile", func(t *testing.T) { hostileAgent(t, s) })
 	for i, victim := range s.servers {
 		led := s.leader() == victim

@@ -56,6 +56,19 @@ func TestWhatServersMayHaveThisNodeConnectTo(t *testing.T) {
 	}
 }
 
+func TestReportsAreConnectedToByName(t *testing.T) {
+	here, there := net.Pipe()
+	defer here.Close()
+	with := rules
+	with.Metrics = func() net.Conn { return there }
+	if c, err := with.Dial(t.Context(), "resource-metrics"); err != nil || c != there {
+		t.Errorf("%v, %v", c, err)
+	}
+	if c, err := rules.Dial(t.Context(), "resource-metrics"); err == nil {
+		t.Errorf("a node without reports connects to %v", c)
+	}
+}
+
 // net2 is a network of pipes in which servers come and go.
 type net2 struct {
 	up    atomic.Bool

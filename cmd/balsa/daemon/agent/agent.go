@@ -18,7 +18,7 @@ import (
 	nodetunnel "github.com/balsahq/balsa/node/tunnel"
 )
 
-// agent is a machine that runs pods and is no server.
+// agent is the process of a machine that runs pods and is no server.
 type agent struct {
 	cfg    *config.Agent
 	log    *slog.Logger
@@ -37,7 +37,7 @@ type agent struct {
 	parts   *lifecycle.Group
 }
 
-// Run runs an agent until ctx ends or a part fails. cfg is validated.
+// Run runs an agent until ctx ends or a part fails. The caller has called cfg.Validate.
 func Run(ctx context.Context, cfg *config.Agent) error {
 	if err := process.RequireRoot(); err != nil {
 		return err
@@ -63,6 +63,8 @@ func Run(ctx context.Context, cfg *config.Agent) error {
 	return a.parts.Wait(ctx, nil)
 }
 
+// start starts the parts: runtime, membership, the ways to the servers, certificates, node. The container runtime comes first
+// because it takes longest.
 func (a *agent) start(ctx context.Context) error {
 	var err error
 	if a.metrics, err = nodesetup.NewMetrics(&a.cfg.Node, a.log); err != nil {
@@ -74,10 +76,15 @@ func (a *agent) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, step := range []func() error{func() error { return a.becomeMember(ctx) }, a.knowServers} {
-		if err := step(); err != nil {
-			return err
-		}
+	if err := a.openMembership(ctx); err != nil {
+		return err
+	}
+	if err := a.startServerList(); err != nil {
+		return err
+	}
+	a.startCertificates()
+	if err := a.startLocalAPI(); err != nil {
+		return err
 	}
 	identity, client, err := a.clientFor(a.creds.Client.Path())
 	if err != nil {

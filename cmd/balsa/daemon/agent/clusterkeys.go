@@ -6,13 +6,13 @@ import (
 	"github.com/balsahq/balsa/control/cluster/join"
 )
 
-// serverTrust is whom this machine believes to be a server, and what it shows.
+// serverTrust returns the CAs that this machine trusts for servers, and its certificate for them.
 func (a *agent) serverTrust() join.ClientConfig {
 	return join.ClientConfig{Roots: a.trust.Pool, Behind: a.creds.Behind, Certificate: a.creds.Client.GetClientCertificate, Logger: a.log}
 }
 
-// followKeys has this node and its pods follow rotations of the cluster's keys,
-// which the list of servers announces.
+// followKeys makes this node and its pods follow rotations of the CA and of the
+// service-account key. The stream with the list of servers announces them.
 func (a *agent) followKeys(pods join.Pods) {
 	keys := join.NewKeys(a.creds, a.trust, a.client, pods, a.log)
 	a.keys.Store(keys)
@@ -20,7 +20,7 @@ func (a *agent) followKeys(pods join.Pods) {
 	a.parts.Keep("server list", a.followServers)
 }
 
-// renewed has every connection made anew, with the new certificate.
+// renewed replaces all connections to servers by new ones with the new certificate.
 func (a *agent) renewed() {
 	a.set.Renew()
 	if err := a.client.Close(); err != nil {
@@ -31,10 +31,10 @@ func (a *agent) renewed() {
 	}
 }
 
-// learnt takes what the answer to a renewal tells.
+// learnt saves the servers and the CAs that come with the answer to a renewal.
 func (a *agent) learnt(answer *clusterpb.RenewResponse) {
-	a.learn(membership.AddressBook(answer.Servers))
+	a.saveServers(membership.AddressBook(answer.Servers))
 	if _, err := a.trust.Update(answer.Ca); err != nil {
-		a.log.Error("the CAs of the cluster cannot be kept; this node trusts those that it knew", "err", err)
+		a.log.Error("cannot save the CAs of the cluster; this node trusts the ones that it had", "err", err)
 	}
 }

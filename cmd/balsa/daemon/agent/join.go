@@ -10,8 +10,9 @@ import (
 	"github.com/balsahq/balsa/control/cluster/join"
 )
 
-// becomeMember joins, unless this machine has.
-func (a *agent) becomeMember(ctx context.Context) error {
+// openMembership joins the cluster of --join at the first start. Later starts read the saved record. The cluster's settings
+// are put into the configuration.
+func (a *agent) openMembership(ctx context.Context) error {
 	dir := a.cfg.AgentDir()
 	r, err := join.Load(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -45,7 +46,7 @@ func (a *agent) becomeMember(ctx context.Context) error {
 		return err
 	}
 	if !a.creds.Client.Valid() {
-		a.log.Warn("this node's certificate is not valid now; it is renewed with its key, as long as the servers have that on record", "directory", dir)
+		a.log.Warn("this node's certificate is not valid now; the servers renew it when they have its key on record", "directory", dir)
 	}
 	return nil
 }

@@ -12,16 +12,15 @@ import (
 
 	"github.com/balsahq/balsa/cmd/balsa/daemon/membership"
 	"github.com/balsahq/balsa/cmd/balsa/daemon/nodesetup"
-	"github.com/balsahq/balsa/cmd/balsa/daemon/wallclock"
 	"github.com/balsahq/balsa/control/auth/pki"
 	"github.com/balsahq/balsa/control/cluster/clusterpb"
 	"github.com/balsahq/balsa/control/cluster/join"
 	"github.com/balsahq/balsa/node/servers"
 )
 
-// knowServers sets up the ways to the servers: for the API and for the cluster's
-// own service, which renews this node's certificates.
-func (a *agent) knowServers() error {
+// startServerList keeps the list of servers, with a connection to each for the API's clients of this process (node/servers)
+// and one for the server's requests to this node (tunnel.go).
+func (a *agent) startServerList() error {
 	var err error
 	a.set, err = servers.New(servers.Config{Node: a.cfg.NodeName, Servers: listOf(membership.AddressBook(a.member.Get().Servers)), Logger: a.log,
 		TLS: func(c *tls.Config) *tls.Config { return pki.TrustNow(c, a.trust.Pool) }})
@@ -40,23 +39,18 @@ func (a *agent) knowServers() error {
 		}
 		return out
 	}
-	if a.client, err = join.NewClient(settings); err != nil {
-		return err
-	}
-	a.creds.Client.Notify(a.renewed) // the others are renewed before it
-	a.clock = wallclock.New(a.log)
-	a.clock.Notify(a.creds.Wake)
-	a.parts.Keep("clock", a.clock.Run)
-	a.parts.Keep("certificates", func(ctx context.Context) error {
-		defer a.client.Close()
-		return a.creds.Run(ctx, a.client, a.addresses, a.learnt)
-	})
+	a.client, err = join.NewClient(settings)
+	return err
+}
+
+// startLocalAPI serves the API of any live server on a port of 127.0.0.1, unless LocalAPIPort is 0.
+func (a *agent) startLocalAPI() error {
 	if a.cfg.LocalAPIPort == 0 {
 		return nil
 	}
 	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(a.cfg.LocalAPIPort)))
 	if err != nil {
-		return fmt.Errorf("listen for programs of this machine: %w; choose another --local-api-port, or 0 for none", err)
+		return fmt.Errorf("cannot listen for programs of this machine: %w; choose another --local-api-port, or 0 for none", err)
 	}
 	balancer, err := servers.NewBalancer(servers.BalancerConfig{Listener: listener, Set: a.set, Logger: a.log})
 	if err != nil {
@@ -67,6 +61,7 @@ func (a *agent) knowServers() error {
 	return nil
 }
 
+// listOf returns the servers of an address book, as if all were alive; node/servers finds out.
 func listOf(book map[string]string) []servers.Server {
 	var out []servers.Server
 	for id, addr := range book {
@@ -75,7 +70,7 @@ func listOf(book map[string]string) []servers.Server {
 	return out
 }
 
-// followServers keeps the list of servers, and what counts of the cluster's keys, as the servers announce it.
+// followServers keeps the list of servers, and the state of the cluster's CA and keys, as any server streams it.
 func (a *agent) followServers(ctx context.Context) error {
 	return a.client.FollowServers(ctx, func(answer *clusterpb.ServerList) {
 		a.keys.Load().Announced(answer)
@@ -86,22 +81,22 @@ func (a *agent) followServers(ctx context.Context) error {
 			}
 		}
 		if err := a.set.Update(list); err != nil {
-			a.log.Warn("the list of servers is not taken", "err", err)
+			a.log.Warn("cannot use the new list of servers; the old one stays in use", "err", err)
 			return
 		}
 		a.back.Update(connectTo(list))
-		a.learn(membership.AddressBook(answer.Servers))
+		a.saveServers(membership.AddressBook(answer.Servers))
 	})
 }
 
-// learn keeps where the servers are, for the next start.
-func (a *agent) learn(book map[string]string) {
+// saveServers saves the addresses of the servers for the next start.
+func (a *agent) saveServers(book map[string]string) {
 	if err := a.member.SetServers(book); err != nil {
-		a.log.Warn("addresses of the servers are not kept", "err", err)
+		a.log.Warn("cannot save the addresses of the servers; the next start uses older ones", "err", err)
 	}
 }
 
-// addresses are those that this machine's certificate is for.
+// addresses returns the addresses for this node's serving certificate.
 func (a *agent) addresses() (list []string) {
 	for _, ip := range nodesetup.IPs(&a.cfg.Node, a.nodeIP) {
 		list = append(list, ip.String())
@@ -109,8 +104,8 @@ func (a *agent) addresses() (list []string) {
 	return list
 }
 
-// clientFor is a client of the API on any server, with the certificate in a file
-// that is renewed.
+// clientFor returns a client of the API on any live server. certificate is a file with the
+// client's certificate and key, which is replaced when they are renewed.
 func (a *agent) clientFor(certificate string) (*rest.Config, kubernetes.Interface, error) {
 	base := &rest.Config{TLSClientConfig: rest.TLSClientConfig{CAFile: join.CAFile(a.cfg.AgentDir()), CertFile: certificate, KeyFile: certificate}}
 	base.ContentType = "application/vnd.kubernetes.protobuf"

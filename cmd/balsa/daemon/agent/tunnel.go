@@ -6,7 +6,7 @@ import (
 	nodetunnel "github.com/balsahq/balsa/node/tunnel"
 )
 
-// startTunnel keeps a connection to each server.
+// startTunnel keeps a connection to each server, by which servers reach this node.
 func (a *agent) startTunnel() (err error) {
 	a.back, err = nodesetup.NewTunnel(nodesetup.TunnelConfig{Node: &a.cfg.Node, NodeIP: a.nodeIP, Servers: a.serverTrust(), Metrics: a.metrics, Logger: a.log})
 	if err != nil {
@@ -17,7 +17,7 @@ func (a *agent) startTunnel() (err error) {
 	return nil
 }
 
-// connectTo is a list of servers as node/tunnel has it.
+// connectTo returns the list in the form of node/tunnel.
 func connectTo(list []servers.Server) []nodetunnel.Server {
 	out := make([]nodetunnel.Server, 0, len(list))
 	for _, s := range list {

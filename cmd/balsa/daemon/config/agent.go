@@ -1,6 +1,6 @@
 package config
 
-// Agent is what a machine can be told that runs pods and is no server.
+// Agent is the configuration of an agent: a machine that runs pods and is no server.
 type Agent struct {
 	Node
 
@@ -8,5 +8,5 @@ type Agent struct {
 	LocalAPIPort int  // on 127.0.0.1, for programs of this machine; 0: none
 }
 
-// DefaultAgent returns the settings of an agent that is told nothing.
+// DefaultAgent returns the configuration of an agent without any flag.
 func DefaultAgent() Agent { return Agent{Node: DefaultNode(), LocalAPIPort: 6444} }

@@ -13,9 +13,9 @@ import (
 	"github.com/balsahq/balsa/leader/certificates"
 )
 
-// API is what a server can be told about who may use the API, what is
-// recorded of it, and how much of it one client can have. The flags are
-// kube-apiserver's, where it has them.
+// API configures the API server: authentication, authorization, admission, audit,
+// encryption at rest, and limits for clients. The flags are kube-apiserver's, where
+// it has them.
 type API struct {
 	Authentication authn.Settings
 	Authorization  authz.Settings
@@ -41,19 +41,19 @@ func defaultAPI() API {
 	}
 }
 
-// defaultAudit bounds the log: 100 MB, and ten older ones of that size, compressed,
-// for at most thirty days.
+// defaultAudit bounds the audit log: a file of 100 MB, and ten older files of that size,
+// compressed, for at most thirty days.
 func defaultAudit() *audit.Settings {
 	s := audit.DefaultSettings()
 	s.LogOptions.MaxSize, s.LogOptions.MaxBackups, s.LogOptions.MaxAge, s.LogOptions.Compress = 100, 10, 30, true
 	return s
 }
 
-// noAuditLog is the --audit-log-path that turns the record off.
+// noAuditLog is the value of --audit-log-path that turns the audit log off.
 const noAuditLog = "none"
 
-// recordIn has requests recorded in a file of dir, unless the administrator says
-// where to, or that nothing is to be recorded.
+// recordIn sets the audit log to a file in dir, unless the administrator has named
+// another file or a webhook, or has turned the audit log off.
 func (c *API) recordIn(dir string) {
 	switch log := &c.Audit.LogOptions; {
 	case log.Path == noAuditLog:

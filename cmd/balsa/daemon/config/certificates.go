@@ -7,8 +7,9 @@ import (
 	"github.com/balsahq/balsa/control/auth/pki"
 )
 
-// Certificates says whose certificates are believed and how those that were
-// asked for at the API are signed. The flags are kube-apiserver's and
+// Certificates configures which authorities the API trusts for clients' certificates
+// beside the cluster's own, and how certificates that are requested at the API
+// (CertificateSigningRequests) are signed. The flags are kube-apiserver's and
 // kube-controller-manager's.
 type Certificates struct {
 	ClientCAFile string
@@ -20,7 +21,7 @@ type Certificates struct {
 func (c *Certificates) validate() error {
 	var errs []error
 	if c.SigningCert != "" && c.ClientCAFile == "" {
-		errs = append(errs, errors.New("--cluster-signing-cert-file needs --client-ca-file with the same certificate in it: else nobody believes what it signs"))
+		errs = append(errs, errors.New("--cluster-signing-cert-file needs --client-ca-file with the same certificate in it: else the API refuses the certificates that it signs"))
 	}
 	if c.SigningLife < 10*time.Minute {
 		errs = append(errs, errors.New("--cluster-signing-duration: give 10m or more"))

@@ -10,8 +10,8 @@ import (
 	"github.com/balsahq/balsa/leader/loadbalancer"
 )
 
-// LoadBalancer is where Services of type LoadBalancer get their addresses. Networks that do not parse are left to
-// Validate.
+// LoadBalancer returns the pools from which Services of type LoadBalancer get their addresses, and the cluster's networks,
+// which no pool may overlap. It skips networks that do not parse: Validate reports them.
 func (c *Server) LoadBalancer() loadbalancer.Config {
 	taken := map[string]netip.Prefix{}
 	for name, text := range map[string]string{"network of pods": c.ClusterCIDR, "network of Services": c.ServiceCIDR} {
@@ -24,7 +24,8 @@ func (c *Server) LoadBalancer() loadbalancer.Config {
 	return loadbalancer.Config{Pools: c.LoadBalancerPool, Taken: taken}
 }
 
-// Taints are those that this machine's Node registers with.
+// Taints returns the taints with which this machine's Node registers: the one that keeps pods away until a cloud controller
+// has initialized the Node, or none.
 func (c *Node) Taints() []corev1.Taint {
 	if c.CloudProvider == "" {
 		return nil

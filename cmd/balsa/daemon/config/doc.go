@@ -1,5 +1,5 @@
-// Package config is what a server and an agent can be told: the settings, their defaults, and Validate, which reports every
-// fault at once with what would be right.
+// Package config is the configuration of a server and of an agent: the settings, their defaults, and Validate, which reports
+// every wrong setting at once, each with the values that are allowed.
 //
 //	flags, file (cmd/balsa) ──▶ Server or Agent ──▶ Complete ──▶ Validate ──▶ daemon/server, daemon/agent
 //

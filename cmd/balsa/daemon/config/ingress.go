@@ -10,7 +10,7 @@ import (
 // ingressClass is the IngressClass of a new cluster.
 const ingressClass = "balsa"
 
-// Ingress is what can be said of the way from outside to Services by HTTP.
+// Ingress configures how this node serves HTTP from outside to Services.
 type Ingress struct {
 	Enabled             bool
 	HTTPPort, HTTPSPort int
@@ -36,7 +36,7 @@ func (c *Ingress) validate() (faults []error) {
 	return faults
 }
 
-// Class is the IngressClass that a server makes, "" for none.
+// Class returns the name of the IngressClass that a server creates, "" for none.
 func (c *Ingress) Class() string {
 	if c.Enabled {
 		return ingressClass
@@ -44,7 +44,7 @@ func (c *Ingress) Class() string {
 	return ""
 }
 
-// Labels are those of this node, with what the flags say of it.
+// Labels returns the labels of this machine's Node: the given ones and, when it serves no Ingress, the one that says so.
 func (c *Ingress) Labels(given map[string]string) map[string]string {
 	if c.Enabled {
 		return given

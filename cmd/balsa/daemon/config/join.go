@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// JoinToken returns the join token, from the flag, or from the file that keeps it out of
-// the list of processes.
+// JoinToken returns the join token: the flag's value, or the content of the file that
+// keeps the token out of the list of processes.
 func (c *Node) JoinToken() (string, error) {
 	switch {
 	case c.Token == "" && c.TokenFile == "":
@@ -20,7 +20,7 @@ func (c *Node) JoinToken() (string, error) {
 	}
 	raw, err := os.ReadFile(c.TokenFile)
 	if err != nil {
-		return "", fmt.Errorf("read the join token: %w", err)
+		return "", fmt.Errorf("cannot read the join token: %w", err)
 	}
 	return strings.TrimSpace(string(raw)), nil
 }

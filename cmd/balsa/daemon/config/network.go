@@ -23,7 +23,7 @@ const (
 	EncryptionWireGuard = string(routes.WireGuard)
 )
 
-// Prefixes reads one prefix, or two of different families with a comma between them.
+// Prefixes parses one prefix, or two of different families with a comma between them.
 func Prefixes(text string) ([]netip.Prefix, error) {
 	var list []netip.Prefix
 	for part := range strings.SplitSeq(text, ",") {
@@ -42,7 +42,7 @@ func Prefixes(text string) ([]netip.Prefix, error) {
 	return list, nil
 }
 
-// overlapping finds two prefixes that have addresses in common.
+// overlapping returns a prefix of a and one of b that have addresses in common, if there are any.
 func overlapping(a, b []netip.Prefix) (x, y netip.Prefix, found bool) {
 	for _, x := range a {
 		for _, y := range b {
@@ -54,7 +54,7 @@ func overlapping(a, b []netip.Prefix) (x, y netip.Prefix, found bool) {
 	return x, y, false
 }
 
-// networkFaults are those of the flags about the network.
+// networkFaults returns the faults of the settings about the network.
 func (c *Node) networkFaults() (faults []error) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	if !slices.Contains(routes.Modes, routes.Mode(c.OverlayMode)) {
@@ -109,11 +109,11 @@ func (c *Node) networkFaults() (faults []error) {
 	return faults
 }
 
-// APIAddresses are the addresses by which this server knows the API: those of its certificate and those it joins at,
-// which may be a virtual address of all servers.
+// APIAddresses returns the addresses by which this server knows the API: --tls-san and --join, either of which may be a
+// virtual address of all servers.
 func (c *Server) APIAddresses() []netip.Addr { return addressesIn(slices.Concat(c.TLSSANs, c.Join)) }
 
-// APIAddresses are the addresses at which this agent joins, which may be a virtual address of all servers.
+// APIAddresses returns the addresses of --join, which may be a virtual address of all servers.
 func (c *Agent) APIAddresses() []netip.Addr { return addressesIn(c.Join) }
 
 // addressesIn returns the IP addresses among hosts, each a name or an address, with a port or without.
@@ -129,7 +129,7 @@ func addressesIn(hosts []string) (list []netip.Addr) {
 	return list
 }
 
-// ClusterNetworks are those of pods and Services.
+// ClusterNetworks returns the networks of pods and of Services.
 func (c *Node) ClusterNetworks() ([]netip.Prefix, error) {
 	pods, err := Prefixes(c.ClusterCIDR)
 	if err != nil {
@@ -139,7 +139,7 @@ func (c *Node) ClusterNetworks() ([]netip.Prefix, error) {
 	return slices.Concat(pods, services), err
 }
 
-// ParseNodeIPs reads --node-ip: an address, or one of each family with a comma between. Of none it makes none.
+// ParseNodeIPs parses --node-ip: an address, or one of each family with a comma between. It returns nil for an empty text.
 func ParseNodeIPs(text string) ([]netip.Addr, error) {
 	if text == "" {
 		return nil, nil

@@ -18,7 +18,7 @@ import (
 	"github.com/balsahq/balsa/raftstore/member"
 )
 
-// Node is what every machine of a cluster can be told, a server or an agent.
+// Node is the configuration that a server and an agent have in common.
 type Node struct {
 	Paths
 	Cluster
@@ -56,22 +56,22 @@ type Node struct {
 	DisableLocalStorage bool
 }
 
-// Cluster is what all machines of a cluster agree on. The first server decides; a member takes over what the cluster was
-// begun with.
+// Cluster holds the settings that are the same on all machines of a cluster. The first server decides them; later members
+// take them over (membership.Agree).
 type Cluster struct {
 	ServiceCIDR   string // one prefix, or one of each family with a comma between
-	ClusterCIDR   string // the pods': as ServiceCIDR
+	ClusterCIDR   string // the network of pods, in the same form
 	ClusterDNS    string
 	ClusterDomain string
 	GossipPort    int
 }
 
-// DefaultCluster returns the settings of a cluster whose first server is told nothing.
+// DefaultCluster returns the settings of a cluster whose first server has no flags.
 func DefaultCluster() Cluster {
 	return Cluster{ServiceCIDR: "10.96.0.0/16", ClusterCIDR: "10.244.0.0/16", ClusterDNS: "10.96.0.10", ClusterDomain: "cluster.local", GossipPort: member.DefaultPort}
 }
 
-// DefaultNode returns the settings of a machine that is told nothing.
+// DefaultNode returns the configuration of a machine without any flag.
 func DefaultNode() Node {
 	host, err := os.Hostname()
 	if err != nil {
@@ -87,7 +87,7 @@ func DefaultNode() Node {
 	}
 }
 
-// Validate reports every fault at once, and what would be right.
+// Validate reports every wrong setting at once, each with the values that are allowed.
 func (c *Node) Validate() error { return errors.Join(c.faults()...) }
 
 func (c *Node) faults() []error {
@@ -121,7 +121,7 @@ func (c *Node) faults() []error {
 	}
 	if a := c.ProfileAddress; a != "" {
 		if addr, err := netip.ParseAddrPort(a); err != nil || !addr.Addr().IsLoopback() {
-			fault("--profile-address %q: give a loopback address and a port, such as 127.0.0.1:6060; profiles tell secrets", a)
+			fault("--profile-address %q: give a loopback address and a port, such as 127.0.0.1:6060; profiles show parts of the memory, where secrets are", a)
 		}
 	}
 	if _, err := c.level(); err != nil {
@@ -147,7 +147,7 @@ func (c *Node) level() (slog.Level, error) {
 	return level, nil
 }
 
-// Level returns the level of log lines that are written; info when LogLevel names none, which Validate reports.
+// Level returns the lowest level that is logged. It is info when LogLevel is wrong, which Validate reports.
 func (c *Node) Level() slog.Level {
 	level, err := c.level()
 	if err != nil {

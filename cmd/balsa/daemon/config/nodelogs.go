@@ -7,14 +7,14 @@ import (
 	"github.com/balsahq/balsa/node/nodelogs"
 )
 
-// NodeLogs says which logs of this machine its API shows; the names and defaults are the kubelet's.
+// NodeLogs configures which logs of this machine the kubelet's API shows. Names and defaults are the kubelet's.
 type NodeLogs struct{ Serve, Query bool }
 
 var errQueryWithoutLogs = errors.New("--enable-system-log-query needs --enable-system-log-handler")
 
 func defaultNodeLogs() NodeLogs { return NodeLogs{Serve: true} }
 
-// Handler serves the logs below dir; nil when nothing is to be shown.
+// Handler returns the handler that serves the logs below dir, or nil when no logs are served.
 func (n *NodeLogs) Handler(dir string) http.Handler {
 	if !n.Serve {
 		return nil

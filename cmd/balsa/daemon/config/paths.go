@@ -8,13 +8,13 @@ import (
 	noderuntime "github.com/balsahq/balsa/node/runtime"
 )
 
-// Paths says where the files of this machine are.
+// Paths are the directories of Balsa on this machine. Its methods return the files and directories below them.
 type Paths struct {
-	DataDir string // what is kept
+	DataDir string // files that survive a reboot
 	RunDir  string // sockets and process IDs
 }
 
-// DefaultPaths returns the directories of the environment ($BALSA_DATA_DIR, $BALSA_RUN_DIR), or the usual ones.
+// DefaultPaths returns the directories that $BALSA_DATA_DIR and $BALSA_RUN_DIR name, or /var/lib/balsa and /run/balsa.
 func DefaultPaths() Paths {
 	return Paths{DataDir: fromEnv("BALSA_DATA_DIR", "/var/lib/balsa"), RunDir: fromEnv("BALSA_RUN_DIR", "/run/balsa")}
 }
@@ -35,30 +35,30 @@ func (p *Paths) LocalVolumesDir() string { return filepath.Join(p.DataDir, "loca
 // AgentDir is the directory of this machine's node: its identity as an agent, containers, volumes.
 func (p *Paths) AgentDir() string { return filepath.Join(p.DataDir, "agent") }
 
-// BinDir is the directory of the programs that run once per pod.
+// BinDir is the directory of the programs that run once per pod: runc, its shim, CNI plugins.
 func (p *Paths) BinDir() string { return filepath.Join(p.DataDir, "bin") }
 
 // CNIConfDir is the directory of CNI configurations.
 func (p *Paths) CNIConfDir() string { return filepath.Join(p.AgentDir(), "cni", "net.d") }
 
-// Kubeconfig is the file with the administrator's.
+// Kubeconfig is the administrator's kubeconfig.
 func (p *Paths) Kubeconfig() string { return filepath.Join(p.ServerDir(), "admin.kubeconfig") }
 
 // StoreDir is the directory of the Raft log and of snapshots of the state.
 func (p *Paths) StoreDir() string { return filepath.Join(p.ServerDir(), "raft") }
 
-// ClusterIDFile tells that this server has had objects: it is written when the
-// store was opened for the first time, and refuses to begin anew where objects
-// were.
+// ClusterIDFile exists since the store of this server was opened for the first time.
+// A server that finds it beside an empty store refuses to start, because the objects
+// have been lost.
 func (p *Paths) ClusterIDFile() string { return filepath.Join(p.ServerDir(), "cluster-id") }
 
 // LogFile is where a server that `balsa up` started writes its log.
 func (p *Paths) LogFile() string { return filepath.Join(p.DataDir, "balsa.log") }
 
-// PIDFile names the process that serves RunDir.
+// PIDFile is locked by the process that uses RunDir, and holds its ID.
 func (p *Paths) PIDFile() string { return filepath.Join(p.RunDir, "balsa.pid") }
 
-// Runtime returns the bundled container runtime's settings.
+// Runtime returns the configuration of the bundled container runtime.
 func (p *Paths) Runtime() noderuntime.Config {
 	program, err := os.Executable()
 	if err != nil {

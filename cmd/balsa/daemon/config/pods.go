@@ -6,15 +6,16 @@ import (
 	"github.com/balsahq/balsa/node/admission"
 )
 
-// Pods is what this machine's administrator grants pods, or not; the names are the kubelet's.
+// Pods configures what pods of this machine may do. The names are the kubelet's.
 type Pods struct {
 	AllowedUnsafeSysctls []string
 	SeccompDefault       bool
 	MaxPIDs              int64 // -1: no limit
 }
 
-// defaultPods are stricter than the kubelet's: one pod does not take the kernel's rarely used system calls, nor all
-// process ids of the machine. A thousand threads are many for a program, and 110 pods of 16,384 fit into a 64-bit kernel.
+// defaultPods is stricter than the kubelet's defaults: pods may not make the kernel's rarely used system calls, and one pod
+// cannot use up the process IDs of the machine. Few programs have more than a thousand threads, and 110 pods with 16,384
+// processes each fit into the 4,194,304 process IDs of a 64-bit kernel.
 func defaultPods() Pods { return Pods{SeccompDefault: true, MaxPIDs: 16384} }
 
 func (p *Pods) validate() []error {
@@ -28,5 +29,5 @@ func (p *Pods) validate() []error {
 	return faults
 }
 
-// PIDLimit is the limit as the agent takes it: 0 for none.
+// PIDLimit returns the limit in the form of node.Config: 0 is no limit.
 func (p *Pods) PIDLimit() int64 { return max(p.MaxPIDs, 0) }

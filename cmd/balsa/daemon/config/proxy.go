@@ -8,7 +8,7 @@ import (
 	"github.com/balsahq/balsa/overlay/healthport"
 )
 
-// Proxy is where kube-proxy's questions are answered; "" is nowhere.
+// Proxy holds the addresses at which the node answers the requests that kube-proxy would; "" is none.
 type Proxy struct{ Healthz, Status string }
 
 func defaultProxy() Proxy {

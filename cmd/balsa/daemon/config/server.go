@@ -14,7 +14,7 @@ import (
 	"github.com/balsahq/balsa/raftstore/raftlog"
 )
 
-// Server is what a server can be told: the control plane, and the node that it is unless DisableAgent.
+// Server is the configuration of a server: a control-plane peer that is also a node, unless DisableAgent is set.
 type Server struct {
 	Node
 
@@ -33,15 +33,15 @@ type Server struct {
 
 	Autoscaling horizontalpodautoscaler.Config
 
-	// UnreachableTolerationSeconds is how long a pod waits for a node that is gone, when the pod says nothing about it.
+	// UnreachableTolerationSeconds is how long a pod without tolerations of its own stays bound to a node that is gone.
 	UnreachableTolerationSeconds int64
 
-	// FlagValues returns the values of c by the names of flags, as /flagz shows them. The server calls it once the
-	// cluster's settings are in c.
+	// FlagValues returns the settings of c by the names of the flags, for /flagz. The server calls it after it has put the
+	// cluster's settings into c.
 	FlagValues func(c *Server) map[string]string
 }
 
-// DefaultServer returns the settings of a server that is told nothing.
+// DefaultServer returns the configuration of a server without any flag.
 func DefaultServer() Server {
 	return Server{
 		Node: DefaultNode(), BindAddress: "0.0.0.0", Port: 6443, UnreachableTolerationSeconds: 300,
@@ -49,10 +49,10 @@ func DefaultServer() Server {
 	}
 }
 
-// Complete fills in what follows from other settings: where requests are recorded.
+// Complete sets what follows from other settings: the file of the audit log. Call it before Validate.
 func (c *Server) Complete() { c.API.recordIn(filepath.Join(c.ServerDir(), "logs")) }
 
-// Validate reports every fault at once, and what would be right.
+// Validate reports every wrong setting at once, each with the values that are allowed.
 func (c *Server) Validate() error {
 	faults := c.Node.faults()
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
@@ -89,7 +89,7 @@ func (c *Server) Validate() error {
 	return errors.Join(faults...)
 }
 
-// LocalURL returns the URL of the API for programs on this machine.
+// LocalURL returns the API's URL for programs on this machine.
 func (c *Server) LocalURL() string {
 	host := c.BindAddress
 	if addr, err := netip.ParseAddr(host); err == nil && addr.IsUnspecified() {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Snapshots is the schedule of snapshots.
+// Snapshots configures the snapshots that the leader saves on a schedule.
 type Snapshots struct {
 	Every time.Duration // 0: never
 	Keep  int
@@ -18,7 +18,7 @@ func defaultSnapshots() Snapshots {
 	return Snapshots{Every: 12 * time.Hour, Keep: 5}
 }
 
-// validate reports every fault at once.
+// validate reports every wrong setting at once.
 func (s *Snapshots) validate() error {
 	var faults []error
 	if s.Every != 0 && s.Every < time.Minute {

@@ -10,14 +10,14 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 )
 
-// TLS says which TLS the API's port and the node's own API take, by upstream's names. Servers and nodes speak
-// TLS 1.3 among themselves whatever they say.
+// TLS configures which versions and cipher suites of TLS clients may use at the API's port and at the kubelet's API. The
+// names are upstream's. Servers and nodes always use TLS 1.3 between each other.
 type TLS struct {
 	CipherSuites []string
 	MinVersion   string
 }
 
-// needed is the suite that HTTP/2 demands for the kind of key that the cluster's certificates have (RFC 9113, 9.2.2).
+// needed is the cipher suite that HTTP/2 requires for ECDSA keys, which the cluster's certificates have (RFC 9113, 9.2.2).
 const needed = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
 
 func (t *TLS) validate() error {
@@ -41,7 +41,7 @@ func (t *TLS) validate() error {
 	return nil
 }
 
-// Policy returns the values of crypto/tls; suites is nil for Go's choice. The flags were validated.
+// Policy returns the settings in the form of crypto/tls; suites is nil for Go's choice. Validate must have passed.
 func (t *TLS) Policy() (version uint16, suites []uint16) {
 	version, _ = cliflag.TLSVersion(t.MinVersion)
 	suites, _ = cliflag.TLSCipherSuites(t.CipherSuites)

@@ -1,4 +1,4 @@
 package config
 
-// KubernetesVersion is the API that is served.
+// KubernetesVersion is the version of the Kubernetes API that is served.
 const KubernetesVersion = "v1.36.3"

@@ -14,16 +14,15 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// How long `balsa kubectl` waits for one server before it asks the next beside
-// it, and for all.
 const (
-	askStagger = 400 * time.Millisecond
-	askAll     = 5 * time.Second
+	askStagger = 400 * time.Millisecond // without an answer, the next server is asked too
+	askAll     = 5 * time.Second        // bounds the whole search
 )
 
-// AnsweringContext returns the first context of a kubeconfig whose server
-// answers: the current one, then the others by name. It is "" when that is the
-// current one, or when none answers and kubectl may say why.
+// AnsweringContext returns the context of the kubeconfig at path whose server answers
+// first. It asks the current context's server first, then the others in the order of
+// their names. It returns "" when the current one answers first, and when none answers:
+// kubectl then reports the error of the current one.
 func AnsweringContext(ctx context.Context, path string) string {
 	c, err := clientcmd.LoadFromFile(path)
 	if err != nil || len(c.Contexts) < 2 {
@@ -75,8 +74,8 @@ func AnsweringContext(ctx context.Context, path string) string {
 	return ""
 }
 
-// answers reports whether the server of a context ends a handshake. A stopped
-// process accepts connections and does not.
+// answers reports whether the server of a context completes a TLS handshake. A TCP
+// connection does not tell: the kernel accepts connections for a stopped process.
 func answers(ctx context.Context, c *clientcmdapi.Config, name string) bool {
 	config, err := clientcmd.NewNonInteractiveClientConfig(*c, name, &clientcmd.ConfigOverrides{}, nil).ClientConfig()
 	if err != nil {
@@ -86,7 +85,7 @@ func answers(ctx context.Context, c *clientcmdapi.Config, name string) bool {
 	if err != nil {
 		return false
 	}
-	// Nothing is sent: whether the server is the right one is kubectl's to see.
+	// The certificate is not verified, because no request follows; kubectl verifies it for its own connection.
 	conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}}}).DialContext(ctx, "tcp", target.Host)
 	if err != nil {
 		return false

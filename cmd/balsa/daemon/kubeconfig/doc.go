@@ -1,3 +1,3 @@
-// Package kubeconfig is the administrator's kubeconfig on a server: the servers' contexts in it, how the file is replaced, and
-// which context commands use, that of the first server that answers.
+// Package kubeconfig writes the administrator's kubeconfig of a server, with a context for each server of the cluster, and
+// chooses the context that commands use: the first one whose server answers.
 package kubeconfig

@@ -10,20 +10,21 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// The administrator's kubeconfig: one user, a context "balsa" that means the
-// server at hand, and a context "balsa-NAME" for each server of the cluster.
+// The administrator's kubeconfig has one user, a context "balsa" for the server on this
+// machine, and a context "balsa-NAME" for each server of the cluster.
 const (
 	contextName = "balsa"
 	userName    = "balsa-admin"
 )
 
-// Server is one server by its node's name.
+// Server is a server of the cluster; Name is its node's name.
 type Server struct {
 	Name string
 	URL  string // https://host:port
 }
 
-// Encode returns the text. here is the URL of the context "balsa".
+// Encode returns the text of the kubeconfig. here is the URL of the context "balsa"; ca,
+// cert and key are PEM.
 func Encode(here string, all []Server, ca, cert, key []byte) ([]byte, error) {
 	c := clientcmdapi.NewConfig()
 	c.AuthInfos[userName] = &clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}
@@ -39,8 +40,8 @@ func Encode(here string, all []Server, ca, cert, key []byte) ([]byte, error) {
 	return clientcmd.Write(*c)
 }
 
-// Write replaces the file at path when its text differs: whole or not
-// at all, for its owner alone.
+// Write replaces the file at path atomically, with mode 0600, unless it has this text
+// already.
 func Write(path string, data []byte) error {
 	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, data) {
 		return nil
@@ -49,7 +50,7 @@ func Write(path string, data []byte) error {
 	if err != nil {
 		return fmt.Errorf("kubeconfig: %w", err)
 	}
-	defer os.Remove(file.Name()) // fails once it is renamed
+	defer os.Remove(file.Name()) // fails after the rename
 	_, err = file.Write(data)
 	if err2 := file.Close(); err == nil {
 		err = err2

@@ -11,9 +11,10 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// Group is what runs in this process, in the order in which it was started.
-// They stop in the reverse order, each only when the one above it has returned:
-// nothing loses what it stands on.
+// Group holds the parts that run in this process, in the order in which they were
+// started. They stop in the reverse order, each only after the part above it has
+// returned, so that no part outlives one that it uses. Its methods are for one
+// goroutine.
 type Group struct {
 	log    *slog.Logger
 	list   []part
@@ -28,8 +29,8 @@ type part struct {
 
 func New(log *slog.Logger) *Group { return &Group{log: log, failed: make(chan error, 1)} }
 
-// Start runs fn until the parts stop. An error of fn, a panic that nothing
-// below contains, or its early return, is a failure of the whole.
+// Start runs fn in a goroutine until Stop. Wait returns an error when fn returns
+// before that, with an error or without, or when it panics.
 func (p *Group) Start(name string, fn func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -39,7 +40,7 @@ func (p *Group) Start(name string, fn func(context.Context) error) {
 		err := fault.Contain("part/"+name, func() error { return fn(ctx) })
 		if ctx.Err() != nil {
 			if err != nil {
-				p.log.Warn("stopped with an error", "part", name, "err", err)
+				p.log.Warn("a part stopped with an error", "part", name, "err", err)
 			}
 			return
 		}
@@ -48,18 +49,18 @@ func (p *Group) Start(name string, fn func(context.Context) error) {
 		}
 		select {
 		case p.failed <- err:
-		default: // one failure is enough to stop
+		default: // the first failure stops the process; later ones are dropped
 		}
 	}()
 }
 
-// Keep is Start for a part that can begin anew: after a panic it does, with back-off.
+// Keep is Start for a part that can run again after a panic: it does so with back-off (fault.Keep).
 func (p *Group) Keep(name string, fn func(context.Context) error) {
 	p.Start(name, func(ctx context.Context) error { return fault.Keep(ctx, "part/"+name, fn) })
 }
 
-// Wait returns when ctx ends, with nil, when a part failed, with its error, or
-// when over says why it is enough.
+// Wait blocks until ctx ends and returns nil, until a part fails and returns its
+// error, or until over delivers the reason to stop, which it returns.
 func (p *Group) Wait(ctx context.Context, over <-chan error) error {
 	select {
 	case <-ctx.Done():
@@ -71,8 +72,8 @@ func (p *Group) Wait(ctx context.Context, over <-chan error) error {
 	}
 }
 
-// stopPatience is how long one part may take to end. A process that ends without
-// it is one that was killed, which loses nothing.
+// stopPatience bounds the time that one part has to end. A process that ends while
+// a part still runs loses no more than a killed one, which loses nothing.
 const stopPatience = 15 * time.Second
 
 // Stop ends all parts, the last started first.
@@ -82,14 +83,14 @@ func (p *Group) Stop() {
 		select {
 		case <-p.list[i].done:
 		case <-time.After(stopPatience):
-			p.log.Error("does not end and is left behind", "part", p.list[i].name, "after", stopPatience)
+			p.log.Error("a part does not end; the process goes on without it", "part", p.list[i].name, "after", stopPatience)
 			_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
 		}
 	}
 }
 
-// Await waits for a channel, unless it is nil, and reports whether it was
-// closed before ctx ended.
+// Await waits until done is closed and returns true, or until ctx ends and returns
+// false. A nil channel counts as closed.
 func Await(ctx context.Context, done <-chan struct{}) bool {
 	if done == nil {
 		return ctx.Err() == nil

@@ -1,14 +1,15 @@
-// Package logdedup is a slog handler that writes a warning or an error that repeats once, and then how often it did.
+// Package logdedup is a slog handler that writes a repeated warning or error only once, and later how often it was repeated.
 //
-//	record ──▶ below Warn ─────────────────────────▶ next
-//	       └─▶ first of its key, or of its message ─▶ next
-//	           else counted; at the end of the window "… repeated N times in the last 5m0s" ─▶ next
+//	record ──▶ below Warn ───────▶ next
+//	       └─▶ first of its key ─▶ next
+//	       └─▶ repeated: counted; at the end of the window the last record, with repeated=N within=5m0s ─▶ next
 //
-// The key is the level, the message and all attributes but those that differ each time (volatile, and long hexadecimal
-// numbers, as containers have). A key that repeats
-// has windows of 5 minutes, then 10, up to an hour; one that is silent for a window is forgotten. Messages that come
-// with many different attributes, one for each node or pod, have a budget: the lines beyond it are counted for the
-// message. Memory is bounded: when there are too many keys, all are told and forgotten.
+// The key is the level, the message and the attributes, without attributes that differ each time (volatile) and without
+// long hexadecimal numbers such as the IDs of containers. The first window of a key lasts 5 minutes. While the key repeats,
+// each window lasts twice as long as the one before, up to an hour. A key without a record in a window is forgotten.
+// A message with many different attributes, such as one for each pod, has a budget of lines in a window; further records
+// are counted for the message. Memory is bounded: when there are too many keys, all their counts are written and all keys
+// are forgotten.
 package logdedup
 
 import (
@@ -24,26 +25,26 @@ import (
 const (
 	firstWindow = 5 * time.Minute
 	lastWindow  = time.Hour
-	// budget is how many lines a message may have in a window, whatever their attributes.
+	// budget bounds the lines of one message in a window, whatever their attributes.
 	budget = 100
-	// mostKeys bounds what is remembered.
+	// mostKeys bounds the keys, and the messages, that are remembered.
 	mostKeys = 2048
 )
 
-// volatile are attributes that do not make two records different.
+// volatile are the attributes that are not part of the key, because they differ each time.
 var volatile = []string{"stack", "stacktrace", "took", "again_in", "again in"}
 
-// identity is a number that something has for itself: two records that differ in it alone are the same.
-var identity = regexp.MustCompile(`[0-9a-f]{16,}`)
+// hexID matches the hexadecimal ID of a container and the like. Records that differ only in such IDs have one key.
+var hexID = regexp.MustCompile(`[0-9a-f]{16,}`)
 
 // Handler implements slog.Handler.
 type Handler struct {
 	next  slog.Handler
-	bound maphash.Hash // of the attributes and groups bound to it
+	bound maphash.Hash // of the attributes and groups of WithAttrs and WithGroup
 	state *state
 }
 
-// state is shared by all handlers made from one.
+// state is shared by a handler and all handlers that WithAttrs and WithGroup made of it.
 type state struct {
 	seed maphash.Seed
 
@@ -52,16 +53,16 @@ type state struct {
 	messages table
 }
 
-// table is what was seen, by key or by message.
+// table holds the records that were seen, by the hash of their key or of their message.
 type table map[uint64]*seen
 
 type seen struct {
 	window time.Duration
-	count  int // records that were not written in this window
-	lines  int // of a message: those that were
+	count  int // records of this window that were not written
+	lines  int // of a message: records of this window that were written
 	timer  *time.Timer
 	next   slog.Handler
-	last   slog.Record // not written
+	last   slog.Record // the last one that was not written
 }
 
 // New returns a handler in front of next.
@@ -107,54 +108,54 @@ func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
 
 func add(h *maphash.Hash, a slog.Attr) {
 	if !slices.Contains(volatile, a.Key) {
-		_, _ = h.WriteString("\x00" + a.Key + "\x00" + identity.ReplaceAllString(a.Value.Resolve().String(), "#"))
+		_, _ = h.WriteString("\x00" + a.Key + "\x00" + hexID.ReplaceAllString(a.Value.Resolve().String(), "#"))
 	}
 }
 
-// pass reports whether a record is to be written: the first of its key, while its message has lines left. Any other is
-// counted.
+// pass reports whether a record is to be written: it is the first of its key, and its message has lines left in this
+// window. Any other record is counted.
 func (s *state) pass(next slog.Handler, r slog.Record, key, message uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if one := s.keys[key]; one != nil {
-		one.hold(r)
+		one.countRepeat(r)
 		return false
 	}
 	m := s.messages[message]
 	if m == nil {
-		m = s.begin(s.messages, message, next)
+		m = s.startWindow(s.messages, message, next)
 	}
 	if m.lines >= budget {
-		m.hold(slog.NewRecord(r.Time, r.Level, r.Message, r.PC))
+		m.countRepeat(slog.NewRecord(r.Time, r.Level, r.Message, r.PC))
 		return false
 	}
 	m.lines++
-	s.begin(s.keys, key, next)
+	s.startWindow(s.keys, key, next)
 	return true
 }
 
-func (one *seen) hold(r slog.Record) {
+func (one *seen) countRepeat(r slog.Record) {
 	one.count++
 	one.last = r.Clone()
 }
 
-// begin begins the first window of a key. A table that is full is told and emptied before.
-func (s *state) begin(t table, key uint64, next slog.Handler) *seen {
+// startWindow starts the first window of a key. When the table is full, it first writes all counts and empties the table.
+func (s *state) startWindow(t table, key uint64, next slog.Handler) *seen {
 	if len(t) >= mostKeys {
 		for key, one := range t {
 			one.timer.Stop()
-			one.tell()
+			one.writeCount()
 			delete(t, key)
 		}
 	}
 	one := &seen{window: firstWindow, next: next}
-	one.timer = time.AfterFunc(one.window, func() { s.end(t, key, one) })
+	one.timer = time.AfterFunc(one.window, func() { s.endWindow(t, key, one) })
 	t[key] = one
 	return one
 }
 
-// end tells of a window that is over, and begins the next one if anything repeated.
-func (s *state) end(t table, key uint64, one *seen) {
+// endWindow writes the count of a window. It starts the next one when the key was repeated, and else forgets the key.
+func (s *state) endWindow(t table, key uint64, one *seen) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t[key] != one {
@@ -164,14 +165,14 @@ func (s *state) end(t table, key uint64, one *seen) {
 		delete(t, key)
 		return
 	}
-	one.tell()
+	one.writeCount()
 	one.count, one.lines = 0, 0
 	one.window = min(2*one.window, lastWindow)
 	one.timer.Reset(one.window)
 }
 
-// tell writes how often a record has repeated, with the attributes of the last one.
-func (one *seen) tell() {
+// writeCount writes how often a record was repeated in the window, with the attributes of the last one.
+func (one *seen) writeCount() {
 	if one.count == 0 {
 		return
 	}

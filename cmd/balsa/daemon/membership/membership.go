@@ -10,8 +10,7 @@ import (
 	"github.com/balsahq/balsa/control/cluster/join"
 )
 
-// Record is what a machine keeps of its cluster between runs: its identity, the settings that all machines agree on, the
-// servers' last addresses. It lies in the server's or the agent's directory, in member.json beside the keys.
+// Record is the content of member.json. Its methods may be called from several goroutines.
 type Record struct {
 	dir string
 
@@ -19,17 +18,17 @@ type Record struct {
 	r  *join.Result
 }
 
-// New returns the record r, which is kept in dir. It writes nothing.
+// New returns a Record of r, whose changes are saved in dir. It writes nothing itself.
 func New(dir string, r *join.Result) *Record { return &Record{dir: dir, r: r} }
 
-// Get returns a copy.
+// Get returns a copy; its slices are shared and must not be changed.
 func (m *Record) Get() join.Result {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return *m.r
 }
 
-// Update changes what is kept, and writes it when that is something new.
+// Update calls change with a copy of the record. When change returns true, the copy is saved and replaces the record.
 func (m *Record) Update(change func(*join.Result) bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -38,13 +37,13 @@ func (m *Record) Update(change func(*join.Result) bool) error {
 		return nil
 	}
 	if err := next.Save(m.dir); err != nil {
-		return fmt.Errorf("keep what is known of the cluster: %w", err)
+		return fmt.Errorf("cannot save what is known of the cluster: %w", err)
 	}
 	m.r = &next
 	return nil
 }
 
-// SetServers keeps the addresses of the servers, by ID.
+// SetServers saves the addresses of the servers, by server ID, unless they are the same as before.
 func (m *Record) SetServers(addrs map[string]string) error {
 	list := make([]*clusterpb.ServerAddress, 0, len(addrs))
 	for _, id := range slices.Sorted(maps.Keys(addrs)) {
@@ -59,7 +58,7 @@ func (m *Record) SetServers(addrs map[string]string) error {
 	})
 }
 
-// SetGossipKeys keeps the keys of gossip; the first one encrypts.
+// SetGossipKeys saves the keys of gossip, unless they are the same as before. The first key encrypts.
 func (m *Record) SetGossipKeys(keys [][]byte) error {
 	return m.Update(func(r *join.Result) bool {
 		if slices.EqualFunc(r.GossipKeys, keys, slices.Equal[[]byte]) {
@@ -70,7 +69,7 @@ func (m *Record) SetGossipKeys(keys [][]byte) error {
 	})
 }
 
-// AddressBook returns the addresses of servers by ID; servers without one are left out.
+// AddressBook returns the servers' addresses by server ID, without servers that have none.
 func AddressBook(list []*clusterpb.ServerAddress) map[string]string {
 	book := map[string]string{}
 	for _, s := range list {

@@ -8,13 +8,14 @@ import (
 	"github.com/balsahq/balsa/control/cluster"
 )
 
-// Settings are what this machine's flags say of the whole cluster.
+// Settings returns c in the form in which the cluster's first server records it.
 func Settings(c *config.Cluster) cluster.Settings {
 	return cluster.Settings{ServiceCIDR: c.ServiceCIDR, ClusterCIDR: c.ClusterCIDR, ClusterDNS: c.ClusterDNS, ClusterDomain: c.ClusterDomain, GossipPort: c.GossipPort}
 }
 
-// Agree takes over what the cluster was begun with. A flag that says otherwise
-// is refused: it would have no effect.
+// Agree sets c to the settings s that the cluster was created with. It returns an error
+// for each flag that differs from both s and the default, because the flag would have
+// no effect.
 func Agree(c *config.Cluster, s cluster.Settings) error {
 	usual := config.DefaultCluster()
 	var faults []error

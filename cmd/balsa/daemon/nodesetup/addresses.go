@@ -14,10 +14,9 @@ import (
 	"github.com/balsahq/balsa/cmd/balsa/daemon/config"
 )
 
-// This file decides at which addresses this machine is a node.
-
-// Address returns the first configured address of this machine or, without one, the one it would use to reach the world.
-// Nothing is sent to find out.
+// Address returns the address of this machine as a node: the first one of --node-ip or, without it, the source address of
+// packets to the Internet by this machine's routes. Without a default route it is the first global address of an
+// interface. No packet is sent.
 func Address(cfg *config.Node) (netip.Addr, error) {
 	given, err := config.ParseNodeIPs(cfg.NodeIP)
 	if err != nil {
@@ -31,7 +30,7 @@ func Address(cfg *config.Node) (netip.Addr, error) {
 		return addr, nil
 	}
 	if !errors.Is(err, syscall.ENETUNREACH) {
-		return netip.Addr{}, fmt.Errorf("find this machine's address: %w; give it with --node-ip", err)
+		return netip.Addr{}, fmt.Errorf("cannot find this machine's address: %w; give it with --node-ip", err)
 	}
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
@@ -46,7 +45,7 @@ func Address(cfg *config.Node) (netip.Addr, error) {
 	return netip.Addr{}, errors.New("this machine has no address but its loopback: give one with --node-ip")
 }
 
-// addressTowards is the source of packets to a destination, by the routes there are.
+// addressTowards returns the source address of packets to destination (host:port) by this machine's routes.
 func addressTowards(destination string) (netip.Addr, error) {
 	conn, err := net.Dial("udp", destination)
 	if err != nil {
@@ -56,11 +55,11 @@ func addressTowards(destination string) (netip.Addr, error) {
 	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
 }
 
-// IPs are the addresses that this machine's Node reports: those of --node-ip or, without it, first and, where pods
-// have both families, one of the other. That of the pods' primary family comes first. What the cluster has agreed on must
-// be in c.
+// IPs returns the addresses that this machine's Node reports. They are --node-ip or, without it, first (see Address) and, in
+// a cluster whose pods have both families, an address of the other family. The address of the pods' primary family comes
+// first. The cluster's settings must be in c (membership.Agree).
 func IPs(c *config.Node, first netip.Addr) (list []net.IP) {
-	pods, _ := config.Prefixes(c.ClusterCIDR) // Validate reports what does not parse
+	pods, _ := config.Prefixes(c.ClusterCIDR) // Validate reports networks that do not parse
 	addrs, _ := config.ParseNodeIPs(c.NodeIP)
 	if len(addrs) == 0 {
 		addrs = []netip.Addr{first}
@@ -80,9 +79,10 @@ func IPs(c *config.Node, first netip.Addr) (list []net.IP) {
 	return list
 }
 
-// otherAddress finds the address of the other family than first's: that towards the default route or, without one, one of
-// first's link. It must last, so that temporary ones (RFC 8981) are taken only when there is no other. Addresses inside
-// the given networks are pods' and Services'. Not valid: there is none.
+// otherAddress returns an address of the family that first does not have. It is on the link of the default route of that
+// family or, without such a route, on the link of first. Temporary addresses (RFC 8981) are used only when there is no
+// other, because they change. Addresses in the networks of inside belong to pods and Services and are skipped. The result
+// is not valid when there is no address.
 func otherAddress(first netip.Addr, inside []netip.Prefix) netip.Addr {
 	family, world := netlink.FAMILY_V6, "[2001:db8::1]:9"
 	if first.Is6() {
@@ -118,7 +118,7 @@ func otherAddress(first netip.Addr, inside []netip.Prefix) netip.Addr {
 	return temporary
 }
 
-// linkOf is the link that has the address; nil: none has.
+// linkOf returns the link that has the address, or nil.
 func linkOf(a netip.Addr) netlink.Link {
 	all, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package nodesetup assembles what runs on every machine that takes pods, on a server and on an agent alike: the container
+// Package nodesetup starts everything that a machine with pods needs, on a server and on an agent alike: the container
 // runtime, the network, the node agent, the kubelet's API, load balancers' addresses, ingress, and the tunnel to the servers.
 //
 //	StartRuntime ──▶ Node.Start: network check ▸ network ▸ DNS ▸ load balancers ▸ ingress ▸ policies ▸ node ▸ kubelet API

@@ -15,8 +15,8 @@ import (
 	"github.com/balsahq/balsa/overlay/speaker"
 )
 
-// startBalancing lets clients outside find load balancers on this node, and ask whether they do.
-func (a Node) startBalancing(network overlay.Config, state *networkState) error {
+// startLoadBalancers announces addresses of load balancers on this node's LAN, and serves their health checks.
+func (a Node) startLoadBalancers(network overlay.Config, state *networkState) error {
 	announcer, err := speaker.New(speaker.Config{
 		NodeName: a.Config.NodeName, Informers: network.Informers, Publish: a.annotateNode, Confirm: a.confirmNode,
 		Inside: slices.Concat(network.PodCIDRs, network.ServiceCIDRs), Logger: a.Logger,
@@ -42,7 +42,7 @@ func (a Node) startBalancing(network overlay.Config, state *networkState) error 
 	return nil
 }
 
-// annotateNode sets an annotation of this machine's Node; "" removes it.
+// annotateNode sets an annotation of this machine's Node. The value "" removes the annotation.
 func (a Node) annotateNode(ctx context.Context, key, value string) error {
 	annotations := map[string]any{key: value}
 	if value == "" {
@@ -56,7 +56,7 @@ func (a Node) annotateNode(ctx context.Context, key, value string) error {
 	return err
 }
 
-// confirmNode asks the API whether this machine's Node is ready.
+// confirmNode returns an error unless the API says that this machine's Node is ready.
 func (a Node) confirmNode(ctx context.Context) error {
 	n, err := a.Client.CoreV1().Nodes().Get(ctx, a.Config.NodeName, metav1.GetOptions{})
 	if err == nil && !isReady(n) {

@@ -12,7 +12,7 @@ import (
 	"github.com/balsahq/balsa/overlay/routes"
 )
 
-// networkState tells the node agent whether pods can be attached.
+// networkState tells the node agent whether the network can attach pods yet.
 type networkState struct{ ready <-chan struct{} }
 
 // Ready implements node.Network.
@@ -25,7 +25,7 @@ func (n *networkState) Ready() error {
 	}
 }
 
-// overlayConfig is the network of this node without its sources of objects.
+// overlayConfig returns the configuration of this node's network, without the informers and clients that feed it.
 func overlayConfig(cfg *config.Node, log *slog.Logger) (overlay.Config, error) {
 	services, err := config.Prefixes(cfg.ServiceCIDR)
 	if err != nil {
@@ -57,7 +57,8 @@ func (a Node) overlayConfig() (overlay.Config, error) {
 	return settings, err
 }
 
-// CleanNetwork removes from the kernel what the network ever made.
+// CleanNetwork removes the links, routes, rules and NetworkPolicies that the network has made in the kernel, in this run or an
+// earlier one.
 func CleanNetwork(cfg *config.Node) error {
 	settings, err := overlayConfig(cfg, slog.Default())
 	if err != nil {

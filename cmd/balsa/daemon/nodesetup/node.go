@@ -25,7 +25,7 @@ import (
 	"github.com/balsahq/balsa/overlay/routes"
 )
 
-// Node is what a node needs of the server or the agent that starts it.
+// Node holds what the server or the agent hands to the node that it starts.
 type Node struct {
 	Config   *config.Node
 	Logger   *slog.Logger
@@ -38,19 +38,20 @@ type Node struct {
 	// Services reads Services, their endpoints and all Nodes, which a node's own identity may not.
 	Services kubernetes.Interface
 	NodeIP   netip.Addr
-	// APIAddresses are those of the API as this process knows them. They stay out of the hands of Services.
+	// APIAddresses are the addresses by which this process knows the API. No Service may claim them as its own.
 	APIAddresses []netip.Addr
 	Roots        func() *x509.CertPool // the CAs that count, asked each time
 	FollowKeys   func(join.Pods)       // gets the node, whose pods' tokens follow the keys of the cluster
 	Serving      func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	Runtime      *Runtime
 	Clock        *wallclock.Watch
-	APIReady     <-chan struct{} // of the API in this process; nil when it is another's
-	// Metrics reports to servers what the node and its pods use; NewMetrics makes it.
+	APIReady     <-chan struct{} // closed when the API in this process is ready; nil on an agent
+	// Metrics reports the resource usage of the node and its pods to servers; NewMetrics creates it.
 	Metrics *resourcemetrics.Reporter
 }
 
-// Start starts the parts of the node: the network, the agent and the node's own API.
+// Start creates the parts of the node and starts them in Parts. Each waits until the API is ready, and the node agent also
+// for the container runtime.
 func (a Node) Start() error {
 	shared := overlay.NewInformers(a.Services)
 	state := &networkState{}
@@ -121,7 +122,7 @@ func (a Node) Start() error {
 		}
 		return network.FollowDNSSettings(ctx, a.Services)
 	})
-	if err := a.startBalancing(settings, state); err != nil {
+	if err := a.startLoadBalancers(settings, state); err != nil {
 		return err
 	}
 	if err := a.startIngress(ingress.Config{Informers: shared}); err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/balsahq/balsa/overlay/policy"
 )
 
-// newPolicies is what keeps NetworkPolicies in the kernel of this node.
+// newPolicies returns the engine that enforces NetworkPolicies in the kernel of this node. It is created before the node agent,
+// which asks it whether a new pod's traffic is restricted already (Admit).
 func (a Node) newPolicies() (*policy.Engine, error) {
 	settings, err := a.overlayConfig()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/balsahq/balsa/cmd/balsa/daemon/process"
 )
 
-// awaitNode reports when this machine's Node says that it is ready.
+// awaitNode reports the last milestone when this machine's Node is ready.
 func (a Node) awaitNode(ctx context.Context) error {
 	if !lifecycle.Await(ctx, a.APIReady) {
 		return nil
@@ -34,7 +34,7 @@ func (a Node) sawNodeReady(ctx context.Context) (bool, error) {
 	w, err := a.Client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{FieldSelector: selector})
 	if err != nil {
 		if ctx.Err() == nil {
-			a.Logger.Warn("cannot watch this node to see when it is ready; tries again within 12 s", "node", a.Config.NodeName, "err", err)
+			a.Logger.Warn("cannot watch this node to see when it is ready; the next try is within 12 s", "node", a.Config.NodeName, "err", err)
 		}
 		return false, nil
 	}

@@ -8,14 +8,14 @@ import (
 	noderuntime "github.com/balsahq/balsa/node/runtime"
 )
 
-// Runtime is the way to containers: the bundled containerd, or a socket
-// that another program serves.
+// Runtime is the container runtime of a node: the bundled containerd, or another
+// program that serves CRI on a socket.
 type Runtime struct {
 	Endpoint string
-	Ready    <-chan struct{} // nil for a foreign socket
+	Ready    <-chan struct{} // closed when the bundled containerd answers; nil for another program's socket
 }
 
-// StartRuntime starts the bundled container runtime, unless cfg names another.
+// StartRuntime starts the bundled containerd, unless cfg names another program's socket.
 func StartRuntime(cfg *config.Node, parts *lifecycle.Group, log *slog.Logger) (*Runtime, error) {
 	if cfg.RuntimeEndpoint != "" {
 		return &Runtime{Endpoint: cfg.RuntimeEndpoint}, nil

@@ -16,16 +16,18 @@ import (
 	nodetunnel "github.com/balsahq/balsa/node/tunnel"
 )
 
-// TunnelConfig is what a node needs to keep connections to servers.
+// TunnelConfig configures the connections that a node keeps to servers.
 type TunnelConfig struct {
 	Node    *config.Node
 	NodeIP  netip.Addr
-	Servers join.ClientConfig // whom this machine believes to be a server, and what it shows: see join.ServerTLS
+	Servers join.ClientConfig // the CAs of servers, and the certificate for them: see join.ServerTLS
 	Metrics *resourcemetrics.Reporter
 	Logger  *slog.Logger
 }
 
-// NewTunnel is what keeps this node's connections to servers.
+// NewTunnel returns the agent of the tunnel: it keeps a connection to each server, over which servers reach this node, its
+// pods and Services when they have no direct way. It joins node/tunnel, which decides what may be reached, with
+// control/tunnel/mux, which carries the streams.
 func NewTunnel(c TunnelConfig) (*nodetunnel.Agent, error) {
 	networks, err := c.Node.ClusterNetworks()
 	if err != nil {

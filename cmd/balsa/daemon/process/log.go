@@ -11,8 +11,9 @@ import (
 	"github.com/balsahq/balsa/cmd/balsa/daemon/logdedup"
 )
 
-// NewLogger writes to standard error; libraries that log through klog are
-// heard from warnings on, unless the level is debug.
+// NewLogger returns a logger that writes to standard error. It also sets klog, through
+// which the Kubernetes libraries log: their lines below warning are dropped, unless
+// the level is debug.
 func NewLogger(level slog.Level) *slog.Logger {
 	log := slog.New(logdedup.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})))
 	libraries := max(level, slog.LevelWarn)
@@ -23,8 +24,8 @@ func NewLogger(level slog.Level) *slog.Logger {
 	return log
 }
 
-// partings leaves out what client-go and apiserver call errors when a term ends
-// or a server stops: requests under way are given up then, on purpose.
+// partings drops the errors that client-go and apiserver log when a term ends or a
+// server stops, because their requests are canceled on purpose then.
 type partings struct{ slog.Handler }
 
 // Handle implements slog.Handler.

@@ -15,18 +15,20 @@ import (
 	"github.com/balsahq/balsa/cmd/balsa/daemon/lifecycle"
 )
 
-// gcPercent trades CPU for memory: the heap may grow by this part of what is
-// live before it is collected. Go's default is 100; GOGC in the environment
-// wins.
+// gcPercent trades CPU for memory: the heap may grow by this percentage of its live
+// part before the next collection. Go's default is 100. GOGC in the environment
+// comes first.
 const gcPercent = 75
 
-// settle are the pauses after the last milestone, and between one another,
-// after which memory is given back: soon, when the first controllers have
-// looked around, and when the first garbage of idling has been collected.
+// settle are the pauses before memory goes back to the kernel, counted from the last
+// milestone and then from the time before. After the first pause the controllers have
+// read their objects once; after the second one, the garbage of the start has been
+// collected.
 var settle = []time.Duration{5 * time.Second, 2 * time.Minute}
 
-// StartHousekeeping looks after the process itself: profiles, where asked for,
-// and memory that only starting needed.
+// StartHousekeeping starts the parts that serve the process itself: the pace of the
+// garbage collector, unless GOGC is set; profiles at profileAddress, unless it is
+// empty; and the release of memory after started is closed.
 func StartHousekeeping(p *lifecycle.Group, profileAddress string, started <-chan struct{}) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -43,8 +45,9 @@ func StartHousekeeping(p *lifecycle.Group, profileAddress string, started <-chan
 	})
 }
 
-// ReleaseMemory returns memory that only starting needed. It is a saving, nothing
-// depends on it: where the kernel does not take it, things stay as they are.
+// ReleaseMemory gives memory that only the start needed back to the kernel, after
+// each pause of settle, and returns after the last one or when ctx ends. Errors of
+// the kernel are ignored: nothing depends on the saving.
 func ReleaseMemory(ctx context.Context) {
 	for _, pause := range settle {
 		select {

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// ProgressFD tells a server which descriptor its starter reads; each line is
-// one milestone.
+// ProgressFD is the environment variable by which `balsa up` tells a server which file
+// descriptor to write milestones to, one a line.
 const ProgressFD = "BALSA_PROGRESS_FD"
 
 // The milestones, in the order in which they usually come.
@@ -21,8 +21,8 @@ const (
 	MilestoneNode    = "node"
 )
 
-// Progress reports milestones to whoever started this process: `balsa up`
-// through a pipe, systemd through its socket.
+// Progress reports milestones to the program that started this process: each of them
+// to `balsa up` through a pipe, the last one to systemd through its socket.
 type Progress struct {
 	mu      sync.Mutex
 	pipe    io.WriteCloser
@@ -37,16 +37,17 @@ func NewProgress(milestones ...string) *Progress {
 		p.waiting[m] = true
 	}
 	if fd, err := strconv.Atoi(os.Getenv(ProgressFD)); err == nil && fd > 2 {
-		syscall.CloseOnExec(fd) // or the container runtime would hold it open
+		syscall.CloseOnExec(fd) // or the container runtime would inherit it and hold it open
 		p.pipe = os.NewFile(uintptr(fd), "progress")
 	}
 	os.Unsetenv(ProgressFD)
 	p.systemd = os.Getenv("NOTIFY_SOCKET")
-	os.Unsetenv("NOTIFY_SOCKET") // or the container runtime would say that it is ready
+	os.Unsetenv("NOTIFY_SOCKET") // or the container runtime would inherit it and report that it is ready
 	return p
 }
 
-// Reached reports one milestone; after the last one the starter is let go.
+// Reached reports one milestone. Milestones that are not waited for are ignored. After
+// the last one it closes the pipe, tells systemd and closes Done.
 func (p *Progress) Reached(milestone string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

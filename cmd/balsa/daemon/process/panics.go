@@ -13,8 +13,9 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// ContainPanics has panics stay where they are: those in our units of work are logged by log, and those that the
-// Kubernetes libraries recover (informers, work queues, post-start hooks) are counted and no longer raised again.
+// ContainPanics makes a panic end its unit of work only. Panics that package fault contains are logged by log. Panics that
+// the Kubernetes libraries recover (in informers, work queues, post-start hooks) are counted and logged; by default the
+// libraries would raise them again and end the process.
 var ContainPanics = func() func(log *slog.Logger) {
 	var once sync.Once
 	return func(log *slog.Logger) {
@@ -28,7 +29,8 @@ var ContainPanics = func() func(log *slog.Logger) {
 	}
 }()
 
-// libraryPanicked counts and logs a panic. The one that aborts an HTTP answer goes on: net/http has to see it.
+// libraryPanicked counts and logs a panic that a Kubernetes library recovered. http.ErrAbortHandler is raised again:
+// net/http has to see it to abort the answer.
 func libraryPanicked(_ context.Context, value any) {
 	if value == http.ErrAbortHandler {
 		panic(value)

@@ -11,11 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PIDFile names the process that serves a run directory; its lock, not its
-// content, says whether that process lives.
+// PIDFile is the file with the ID of the process that uses a run directory. The process
+// lives as long as the file is locked, whatever its content says.
 type PIDFile struct{ file *os.File }
 
-// Claim takes the run directory for this process.
+// Claim locks the PID file at path and writes this process's ID into it. It fails when
+// another process holds the lock.
 func Claim(path string) (*PIDFile, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
@@ -42,7 +43,7 @@ func Claim(path string) (*PIDFile, error) {
 	return &PIDFile{file: file}, nil
 }
 
-// Release gives the run directory up.
+// Release removes the file and unlocks it.
 func (p *PIDFile) Release() {
 	_ = os.Remove(p.file.Name())
 	_ = p.file.Close()
@@ -60,7 +61,8 @@ func readPID(path string) int {
 	return pid
 }
 
-// RunningPID is the process that holds the lock of a run directory, or 0.
+// RunningPID returns the ID of the process that holds the lock of the PID file at path,
+// or 0 when no process does.
 func RunningPID(path string) int {
 	file, err := os.Open(path)
 	if err != nil {

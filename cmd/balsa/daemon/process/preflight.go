@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// host is what preflight looks at; a test gives another one.
+// host is the machine that Preflight looks at; tests use another one.
 type host struct {
 	proc string // the proc file system
 	euid int
@@ -19,23 +19,24 @@ type host struct {
 
 func thisHost() host { return host{proc: "/proc", euid: os.Geteuid()} }
 
-// Preflight is what a process needs of its machine before it starts.
+// Preflight lists what a server or an agent needs of its machine.
 type Preflight struct {
-	Node  bool   // it runs pods
-	Ports []Port // it listens on these by TCP
+	Node  bool   // the machine is to run pods
+	Ports []Port // TCP ports that the process will listen on
 }
 
 // Port is a TCP port that has to be free.
 type Port struct {
 	Address string // "" is every address
 	Number  int
-	Flag    string // with which another is chosen
+	Flag    string // the flag that chooses another port, without dashes
 }
 
-// RequireRoot reports that this process is not root's.
+// RequireRoot returns an error unless this process runs as root.
 func RequireRoot() error { return thisHost().root() }
 
-// Check finds what would fail later, with worse words.
+// Check reports everything that is missing, so that the start does not fail later with
+// a less clear error.
 func (p Preflight) Check() error { return p.check(thisHost()) }
 
 func (p Preflight) check(h host) error {
@@ -59,15 +60,15 @@ func (h host) root() error {
 	return nil
 }
 
-// kernel names what the running kernel lacks for pods.
+// kernel reports the features for pods that the running kernel, or the machine, lacks.
 func (h host) kernel() error {
 	raw, err := os.ReadFile(filepath.Join(h.proc, "filesystems"))
 	if err != nil {
-		return fmt.Errorf("read the kernel's file systems: %w", err)
+		return fmt.Errorf("cannot read which file systems the kernel has: %w", err)
 	}
 	var faults []error
 	if _, err := os.Stat("/etc/hosts"); err != nil {
-		faults = append(faults, errors.New("there is no /etc/hosts, which every pod's is made from: make one, with a line for localhost"))
+		faults = append(faults, errors.New("there is no /etc/hosts, from which every pod's is made: create it, with a line for localhost"))
 	}
 	if !strings.Contains(string(raw), "\toverlay\n") {
 		faults = append(faults, errors.New("the kernel has no overlay file system, which container images need: load it with `modprobe overlay`, or boot a kernel built with CONFIG_OVERLAY_FS"))
@@ -78,7 +79,7 @@ func (h host) kernel() error {
 	return errors.Join(faults...)
 }
 
-// free reports that another program has the port, or that the address is not this machine's.
+// free returns an error when another program has the port, or when the address is not one of this machine.
 func (p Port) free() error {
 	l, err := net.Listen("tcp", net.JoinHostPort(p.Address, strconv.Itoa(p.Number)))
 	if err == nil {

@@ -2,7 +2,7 @@ package process
 
 import "log/slog"
 
-// Prepare keeps core files from being written and panics where they are, before any part starts.
+// Prepare is called before any part starts: it forbids core files and contains panics.
 func Prepare(log *slog.Logger) {
 	ForbidCoreDump(log)
 	ContainPanics(log)

@@ -11,26 +11,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ServerNice is how much sooner than others a server gets a busy machine's
-// processor: one that answers its peers late is taken for dead.
+// ServerNice is the priority of a server's threads (nice(2); lower comes first). On a
+// busy machine a server with the usual priority may answer its peers so late that they
+// take it for dead.
 const ServerNice = -10
 
-// SetSessionNice gives this process's session a share of a busy machine. Where
-// Linux shares the processor between sessions first (sched(7), autogroup), a
-// thread's priority counts within its session only. A process in somebody else's
-// session, as a shell's child is, leaves it alone.
+// SetSessionNice sets the priority of this process's session. Where Linux shares the
+// processor between sessions first (autogroup, see sched(7)), a thread's priority
+// counts only within its session. It changes nothing when another process leads the
+// session, as for a child of a shell.
 func SetSessionNice(nice int, log *slog.Logger) {
 	if id, err := unix.Getsid(0); err != nil || id != os.Getpid() {
 		return
 	}
 	err := os.WriteFile("/proc/self/autogroup", []byte(strconv.Itoa(nice)), 0)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		log.Debug("the session's share of the processor is as it was", "wanted", nice, "err", err)
+		log.Debug("cannot set the priority of the session; it stays as it was", "wanted", nice, "err", err)
 	}
 }
 
-// SetNice gives every thread of this process, and so those they will start,
-// a priority (setpriority(2): on Linux it is the thread's).
+// SetNice sets the priority of every thread of this process. New threads inherit it. (On
+// Linux setpriority(2) is for one thread, not for the process.)
 func SetNice(nice int, log *slog.Logger) {
 	threads, err := os.ReadDir("/proc/self/task")
 	for _, t := range threads {
@@ -43,6 +44,6 @@ func SetNice(nice int, log *slog.Logger) {
 		}
 	}
 	if err != nil {
-		log.Debug("priority is as it was", "wanted", nice, "err", err)
+		log.Debug("cannot set the priority of all threads; some keep theirs", "wanted", nice, "err", err)
 	}
 }

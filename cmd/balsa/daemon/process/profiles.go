@@ -9,6 +9,8 @@ import (
 	"time"
 )
 
+// serveProfiles serves Go's profiles by HTTP until ctx ends. The caller has made sure
+// that the address is a loopback one: profiles show parts of the memory.
 func serveProfiles(ctx context.Context, address string) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)

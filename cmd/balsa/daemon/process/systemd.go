@@ -4,7 +4,7 @@ import (
 	"net"
 )
 
-// notifySystemd speaks sd_notify(3) at a socket; at none it does nothing.
+// notifySystemd sends state to the socket of sd_notify(3) at path. It does nothing when path is empty, and ignores errors.
 func notifySystemd(path, state string) {
 	if path == "" {
 		return

@@ -1,8 +1,9 @@
-// Package server runs a control-plane peer: it builds the parts in the order in which data flows, starts them, and stops them
-// in the reverse order (lifecycle.Group). Run is the only entry point, beside Preflight, which checks the machine before.
+// Package server runs a server: a control-plane peer, and the node on its machine. It creates and starts the parts in the
+// order in which data flows, and stops them in the reverse order (lifecycle.Group). Run is the entry point; Preflight checks
+// the machine before.
 //
 //	certificates ▸ port ▸ store ▸ gossip ▸ peers ▸ members ▸ nodes' connections ▸ API ▸ gRPC ▸ leader ▸ node
 //
-// A server that learns that its cluster was begun anew without it gives its data up and starts over as a new peer
-// (rejoin.go); a server that has left its cluster ends Run without an error.
+// When the cluster was reset without this server, the server discards its data and joins again (rejoin.go). Run ends
+// without an error when the server has left its cluster.
 package server

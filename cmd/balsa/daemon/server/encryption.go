@@ -9,8 +9,8 @@ import (
 	"github.com/balsahq/balsa/control/encryption"
 )
 
-// newEncryption makes the configuration of a new cluster, unless the
-// administrator has one.
+// newEncryption returns the function that creates the encryption configuration of a
+// new cluster, or nil when the administrator has given one.
 func newEncryption(c *config.API) func() ([]byte, error) {
 	if c.Encryption.File != "" {
 		return nil
@@ -22,8 +22,8 @@ func newEncryption(c *config.API) func() ([]byte, error) {
 	}
 }
 
-// encryptWith takes the cluster's own configuration, unless there is none or the
-// administrator has another.
+// encryptWith sets c to the cluster's own encryption configuration in file, unless
+// the cluster has none ("") or the administrator has given another one.
 func encryptWith(c *config.API, file string) error {
 	if file == "" || c.Encryption.File != "" {
 		return nil

@@ -5,6 +5,7 @@ import (
 	"github.com/balsahq/balsa/control/etcd"
 )
 
+// etcdMembers returns the members of the cluster as etcd's API lists them.
 func (s *server) etcdMembers() []etcd.Member {
 	servers, err := s.store.Servers()
 	if err != nil {

@@ -21,12 +21,11 @@ import (
 	"github.com/balsahq/balsa/raftstore/peer"
 )
 
-// maxStreams bounds the requests under way on one gRPC connection. Those over it
-// wait at the client, so it is more than etcd's clients commonly have.
+// maxStreams bounds the concurrent requests of one gRPC connection. Further requests
+// wait at the client, so the bound is higher than what etcd's clients commonly use.
 const maxStreams = 1000
 
-// services is what the port serves over gRPC: the cluster's own service, and
-// etcd's API.
+// services are the gRPC services of the port: the cluster's own and etcd's API.
 type services struct {
 	grpc    *grpc.Server
 	http    http.Handler
@@ -34,18 +33,19 @@ type services struct {
 	etcd    *etcd.Server
 }
 
+// newServices creates the services. They start after the API, which the cluster's service uses.
 func (s *server) newServices() error {
 	gossip, me := s.gossip.Load(), s.member.Get()
 	key, err := archive.OpenKeyFile(join.RecoveryKeyFile(s.cfg.ServerDir()), true)
 	if err != nil {
-		return fmt.Errorf("the recovery key: %w", err)
+		return fmt.Errorf("cannot open the recovery key: %w", err)
 	}
 	v := &services{}
 	v.cluster, err = cluster.New(cluster.Config{
 		Store: s.store, PKI: s.pki, Members: gossip, Nodes: s.liveness, Name: s.cfg.NodeName, Version: s.cfg.Version,
 		Address: s.address, APINames: s.apiNames(), Virtual: s.virtualAddresses, Settings: me.Settings, RecoveryKey: key,
 		PodsHold: s.podsHold(), KeysChanged: s.podKeys.Changed, StaleSecrets: s.staleSecrets, DialServer: s.dialer.Dial,
-		SpoolDir: filepath.Join(s.cfg.ServerDir(), "spool"), Left: s.leave, Logger: s.log,
+		SpoolDir: filepath.Join(s.cfg.ServerDir(), "spool"), Left: s.stopAfterLeaving, Logger: s.log,
 	})
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func (s *server) newServices() error {
 	}
 	v.grpc = grpc.NewServer(append(append(etcd.ServerOptions(0), containCalls()...), grpc.Creds(peer.ServerCredentials()),
 		grpc.InTapHandle(containTap(v.cluster.Tap)), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(16<<10),
-		// Agents find a frozen server by asking every ten seconds.
+		// Agents notice a server that hangs by a ping every ten seconds.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 15 * time.Second, MaxConnectionIdle: 10 * time.Minute}))...)
 	v.http = v.cluster.TapHTTP(v.grpc)
@@ -69,9 +69,10 @@ func (s *server) newServices() error {
 	return nil
 }
 
-// ServeHTTP is for gRPC clients that also offer http/1.1.
+// ServeHTTP serves gRPC clients whose handshake also offers http/1.1: the port hands them to net/http.
 func (v *services) ServeHTTP(w http.ResponseWriter, r *http.Request) { v.http.ServeHTTP(w, r) }
 
+// startServices serves gRPC, and saves snapshots on schedule.
 func (s *server) startServices() error {
 	v := s.services
 	s.parts.Start("cluster service", v.cluster.Run)
@@ -84,8 +85,8 @@ func (s *server) startServices() error {
 			return err
 		case <-ctx.Done():
 		}
-		// Streams of watches never end by themselves.
-		cut := time.AfterFunc(farewell, v.grpc.Stop)
+		// GracefulStop waits for streams, and watches do not end by themselves.
+		cut := time.AfterFunc(leaveTimeout, v.grpc.Stop)
 		defer cut.Stop()
 		v.etcd.Close()
 		v.grpc.GracefulStop()
@@ -97,34 +98,35 @@ func (s *server) startServices() error {
 	return nil
 }
 
-// leave ends this process: the server is out of the cluster at its own wish.
-func (s *server) leave() {
-	if err := s.gossip.Load().Depart(farewell); err != nil {
-		s.log.Warn("the others were not told", "err", err)
+// stopAfterLeaving ends this process after the cluster has removed this server at its own request.
+func (s *server) stopAfterLeaving() {
+	if err := s.gossip.Load().Depart(leaveTimeout); err != nil {
+		s.log.Warn("cannot tell the other servers that this one has left; they notice its silence", "err", err)
 	}
 	select {
-	case s.over <- errLeft:
+	case s.stopReason <- errLeft:
 	default:
 	}
 }
 
 var _ cluster.Membership = (*member.Gossip)(nil)
 
-// invite says, on the terminal of whoever began the cluster, how others join. A
-// service manager keeps what it is told, and a token is a secret.
-func (s *server) invite(ctx context.Context) {
-	if info, err := os.Stdout.Stat(); !s.begins || err != nil || info.Mode()&os.ModeCharDevice == 0 {
+// printJoinCommands prints the commands with which other machines join, once, when this
+// start has created the cluster and standard output is a terminal. It prints nothing
+// under a service manager, whose log would keep the tokens, which are secrets.
+func (s *server) printJoinCommands(ctx context.Context) {
+	if info, err := os.Stdout.Stat(); !s.newCluster || err != nil || info.Mode()&os.ModeCharDevice == 0 {
 		return
 	}
 	for _, role := range []struct {
 		server bool
-		what   string
+		name   string
 	}{{true, "server"}, {false, "agent"}} {
 		t, _, err := s.services.cluster.NewToken(ctx, cluster.TokenOptions{Server: role.server, Description: "printed at the first start"})
 		if err != nil {
-			s.log.Warn("no join token could be made; `balsa token create` makes one", "err", err)
+			s.log.Warn("cannot create a join token; `balsa token create` creates one later", "err", err)
 			return
 		}
-		fmt.Printf("To add %s (within 24 hours), run there:\n  balsa %s --join %s --token %s\n", map[bool]string{true: "a server", false: "an agent"}[role.server], role.what, s.advertise, t.Text())
+		fmt.Printf("To add %s (within 24 hours), run there:\n  balsa %s --join %s --token %s\n", map[bool]string{true: "a server", false: "an agent"}[role.server], role.name, s.advertise, t.Text())
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// containCalls keeps panics of gRPC handlers in the call. What runs before and after them is contained by containTap and
-// by the codec of package etcd.
+// containCalls returns the interceptors that make a panic of a gRPC handler end its call only. Code that runs before and
+// after a handler is contained by containTap and by the codec of package etcd.
 func containCalls() []grpc.ServerOption {
 	unary := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (answer any, err error) {
 		err = containCall(func() (err error) {
@@ -28,14 +28,14 @@ func containCalls() []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(unary), grpc.ChainStreamInterceptor(stream)}
 }
 
-// containTap keeps panics of a tap, which runs in the goroutine of the connection, in the call.
+// containTap makes a panic of a tap end its call only. A tap runs in the goroutine of the connection, outside of interceptors.
 func containTap(next tap.ServerInHandle) tap.ServerInHandle {
 	return func(ctx context.Context, info *tap.Info) (out context.Context, err error) {
 		err = fault.Contain("gRPC", func() (err error) {
 			out, err = next(ctx, info)
 			return err
 		})
-		return out, internal(err)
+		return out, internalStatus(err)
 	}
 }
 
@@ -44,11 +44,11 @@ func containCall(handle func() error) error {
 		fault.Point("gRPC")
 		return handle()
 	})
-	return internal(err)
+	return internalStatus(err)
 }
 
-// internal is the status that the caller gets for a panic.
-func internal(err error) error {
+// internalStatus returns the status that the client gets for a panic; other errors are returned as they are.
+func internalStatus(err error) error {
 	if errors.Is(err, fault.ErrPanic) {
 		return status.Error(codes.Internal, err.Error())
 	}

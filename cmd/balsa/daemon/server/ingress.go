@@ -10,7 +10,7 @@ import (
 	"github.com/balsahq/balsa/overlay/ingress/gatewayapi"
 )
 
-// ingressStatus is what writes the status of Ingresses and Gateways, once in the cluster.
+// ingressStatus returns the controller that writes the status of Ingresses and Gateways. The leader runs it.
 func (s *server) ingressStatus(env workqueue.Env) (workqueue.Runner, error) {
 	return ingress.NewStatus(ingress.StatusConfig{
 		Client: env.Client, Rest: env.Rest, Secrets: env.Reader, Informers: env.Informers, Events: env.Events, Logger: env.Log,
@@ -18,7 +18,7 @@ func (s *server) ingressStatus(env workqueue.Env) (workqueue.Runner, error) {
 	})
 }
 
-// startGatewayAPI installs the Gateway API's definitions when asked to.
+// startGatewayAPI installs the Gateway API's definitions when --gateway-api is given.
 func (s *server) startGatewayAPI() {
 	if !s.cfg.GatewayAPI {
 		return
@@ -29,7 +29,7 @@ func (s *server) startGatewayAPI() {
 		}
 		client := s.api.Client(control.Identity{User: "balsa:installer", Groups: []string{"system:masters"}})
 		if err := gatewayapi.Install(ctx, client); err != nil && ctx.Err() == nil {
-			s.log.Error("the Gateway API's definitions are not installed; they are tried again at the next start", "err", err)
+			s.log.Error("cannot install the Gateway API's definitions; the next start tries again", "err", err)
 		}
 		<-ctx.Done()
 		return nil

@@ -14,28 +14,30 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// openMembership finds out which cluster this server is of: the one it was of
-// before, the one it is told to join, or a new one.
+// openMembership returns the membership of this server. A first start joins the cluster
+// of --join, or creates one; later starts read the saved record. The cluster's
+// settings are put into cfg.
 func openMembership(ctx context.Context, cfg *config.Server, address string, log *slog.Logger) (*membership.Record, error) {
 	r, err := join.Load(cfg.ServerDir())
 	switch {
 	case err == nil:
 		if len(cfg.Join) > 0 {
-			log.Info("this server is a member already; --join is not needed any more", "cluster", r.ClusterID)
+			log.Info("this server is a member already and ignores --join", "cluster", r.ClusterID)
 		}
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	default:
-		if r, err = beginMembership(ctx, cfg, address, log); err != nil {
+		if r, err = joinOrCreate(ctx, cfg, address, log); err != nil {
 			return nil, err
 		}
 	}
 	return membership.New(cfg.ServerDir(), r), membership.Agree(&cfg.Cluster, r.Settings)
 }
 
-// beginMembership is a first start, or the first of a program that knows of several
-// servers.
-func beginMembership(ctx context.Context, cfg *config.Server, address string, log *slog.Logger) (*join.Result, error) {
+// joinOrCreate makes this server a member at its first start. When the store exists
+// already, because an earlier version of the program has kept no record of its
+// membership, the identity is the store's.
+func joinOrCreate(ctx context.Context, cfg *config.Server, address string, log *slog.Logger) (*join.Result, error) {
 	old, err := raftstore.ReadIdentity(cfg.StoreDir())
 	if err == nil {
 		return &join.Result{ClusterID: old.ClusterID, Generation: old.Generation, ServerID: old.ServerID, Name: cfg.NodeName, Settings: membership.Settings(&cfg.Cluster)}, nil
@@ -43,7 +45,7 @@ func beginMembership(ctx context.Context, cfg *config.Server, address string, lo
 	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	if err := objectsMissing(cfg); err != nil {
+	if err := checkObjectsPresent(cfg); err != nil {
 		return nil, err
 	}
 	if len(cfg.Join) > 0 {
@@ -63,8 +65,8 @@ func beginMembership(ctx context.Context, cfg *config.Server, address string, lo
 	return &join.Result{ClusterID: raftstore.NewID(), Generation: 1, ServerID: id, Name: cfg.NodeName, Settings: membership.Settings(&cfg.Cluster)}, nil
 }
 
-// objectsMissing refuses a start on an empty store where there was one.
-func objectsMissing(cfg *config.Server) error {
+// checkObjectsPresent returns an error when this server has had objects and its store is empty now.
+func checkObjectsPresent(cfg *config.Server) error {
 	if _, err := os.Stat(cfg.ClusterIDFile()); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	} else if err != nil {

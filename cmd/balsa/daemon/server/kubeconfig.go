@@ -7,13 +7,13 @@ import (
 	"github.com/balsahq/balsa/control/cluster"
 )
 
-// followAdmin writes the kubeconfig anew when the administrator's certificate has been renewed, or other
-// CAs count.
-func (s *server) followAdmin(ctx context.Context) error {
+// followAdminCertificate writes the kubeconfig again each time the administrator's certificate is renewed, or the trusted CAs
+// change.
+func (s *server) followAdminCertificate(ctx context.Context) error {
 	for {
 		changed := s.pki.Changed()
 		if err := s.writeKubeconfig(cluster.Records(s.store.View())); err != nil {
-			s.log.Warn("the kubeconfig keeps the certificate it had", "err", err)
+			s.log.Warn("cannot write the kubeconfig; it keeps the certificate that it had", "err", err)
 		}
 		select {
 		case <-changed:
@@ -23,7 +23,7 @@ func (s *server) followAdmin(ctx context.Context) error {
 	}
 }
 
-// writeKubeconfig writes the administrator's, with a context for each server.
+// writeKubeconfig writes the administrator's kubeconfig, with a context for each server that has a record.
 func (s *server) writeKubeconfig(records map[string]cluster.MemberRecord) error {
 	s.kubeconfigMu.Lock()
 	defer s.kubeconfigMu.Unlock()

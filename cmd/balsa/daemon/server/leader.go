@@ -16,27 +16,28 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// configFor returns the in-process clients of a term: the fence, when there is
-// one, goes with every write.
-func configFor(api *control.Server, fence *raftstore.Compare) func(user string) *rest.Config {
+// clientConfigs returns a function from a user to the configuration of an in-process
+// client of the API. Every write of the client carries the fence, unless it is nil.
+func clientConfigs(api *control.Server, fence *raftstore.Compare) func(user string) *rest.Config {
 	return func(user string) *rest.Config {
-		return api.Client(control.Identity{User: user, Groups: groupsOf(user), Fence: fence})
+		return api.Client(control.Identity{User: user, Groups: groupsOfUser(user), Fence: fence})
 	}
 }
 
-// leadership is the name of the one leadership under which controllers and
-// scheduler run; leadershipTTL is how long it survives its holder's silence.
+// leadership is the name of the leadership under which the controllers and the
+// scheduler run. It ends leadershipTTL after the last sign of life of its holder.
 const (
 	leadership    = "controllers"
 	leadershipTTL = 5 * time.Second
 )
 
+// startLeader competes for the leadership, and runs the controllers and the scheduler while this server has it.
 func (s *server) startLeader() error {
 	pods, err := config.Prefixes(s.cfg.ClusterCIDR)
 	if err != nil {
 		return err
 	}
-	pods = append(pods, netip.Prefix{}) // of the other family; commonly none
+	pods = append(pods, netip.Prefix{}) // the second family has no network in most clusters
 	signer, err := s.signer()
 	if err != nil {
 		return err
@@ -62,8 +63,8 @@ func (s *server) startLeader() error {
 	return nil
 }
 
-// awaitLeader notes when another server leads: then controllers and scheduler
-// run there.
+// awaitLeader reports the milestone when another server leads: then the controllers
+// and the scheduler run there.
 func (s *server) awaitLeader(ctx context.Context) error {
 	for {
 		changed := s.store.LeaderChanged()
@@ -81,8 +82,8 @@ func (s *server) awaitLeader(ctx context.Context) error {
 	return nil
 }
 
-// elector lets the leader package compete for a leadership that the store
-// keeps, with clients whose writes the store fences.
+// elector connects package leader with the store, which keeps the leadership and
+// refuses writes of an ended term (fencing).
 type elector struct {
 	store *raftstore.Store
 	api   *control.Server
@@ -97,14 +98,14 @@ func (e elector) Campaign(ctx context.Context) (leader.Term, error) {
 	fence := won.Fence()
 	return leader.Term{
 		Epoch: won.Epoch(), Lost: won.Lost(), Resign: won.Resign,
-		Config: configFor(e.api, &fence),
+		Config: clientConfigs(e.api, &fence),
 	}, nil
 }
 
 const serviceAccountPrefix = "system:serviceaccount:"
 
-// groupsOf are what the API would give a user who proved the name.
-func groupsOf(user string) []string {
+// groupsOfUser returns the groups that the API gives an authenticated user of this name.
+func groupsOfUser(user string) []string {
 	rest, ok := strings.CutPrefix(user, serviceAccountPrefix)
 	if !ok {
 		return nil

@@ -12,20 +12,19 @@ import (
 	"github.com/balsahq/balsa/raftstore/member"
 )
 
-// hearPatience bounds the question to another server which nodes it hears.
-const hearPatience = time.Second
+// heardTimeout bounds the time in which another server answers which nodes it hears.
+const heardTimeout = time.Second
 
-// liveness says which nodes are alive: those of servers by the servers' gossip,
-// agents by the connections that they keep. It is leader/nodes' source, and
-// control/cluster's.
+// liveness knows which nodes are alive. Gossip tells it about the nodes of servers, the
+// tunnels that agents keep tell it about agents. leader/nodes and control/cluster use it.
 type liveness struct {
 	server    *server
-	*notifier // of any change, of the servers' records, too
+	*notifier // of changes of gossip, tunnels, and the servers' records
 }
 
 func newLiveness(s *server) *liveness { return &liveness{server: s, notifier: newNotifier()} }
 
-// notifier has a channel that is closed at the next change.
+// notifier tells any number of goroutines about the next change, by closing a channel.
 type notifier struct {
 	mu      sync.Mutex
 	changed chan struct{}
@@ -33,7 +32,7 @@ type notifier struct {
 
 func newNotifier() *notifier { return &notifier{changed: make(chan struct{})} }
 
-// Changed implements nodes.Liveness and others like it.
+// Changed returns the channel that is closed at the next change. It implements nodes.Liveness.
 func (n *notifier) Changed() <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -47,11 +46,11 @@ func (n *notifier) fire() {
 	n.changed = make(chan struct{})
 }
 
-// run tells of changes until ctx ends.
+// run notifies of changes until ctx ends.
 func (l *liveness) run(ctx context.Context) error {
 	for {
-		gossip, tunnel, records := l.server.gossip.Load().Changed(), l.server.tunnel.Changed(), l.server.recorded.Changed()
-		l.fire() // after the channels were taken: no change is lost
+		gossip, tunnel, records := l.server.gossip.Load().Changed(), l.server.tunnel.Changed(), l.server.recordsChanged.Changed()
+		l.fire() // after the channels were read, so that no change is lost
 		select {
 		case <-ctx.Done():
 			return nil
@@ -82,9 +81,10 @@ func (l *liveness) Presences() []cluster.Presence {
 // Heard implements cluster.Nodes.
 func (l *liveness) Heard(nodes []string) []string { return l.server.tunnel.Heard(nodes) }
 
-// elsewhere asks the other live servers, all at once, which of the nodes they hear.
-func (s *server) elsewhere(ctx context.Context, nodes []string) (heard []string) {
-	ctx, cancel := context.WithTimeout(ctx, hearPatience)
+// heardElsewhere asks all other live servers at once which of the nodes they hear. Servers that do not answer within
+// heardTimeout count as hearing none.
+func (s *server) heardElsewhere(ctx context.Context, nodes []string) (heard []string) {
+	ctx, cancel := context.WithTimeout(ctx, heardTimeout)
 	defer cancel()
 	var mu sync.Mutex
 	var all sync.WaitGroup
@@ -95,7 +95,7 @@ func (s *server) elsewhere(ctx context.Context, nodes []string) (heard []string)
 		all.Go(fault.Contained("nodes' signs of life", func() {
 			conn, err := s.dialer.Dial(ctx, m.ServerID)
 			if err != nil {
-				return // it says nothing
+				return
 			}
 			answer, err := clusterpb.NewClusterClient(conn).Hears(ctx, &clusterpb.HearsRequest{Nodes: nodes})
 			if err != nil {

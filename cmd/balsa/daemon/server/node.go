@@ -10,6 +10,7 @@ import (
 	"github.com/balsahq/balsa/control"
 )
 
+// startNode starts the node of this machine, with in-process clients of the API.
 func (s *server) startNode(rt *nodesetup.Runtime) error {
 	identity := s.api.Client(control.Identity{User: "system:node:" + s.cfg.NodeName, Groups: []string{"system:nodes"}})
 	client, err := kubernetes.NewForConfig(identity)

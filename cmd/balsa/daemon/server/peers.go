@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -16,16 +17,16 @@ import (
 	"github.com/balsahq/balsa/raftstore/peer"
 )
 
-// farewell bounds how long gossip takes to say that this machine stops.
-const farewell = time.Second
+// leaveTimeout bounds the time in which gossip tells the other servers that this one stops.
+const leaveTimeout = time.Second
 
-// Why a server stops that was not told to.
+// Reasons for which a server stops by itself.
 var (
-	errStale = errors.New("the cluster was begun anew from another server")
+	errStale = errors.New("the cluster was reset on another server")
 	errLeft  = errors.New("this server has left the cluster")
 )
 
-// startPort opens the one TCP port and what peers say over it.
+// startPort listens on the server's TCP port and creates the transport between peers.
 func (s *server) startPort() error {
 	me := s.member.Get()
 	own, err := s.pki.Peer(me.ServerID)
@@ -36,7 +37,7 @@ func (s *server) startPort() error {
 	s.network, err = peer.New(peer.Config{
 		ServerID: me.ServerID, ClusterID: me.ClusterID,
 		Generation:   func() int64 { return s.member.Get().Generation },
-		OnGeneration: s.outdated,
+		OnGeneration: s.onNewerGeneration,
 		Certificate:  func() (*tls.Certificate, error) { return own.GetCertificate(nil) },
 		Roots:        s.pki.Pool,
 		Resolve:      s.resolve, Logger: s.log,
@@ -50,13 +51,13 @@ func (s *server) startPort() error {
 	}
 	listener, err := net.Listen("tcp", net.JoinHostPort(s.cfg.BindAddress, strconv.Itoa(s.cfg.Port)))
 	if err != nil {
-		return fmt.Errorf("listen for the API: %w", err)
+		return fmt.Errorf("cannot listen for the API: %w", err)
 	}
 	version, suites := s.cfg.TLS.Policy()
 	s.port, err = peer.NewPort(peer.PortConfig{
 		MinVersion: version, CipherSuites: suites,
 		Listener: listener, Certificate: show, Roots: s.pki.Pool, Hints: s.clientHints, Logger: s.log,
-		MaxPerUser: s.cfg.API.MaxStreams + 96, // a client may have a connection for each of its watches
+		MaxPerUser: s.cfg.API.MaxStreams + 96, // a client may use a connection for each of its watches
 	})
 	if err != nil {
 		listener.Close()
@@ -66,17 +67,17 @@ func (s *server) startPort() error {
 	return nil
 }
 
-// outdated hears that a peer is of a newer generation. This server's data was
-// given up when the cluster was begun anew: it stops, lets go of it and comes
-// back as a server without any.
-func (s *server) outdated(remoteID string, theirs int64) {
+// onNewerGeneration is called when a peer has a newer generation: the cluster was reset
+// without the data of this server. The server stops, discards its data and joins again
+// (rejoin.go).
+func (s *server) onNewerGeneration(remoteID string, theirs int64) {
 	select {
-	case s.over <- fmt.Errorf("%w: server %.8s is of generation %d", errStale, remoteID, theirs):
+	case s.stopReason <- fmt.Errorf("%w: server %.8s is of generation %d", errStale, remoteID, theirs):
 	default:
 	}
 }
 
-// resolve finds a server: by gossip, and before there is any by what was kept.
+// resolve returns the address of a server by its ID: from gossip or, before gossip has started, from the saved record.
 func (s *server) resolve(serverID string) (string, bool) {
 	if g := s.gossip.Load(); g != nil {
 		return g.Resolve(serverID)
@@ -85,8 +86,8 @@ func (s *server) resolve(serverID string) (string, bool) {
 	return addr, ok
 }
 
-// apiServers says where the API is served: at the addresses of the servers'
-// records, which each writes itself, by those that are alive.
+// apiServers lists the addresses of the live servers' APIs, for the Service
+// kubernetes. Each server writes its address into its record.
 func (s *server) apiServers() apiservers.Source {
 	gossip := s.gossip.Load()
 	return apiservers.Source{Changed: s.liveness.Changed, List: func() []netip.AddrPort {
@@ -96,7 +97,7 @@ func (s *server) apiServers() apiservers.Source {
 			alive[m.ServerID] = alive[m.ServerID] || m.State == member.StateAlive
 		}
 		records := cluster.Records(s.store.View())
-		if _, there := records[own]; !there { // it has only just begun
+		if _, there := records[own]; !there { // it has just started and has not written its record yet
 			records[own] = cluster.MemberRecord{Addresses: []string{s.address()}}
 		}
 		var out []netip.AddrPort
@@ -112,7 +113,34 @@ func (s *server) apiServers() apiservers.Source {
 	}}
 }
 
-// address is where others reach this server's port.
+// address returns the address at which other machines reach this server's port.
 func (s *server) address() string {
 	return netip.AddrPortFrom(s.advertise, uint16(s.cfg.Port)).String()
+}
+
+// dropStaleConnections closes connections to servers that are dead or have another address now.
+func (s *server) dropStaleConnections(ctx context.Context) error {
+	gossip, where := s.gossip.Load(), map[string]string{}
+	for {
+		changed := gossip.Changed()
+		for _, m := range gossip.Members() {
+			if m.Role != member.RoleServer || m.ServerID == s.store.ServerID() {
+				continue
+			}
+			now := m.APIAddr
+			if m.State != member.StateAlive {
+				now = ""
+			}
+			if before, known := where[m.ServerID]; known && before != now {
+				s.network.Drop(m.ServerID)
+				s.dialer.Drop(m.ServerID)
+			}
+			where[m.ServerID] = now
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return s.dialer.Close()
+		}
+	}
 }

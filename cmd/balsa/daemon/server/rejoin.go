@@ -17,9 +17,9 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// resync gives this server's data up and asks to be a member again, as the same
-// server: it proves itself by its certificate.
-func (s *server) resync(ctx context.Context) error {
+// rejoin moves this server's data aside and joins the cluster again with the same server
+// ID, which its certificate proves. It tries until it is a member or ctx ends.
+func (s *server) rejoin(ctx context.Context) error {
 	me := s.member.Get()
 	own, err := s.pki.Peer(me.ServerID)
 	if err != nil {
@@ -29,7 +29,7 @@ func (s *server) resync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.log.Info("the old data was moved aside", "to", moved)
+	s.log.Info("the data of the old generation was moved aside", "to", moved)
 	if err := os.Remove(s.cfg.ClusterIDFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -63,7 +63,7 @@ func (s *server) resync(ctx context.Context) error {
 				return true
 			})
 		}
-		s.log.Warn("not a member again yet; trying on", "err", err)
+		s.log.Warn("cannot join the cluster again yet; the next try is in 2 s", "err", err)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -10,7 +10,7 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// runSnapshotSchedule is the part that saves snapshots while this server leads.
+// runSnapshotSchedule saves snapshots on schedule while this server leads, until ctx ends.
 func runSnapshotSchedule(ctx context.Context, s config.Snapshots, dir string, service *cluster.Service, store *raftstore.Store, log *slog.Logger) error {
 	if s.Every == 0 {
 		<-ctx.Done()

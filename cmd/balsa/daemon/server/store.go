@@ -25,9 +25,9 @@ func checkLogKind(dir string, kind raftlog.Kind) error {
 	return nil
 }
 
-// openStore opens the cluster's objects.
+// openStore opens this server's replica of the store. It runs from startStore on.
 func (s *server) openStore() error {
-	if err := objectsMissing(s.cfg); err != nil {
+	if err := checkObjectsPresent(s.cfg); err != nil {
 		return err
 	}
 	me := s.member.Get()

@@ -11,8 +11,8 @@ import (
 	"github.com/balsahq/balsa/raftstore/member"
 )
 
-// takeNodes lets nodes keep connections to this server.
-func (s *server) takeNodes() error {
+// startTunnel accepts the connections that nodes keep to this server, by which it reaches them when there is no direct way.
+func (s *server) startTunnel() error {
 	networks, err := s.cfg.ClusterNetworks()
 	if err != nil {
 		return err
@@ -23,7 +23,7 @@ func (s *server) takeNodes() error {
 	}
 	s.tunnel, err = tunnel.New(tunnel.Config{
 		Mode: tunnel.Mode(s.cfg.NodeTunnel), Self: self, Inside: !s.cfg.DisableAgent, Networks: networks,
-		Identify: s.services.cluster.NodeOf, Elsewhere: s.elsewhere, Receive: s.reports.Receive, Logger: s.log,
+		Identify: s.services.cluster.NodeOf, Elsewhere: s.heardElsewhere, Receive: s.reports.Receive, Logger: s.log,
 	})
 	if err != nil {
 		return err
@@ -34,8 +34,8 @@ func (s *server) takeNodes() error {
 	return nil
 }
 
-// startNodeTunnel keeps a connection to each other server, some of which may run no pods and so have no way of their own to
-// this one's.
+// startNodeTunnel keeps a connection from this machine's node to each other server. Servers without pods have no other way to
+// the pods of this node.
 func (s *server) startNodeTunnel(metrics *resourcemetrics.Reporter) error {
 	own, err := s.pki.Peer(s.store.ServerID())
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/balsahq/balsa/leader/certificates"
 )
 
-// Authority has certificates signed by issuer, valid for longest at most; 0 is certificates.DefaultLife.
+// Authority returns the authority for leader/certificates. It signs with issuer. Certificates are valid for longest at most;
+// 0 means certificates.DefaultLife.
 func Authority(issuer *pki.Issuer, longest time.Duration) certificates.Authority {
 	return certificates.Authority{Life: longest, Sign: func(template *x509.Certificate) ([]byte, error) {
 		signed, err := issuer.Sign(template)

@@ -1,5 +1,5 @@
-// Package wallclock tells when the wall clock is set: by a person, by NTP on a board that has no clock of its own, or by the
-// kernel when a machine wakes from sleep. Timers of Go follow the monotonic clock and notice none of it.
+// Package wallclock notices when the wall clock is set: by an administrator, by NTP on a board without a battery-backed clock,
+// or by the kernel when a machine wakes from sleep. Go's timers follow the monotonic clock and do not notice.
 //
-// The kernel says so through a timerfd that is cancelled when the clock is set; nothing is polled.
+// The kernel reports it through a timerfd that it cancels when the clock is set. Nothing is polled.
 package wallclock

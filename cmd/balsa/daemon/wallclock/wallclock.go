@@ -16,28 +16,29 @@ import (
 // Watch calls functions whenever the wall clock is set. The zero value is not ready: use New.
 type Watch struct {
 	log  *slog.Logger
-	next func() (func() error, func() error, error) // opens what waits for the clock, and what closes it
+	next func() (func() error, func() error, error) // openTimer; tests use another one
 
 	mu   sync.Mutex
 	told []func()
 }
 
-// New starts nothing.
+// New returns a Watch without functions to call. It starts nothing.
 func New(log *slog.Logger) *Watch { return &Watch{log: log, next: openTimer} }
 
-// Notify has fn called after each change. It must return soon.
+// Notify makes Run call fn after each change of the clock. fn must return soon, because the functions are called one after
+// the other.
 func (w *Watch) Notify(fn func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.told = append(w.told, fn)
 }
 
-// Run waits for changes until ctx ends. A kernel without such timers is no reason to stop: what follows the clock looks at it
-// from time to time anyway.
+// Run waits for changes of the clock until ctx ends. On a kernel without such timers it logs a warning and does nothing:
+// certificates are also checked once an hour and at each handshake.
 func (w *Watch) Run(ctx context.Context) error {
 	wait, closeTimer, err := w.next()
 	if err != nil {
-		w.log.Warn("the kernel does not tell when the clock is set; certificates are looked at once an hour and at each handshake", "err", err)
+		w.log.Warn("the kernel does not report when the clock is set; certificates are checked once an hour and at each handshake", "err", err)
 		<-ctx.Done()
 		return nil
 	}
@@ -57,14 +58,14 @@ func (w *Watch) Run(ctx context.Context) error {
 	}
 }
 
-// jumped is how far the wall clock has moved more than time has passed.
+// jumped returns how much further the wall clock has moved than the monotonic clock.
 func jumped(before, now time.Time) time.Duration {
 	return now.Round(0).Sub(before.Round(0)) - now.Sub(before)
 }
 
 func (w *Watch) tell(by time.Duration) {
 	if by.Abs() >= time.Minute {
-		w.log.Warn("the clock was set; certificates and tokens are looked at anew", "by", by.Round(time.Second))
+		w.log.Warn("the clock was set; certificates and tokens are checked again", "by", by.Round(time.Second))
 	}
 	w.mu.Lock()
 	told := w.told
@@ -74,7 +75,7 @@ func (w *Watch) tell(by time.Duration) {
 	}
 }
 
-// openTimer returns a function that returns when the clock was set, and one that ends it.
+// openTimer returns wait, which blocks until the clock is set, and end, which makes wait return an error.
 func openTimer() (wait, end func() error, err error) {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_REALTIME, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {

@@ -24,11 +24,11 @@ func newCertificatesStatusCommand() *cobra.Command {
 	cfg := &c.paths
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Whose they are, who signed them, until when they are valid; fails when one is not",
-		Long: `Every certificate and key that the server or the agent of this machine has in its data
-directory: whose it is, who signed it, until when it is valid. Those that are due are
-renewed within the hour while the process runs, without a restart. The command fails
-when a certificate is not valid now or cannot be read. On a server it also shows how far
+		Short: "List subject, signer and validity of each; fail when one is not valid",
+		Long: `Lists every certificate and key of this machine's server or agent: file, subject,
+signer, end of validity. A running process renews its certificates before they expire,
+without a restart: it looks for those that are due once an hour. The command fails when
+a certificate is not valid now, or cannot be read. On a server it also shows how far
 the last rotation of the cluster's keys is, and which members it waits for.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -41,7 +41,7 @@ the last rotation of the cluster's keys is, and which members it waits for.`,
 				all = append(all, list...)
 			}
 			if len(all) == 0 {
-				return fmt.Errorf("neither a server nor an agent has run in %s", cfg.DataDir)
+				return fmt.Errorf("neither a server nor an agent has run with the data directory %s", cfg.DataDir)
 			}
 			faults := printCertificates(cmd.OutOrStdout(), all, time.Now())
 			printClusterRotation(cmd.Context(), cmd.OutOrStdout(), c)

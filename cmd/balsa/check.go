@@ -14,22 +14,22 @@ import (
 	"github.com/balsahq/balsa/control/encryption"
 )
 
-// checkTime bounds a whole check.
+// checkTime bounds the whole command.
 const checkTime = 2 * time.Minute
 
 func newCheckCommand() *cobra.Command {
 	client, format := newAPIClient(), "table"
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Hold the cluster against the CIS Kubernetes Benchmark, and say how to mend what fails",
-		Long: `Asks every server and node how it runs, tries some things that must not work
-(requests without credentials, old TLS versions, weak ciphers), looks at roles,
-pods and namespaces, and at the files of this machine when it is run as root. A
-table says for each control of the benchmark that a cluster can be asked about:
-pass, fail, or n/a with the reason; behind it stands what mends each failure. The
-exit status is 1 when a control fails.
+		Short: "Check the cluster against the CIS Kubernetes Benchmark, and say how to fix what fails",
+		Long: `Reads the settings of every server and node, tries requests and handshakes that must be
+refused (without credentials, with old TLS versions, with weak ciphers), and reads roles,
+pods and namespaces. As root it also checks the files of this machine. The table shows
+pass, fail, or n/a with the reason for each control of the benchmark that can be checked
+on a running cluster; below it are the commands that fix failures. The exit status is 1
+when a control fails.
 
-It needs the rights of an administrator, and changes nothing.`,
+The command needs the rights of an administrator. It changes nothing.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if format != "table" && format != "json" {
@@ -65,13 +65,13 @@ func writeCheck(out io.Writer, format string, rows []hardening.Row) error {
 		err = hardening.Write(out, rows)
 	}
 	if n := hardening.Failures(rows); err == nil && n > 0 {
-		err = fmt.Errorf("controls that fail: %d", n)
+		err = fmt.Errorf("controls that failed: %d", n)
 	}
 	return err
 }
 
-// encryptedResources returns the resources of which every stored object is
-// encrypted, and as the servers' configuration says.
+// encryptedResources returns for each resource whether all its stored objects are
+// encrypted in the way that the servers' configuration demands.
 func encryptedResources(ctx context.Context, client *apiClient) (map[string]bool, error) {
 	r, err := encryption.NewRewriter(client.rest)
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	_ "github.com/containerd/containerd/v2/cmd/containerd/builtins" // registers containerd's plugins
 )
 
-// runContainerd is the container runtime as a child process of this binary.
+// runContainerd runs containerd, as a child process of `balsa server` or `balsa agent`, and returns its exit status.
 func runContainerd(args []string) int {
 	go process.ReleaseMemory(context.Background()) // ends with the process
-	process.SetNice(0, slog.Default())             // the server's is not for what pods do
+	process.SetNice(0, slog.Default())             // pods must not inherit the priority of the server
 	if err := command.App().Run(context.Background(), args); err != nil {
 		fmt.Fprintln(os.Stderr, "containerd:", err)
 		return 1

@@ -25,8 +25,8 @@ import (
 
 const demoName = "hello"
 
-// demo runs three replicas of the carried image behind a Service and prints
-// what the Service answers.
+// demo creates a Deployment of three replicas with a Service in front, and prints the
+// Service's answer. The image is in this binary.
 func (u *starter) demo(ctx context.Context) error {
 	restConfig, err := clientcmd.BuildConfigFromFlags("", u.cfg.Kubeconfig())
 	if err != nil {
@@ -97,7 +97,7 @@ func demoService() *corev1.Service {
 	}
 }
 
-// awaitDeployment watches until all replicas are available.
+// awaitDeployment blocks until all replicas are available.
 func awaitDeployment(ctx context.Context, client kubernetes.Interface) error {
 	selector := fields.OneTermEqualSelector("metadata.name", demoName).String()
 	for {
@@ -114,12 +114,13 @@ func awaitDeployment(ctx context.Context, client kubernetes.Interface) error {
 		}
 		w.Stop()
 		if ctx.Err() != nil {
-			return errors.New("not all replicas became ready in time: `balsa kubectl describe pods` says why")
+			return errors.New("not all replicas became ready in time: `balsa kubectl describe pods` shows why")
 		}
 	}
 }
 
-// fetch asks until the Service's rules have reached the kernel.
+// fetch returns the answer of url. It repeats the request until ctx ends, because the kernel gets the Service's rules a
+// moment after the Service exists.
 func fetch(ctx context.Context, url string) (string, error) {
 	client := &http.Client{Timeout: 2 * time.Second}
 	for {

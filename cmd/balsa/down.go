@@ -23,15 +23,15 @@ func newDownCommand() *cobra.Command {
 	purge := false
 	cmd := &cobra.Command{
 		Use:   "down",
-		Short: "Stop everything that runs here and leave the machine as it was",
+		Short: "Stop everything on this machine and leave it as it was",
 		Long: `Stops the server, its containers and the container runtime, and removes
 their mounts, links, routes, nftables rules, control groups and network
-namespaces. The cluster's data stays, so that ` + "`balsa up`" + ` goes on where it
-was; --purge removes that as well.`,
+namespaces. The cluster's data stays, and ` + "`balsa up`" + ` starts the same
+cluster again. --purge removes the data too.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if os.Geteuid() != 0 {
-				return errors.New("root is needed to stop what root started (run it with sudo)")
+				return errors.New("root is needed to stop what root has started (run it with sudo)")
 			}
 			if err := cfg.Validate(); err != nil {
 				return err
@@ -40,8 +40,8 @@ was; --purge removes that as well.`,
 		},
 	}
 	bindPaths(cmd.Flags(), &cfg.Paths)
-	cmd.Flags().StringVar(&cfg.CgroupRoot, "cgroup-root", cfg.CgroupRoot, "control group under which pods ran")
-	cmd.Flags().StringVar(&cfg.LogDir, "log-dir", cfg.LogDir, "directory of the logs of containers")
+	cmd.Flags().StringVar(&cfg.CgroupRoot, "cgroup-root", cfg.CgroupRoot, "control group of the pods, as it was given to the server")
+	cmd.Flags().StringVar(&cfg.LogDir, "log-dir", cfg.LogDir, "directory of the logs of containers, as it was given to the server")
 	cmd.Flags().BoolVar(&purge, "purge", purge, "remove the cluster's data too; this cannot be undone")
 	return cmd
 }
@@ -79,7 +79,7 @@ func takeDown(ctx context.Context, cmd *cobra.Command, cfg *config.Node, purge b
 	return nil
 }
 
-// purgeDir removes a directory; one that is a disk of its own stays, empty.
+// purgeDir removes a directory. A directory that is a mount point cannot be removed: it is emptied.
 func purgeDir(dir string) error {
 	err := os.RemoveAll(dir)
 	if !errors.Is(err, syscall.EBUSY) {
@@ -91,7 +91,7 @@ func purgeDir(dir string) error {
 	return nil
 }
 
-// stopServer asks with SIGTERM and waits; it insists after half a minute.
+// stopServer sends SIGTERM, waits 30 s for the end of the process, then sends SIGKILL.
 func stopServer(ctx context.Context, pid int) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -116,5 +116,5 @@ func stopServer(ctx context.Context, pid int) error {
 			return err
 		}
 	}
-	return fmt.Errorf("process %d does not end, not even when killed", pid)
+	return fmt.Errorf("process %d does not end, even after SIGKILL", pid)
 }

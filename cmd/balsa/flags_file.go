@@ -16,7 +16,7 @@ func loadFile(cmd *cobra.Command, path string) error {
 	}
 	raw, err := os.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("read the configuration: %w", err)
+		return fmt.Errorf("cannot read the configuration: %w", err)
 	}
 	var values map[string]any
 	if err := yaml.UnmarshalStrict(raw, &values); err != nil {
@@ -37,7 +37,7 @@ func loadFile(cmd *cobra.Command, path string) error {
 	return nil
 }
 
-// flagText writes a YAML value as a flag would be given.
+// flagText returns a YAML value in the form in which the flag is given on the command line.
 func flagText(value any) string {
 	switch v := value.(type) {
 	case []any:

@@ -11,32 +11,32 @@ import (
 )
 
 func bindTLS(f *pflag.FlagSet, t *config.TLS) {
-	f.StringSliceVar(&t.CipherSuites, "tls-cipher-suites", t.CipherSuites, "what clients of the API and of this node's own API may encrypt with in TLS 1.2 (default: Go's choice); TLS 1.3 knows strong ones only. Strong: "+
+	f.StringSliceVar(&t.CipherSuites, "tls-cipher-suites", t.CipherSuites, "cipher suites of TLS 1.2 at the API and at the kubelet's API (default: Go's choice); those of TLS 1.3 are fixed and strong. Strong: "+
 		strings.Join(cliflag.PreferredTLSCipherNames(), ", ")+". Weak: "+strings.Join(cliflag.InsecureTLSCipherNames(), ", "))
-	f.StringVar(&t.MinVersion, "tls-min-version", t.MinVersion, "oldest version of TLS they may speak: "+strings.Join(cliflag.TLSPossibleVersions(), ", ")+" (default VersionTLS12)")
+	f.StringVar(&t.MinVersion, "tls-min-version", t.MinVersion, "oldest version of TLS at the API and at the kubelet's API: "+strings.Join(cliflag.TLSPossibleVersions(), ", ")+" (default VersionTLS12)")
 }
 
 func bindPods(f *pflag.FlagSet, p *config.Pods) {
 	f.StringSliceVar(&p.AllowedUnsafeSysctls, "allowed-unsafe-sysctls", p.AllowedUnsafeSysctls,
-		"sysctls that pods of this machine may set besides the safe ones: names, or prefixes that end in * (as kernel.msg*,net.core.somaxconn); a pod that sets another one fails with the reason SysctlForbidden")
+		"sysctls that pods of this machine may set beside the safe ones: names, or prefixes that end in * (as kernel.msg*,net.core.somaxconn); a pod that sets another one fails with the reason SysctlForbidden")
 	f.BoolVar(&p.SeccompDefault, "seccomp-default", p.SeccompDefault,
-		"run containers that name no seccomp profile with the runtime's default one instead of unconfined; containers that run already keep what they have")
-	f.Int64Var(&p.MaxPIDs, "pod-max-pids", p.MaxPIDs, "how many processes and threads a pod may have at most; -1 for no limit but the machine's")
+		"run containers that name no seccomp profile with the runtime's default profile instead of none; running containers are not changed")
+	f.Int64Var(&p.MaxPIDs, "pod-max-pids", p.MaxPIDs, "the most processes and threads of a pod; -1 for no limit but the machine's")
 }
 
 func bindProxy(f *pflag.FlagSet, p *config.Proxy) {
-	f.StringVar(&p.Healthz, "proxy-healthz-bind-address", p.Healthz, "address and port at which load balancers ask this node for /healthz and /livez, as of kube-proxy; 0.0.0.0 is every address, empty is none")
-	f.StringVar(&p.Status, "proxy-metrics-bind-address", p.Status, "address and port at which programs of this machine ask for /proxyMode, as of kube-proxy; empty is none")
+	f.StringVar(&p.Healthz, "proxy-healthz-bind-address", p.Healthz, "address and port of /healthz and /livez, where load balancers check this node as they check kube-proxy; 0.0.0.0 is every address, empty is none")
+	f.StringVar(&p.Status, "proxy-metrics-bind-address", p.Status, "address and port of /proxyMode, as kube-proxy serves it for programs of this machine; empty is none")
 }
 
 func bindNodeLogs(f *pflag.FlagSet, n *config.NodeLogs) {
-	f.BoolVar(&n.Serve, "enable-system-log-handler", n.Serve, "show the files of --log-dir at /logs/ of the node's API to users with the right to nodes/log or nodes/proxy")
-	f.BoolVar(&n.Query, "enable-system-log-query", n.Query, "answer ?query=SERVICE there from the journal of this machine, or from the service's file")
+	f.BoolVar(&n.Serve, "enable-system-log-handler", n.Serve, "serve the files of --log-dir at /logs/ of the kubelet's API, to users with rights to nodes/log or nodes/proxy")
+	f.BoolVar(&n.Query, "enable-system-log-query", n.Query, "answer ?query=SERVICE at /logs/ from the journal of this machine, or from the service's log file")
 }
 
 func bindIngress(f *pflag.FlagSet, c *config.Ingress) {
-	f.BoolVar(&c.Enabled, "ingress", c.Enabled, "serve Ingresses and Gateways on this node once there are some; false labels the node "+ingress.Label+"=false, on a server no IngressClass is made either")
-	f.IntVar(&c.HTTPPort, "ingress-http-port", c.HTTPPort, "port of Ingresses without TLS, and what port 80 of a Gateway means")
-	f.IntVar(&c.HTTPSPort, "ingress-https-port", c.HTTPSPort, "port of Ingresses with TLS, and what port 443 of a Gateway means")
-	f.IntVar(&c.MaxConnections, "ingress-max-connections", c.MaxConnections, "connections of clients at most; one address may have half of them (default 8192)")
+	f.BoolVar(&c.Enabled, "ingress", c.Enabled, "serve Ingresses and Gateways on this node, once there are some; with false the node gets the label "+ingress.Label+"=false, and a server creates no IngressClass")
+	f.IntVar(&c.HTTPPort, "ingress-http-port", c.HTTPPort, "port of Ingresses without TLS; it also serves port 80 of Gateways")
+	f.IntVar(&c.HTTPSPort, "ingress-https-port", c.HTTPSPort, "port of Ingresses with TLS; it also serves port 443 of Gateways")
+	f.IntVar(&c.MaxConnections, "ingress-max-connections", c.MaxConnections, "the most connections of clients, of which one address may have half (default 8192)")
 }

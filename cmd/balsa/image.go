@@ -15,11 +15,11 @@ import (
 
 func newImageCommand() *cobra.Command {
 	cfg := config.DefaultPaths()
-	cmd := &cobra.Command{Use: "image", Short: "The images on this node"}
+	cmd := &cobra.Command{Use: "image", Short: "Images on this node"}
 	bindPaths(cmd.PersistentFlags(), &cfg)
 	cmd.AddCommand(&cobra.Command{
 		Use:   "import FILE…",
-		Short: "Import images from docker or OCI archives; - reads standard input",
+		Short: "Import images from Docker or OCI archives; - is standard input",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, path := range args {
@@ -61,7 +61,7 @@ func importFile(cmd *cobra.Command, socket, path string) error {
 	}
 	imported, err := noderuntime.Import(cmd.Context(), socket, in)
 	if err != nil {
-		return fmt.Errorf("import %s: %w", path, err)
+		return fmt.Errorf("cannot import %s: %w", path, err)
 	}
 	for _, name := range imported {
 		fmt.Fprintln(cmd.OutOrStdout(), "imported", name)

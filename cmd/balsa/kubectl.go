@@ -20,12 +20,13 @@ import (
 	"github.com/balsahq/balsa/cmd/balsa/daemon/kubeconfig"
 )
 
-// runKubectl is kubectl itself; without KUBECONFIG or --kubeconfig it uses this
-// machine's cluster: the server at hand, or the first other one that answers.
+// runKubectl runs kubectl and returns its exit status. Without KUBECONFIG and
+// --kubeconfig it uses the cluster of this machine: this machine's server or, when that
+// does not answer, the first other server that does.
 func runKubectl(args []string) int {
-	if path := defaultKubeconfig(); path != "" && os.Getenv("KUBECONFIG") == "" && !names(args, "--kubeconfig") {
+	if path := defaultKubeconfig(); path != "" && os.Getenv("KUBECONFIG") == "" && !hasFlag(args, "--kubeconfig") {
 		os.Setenv("KUBECONFIG", path)
-		if other := kubeconfig.AnsweringContext(context.Background(), path); other != "" && !names(args, "--context") && !names(args, "--cluster") {
+		if other := kubeconfig.AnsweringContext(context.Background(), path); other != "" && !hasFlag(args, "--context") && !hasFlag(args, "--cluster") {
 			args = append([]string{"--context=" + other}, args...)
 		}
 	}
@@ -44,7 +45,7 @@ func runKubectl(args []string) int {
 	return 0
 }
 
-func names(args []string, flag string) bool {
+func hasFlag(args []string, flag string) bool {
 	for _, a := range args {
 		if a == "--" {
 			return false
@@ -56,7 +57,7 @@ func names(args []string, flag string) bool {
 	return false
 }
 
-// defaultKubeconfig is the administrator's, where this user can read it.
+// defaultKubeconfig returns the path of the administrator's kubeconfig, or "" when this user cannot read it.
 func defaultKubeconfig() string {
 	cfg := config.DefaultPaths()
 	file, err := os.Open(cfg.Kubeconfig())
@@ -79,7 +80,7 @@ func newKubeconfigCommand() *cobra.Command {
 				return fmt.Errorf("no cluster was started in %s yet: run `balsa up` or `balsa server`", cfg.DataDir)
 			}
 			if errors.Is(err, fs.ErrPermission) {
-				return fmt.Errorf("%s may be read by root only: run this command as root", cfg.Kubeconfig())
+				return fmt.Errorf("only root may read %s: run this command as root", cfg.Kubeconfig())
 			}
 			if err != nil {
 				return err

@@ -16,8 +16,9 @@ func main() {
 	os.Exit(run(os.Args))
 }
 
-// run dispatches the two programs that bring a command line of their own
-// before cobra sees anything, and reports an error in one line.
+// run executes the command line and returns the exit status. containerd and kubectl
+// parse their own command lines, so they are called before cobra. Errors are printed in
+// one line.
 func run(args []string) int {
 	if filepath.Base(args[0]) == "kubectl" {
 		return runKubectl(args[1:])
@@ -45,8 +46,8 @@ func newCommand() *cobra.Command {
 		Short: "A Kubernetes cluster in one binary",
 		Long: `Balsa is a Kubernetes cluster in one binary.
 
-  balsa up                 start a cluster of one on this machine, in the background
-  balsa kubectl get pods   talk to it
+  balsa up                 start a cluster of one machine, in the background
+  balsa kubectl get pods   use it
   balsa down               stop it and leave the machine as it was`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -59,8 +60,8 @@ func newCommand() *cobra.Command {
 	return root
 }
 
-// refuseUnknown has commands that only hold others say so of a word they do not know; cobra would print their help and
-// count it as done.
+// refuseUnknown makes commands that only group other commands fail for an unknown subcommand. Cobra would print the help and
+// exit with status 0.
 func refuseUnknown(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		refuseUnknown(sub)
@@ -72,11 +73,11 @@ func refuseUnknown(c *cobra.Command) {
 		if len(args) == 0 {
 			return cmd.Help()
 		}
-		return fmt.Errorf("unknown command %q: `%s --help` lists those there are", args[0], cmd.CommandPath())
+		return fmt.Errorf("unknown command %q: `%s --help` lists the commands", args[0], cmd.CommandPath())
 	}
 }
 
-// newKubectlCommand only documents: run takes these arguments before cobra.
+// newKubectlCommand exists for the help text: run handles kubectl before cobra does.
 func newKubectlCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:                "kubectl",

@@ -24,8 +24,8 @@ func newMembersCommand() *cobra.Command {
 			return printMembers(cmd.OutOrStdout(), answer, time.Now())
 		})
 	}
-	cmd := &cobra.Command{Use: "members", Short: "Servers and agents: who leads, votes, lags, is gone", Args: cobra.NoArgs, RunE: list}
-	ls := &cobra.Command{Use: "ls", Short: "List them", Args: cobra.NoArgs, RunE: list}
+	cmd := &cobra.Command{Use: "members", Short: "Servers and agents: which one leads, votes, lags, is gone", Args: cobra.NoArgs, RunE: list}
+	ls := &cobra.Command{Use: "ls", Short: "List the members", Args: cobra.NoArgs, RunE: list}
 	c.bind(cmd.PersistentFlags())
 	cmd.AddCommand(ls, newPromoteCommand(c), newDemoteCommand(c), newRemoveCommand(c), newTransferCommand(c), newLeaveCommand(c), newRotateCommand(c))
 	return cmd
@@ -39,12 +39,12 @@ func printMembers(w io.Writer, answer *clusterpb.MembersResponse, now time.Time)
 			map[bool]string{true: "yes", false: "-"}[m.Leader], lagText(m), sinceText(m.Since, now), orDash(m.Address), orDash(m.Version), m.Note)
 	}
 	if answer.LeaderId == "" {
-		fmt.Fprintln(out, "no server leads: too few of those that vote are alive, or an election is under way")
+		fmt.Fprintln(out, "there is no leader: too few voters are alive, or an election is under way")
 	}
 	return out.Flush()
 }
 
-// memberRole tells voters from learners: that is what counts of a server.
+// memberRole returns the role of a member; for servers, whether it votes.
 func memberRole(m *clusterpb.Member) string {
 	switch {
 	case m.Role != clusterpb.Role_ROLE_SERVER:
@@ -106,13 +106,13 @@ func newPromoteCommand(c *clusterClient) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&force, "force", force, "although the number of voters becomes even")
+	cmd.Flags().BoolVar(&force, "force", force, "also when the number of voters becomes even")
 	return cmd
 }
 
 func newDemoteCommand(c *clusterClient) *cobra.Command {
 	return &cobra.Command{
-		Use: "demote SERVER", Short: "Take a voter's vote; it stays a learner", Args: cobra.ExactArgs(1),
+		Use: "demote SERVER", Short: "Take the vote from a voter, which becomes a learner", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.call(cmd.Context(), func(ctx context.Context, cc clusterpb.ClusterClient) error {
 				_, err := cc.Demote(ctx, &clusterpb.DemoteRequest{Server: args[0]})
@@ -125,7 +125,7 @@ func newDemoteCommand(c *clusterClient) *cobra.Command {
 func newRemoveCommand(c *clusterClient) *cobra.Command {
 	force := false
 	cmd := &cobra.Command{
-		Use: "remove MEMBER", Aliases: []string{"rm"}, Short: "End a member's membership for good; it needs a token to come back", Args: cobra.ExactArgs(1),
+		Use: "remove MEMBER", Aliases: []string{"rm"}, Short: "Remove a member for good; it needs a token to join again", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.call(cmd.Context(), func(ctx context.Context, cc clusterpb.ClusterClient) error {
 				_, err := cc.Remove(ctx, &clusterpb.RemoveRequest{Member: args[0], Force: force})
@@ -133,13 +133,13 @@ func newRemoveCommand(c *clusterClient) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&force, "force", force, "although it is alive")
+	cmd.Flags().BoolVar(&force, "force", force, "also when the member is alive")
 	return cmd
 }
 
 func newTransferCommand(c *clusterClient) *cobra.Command {
 	return &cobra.Command{
-		Use: "transfer [SERVER]", Short: "Move the leadership to a voter (default: the one that is furthest)", Args: cobra.MaximumNArgs(1),
+		Use: "transfer [SERVER]", Short: "Move the leadership to a voter (default: the one with the newest log)", Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req := &clusterpb.TransferRequest{}
 			if len(args) == 1 {
@@ -155,7 +155,7 @@ func newTransferCommand(c *clusterClient) *cobra.Command {
 
 func newLeaveCommand(c *clusterClient) *cobra.Command {
 	return &cobra.Command{
-		Use: "leave", Short: "Take the server of this machine out of the cluster and stop it", Args: cobra.NoArgs,
+		Use: "leave", Short: "Remove the server of this machine from the cluster, and stop it", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.callWithin(cmd.Context(), callTime, true, func(ctx context.Context, cc clusterpb.ClusterClient) error {
 				status, err := cc.Status(ctx, &clusterpb.StatusRequest{})
@@ -174,7 +174,7 @@ func newLeaveCommand(c *clusterClient) *cobra.Command {
 
 func newRotateCommand(c *clusterClient) *cobra.Command {
 	return &cobra.Command{
-		Use: "rotate-key", Short: "Begin the change to a new gossip key", Args: cobra.NoArgs,
+		Use: "rotate-key", Short: "Start the change to a new gossip key, which all servers take over by themselves", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.call(cmd.Context(), func(ctx context.Context, cc clusterpb.ClusterClient) error {
 				_, err := cc.RotateGossipKey(ctx, &clusterpb.RotateGossipKeyRequest{})

@@ -24,13 +24,13 @@ import (
 const apiCallTime = 15 * time.Second
 
 func newNetCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "net", Short: "The network between nodes: what is broken, and routes for others"}
+	cmd := &cobra.Command{Use: "net", Short: "The network between nodes: checks, and routes for external routers"}
 	cmd.AddCommand(newNetCheckCommand(), newNetRoutesCommand())
 	return cmd
 }
 
-// apiClient finds the cluster's API as kubectl does: by the administrator's
-// kubeconfig of this machine, or another one.
+// apiClient is a client of the cluster's API. It finds the cluster as kubectl does: by
+// the administrator's kubeconfig of this machine, or by the file of --kubeconfig.
 type apiClient struct {
 	paths      config.Paths
 	kubeconfig string
@@ -46,20 +46,20 @@ func (c *apiClient) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.kubeconfig, "kubeconfig", "", "the administrator's kubeconfig (default: the one in the data directory)")
 }
 
-// connect makes the client, of the server at hand or of the first other one that
-// answers.
+// connect creates the client, for this machine's server or, when that does not answer,
+// for the first other server that does.
 func (c *apiClient) connect(ctx context.Context) error {
 	path := c.kubeconfig
 	if path == "" {
 		path = c.paths.Kubeconfig()
 	}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s is not there: run this on a server, or give --kubeconfig", path)
+		return fmt.Errorf("there is no %s: run this on a server, or give --kubeconfig", path)
 	}
 	rules, overrides := &clientcmd.ClientConfigLoadingRules{ExplicitPath: path}, &clientcmd.ConfigOverrides{CurrentContext: kubeconfig.AnsweringContext(ctx, path)}
 	var err error
 	if c.rest, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig(); err != nil {
-		return fmt.Errorf("kubeconfig: %w", err)
+		return fmt.Errorf("cannot use the kubeconfig: %w", err)
 	}
 	c.rest.QPS, c.rest.Burst = -1, -1
 	c.Interface, err = kubernetes.NewForConfig(c.rest)
@@ -72,7 +72,7 @@ func (c *apiClient) nodes(ctx context.Context) ([]corev1.Node, error) {
 	defer cancel()
 	list, err := c.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("list the nodes: %w", err)
+		return nil, fmt.Errorf("cannot list the nodes: %w", err)
 	}
 	return list.Items, nil
 }

@@ -107,7 +107,7 @@ func TestObjectsOfACheckAreInOneNamespace(t *testing.T) {
 	young := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "balsa-net-check-young", Labels: map[string]string{checkLabel: ""}, CreationTimestamp: metav1.Now()}}
 	other := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other", CreationTimestamp: metav1.Unix(1000, 0)}}
 	o := &netObjects{client: fake.NewClientset(old, young, other)}
-	if err := o.begin(t.Context()); err != nil {
+	if err := o.createNamespace(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	list, err := o.client.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})

@@ -24,7 +24,7 @@ import (
 	"github.com/balsahq/balsa/overlay/check"
 )
 
-// netCheck is one check of the network, as it was asked for.
+// netCheck is one run of `balsa net check`, with its flags.
 type netCheck struct {
 	*apiClient
 	nodeNames []string
@@ -38,34 +38,35 @@ type netCheck struct {
 	http *http.Client
 }
 
-// openTime is how long a node has to attach a probe, or to say that it cannot.
+// openTime bounds the time in which a node attaches a probe.
 const openTime = 20 * time.Second
 
 func newNetCheckCommand() *cobra.Command {
 	n := &netCheck{apiClient: newAPIClient(), others: 24, within: 90 * time.Second, outside: "example.com", policy: true, format: "table"}
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Try every way between nodes as pods use them, and say what is broken and where",
-		Long: `Every node attaches a network namespace to its pod network, as if it were a pod,
-and tries from there: pods of other nodes by TCP and UDP, nodes, Services,
-NodePorts, names of the cluster and others, packets as large as pods send, and
-whether a NetworkPolicy closes a pod. A table says what works, one line each
-what does not and why. The exit status is 1 when something is broken.
+		Short: "Test all connections between nodes as pods use them, and say what is broken and where",
+		Long: `Every node attaches a network namespace to its pod network, like a pod. From there it
+tests pods of other nodes by TCP and UDP, nodes, Services, NodePorts, names inside and
+outside the cluster, packets of the largest size that pods send, and whether a
+NetworkPolicy closes a pod. A table shows what works; each fault has a line with the
+reason. The exit status is 1 when something is broken.
 
-It needs the rights of an administrator, and takes away what it makes: probes,
-and a namespace with Services (and a pod a node, unless --policy=false).`,
+The command needs the rights of an administrator. It removes everything that it
+creates: the probes, and a namespace with Services and, unless --policy=false, a pod on
+each node.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return n.run(cmd.Context(), cmd.OutOrStdout()) },
 	}
 	n.bind(cmd.Flags())
 	f := cmd.Flags()
-	f.StringSliceVar(&n.nodeNames, "nodes", nil, "check these nodes only (default: all)")
-	f.IntVar(&n.others, "others", n.others, "how many other nodes each node tries; 0 for all")
-	f.DurationVar(&n.within, "timeout", n.within, "how long it may take, at most 10m")
-	f.StringVar(&n.outside, "outside-name", n.outside, "a name outside the cluster that pods must be able to resolve; \"\" for none")
-	f.BoolVar(&n.policy, "policy", n.policy, "check NetworkPolicy too, with a small pod on each node")
+	f.StringSliceVar(&n.nodeNames, "nodes", nil, "check only these nodes (default: all)")
+	f.IntVar(&n.others, "others", n.others, "how many other nodes each node tests; 0 for all")
+	f.DurationVar(&n.within, "timeout", n.within, "bound for the whole check, at most 10m")
+	f.StringVar(&n.outside, "outside-name", n.outside, "name outside the cluster that pods must be able to resolve; \"\" for none")
+	f.BoolVar(&n.policy, "policy", n.policy, "also check NetworkPolicy, with a small pod on each node")
 	f.StringVarP(&n.format, "output", "o", n.format, "table or json")
-	f.BoolVar(&n.all, "all", n.all, "show ways that are fine, however many there are")
+	f.BoolVar(&n.all, "all", n.all, "show all connections that work, however many there are")
 	return cmd
 }
 
@@ -133,16 +134,16 @@ func (n *netCheck) config(ctx context.Context) (check.Config, error) {
 	}
 	service, err := n.CoreV1().Services(metav1.NamespaceSystem).Get(ctx, "kube-dns", metav1.GetOptions{})
 	if err != nil {
-		return cfg, fmt.Errorf("where the cluster's DNS is: %w", err)
+		return cfg, fmt.Errorf("cannot find the address of the cluster's DNS: %w", err)
 	}
 	if cfg.DNS, err = netip.ParseAddr(service.Spec.ClusterIP); err != nil {
-		return cfg, fmt.Errorf("where the cluster's DNS is: the Service kube-system/kube-dns has no cluster address: %w", err)
+		return cfg, fmt.Errorf("cannot find the address of the cluster's DNS: the Service kube-system/kube-dns has no cluster address: %w", err)
 	}
 	cfg.ClusterName = "kubernetes.default.svc." + n.domain(ctx, cfg.Nodes)
 	return cfg, nil
 }
 
-// domain is the cluster's, as the first node that answers says.
+// domain returns the cluster's DNS domain as the first node that answers has it, or the default one.
 func (n *netCheck) domain(ctx context.Context, nodes []check.NodeTarget) string {
 	for _, t := range nodes[:min(len(nodes), 3)] {
 		var answer struct {
@@ -175,7 +176,7 @@ func checkedNode(n *corev1.Node) check.NodeTarget {
 	return t
 }
 
-// call asks a node's agent, through the API server.
+// call sends a request of the check to a node, through the API server.
 func (n *netCheck) call(ctx context.Context, node string, r *check.Request) (*check.Reply, error) {
 	if r.Probe == nil {
 		var cancel context.CancelFunc
@@ -190,10 +191,10 @@ func (n *netCheck) call(ctx context.Context, node string, r *check.Request) (*ch
 	return reply, n.node(ctx, http.MethodPost, node, check.Path, body, reply)
 }
 
-// mostAnswer bounds what is read of a node's answer.
+// mostAnswer bounds the bytes of a node's answer that are read.
 const mostAnswer = 16 << 20
 
-// node sends one request to a node's own API, through the API server.
+// node sends one request to a node's kubelet API, through the API server.
 func (n *netCheck) node(ctx context.Context, method, node, path string, body []byte, answer any) error {
 	base, _, err := rest.DefaultServerUrlFor(n.rest)
 	if err != nil {
@@ -215,19 +216,19 @@ func (n *netCheck) node(ctx context.Context, method, node, path string, body []b
 	defer res.Body.Close()
 	raw, err := io.ReadAll(io.LimitReader(res.Body, mostAnswer))
 	if err != nil {
-		return fmt.Errorf("the node's answer: %w", err)
+		return fmt.Errorf("cannot read the node's answer: %w", err)
 	}
 	if res.StatusCode != http.StatusOK {
 		return refusal(res.StatusCode, raw)
 	}
 	if err := json.Unmarshal(raw, answer); err != nil {
-		return fmt.Errorf("the node's answer: %w", err)
+		return fmt.Errorf("cannot decode the node's answer: %w", err)
 	}
 	return nil
 }
 
-// refusal is an error in the words of who made it: a node says a line, the API
-// server a Status.
+// refusal returns the error in the answer: the API server sends a Status, a node a line of
+// text.
 func refusal(code int, raw []byte) error {
 	var status metav1.Status
 	if json.Unmarshal(raw, &status) == nil && status.Message != "" {

@@ -22,24 +22,25 @@ import (
 )
 
 const (
-	// checkLabel is on the namespaces of network checks; older than checkLife, nobody needs them any more.
+	// checkLabel is the label of the namespaces that network checks create. A namespace older than checkLife is one that a
+	// killed check has left behind.
 	checkLabel = "balsa.dev/net-check"
 	checkLife  = 15 * time.Minute
-	// mostServices and mostPods bound what one check makes.
+	// mostServices and mostPods bound the objects that one check creates.
 	mostServices, mostPods = 200, 32
-	// podTime is how long the pods of a check have to run.
+	// podTime bounds the time until the pods of a check run.
 	podTime = 30 * time.Second
 	helloAt = 8080
 )
 
-// netObjects are what a network check makes in the API: one namespace with all of it.
+// netObjects are the objects that a network check creates. All are in one namespace.
 type netObjects struct {
 	client    kubernetes.Interface
 	namespace string
 }
 
-// begin makes the namespace, once, and removes those that killed checks left.
-func (o *netObjects) begin(ctx context.Context) error {
+// createNamespace creates the namespace, once, and removes the namespaces that killed checks have left.
+func (o *netObjects) createNamespace(ctx context.Context) error {
 	if o.namespace != "" {
 		return nil
 	}
@@ -61,7 +62,7 @@ func (o *netObjects) begin(ctx context.Context) error {
 	return nil
 }
 
-// remove takes everything away, also after an interruption.
+// remove deletes the namespace, also when ctx has ended.
 func (o *netObjects) remove(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), apiCallTime)
 	defer cancel()
@@ -70,9 +71,9 @@ func (o *netObjects) remove(ctx context.Context) {
 	}
 }
 
-// publish makes a Service for each probe: a cluster address, and a port on every node.
+// publish creates a Service for each probe, with a cluster address and a port on every node.
 func (o *netObjects) publish(ctx context.Context, _ string, probes map[string]netip.Addr) (map[string]check.Published, func(), error) {
-	if err := o.begin(ctx); err != nil {
+	if err := o.createNamespace(ctx); err != nil {
 		return nil, nil, err
 	}
 	remove, out := func() { o.remove(ctx) }, make(map[string]check.Published)
@@ -83,7 +84,7 @@ func (o *netObjects) publish(ctx context.Context, _ string, probes map[string]ne
 		}
 		at, err := o.service(ctx, fmt.Sprintf("probe-%d", i), name, probes[name])
 		if err != nil {
-			errs = append(errs, fmt.Errorf("that of %s: %w", name, err))
+			errs = append(errs, fmt.Errorf("cannot create the Service of %s: %w", name, err))
 			continue
 		}
 		out[name] = at
@@ -130,22 +131,22 @@ func (o *netObjects) service(ctx context.Context, name, node string, probe netip
 	return check.Published{Cluster: netip.AddrPortFrom(ip, 80), NodePort: uint16(svc.Spec.Ports[0].NodePort)}, err
 }
 
-// policy makes a pod on each node, of the image that every node carries.
+// policy creates a pod on each node, of the image that is in the binary.
 func (o *netObjects) policy(ctx context.Context, _ string, nodes []string) (*check.Closed, error) {
-	if err := o.begin(ctx); err != nil {
+	if err := o.createNamespace(ctx); err != nil {
 		return nil, err
 	}
 	closed := &check.Closed{Pods: make(map[string]netip.AddrPort), Deny: o.deny, Remove: func() { o.remove(ctx) }}
 	pods := o.client.CoreV1().Pods(o.namespace)
 	for i, node := range nodes[:min(len(nodes), mostPods)] {
 		if _, err := pods.Create(ctx, checkPod(fmt.Sprintf("pod-%d", i), node), metav1.CreateOptions{}); err != nil {
-			return closed, fmt.Errorf("a pod on %s: %w", node, err)
+			return closed, fmt.Errorf("cannot create a pod on %s: %w", node, err)
 		}
 	}
 	return closed, o.await(ctx, closed.Pods, min(len(nodes), mostPods))
 }
 
-// await follows the pods until all run, and notes where.
+// await blocks until all pods run, and puts their addresses into at, by node.
 func (o *netObjects) await(ctx context.Context, at map[string]netip.AddrPort, want int) error {
 	ctx, cancel := context.WithTimeout(ctx, podTime)
 	defer cancel()
@@ -189,7 +190,7 @@ func isPodReady(pod *corev1.Pod) bool {
 	})
 }
 
-// podState says in a word how far a pod is.
+// podState returns the reason for which a pod waits or, without one, its phase.
 func podState(pod *corev1.Pod) string {
 	for _, s := range pod.Status.ContainerStatuses {
 		if w := s.State.Waiting; w != nil && w.Reason != "" {
@@ -220,7 +221,7 @@ func checkPod(name, node string) *corev1.Pod {
 	}
 }
 
-// deny closes the pods to all.
+// deny creates a NetworkPolicy that denies all traffic to the pods.
 func (o *netObjects) deny(ctx context.Context) error {
 	_, err := o.client.NetworkingV1().NetworkPolicies(o.namespace).Create(ctx, &networkingv1.NetworkPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "deny"}, Spec: networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}},

@@ -13,7 +13,7 @@ import (
 	"github.com/balsahq/balsa/overlay/routes"
 )
 
-// routeFormats are the forms in which routes are printed.
+// routeFormats are the values of --output.
 var routeFormats = map[string]func(io.Writer, []routes.Static) error{
 	"ip": ipRoutes, "bird": birdRoutes, "frr": frrRoutes, "json": jsonRoutes,
 }
@@ -22,10 +22,10 @@ func newNetRoutesCommand() *cobra.Command {
 	c, format := newAPIClient(), "ip"
 	cmd := &cobra.Command{
 		Use:   "routes",
-		Short: "Print the routes by which a router outside reaches pods: each node's pod network by the node's address",
-		Long: `Prints static routes to the pods of every node, by the address of the node: for
-a router that is no node, or a BGP speaker that exports them. Run it again when
-nodes come and go.
+		Short: "Print static routes to the pods of each node, for an external router",
+		Long: `Prints a static route to the pods of every node, with the node's address as the next
+hop: for a router that is no node, or for a BGP speaker that exports the routes. Run it
+again when nodes are added or removed.
 
   balsa net routes                    ip route replace … commands
   balsa net routes --output bird      static protocols for BIRD 2
@@ -60,7 +60,7 @@ nodes come and go.
 	return cmd
 }
 
-// podNetworks are all that nodes have: the cluster's settings are not the API's.
+// podNetworks returns the pod networks of all nodes. The cluster's own network is not in the API.
 func podNetworks(nodes []routes.Node) []netip.Prefix {
 	var out []netip.Prefix
 	for _, n := range nodes {

@@ -15,7 +15,7 @@ import (
 )
 
 func newClusterCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "cluster", Short: "What concerns the cluster as a whole"}
+	cmd := &cobra.Command{Use: "cluster", Short: "Operations on the whole cluster"}
 	cmd.AddCommand(newResetCommand())
 	return cmd
 }
@@ -24,25 +24,25 @@ func newResetCommand() *cobra.Command {
 	cfg, sure := config.DefaultPaths(), false
 	cmd := &cobra.Command{
 		Use:   "reset --yes",
-		Short: "After a quorum was lost for good: begin anew from this stopped server, with everything it holds",
-		Long: `Makes this server, which must be stopped, the only one of its cluster, with every
-object that it holds. For when more than half of the servers are lost for good;
-as long as they may come back, wait for them.
+		Short: "After the quorum is lost for good: continue with the data of this stopped server alone",
+		Long: `Makes this stopped server the only one of its cluster, with every object that it has.
+Use it when more than half of the servers are lost for good. While they may come back,
+wait for them.
 
-The cluster enters a new generation. Servers of the old one that come back notice
-it, give up their data and are members again by themselves; new ones join as
-always. What the lost servers had acknowledged and not yet told this one is lost:
-choose the survivor with the highest index (` + "`balsa members`" + `, or the newest log).`,
+The cluster enters a new generation. A server of the old generation that comes back
+discards its data and joins again by itself. New servers join as always. Writes that the
+lost servers had acknowledged and that have not reached this server are lost: choose the
+surviving server with the highest index (` + "`balsa members`" + `, or the newest log).`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !sure {
-				return errors.New("this gives up what the other servers have and this one has not: say --yes")
+				return errors.New("this discards what the other servers have and this one does not have: give --yes to do it")
 			}
 			return resetCluster(&cfg, cmd)
 		},
 	}
 	bindPaths(cmd.Flags(), &cfg)
-	cmd.Flags().BoolVar(&sure, "yes", sure, "do it")
+	cmd.Flags().BoolVar(&sure, "yes", sure, "confirm that the data of the other servers is discarded")
 	return cmd
 }
 
@@ -68,6 +68,6 @@ func resetCluster(cfg *config.Paths, cmd *cobra.Command) error {
 	if err := me.Save(cfg.ServerDir()); err != nil {
 		return err
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "generation %d begins with this server alone: start it, then add others\n", id.Generation)
+	fmt.Fprintf(cmd.OutOrStdout(), "generation %d starts with this server alone: start it, then add others\n", id.Generation)
 	return nil
 }

@@ -19,23 +19,23 @@ import (
 func newSecretsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "secrets",
-		Short: "How objects are encrypted at rest, and writing them anew with the current key",
-		Long: `Objects are encrypted at rest as a file says that all servers have (mode 0600), an
-EncryptionConfiguration. A new cluster makes one that encrypts Secrets:
-server/tls/encryption.yaml below the data directory, which joining servers get and
-which is taken anew when it changes. --encryption-provider-config names another
-instead. In a cluster that began without:
+		Short: "Encryption of objects at rest: configuration, state, re-encryption",
+		Long: `A file that is the same on all servers (an EncryptionConfiguration, mode 0600) says how
+objects are encrypted at rest. A new cluster makes a file that encrypts Secrets:
+server/tls/encryption.yaml below the data directory. Joining servers get it, and servers
+read it again when it changes. --encryption-provider-config names another file. In a
+cluster that was created without encryption:
 
   balsa secrets config > /etc/balsa/encryption.yaml       on one server; copy it to all, start
                                                           them with --encryption-provider-config
-  balsa secrets reencrypt                                 what was written before is encrypted too
+  balsa secrets reencrypt                                 encrypts the objects of before
 
-To change the key: add the new one second, on all servers; then make it the
-first, on all; ` + "`balsa secrets reencrypt`" + `; then remove the old one. With
---encryption-provider-config-automatic-reload servers take the changed file by
-themselves, otherwise start each anew. Keep the old key as long as you keep
-snapshots from its time: they hold what was stored. Snapshots carry the cluster's own
-file, sealed with the recovery key.`,
+To change the key: on all servers, add the new key in the second place; then, on all,
+make it the first; run ` + "`balsa secrets reencrypt`" + `; then remove the old key. With
+--encryption-provider-config-automatic-reload servers read the changed file by
+themselves; otherwise restart each. Keep an old key as long as you keep snapshots of its
+time: their objects are encrypted with it. Snapshots contain the cluster's own file,
+encrypted with the recovery key.`,
 	}
 	cmd.AddCommand(newSecretsConfigCommand(), newSecretsStatusCommand(), newSecretsReencryptCommand())
 	return cmd
@@ -56,7 +56,7 @@ func newSecretsConfigCommand() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().StringSliceVar(&resources, "resources", resources, "what is encrypted, as in secrets, widgets.example.com, '*.*' for everything")
+	cmd.Flags().StringSliceVar(&resources, "resources", resources, "resources to encrypt, such as secrets, widgets.example.com, or '*.*' for all")
 	return cmd
 }
 
@@ -64,7 +64,7 @@ func newSecretsStatusCommand() *cobra.Command {
 	client := newAPIClient()
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "With which keys objects are stored, and which ones are to be written anew",
+		Short: "Show with which keys objects are stored, and which objects need re-encryption",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r, err := connectRewriter(cmd.Context(), client)
@@ -91,8 +91,9 @@ func connectRewriter(ctx context.Context, client *apiClient) (*encryption.Rewrit
 	return encryption.NewRewriter(client.rest)
 }
 
-// printEncryption shows what is encrypted, and everything about which there is
-// something to do; its error says that something is wrong.
+// printEncryption prints which objects are stored with which key, and what needs
+// re-encryption. It returns an error when objects cannot be decrypted, or when the
+// changed configuration is not in use.
 func printEncryption(w io.Writer, s encryption.Status) error {
 	if s.Configuration == "" {
 		fmt.Fprintln(w, "The server has no encryption configuration (--encryption-provider-config): see `balsa secrets --help`.")
@@ -101,7 +102,7 @@ func printEncryption(w io.Writer, s encryption.Status) error {
 	}
 	var errs []error
 	if s.Unused != "" {
-		errs = append(errs, fmt.Errorf("the changed configuration is not used: %s", s.Unused))
+		errs = append(errs, fmt.Errorf("the changed configuration is not in use: %s", s.Unused))
 	}
 	out := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(out, "RESOURCE\tOBJECTS\tSTORED WITH\tSTATE")
@@ -128,11 +129,11 @@ func newSecretsReencryptCommand() *cobra.Command {
 	client, limit := newAPIClient(), time.Hour
 	cmd := &cobra.Command{
 		Use:   "reencrypt [RESOURCE...]",
-		Short: "Write objects anew that are not stored with the current key",
-		Long: `Writes every object anew that is stored in another way than it would be now:
-unencrypted, with an older key, or encrypted where it should not be any more.
-Others are left alone, so the command may be interrupted and run again. All
-servers must have the same encryption configuration, and answer.`,
+		Short: "Rewrite objects that are not stored with the current key",
+		Long: `Rewrites every object that is not stored in the way in which it would be stored now:
+unencrypted, with an older key, or encrypted although the configuration does not ask for
+it any more. Other objects are not written, so the command may be interrupted and
+repeated. All servers must be reachable and have the same encryption configuration.`,
 		RunE: func(cmd *cobra.Command, resources []string) error {
 			r, err := connectRewriter(cmd.Context(), client)
 			if err != nil {
@@ -147,12 +148,12 @@ servers must have the same encryption configuration, and answer.`,
 		},
 	}
 	client.bind(cmd.Flags())
-	cmd.Flags().DurationVar(&limit, "timeout", limit, "how long it may take")
+	cmd.Flags().DurationVar(&limit, "timeout", limit, "bound for the whole command")
 	return cmd
 }
 
-// reencrypt writes the stale objects of these resources anew, of all when none
-// is named.
+// reencrypt rewrites the stale objects of the named resources, or of all resources when
+// none is named.
 func reencrypt(ctx context.Context, w io.Writer, r *encryption.Rewriter, resources []string) error {
 	s, err := r.Status(ctx)
 	if err != nil {
@@ -172,7 +173,7 @@ func reencrypt(ctx context.Context, w io.Writer, r *encryption.Rewriter, resourc
 	}
 	for _, resource := range stale {
 		done, err := r.Rewrite(ctx, resource)
-		fmt.Fprintf(w, "%s: %d written anew\n", resource, done.Done)
+		fmt.Fprintf(w, "%s: %d objects rewritten\n", resource, done.Done)
 		errs = append(errs, err)
 	}
 	if len(stale) == 0 && len(errs) == 0 {
@@ -181,8 +182,8 @@ func reencrypt(ctx context.Context, w io.Writer, r *encryption.Rewriter, resourc
 	return errors.Join(errs...)
 }
 
-// encryptionTrouble is what is wrong with encryption at rest, as the server at
-// hand says.
+// encryptionTrouble returns what is wrong with encryption at rest, according to the
+// server that restConfig names.
 func encryptionTrouble(ctx context.Context, restConfig *rest.Config) error {
 	r, err := encryption.NewRewriter(restConfig)
 	if err != nil {

@@ -33,7 +33,7 @@ func defaultServer() config.Server {
 	return cfg
 }
 
-// prepareServer reads the file given with --config, if any, and checks everything.
+// prepareServer reads the file given with --config, if any, completes the configuration and validates it.
 func prepareServer(cmd *cobra.Command, file string, cfg *config.Server) error {
 	if err := loadFile(cmd, file); err != nil {
 		return err

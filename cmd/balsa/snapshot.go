@@ -36,7 +36,7 @@ func newSnapshotSaveCommand() *cobra.Command {
 	c := newClusterClient()
 	cmd := &cobra.Command{
 		Use:   "save FILE",
-		Short: "Save all of it, while it runs; - is standard output",
+		Short: "Save the state of the running cluster; - is standard output",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if args[0] == "-" {
@@ -49,12 +49,12 @@ func newSnapshotSaveCommand() *cobra.Command {
 	return cmd
 }
 
-// saveSnapshot is not tried at a second server once bytes have been written.
+// saveSnapshot writes a snapshot to w. Once bytes have been written, it does not try a second server.
 func saveSnapshot(ctx context.Context, c *clusterClient, w io.Writer) error {
 	var begun error
 	return c.callWithin(ctx, 0, false, func(ctx context.Context, cc clusterpb.ClusterClient) error {
 		if begun != nil {
-			return fmt.Errorf("the snapshot broke off: %w", begun)
+			return fmt.Errorf("the snapshot is incomplete: %w", begun)
 		}
 		stream, err := cc.SnapshotSave(ctx, &clusterpb.SnapshotSaveRequest{})
 		for err == nil {
@@ -76,14 +76,14 @@ func saveSnapshot(ctx context.Context, c *clusterClient, w io.Writer) error {
 	})
 }
 
-// saveSnapshotFile gives the file its name when all of it is on disk and reads
-// back.
+// saveSnapshotFile saves a snapshot as the file at path. The file gets its name after it
+// is synced to disk and has been verified.
 func saveSnapshotFile(ctx context.Context, c *clusterClient, path string, say io.Writer) error {
 	file, err := os.CreateTemp(filepath.Dir(path), ".balsa-*")
 	if err != nil {
 		return err
 	}
-	defer os.Remove(file.Name()) // fails when the rename below succeeded
+	defer os.Remove(file.Name()) // fails after the rename below
 	defer file.Close()
 	out := bufio.NewWriterSize(file, 1<<20)
 	if err := saveSnapshot(ctx, c, out); err != nil {
@@ -95,7 +95,7 @@ func saveSnapshotFile(ctx context.Context, c *clusterClient, path string, say io
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	_, held, err := verifySnapshot(file, nil) // the server has the key, this machine perhaps not
+	_, held, err := verifySnapshot(file, nil) // without the key, which this machine may not have: checksums only
 	if err != nil {
 		return err
 	}
@@ -117,17 +117,17 @@ func newSnapshotRestoreCommand() *cobra.Command {
 	c, foreign, key, keyFile, name := newClusterClient(), false, "", "", config.DefaultNode().NodeName
 	cmd := &cobra.Command{
 		Use:   "restore FILE",
-		Short: "Put a saved state into the running cluster, or make a cluster of it on an empty machine",
-		Long: `Put a saved state into the running cluster: all servers follow by themselves, and
-members, join tokens and gossip keys stay those of today.
+		Short: "Restore a snapshot into the running cluster, or create a cluster of it on an empty machine",
+		Long: `Restores a snapshot into the running cluster. All servers follow by themselves. Members,
+join tokens and gossip keys stay as they are now.
 
-With --recovery-key or --recovery-key-file, nothing has to run: the data directory of
-this machine, which must be empty, becomes the first server of the saved cluster, with
-its keys. Start it with ` + "`balsa server`" + ` and let others join as to any cluster.
+With --recovery-key or --recovery-key-file no cluster has to run: this machine, whose
+data directory must be empty, becomes the first server of the saved cluster, with that
+cluster's keys. Start it with ` + "`balsa server`" + `, and let other machines join.
 
-Snapshots are encrypted with the recovery key of their cluster, which its servers have.
-With --foreign a snapshot of another cluster is restored into this running one; then
---recovery-key or --recovery-key-file is that cluster's.`,
+A snapshot is encrypted with the recovery key of its cluster, which the cluster's servers
+have. With --foreign a snapshot of another cluster is restored into this running one;
+--recovery-key or --recovery-key-file is then the other cluster's.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file, err := os.Open(args[0])
@@ -157,14 +157,14 @@ With --foreign a snapshot of another cluster is restored into this running one; 
 		},
 	}
 	c.bind(cmd.Flags())
-	cmd.Flags().BoolVar(&foreign, "foreign", foreign, "although the snapshot is of another cluster")
-	cmd.Flags().StringVar(&key, "recovery-key", key, "make a cluster on this machine, or open a foreign snapshot; what balsa snapshot key printed")
-	cmd.Flags().StringVar(&keyFile, "recovery-key-file", keyFile, "the same, from a file")
+	cmd.Flags().BoolVar(&foreign, "foreign", foreign, "also when the snapshot is of another cluster")
+	cmd.Flags().StringVar(&key, "recovery-key", key, "key that `balsa snapshot key` printed: creates a cluster on this machine or, with --foreign, opens the snapshot")
+	cmd.Flags().StringVar(&keyFile, "recovery-key-file", keyFile, "file with the recovery key, instead of --recovery-key")
 	cmd.Flags().StringVar(&name, "node-name", name, "name of this machine's Node object, with a recovery key")
 	return cmd
 }
 
-// recoveryKey is the one in a file, or that was given as text.
+// recoveryKey returns the key in the file at path or, without a path, the one in text.
 func recoveryKey(text, path string) (archive.Key, error) {
 	if path != "" {
 		return archive.OpenKeyFile(path, false)
@@ -175,7 +175,7 @@ func recoveryKey(text, path string) (archive.Key, error) {
 // rebuild makes this machine the first server of the cluster that an archive holds.
 func rebuild(cmd *cobra.Command, from join.RebuildConfig, paths *config.Paths) error {
 	if running := process.RunningPID(paths.PIDFile()); running != 0 {
-		return fmt.Errorf("balsa runs here (process %d): stop it first", running)
+		return fmt.Errorf("balsa runs on this machine (process %d): stop it first", running)
 	}
 	from.Dir, from.StoreDir, from.Logger = paths.ServerDir(), paths.StoreDir(), process.NewLogger(slog.LevelWarn)
 	r, err := join.Rebuild(cmd.Context(), from)
@@ -190,7 +190,7 @@ func newSnapshotListCommand() *cobra.Command {
 	cfg := config.DefaultPaths()
 	cmd := &cobra.Command{
 		Use:   "ls [DIR]",
-		Short: "List the snapshots this machine has saved on schedule",
+		Short: "List the snapshots that this machine has saved on schedule",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := cfg.DefaultSnapshotDir()
@@ -226,9 +226,9 @@ func newSnapshotVerifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify FILE",
 		Short: "Read a snapshot to its end and check every byte",
-		Long: `Read a snapshot to its end and check every byte. On a server of its cluster, or with
---recovery-key-file, what is encrypted is opened and judged too; without, its checksums
-are checked.`,
+		Long: `Reads a snapshot to its end and checks every byte. On a server of its cluster, or with
+--recovery-key-file, it also decrypts the content and checks it; without a key it checks
+the checksums only.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			key, err := verifyingKey(&cfg, keyFile)
@@ -246,7 +246,7 @@ are checked.`,
 			}
 			state := "whole"
 			if key == nil {
-				state = "whole by its checksums (not opened: no recovery key here)"
+				state = "whole by its checksums (not decrypted: there is no recovery key on this machine)"
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: cluster %s, revision %d, %d keys, saved %s by %s\n", state, header.ClusterID, held.Revision, held.Keys, header.Created.Local().Format(time.DateTime), header.Server)
 			return err
@@ -257,8 +257,8 @@ are checked.`,
 	return cmd
 }
 
-// verifyingKey is the recovery key in a file, this server's without one, and nil
-// on a machine that is no server.
+// verifyingKey returns the recovery key in file or, without a file, this server's key. It
+// returns nil on a machine that is no server.
 func verifyingKey(cfg *config.Paths, file string) (*archive.Key, error) {
 	path := cmp.Or(file, join.RecoveryKeyFile(cfg.ServerDir()))
 	key, err := archive.OpenKeyFile(path, false)
@@ -272,7 +272,7 @@ func newSnapshotKeyCommand() *cobra.Command {
 	cfg := config.DefaultPaths()
 	cmd := &cobra.Command{
 		Use:   "key",
-		Short: "Print the recovery key, which opens every snapshot of this cluster: keep it elsewhere",
+		Short: "Print the recovery key, which decrypts every snapshot of this cluster: keep it in another place",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			key, err := archive.OpenKeyFile(join.RecoveryKeyFile(cfg.ServerDir()), false)

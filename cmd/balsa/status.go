@@ -21,14 +21,14 @@ import (
 	"github.com/balsahq/balsa/cmd/balsa/daemon/process"
 )
 
-// errNotRunning makes `balsa status` exit non-zero, so that scripts can ask.
+// errNotRunning makes `balsa status` exit with status 1, for scripts.
 var errNotRunning = errors.New("no server runs on this machine: start one with `balsa up` or `balsa server`")
 
 func newStatusCommand() *cobra.Command {
 	cfg := config.DefaultPaths()
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "What runs here, at a glance",
+		Short: "Show what runs on this machine",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			pid := process.RunningPID(cfg.PIDFile())
@@ -47,7 +47,7 @@ func newStatusCommand() *cobra.Command {
 func printStatus(ctx context.Context, w io.Writer, cfg *config.Paths, pid int) error {
 	restConfig, err := clientcmd.BuildConfigFromFlags("", cfg.Kubeconfig())
 	if err != nil {
-		return fmt.Errorf("read the administrator's kubeconfig: %w", err)
+		return fmt.Errorf("cannot read the administrator's kubeconfig: %w", err)
 	}
 	client, err := kubernetes.NewForConfig(restConfig)
 	if err != nil {
@@ -65,7 +65,7 @@ func printStatus(ctx context.Context, w io.Writer, cfg *config.Paths, pid int) e
 	}
 	leases, err := client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return fmt.Errorf("ask the API: %w", err)
+		return fmt.Errorf("cannot read from the API: %w", err)
 	}
 	for _, l := range leases.Items {
 		if l.Spec.HolderIdentity != nil {
@@ -115,8 +115,8 @@ func printNode(out io.Writer, node *corev1.Node, pods []corev1.Pod) {
 	fmt.Fprintf(out, "node\t%s\t%s\t%d of %d pods running\n", node.Name, state, running, total)
 }
 
-// uptime is how long a process has run: proc(5) gives its start in hundredths
-// of a second after the machine's.
+// uptime returns how long a process has run, or "?". proc(5) has its start time in
+// hundredths of a second since the machine's start.
 func uptime(pid int) string {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

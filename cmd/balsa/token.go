@@ -26,8 +26,8 @@ import (
 
 const callTime = 20 * time.Second
 
-// clusterClient finds the cluster as kubectl does: by the administrator's
-// kubeconfig of this machine, or another one.
+// clusterClient is a client of the cluster's gRPC service. It finds the cluster as
+// kubectl does: by the administrator's kubeconfig of this machine, or by another file.
 type clusterClient struct {
 	paths      config.Paths
 	kubeconfig string
@@ -39,11 +39,11 @@ func newClusterClient() *clusterClient { return &clusterClient{paths: config.Def
 func (c *clusterClient) bind(f *pflag.FlagSet) {
 	bindPaths(f, &c.paths)
 	f.StringVar(&c.kubeconfig, "kubeconfig", "", "the administrator's kubeconfig (default: the one in the data directory)")
-	f.StringSliceVar(&c.servers, "server", nil, "ask these servers, host or host:port, instead of those that are known")
+	f.StringSliceVar(&c.servers, "server", nil, "servers to ask, as host or host:port (default: the servers that this machine knows)")
 }
 
-// connect makes a client; it dials when it is used. local is true when the
-// server of this machine alone is meant.
+// connect creates a client, which dials when it is used. With local it asks only the
+// server of this machine.
 func (c *clusterClient) connect(local bool) (*join.Client, error) {
 	path := c.kubeconfig
 	if path == "" {
@@ -52,9 +52,9 @@ func (c *clusterClient) connect(local bool) (*join.Client, error) {
 	admin, err := clientcmd.BuildConfigFromFlags("", path)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%s is not there: run this on a server, or give --kubeconfig", path)
+			return nil, fmt.Errorf("there is no %s: run this on a server, or give --kubeconfig", path)
 		}
-		return nil, fmt.Errorf("the administrator's kubeconfig: %w", err)
+		return nil, fmt.Errorf("cannot use the administrator's kubeconfig: %w", err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(admin.CAData) {
@@ -71,8 +71,8 @@ func (c *clusterClient) connect(local bool) (*join.Client, error) {
 	})
 }
 
-// addresses are the servers to ask: those that were named, else the
-// kubeconfig's and those this machine knows of.
+// addresses returns the servers to ask: those of --server or, without it, the
+// kubeconfig's server and the servers that this machine knows.
 func (c *clusterClient) addresses(host string, local bool) []string {
 	if len(c.servers) > 0 {
 		return c.servers
@@ -94,7 +94,7 @@ func (c *clusterClient) addresses(host string, local bool) []string {
 	return servers
 }
 
-// call asks whichever server answers.
+// call calls fn with a client of the first server that answers.
 func (c *clusterClient) call(ctx context.Context, fn func(context.Context, clusterpb.ClusterClient) error) error {
 	return c.callWithin(ctx, callTime, false, fn)
 }
@@ -114,7 +114,7 @@ func (c *clusterClient) callWithin(ctx context.Context, limit time.Duration, loc
 }
 
 func newTokenCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "token", Short: "Tokens with which servers and agents join"}
+	cmd := &cobra.Command{Use: "token", Short: "Tokens with which servers and agents join the cluster"}
 	cmd.AddCommand(newTokenCreateCommand(), newTokenListCommand(), newTokenRemoveCommand())
 	return cmd
 }
@@ -123,7 +123,7 @@ func newTokenCreateCommand() *cobra.Command {
 	c, role, life, describe, uses, command, replace := newClusterClient(), "agent", cluster.DefaultTokenLife, "", int32(0), false, ""
 	cmd := &cobra.Command{
 		Use:   "create",
-		Short: "Make a token; it is shown once and kept nowhere",
+		Short: "Create a token; its text is shown only once",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			req := &clusterpb.CreateTokenRequest{Role: clusterpb.Role_ROLE_AGENT, TtlSeconds: int64(life / time.Second), Description: describe, Uses: uses, Replaces: replace}
@@ -155,12 +155,12 @@ func newTokenCreateCommand() *cobra.Command {
 		},
 	}
 	c.bind(cmd.Flags())
-	cmd.Flags().StringVar(&role, "role", role, "what joins with it: server or agent")
-	cmd.Flags().DurationVar(&life, "ttl", life, "how long it is worth something, at most a year")
-	cmd.Flags().StringVar(&describe, "description", describe, "a word for `balsa token ls`")
-	cmd.Flags().Int32Var(&uses, "uses", uses, "how many machines may join with it (default: any number)")
-	cmd.Flags().StringVar(&replace, "replace", replace, "let one agent take the name of this node, which is gone for good, with `balsa agent --replace`; the token is good for nothing else")
-	cmd.Flags().BoolVar(&command, "print-command", command, "print the whole command to run on the machine that joins")
+	cmd.Flags().StringVar(&role, "role", role, "role of machines that join with the token: server or agent")
+	cmd.Flags().DurationVar(&life, "ttl", life, "how long the token is valid, at most a year")
+	cmd.Flags().StringVar(&describe, "description", describe, "text that `balsa token ls` shows")
+	cmd.Flags().Int32Var(&uses, "uses", uses, "how many machines may join with the token (default: any number)")
+	cmd.Flags().StringVar(&replace, "replace", replace, "name of a node that is gone for good, which one agent may take over with `balsa agent --replace`; the token is valid only for that")
+	cmd.Flags().BoolVar(&command, "print-command", command, "print the whole command that the joining machine runs")
 	return cmd
 }
 
@@ -205,7 +205,7 @@ func newTokenRemoveCommand() *cobra.Command {
 	c := newClusterClient()
 	cmd := &cobra.Command{
 		Use:   "rm ID…",
-		Short: "Make tokens worthless; machines that joined with them stay",
+		Short: "Revoke tokens; machines that have joined with them stay members",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			return c.call(cmd.Context(), func(ctx context.Context, cc clusterpb.ClusterClient) error {

@@ -35,7 +35,7 @@ func newUpCommand() *cobra.Command {
 	demo, wait := true, 2*time.Minute
 	cmd := &cobra.Command{
 		Use:   "up",
-		Short: "Start a cluster of one on this machine, in the background, and wait until it works",
+		Short: "Start a cluster of this machine in the background, and wait until it works",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := prepareServer(cmd, file, &cfg); err != nil {
@@ -61,13 +61,13 @@ func newUpCommand() *cobra.Command {
 	bindPaths(cmd.Flags(), &cfg.Paths)
 	bindNode(cmd.Flags(), &cfg.Node)
 	bindServer(cmd.Flags(), &cfg)
-	cmd.Flags().StringVar(&file, "config", file, "YAML file whose keys are the names of the server's flags")
-	cmd.Flags().BoolVar(&demo, "demo", demo, "run a Deployment of 3 replicas behind a Service and ask it for an answer")
+	cmd.Flags().StringVar(&file, "config", file, "YAML file whose keys are the names of the flags of `balsa server`")
+	cmd.Flags().BoolVar(&demo, "demo", demo, "run a Deployment of 3 replicas behind a Service, and print the Service's answer")
 	cmd.Flags().DurationVar(&wait, "wait", wait, "how long to wait until everything works")
 	return cmd
 }
 
-// serverFlags are the flags that were given, as `balsa server` takes them.
+// serverFlags returns the given flags in the form of `balsa server`.
 func serverFlags(cmd *cobra.Command) []string {
 	var out []string
 	cmd.Flags().Visit(func(f *pflag.Flag) {
@@ -89,8 +89,8 @@ func (u *starter) say(format string, args ...any) {
 	fmt.Fprintf(u.out, "%6.2fs  %s\n", time.Since(u.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// start launches `balsa server` in a session of its own and follows its
-// milestones until the last one.
+// start starts `balsa server` in a new session and prints its milestones until the last
+// one.
 func (u *starter) start(ctx context.Context, flags []string) error {
 	if err := server.Preflight(u.cfg); err != nil {
 		return err
@@ -134,13 +134,13 @@ func (u *starter) start(ctx context.Context, flags []string) error {
 		case <-ended:
 			return fmt.Errorf("the server ended: %s", lastError(u.cfg.LogFile(), logStart))
 		case <-time.After(time.Second):
-			return fmt.Errorf("%w; it still tries, its log is %s, and `balsa down` stops it", err, u.cfg.LogFile())
+			return fmt.Errorf("%w; the server still tries, its log is %s, and `balsa down` stops it", err, u.cfg.LogFile())
 		}
 	}
 	return cmd.Process.Release()
 }
 
-// follow prints milestones as they come and returns nil after the last.
+// follow prints each milestone and returns nil after the last one.
 func (u *starter) follow(ctx context.Context, milestones *os.File) error {
 	stop := context.AfterFunc(ctx, func() { _ = milestones.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -157,12 +157,12 @@ func (u *starter) follow(ctx context.Context, milestones *os.File) error {
 		return fmt.Errorf("not everything worked in time: %d milestones are missing", missing)
 	}
 	if missing > 0 {
-		return errors.New("the server closed its report early")
+		return errors.New("the server stopped reporting milestones")
 	}
 	return nil
 }
 
-// lastError is the last line that this start wrote to the log.
+// lastError returns the last line that the server has written to the log since offset from.
 func lastError(path string, from int64) string {
 	file, err := os.Open(path)
 	if err != nil {
@@ -172,7 +172,7 @@ func lastError(path string, from int64) string {
 	if _, err := file.Seek(from, io.SeekStart); err != nil {
 		return err.Error()
 	}
-	last := "it said nothing; see " + path
+	last := "it wrote no error; see " + path
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {

@@ -8,30 +8,30 @@ import (
 	"time"
 )
 
-// apiServer is section 1.2.
+// apiServer returns section 1.2.
 func apiServer() []Control {
 	controls := []Control{
-		{"1.2.1", "Requests without credentials get health and discovery documents alone", servers("nothing else was answered", func(s *Server) string {
+		{"1.2.1", "Requests without credentials get only health and discovery documents", servers("nothing else was answered", func(s *Server) string {
 			if len(s.Anonymous) > 0 {
 				return "answered " + strings.Join(s.Anonymous, ", ")
 			}
 			return ""
-		}), "leave --anonymous-auth away on each server, or set it to false"},
-		{"1.2.2", "No file of bearer tokens", unset("token-auth-file", "basic-auth-file"), "take --token-auth-file and --basic-auth-file away from each server"},
+		}), "remove --anonymous-auth from each server, or set it to false"},
+		{"1.2.2", "No file of bearer tokens", unset("token-auth-file", "basic-auth-file"), "remove --token-auth-file and --basic-auth-file from each server"},
 		{"1.2.3", "Services cannot take addresses of others (DenyServiceExternalIPs)", optional("DenyServiceExternalIPs",
 			"not set, and not needed for the cluster's own safety: external IPs never capture an address of a node, of pods or of Services. Set --enable-admission-plugins=DenyServiceExternalIPs where tenants are not trusted"), ""},
-		never("1.2.4", "Clients' certificates towards kubelets", "servers show the cluster's own certificate to nodes; there is no setting that ends this"),
+		never("1.2.4", "Clients' certificates towards kubelets", "servers always use a certificate of the cluster towards nodes; no setting changes this"),
 		never("1.2.5", "Kubelets' certificates are verified", "always, against the cluster's CA and the node's name, on every way to a node"),
 		{"1.2.6", "Not every request is allowed (AlwaysAllow)", modes(func(m []string) string {
 			if slices.Contains(m, "AlwaysAllow") {
 				return "AlwaysAllow is among " + strings.Join(m, ",")
 			}
 			return ""
-		}), "take AlwaysAllow out of --authorization-mode"},
-		{"1.2.7", "Nodes read only what is theirs (Node)", modes(needsMode("Node")), "put Node into --authorization-mode"},
-		{"1.2.8", "Rights come from roles (RBAC)", modes(needsMode("RBAC")), "put RBAC into --authorization-mode"},
+		}), "remove AlwaysAllow from --authorization-mode"},
+		{"1.2.7", "Nodes read only their own objects (Node)", modes(needsMode("Node")), "add Node to --authorization-mode"},
+		{"1.2.8", "Rights come from roles (RBAC)", modes(needsMode("RBAC")), "add RBAC to --authorization-mode"},
 		{"1.2.9", "Events are limited (EventRateLimit)", optional("EventRateLimit",
-			"not set: priority and fairness bounds what each client writes. Set --enable-admission-plugins=EventRateLimit with --admission-control-config-file for limits of events alone"), ""},
+			"not set: API priority and fairness limits each client. Set --enable-admission-plugins=EventRateLimit with --admission-control-config-file for limits of events"), ""},
 		never("1.2.10", "The plug-in AlwaysAdmit is not set", "there is no such plug-in"),
 		{"1.2.11", "Images are pulled with the pod's own credentials (AlwaysPullImages)", optional("AlwaysPullImages",
 			"not set: pods could not use images imported without a registry. Set --enable-admission-plugins=AlwaysPullImages where tenants share nodes and images are private"), ""},
@@ -42,7 +42,7 @@ func apiServer() []Control {
 				return "disabled"
 			}
 			return ""
-		}), "take " + p.plugin + " out of --disable-admission-plugins"})
+		}), "remove " + p.plugin + " from --disable-admission-plugins"})
 	}
 	return append(controls,
 		Control{"1.2.15", "No profiles on the API's port", servers("/debug/pprof is not served", func(s *Server) string {
@@ -53,7 +53,7 @@ func apiServer() []Control {
 		}), "run this project's own build"},
 		Control{"1.2.16", "Requests are recorded (audit log)", servers("recorded", func(s *Server) string {
 			return unrecorded(s)
-		}), "take --audit-log-path=none away from each server"},
+		}), "remove --audit-log-path=none from each server"},
 		Control{"1.2.17", "Audit logs are kept 30 days", atLeast("audit-log-maxage", 30), "set --audit-log-maxage=30"},
 		Control{"1.2.18", "Ten audit logs are kept", atLeast("audit-log-maxbackup", 10), "set --audit-log-maxbackup=10"},
 		Control{"1.2.19", "Audit logs are rotated at 100 MB", atLeast("audit-log-maxsize", 100), "set --audit-log-maxsize=100"},
@@ -64,17 +64,17 @@ func apiServer() []Control {
 			}
 			return ""
 		}), "set --request-timeout to 5m or less"},
-		never("1.2.21", "Tokens of accounts that are gone are refused", "always: a token's account, pod, node and Secret are looked up for each new token; there is no setting that ends this"),
-		never("1.2.22", "Service-account keys are set", "servers make, share and verify them themselves"),
-		never("1.2.23", "The connection to etcd has certificates", "there is no etcd; servers speak mutual TLS among each other (section 2)"),
-		Control{"1.2.24", "The API is served with TLS", servers("it was asked by TLS with the cluster's CA", func(*Server) string { return "" }), ""},
+		never("1.2.21", "Tokens of accounts that are gone are refused", "always: a token's account, pod, node and Secret are looked up; no setting changes this"),
+		never("1.2.22", "Service-account keys are set", "servers create, share and verify them themselves"),
+		never("1.2.23", "The connection to etcd has certificates", "there is no etcd; servers use mutual TLS between each other (section 2)"),
+		Control{"1.2.24", "The API is served with TLS", servers("it answered by TLS with a certificate of the cluster's CA", func(*Server) string { return "" }), ""},
 		never("1.2.26", "The CA of etcd is set", "there is no etcd"),
-		Control{"1.2.27", "Objects are encrypted at rest", encrypted("secrets"), "balsa secrets config makes a configuration with a new key; set --encryption-provider-config to it on each server, then balsa secrets reencrypt"},
-		Control{"1.2.29", "Only strong ciphers, TLS 1.2 or newer", servers("older versions and weak ciphers were refused", func(s *Server) string { return weakTLS(s.OldTLS, s.WeakCiphers) }), "take weak ones out of --tls-cipher-suites, and set --tls-min-version to VersionTLS12 or newer"},
+		Control{"1.2.27", "Objects are encrypted at rest", encrypted("secrets"), "balsa secrets config prints a configuration with a new key; set --encryption-provider-config to it on each server, then balsa secrets reencrypt"},
+		Control{"1.2.29", "Only strong ciphers, TLS 1.2 or newer", servers("older versions and weak ciphers were refused", func(s *Server) string { return weakTLS(s.OldTLS, s.WeakCiphers) }), "remove weak suites from --tls-cipher-suites, and set --tls-min-version to VersionTLS12 or newer"},
 	)
 }
 
-// unrecorded says that a server records no requests. Without any setting it records them in a file of its data directory.
+// unrecorded returns a text for a server without an audit log. By default a server writes one in its data directory.
 func unrecorded(s *Server) string {
 	path, _ := s.flag("audit-log-path")
 	if hook, _ := s.flag("audit-webhook-config-file"); path == "none" && hook == "" {
@@ -83,7 +83,7 @@ func unrecorded(s *Server) string {
 	return ""
 }
 
-// servers judges every server by bad; a server that did not answer fails.
+// servers judges every server by bad. A server whose settings could not be read fails.
 func servers(good string, bad func(*Server) string) func(*Facts) Verdict {
 	return func(f *Facts) Verdict {
 		return all(f.Servers, fail("no server was found"), good, func(s Server) string {
@@ -121,7 +121,7 @@ func atLeast(flag string, least int) func(*Facts) Verdict {
 	})
 }
 
-// modes judges how requests are authorized. A configuration file is the administrator's own, and is not read here.
+// modes judges the authorization modes. It passes with --authorization-config: the administrator's file is not read here.
 func modes(bad func([]string) string) func(*Facts) Verdict {
 	return servers("by the servers' settings", func(s *Server) string {
 		if file, _ := s.flag("authorization-config"); file != "" {
@@ -144,7 +144,8 @@ func needsMode(mode string) func([]string) string {
 	}
 }
 
-// optional passes when every server has an admission plug-in that the benchmark leaves to the administrator.
+// optional judges an admission plug-in that the benchmark leaves to the administrator: it passes when every server has it, and
+// is else not applicable.
 func optional(plugin, why string) func(*Facts) Verdict {
 	return func(f *Facts) Verdict {
 		for i := range f.Servers {
@@ -163,7 +164,7 @@ func encrypted(resources ...string) func(*Facts) Verdict {
 		}
 		return all(resources, pass(""), strings.Join(resources, ", "), func(r string) string {
 			if done, stored := f.Encrypted[r]; stored && !done {
-				return r + " are stored as they are"
+				return r + " are stored unencrypted"
 			}
 			return ""
 		})

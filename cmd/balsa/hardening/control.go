@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Result is what a control came to.
+// Result is the outcome of a control.
 type Result string
 
 // The results.
@@ -33,7 +33,7 @@ type Control struct {
 	ID    string // the benchmark's number, such as 1.2.6
 	Title string
 	Judge func(*Facts) Verdict
-	Mend  string // the command or setting that mends a failure; "" where none can fail
+	Mend  string // the command or setting that fixes a failure; "" when the control cannot fail
 }
 
 // Row is a judged control.
@@ -61,12 +61,12 @@ func controls() []Control {
 	return slices.Concat(serverFiles(), apiServer(), controllers(), store(), credentials(), nodeFiles(), kubelet(), policies())
 }
 
-// never is a control that no cluster of Balsa can fail, and why.
+// never returns a control that does not apply to any cluster of Balsa, with the reason.
 func never(id, title, why string) Control {
 	return Control{ID: id, Title: title, Judge: func(*Facts) Verdict { return notApplicable("%s", why) }}
 }
 
-// all passes when bad returns "" for every item; it names at most three that are bad. none is the verdict for no items.
+// all passes when bad returns "" for every item. A failure names at most three items. none is the verdict without items.
 func all[T any](items []T, none Verdict, good string, bad func(T) string) Verdict {
 	if len(items) == 0 {
 		return none

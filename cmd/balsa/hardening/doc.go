@@ -1,5 +1,5 @@
-// Package hardening checks a running cluster against the controls of the CIS Kubernetes Benchmark that a cluster can be
-// asked about, and says for each: pass, fail, or not applicable with the reason; and how to mend what fails.
+// Package hardening checks a running cluster against the controls of the CIS Kubernetes Benchmark that can be checked on a
+// cluster. The result of each is pass, fail with the fix, or not applicable with the reason.
 //
 //	Gather (asks servers, nodes, the API, this machine's files) ──▶ Facts ──▶ Judge (pure) ──▶ Rows ──▶ Write
 //

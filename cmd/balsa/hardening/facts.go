@@ -10,12 +10,12 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// Facts are what Gather found out. A part that could not be asked about has its Err or Missing set.
+// Facts is the result of Gather. A part that could not be read has a reason in its Err or Missing field.
 type Facts struct {
 	Servers []Server
 	Nodes   []Node
 
-	// Files are the files and directories below this machine's data directory; FilesMissing says why there are none.
+	// Files are the files and directories below this machine's data directory; FilesMissing is the reason for none.
 	Files        []File
 	FilesMissing string
 
@@ -27,33 +27,33 @@ type Facts struct {
 	Pods                []corev1.Pod
 	NetworkPolicies     []networkingv1.NetworkPolicy
 
-	// Encrypted says of each resource with stored objects whether all of them are encrypted with the key in use;
-	// EncryptionErr says why that is not known, or that the servers encrypt nothing.
+	// Encrypted has each resource with stored objects: true when all of them are encrypted with the key in use.
+	// EncryptionErr is the reason why that is not known, or says that the servers encrypt nothing.
 	Encrypted     map[string]bool
 	EncryptionErr string
 }
 
-// Server is one server of the cluster, asked at its own address.
+// Server is one server of the cluster, as it answers at its own address.
 type Server struct {
 	Name  string // host:port
-	Err   string // why it could not be asked; the rest is empty then
+	Err   string // why its settings could not be read; the other fields are empty then
 	Flags map[string]string
 
-	OldTLS      string // the oldest version below TLS 1.2 that it accepted, or ""
+	OldTLS      string // a version below TLS 1.2 that it accepted, or ""
 	WeakCiphers []string
-	// Anonymous are requests without credentials that the server should have refused and answered: method and path.
+	// Anonymous are the requests without credentials that the server answered instead of refusing them: method and path.
 	Anonymous []string
-	// Profiles says that /debug/pprof/ answers.
+	// Profiles is true when /debug/pprof/ answers.
 	Profiles bool
 }
 
-// Node is one node's own API.
+// Node is one node, as its kubelet API answers.
 type Node struct {
 	Name   string
-	Err    string         // why its settings could not be asked for; Config is nil then
+	Err    string         // why its settings could not be read; Config is nil then
 	Config map[string]any // the KubeletConfiguration that it runs with
 
-	// Reached says whether the ports of the node could be tried from this machine.
+	// Reached is true when this machine could connect to the node's ports.
 	Reached      bool
 	Anonymous    []string // requests without credentials that its API answered
 	ReadOnlyPort bool     // port 10255 answers
@@ -74,7 +74,7 @@ func (s *Server) flag(name string) (string, bool) {
 	return v, ok
 }
 
-// list splits a setting of several words, as pflag prints them.
+// list returns the values of a setting that is a list, which pflag prints as [a,b].
 func (s *Server) list(name string) []string {
 	v, _ := s.flag(name)
 	return strings.FieldsFunc(v, func(r rune) bool { return strings.ContainsRune("[], ", r) })
@@ -93,10 +93,11 @@ func (n *Node) setting(path ...string) any {
 	return at
 }
 
-// system says whether a namespace is the cluster's own.
+// system reports whether a namespace is one of the cluster's own.
 func system(namespace string) bool {
 	return slices.Contains([]string{"kube-system", "kube-public", "kube-node-lease"}, namespace)
 }
 
-// DemoLabel is on the pods of the Deployment with which `balsa up` shows that a new cluster works. They are not people's.
+// DemoLabel is the label of the pods with which `balsa up` shows that a new cluster works. They are not checked, as the
+// cluster's own pods are not.
 const DemoLabel = "balsa.dev/demo"

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// serverFiles is section 1.1. The benchmark names the files of kubeadm; here everything is below the data directory.
+// serverFiles returns section 1.1. The benchmark names the files of kubeadm; Balsa has all files below the data directory.
 func serverFiles() []Control {
 	mend := func(kind, mode string) string {
 		return "find DATA-DIR/server -type " + kind + " -exec chmod " + mode + " {} +"
@@ -15,7 +15,7 @@ func serverFiles() []Control {
 	return []Control{
 		{"1.1.1", "Files of servers (keys, tokens, settings, kubeconfig) are readable by root alone", filesOf("server/", func(f File) string { return tooOpen(f, 0o077) }), mend("f", "600")},
 		{"1.1.2", "Files of servers belong to root", filesOf("server/", notRoot), "chown -R root:root DATA-DIR/server"},
-		never("1.1.9", "Files of the network plug-in are 600", "the network is inside the program and has no files of its own; see 4.1 for those of a plug-in of yours"),
+		never("1.1.9", "Files of the network plug-in are 600", "the network is inside the program and has no files; see 4.1 for those of another plug-in"),
 		{"1.1.11", "Directories of the store are 700", filesOf("server", func(f File) string {
 			if f.Mode.IsDir() && f.Mode.Perm()&0o077 != 0 {
 				return fmt.Sprintf("%s is %03o", f.Path, f.Mode.Perm())
@@ -40,10 +40,10 @@ func serverFiles() []Control {
 	}
 }
 
-// nodeFiles is section 4.1.
+// nodeFiles returns section 4.1.
 func nodeFiles() []Control {
 	return []Control{
-		never("4.1.1", "The kubelet's service file is 600", "the service's file is install.sh's, holds no secrets and belongs to root"),
+		never("4.1.1", "The kubelet's service file is 600", "install.sh writes the service's file, which holds no secrets and belongs to root"),
 		never("4.1.3", "kube-proxy's kubeconfig is 600", "there is no kube-proxy; Services are made by the node itself"),
 		{"4.1.5", "The node's certificates and keys are readable by root alone", filesOf("agent/", func(f File) string {
 			if ext := path.Ext(f.Path); ext == ".crt" || ext == ".key" || ext == ".pem" || strings.HasSuffix(f.Path, "kubeconfig") {
@@ -51,11 +51,11 @@ func nodeFiles() []Control {
 			}
 			return ""
 		}), "chmod 600 the named files"},
-		never("4.1.9", "The kubelet's configuration file is 600", "the node has no such file; /etc/balsa/config.yaml is install.sh's, mode 600"),
+		never("4.1.9", "The kubelet's configuration file is 600", "the node has no such file; install.sh writes /etc/balsa/config.yaml, which holds no secrets"),
 	}
 }
 
-// filesOf judges this machine's files whose path begins with prefix.
+// filesOf judges the files of this machine whose path starts with prefix.
 func filesOf(prefix string, bad func(File) string) func(*Facts) Verdict {
 	return func(f *Facts) Verdict {
 		if f.FilesMissing != "" {
@@ -67,11 +67,11 @@ func filesOf(prefix string, bad func(File) string) func(*Facts) Verdict {
 				some = append(some, file)
 			}
 		}
-		return all(some, notApplicable("this machine has none"), fmt.Sprintf("%d looked at on this machine", len(some)), bad)
+		return all(some, notApplicable("this machine has none"), fmt.Sprintf("%d files checked on this machine", len(some)), bad)
 	}
 }
 
-// tooOpen names a regular file that has one of the bits.
+// tooOpen returns a text for a regular file whose mode has one of the bits.
 func tooOpen(f File, bits fs.FileMode) string {
 	if f.Mode.IsRegular() && f.Mode.Perm()&bits != 0 {
 		return fmt.Sprintf("%s is %03o", f.Path, f.Mode.Perm())

@@ -24,20 +24,21 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// Source is what Gather asks.
+// Source is what Gather reads from.
 type Source struct {
 	Client kubernetes.Interface
-	Rest   *rest.Config // the administrator's, with which each server is asked at its own address
-	// DataDir is this machine's data directory; its files are looked at when there is one and this process is root's.
+	Rest   *rest.Config // the administrator's; it is used for each server, at the server's own address
+	// DataDir is this machine's data directory. Its files are read when it exists and this process runs as root.
 	DataDir string
-	// Encryption tells which resources have only objects that are encrypted as the configuration says.
+	// Encryption returns true for a resource when all its objects are encrypted as the configuration demands.
 	Encryption func(context.Context) (map[string]bool, error)
 }
 
-// atOnce bounds how many servers and nodes are asked at the same time.
+// atOnce bounds how many servers and nodes are probed at the same time.
 const atOnce = 16
 
-// Gather asks everything. Its error is that of the API; what a single server or node does not tell is in the Facts.
+// Gather reads everything that Judge needs. It returns an error when the API fails; failures of a single server or node are
+// in the Facts.
 func Gather(ctx context.Context, s Source) (*Facts, error) {
 	f := new(Facts)
 	if err := s.objects(ctx, f); err != nil {
@@ -78,7 +79,7 @@ func Gather(ctx context.Context, s Source) (*Facts, error) {
 	return f, nil
 }
 
-// objects lists what section 5 judges. It reads all pods: the benchmark asks about each.
+// objects lists the objects of section 5. It lists all pods, because the benchmark has controls for each pod.
 func (s Source) objects(ctx context.Context, f *Facts) error {
 	roles, core := s.Client.RbacV1(), s.Client.CoreV1()
 	return errors.Join(
@@ -119,11 +120,11 @@ func (s Source) servers(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// files lists what is below the directories of servers and nodes in a data directory, without following links and without
-// entering what pods wrote. Its error says why there is nothing to look at.
+// files lists the files of the server and of the agent in a data directory. It does not follow links, and skips the
+// directories to which pods write. It returns an error when there are no files to check.
 func files(dataDir string) ([]File, error) {
 	if os.Geteuid() != 0 {
-		return nil, errors.New("only root can look at the files: run this as root on each server and node")
+		return nil, errors.New("only root can read the files: run this as root on each server and node")
 	}
 	var out []File
 	for _, part := range []string{"server", "agent"} {
@@ -154,7 +155,7 @@ func files(dataDir string) ([]File, error) {
 			return nil
 		})
 		if err != nil {
-			return nil, fmt.Errorf("the data directory: %w", err)
+			return nil, fmt.Errorf("cannot read the data directory: %w", err)
 		}
 	}
 	if len(out) == 0 {
@@ -163,5 +164,5 @@ func files(dataDir string) ([]File, error) {
 	return out, nil
 }
 
-// keyDirectory says whether a directory of an agent holds its keys. The others hold images, volumes and containers' files.
+// keyDirectory reports whether a directory of an agent holds keys. The other ones hold images, volumes and containers' files.
 func keyDirectory(name string) bool { return name == "pki" || name == "tls" || name == "keys" }

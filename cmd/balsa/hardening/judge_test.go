@@ -145,7 +145,7 @@ func TestAFailureSaysHowItIsMended(t *testing.T) {
 	if err := Write(&out, rows); err != nil {
 		t.Fatal(err)
 	}
-	if want := "to mend 1.2.16: take --audit-log-path=none"; !strings.Contains(out.String(), want) {
+	if want := "to fix 1.2.16: remove --audit-log-path=none"; !strings.Contains(out.String(), want) {
 		t.Errorf("the table lacks %q:\n%s", want, out.String())
 	}
 	if Failures(rows) != 2 {

@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// kubelet is sections 4.2 and 4.3.
+// kubelet returns sections 4.2 and 4.3.
 func kubelet() []Control {
 	return []Control{
-		{"4.2.1", "A node's API answers nobody without credentials", probed("requests without credentials were refused", func(n *Node) string {
+		{"4.2.1", "A node's API refuses requests without credentials", probed("requests without credentials were refused", func(n *Node) string {
 			if len(n.Anonymous) > 0 {
 				return "answered " + strings.Join(n.Anonymous, ", ")
 			}
 			return ""
 		}), "run this project's own build on that node"},
-		{"4.2.2", "A node's API asks the servers who may do what", nodes("by webhook", equal("Webhook", "authorization", "mode")), "run this project's own build on that node"},
-		{"4.2.3", "A node's API knows clients' certificates", nodes("by the cluster's CA", func(n *Node) string {
+		{"4.2.2", "A node's API lets the servers authorize requests", nodes("by webhook", equal("Webhook", "authorization", "mode")), "run this project's own build on that node"},
+		{"4.2.3", "A node's API verifies clients' certificates", nodes("by the cluster's CA", func(n *Node) string {
 			if v, _ := n.setting("authentication", "x509", "clientCAFile").(string); v == "" {
 				return "authentication.x509.clientCAFile is not set"
 			}
@@ -33,12 +33,12 @@ func kubelet() []Control {
 			}
 			return ""
 		}), "run this project's own build on that node"},
-		never("4.2.6", "The node makes its own iptables chains", "the node uses nftables, in tables of its own that it restores when they are changed"),
+		never("4.2.6", "The node creates its own iptables chains", "the node uses nftables, in its own tables, which it restores after changes"),
 		never("4.2.7", "The node's name is not overridden", "a node's certificate is bound to the name with which it joined"),
-		never("4.2.8", "Events are bounded", "by priority and fairness at the servers, and by the node's own limit"),
+		never("4.2.8", "Events are bounded", "by API priority and fairness at the servers, and by the node's own limit"),
 		never("4.2.9", "The node has a certificate of the cluster", "always; it gets one when it joins"),
 		{"4.2.10", "The node's certificates are renewed (also 4.2.11)", nodes("on", equal(true, "rotateCertificates")), "run this project's own build on that node"},
-		{"4.2.12", "Only strong ciphers, TLS 1.2 or newer", probed("older versions and weak ciphers were refused", func(n *Node) string { return weakTLS(n.OldTLS, n.WeakCiphers) }), "take weak ones out of --tls-cipher-suites, and set --tls-min-version to VersionTLS12 or newer"},
+		{"4.2.12", "Only strong ciphers, TLS 1.2 or newer", probed("older versions and weak ciphers were refused", func(n *Node) string { return weakTLS(n.OldTLS, n.WeakCiphers) }), "remove weak suites from --tls-cipher-suites, and set --tls-min-version to VersionTLS12 or newer"},
 		{"4.2.13", "Pods cannot use up the node's process ids", nodes("bounded", func(n *Node) string {
 			if v, ok := n.setting("podPidsLimit").(float64); !ok || v <= 0 {
 				return "podPidsLimit is not set"
@@ -50,7 +50,7 @@ func kubelet() []Control {
 	}
 }
 
-// nodes judges every node by its settings; a node that did not answer fails.
+// nodes judges every node by its settings. A node whose settings could not be read fails.
 func nodes(good string, bad func(*Node) string) func(*Facts) Verdict {
 	return func(f *Facts) Verdict {
 		return all(f.Nodes, notApplicable("the cluster has no node"), good, func(n Node) string {
@@ -66,7 +66,7 @@ func nodes(good string, bad func(*Node) string) func(*Facts) Verdict {
 	}
 }
 
-// probed judges the nodes whose ports could be tried from here.
+// probed judges the nodes whose ports this machine could reach.
 func probed(good string, bad func(*Node) string) func(*Facts) Verdict {
 	return func(f *Facts) Verdict {
 		var reached []Node
@@ -75,7 +75,7 @@ func probed(good string, bad func(*Node) string) func(*Facts) Verdict {
 				reached = append(reached, n)
 			}
 		}
-		return all(reached, notApplicable("no node's port could be reached from this machine: run this on a server or node"), fmt.Sprintf("%s (%d of %d nodes tried from here)", good, len(reached), len(f.Nodes)),
+		return all(reached, notApplicable("no node's port could be reached from this machine: run this on a server or node"), fmt.Sprintf("%s (%d of %d nodes reached from this machine)", good, len(reached), len(f.Nodes)),
 			func(n Node) string {
 				if why := bad(&n); why != "" {
 					return n.Name + ": " + why

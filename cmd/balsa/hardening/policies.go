@@ -9,18 +9,18 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// policies is section 5: what people put into the cluster. The cluster's own namespaces, and the roles that come with
-// every cluster, are not judged; the benchmark's other controls of this section (one namespace a tenant, images from
-// known places) cannot be asked of a cluster.
+// policies returns section 5: the objects that users create. The cluster's own namespaces, and the roles that every cluster
+// has, are not judged. The benchmark's other controls of this section (a namespace for each tenant, images from trusted
+// registries) cannot be checked on a cluster.
 func policies() []Control {
 	roles := "balsa kubectl get clusterroles,roles -A; give the named subjects a narrower role"
 	pods := "balsa kubectl label namespace NAME pod-security.kubernetes.io/enforce=restricted, and change the named pods"
 	return []Control{
-		{"5.1.1", "cluster-admin is given to administrators alone", judgeClusterAdmins, "balsa kubectl delete clusterrolebinding NAME"},
+		{"5.1.1", "Only administrators have cluster-admin", judgeClusterAdmins, "balsa kubectl delete clusterrolebinding NAME"},
 		{"5.1.2", "Few may read Secrets", grantees([]string{"get", "list", "watch"}, "", "secrets"), roles},
 		{"5.1.3", "No wildcards in roles", judgeWildcards, roles},
 		{"5.1.4", "Few may create pods", grantees([]string{"create"}, "", "pods"), roles},
-		{"5.1.5", "Default service accounts have no rights", judgeDefaultAccounts, "give pods service accounts of their own, and bind those"},
+		{"5.1.5", "Default service accounts have no rights", judgeDefaultAccounts, "create service accounts for pods, and bind those"},
 		{"5.1.7", "The group system:masters is not bound", judgeMasters, "balsa kubectl delete clusterrolebinding NAME"},
 		{"5.1.8", "Few may bind, impersonate or escalate", func(f *Facts) Verdict {
 			return merge(grantees([]string{"impersonate"}, "", "users", "groups", "serviceaccounts")(f), grantees([]string{"bind", "escalate"}, rbacv1.GroupName, "roles", "clusterroles")(f))
@@ -57,7 +57,7 @@ func policies() []Control {
 				return slices.ContainsFunc(c.Ports, func(port corev1.ContainerPort) bool { return port.HostPort > 0 })
 			})
 		}), pods},
-		never("5.3.1", "The network plug-in knows NetworkPolicies", "nodes enforce NetworkPolicies themselves; with --network-plugin=cni that is the plug-in's affair"),
+		never("5.3.1", "The network plug-in knows NetworkPolicies", "nodes enforce NetworkPolicies themselves; with --network-plugin=cni the plug-in has to"),
 		{"5.3.2", "Namespaces in which people run pods have NetworkPolicies", judgeNetworkPolicies, "balsa kubectl apply a NetworkPolicy that selects all pods ({}) into the named namespaces"},
 		{"5.4.1", "Secrets are files, not environment variables", eachPod("none in the environment", func(p *corev1.Pod) string {
 			return containerFault(p, "Secrets in its environment", func(c *corev1.Container) bool {
@@ -74,7 +74,7 @@ func policies() []Control {
 	}
 }
 
-// eachPod judges the pods that people run.
+// eachPod judges all pods except the cluster's own and those of the demonstration.
 func eachPod(good string, bad func(*corev1.Pod) string) func(*Facts) Verdict {
 	return func(f *Facts) Verdict {
 		var theirs []corev1.Pod
@@ -105,13 +105,13 @@ func containerFault(p *corev1.Pod, what string, has func(*corev1.Container) bool
 	return ""
 }
 
-// builtIn says whether a role or binding comes with every cluster.
+// builtIn reports whether every cluster has the role or binding.
 func builtIn(labels map[string]string, name string) bool {
 	return labels["kubernetes.io/bootstrapping"] == "rbac-defaults" || strings.HasPrefix(name, "system:")
 }
 
 func judgeClusterAdmins(f *Facts) Verdict {
-	return all(f.ClusterRoleBindings, fail("there are no bindings at all"), "only by the binding that comes with the cluster", func(b rbacv1.ClusterRoleBinding) string {
+	return all(f.ClusterRoleBindings, fail("there are no bindings at all"), "only by the cluster's own binding", func(b rbacv1.ClusterRoleBinding) string {
 		if b.RoleRef.Name == "cluster-admin" && !builtIn(b.Labels, b.Name) {
 			return "ClusterRoleBinding " + b.Name
 		}
@@ -177,8 +177,8 @@ func boundRules(f *Facts) []boundRule {
 	return out
 }
 
-// grantees fails when a bound role that is not the cluster's own gives one of the verbs on one of the resources, however
-// narrowly: the administrator looks at who that is.
+// grantees fails when a bound role, other than the cluster's own, allows one of the verbs on one of the resources, even if
+// only for one name: the administrator has to check the subjects.
 func grantees(verbs []string, group string, resources ...string) func(*Facts) Verdict {
 	has := func(have []string, want ...string) bool {
 		return slices.Contains(have, "*") || slices.ContainsFunc(want, func(w string) bool { return slices.Contains(have, w) })
@@ -195,7 +195,7 @@ func grantees(verbs []string, group string, resources ...string) func(*Facts) Ve
 	}
 }
 
-// merge fails when one of the verdicts does.
+// merge returns a failure when one of the verdicts is a failure.
 func merge(verdicts ...Verdict) Verdict {
 	for _, v := range verdicts {
 		if v.Result == Fail {
@@ -221,7 +221,7 @@ func judgeDefaultAccounts(f *Facts) Verdict {
 	return all(bad, pass("none is bound to a role"), "", func(name string) string { return name })
 }
 
-// theirNamespaces are those in which people run pods.
+// theirNamespaces returns the namespaces with pods that eachPod judges.
 func theirNamespaces(f *Facts) []corev1.Namespace {
 	var out []corev1.Namespace
 	for i := range f.Namespaces {

@@ -19,13 +19,13 @@ import (
 const (
 	// probeTime bounds one request or handshake of a probe.
 	probeTime = 5 * time.Second
-	// mostAnswer bounds what is read of an answer, in bytes.
+	// mostAnswer bounds the bytes of an answer that are read.
 	mostAnswer = 1 << 20
-	// kubeletPort is where a node listens that does not say another one; readOnlyPort is upstream's without credentials.
+	// kubeletPort is the port of a node whose Node object names none; readOnlyPort is the kubelet's port without credentials.
 	kubeletPort, readOnlyPort = 10250, 10255
 )
 
-// server asks one server at its own address.
+// server reads the settings of one server and probes it, at its own address.
 func (s Source) server(ctx context.Context, address string) Server {
 	out := Server{Name: address}
 	own := rest.CopyConfig(s.Rest)
@@ -40,7 +40,7 @@ func (s Source) server(ctx context.Context, address string) Server {
 	}
 	accept := http.Header{"Accept": {"application/json;g=config.k8s.io;v=v1beta1;as=Flagz"}}
 	if err := getJSON(ctx, client, own.Host+"/flagz", accept, &flagz); err != nil {
-		out.Err = "its settings (/flagz): " + err.Error()
+		out.Err = "cannot read its settings (/flagz): " + err.Error()
 		return out
 	}
 	out.Flags = flagz.Flags
@@ -50,7 +50,7 @@ func (s Source) server(ctx context.Context, address string) Server {
 	return out
 }
 
-// node asks a node for its settings through the API, and tries its ports from here.
+// node reads the settings of a node through the API, and probes its ports from this machine.
 func (s Source) node(ctx context.Context, n *corev1.Node) Node {
 	out := Node{Name: n.Name}
 	var answer struct {
@@ -63,7 +63,7 @@ func (s Source) node(ctx context.Context, n *corev1.Node) Node {
 		err = json.Unmarshal(raw, &answer)
 	}
 	if out.Config = answer.Config; err != nil {
-		out.Err = "its settings (/configz): " + err.Error()
+		out.Err = "cannot read its settings (/configz): " + err.Error()
 	}
 	for _, a := range n.Status.Addresses {
 		if a.Type == corev1.NodeInternalIP && !out.Reached {
@@ -96,8 +96,8 @@ func connects(ctx context.Context, address string) bool {
 	return true
 }
 
-// answered returns the paths that a server gives to a client without credentials. Nothing of the answers is used, so the
-// server's certificate is not verified.
+// answered returns the requests that a server answers to a client without credentials. The server's certificate is not
+// verified, because the answers are not used.
 func answered(ctx context.Context, base string, paths ...string) []string {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	defer transport.CloseIdleConnections()
@@ -147,12 +147,13 @@ func getJSON(ctx context.Context, client *http.Client, url string, header http.H
 		return err
 	}
 	if err := json.Unmarshal(raw, into); err != nil {
-		return fmt.Errorf("not understood: %w", err)
+		return fmt.Errorf("cannot decode the answer: %w", err)
 	}
 	return nil
 }
 
-// weakHandshakes tries versions before TLS 1.2, and the ciphers of TLS 1.2 that Go calls insecure.
+// weakHandshakes tries TLS versions before 1.2, and the cipher suites of TLS 1.2 that Go calls insecure. It returns those
+// that the server accepts.
 func weakHandshakes(ctx context.Context, address string) (old string, ciphers []string) {
 	for _, v := range []uint16{tls.VersionTLS10, tls.VersionTLS11} {
 		if handshakes(ctx, address, &tls.Config{MinVersion: v, MaxVersion: v}) {

@@ -6,7 +6,7 @@ import (
 	"text/tabwriter"
 )
 
-// Write prints the rows as a table, then how each failure is mended and the counts.
+// Write prints the rows as a table, then the fix of each failure, then the counts.
 func Write(w io.Writer, rows []Row) error {
 	out := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(out, "CONTROL\tRESULT\tTITLE\tDETAIL")
@@ -20,7 +20,7 @@ func Write(w io.Writer, rows []Row) error {
 	}
 	for _, r := range rows {
 		if r.Mend != "" {
-			fmt.Fprintf(w, "to mend %s: %s\n", r.ID, r.Mend)
+			fmt.Fprintf(w, "to fix %s: %s\n", r.ID, r.Mend)
 		}
 	}
 	_, err := fmt.Fprintf(w, "%d controls: %d pass, %d fail, %d not applicable\n", len(rows), count[Pass], count[Fail], count[NotApplicable])

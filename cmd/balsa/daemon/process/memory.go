@@ -26,9 +26,9 @@ const gcPercent = 75
 // collected.
 var settle = []time.Duration{5 * time.Second, 2 * time.Minute}
 
-// StartHousekeeping starts the parts that serve the process itself: the pace of the
-// garbage collector, unless GOGC is set; profiles at profileAddress, unless it is
-// empty; and the release of memory after started is closed.
+// StartHousekeeping sets the GC percentage, unless GOGC is set, and starts the parts
+// that serve the process itself: profiles at profileAddress, unless it is empty, and
+// the release of memory after started is closed.
 func StartHousekeeping(p *lifecycle.Group, profileAddress string, started <-chan struct{}) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)

@@ -1,4 +1,4 @@
-# Everything here runs on a fresh Debian 12 with Go, a C compiler and make, as root.
+# All targets run on a fresh Debian 12 with Go, a C compiler and make, as root.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --warn-undefined-variables --no-print-directory
@@ -24,16 +24,16 @@ USED       := bin/kubectl bin/helm bin/operator bin/hostile# programs that tests
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-up: build ## build, start a cluster of one on this machine, wait until it works
+up: build ## build, start a cluster of this machine, wait until it works
 	@bin/balsa up
 
 down: ## stop the cluster and leave the machine as it was (its data stays; see balsa down --help)
 	@if [ -x bin/balsa ]; then bin/balsa down; else echo "bin/balsa is not built: nothing was started from here"; fi
 
-status: ## what runs here
+status: ## show what runs on this machine
 	@bin/balsa status
 
-build: bin/balsa ## build bin/balsa, with everything it carries
+build: bin/balsa ## build bin/balsa with everything that is inside it
 
 bin/balsa: $(ASSETS)/MANIFEST $(GO_SRC) go.mod go.sum
 	@echo "building bin/balsa (the first build compiles the Kubernetes libraries: some minutes)"
@@ -99,7 +99,7 @@ unit: testdeps ## the tests that start no cluster; PKGS and RUN narrow them
 e2e: build testdeps $(USED) ## whole clusters with real containers (root); RUN narrows them
 	@go test -tags $(TAGS) -timeout 30m -count=1 -v -run '$(RUN)' ./e2e/...
 
-panics: build bin/balsa-failpoint $(USED) ## panics planted in more than forty places of a running server: each ends one unit of work (root); RUN names one
+panics: build bin/balsa-failpoint $(USED) ## panics in more than forty places of a running server: each ends only one unit of work (root); RUN names one
 	@BALSA_BIN=../bin/balsa-failpoint go test -tags $(TAGS),failpoint -timeout 60m -count=1 -v -run 'TestPanicsStayWhereTheyAre/$(RUN)' ./e2e
 
 bin/balsa-failpoint: $(ASSETS)/MANIFEST $(GO_SRC) go.mod go.sum
@@ -115,14 +115,14 @@ crash: build bin/kubectl ## kill -9 of the server at random moments under a writ
 	@go test -tags $(TAGS) -timeout 60m -count=1 -v -run TestCrashUnderLoad ./e2e -crash-rounds $(ROUNDS)
 ROUNDS ?= 50
 
-linear: build ## clients, watchers and faults against SERVERS servers, RUNS times 30 s, judged (root)
+linear: build ## clients, watchers and faults against SERVERS servers, RUNS times 30 s; the histories are checked (root)
 	@go run ./e2e/linear -bin bin/balsa -servers $(SERVERS) -runs $(RUNS) -parallel $(PARALLEL) $(LINEAR)
 RUNS     ?= 10
 SERVERS  ?= 3,5
 PARALLEL ?= 1
 LINEAR   ?=
 
-net: build ## four hosts on two subnets: what is deleted from kernels and who is killed, NETROUNDS times over (root)
+net: build ## four hosts on two subnets, NETROUNDS rounds of deleted kernel objects and killed processes (root)
 	@go test -tags $(TAGS) -timeout 120m -count=1 -v -run TestNetworkOfFourHosts ./e2e -network-rounds $(NETROUNDS)
 NETROUNDS ?= 20
 
@@ -165,7 +165,7 @@ bin/alone: $(GO_SRC) go.mod go.sum # the network by itself, for its figures
 bench-api: build ## figures of the API; UPSTREAM=DIR with kube-apiserver and etcd measures them beside; BENCH=flags (root)
 	@go run -tags $(TAGS) ./e2e/bench/api -balsa bin/balsa $(addprefix -upstream ,$(UPSTREAM)) $(BENCH)
 
-bench: build ## figures of this build: start-up, idle cost, throughput, pod start
+bench: build ## measure this build: start-up, idle cost, throughput, pod start
 	@go run -tags $(TAGS) ./e2e/bench/node -balsa bin/balsa
 
 record-corpus: ## upstream's answers that control/corpus compares with, recorded anew: UPSTREAM=DIR with etcd and kube-apiserver; CORPUS="-parts scenarios"

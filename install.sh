@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs Balsa on this machine and starts it under systemd, or takes it away
-# again. Nothing is fetched unless BALSA_URL is set.
+# Installs Balsa on this machine and starts it under systemd, or removes it.
+# Nothing is downloaded unless BALSA_URL is set.
 #
 # Files:  /usr/local/bin/balsa                       the program
 #         /etc/balsa/config.yaml                     its settings
@@ -12,11 +12,11 @@ umask 022
 
 usage() {
 	cat <<'END'
-usage: install.sh --server [--first]                       begin a cluster
-       install.sh --server --join HOST --token TOKEN       one more server
-       install.sh --agent --join HOST --token TOKEN        a node that runs pods
-       install.sh --uninstall [--purge]                    take everything away
-       install.sh --check [--server|--agent]               look at this host only
+usage: install.sh --server [--first]                       create a cluster
+       install.sh --server --join HOST --token TOKEN       add a server
+       install.sh --agent --join HOST --token TOKEN        add a node that runs pods
+       install.sh --uninstall [--purge]                    remove everything
+       install.sh --check [--server|--agent]               only check this host
 
   --binary FILE       the program (default: balsa or bin/balsa beside this script,
                       else what BALSA_URL names)
@@ -24,12 +24,12 @@ usage: install.sh --server [--first]                       begin a cluster
   --token TOKEN       from `balsa token create --role server|agent` on a server
   --token-file FILE   the same from a file, which keeps it out of the list of processes
   --config FILE       becomes /etc/balsa/config.yaml
-  --first             say that this server begins a new cluster
-  --restart           upgrade: restart what runs; without it, it goes on with the
-                      program it was started with
-  --no-start          lay the files, start nothing
-  --wait SECONDS      how long to wait until it works (default 300)
-  --dry-run           say what would be done
+  --first             this server creates a new cluster
+  --restart           upgrade: restart the running service; without it, the service
+                      keeps the program with which it was started
+  --no-start          only install the files
+  --wait SECONDS      how long to wait until the service works (default 300)
+  --dry-run           print what would be done, and do nothing
   --purge             with --uninstall: remove the cluster's data and settings too
   --NAME[=VALUE]      any flag of `balsa server` or `balsa agent`, written to
                       /etc/balsa/config.yaml: --node-ip=10.0.0.5, --disable-agent, …
@@ -37,8 +37,8 @@ usage: install.sh --server [--first]                       begin a cluster
 Environment:
   BALSA_URL           directory of a release: balsa-linux-amd64, balsa-linux-arm64,
                       and beside each its checksum, as FILE.sha256
-  DESTDIR             lay the files below this directory (for images): this host is
-                      neither checked nor changed, and nothing is started
+  DESTDIR             install the files below this directory (for images): this host
+                      is neither checked nor changed, and nothing is started
 END
 }
 
@@ -49,14 +49,14 @@ die() {
 	exit 1
 }
 
-# fault collects what keeps this host from running Balsa; all are told at once.
+# fault reports a reason why this host cannot run Balsa. All are reported before the script ends.
 faults=0
 fault() {
 	printf '%s\n' "balsa: $*" >&2
 	faults=$((faults + 1))
 }
 
-# run does something to the host, or says that it would.
+# run executes a command that changes the host or, with --dry-run, prints it.
 run() {
 	if [ -n "$dry" ]; then
 		say "would run: $*"
@@ -184,7 +184,7 @@ validate() {
 	fi
 }
 
-# setting NAME DEFAULT prints what the flags or the settings file say.
+# setting NAME DEFAULT prints the value of a flag, from the command line or the settings file.
 setting() {
 	found=$(printf '%s' "$flags" | sed -n "s/^$1=//p" | tail -n 1)
 	for file in "$config" "$dest$config_yaml"; do
@@ -213,7 +213,7 @@ find_binary() {
 	fi
 	[ -n "$binary" ] || die "no program to install: give --binary FILE (\`make build\` makes bin/balsa), or set BALSA_URL to a release"
 	[ -f "$binary" ] || die "$binary is not there"
-	# The ELF header says for which machine it is.
+	# The ELF header has the machine for which the program was built.
 	magic=$(od -An -tx1 -N4 "$binary" | tr -d ' ')
 	[ "$magic" = 7f454c46 ] || die "$binary is no Linux program"
 	[ -z "$dest" ] || return 0
@@ -249,12 +249,12 @@ fetch_binary() {
 		elif command -v wget >/dev/null 2>&1; then
 			wget -q -O "$work/$file" "${BALSA_URL%/}/$file" || die "${BALSA_URL%/}/$file cannot be fetched"
 		else
-			die "neither curl nor wget is here: fetch the program elsewhere and give --binary FILE"
+			die "this host has neither curl nor wget: download the program on another one and give --binary FILE"
 		fi
 	done
 	want=$(cut -c 1-64 "$work/$name.sha256" | head -n 1)
 	is=$(sha256sum "$work/$name" | cut -c 1-64)
-	[ "$want" = "$is" ] || die "${BALSA_URL%/}/$name is not what its checksum says: it is not installed"
+	[ "$want" = "$is" ] || die "${BALSA_URL%/}/$name does not have the checksum of $name.sha256: it is not installed"
 	binary=$work/$name
 }
 
@@ -267,8 +267,8 @@ lay_binary() {
 	say "program: $bin"
 	[ -z "$dry" ] || return 0
 	mkdir -p "$dest${bin%/*}"
-	# Beside its place and then renamed: whoever starts it meanwhile gets one or
-	# the other, and what runs keeps what it has.
+	# The new program gets its name by a rename: a process that starts now runs the
+	# old or the new program, and running processes keep the old one.
 	next=$dest${bin%/*}/.balsa.$$
 	cp "$binary" "$next" || {
 		rm -f "$next"
@@ -308,8 +308,8 @@ check_kernel() {
 		fault "the memory controller of control groups is off: boot with cgroup_enable=memory"
 	[ -e /etc/hosts ] || fault "this host has no /etc/hosts, which pods get a copy of: echo 127.0.0.1 localhost >/etc/hosts"
 	[ -e /proc/self/ns/net ] || fault "the kernel has no network namespaces (CONFIG_NET_NS), which pods need"
-	# What is built in shows no module; only modprobe's no is a no, and only
-	# where there are modules.
+	# A feature that is built into the kernel has no module. It is missing only when
+	# modprobe fails, on a kernel with modules.
 	if [ -d "/lib/modules/$(uname -r)" ]; then
 		has_module nf_tables || fault "the kernel has no nf_tables (CONFIG_NF_TABLES), which Services need"
 		has_module bridge || fault "the kernel has no bridge (CONFIG_BRIDGE), which pods need"
@@ -319,7 +319,7 @@ check_kernel() {
 	fi
 }
 
-# installed says that a unit of ours is there: then our own ports may be taken.
+# installed reports that Balsa is installed: then Balsa itself may use the ports.
 installed() { [ -e "$units/balsa-server.service" ] || [ -e "$units/balsa-agent.service" ]; }
 
 check_rivals() {
@@ -338,7 +338,7 @@ check_rivals() {
 	done
 }
 
-# taken PROTOCOL PORT: does anybody listen there?
+# taken PROTOCOL PORT reports that a program listens on the port.
 taken() {
 	hex=$(printf '%04X' "$2" 2>/dev/null) || die "port $2 is no number"
 	state=0A
@@ -377,8 +377,8 @@ check_clock() {
 		warn "this machine's clock is not synchronized: certificates are checked by the clock; install chrony or systemd-timesyncd"
 }
 
-# raise_limits lifts what many pods on one node run into. What was there before
-# is noted in the file, and put back by --uninstall.
+# raise_limits raises kernel limits that many pods on one node reach. The file keeps the
+# old values, which --uninstall restores.
 raise_limits() {
 	lines=''
 	for want in fs.inotify.max_user_instances=8192 fs.inotify.max_user_watches=524288 kernel.pid_max=131072 vm.max_map_count=262144; do
@@ -408,7 +408,7 @@ known_flags() {
 	done
 }
 
-# lay FILE MODE: standard input becomes the file; sets changed when that is new.
+# lay FILE MODE writes standard input to the file, and sets changed when the file was different.
 lay() {
 	target=$dest$1
 	cat >"$work/new"
@@ -445,8 +445,8 @@ lay_settings() {
 	fi >"$work/settings"
 	entries=$flags
 	if [ -n "$join" ]; then
-		# --join stays: a machine whose data is lost then asks for a token and
-		# does not begin a cluster of its own.
+		# --join stays in the settings: a machine that has lost its data then asks for
+		# a token, and does not create a new cluster.
 		entries="${entries}join=$join${newline}token-file=$join_token$newline"
 	fi
 	while IFS= read -r entry; do
@@ -465,7 +465,7 @@ END
 
 unit() {
 	case $role in
-	# A server that answers its peers late is taken for dead.
+	# Peers take a server that answers late for dead.
 	server) what="server: control plane and pods" weight=1000 ;;
 	agent) what="agent: a node that runs pods" weight=100 ;;
 	esac
@@ -475,20 +475,19 @@ Description=Balsa $what
 Documentation=https://github.com/balsahq/balsa
 Wants=network-online.target
 After=network-online.target time-sync.target
-# It never gives up: a server that waits for its peers may fail for a while.
+# systemd restarts it without limit: a server that waits for its peers may fail several times.
 StartLimitIntervalSec=0
 
 [Service]
 Type=notify
-# Containers outlive it: only the main process is stopped, and they are found again.
+# Containers keep running: only the main process is stopped, and the next one finds them.
 KillMode=process
 Delegate=yes
 ExecStartPre=-/sbin/modprobe -a -q overlay br_netfilter nf_tables vxlan
 ExecStart=$bin $role --config=$config_yaml
 # Ready means joined: the token has done its work.
 ExecStartPost=-/bin/rm -f $join_token
-# It ends with success only when somebody asked for that: \`balsa down\`,
-# \`balsa members leave\`.
+# It exits with success only after \`balsa down\` or \`balsa members leave\`.
 Restart=on-failure
 RestartSec=1
 TimeoutStartSec=0
@@ -546,8 +545,8 @@ start() {
 	next_steps
 }
 
-# await follows the service until it works. One that ends three times before is
-# stopped, or it would try for ever what somebody has to put right.
+# await waits until the service works. It stops a service that has failed three times,
+# because an administrator has to fix the reason.
 await() {
 	fell=0
 	tries=$(state NRestarts)
@@ -631,19 +630,18 @@ stop_all() {
 	if [ -x "$program" ]; then
 		run "$program" down "$@" || die "not everything stopped; nothing was removed: see above, then run this again"
 	elif [ -d "$(setting data-dir /var/lib/balsa)" ]; then
-		warn "the program is gone: containers, links and rules of its, if any, stay until a reboot"
+		warn "the program is missing: its containers, links and rules, if any, stay until a reboot"
 	fi
 }
 
-# leave tells the other servers that this one does not come back. The last one
-# has nobody to tell.
+# leave removes this server from the cluster. The last server has no cluster to leave.
 leave() {
 	program=$1
 	shift
 	if [ "$(timeout 20 "$program" members "$@" 2>/dev/null | awk '$3 == "voter" || $3 == "learner" { n++ } END { print n + 0 }')" -lt 2 ]; then
 		return
 	fi
-	timeout 60 "$program" members leave "$@" || warn "the other servers were not told; on one of them: balsa members remove $(setting node-name "$(hostname)")"
+	timeout 60 "$program" members leave "$@" || warn "the other servers still have this one as a member; run on one of them: balsa members remove $(setting node-name "$(hostname)")"
 }
 
 lower_limits() {

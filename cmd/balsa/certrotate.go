@@ -16,8 +16,8 @@ import (
 	"github.com/balsahq/balsa/control/cluster/clusterpb"
 )
 
-// rotationLook is how often `balsa certificates rotate` asks how far the
-// rotation is.
+// rotationLook is the pause between two questions of `balsa certificates rotate` about
+// the state of the rotation.
 const rotationLook = time.Second
 
 // rotateOptions are the flags of `balsa certificates rotate`.
@@ -38,7 +38,7 @@ confirmed it:
 
   1. trust    everything trusts the old keys and the new ones
   2. issue    servers, agents and pods get certificates and tokens of the new keys
-  3. retire   the old keys do not count any more
+  3. retire   the old keys are refused
 
 The command shows what is waited for, and returns when all is done; the rotation goes on
 without it, and when servers restart. A member that is gone for good is removed with
@@ -64,11 +64,11 @@ The front proxy's CA and the encryption of Secrets at rest are not changed.`,
 	f.BoolVar(&o.force, "force", o.force, "pass over what the rotation that runs waits for now")
 	f.BoolVar(&o.yes, "yes", o.yes, "old kubeconfigs, certificates or tokens may stop working")
 	f.BoolVar(&o.detach, "detach", o.detach, "return when the rotation has begun")
-	f.DurationVar(&o.grace, "grace", o.grace, "how long old tokens count after every pod has a new one: programs read the file of their token again after a minute")
+	f.DurationVar(&o.grace, "grace", o.grace, "how long old tokens are accepted after every pod has a new one: programs read the file of their token again after a minute")
 	return cmd
 }
 
-// consequences is what stops working, for whoever has not said --yes.
+// consequences returns what stops working after the rotation, for a call without --yes.
 func (o rotateOptions) consequences() string {
 	var lines []string
 	if o.ca {
@@ -84,7 +84,7 @@ func (o rotateOptions) consequences() string {
 func rotateCertificates(ctx context.Context, out io.Writer, c *clusterClient, o rotateOptions) error {
 	if !o.force && !o.yes && (o.ca || o.key) {
 		fmt.Fprintln(out, o.consequences())
-		return errors.New("nothing was changed: give --yes to begin")
+		return errors.New("nothing was changed: give --yes to start the rotation")
 	}
 	if o.grace < time.Millisecond {
 		return fmt.Errorf("--grace %v: give 1ms or more", o.grace)
@@ -104,8 +104,8 @@ func rotateCertificates(ctx context.Context, out io.Writer, c *clusterClient, o 
 	return awaitRotation(ctx, out, c, now)
 }
 
-// awaitRotation shows how far the rotation is until it is done. The client is
-// made anew for each question: the kubeconfig changes meanwhile.
+// awaitRotation prints the progress of the rotation until it is done. Each question uses
+// a new client, because the kubeconfig changes during the rotation.
 func awaitRotation(ctx context.Context, out io.Writer, c *clusterClient, now *clusterpb.Rotation) error {
 	number, shown := now.GetNumber(), ""
 	for {
@@ -123,7 +123,7 @@ func awaitRotation(ctx context.Context, out io.Writer, c *clusterClient, now *cl
 		}
 		next, err := getRotation(ctx, c)
 		if err != nil && ctx.Err() == nil {
-			fmt.Fprintf(out, "no server tells how far it is; asking again: %v\n", err)
+			fmt.Fprintf(out, "cannot read the state of the rotation; trying again: %v\n", err)
 			continue
 		}
 		if err == nil {
@@ -154,7 +154,7 @@ func rotationText(r *clusterpb.Rotation) string {
 	return b.String()
 }
 
-// printClusterRotation shows the cluster's rotation, on a machine that has the
+// printClusterRotation prints the state of the cluster's rotation, on a machine that has the
 // administrator's kubeconfig.
 func printClusterRotation(ctx context.Context, w io.Writer, c *clusterClient) {
 	if _, err := os.Stat(c.paths.Kubeconfig()); c.kubeconfig == "" && errors.Is(err, fs.ErrNotExist) {
@@ -163,7 +163,7 @@ func printClusterRotation(ctx context.Context, w io.Writer, c *clusterClient) {
 	fmt.Fprintln(w)
 	now, err := getRotation(ctx, c)
 	if err != nil {
-		fmt.Fprintf(w, "no server tells whether a rotation is under way: %v\n", err)
+		fmt.Fprintf(w, "cannot read whether a rotation is under way: %v\n", err)
 		return
 	}
 	printRotation(w, now)

@@ -456,7 +456,7 @@ lay_settings() {
 	done <<END
 $entries
 END
-	lay "$config_yaml" 0644 <"$work/settings"
+	lay "$config_yaml" 0600 <"$work/settings"
 	if [ -n "$join" ]; then
 		run mkdir -p "$dest$etc"
 		[ -n "$dry" ] || (umask 077 && rm -f "$dest$join_token" && printf '%s\n' "$token" >"$dest$join_token")

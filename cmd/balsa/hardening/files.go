@@ -51,7 +51,7 @@ func nodeFiles() []Control {
 			}
 			return ""
 		}), "chmod 600 the named files"},
-		never("4.1.9", "The kubelet's configuration file is 600", "the node has no such file; install.sh writes /etc/balsa/config.yaml, which holds no secrets"),
+		never("4.1.9", "The kubelet's configuration file is 600", "the node has no such file; install.sh writes /etc/balsa/config.yaml with mode 600, and it holds no secrets"),
 	}
 }
 

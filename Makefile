@@ -180,6 +180,7 @@ FUZZTIME ?= 30s
 vet: ## static checks
 	@go vet -tags $(TAGS) $(PKGS)
 	@test -z "$$(gofmt -l $(GO_SRC) | tee /dev/stderr)"
+	@go mod tidy -diff
 
 fmt: ## format the code
 	@gofmt -w $(GO_SRC)

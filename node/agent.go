@@ -99,6 +99,7 @@ type Agent struct {
 	pods     corelisters.PodLister
 
 	watchDir  func(dir string) (<-chan fsnotify.Event, func()) // replaced in tests
+	followCSI func(context.Context) error                      // registers drivers by inotify; replaced in tests
 	nudgeNode chan struct{}                                    // wakes keepNode: the Node's status may have changed
 	// imagesStale says that the images have changed since they were listed.
 	imagesStale atomic.Bool
@@ -169,6 +170,9 @@ func (a *Agent) newParts() error {
 	if a.csi, err = csi.New(csi.Config{RootDir: a.cfg.RootDir, NodeName: a.cfg.NodeName, Client: a.cfg.Client, InUse: a.reportsInUse, Logger: a.log}); err != nil {
 		return err
 	}
+	if a.followCSI == nil {
+		a.followCSI = a.csi.Run
+	}
 	vols, err := volume.New(volume.Config{
 		CSI:     a.csi,
 		RootDir: a.cfg.RootDir, NodeName: a.cfg.NodeName, Client: a.cfg.Client,
@@ -212,7 +216,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	keep("node/lease", a.keepLease)
 	keep("node/object", a.keepNode)
 	g.Go(func() error { return fault.Keep(ctx, "node/volumes", a.volumes.Run) })
-	g.Go(func() error { return fault.Keep(ctx, "node/csi", a.csi.Run) })
+	g.Go(func() error { return fault.Keep(ctx, "node/csi", a.followCSI) })
 	g.Go(func() error { return fault.Contain("node/pods", func() error { return a.runPods(ctx, g) }) })
 	err = g.Wait()
 	a.wg.Wait()

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -59,6 +60,7 @@ type transports struct {
 	kubelet  *http.Transport // verifies by the cluster CA that this node answers, and shows the API server's client certificate
 	insecure *http.Transport // the same without verification, for logs whose reader asked for that
 	plain    *http.Transport // for proxied pods, Services and other ports, whose certificates are not verified
+	shown    []byte          // the client certificate of the API server that their connections show
 	used     time.Time
 }
 
@@ -88,12 +90,18 @@ func newNodeTransports(nodes rest.Getter, cfg Config) *nodeTransports {
 
 // forNode returns the transports of a node, and makes them the first time; "" stands for no particular node.
 func (r *nodeTransports) forNode(node string) *transports {
-	now := time.Now()
+	now, certificate := time.Now(), r.certificate()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if l := r.byNode[node]; l != nil {
-		l.used = now
-		return l
+		if bytes.Equal(l.shown, certificate) {
+			l.used = now
+			return l
+		}
+		// A kubelet checks the certificate of a connection at each request. After a rotation of the CA it refuses what
+		// comes over connections that show the old certificate.
+		l.kubelet.CloseIdleConnections()
+		l.insecure.CloseIdleConnections()
 	}
 	for name, l := range r.byNode {
 		if now.Sub(l.used) > transportsKept {
@@ -101,9 +109,21 @@ func (r *nodeTransports) forNode(node string) *transports {
 		}
 	}
 	l := r.newTransports(node)
-	l.used = now
+	l.used, l.shown = now, certificate
 	r.byNode[node] = l
 	return l
+}
+
+// certificate returns the client certificate that a new connection to a kubelet would show; nil when there is none.
+func (r *nodeTransports) certificate() []byte {
+	if r.client == nil {
+		return nil
+	}
+	c, err := r.client(&tls.CertificateRequestInfo{})
+	if err != nil || c == nil || len(c.Certificate) == 0 {
+		return nil
+	}
+	return c.Certificate[0]
 }
 
 func (r *nodeTransports) newTransports(node string) *transports {

@@ -26,7 +26,7 @@ import (
 const clientCaller callerKind = 1 << 7
 
 // methodRights are the kinds of callers that may call a gRPC service of the one port, or a single method, whose entry has priority
-// over that of its service. A method without an entry is refused. The methods themselves check more.
+// over the entry of its service. A method without an entry is refused. The methods themselves check more.
 var methodRights = map[string]callerKind{
 	clusterpb.Cluster_Join_FullMethodName:        anonymousCaller | clientCaller | members,
 	clusterpb.Cluster_Renew_FullMethodName:       nodeCaller,

@@ -11,7 +11,7 @@ import (
 	"github.com/balsahq/balsa/control/corpus"
 )
 
-// startServer is a server of ours that knows the user of the recording.
+// startServer starts a Balsa server that knows the user of the recording.
 func startServer(t *testing.T) corpus.Server {
 	t.Helper()
 	tokens := controltest.File(t, "tokens.csv", corpus.Tokens)

@@ -190,7 +190,7 @@ type Status struct {
 	Shares        []Share `json:"shares"`
 }
 
-// Path is the URL path of Handler. RBAC decides who may read it (nonResourceURLs).
+// Path is the URL path of Handler. RBAC decides which users may read it (nonResourceURLs).
 const Path = "/balsa/encryption"
 
 // maxPage bounds a page of stale objects.

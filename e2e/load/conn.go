@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Request is one call. Type is the media type of the body, Accept that of the answer.
+// Request is one call. Type is the media type of the body, Accept the one wanted for the answer.
 type Request struct {
 	Method, Path string
 	Type, Accept string

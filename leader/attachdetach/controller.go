@@ -163,7 +163,7 @@ func (c *controller) volumesOf(p *v1.Pod) (out []*v1.PersistentVolume, waits boo
 	return out, waits
 }
 
-// attaches reports whether volumes of a driver are attached; as upstream, those of one that nobody described are.
+// attaches reports whether volumes of a driver are attached. As in upstream, they are when no CSIDriver object describes it.
 func (c *controller) attaches(driver string) bool {
 	d, err := c.drivers.Get(driver)
 	return err != nil || d.Spec.AttachRequired == nil || *d.Spec.AttachRequired

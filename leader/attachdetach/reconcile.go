@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// unmountWait is how long a node that is not ready may keep a volume that nobody uses, as upstream. Its data may be
+// unmountWait is how long a node that is not ready may keep a volume that no pod uses; upstream has the same value. Its data may be
 // damaged after that, if the node lives and still writes.
 const unmountWait = 6 * time.Minute
 

@@ -123,7 +123,7 @@ func (c *controller) carryOut(ctx context.Context, in *input) (outcome, error) {
 	scale.Spec.Replicas = out.replicas
 	switch err := c.scales.Update(ctx, resource, scale); {
 	case apierrors.IsConflict(err):
-		return outcome{}, err // the next attempt sees who was first
+		return outcome{}, err // the next attempt reads the scale that the other writer made
 	case err != nil:
 		return in.stuck(out, err), nil
 	}

@@ -20,7 +20,7 @@ import (
 	externalclient "k8s.io/metrics/pkg/client/external_metrics"
 )
 
-// defaultWindow is that of custom metrics that do not name theirs; upstream's figure.
+// defaultWindow is the window of custom metrics that name none; upstream has the same value.
 const defaultWindow = time.Minute
 
 // source reads metrics from the APIs metrics.k8s.io, custom.metrics.k8s.io and external.metrics.k8s.io.

@@ -85,7 +85,7 @@ func archiveName(at time.Time, revision int64) string {
 	return fmt.Sprintf("%s%s-r%d%s", archivePrefix, at.UTC().Format(archiveTime), revision, archiveSuffix)
 }
 
-// archiveMade is when a file was made, by its name; false when it is not one of ours.
+// archiveMade returns the time in the name of a scheduled snapshot; false for any other file.
 func archiveMade(name string) (time.Time, bool) {
 	rest, ok := strings.CutPrefix(name, archivePrefix)
 	rest, ok2 := strings.CutSuffix(rest, archiveSuffix)

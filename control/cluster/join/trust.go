@@ -61,10 +61,10 @@ func parseTrusted(data []byte) (*trusted, error) {
 	return out, nil
 }
 
-// Pool is that of now: ask again for each handshake.
+// Pool returns the CAs that are trusted now. Call it for each handshake, since a rotation changes them.
 func (t *Trust) Pool() *x509.CertPool { return t.current.Load().pool.Clone() }
 
-// Pins are those of the CAs.
+// Pins returns the pins of the trusted CAs.
 func (t *Trust) Pins() (pins []string) {
 	for _, c := range t.current.Load().certs {
 		pins = append(pins, pki.Pin(c.Raw))

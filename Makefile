@@ -14,7 +14,7 @@ ASSETS     := node/runtime/assets
 ASSET_SRC  := $(shell find $(TOOLS) -type f)
 GO_SRC     := $(shell find cmd control fault leader node overlay raftstore -name '*.go' -not -path '$(TOOLS)/*' 2>/dev/null)
 export CGO_ENABLED := 0
-export GOFLAGS := -buildvcs=false
+export GOFLAGS := -buildvcs=false -trimpath
 PKGS       ?= ./...
 RUN        ?= .
 USED       := bin/kubectl bin/helm bin/operator bin/hostile# programs that tests use clusters with

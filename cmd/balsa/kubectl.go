@@ -18,6 +18,7 @@ import (
 
 	"github.com/balsahq/balsa/cmd/balsa/daemon/config"
 	"github.com/balsahq/balsa/cmd/balsa/daemon/kubeconfig"
+	"github.com/balsahq/balsa/cmd/balsa/oldkubectl"
 )
 
 // runKubectl runs kubectl and returns its exit status. Without KUBECONFIG and
@@ -30,13 +31,19 @@ func runKubectl(args []string) int {
 			args = append([]string{"--context=" + other}, args...)
 		}
 	}
+	args, warnings := oldkubectl.Words(args)
+	for _, w := range warnings {
+		fmt.Fprintln(os.Stderr, w)
+	}
+	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
 	flags := genericclioptions.NewConfigFlags(true).WithDeprecatedPasswordFlag().WithDiscoveryBurst(300).WithDiscoveryQPS(50)
 	cmd := kubectl.NewDefaultKubectlCommandWithArgs(kubectl.KubectlOptions{
 		PluginHandler: kubectl.NewDefaultPluginHandler(plugin.ValidPluginFilenamePrefixes),
 		Arguments:     append([]string{"kubectl"}, args...),
 		ConfigFlags:   flags,
-		IOStreams:     genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr},
+		IOStreams:     streams,
 	})
+	oldkubectl.Accept(cmd, util.NewFactory(util.NewMatchVersionFlags(flags)), streams)
 	cmd.SetArgs(args)
 	if err := cmd.Execute(); err != nil {
 		util.CheckErr(err)

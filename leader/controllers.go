@@ -9,6 +9,7 @@ import (
 	"github.com/balsahq/balsa/leader/cronjob"
 	"github.com/balsahq/balsa/leader/daemonset"
 	"github.com/balsahq/balsa/leader/deployment"
+	"github.com/balsahq/balsa/leader/devicetaints"
 	"github.com/balsahq/balsa/leader/disruption"
 	"github.com/balsahq/balsa/leader/endpoints"
 	"github.com/balsahq/balsa/leader/garbage"
@@ -21,6 +22,7 @@ import (
 	"github.com/balsahq/balsa/leader/policystatus"
 	"github.com/balsahq/balsa/leader/quota"
 	"github.com/balsahq/balsa/leader/replicaset"
+	"github.com/balsahq/balsa/leader/resourceclaim"
 	"github.com/balsahq/balsa/leader/rootca"
 	"github.com/balsahq/balsa/leader/scheduler"
 	"github.com/balsahq/balsa/leader/serviceaccount"
@@ -257,6 +259,21 @@ var controllers = []row{
 		watches: []string{"volumeattributesclasses", "persistentvolumeclaims", "persistentvolumes"},
 		writes:  []part{{"volumeattributesclasses", "the finalizer vac-protection"}},
 		build:   plain(volumes.NewClassProtection),
+	},
+	{
+		name: "resource-claim-controller", workers: 10,
+		watches: []string{"pods", "resourceclaims", "resourceclaimtemplates"},
+		writes: []part{
+			{"resourceclaims", "of templates, and deletes of pods that ended"}, {"resourceclaims/status", "takes back reservations and allocations"},
+			{"pods/status", "resourceClaimStatuses"},
+		},
+		build: plain(resourceclaim.New),
+	},
+	{
+		name: "device-taint-eviction-controller", workers: 8,
+		watches: []string{"pods", "resourceclaims", "resourceslices"},
+		writes:  []part{{"pods", "deletes by taint of a device"}},
+		build:   plain(devicetaints.New),
 	},
 	{
 		name: "cloud-node-controller", user: "system:serviceaccount:kube-system:node-controller", workers: 4,

@@ -163,7 +163,7 @@ func surplus(all []*v1.Pod, threshold int) []*v1.Pod {
 // remove deletes a pod without grace. One that has not ended is declared failed first, so that its owner counts it.
 func (c *collector) remove(ctx context.Context, p *v1.Pod, reason, message string) error {
 	if !pods.Terminal(p) && reason != "" {
-		if err := disrupt(ctx, c.env, p, reason, message, v1.PodFailed); err != nil {
+		if err := pods.Disrupt(ctx, c.env.Client, p, pods.Disruption{Reason: reason, Message: message, Phase: v1.PodFailed}); err != nil {
 			return ignoreGone(err)
 		}
 	}

@@ -2,7 +2,6 @@ package nodes
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"sync"
 	"time"
@@ -184,7 +183,7 @@ func (c *eviction) reconcile(ctx context.Context, key workqueue.Key) error {
 
 func (c *eviction) evict(ctx context.Context, p *v1.Pod) error {
 	c.env.Events.Eventf(podReference(p), v1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s/%s", p.Namespace, p.Name)
-	if err := disrupt(ctx, c.env, p, "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint", ""); err != nil {
+	if err := pods.Disrupt(ctx, c.env.Client, p, pods.Disruption{Reason: "DeletionByTaintManager", Message: "Taint manager: deleting due to NoExecute taint"}); err != nil {
 		return ignoreGone(err)
 	}
 	err := c.env.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
@@ -192,29 +191,4 @@ func (c *eviction) evict(ctx context.Context, p *v1.Pod) error {
 		return nil
 	}
 	return ignoreGone(err)
-}
-
-// disrupt writes down in the pod's status why it is about to be deleted, and its phase where one is given.
-func disrupt(ctx context.Context, env workqueue.Env, p *v1.Pod, reason, message string, phase v1.PodPhase) error {
-	status := p.Status.DeepCopy()
-	changed := pods.SetCondition(status, v1.PodCondition{
-		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: reason, Message: message,
-		LastTransitionTime: metav1.Now(), ObservedGeneration: p.Generation,
-	})
-	if phase != "" && status.Phase != phase {
-		status.Phase, changed = phase, true
-	}
-	if !changed {
-		return nil
-	}
-	body := map[string]any{
-		"metadata": map[string]any{"uid": p.UID},
-		"status":   map[string]any{"phase": status.Phase, "conditions": []v1.PodCondition{*pods.Condition(&v1.Pod{Status: *status}, v1.DisruptionTarget)}},
-	}
-	patch, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	_, err = env.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-	return err
 }

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -30,8 +31,8 @@ type Node struct {
 	rules      []rbacv1.PolicyRule
 	identifier nodeidentifier.NodeIdentifier
 
-	pods, volumes, claims, attachments *listers.Indexer
-	entrances                          entrances
+	pods, volumes, claims, attachments, slices *listers.Indexer
+	entrances                                  entrances
 
 	mu       sync.Mutex
 	extracts map[string]extract // by the pod's key in the store
@@ -62,6 +63,7 @@ func NewNode(store *listers.Store) *Node {
 		rules: bootstrappolicy.NodeRules(), identifier: nodeidentifier.NewDefaultNodeIdentifier(), extracts: map[string]extract{},
 		pods: core("pods"), volumes: core("persistentvolumes"), claims: core("persistentvolumeclaims"),
 		attachments: store.Fresh(schema.GroupResource{Group: "storage.k8s.io", Resource: "volumeattachments"}),
+		slices:      store.Fresh(schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceslices"}),
 		entrances:   newEntrances(store),
 	}
 }
@@ -275,16 +277,30 @@ func csiNodeRule(_ *Node, node string, a authorizer.Attributes) string {
 	return ""
 }
 
-func sliceRule(_ *Node, node string, a authorizer.Attributes) string {
+func sliceRule(n *Node, node string, a authorizer.Attributes) string {
 	switch {
 	case a.GetSubresource() != "":
 		return "cannot authorize ResourceSlice subresources"
 	case a.GetVerb() == "create":
-		return ""
-	case oneOf(a.GetVerb(), "list", "watch", "deletecollection") && selects(a, "spec.nodeName", node):
+		return "" // the admission plugin NodeRestriction compares the slice's node
+	case oneOf(a.GetVerb(), "get", "update", "patch", "delete"):
+		if n.hasSlice(node, a.GetName()) {
+			return ""
+		}
+		return unrelated(node)
+	case !oneOf(a.GetVerb(), "list", "watch", "deletecollection"):
+		return "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection"
+	case selects(a, resourcev1.ResourceSliceSelectorNodeName, node):
 		return ""
 	}
 	return "can only list/watch/deletecollection resourceslices with nodeName field selector"
+}
+
+// hasSlice reports whether the ResourceSlice is of the node.
+func (n *Node) hasSlice(node, name string) bool {
+	obj, ok, err := n.slices.GetByKey(name)
+	s, is := obj.(*resourcev1.ResourceSlice)
+	return ok && err == nil && is && s.Spec.NodeName != nil && *s.Spec.NodeName == node
 }
 
 func oneOf(s string, in ...string) bool {

@@ -32,6 +32,9 @@ func podRefs(pod *corev1.Pod) map[ref]bool {
 			add(refResource, *s.ResourceClaimName)
 		}
 	}
+	if s := pod.Status.ExtendedResourceClaimStatus; s != nil {
+		add(refResource, s.ResourceClaimName)
+	}
 	for _, c := range pod.Spec.ResourceClaims {
 		if c.ResourceClaimName != nil {
 			add(refResource, *c.ResourceClaimName)

@@ -17,6 +17,7 @@ var decisionFolders = []string{"node/podloop"}
 var decisionImports = []string{
 	"github.com/container-storage-interface/spec/lib/go/csi", // messages; the services beside them need a connection
 	"k8s.io/component-helpers/storage/volume",
+	"k8s.io/dynamic-resource-allocation/resourceclaim", // which claims a pod has, and what tolerates a taint
 	"cmp", "encoding/...", "errors", "fmt", "hash/...", "maps", "math", "net/netip", "reflect", "slices", "sort", "strconv", "strings",
 	"time",                                                                           // for durations and instants; see clockUses
 	"crypto/ecdsa", "crypto/ed25519", "crypto/elliptic", "crypto/rsa", "crypto/x509", // to read a request for a certificate

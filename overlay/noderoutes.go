@@ -44,7 +44,7 @@ func (e *engine) applyRoutes() (more dirty, err error) {
 	if now.MTU != before.MTU {
 		more |= mtuDirty
 	}
-	if !slices.Equal(now.Members, before.Members) {
+	if !slices.Equal(now.Members, before.Members) || !slices.Equal(now.Sources, before.Sources) {
 		more |= hostPortsDirty
 	}
 	err = e.host.Connect(now)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/balsahq/balsa/overlay/routes"
 	"github.com/balsahq/balsa/overlay/services"
 	"github.com/balsahq/balsa/overlay/services/rules"
 )
@@ -58,7 +59,7 @@ func (e *engine) openProxies(pods []netip.Prefix) error {
 		}
 		table, err := rules.Open(rules.Config{
 			V4: v4, Pods: ofFamily(e.cfg.PodCIDRs, v4), NodePods: ofFamily(pods, v4), Bridge: e.cfg.Bridge, Mark: e.cfg.Mark,
-			Tunnel: e.cfg.tunnelPort(),
+			Tunnel: e.cfg.tunnelPort(), VXLAN: e.cfg.Mode != routes.UDP && e.cfg.Mode != routes.WireGuard,
 		}, e.ns.FD())
 		if err != nil {
 			return err
@@ -93,7 +94,7 @@ func (e *engine) applyServices(t work) error {
 		}
 		if t.dirty&(allServicesDirty|hostPortsDirty) != 0 {
 			p.plan.SetHostPorts(services.HostPorts(e.podsWithHostPorts(), p.view.V4))
-			p.plan.SetMembers(addressesOf(e.routePlan.Members, p.view.V4))
+			p.plan.SetMembers(addressesOf(e.routePlan.Members, p.view.V4), sourcesOf(e.routePlan.Sources, p.view.V4))
 		}
 		if t.dirty&rulesDirty != 0 {
 			p.table.Forget()
@@ -190,6 +191,17 @@ func (e *engine) logConflicts(p *proxy) {
 			e.cfg.Logger.Warn("another program added chains to our nftables table; they are lost when it is made anew", "table", p.table.String(), "chains", text)
 		}
 	}
+}
+
+// sourcesOf returns those of which the members' addresses are of the family.
+func sourcesOf(list []routes.Source, v4 bool) []services.TunnelSource {
+	var out []services.TunnelSource
+	for _, s := range list {
+		if s.Member.Is4() == v4 {
+			out = append(out, services.TunnelSource(s))
+		}
+	}
+	return out
 }
 
 func addressesOf(list []netip.Addr, v4 bool) []netip.Addr {

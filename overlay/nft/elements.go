@@ -13,6 +13,9 @@ type Element struct {
 	Verdict    Verdict
 	// EndsRange: in a set with the flag Interval, the range ends before this key.
 	EndsRange bool
+	// Last is the other end of the ranges that begin with Key, in a set with the flags Interval and Concat: each part of the key
+	// is a range of its own, and its last value belongs to it. Nil in other sets.
+	Last []byte
 }
 
 // Verdict is what a verdict map says.
@@ -92,12 +95,20 @@ func (a *Arena) copy(b []byte) []byte {
 	return append(a.Room(len(b)), b...)
 }
 
+// setElementKeyEnd is NFTA_SET_ELEM_KEY_END.
+const setElementKeyEnd = 10
+
 // element adds an element to the list of a message.
 func (w *wire) element(e *Element) {
 	at := w.nest(unix.NFTA_LIST_ELEM)
 	key := w.nest(unix.NFTA_SET_ELEM_KEY)
 	w.attr(unix.NFTA_DATA_VALUE, e.Key)
 	w.unnest(key)
+	if e.Last != nil {
+		last := w.nest(setElementKeyEnd)
+		w.attr(unix.NFTA_DATA_VALUE, e.Last)
+		w.unnest(last)
+	}
 	if e.EndsRange {
 		w.u32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
 	}
@@ -123,6 +134,8 @@ func parseElement(data []byte, mem *Arena) Element {
 		switch kind {
 		case unix.NFTA_SET_ELEM_KEY:
 			e.Key = mem.copy(find(value, unix.NFTA_DATA_VALUE))
+		case setElementKeyEnd:
+			e.Last = mem.copy(find(value, unix.NFTA_DATA_VALUE))
 		case unix.NFTA_SET_ELEM_FLAGS:
 			e.EndsRange = len(value) == 4 && value[3]&unix.NFT_SET_ELEM_INTERVAL_END != 0
 		case unix.NFTA_SET_ELEM_DATA:

@@ -134,15 +134,33 @@ func (r *renderer) addSet(t *Table, s *Set) {
 		r.u32(unix.NFTA_SET_DATA_TYPE, kind)
 		r.u32(unix.NFTA_SET_DATA_LEN, uint32(s.DataLen()))
 	}
-	if s.Limit > 0 {
-		at := r.nest(unix.NFTA_SET_DESC)
-		r.u32(unix.NFTA_SET_DESC_SIZE, s.Limit)
-		r.unnest(at)
-	}
+	r.describe(s)
 	if s.Expires > 0 {
 		r.u64(unix.NFTA_SET_TIMEOUT, uint64(s.Expires.Milliseconds()))
 	}
 	r.u32(unix.NFTA_SET_ID, r.setID)
+}
+
+// describe adds what the kernel wants to know about a set to choose how it keeps the elements.
+func (r *renderer) describe(s *Set) {
+	const concat, fieldLength = 2, 1 // NFTA_SET_DESC_CONCAT, NFTA_SET_FIELD_LEN
+	if s.Limit == 0 && len(s.Parts) == 0 {
+		return
+	}
+	at := r.nest(unix.NFTA_SET_DESC)
+	if s.Limit > 0 {
+		r.u32(unix.NFTA_SET_DESC_SIZE, s.Limit)
+	}
+	if len(s.Parts) > 0 {
+		parts := r.nest(concat)
+		for _, size := range s.Parts {
+			part := r.nest(unix.NFTA_LIST_ELEM)
+			r.u32(fieldLength, size)
+			r.unnest(part)
+		}
+		r.unnest(parts)
+	}
+	r.unnest(at)
 }
 
 func (r *renderer) deleteSet(t *Table, name string) {

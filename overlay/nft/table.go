@@ -51,6 +51,7 @@ const (
 	Map      SetFlags = 0x8  // elements have values
 	Timeout  SetFlags = 0x10 // elements may expire
 	Dynamic  SetFlags = 0x20 // rules add elements (NFT_SET_EVAL)
+	Concat   SetFlags = 0x80 // with Interval: each part of the key is a range of its own (see Set.Parts)
 )
 
 // Set is one set, or with the flag Map one map.
@@ -58,6 +59,7 @@ type Set struct {
 	Name      string
 	Flags     SetFlags
 	Key, Data nftables.SetDatatype // Data of maps only
+	Parts     []uint32             // with Concat: the lengths of the key's parts, in bytes
 	Limit     uint32               // of elements; 0: none
 	Expires   time.Duration        // how long an element stays that says nothing else; 0: for ever
 }

@@ -1,6 +1,7 @@
 package routes
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 )
@@ -57,10 +58,18 @@ type Plan struct {
 	// Members are the addresses of the other nodes, ordered: only they may send to the tunnel's port. Nil where there may be no
 	// tunnel. All are of one family, the one of the tunnel's packets.
 	Members []netip.Addr
+	// Sources say which packets each member may send through the tunnel: those of its own pods, and its own. Ordered by Member.
+	Sources []Source
 	// MTU is the MTU of this node's pods.
 	MTU int
 	// Faults say, for people, which nodes are not reached and why; ordered by the nodes' age.
 	Faults []string
+}
+
+// Source is a network of which a member may send packets through the tunnel.
+type Source struct {
+	Member  netip.Addr // an element of Plan.Members
+	Network netip.Prefix
 }
 
 // Gateway is the route to the pods of a node that is a neighbour on a link.
@@ -137,16 +146,29 @@ type builder struct {
 
 // addNode adds the routes to a node's pods.
 func (b *builder) addNode(n *Node) {
-	member := false
+	var networks []netip.Prefix
 	for _, pods := range []netip.Prefix{n.Pods, n.Pods6} {
 		if !pods.IsValid() || pods.Overlaps(b.self.Pods) || pods.Overlaps(b.self.Pods6) || pods.Addr().Is6() && !b.self.Pods6.IsValid() {
 			continue
 		}
-		member = true
+		networks = append(networks, pods)
 		b.addRoute(n, pods)
 	}
-	if a := n.address(b.over4); member && a.IsValid() && b.cfg.Mode != HostGateway {
-		b.plan.Members = append(b.plan.Members, a)
+	if a := n.address(b.over4); len(networks) > 0 && a.IsValid() && b.cfg.Mode != HostGateway {
+		b.addMember(n, a, networks)
+	}
+}
+
+// addMember lets the node send to the tunnel's port from the address: packets of its pod networks and its own.
+func (b *builder) addMember(n *Node, from netip.Addr, networks []netip.Prefix) {
+	for _, a := range []netip.Addr{n.Address, n.Address6} {
+		if a.IsValid() {
+			networks = append(networks, netip.PrefixFrom(a, a.BitLen()))
+		}
+	}
+	b.plan.Members = append(b.plan.Members, from)
+	for _, network := range networks {
+		b.plan.Sources = append(b.plan.Sources, Source{Member: from, Network: network})
 	}
 }
 
@@ -188,6 +210,9 @@ func (b *builder) finish() {
 	slices.SortFunc(b.peers, func(x, y Peer) int { return x.Pods.Addr().Compare(y.Pods.Addr()) })
 	slices.SortFunc(p.Members, netip.Addr.Compare)
 	p.Members = slices.Compact(p.Members)
+	slices.SortFunc(p.Sources, func(x, y Source) int {
+		return cmp.Or(x.Member.Compare(y.Member), x.Network.Addr().Compare(y.Network.Addr()))
+	})
 	local := b.self.address(b.over4)
 	p.MTU = b.facts.uplinkMTU(local, b.routes)
 	if !b.self.Pods.IsValid() && !b.self.Pods6.IsValid() || len(b.peers) == 0 && !b.cfg.Mode.tunnelsAll() {

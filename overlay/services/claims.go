@@ -129,6 +129,22 @@ func (c *counts[K]) add(k K) {
 	c.now[k]++
 }
 
+// replace makes the list the keys, for counts whose keys have one owner.
+func (c *counts[K]) replace(list []K) {
+	wanted := make(map[K]bool, len(list))
+	for _, k := range list {
+		wanted[k] = true
+		if _, is := c.now[k]; !is {
+			c.add(k)
+		}
+	}
+	for k := range maps.Clone(c.now) {
+		if !wanted[k] {
+			c.drop(k)
+		}
+	}
+}
+
 func (c *counts[K]) drop(k K) {
 	c.note(k)
 	if c.now[k]--; c.now[k] > 0 {

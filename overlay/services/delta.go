@@ -14,18 +14,19 @@ type Delta struct {
 	Services map[Address]Change[Target]
 	Ports    map[NodePort]Change[Target]
 	Groups   map[GroupID]Change[Group]
-	// Ways, Guards, Hairpin and Members have true for keys that come and false for keys that go.
+	// Ways, Guards, Hairpin, Members and Sources have true for keys that come and false for keys that go.
 	Ways    map[Way]bool
 	Guards  map[string]bool
 	Hairpin map[netip.Addr]bool
 	Members map[netip.Addr]bool
+	Sources map[TunnelSource]bool
 	// Stale are the flows to delete once the change is made.
 	Stale []Stale
 }
 
 // Empty tells whether the tables were alike.
 func (d *Delta) Empty() bool {
-	return len(d.Services)+len(d.Ports)+len(d.Groups)+len(d.Ways)+len(d.Guards)+len(d.Hairpin)+len(d.Members) == 0
+	return len(d.Services)+len(d.Ports)+len(d.Groups)+len(d.Ways)+len(d.Guards)+len(d.Hairpin)+len(d.Members)+len(d.Sources) == 0
 }
 
 // TakeDelta returns what changed since TakeDelta or TakeStale was called last.
@@ -37,7 +38,7 @@ func (p *Plan) TakeDelta() *Delta {
 	}
 	d := &Delta{
 		Services: changed(p.services.was, p.table.Services), Ports: changed(p.ports.was, p.table.Ports),
-		Ways: p.ways.takeChanges(), Guards: p.guards.takeChanges(), Hairpin: p.hairpin.takeChanges(), Members: p.members.takeChanges(), Stale: p.stale,
+		Ways: p.ways.takeChanges(), Guards: p.guards.takeChanges(), Hairpin: p.hairpin.takeChanges(), Members: p.members.takeChanges(), Sources: p.sources.takeChanges(), Stale: p.stale,
 	}
 	for id, old := range p.groups {
 		if now := p.table.Groups[id]; !sameGroup(old, now) {
@@ -61,6 +62,7 @@ func (p *Plan) TakeStale() []Stale {
 	p.guards.startRecording()
 	p.hairpin.startRecording()
 	p.members.startRecording()
+	p.sources.startRecording()
 	return stale
 }
 
@@ -99,7 +101,7 @@ func Diff(have, want *Table) *Delta {
 	d := &Delta{
 		Services: differ(have.Services, want.Services), Ports: differ(have.Ports, want.Ports),
 		Ways: keys(have.Ways, want.Ways), Guards: keys(have.Guards, want.Guards), Hairpin: keys(have.Hairpin, want.Hairpin),
-		Members: keys(have.Members, want.Members),
+		Members: keys(have.Members, want.Members), Sources: keys(have.Sources, want.Sources),
 	}
 	for id, old := range have.Groups {
 		if now := want.Groups[id]; !sameGroup(old, now) {

@@ -18,6 +18,7 @@ type Plan struct {
 	ports     claims[NodePort]
 	hairpin   counts[netip.Addr]
 	members   counts[netip.Addr]
+	sources   counts[TunnelSource]
 	ways      counts[Way]
 	guards    counts[string]
 	groups    map[GroupID]Group // as they were before changes not taken yet
@@ -46,6 +47,7 @@ func NewPlan() *Plan {
 	t := NewTable()
 	p := &Plan{table: t, holdings: make(map[string]*holding), groups: make(map[GroupID]Group)}
 	p.hairpin, p.members = newCounts(t.Hairpin, 0), newCounts(t.Members, 0)
+	p.sources = newCounts(t.Sources, 0)
 	p.ways, p.guards = newCounts(t.Ways, spareWays), newCounts(make(Counted[string]), 0)
 	for n := range uint32(usualBackends) {
 		p.ways.add(Way{Where: AtAddress, Source: HideOutside, Backends: n + 1})
@@ -86,18 +88,10 @@ func (p *Plan) SetHostPorts(list []HostPort) {
 	p.set(hostPorts, &s)
 }
 
-// SetMembers replaces the nodes that may send to the tunnel's port.
-func (p *Plan) SetMembers(list []netip.Addr) {
-	for a := range maps.Clone(p.members.now) {
-		if !slices.Contains(list, a) {
-			p.members.drop(a)
-		}
-	}
-	for _, a := range list {
-		if _, is := p.members.now[a]; !is {
-			p.members.add(a)
-		}
-	}
+// SetMembers replaces the nodes that may send to the tunnel's port, and what they may send.
+func (p *Plan) SetMembers(list []netip.Addr, sources []TunnelSource) {
+	p.members.replace(list)
+	p.sources.replace(sources)
 }
 
 func (p *Plan) set(owner string, s *share) {

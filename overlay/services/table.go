@@ -115,6 +115,14 @@ type Table struct {
 	Hairpin Counted[netip.Addr]
 	// Members are the other nodes; only they may send to the tunnel's port.
 	Members Counted[netip.Addr]
+	// Sources are the packets that each member may send through the tunnel.
+	Sources Counted[TunnelSource]
+}
+
+// TunnelSource is a network of which a member may send packets through the tunnel.
+type TunnelSource struct {
+	Member  netip.Addr
+	Network netip.Prefix // of either family
 }
 
 // NewTable returns an empty table.
@@ -122,7 +130,7 @@ func NewTable() *Table {
 	return &Table{
 		Services: make(map[Address]Target), Ports: make(map[NodePort]Target), Groups: make(map[GroupID]Group),
 		Ways: make(Counted[Way]), Guards: make(map[string][]netip.Prefix), Hairpin: make(Counted[netip.Addr]),
-		Members: make(Counted[netip.Addr]),
+		Members: make(Counted[netip.Addr]), Sources: make(Counted[TunnelSource]),
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
@@ -114,11 +115,40 @@ func (l *layout) earlyAndLate() (early, late []nft.Rule) {
 	if l.cfg.Tunnel == 0 {
 		return nil, l.loopbackGuard(notRedirected()) // answers have the client's address again
 	}
-	return append([]nft.Rule{
-		slices.Concat(l.toPort(l.cfg.Tunnel), nft.NotInLink(l.cfg.Bridge),
-			[]expr.Any{l.family.LoadSource(0), nft.Member(membersSet, 0), &expr.Notrack{}, nft.Accept()}),
-		append(l.toPort(l.cfg.Tunnel), nft.Jump(strangersChain)),
-	}, l.loopbackGuard(nil)...), nil
+	members := [][]expr.Any{{l.family.LoadSource(0), nft.Member(membersSet, 0)}}
+	if l.cfg.VXLAN {
+		members = [][]expr.Any{l.sentByMember(nft.IPv4), l.sentByMember(nft.IPv6)}
+	}
+	for _, fromMember := range members {
+		early = append(early, slices.Concat(l.toPort(l.cfg.Tunnel), nft.NotInLink(l.cfg.Bridge), fromMember, []expr.Any{&expr.Notrack{}, nft.Accept()}))
+	}
+	early = append(early, append(l.toPort(l.cfg.Tunnel), nft.Jump(strangersChain)))
+	return append(early, l.loopbackGuard(nil)...), nil
+}
+
+// Where the fields of a packet inside a VXLAN packet are, in bytes from the outer UDP header (RFC 7348, 5): behind 8 bytes of
+// UDP, 8 of VXLAN and 14 of Ethernet.
+const (
+	innerEtherType = 8 + 8 + 12
+	innerPacket    = 8 + 8 + 14
+)
+
+// sentByMember matches VXLAN packets that carry a packet of the inner family, whose source is one that the sender may have.
+// So a node cannot send packets in the name of other nodes' pods. Everything that is neither IPv4 nor IPv6 inside is
+// refused: the tunnel's neighbours are written and never asked for.
+func (l *layout) sentByMember(inner nft.Family) []expr.Any {
+	set, kind, offset := sources4Set, uint16(unix.ETH_P_IP), uint32(innerPacket+12)
+	if inner == nft.IPv6 {
+		set, kind, offset = sources6Set, unix.ETH_P_IPV6, innerPacket+8
+	}
+	words := l.family.AddressWords()
+	return []expr.Any{
+		&expr.Payload{DestRegister: nft.Word(0), Base: expr.PayloadBaseTransportHeader, Offset: innerEtherType, Len: 2},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: nft.Word(0), Data: binaryutil.BigEndian.PutUint16(kind)},
+		l.family.LoadSource(0),
+		&expr.Payload{DestRegister: nft.Word(words), Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: inner.AddressType().Bytes},
+		nft.Member(set, 0),
+	}
 }
 
 // loopbackGuard drops packets of pods to the node's loopback, which route_localnet on the bridge would let through. Answers
@@ -132,7 +162,7 @@ func (l *layout) loopbackGuard(only []expr.Any) []nft.Rule {
 		[]expr.Any{nft.Drop()})}
 }
 
-// strangers drops packets to the tunnel's port that no member sent. Otherwise a pod could send packets in the name of its
+// strangers drops packets to the tunnel's port that no member sent, or not in its own name. Otherwise a pod could send packets in the name of its
 // node: to this node, and to other nodes, for which its packets come from this node once they are masqueraded.
 func (l *layout) strangers() []nft.Rule {
 	if l.cfg.Tunnel == 0 {

@@ -43,10 +43,29 @@ func (c *changer) addTo(want *services.Table, d *services.Delta) {
 	c.elements(backendsMap, groups.gone)
 	c.elements(hairpinSet, elementsOfKeys(d.Hairpin, hairpinKey))
 	c.elements(membersSet, elementsOfKeys(d.Members, appendAddr))
+	c.changeSources(d.Sources)
 	c.removeChains(d)
 }
 
 func (c *changer) elements(set string, e nft.Elements) { c.SetElements(c.table, set, e) }
+
+func (c *changer) changeSources(sources map[services.TunnelSource]bool) {
+	change := map[string]*nft.Elements{sources4Set: {}, sources6Set: {}}
+	for s, comes := range sources {
+		set := change[sources4Set]
+		if s.Network.Addr().Is6() {
+			set = change[sources6Set]
+		}
+		if comes {
+			set.Add = append(set.Add, sourceElement(s))
+		} else {
+			set.Delete = append(set.Delete, sourceElement(s))
+		}
+	}
+	for name, e := range change {
+		c.elements(name, *e)
+	}
+}
 
 // wayElement leads from a way to its chain.
 func wayElement(w services.Way) nft.Element {

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -36,6 +37,8 @@ const (
 	droppedPortsSet = "dropped-ports"
 	hairpinSet      = "hairpin" // an address of a pod, twice
 	membersSet      = "members"
+	sources4Set     = "tunnel-sources"  // a member's address, IPv4 network of packets inside the tunnel
+	sources6Set     = "tunnel-sources6" // a member's address, IPv6 network of packets inside the tunnel
 )
 
 // leads are the maps from a destination to its way; with groupsOf behind the name, to its group.
@@ -80,6 +83,7 @@ func newSets(f nft.Family) []nft.Set {
 		{Name: clientsMap, Flags: nft.Map | nft.Timeout | nft.Dynamic, Key: join(ip, mark, mark), Data: value, Limit: clientsLimit},
 		{Name: refusedSet, Key: at}, {Name: droppedSet, Key: at}, {Name: refusedPortsSet, Key: atPort}, {Name: droppedPortsSet, Key: atPort},
 		{Name: hairpinSet, Key: join(ip, ip)}, {Name: membersSet, Key: ip},
+		sourcesIn(sources4Set, ip, nftables.TypeIPAddr), sourcesIn(sources6Set, ip, nftables.TypeIP6Addr),
 	}
 	for _, m := range []nft.Set{
 		{Name: servicesMap, Key: at}, {Name: outsideMap, Key: at}, {Name: portsMap, Key: atPort}, {Name: outsidePortsMap, Key: atPort},
@@ -90,6 +94,10 @@ func newSets(f nft.Family) []nft.Set {
 		sets = append(sets, m, groups)
 	}
 	return sets
+}
+
+func sourcesIn(name string, member, inner nftables.SetDatatype) nft.Set {
+	return nft.Set{Name: name, Flags: nft.Interval | nft.Concat, Key: nftables.MustConcatSetType(member, inner), Parts: []uint32{member.Bytes, inner.Bytes}}
 }
 
 // The functions below append a key or a value to bytes. They are laid out as the kernel does concatenations: every part is
@@ -142,6 +150,32 @@ func backendValue(to []byte, b netip.AddrPort) []byte {
 func wayKey(to []byte, w services.Way) []byte {
 	how := uint32(w.Where) | uint32(w.Source)<<4 | w.Sticky<<8
 	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(to, w.Backends), how)
+}
+
+// sourceElement is the element of a source, in sources4Set or sources6Set.
+func sourceElement(s services.TunnelSource) nft.Element {
+	first, last := s.Network.Masked().Addr(), s.Network.Masked().Addr().AsSlice()
+	for i := s.Network.Bits(); i < first.BitLen(); i++ {
+		last[i/8] |= 0x80 >> (i % 8)
+	}
+	return nft.Element{Key: appendAddr(appendAddr(nil, s.Member), first), Last: append(appendAddr(nil, s.Member), last...)}
+}
+
+// parseSource reads an element that sourceElement made; ok is false for any other.
+func parseSource(e *nft.Element, inner int) (s services.TunnelSource, ok bool) {
+	if len(e.Last) != len(e.Key) {
+		return s, false
+	}
+	at := len(e.Key) - inner
+	member, _ := netip.AddrFromSlice(e.Key[:at])
+	first, _ := netip.AddrFromSlice(e.Key[at:])
+	bits := 8 * inner
+	for bits > 0 && e.Last[at+(bits-1)/8]&(0x80>>((bits-1)%8)) != 0 && e.Key[at+(bits-1)/8]&(0x80>>((bits-1)%8)) == 0 {
+		bits--
+	}
+	s = services.TunnelSource{Member: member, Network: netip.PrefixFrom(first, bits)}
+	made := sourceElement(s)
+	return s, bytes.Equal(made.Key, e.Key) && bytes.Equal(made.Last, e.Last)
 }
 
 func hairpinKey(to []byte, a netip.Addr) []byte { return appendAddr(appendAddr(to, a), a) }

@@ -29,7 +29,7 @@ func runNFT(t testing.TB, ns int, args ...string) string {
 
 func open(t testing.TB, ns int, v4 bool) *Table {
 	t.Helper()
-	cfg := Config{V4: v4, Bridge: "balsa0", Mark: 0x4000, Tunnel: 8472}
+	cfg := Config{V4: v4, Bridge: "balsa0", Mark: 0x4000, Tunnel: 8472, VXLAN: true}
 	cfg.Pods = []netip.Prefix{netip.MustParsePrefix("fd00::/48")}
 	if v4 {
 		cfg.Pods = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}
@@ -81,6 +81,23 @@ func drawService(t *rapid.T, name string, v4 bool) []services.Service {
 	return out
 }
 
+// drawSources makes what a few members may send through the tunnel.
+func drawSources(t *rapid.T, v4 bool) (members []netip.Addr, sources []services.TunnelSource) {
+	for n := range rapid.IntRange(0, 3).Draw(t, "members") {
+		member := netip.AddrFrom4([4]byte{192, 0, 2, byte(n)})
+		if !v4 {
+			member = netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", n))
+		}
+		members = append(members, member)
+		for i, network := range []string{"10.244.%d.0/24", "10.245.%d.128/25", "192.0.2.%d/32", "fd00:244:0:%d::/64", "2001:db8::%d/128"} {
+			if rapid.Bool().Draw(t, "has") {
+				sources = append(sources, services.TunnelSource{Member: member, Network: netip.MustParsePrefix(fmt.Sprintf(network, 8*n+i))})
+			}
+		}
+	}
+	return members, sources
+}
+
 // canonical is the table without what depends on how it came about: the order of backends, how often keys are in use.
 func canonical(t *services.Table) *services.Table {
 	out := *t
@@ -90,6 +107,7 @@ func canonical(t *services.Table) *services.Table {
 		out.Groups[id] = g
 	}
 	out.Ways, out.Hairpin, out.Members = make(services.Counted[services.Way]), once(t.Hairpin), once(t.Members)
+	out.Sources = once(t.Sources)
 	for _, x := range t.Services {
 		out.Ways[x.Lead.Way], out.Ways[x.Outside.Way] = 1, 1
 	}
@@ -129,12 +147,16 @@ func TestChangesLeadWhereBuildingAnewDoes(t *testing.T) {
 				}
 				defer table.Close()
 				plan, now := services.NewPlan(), map[string][]services.Service{}
+				var members []netip.Addr
+				var sources []services.TunnelSource
 				for range rapid.IntRange(1, 8).Draw(r, "transactions") {
 					for range rapid.IntRange(1, 3).Draw(r, "changes") {
 						name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(r, "name")
 						now[name] = drawService(r, name, v4)
 						plan.SetService(name, now[name])
 					}
+					members, sources = drawSources(r, v4)
+					plan.SetMembers(members, sources)
 					if rapid.IntRange(0, 5).Draw(r, "look") == 0 {
 						table.Forget()
 					}
@@ -143,6 +165,7 @@ func TestChangesLeadWhereBuildingAnewDoes(t *testing.T) {
 					}
 				}
 				anew := services.NewPlan()
+				anew.SetMembers(members, sources)
 				for name, ports := range now {
 					anew.SetService(name, ports)
 				}

@@ -158,6 +158,12 @@ func (p *parser) parse(s *nft.Set, e *nft.Element) error {
 	case membersSet:
 		a, _ := netip.AddrFromSlice(e.Key)
 		have.Members[a] = 1
+	case sources4Set, sources6Set:
+		source, ok := parseSource(e, int(s.Parts[1]))
+		if !ok {
+			return nft.ErrUnstable
+		}
+		have.Sources[source] = 1
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 const Name = "balsa"
 
 // layoutVersion is the version of the sets; raise it when they come to mean something else.
-const layoutVersion = 3
+const layoutVersion = 4
 
 // Config says for what the base chains are made. It is part of the fingerprint.
 type Config struct {
@@ -22,6 +22,9 @@ type Config struct {
 	Bridge         string // the link that pods are attached to
 	// Tunnel is the UDP port of the tunnel to other nodes, closed to all but members; 0: none.
 	Tunnel uint16
+	// VXLAN: the kernel unpacks the tunnel's packets, so the rules look at the sources inside. A process that unpacks them
+	// (modes UDP and WireGuard) does so itself.
+	VXLAN bool
 	// Mark is the bit of the packet mark that asks for masquerading.
 	Mark uint32
 }

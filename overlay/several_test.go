@@ -212,7 +212,8 @@ func TestTunnelsPacketsAreNoConnections(t *testing.T) {
 	}
 }
 
-// TestTunnelPortIsClosed: the port takes packets of members alone, and pods cannot pose as their node.
+// TestTunnelPortIsClosed: the port takes packets of members alone and of each only its own pods', and pods cannot pose as their
+// node.
 func TestTunnelPortIsClosed(t *testing.T) {
 	t.Parallel()
 	l := newLAN(t, routes.Auto)
@@ -220,7 +221,7 @@ func TestTunnelPortIsClosed(t *testing.T) {
 	seen := atomic.Int64{}
 	n3.host.Run("nft", "add table ip probe")
 	n3.host.Run("nft", "add chain ip probe late { type filter hook input priority 100 ; }")
-	n3.host.Run("nft", "add rule ip probe late udp dport 8472 udp length 10 counter") // what send sends, and no packet of the tunnel
+	n3.host.Run("nft", "add rule ip probe late udp dport 8472 udp length 50 counter") // what send sends, and no packet of the tunnel
 	passed := func() int64 {
 		var packets int64
 		text := n3.host.Run("nft", "list chain ip probe late")
@@ -229,18 +230,35 @@ func TestTunnelPortIsClosed(t *testing.T) {
 		}
 		return packets
 	}
-	send := func(from space) {
+	send := func(from space, source string) {
 		t.Helper()
-		from.Run("bash", "-c", "for i in 1 2 3; do echo x > /dev/udp/"+n3.address+"/8472; done")
+		packet := make([]byte, 8+14+20) // the headers of VXLAN, Ethernet and IPv4
+		packet[0], packet[6], packet[20], packet[22] = 0x08, 1, 0x08, 0x45
+		copy(packet[34:], netip.MustParseAddr(source).AsSlice())
+		if err := from.Do(func() error {
+			c, err := net.Dial("udp", n3.address+":8472")
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			for range 3 {
+				_, err = c.Write(packet)
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
 	}
+	const own, others = "10.244.1.7", "10.244.2.7" // of n1's pods, of n2's
 	seen.Store(passed())
-	send(l.router)
-	send(n1.pod)
-	send(n3.pod)
+	send(l.router, own)
+	send(n1.pod, own)
+	send(n3.pod, own)
+	send(n1.host, others)
 	if now := passed(); now != seen.Load() {
 		t.Errorf("%d packets of strangers passed", now-seen.Load())
 	}
-	send(n1.host) // this probe can fail
+	send(n1.host, own) // this probe can fail
 	l.eventually("a member's packet passes", func() bool { return passed() > seen.Load() })
 }
 

@@ -56,6 +56,12 @@ func TestDualStack(t *testing.T) {
 	if want := []netip.Addr{near.Address, half.Address, far.Address}; !slices.Equal(p.Members, want) {
 		t.Errorf("members %v", p.Members)
 	}
+	sources := []Source{{near.Address, prefix("10.244.2.0/24")}, {near.Address, prefix("192.0.2.2/32")}, {near.Address, prefix("2001:db8::2/128")}, {near.Address, prefix("fd00:244:0:2::/64")},
+		{half.Address, prefix("10.244.4.0/24")}, {half.Address, prefix("192.0.2.4/32")}, {half.Address, prefix("fd00:244:0:4::/64")},
+		{far.Address, prefix("10.244.3.0/24")}, {far.Address, prefix("198.51.100.3/32")}, {far.Address, prefix("2001:db8:0:9::3/128")}, {far.Address, prefix("fd00:244:0:3::/64")}}
+	if !slices.Equal(p.Sources, sources) {
+		t.Errorf("sources %v", p.Sources)
+	}
 	p = Build(config6(HostGateway), []Node{me6, half}, here6)
 	if len(p.Gateways) != 1 || !strings.Contains(strings.Join(p.Faults, ""), "node half has no address of the family") {
 		t.Errorf("%+v", p)

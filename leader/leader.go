@@ -30,6 +30,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
+	registerMetrics()
 	wait := campaignRetry
 	for ctx.Err() == nil {
 		err := fault.Contain("leader", func() error { return once(ctx, cfg) })
@@ -58,6 +59,8 @@ func once(ctx context.Context, cfg Config) error {
 	}
 	log := cfg.Logger.With("epoch", term.Epoch)
 	log.Info("this server leads: its controllers and scheduler start")
+	showLeading(1)
+	defer showLeading(0)
 	began := time.Now()
 	err = lead(ctx, cfg, term)
 	log.Info("this server no longer leads: its controllers and scheduler have stopped")

@@ -27,7 +27,9 @@ func (s *Scheduler) attempt(ctx context.Context, item *queue.Item) {
 		s.cache.Refresh(s.snapshot)
 		s.decider.nominated = s.nominatedFor(pod)
 		fault.Point("scheduler/rules")
+		began := s.cfg.Clock.Now()
 		v = s.decider.decide(c)
+		algorithmSeconds.Observe(s.cfg.Clock.Since(began).Seconds())
 	}) {
 		return
 	}
@@ -119,7 +121,9 @@ func (s *Scheduler) refuse(ctx context.Context, item *queue.Item, c *rules.Cycle
 	if len(c.Snapshot.Nodes) > 0 {
 		if !s.contained(ctx, item, func() {
 			fault.Point("scheduler/preemption")
+			began := s.cfg.Clock.Now()
 			p = s.decider.preempt(c, v, s.allBudgets(), nominated)
+			s.stepTook(stepPostFilter, began, nil)
 		}) {
 			return
 		}
@@ -130,9 +134,12 @@ func (s *Scheduler) refuse(ctx context.Context, item *queue.Item, c *rules.Cycle
 	switch {
 	case p.eviction != nil:
 		nominated = p.eviction.node.Name()
+		preemptionAttempts.Inc()
+		preemptionVictims.Observe(float64(len(p.eviction.victims)))
 	case !p.keep:
 		nominated = ""
 	}
+	s.attempted(item, resultUnschedulable)
 	s.nominator.Set(pod, nominated)
 	s.queue.Refused(item, pod, v.rules)
 	r := refusal{pod: pod.Object, reason: v1.PodReasonUnschedulable, message: message, nominated: nominated}

@@ -20,13 +20,17 @@ func (s *Scheduler) bind(ctx context.Context, item *queue.Item, node string) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
 		Target:     v1.ObjectReference{Kind: "Node", Name: node},
 	}
-	if err := fault.Contain(unit, func() error {
+	began := s.cfg.Clock.Now()
+	err := fault.Contain(unit, func() error {
 		fault.Point("scheduler/binding")
 		return s.cfg.Client.CoreV1().Pods(pod.Namespace).Bind(ctx, binding, metav1.CreateOptions{})
-	}); err != nil {
+	})
+	s.stepTook(stepBind, began, err)
+	if err != nil {
 		s.unplace(ctx, item, fmt.Errorf("binding rejected: %w", err))
 		return
 	}
+	s.attempted(item, resultScheduled)
 	s.recorder.Eventf(pod, nil, v1.EventTypeNormal, "Scheduled", "Binding",
 		"Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, node)
 }
@@ -34,7 +38,10 @@ func (s *Scheduler) bind(ctx context.Context, item *queue.Item, node string) {
 // bindWithVolumes binds the pod's claims and then the pod.
 func (s *Scheduler) bindWithVolumes(ctx context.Context, item *queue.Item, node string, plan rules.VolumePlan) {
 	defer s.volumes.release(plan)
-	if err := fault.Contain(unit, func() error { return s.bindVolumes(ctx, plan, node) }); err != nil {
+	began := s.cfg.Clock.Now()
+	err := fault.Contain(unit, func() error { return s.bindVolumes(ctx, plan, node) })
+	s.stepTook(stepPreBind, began, err)
+	if err != nil {
 		s.unplace(ctx, item, fmt.Errorf("binding volumes: %w", err))
 		return
 	}
@@ -44,6 +51,7 @@ func (s *Scheduler) bindWithVolumes(ctx context.Context, item *queue.Item, node 
 // unplace undoes an assumed placement whose writes failed, and queues the pod again.
 func (s *Scheduler) unplace(ctx context.Context, item *queue.Item, cause error) {
 	pod := item.Pod.Object
+	s.attempted(item, resultError)
 	s.cache.Forget(pod.UID)
 	s.queue.Happened(queue.Event{Kind: queue.Pod, Action: queue.Delete, Old: pod})
 	latest, needed := s.latest(item.Pod)

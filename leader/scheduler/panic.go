@@ -20,6 +20,7 @@ func (s *Scheduler) contained(ctx context.Context, item *queue.Item, work func()
 		return true
 	}
 	s.snapshot = s.cache.Anew() // the panic may have left the old snapshot half changed
+	s.attempted(item, resultError)
 	s.queue.Failed(item, item.Pod)
 	r := refusal{pod: item.Pod.Object, reason: v1.PodReasonSchedulerError, message: err.Error(), nominated: item.Pod.Object.Status.NominatedNodeName}
 	s.write(ctx, func() { s.report(ctx, r) })

@@ -110,6 +110,7 @@ func New(cfg Config) (*Scheduler, error) {
 		return nil, err
 	}
 	cfg.fill()
+	registerMetrics()
 	filters := rules.Filters()
 	s := &Scheduler{
 		cfg:       cfg,
@@ -166,6 +167,8 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	running.Store(s)
+	defer running.Store(nil)
 	defer s.writes.Wait() // before the handlers are removed and the recorder stops
 	s.cfg.Informers.Start(ctx.Done())
 	if !cache.WaitFor(ctx, "", synced...) {

@@ -40,8 +40,9 @@ func NewLoop[K comparable](env Env, workers int, reconcile func(context.Context,
 		workers:   max(workers, 1),
 		reconcile: reconcile,
 		log:       env.Log,
-		// Without a name the queue keeps no metrics and so needs no ticker.
-		queue: workqueue.NewTypedRateLimitingQueue(limiter),
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[K]{
+			Name: env.Name, Clock: metricsClock{},
+		}),
 	}
 }
 
@@ -56,7 +57,7 @@ func (l *Loop[K]) Need(synced cache.DoneChecker) { l.synced = append(l.synced, s
 
 // Run waits until the caches the loop needs are filled, then works until ctx ends, and joins its workers.
 func (l *Loop[K]) Run(ctx context.Context) error {
-	defer l.queue.ShutDown()
+	defer l.drain()
 	if !cache.WaitFor(ctx, "", l.synced...) {
 		return nil
 	}
@@ -71,6 +72,18 @@ func (l *Loop[K]) Run(ctx context.Context) error {
 	l.queue.ShutDown()
 	workers.Wait()
 	return nil
+}
+
+// drain ends the queue and takes out what is left in it, so that workqueue_depth does not show keys of a term that is over.
+func (l *Loop[K]) drain() {
+	l.queue.ShutDown()
+	for {
+		key, stop := l.queue.Get()
+		if stop {
+			return
+		}
+		l.queue.Done(key)
+	}
 }
 
 func (l *Loop[K]) next(ctx context.Context) bool {

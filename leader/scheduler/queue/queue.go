@@ -28,9 +28,10 @@ const (
 // Item is one pod on its way through the queue. Between Pop and Done, Refused or Failed it belongs to the caller.
 type Item struct {
 	Pod *snapshot.Pod
-	// Attempts counts the times the pod was popped; Added is when it first came.
-	Attempts int
-	Added    time.Time
+	// Attempts counts the times the pod was popped. Added is when it first came, First and Popped are when it was popped the
+	// first and the last time.
+	Attempts             int
+	Added, First, Popped time.Time
 
 	rules  []string // rules that refused the pod
 	since  time.Time
@@ -194,6 +195,10 @@ func (q *Queue) take() (*Item, time.Time) {
 	item := q.active.take()
 	item.stage = inFlight
 	item.Attempts++
+	item.Popped = q.cfg.Clock.Now()
+	if item.First.IsZero() {
+		item.First = item.Popped
+	}
 	item.popped = len(q.log)
 	q.inFlight++
 	return item, time.Time{}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,6 +59,7 @@ type volumes interface {
 // probes is what the agent needs of the probe manager besides its workers.
 type probes interface {
 	podworker.Probes
+	prometheus.Collector
 	Close()
 }
 
@@ -153,7 +155,7 @@ func New(cfg Config) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.cgroups = groups
+	a.cgroups = measuredCgroups{groups, a.count}
 	if err := a.newParts(); err != nil {
 		return nil, err
 	}
@@ -161,6 +163,7 @@ func New(cfg Config) (*Agent, error) {
 		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", cfg.NodeName).String()
 	}))
 	a.informer, a.pods = own.Core().V1().Pods().Informer(), own.Core().V1().Pods().Lister()
+	a.showMetrics()
 	return a, nil
 }
 

@@ -476,7 +476,7 @@ func TestEndsOfContainersAreCounted(t *testing.T) {
 		b.rt.Script("c0", nodetest.Run{Lasts: time.Second, Exit: 139})
 		b.run(nodetest.Pod(v1.RestartPolicyNever, 1, 1))
 		b.wait(time.Minute)
-		families, err := b.agent.Metrics().Gather()
+		families, err := b.agent.Counters().Gatherer().Gather()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,7 +5,6 @@ import (
 	"sort"
 	"sync"
 
-	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -107,9 +106,6 @@ func (a *Agent) Usage(ctx context.Context) (stats.Usage, error) {
 	}
 	return a.stats.Usage(ctx)
 }
-
-// Metrics returns the agent's counters.
-func (a *Agent) Metrics() prometheus.Gatherer { return a.count.Gatherer() }
 
 // Configz returns the agent's configuration with the field names of a kubelet's.
 func (a *Agent) Configz() any {

@@ -26,6 +26,7 @@ func (a *Agent) connect(ctx context.Context) error {
 	for {
 		rt, im, err := dial(ctx)
 		if err == nil {
+			rt, im = cri.Observe(rt, im, a.count.RuntimeCalled)
 			var v *runtimeapi.VersionResponse
 			if v, err = rt.Version(ctx, "v1"); err == nil {
 				a.runtime, a.images, a.runtimeName, a.runtimeVer = rt, im, v.RuntimeName, v.RuntimeVersion
@@ -53,6 +54,7 @@ func longer(delay time.Duration) time.Duration { return min(delay*5/4, notReadyM
 
 // relist hands each worker a complete list of what the runtime has of its pod, which makes up for missed events.
 func (a *Agent) relist(ctx context.Context) {
+	defer a.count.Relisted(time.Now())
 	pods, err := cri.ListPods(ctx, a.runtime)
 	if err != nil {
 		a.log.Warn("the runtime cannot be listed; missed events are made up for at the next list", "err", err)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -292,6 +293,38 @@ func TestConfigReportsEveryFault(t *testing.T) {
 	for _, want := range []string{"Client", "Informers", "Binders"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v does not mention %s", err, want)
+		}
+	}
+}
+
+func TestMetricsCountAttemptsAndPendingPods(t *testing.T) {
+	scheduled, refused := testutil.ToFloat64(attemptsTotal.WithLabelValues(DefaultName, resultScheduled)), testutil.ToFloat64(attemptsTotal.WithLabelValues(DefaultName, resultUnschedulable))
+	w := start(t, schedulertest.Node("n", "2", "64Gi"))
+	w.add(schedulertest.Pod("small", schedulertest.Requests("1", "1Gi")))
+	w.eventually("small is bound", func() bool { return len(w.nodes("small")) == 1 })
+	w.add(schedulertest.Pod("large", schedulertest.Requests("64", "1Gi")))
+	w.eventually("large waits", func() bool { return w.sched.queue.Lengths().Refused == 1 })
+	w.eventually("the attempts are counted", func() bool {
+		return testutil.ToFloat64(attemptsTotal.WithLabelValues(DefaultName, resultScheduled)) == scheduled+1 &&
+			testutil.ToFloat64(attemptsTotal.WithLabelValues(DefaultName, resultUnschedulable)) >= refused+1
+	})
+	want := `
+# HELP scheduler_pending_pods Number of pending pods, by the queue: active, backoff, unschedulable or gated.
+# TYPE scheduler_pending_pods gauge
+scheduler_pending_pods{queue="active"} 0
+scheduler_pending_pods{queue="backoff"} 0
+scheduler_pending_pods{queue="gated"} 0
+scheduler_pending_pods{queue="unschedulable"} 1
+`
+	if err := testutil.CollectAndCompare(stateCollector{}, strings.NewReader(want), "scheduler_pending_pods"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTheLabelOfAttemptsIsBounded(t *testing.T) {
+	for n, want := range map[int]string{1: "1", 14: "14", 15: "15+", 4000: "15+"} {
+		if got := attemptsLabel(n); got != want {
+			t.Errorf("%d attempts are %q, want %q", n, got, want)
 		}
 	}
 }

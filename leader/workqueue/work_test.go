@@ -8,6 +8,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"k8s.io/component-base/metrics/legacyregistry"
 )
 
 func env() Env { return Env{Name: "test", Log: slog.New(slog.DiscardHandler)} }
@@ -83,4 +86,52 @@ func TestTogetherStopsAllWhenOneFails(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+func TestQueuesShowMetricsByName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := env()
+		e.Name = "measured"
+		l := NewLoop(e, 1, func(context.Context, string) error {
+			time.Sleep(time.Second)
+			return nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- l.Run(ctx) }()
+		l.Add("a")
+		l.Add("b")
+		synctest.Wait()
+		if got := queueMetric(t, "workqueue_depth"); got.GetGauge().GetValue() != 1 {
+			t.Errorf("depth %v while one of two keys is worked on", got)
+		}
+		time.Sleep(3 * time.Second)
+		if got := queueMetric(t, "workqueue_work_duration_seconds").GetHistogram(); got.GetSampleCount() != 2 || got.GetSampleSum() != 2 {
+			t.Errorf("work %v", got)
+		}
+		cancel()
+		<-done
+		l.Add("late") // the term is over
+		if got := queueMetric(t, "workqueue_depth"); got.GetGauge().GetValue() != 0 {
+			t.Errorf("depth %v after the end", got)
+		}
+	})
+}
+
+// queueMetric returns what is shown of the queue "measured".
+func queueMetric(t *testing.T, name string) *dto.Metric {
+	t.Helper()
+	all, err := legacyregistry.DefaultGatherer.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name && m.GetLabel()[0].GetValue() == "measured" {
+				return m
+			}
+		}
+	}
+	t.Fatalf("no %s", name)
+	return nil
 }

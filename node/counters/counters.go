@@ -14,6 +14,8 @@ type Counters struct {
 	userPods, userPodErrors prometheus.Counter
 	started, startErrors    *prometheus.CounterVec
 	terminated              *prometheus.CounterVec
+
+	durations
 }
 
 // New returns counters at zero.
@@ -36,6 +38,7 @@ func New() *Counters {
 	c.started = vector("started_containers_total", "Cumulative number of containers started", "container_type")
 	c.startErrors = vector("started_containers_errors_total", "Cumulative number of errors when starting containers", "container_type", "code")
 	c.terminated = vector("terminated_containers_total", "Cumulative number of container terminations", "container_type", "exit_code", "reason")
+	c.durations = newDurations(func(m prometheus.Collector) { c.registry.MustRegister(m) })
 	return c
 }
 

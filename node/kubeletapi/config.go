@@ -15,6 +15,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsv1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/balsahq/balsa/node/counters"
 )
 
 // Runtime is the part of k8s.io/cri-api/pkg/apis.RuntimeService that the API needs; that interface satisfies it.
@@ -67,10 +69,11 @@ type Config struct {
 	LocalVolumes http.Handler
 	// NodeLogs serves /logs/, with paths below it, for whoever may use nodes/log; nil means that this is disabled.
 	NodeLogs http.Handler
-	// Metrics serves /metrics; nil means the default Prometheus registry and Counters, which may be nil.
-	Metrics  http.Handler
-	Counters prometheus.Gatherer
-	Logger   *slog.Logger
+	// Counters are shown at /metrics beside the process's own, and count the requests served; nil makes new ones.
+	Counters *counters.Counters
+	// Containers and Probes are shown at /metrics/cadvisor and /metrics/probes; nil shows nothing.
+	Containers, Probes prometheus.Collector
+	Logger             *slog.Logger
 }
 
 // Validate reports every fault of the configuration at once.

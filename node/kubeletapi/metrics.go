@@ -2,22 +2,50 @@ package kubeletapi
 
 import (
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsv1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/balsahq/balsa/node/counters"
 )
 
-// processMetrics shows the metrics of the process and counters, which may be nil.
-func processMetrics(counters prometheus.Gatherer) http.Handler {
-	all := prometheus.Gatherers{prometheus.DefaultGatherer}
-	if counters != nil {
-		all = append(all, counters)
-	}
-	return promhttp.HandlerFor(all, promhttp.HandlerOpts{})
+// ownProcess gathers the metrics of a process that a node shows as its own: of the Go runtime, the process, its client of the
+// API, its build and its panics. On a server the process has many more, which the API's /metrics shows; they are not shown
+// twice.
+type ownProcess struct{ all prometheus.Gatherer }
+
+var ownPrefixes = []string{"go_", "process_", "rest_client_", "kubernetes_build_info", "balsa_panics_", "balsa_node_", "kubeproxy_"}
+
+// Gather implements prometheus.Gatherer.
+func (p ownProcess) Gather() ([]*dto.MetricFamily, error) {
+	all, err := p.all.Gather()
+	return slices.DeleteFunc(all, func(f *dto.MetricFamily) bool {
+		return !slices.ContainsFunc(ownPrefixes, func(prefix string) bool { return strings.HasPrefix(f.GetName(), prefix) })
+	}), err
 }
+
+// count counts a request under the first part of the path that the server knows it by.
+func (s *Server) count(r *http.Request, began time.Time) {
+	_, path, _ := strings.Cut(r.Pattern, "/")
+	path, _, _ = strings.Cut(path, "/")
+	if r.Pattern == "" {
+		path = "other"
+	}
+	method := r.Method
+	if verbs[method] == "" {
+		method = "other"
+	}
+	s.cfg.Counters.Served(counters.Request{Method: method, Path: path, LongRunning: slices.Contains(longRunning, path)}, time.Since(began))
+}
+
+// longRunning are the paths of requests that last as long as the client wants.
+var longRunning = []string{"exec", "attach", "portForward", "containerLogs"}
 
 func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
 	sum, err := s.cfg.Backend.Summary(r.Context())
@@ -50,18 +78,31 @@ func (s *Server) resourceMetrics(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) cadvisorMetrics(w http.ResponseWriter, r *http.Request) {
-	s.serveSummaryMetrics(w, r, (*summaryMetrics).cadvisor)
+	s.serveSummaryMetrics(w, r, (*summaryMetrics).cadvisor, s.cfg.Containers)
 }
 
-func (s *Server) serveSummaryMetrics(w http.ResponseWriter, r *http.Request, collect func(*summaryMetrics)) {
+func (s *Server) probeMetrics(w http.ResponseWriter, r *http.Request) {
+	serveCollectors(w, r, s.cfg.Probes)
+}
+
+// serveCollectors shows collectors that keep nothing between scrapes; one that is nil shows nothing.
+func serveCollectors(w http.ResponseWriter, r *http.Request, list ...prometheus.Collector) {
+	registry := prometheus.NewRegistry()
+	for _, c := range list {
+		if c != nil {
+			registry.MustRegister(c)
+		}
+	}
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+}
+
+func (s *Server) serveSummaryMetrics(w http.ResponseWriter, r *http.Request, collect func(*summaryMetrics), more ...prometheus.Collector) {
 	sum, err := s.cfg.Backend.Summary(r.Context())
 	if err != nil {
 		s.log.Warn("the statistics of pods cannot be read; the metrics are served without them", "err", err)
 		sum = nil
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(&summaryMetrics{sum: sum, fill: collect})
-	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	serveCollectors(w, r, append(more, &summaryMetrics{sum: sum, fill: collect})...)
 }
 
 // summaryMetrics shows one summary as metrics; nil when there was none. It lives for one scrape, so that no metric
@@ -84,6 +125,8 @@ func (m *summaryMetrics) Collect(out chan<- prometheus.Metric) {
 var (
 	podLabels       = []string{"pod", "namespace"}
 	containerLabels = []string{"container", "pod", "namespace"}
+	fsLabels        = []string{"container", "device", "namespace", "pod"}
+	cadvisorLabels  = []string{"container", "id", "image", "name", "namespace", "pod"} // package containermetrics has the same
 
 	nodeCPU          = newMetric("node_cpu_usage_seconds_total", "Cumulative cpu time consumed by the node in core-seconds", prometheus.CounterValue)
 	nodeMemory       = newMetric("node_memory_working_set_bytes", "Current working set of the node in bytes", prometheus.GaugeValue)
@@ -94,11 +137,13 @@ var (
 	containerStarted = newMetric("container_start_time_seconds", "Start time of the container since unix epoch in seconds", prometheus.GaugeValue, containerLabels...)
 	scrapeError      = newMetric("resource_scrape_error", "1 if there was an error while getting container metrics, 0 otherwise", prometheus.GaugeValue)
 
-	containerUsage = newMetric("container_memory_usage_bytes", "Current memory usage in bytes, including all memory regardless of when it was accessed", prometheus.GaugeValue, containerLabels...)
-	containerRSS   = newMetric("container_memory_rss", "Size of RSS in bytes", prometheus.GaugeValue, containerLabels...)
-	containerFs    = newMetric("container_fs_usage_bytes", "Number of bytes that are consumed by the container on this filesystem", prometheus.GaugeValue, containerLabels...)
-	netReceive     = newMetric("container_network_receive_bytes_total", "Cumulative count of bytes received", prometheus.CounterValue, "interface", "pod", "namespace")
-	netTransmit    = newMetric("container_network_transmit_bytes_total", "Cumulative count of bytes transmitted", prometheus.CounterValue, "interface", "pod", "namespace")
+	fsUsage = newMetric("container_fs_usage_bytes", "Number of bytes that are consumed by the container on this filesystem.", prometheus.GaugeValue, fsLabels...)
+	fsLimit = newMetric("container_fs_limit_bytes", "Number of bytes that can be consumed by the container on this filesystem.", prometheus.GaugeValue, fsLabels...)
+
+	rootCPU    = newMetric("container_cpu_usage_seconds_total", "Cumulative cpu time consumed in seconds.", prometheus.CounterValue, cadvisorLabels...)
+	rootMemory = newMetric("container_memory_working_set_bytes", "Current working set in bytes.", prometheus.GaugeValue, cadvisorLabels...)
+	rootUsage  = newMetric("container_memory_usage_bytes", "Current memory usage in bytes, including all memory regardless of when it was accessed.", prometheus.GaugeValue, cadvisorLabels...)
+	rootRSS    = newMetric("container_memory_rss", "Size of RSS in bytes.", prometheus.GaugeValue, cadvisorLabels...)
 )
 
 type metric struct {
@@ -159,28 +204,25 @@ func (m *summaryMetrics) resource() {
 	}
 }
 
-// cadvisor shows the part of /metrics/cadvisor that dashboards use most.
+// cadvisor shows what package containermetrics does not read from control groups: the node as cAdvisor's group "/", and the
+// containers' layers on the disk.
 func (m *summaryMetrics) cadvisor() {
 	if m.sum == nil {
 		return
 	}
+	root := []string{"", "/", "", "", "", ""}
+	m.cpu(rootCPU, m.sum.Node.CPU, root...)
+	m.workingSet(rootMemory, m.sum.Node.Memory, root...)
+	if mem := m.sum.Node.Memory; mem != nil {
+		m.bytes(rootUsage, mem.Time, mem.UsageBytes, root...)
+		m.bytes(rootRSS, mem.Time, mem.RSSBytes, root...)
+	}
 	for _, p := range m.sum.Pods {
-		ref := p.PodRef
-		if p.Network != nil {
-			for _, i := range p.Network.Interfaces {
-				m.bytes(netReceive, p.Network.Time, i.RxBytes, i.Name, ref.Name, ref.Namespace)
-				m.bytes(netTransmit, p.Network.Time, i.TxBytes, i.Name, ref.Name, ref.Namespace)
-			}
-		}
 		for _, c := range p.Containers {
-			m.cpu(containerCPU, c.CPU, c.Name, ref.Name, ref.Namespace)
-			m.workingSet(containerMemory, c.Memory, c.Name, ref.Name, ref.Namespace)
-			if c.Memory != nil {
-				m.bytes(containerUsage, c.Memory.Time, c.Memory.UsageBytes, c.Name, ref.Name, ref.Namespace)
-				m.bytes(containerRSS, c.Memory.Time, c.Memory.RSSBytes, c.Name, ref.Name, ref.Namespace)
-			}
-			if c.Rootfs != nil {
-				m.bytes(containerFs, c.Rootfs.Time, c.Rootfs.UsedBytes, c.Name, ref.Name, ref.Namespace)
+			if fs := c.Rootfs; fs != nil {
+				labels := []string{c.Name, "", p.PodRef.Namespace, p.PodRef.Name}
+				m.bytes(fsUsage, metav1.Time{}, fs.UsedBytes, labels...)
+				m.bytes(fsLimit, metav1.Time{}, fs.CapacityBytes, labels...)
 			}
 		}
 	}

@@ -12,10 +12,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/balsahq/balsa/fault"
+	"github.com/balsahq/balsa/node/counters"
 )
 
 // Limits on clients.
@@ -43,8 +47,8 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	if cfg.Metrics == nil {
-		cfg.Metrics = processMetrics(cfg.Counters)
+	if cfg.Counters == nil {
+		cfg.Counters = counters.New()
 	}
 	return &Server{cfg: cfg, log: cfg.Logger, conns: connSet{open: map[net.Conn]bool{}}}, nil
 }
@@ -68,9 +72,10 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("POST /run/{namespace}/{pod}/{container}", s.run)
 	mux.HandleFunc("POST /run/{namespace}/{pod}/{uid}/{container}", s.run)
 	mux.HandleFunc("GET /stats/summary", s.summary)
-	mux.Handle("GET /metrics", s.cfg.Metrics)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{ownProcess{legacyregistry.DefaultGatherer}, s.cfg.Counters.Gatherer()}, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /metrics/resource", s.resourceMetrics)
 	mux.HandleFunc("GET /metrics/cadvisor", s.cadvisorMetrics)
+	mux.HandleFunc("GET /metrics/probes", s.probeMetrics)
 	mux.HandleFunc("GET /configz", s.configz)
 	if s.cfg.NodeLogs != nil {
 		mux.Handle("GET /logs/", http.StripPrefix("/logs", s.cfg.NodeLogs))
@@ -87,6 +92,7 @@ func (s *Server) Handler() http.Handler {
 	}
 	return fault.Handler("node/kubelet API", limited(s.authorized(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fault.Point("node/kubelet API")
+		defer s.count(r, time.Now())
 		mux.ServeHTTP(w, r)
 	}))))
 }

@@ -237,6 +237,9 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("no %s in\n%s", want, body)
 		}
 	}
+	if _, body = get(t, h, "root", "GET", "/metrics/cadvisor"); !strings.Contains(body, `container_memory_working_set_bytes{container="",id="/",image="",name="",namespace="",pod=""} 42 1000000`) {
+		t.Error(body)
+	}
 	_, body = get(t, h, "root", "GET", "/stats/summary?only_cpu_and_memory=true")
 	if !strings.Contains(body, `"workingSetBytes":42`) || strings.Contains(body, `"fs"`) {
 		t.Error(body)
@@ -244,6 +247,32 @@ func TestAnswers(t *testing.T) {
 	b.err = errors.New("runtime gone")
 	if _, body = get(t, h, "root", "GET", "/metrics/resource"); !strings.Contains(body, "resource_scrape_error 1\n") {
 		t.Error(body)
+	}
+}
+
+func TestClientsCannotMakeSeriesOfMetrics(t *testing.T) {
+	h := newServer(t, newBackend(t)).Handler()
+	series := func() int {
+		_, body := get(t, h, "root", "GET", "/metrics")
+		for _, own := range []string{"go_goroutines ", "process_start_time_seconds ", `kubelet_http_requests_total{long_running="false",method="GET",path="metrics"`} {
+			if !strings.Contains(body, own) {
+				t.Fatalf("no %s in\n%s", own, body)
+			}
+		}
+		return strings.Count(body, "\nkubelet_")
+	}
+	get(t, h, "root", "GET", "/metrics")
+	get(t, h, "root", "GET", "/nothing")
+	get(t, h, "root", "BREW", "/nothing")
+	get(t, h, "root", "GET", "/containerLogs/ns/p/c")
+	before := series()
+	for i := range 100 {
+		get(t, h, "root", "GET", fmt.Sprintf("/nothing/%d", i))
+		get(t, h, "root", fmt.Sprintf("BREW%d", i), "/nothing")
+		get(t, h, "root", "GET", fmt.Sprintf("/containerLogs/ns/p%d/c", i))
+	}
+	if after := series(); after != before {
+		t.Errorf("%d series, %d before 300 requests with paths and methods of their own", after, before)
 	}
 }
 

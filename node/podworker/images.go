@@ -20,10 +20,13 @@ func (w *Worker) pullImage(a podloop.Action) operation {
 	pod, handler := w.pod, w.handler
 	c, kind := podloop.FindContainer(pod, a.Container)
 	return func(ctx context.Context) func() {
+		began := time.Now()
 		im, fail := w.host.Images.Ensure(ctx, images.Request{Pod: pod, Container: c, Handler: handler, Event: func(t, reason, message string) {
 			w.containerEventOf(pod, c.Name, kind, t, reason, message)
 		}})
+		took := time.Since(began)
 		return func() {
+			w.pulling += took
 			if fail == nil {
 				w.observed.Images[a.Container] = im
 				return

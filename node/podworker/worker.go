@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/storage/ephemeral"
 
 	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/node/podloop"
@@ -40,6 +41,9 @@ type Worker struct {
 	statusWriting    bool
 	statusStaleSince time.Time // since when the status in the API is out of date
 	statusRetry      *podloop.Retry
+	seen             time.Time     // when this process first saw the pod
+	pulling          time.Duration // how long its images were pulled
+	startNoted       bool          // its start has been counted, or was before this process began
 }
 
 // View is an immutable picture of a pod for readers in other goroutines.
@@ -47,7 +51,9 @@ type View struct {
 	Pod        *v1.Pod // with the status as the worker knows it
 	SandboxID  string  // of a ready sandbox, else ""
 	Containers map[string]ContainerView
-	Stopped    bool
+	// Claims are the directories of the pod's PersistentVolumeClaims on this host, by the claim's name; nil when it has none.
+	Claims  map[string]string
+	Stopped bool
 }
 
 type ContainerView struct {
@@ -94,7 +100,8 @@ func New(h *Host, pod *v1.Pod) *Worker {
 		cleanups: map[string]func(){}, announced: map[string]string{},
 	}
 	w.mailbox.wake = make(chan struct{}, 1)
-	w.observed.StartTime = time.Now()
+	w.seen, w.startNoted = time.Now(), pod.Status.Phase != "" && pod.Status.Phase != v1.PodPending
+	w.observed.StartTime = w.seen
 	if t := pod.Status.StartTime; t != nil {
 		w.observed.StartTime = t.Time
 	}
@@ -197,7 +204,7 @@ func (w *Worker) launch(ctx context.Context, a podloop.Action) {
 	opctx, cancel := context.WithCancel(ctx)
 	self := &inFlight{cancel}
 	w.ops[k], w.observed.Busy[k] = self, a.Grace
-	perform := w.operationFor(a)
+	perform, began := w.operationFor(a), time.Now()
 	w.wg.Add(1)
 	go func() {
 		defer w.wg.Done()
@@ -208,6 +215,9 @@ func (w *Worker) launch(ctx context.Context, a podloop.Action) {
 			apply = perform(opctx)
 		}); err != nil {
 			apply = func() { w.notePanic(ctx, err) }
+		}
+		if a.Verb != podloop.KillContainer { // lasts as long as the pod's grace period
+			w.host.Counters.Worked(string(a.Verb), time.Since(began))
 		}
 		w.mailbox.post(func() {
 			if w.ops[k] == self {
@@ -254,7 +264,7 @@ func (w *Worker) publish(d podloop.Decision, s v1.PodStatus) {
 		c.Status = s
 		pod = &c
 	}
-	v := &View{Pod: pod, Containers: map[string]ContainerView{}, Stopped: d.Stopped}
+	v := &View{Pod: pod, Containers: map[string]ContainerView{}, Claims: w.claims(), Stopped: d.Stopped}
 	if b := w.observed.Sandbox; b != nil && b.Ready && !b.Stopped {
 		v.SandboxID = b.ID
 	}
@@ -263,8 +273,41 @@ func (w *Worker) publish(d podloop.Decision, s v1.PodStatus) {
 			v.Containers[in.ID] = ContainerView{Running: in.State == podloop.StateRunning, LogPath: in.LogPath, Name: in.Name}
 		}
 	}
+	w.noteStart(&s)
 	w.snapshot.Store(v)
 	w.host.Published(w.uid, v)
+}
+
+// claims returns the directories of the pod's claims that are mounted.
+func (w *Worker) claims() (out map[string]string) {
+	for i := range w.pod.Spec.Volumes {
+		v := &w.pod.Spec.Volumes[i]
+		name := ""
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			name = v.PersistentVolumeClaim.ClaimName
+		case v.Ephemeral != nil:
+			name = ephemeral.VolumeClaimName(w.pod, v)
+		default:
+			continue
+		}
+		if m := w.mounts[v.Name]; m.HostPath != "" && !m.Block {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[name] = m.HostPath
+		}
+	}
+	return out
+}
+
+// noteStart counts the start of a pod once it runs.
+func (w *Worker) noteStart(s *v1.PodStatus) {
+	if w.startNoted || s.Phase != v1.PodRunning {
+		return
+	}
+	w.startNoted = true
+	w.host.Counters.PodStarted(w.seen, w.pod.CreationTimestamp.Time, w.pulling)
 }
 
 // event records an event about the pod.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -23,6 +24,8 @@ type worker struct {
 	started chan struct{} // closed once the startup probe has succeeded
 	cancel  context.CancelFunc
 	done    chan struct{}
+
+	counts [3]atomic.Uint64 // checks by result: success, failure, none
 
 	state  Result // what Results was told last
 	last   Result // outcome of the last check
@@ -80,6 +83,7 @@ func (w *worker) once(ctx context.Context) (final bool) {
 		return true
 	}
 	w.report(out)
+	w.count(out)
 	if out.err != nil {
 		return false // not an answer
 	}

@@ -48,13 +48,14 @@ type CredentialsConfig struct {
 // Credentials are a key made on this machine and the certificate somebody else signed for it: in one file, and in
 // memory as the newest version. Safe for concurrent use; readers take no lock.
 type Credentials struct {
-	cfg     CredentialsConfig
-	current atomic.Pointer[pair]
-	mu      sync.Mutex // held while files are read or written
-	changed func()
-	early   atomic.Bool   // renewed although it is not due
-	wake    chan struct{} // of one place: Run looks at the certificate now
-	failing atomic.Bool   // the last renewal failed: Run's pause decides about the next
+	cfg      CredentialsConfig
+	current  atomic.Pointer[pair]
+	mu       sync.Mutex // held while files are read or written
+	changed  func()
+	early    atomic.Bool   // renewed although it is not due
+	wake     chan struct{} // of one place: Run looks at the certificate now
+	failures atomic.Uint64 // renewals that failed
+	failing  atomic.Bool   // the last renewal failed: Run's pause decides about the next
 }
 
 // Notify has fn called after each Install that changed the certificate: connections that stand were made with the one
@@ -88,6 +89,9 @@ func (c *Credentials) Certificate() *x509.Certificate {
 	}
 	return nil
 }
+
+// Failures counts the renewals that have failed since the start.
+func (c *Credentials) Failures() uint64 { return c.failures.Load() }
 
 // Valid reports whether there is a certificate and now lies within its time.
 func (c *Credentials) Valid() bool {
@@ -340,6 +344,7 @@ func (c *Credentials) Run(ctx context.Context, renew RenewFunc) error {
 				longest = lastRetryInvalid
 			}
 			pause = min(max(2*pause, firstRetry), longest)
+			c.failures.Add(1)
 			c.cfg.Logger.Error("certificate could not be renewed; the old one stays in use", "file", c.cfg.Path, "err", err, "again_in", pause)
 			timer.Reset(pause + mathrand.N(pause/4))
 			continue

@@ -97,5 +97,6 @@ func (a *agent) start(ctx context.Context) error {
 	return nodesetup.Node{
 		Config: &a.cfg.Node, Logger: a.log, Parts: a.parts, Progress: progress, Client: client, Rest: identity, Services: services, NodeIP: a.nodeIP, APIAddresses: a.cfg.APIAddresses(),
 		Roots: a.trust.Pool, FollowKeys: a.followKeys, Serving: a.creds.Serving.GetCertificate, Runtime: rt, Clock: a.clock, Metrics: a.metrics,
+		Certificates: a.certificateMetrics(),
 	}.Start()
 }

@@ -2,8 +2,11 @@ package agent
 
 import (
 	"context"
+	"time"
 
 	"github.com/balsahq/balsa/cmd/balsa/daemon/wallclock"
+	"github.com/balsahq/balsa/control/auth/pki"
+	"github.com/balsahq/balsa/node/counters"
 )
 
 // startCertificates renews this node's certificates from any server before they expire, and checks them again when the
@@ -19,4 +22,21 @@ func (a *agent) startCertificates() {
 		defer a.client.Close()
 		return a.creds.Run(ctx, a.client, a.addresses, a.learnt)
 	})
+}
+
+// certificateMetrics says how long this node's certificates are valid. All are renewed by one request, so its failures count
+// for each.
+func (a *agent) certificateMetrics() counters.Certificates {
+	until := func(c *pki.Credentials) func() time.Time {
+		return func() time.Time {
+			if cert := c.Certificate(); cert != nil {
+				return cert.NotAfter
+			}
+			return time.Time{}
+		}
+	}
+	return counters.Certificates{
+		ClientUntil: until(a.creds.Client), ServingUntil: until(a.creds.Serving),
+		ClientErrors: a.creds.Client.Failures, ServingErrors: a.creds.Client.Failures,
+	}
 }

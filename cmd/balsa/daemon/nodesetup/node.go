@@ -17,6 +17,7 @@ import (
 	"github.com/balsahq/balsa/cmd/balsa/daemon/wallclock"
 	"github.com/balsahq/balsa/control/cluster/join"
 	"github.com/balsahq/balsa/node"
+	"github.com/balsahq/balsa/node/counters"
 	"github.com/balsahq/balsa/node/resourcemetrics"
 	"github.com/balsahq/balsa/overlay"
 	"github.com/balsahq/balsa/overlay/check"
@@ -43,6 +44,7 @@ type Node struct {
 	Roots        func() *x509.CertPool // the CAs that count, asked each time
 	FollowKeys   func(join.Pods)       // gets the node, whose pods' tokens follow the keys of the cluster
 	Serving      func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	Certificates counters.Certificates // shown as metrics
 	Runtime      *Runtime
 	Clock        *wallclock.Watch
 	APIReady     <-chan struct{} // closed when the API in this process is ready; nil on an agent

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/component-base/metrics/legacyregistry"
+	_ "k8s.io/component-base/metrics/prometheus/restclient" // rest_client_*, of every client in the process
 
 	"github.com/balsahq/balsa/fault"
 )
@@ -23,8 +24,7 @@ var ContainPanics = func() func(log *slog.Logger) {
 		once.Do(func() {
 			utilruntime.ReallyCrash = false
 			utilruntime.PanicHandlers = []func(context.Context, any){libraryPanicked}
-			prometheus.MustRegister(panicCollector{})        // the node's API
-			legacyregistry.RawMustRegister(panicCollector{}) // the API
+			legacyregistry.RawMustRegister(panicCollector{})
 		})
 	}
 }()

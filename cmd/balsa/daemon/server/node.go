@@ -3,11 +3,13 @@ package server
 import (
 	"context"
 	"net"
+	"time"
 
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/balsahq/balsa/cmd/balsa/daemon/nodesetup"
 	"github.com/balsahq/balsa/control"
+	"github.com/balsahq/balsa/node/counters"
 )
 
 // startNode starts the node of this machine, with in-process clients of the API.
@@ -41,5 +43,6 @@ func (s *server) startNode(rt *nodesetup.Runtime) error {
 		Registrar: registrar, Services: services,
 		Config: &s.cfg.Node, Logger: s.log, Parts: s.parts, Progress: s.progress, Client: client, Rest: identity, NodeIP: s.nodeIP, APIAddresses: s.cfg.APIAddresses(),
 		Roots: s.pki.Pool, FollowKeys: s.followPods, Serving: serving.GetCertificate, Runtime: rt, Clock: s.clock, APIReady: s.api.Ready(), Metrics: metrics,
+		Certificates: counters.Certificates{ServingUntil: func() time.Time { return serving.Certificate().NotAfter }},
 	}.Start()
 }

@@ -34,7 +34,7 @@ func newCluster(ctx context.Context, o *options) (*cluster, error) {
 }
 
 func (c *cluster) open(ctx context.Context) (err error) {
-	if c.net, err = lan.New(lan.Config{Machines: c.o.nodes}); err != nil {
+	if c.net, err = lan.New(lan.Config{Machines: c.o.nodes, OwnInit: true}); err != nil {
 		return err
 	}
 	for i, m := range c.net.Machines {

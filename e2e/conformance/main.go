@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/balsahq/balsa/e2e/host"
 )
 
 // options are the flags.
@@ -149,7 +151,7 @@ func (c *cluster) ginkgo(ctx context.Context, name string, procs int, which ...s
 	defer log.Close()
 	fmt.Printf("%s: %d at once; see %s\n", name, procs, report)
 	args := append([]string{"--procs=" + strconv.Itoa(procs), "--no-color", "--timeout=" + c.o.limit.String()}, which...)
-	args = append(args, filepath.Join(c.o.upstream, "e2e.test"), "--", "-kubeconfig", c.kubeconfig, "-provider=skeleton",
+	args = append(args, filepath.Join(c.o.upstream, "e2e.test"), "--", "-kubeconfig", c.kubeconfig, "-provider=skeleton", "-kubelet-root-dir", host.KubeletDir,
 		"-kubectl-path", filepath.Join(c.o.upstream, "kubectl"), "-report-dir", c.o.out, "-report-prefix", name+"-", "-non-blocking-taints", "", "-disable-log-dump")
 	cmd := c.net.Client.Command(ctx, filepath.Join(c.o.upstream, "ginkgo"), args...)
 	cmd.Stdout, cmd.Stderr = log, log

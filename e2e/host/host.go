@@ -38,6 +38,7 @@ type Host struct {
 	Addr    netip.Addr // its address in its network namespace
 	DataDir string
 	RunDir  string
+	dirs    []string // the directories in the environment of its programs
 	balsa   string
 	flags   []string
 	kubectl string // another program than the built-in kubectl, see UseKubectl
@@ -71,12 +72,34 @@ func New(cfg Config) (*Host, error) {
 	h.flags = append([]string{
 		"--node-name=node-" + strconv.Itoa(n), "--log-dir=" + filepath.Join(h.DataDir, "log"), "--cgroup-root=/" + h.Name,
 	}, cfg.Flags...)
+	h.dirs = []string{"BALSA_DATA_DIR=" + h.DataDir, "BALSA_RUN_DIR=" + h.RunDir}
 	if h.machine == nil {
-		if err := h.makeNetns(); err != nil {
-			return nil, errors.Join(err, h.Close())
-		}
+		err = h.makeNetns()
+	} else if h.machine.OwnInit() {
+		h.dirs[0] = "BALSA_DATA_DIR=" + installedDataDir
+		err = h.install()
+	}
+	if err != nil {
+		return nil, errors.Join(err, h.Close())
 	}
 	return h, nil
+}
+
+// The directories of an installed node, and where programs for other clusters look for the kubelet's.
+const (
+	installedDataDir = "/var/lib/balsa"
+	KubeletDir       = installedDataDir + "/agent"
+	usualKubeletDir  = "/var/lib/kubelet"
+)
+
+// install gives a machine that has its own mounts the host name and the directories of an installed node.
+func (h *Host) install() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	const script = `set -e; hostname "$1"; mount -t tmpfs -o mode=755 tmpfs /var/lib; mkdir -p "$3" "$5"
+mount --bind "$2" "$3"; mkdir -p "$4"; mount --bind "$4" "$5"`
+	_, err := output(h.machine.Command(ctx, "sh", "-c", script, "sh", h.NodeName(), h.DataDir, installedDataDir, KubeletDir, usualKubeletDir))
+	return err
 }
 
 // makeNetns gives the host a loopback device and one Ethernet device with a default route, as a machine has.
@@ -130,8 +153,13 @@ func (h *Host) makeNetns() error {
 
 // Command runs a program on this host. It ends with ctx.
 func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "nsenter", append([]string{"--net=/run/netns/" + h.Name, "--", name}, args...)...)
-	cmd.Env = append(os.Environ(), "BALSA_DATA_DIR="+h.DataDir, "BALSA_RUN_DIR="+h.RunDir, "KUBECONFIG=")
+	var cmd *exec.Cmd
+	if h.machine != nil {
+		cmd = h.machine.Command(ctx, name, args...)
+	} else {
+		cmd = exec.CommandContext(ctx, "nsenter", append([]string{"--net=/run/netns/" + h.Name, "--", name}, args...)...)
+	}
+	cmd.Env = append(append(os.Environ(), h.dirs...), "KUBECONFIG=")
 	if h.kubectl != "" {
 		cmd.Env = append(cmd.Env, "KUBECONFIG="+h.Kubeconfig())
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,7 +19,7 @@ func (h *Host) Start(command string, args ...string) error {
 	}
 	p, err := h.machine.Start(lan.Program{
 		Path: h.balsa, Args: append(append([]string{command}, h.flags...), args...), Log: filepath.Join(h.DataDir, "balsa.log"),
-		Env: []string{"BALSA_DATA_DIR=" + h.DataDir, "BALSA_RUN_DIR=" + h.RunDir, "KUBECONFIG="},
+		Env: append(slices.Clone(h.dirs), "KUBECONFIG="),
 	})
 	h.process = p
 	return err

@@ -10,6 +10,9 @@
 //
 // With several subnets there is a bridge for each, and the switch routes between them.
 //
+// A machine may also have PID, mount and UTS namespaces of its own, with a PID 1 (Config.OwnInit). Then its processes,
+// mounts and host name are those of a real machine; files, control groups and devices are still this computer's.
+//
 // Networks are isolated from each other and may use the same addresses. Nothing on the computer itself is changed: no
 // address, no route, no clock. All names contain the process ID of their maker. New removes what was left by makers
 // that ended without Close.

@@ -27,6 +27,7 @@ type Machine struct {
 	port int // number of its port on the switch
 	ns   netns.NsHandle
 	disk bool
+	init *machineInit // nil: the machine shares all but its network with this computer
 
 	mu        sync.Mutex
 	processes []*Process
@@ -49,6 +50,11 @@ func (m *Machine) build(sw *netlink.Handle, bridge *netlink.Bridge, diskBytes in
 	var err error
 	if m.ns, err = newNamespace(m.Name); err != nil {
 		return err
+	}
+	if m.net.ownInit && m != m.net.Client {
+		if m.init, err = startInit(m.Name); err != nil {
+			return err
+		}
 	}
 	port := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: m.portName()}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(m.ns))}
 	if err := sw.LinkAdd(port); err != nil {
@@ -98,8 +104,16 @@ func (m *Machine) ChangeAddress(to netip.Addr) error {
 
 // Command runs a program on this machine. It ends with ctx.
 func (m *Machine) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	return exec.CommandContext(ctx, "nsenter", append([]string{"--net=/run/netns/" + m.Name, "--", name}, args...)...)
+	enter := []string{"--net=/run/netns/" + m.Name, "--", name}
+	if m.init != nil {
+		// nsenter forks to enter a PID namespace; setpriv makes the program end with it.
+		enter = append(m.init.enter(), "--pid", "--", "setpriv", "--pdeathsig=KILL", name)
+	}
+	return exec.CommandContext(ctx, "nsenter", append(enter, args...)...)
 }
+
+// OwnInit reports whether the machine has PID, mount and UTS namespaces of its own.
+func (m *Machine) OwnInit() bool { return m.init != nil }
 
 // Dial connects from this machine.
 func (m *Machine) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -144,6 +158,9 @@ func (m *Machine) close() error {
 		faults = append(faults, p.Kill9())
 	}
 	faults = append(faults, m.removeGroup())
+	if m.init != nil {
+		faults = append(faults, m.init.close())
+	}
 	if m.disk {
 		faults = append(faults, m.removeDisk())
 	}

@@ -26,6 +26,9 @@ type Config struct {
 	// client is in the first. The switch routes between them packets with their source addresses and no others, as a
 	// router between sites does.
 	Subnets int
+	// OwnInit gives each machine but the client PID, mount and UTS namespaces of its own, with a PID 1: all its programs
+	// end with the machine, and its mounts and host name are not those of this computer. Mounts propagate inside it.
+	OwnInit bool
 }
 
 // Network is a switch with machines on it.
@@ -37,6 +40,8 @@ type Network struct {
 	dir  string // holds the machines' directories
 	sw   netns.NsHandle
 	bits int // address bits that name its subnet
+
+	ownInit bool
 
 	mu  sync.Mutex
 	cut map[wire]bool
@@ -59,7 +64,7 @@ func Made(path string) bool { return strings.HasPrefix(filepath.Base(path), name
 // New makes the switch and the machines. No program runs on them yet.
 func New(cfg Config) (*Network, error) {
 	sweep()
-	n := &Network{name: fmt.Sprintf("%s%d-%d", namePrefix, os.Getpid(), count.Add(1)), cut: map[wire]bool{}, sw: netns.None(), bits: 16}
+	n := &Network{name: fmt.Sprintf("%s%d-%d", namePrefix, os.Getpid(), count.Add(1)), cut: map[wire]bool{}, sw: netns.None(), bits: 16, ownInit: cfg.OwnInit}
 	if cfg.Subnets > 1 {
 		n.bits = 24
 	}

@@ -1,13 +1,13 @@
 package lan
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -37,12 +37,20 @@ func (m *Machine) Start(prog Program) (*Process, error) {
 		return nil, err
 	}
 	defer log.Close()
-	cmd := m.Command(context.Background(), prog.Path, prog.Args...)
+	enter := []string{"--net=/run/netns/" + m.Name}
+	if m.init != nil {
+		enter = m.init.enter()
+	}
+	cmd := exec.Command("nsenter", append(append(enter, "--", prog.Path), prog.Args...)...)
 	cmd.Stdout, cmd.Stderr, cmd.Env = log, log, append(os.Environ(), prog.Env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
-	started := make(chan error, 1)
-	starter() <- func() { started <- cmd.Start() }
-	if err := <-started; err != nil {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if m.init != nil {
+		err = m.init.start(cmd)
+	} else {
+		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+		err = startHere(cmd)
+	}
+	if err != nil {
 		return nil, err
 	}
 	p := &Process{PID: cmd.Process.Pid, cmd: cmd, ended: make(chan struct{})}
@@ -80,6 +88,13 @@ var starter = sync.OnceValue(func() chan<- func() {
 	}()
 	return work
 })
+
+// startHere starts a program in this process's PID namespace.
+func startHere(cmd *exec.Cmd) error {
+	started := make(chan error, 1)
+	starter() <- func() { started <- cmd.Start() }
+	return <-started
+}
 
 // Ended is closed when the process has ended.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
@@ -131,6 +146,6 @@ func (p *Process) wait(patience time.Duration) error {
 	case <-p.ended:
 		return nil
 	case <-timer.C:
-		return fmt.Errorf("process %d (%s) does not end within %s", p.PID, p.cmd.Args[3], patience)
+		return fmt.Errorf("process %d (%s) does not end within %s", p.PID, strings.Join(p.cmd.Args, " "), patience)
 	}
 }

@@ -98,6 +98,9 @@ type Config struct {
 	// Initializers serves admissionregistration.k8s.io/v1alpha1 InitializerConfigurations and lets the programs they name
 	// finish new objects before others see them. All servers of a cluster should agree: one without it shows everything.
 	Initializers bool
+	// LegacyAPIs accepts API versions that Kubernetes has removed (legacy/apis has the table), and stores their objects as the
+	// versions of today. All servers of a cluster should agree.
+	LegacyAPIs bool
 	// InitializerPatience is how long a creation waits for them. Default 30 seconds.
 	InitializerPatience time.Duration
 	// Settings are what this server runs with, by the names of its flags; /flagz shows them to those who may ask, so they

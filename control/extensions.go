@@ -79,9 +79,13 @@ func (s *Server) definitions() []*apiextensionsv1.CustomResourceDefinition {
 func (s *Server) followGroups() error {
 	gv := apiextensionsv1.SchemeGroupVersion
 	shown := metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version}
-	s.generic.DiscoveryGroupManager.AddGroup(metav1.APIGroup{
-		Name: gv.Group, Versions: []metav1.GroupVersionForDiscovery{shown}, PreferredVersion: shown,
-	})
+	group := metav1.APIGroup{Name: gv.Group, Versions: []metav1.GroupVersionForDiscovery{shown}, PreferredVersion: shown}
+	for _, old := range s.oldVersions() {
+		if old.Group == gv.Group {
+			group.Versions = append(group.Versions, metav1.GroupVersionForDiscovery{GroupVersion: old.String(), Version: old.Version})
+		}
+	}
+	s.generic.DiscoveryGroupManager.AddGroup(group)
 	s.discovery.SetGroupVersionPriority(metav1.GroupVersion(gv), extensionsPriority, 15)
 	informer := s.extensions.Informers.Apiextensions().V1().CustomResourceDefinitions().Informer()
 	changed := func(o any) {

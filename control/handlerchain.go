@@ -43,13 +43,13 @@ func (s *Server) fastReads(next http.Handler) http.Handler {
 	if s.cfg.Initializers {
 		return next
 	}
-	return s.fastReader.Before(next)
+	return s.notForOldVersions(s.fastReader.Before(next), next)
 }
 
 // handlerChainWith is chain with reads, which may answer a request in place of the handler it is given. The first line is the
 // innermost filter.
 func (s *Server) handlerChainWith(reads func(http.Handler) http.Handler, api http.Handler, c *genericapiserver.Config) http.Handler {
-	api = s.initializerFilter(api)
+	api = s.convertOldVersions(s.initializerFilter(api))
 	h := byOrigin(limits.Broad(limits.Nested(s.refuseCustomProtobuf(api), maxBody, c.Serializer), maxBody, c.Serializer), api)
 	h = s.aggregation.Before(limits.Named(withoutLocalCompression(reads(h)), c.Serializer))
 	h = filters.WithAuthorization(h, c.Authorization.Authorizer, c.Serializer)
@@ -71,6 +71,7 @@ func (s *Server) handlerChainWith(reads func(http.Handler) http.Handler, api htt
 	h = filters.WithLatencyTrackers(h)
 	h = byOrigin(limits.Paced(h, c.LongRunningFunc, limits.DefaultPace), h)
 	h = filters.WithRequestInfo(h, c.RequestInfoResolver)
+	h = s.moveOldVersions(h)
 	h = filters.WithRequestReceivedTimestamp(h)
 	h = byOrigin(limits.Short(h, c.Serializer), h)
 	h = withPanicRecovery(h, c.RequestInfoResolver)

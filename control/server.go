@@ -143,12 +143,13 @@ func (s *Server) assemble() error {
 	}
 	i := &installer{
 		server: s.generic, set: s.set, docs: s.docs, admission: s.access.admission.Interface, // the chain itself: handlers look for what more it implements
-		addresses: discovery.DefaultAddresses{DefaultAddress: s.address()}, beside: s.initializerVersions(),
+		addresses: discovery.DefaultAddresses{DefaultAddress: s.address()}, beside: slices.Concat(s.initializerVersions(), s.oldVersions()),
 	}
 	if err := i.install(); err != nil {
 		return err
 	}
 	s.describeInitializers()
+	s.describeOldVersions()
 	mux := s.generic.Handler.NonGoRestfulMux
 	mux.HandleFunc("/openapi/v2", s.docs.ServeV2)
 	mux.HandleFunc("/openapi/v3", s.docs.ServeV3)
@@ -233,7 +234,7 @@ func (s *Server) startedIsReady(c *genericapiserver.Config) {
 
 // webServices are the endpoints of both servers.
 func (s *Server) webServices() []*restful.WebService {
-	all := s.generic.Handler.GoRestfulContainer.RegisteredWebServices()
+	all := slices.DeleteFunc(s.generic.Handler.GoRestfulContainer.RegisteredWebServices(), s.isOfOldVersion)
 	for _, ws := range s.extensions.GenericAPIServer.Handler.GoRestfulContainer.RegisteredWebServices() {
 		if strings.HasPrefix(ws.RootPath(), "/apis/"+apiextensionsv1.GroupName) {
 			all = append(all, ws)

@@ -29,6 +29,7 @@ type API struct {
 
 	PodPresets   bool
 	Initializers bool
+	LegacyAPIs   bool
 }
 
 func defaultAPI() API {

@@ -182,6 +182,7 @@ func (a *Agent) newParts() error {
 		NodeAllocatable: func() v1.ResourceList { return a.Node().Status.Allocatable },
 		NodeLabels:      func() map[string]string { return a.Node().Labels },
 		Services:        func() ([]*v1.Service, error) { return a.allServices() },
+		SourceFound:     a.volumeSourceFound,
 		Logger:          a.log,
 	})
 	if err != nil {

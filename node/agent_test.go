@@ -200,6 +200,31 @@ func TestCrashingContainerBacksOff(t *testing.T) {
 	})
 }
 
+// TestAPodStartsWhenAnObjectOfItsVolumesAppears: the delay before the next try has grown to seconds by then, and does not
+// hold the pod back.
+func TestAPodStartsWhenAnObjectOfItsVolumesAppears(t *testing.T) {
+	onBench(t, func(b *bench) {
+		p := nodetest.Pod(v1.RestartPolicyAlways, 0, 1)
+		mode := int32(0o644)
+		p.Spec.Volumes = []v1.Volume{{Name: "conf", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{
+			LocalObjectReference: v1.LocalObjectReference{Name: "conf"}, DefaultMode: &mode}}}}
+		p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "conf", MountPath: "/conf"}}
+		b.run(p)
+		b.wait(30 * time.Second)
+		if phase := b.get("p").Status.Phase; phase != v1.PodPending {
+			t.Fatalf("the pod is %s without its ConfigMap", phase)
+		}
+		conf := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "conf"}, Data: map[string]string{"a": "b"}}
+		if _, err := b.client.CoreV1().ConfigMaps("ns").Create(context.Background(), conf, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		b.wait(0)
+		if phase := b.get("p").Status.Phase; phase != v1.PodRunning {
+			t.Errorf("the pod is %s a second after its ConfigMap appeared", phase)
+		}
+	})
+}
+
 func TestFailedPullBacksOffAndRecovers(t *testing.T) {
 	onBench(t, func(b *bench) {
 		no := errors.New("no route to registry")

@@ -106,6 +106,13 @@ func (a *Agent) worker(uid types.UID) *podworker.Worker {
 	return a.workers[uid]
 }
 
+// volumeSourceFound tells a pod's worker that an object of its volumes appeared or changed; called by the volume manager.
+func (a *Agent) volumeSourceFound(uid types.UID) {
+	if w := a.worker(uid); w != nil {
+		w.SourceFound()
+	}
+}
+
 // probed hands the result of a probe to the pod's worker; called by the probe manager.
 func (a *Agent) probed(uid types.UID, container string, kind probe.Kind, r probe.Result, _ string) {
 	if w := a.worker(uid); w != nil {

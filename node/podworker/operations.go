@@ -59,8 +59,10 @@ func (w *Worker) retryLater(r **podloop.Retry, reason string, err error) func() 
 	return func() { *r = (*r).After(w.observed.Now, reason, err) }
 }
 
+// setUpVolumes sets up the pod's volumes. If that fails it is tried again after a delay, or at once when an object that the
+// volumes show appeared meanwhile.
 func (w *Worker) setUpVolumes() operation {
-	pod := w.pod
+	pod, found := w.pod, w.sourcesFound
 	return func(ctx context.Context) func() {
 		if err := os.MkdirAll(w.host.Config.PodDir(pod.UID), 0o750); err != nil {
 			return w.retryLater(&w.observed.VolumesRetry, "FailedMount", err)
@@ -72,6 +74,9 @@ func (w *Worker) setUpVolumes() operation {
 			}
 			return func() {
 				w.retryLater(&w.observed.VolumesRetry, "FailedMount", err)()
+				if w.sourcesFound != found {
+					w.observed.VolumesRetry.NotBefore = w.observed.Now
+				}
 				w.volumesStale = w.volumesStale || w.observed.Volumes // the files that are there are still the old ones
 			}
 		}

@@ -38,6 +38,7 @@ type Worker struct {
 	cleanups         map[string]func() // by container ID: undoes what was made for this container alone
 	announced        map[string]string // by container: the text of the last back-off event, so that each is recorded once
 	volumesStale     bool              // labels or annotations changed, so files of volumes made from them have to be written again
+	sourcesFound     int               // how often SourceFound was called
 	statusWriting    bool
 	statusStaleSince time.Time // since when the status in the API is out of date
 	statusRetry      *podloop.Retry

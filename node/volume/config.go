@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -27,6 +28,9 @@ type Config struct {
 	Services func() ([]*v1.Service, error)
 	// NoRecursiveReadOnly says that the container runtime cannot make mounts recursively read-only.
 	NoRecursiveReadOnly bool
+	// SourceFound is called without locks when a ConfigMap or Secret of a pod's volumes appears or changes. A SetUp that failed
+	// because it was missing can then be tried at once. nil means that no caller waits for it.
+	SourceFound func(pod types.UID)
 	// Logger receives what goes wrong in the background; nil means slog.Default().
 	Logger *slog.Logger
 }

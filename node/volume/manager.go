@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -202,14 +204,21 @@ func (m *Manager) ClockSet() {
 	}
 }
 
-func (m *Manager) objectChanged(key objectKey) {
+// objectChanged has the volumes that show the object brought up to date, and reports it to SourceFound if it exists.
+func (m *Manager) objectChanged(key objectKey, exists bool) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.queue == nil {
+	users := slices.Collect(maps.Keys(m.users[key]))
+	if m.queue != nil {
+		for _, uid := range users {
+			m.queue.Add(uid)
+		}
+	}
+	m.mu.Unlock()
+	if !exists || m.cfg.SourceFound == nil {
 		return
 	}
-	for uid := range m.users[key] {
-		m.queue.Add(uid)
+	for _, uid := range users {
+		m.cfg.SourceFound(uid)
 	}
 }
 

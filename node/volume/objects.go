@@ -84,7 +84,7 @@ func objectOf(obj any) (objectKey, *object) {
 type objects struct {
 	client  kubernetes.Interface
 	logger  *slog.Logger
-	changed func(objectKey) // called without locks
+	changed func(key objectKey, exists bool) // called without locks
 
 	mu      sync.Mutex
 	watched map[objectKey]*watched
@@ -102,7 +102,7 @@ type watched struct {
 	object *object // nil: absent
 }
 
-func newObjects(client kubernetes.Interface, logger *slog.Logger, changed func(objectKey)) *objects {
+func newObjects(client kubernetes.Interface, logger *slog.Logger, changed func(objectKey, bool)) *objects {
 	return &objects{client: client, logger: logger, changed: changed, watched: map[objectKey]*watched{}}
 }
 
@@ -281,5 +281,5 @@ func (w *watched) store(o *object) {
 		w.cancel() // stays set: it needs no watch again in this life of the agent
 	}
 	s.mu.Unlock()
-	s.changed(w.key)
+	s.changed(w.key, o != nil)
 }

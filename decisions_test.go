@@ -11,14 +11,14 @@ import (
 
 // decisionFolders hold decisions as functions of values, as every file named reconcile.go does: no client, no clock, no
 // I/O, no goroutine. Their tests need nothing but values.
-var decisionFolders = []string{"node/podloop"}
+var decisionFolders = []string{"node/podloop", "node/topology"}
 
 // decisionImports are what a decision may import: types, and functions of them. "/..." allows what is below a path.
 var decisionImports = []string{
 	"github.com/container-storage-interface/spec/lib/go/csi", // messages; the services beside them need a connection
 	"k8s.io/component-helpers/storage/volume",
 	"k8s.io/dynamic-resource-allocation/resourceclaim", // which claims a pod has, and what tolerates a taint
-	"cmp", "encoding/...", "errors", "fmt", "hash/...", "maps", "math", "net/netip", "reflect", "slices", "sort", "strconv", "strings",
+	"cmp", "encoding/...", "errors", "fmt", "hash/...", "maps", "math", "math/bits", "net/netip", "reflect", "slices", "sort", "strconv", "strings",
 	"time",                                                                           // for durations and instants; see clockUses
 	"crypto/ecdsa", "crypto/ed25519", "crypto/elliptic", "crypto/rsa", "crypto/x509", // to read a request for a certificate
 	"k8s.io/api/...", "k8s.io/apimachinery/pkg/api/...", "k8s.io/apimachinery/pkg/apis/...", "k8s.io/apimachinery/pkg/labels",

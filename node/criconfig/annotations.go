@@ -44,13 +44,16 @@ func containerLabels(pod *v1.Pod, name string) map[string]string {
 	}
 }
 
-func containerAnnotations(pod *v1.Pod, c *v1.Container, attempt int) map[string]string {
-	a := map[string]string{
+func containerAnnotations(in ContainerInput) map[string]string {
+	pod, c := in.Pod, in.Container
+	a := map[string]string{}
+	maps.Copy(a, in.Allocation.Annotations)
+	maps.Copy(a, map[string]string{
 		annotationHash:              podloop.ContainerHash(c),
-		annotationRestartCount:      strconv.Itoa(attempt),
+		annotationRestartCount:      strconv.Itoa(in.Attempt),
 		annotationTerminationPath:   c.TerminationMessagePath,
 		AnnotationTerminationPolicy: string(c.TerminationMessagePolicy),
-	}
+	})
 	if g := pod.DeletionGracePeriodSeconds; g != nil {
 		a[annotationPodDeletionGrace] = strconv.FormatInt(*g, 10)
 	}

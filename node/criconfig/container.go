@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,6 +28,16 @@ type ContainerInput struct {
 	TargetID       string // ID of the container whose processes an ephemeral container shares, else ""
 	MemoryCapacity int64
 	Users          *runtimeapi.UserNamespace
+	Allocation     Allocation
+}
+
+// Allocation is what a container has got of the machine besides what its spec says.
+type Allocation struct {
+	Env         []*runtimeapi.KeyValue // a variable of the spec takes the place of one with the same name
+	Mounts      []*runtimeapi.Mount
+	Devices     []*runtimeapi.Device
+	CDIDevices  []*runtimeapi.CDIDevice
+	Annotations map[string]string
 }
 
 // Container returns the configuration of a container. It makes the container's log directory and the files that are mounted
@@ -40,6 +51,7 @@ func (c *Config) Container(in ContainerInput) (*runtimeapi.ContainerConfig, erro
 	if in.TargetID != "" && security.NamespaceOptions.Pid == runtimeapi.NamespaceMode_CONTAINER {
 		security.NamespaceOptions.Pid, security.NamespaceOptions.TargetId = runtimeapi.NamespaceMode_TARGET, in.TargetID
 	}
+	in.Mounts, in.Env = slices.Concat(in.Mounts, in.Allocation.Mounts), slices.Concat(in.Allocation.withoutEnv(in.Env), in.Env)
 	mounts, err := c.fileMounts(in)
 	if err != nil {
 		return nil, err
@@ -61,9 +73,10 @@ func (c *Config) Container(in ContainerInput) (*runtimeapi.ContainerConfig, erro
 		WorkingDir:  ct.WorkingDir,
 		Envs:        in.Env,
 		Mounts:      mounts,
-		Devices:     in.Devices,
+		Devices:     slices.Concat(in.Devices, in.Allocation.Devices),
+		CDIDevices:  in.Allocation.CDIDevices,
 		Labels:      containerLabels(in.Pod, ct.Name),
-		Annotations: containerAnnotations(in.Pod, ct, in.Attempt),
+		Annotations: containerAnnotations(in),
 		LogPath:     containerlogs.FileName(ct.Name, in.Attempt),
 		Stdin:       ct.Stdin, StdinOnce: ct.StdinOnce, Tty: ct.TTY,
 		Linux: &runtimeapi.LinuxContainerConfig{
@@ -75,6 +88,13 @@ func (c *Config) Container(in ContainerInput) (*runtimeapi.ContainerConfig, erro
 		cfg.StopSignal = runtimeapi.Signal(runtimeapi.Signal_value[string(*l.StopSignal)])
 	}
 	return cfg, nil
+}
+
+// withoutEnv returns the allocated variables whose names are not among set.
+func (a *Allocation) withoutEnv(set []*runtimeapi.KeyValue) []*runtimeapi.KeyValue {
+	return slices.DeleteFunc(slices.Clone(a.Env), func(e *runtimeapi.KeyValue) bool {
+		return slices.ContainsFunc(set, func(o *runtimeapi.KeyValue) bool { return o.Key == e.Key })
+	})
 }
 
 // fileMounts adds the mounts of /etc/hosts and of the termination message, where no volume is mounted at their paths, and makes

@@ -10,11 +10,9 @@ import (
 	"github.com/balsahq/balsa/node/admission"
 	"github.com/balsahq/balsa/node/cgroup"
 	"github.com/balsahq/balsa/node/podloop"
+	"github.com/balsahq/balsa/node/podworker"
 	"github.com/balsahq/balsa/node/staticpod"
 )
-
-// rejectedPrefix begins the status message of a refused pod. The message of its event has no prefix. Both are upstream's.
-const rejectedPrefix = "Pod was rejected: "
 
 // admit returns why a pod that is new to this node may not run beside the others; nil when it may. It is called with Agent.mu
 // held.
@@ -27,12 +25,12 @@ func (a *Agent) admit(pod *v1.Pod) *podloop.Failure {
 	}
 	refused := admission.Check(admission.Input{
 		Pod: pod, Others: others, Node: a.node, Static: staticpod.Is(pod),
-		Sysctls: a.sysctls, StrictGroups: a.strictGroups, AppArmor: appArmorEnabled(),
+		Sysctls: a.sysctls, StrictGroups: a.strictGroups, AppArmor: appArmorEnabled(), AllocatedLater: a.devices.Manages,
 	})
 	if refused == nil {
 		return nil
 	}
-	return &podloop.Failure{Reason: refused.Reason, Message: rejectedPrefix + refused.Message}
+	return &podloop.Failure{Reason: refused.Reason, Message: podworker.RejectedPrefix + refused.Message}
 }
 
 // allowedSysctls returns the sysctls that pods may set on this machine's kernel.

@@ -63,6 +63,7 @@ func (a *Agent) endOrphans(ctx context.Context) {
 			}
 		}
 	}
+	a.allocator.KeepOnly(func(uid types.UID) bool { return keep(uid) || a.keepsStatic(uid) })
 	a.removeFormerVolumes(ctx)
 	a.removeFormerDirs(keep)
 }

@@ -35,6 +35,7 @@ import (
 	"github.com/balsahq/balsa/node/cri"
 	"github.com/balsahq/balsa/node/criconfig"
 	"github.com/balsahq/balsa/node/csi"
+	"github.com/balsahq/balsa/node/deviceplugin"
 	"github.com/balsahq/balsa/node/images"
 	"github.com/balsahq/balsa/node/podloop"
 	"github.com/balsahq/balsa/node/podworker"
@@ -90,19 +91,22 @@ type Agent struct {
 	runtimeName string
 	runtimeVer  string
 
-	volumes  volumes
-	csi      *csi.Node
-	probes   probes
-	cgroups  cgroups
-	recorder record.EventRecorder
-	events   record.EventBroadcaster
-	services corelisters.ServiceLister
-	informer cache.SharedIndexInformer
-	pods     corelisters.PodLister
+	volumes   volumes
+	csi       *csi.Node
+	probes    probes
+	cgroups   cgroups
+	devices   *deviceplugin.Manager
+	allocator *allocator
+	recorder  record.EventRecorder
+	events    record.EventBroadcaster
+	services  corelisters.ServiceLister
+	informer  cache.SharedIndexInformer
+	pods      corelisters.PodLister
 
-	watchDir  func(dir string) (<-chan fsnotify.Event, func()) // replaced in tests
-	followCSI func(context.Context) error                      // registers drivers by inotify; replaced in tests
-	nudgeNode chan struct{}                                    // wakes keepNode: the Node's status may have changed
+	watchDir      func(dir string) (<-chan fsnotify.Event, func()) // replaced in tests
+	followCSI     func(context.Context) error                      // registers drivers by inotify; replaced in tests
+	followDevices func(context.Context) error                      // serves a socket; replaced in tests
+	nudgeNode     chan struct{}                                    // wakes keepNode: the Node's status may have changed
 	// imagesStale says that the images have changed since they were listed.
 	imagesStale atomic.Bool
 	// formerVolumes says that volumes of pods that are no more could not be removed.
@@ -189,6 +193,9 @@ func (a *Agent) newParts() error {
 		return err
 	}
 	a.volumes = vols
+	if err := a.newAllocator(); err != nil {
+		return err
+	}
 	a.events = record.NewBroadcaster()
 	a.recorder = a.events.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: a.cfg.NodeName})
 	a.probes = probe.New(probe.Config{Exec: a.execProbe, Results: a.probed, Events: a.recorder, Logger: a.log})
@@ -221,6 +228,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	keep("node/object", a.keepNode)
 	g.Go(func() error { return fault.Keep(ctx, "node/volumes", a.volumes.Run) })
 	g.Go(func() error { return fault.Keep(ctx, "node/csi", a.followCSI) })
+	g.Go(func() error { return fault.Keep(ctx, "node/device plug-ins", a.followDevices) })
 	g.Go(func() error { return fault.Contain("node/pods", func() error { return a.runPods(ctx, g) }) })
 	err = g.Wait()
 	a.wg.Wait()
@@ -281,7 +289,7 @@ func (a *Agent) newHost() *podworker.Host {
 	return &podworker.Host{
 		Client: a.cfg.Client, Pods: a.pods, Runtime: a.runtime, RuntimeName: a.runtimeName, Features: a.features,
 		Images: &images.Puller{Service: a.images, Client: a.cfg.Client, Events: a.recorder, Changed: a.imagesChanged},
-		Config: a.translate, Volumes: a.volumes, Probes: a.probes, Cgroups: a.cgroups, Users: a.users, Counters: a.count, Events: a.recorder,
+		Config: a.translate, Volumes: a.volumes, Probes: a.probes, Cgroups: a.cgroups, Users: a.users, Allocator: a.allocator, Counters: a.count, Events: a.recorder,
 		NetworkReady: a.cfg.NetworkReady, Published: a.containersChanged, HostIPs: a.hostIPs, MemoryCapacity: a.memory,
 		PodPIDs: a.cfg.PodPIDs, Logger: a.log,
 	}

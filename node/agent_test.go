@@ -76,6 +76,7 @@ func (b *bench) start() {
 	// Fake time stands still while inotify is read.
 	a.watchDir = func(string) (<-chan fsnotify.Event, func()) { return nil, func() {} }
 	a.followCSI = func(ctx context.Context) error { <-ctx.Done(); return nil }
+	a.followDevices = a.followCSI
 	b.agent = a
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -138,6 +138,9 @@ func (a *Agent) nodeStatus(old *v1.NodeStatus, h health, now metav1.Time) v1.Nod
 	mine := a.cfg.capacity()
 	maps.Copy(s.Capacity, mine)
 	maps.Copy(s.Allocatable, a.cfg.allocatable(mine))
+	devices, healthy := a.devices.Capacity(now.Time)
+	maps.Copy(s.Capacity, devices)
+	maps.Copy(s.Allocatable, healthy)
 	for name, q := range s.Capacity {
 		if _, known := s.Allocatable[name]; !known {
 			s.Allocatable[name] = q // an extended resource that another writer has set

@@ -45,7 +45,7 @@ func (a *Agent) follow(ctx context.Context, pod *v1.Pod) {
 		return
 	}
 	if f := w.Rejection(); f != nil {
-		a.recorder.Event(pod, v1.EventTypeWarning, f.Reason, strings.TrimPrefix(f.Message, rejectedPrefix))
+		a.recorder.Event(pod, v1.EventTypeWarning, f.Reason, strings.TrimPrefix(f.Message, podworker.RejectedPrefix))
 	}
 	a.begin(ctx, w)
 }

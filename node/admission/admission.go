@@ -16,6 +16,9 @@ type Input struct {
 	Sysctls *Sysctls
 	// StrictGroups says that the container runtime can keep the groups of an image's user out.
 	StrictGroups bool
+	// AllocatedLater says that a resource is not counted by the Node's figures, because it is allocated one by one before the
+	// pod starts. It may be nil.
+	AllocatedLater func(v1.ResourceName) bool
 	// AppArmor says that the kernel enforces AppArmor profiles.
 	AppArmor bool
 }

@@ -50,6 +50,9 @@ func room(in Input) *Refusal {
 		name := v1.ResourceName(n)
 		have, known := room[name]
 		q, u := asked[name], used[name]
+		if in.AllocatedLater != nil && in.AllocatedLater(name) {
+			continue
+		}
 		if q.IsZero() || !known && (name == v1.ResourceEphemeralStorage || corehelper.IsExtendedResourceName(name)) {
 			continue // extended resources unknown here are the cluster's
 		}

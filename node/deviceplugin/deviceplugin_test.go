@@ -244,19 +244,19 @@ func TestThePluginsPreferenceCounts(t *testing.T) {
 func TestRegistrationsThatAreRefused(t *testing.T) {
 	b := newBench(t)
 	for name, c := range map[string]struct {
-		request pluginapi.RegisterRequest
+		request *pluginapi.RegisterRequest
 		says    string
 	}{
-		"version":         {pluginapi.RegisterRequest{Version: "v1", ResourceName: gpu, Endpoint: "x.sock"}, "version"},
-		"native resource": {pluginapi.RegisterRequest{Version: pluginapi.Version, ResourceName: "cpu", Endpoint: "x.sock"}, "extended resource"},
-		"kubernetes.io":   {pluginapi.RegisterRequest{Version: pluginapi.Version, ResourceName: "kubernetes.io/x", Endpoint: "x.sock"}, "extended resource"},
-		"other directory": {pluginapi.RegisterRequest{Version: pluginapi.Version, ResourceName: gpu, Endpoint: "../x.sock"}, "endpoint"},
-		"absolute":        {pluginapi.RegisterRequest{Version: pluginapi.Version, ResourceName: gpu, Endpoint: "/x.sock"}, "endpoint"},
-		"the agent's":     {pluginapi.RegisterRequest{Version: pluginapi.Version, ResourceName: gpu, Endpoint: "kubelet.sock"}, "endpoint"},
-		"no name":         {pluginapi.RegisterRequest{Version: pluginapi.Version, ResourceName: gpu}, "endpoint"},
+		"version":         {&pluginapi.RegisterRequest{Version: "v1", ResourceName: gpu, Endpoint: "x.sock"}, "version"},
+		"native resource": {&pluginapi.RegisterRequest{Version: pluginapi.Version, ResourceName: "cpu", Endpoint: "x.sock"}, "extended resource"},
+		"kubernetes.io":   {&pluginapi.RegisterRequest{Version: pluginapi.Version, ResourceName: "kubernetes.io/x", Endpoint: "x.sock"}, "extended resource"},
+		"other directory": {&pluginapi.RegisterRequest{Version: pluginapi.Version, ResourceName: gpu, Endpoint: "../x.sock"}, "endpoint"},
+		"absolute":        {&pluginapi.RegisterRequest{Version: pluginapi.Version, ResourceName: gpu, Endpoint: "/x.sock"}, "endpoint"},
+		"the agent's":     {&pluginapi.RegisterRequest{Version: pluginapi.Version, ResourceName: gpu, Endpoint: "kubelet.sock"}, "endpoint"},
+		"no name":         {&pluginapi.RegisterRequest{Version: pluginapi.Version, ResourceName: gpu}, "endpoint"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := register(b.dir, &c.request); err == nil || !strings.Contains(err.Error(), c.says) {
+			if err := register(b.dir, c.request); err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("got %v, want an error about %q", err, c.says)
 			}
 		})

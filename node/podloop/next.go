@@ -11,18 +11,19 @@ import (
 type Verb string
 
 const (
-	SetUpVolumes    Verb = "volumes"      // make the pod's directory, cgroup and volumes
-	CreateSandbox   Verb = "sandbox"      // run a new pod sandbox
-	PullImage       Verb = "image"        // make one container's image present
-	StartContainer  Verb = "start"        // create and start one container, run its postStart hook
-	KillContainer   Verb = "kill"         // preStop, SIGTERM, SIGKILL
-	StopSandbox     Verb = "stop-sandbox" // tear down the pod's network
-	TearDown        Verb = "tear-down"    // remove volumes and cgroup
-	DeletePod       Verb = "delete"       // remove the pod from the API
-	PurgePod        Verb = "purge"        // remove containers, sandboxes and logs from the machine
-	PruneContainers Verb = "prune"        // remove old dead containers
-	ResizeContainer Verb = "resize"       // give a running container its new resources
-	FailPod         Verb = "fail"         // the pod has failed as a whole
+	AllocateResources Verb = "allocate"     // give the pod devices and what else it has for itself
+	SetUpVolumes      Verb = "volumes"      // make the pod's directory, cgroup and volumes
+	CreateSandbox     Verb = "sandbox"      // run a new pod sandbox
+	PullImage         Verb = "image"        // make one container's image present
+	StartContainer    Verb = "start"        // create and start one container, run its postStart hook
+	KillContainer     Verb = "kill"         // preStop, SIGTERM, SIGKILL
+	StopSandbox       Verb = "stop-sandbox" // tear down the pod's network
+	TearDown          Verb = "tear-down"    // remove volumes and cgroup
+	DeletePod         Verb = "delete"       // remove the pod from the API
+	PurgePod          Verb = "purge"        // remove containers, sandboxes and logs from the machine
+	PruneContainers   Verb = "prune"        // remove old dead containers
+	ResizeContainer   Verb = "resize"       // give a running container its new resources
+	FailPod           Verb = "fail"         // the pod has failed as a whole
 )
 
 // Action is one thing to do now. Container is empty when the action is about the whole pod.
@@ -180,6 +181,12 @@ func runPod(pod *v1.Pod, o *Observed, d *Decision) {
 
 // prepareSandbox adds the actions that make volumes and sandbox, and reports whether containers may start.
 func prepareSandbox(pod *v1.Pod, o *Observed, d *Decision) bool {
+	if o.Unallocated {
+		if !o.IsBusy(AllocateResources, "") {
+			d.add(Action{Verb: AllocateResources})
+		}
+		return false
+	}
 	if !o.Volumes && !o.IsBusy(SetUpVolumes, "") && RetryDue(o, o.VolumesRetry, d) {
 		d.add(Action{Verb: SetUpVolumes})
 	}

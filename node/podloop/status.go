@@ -11,12 +11,14 @@ import (
 
 // StatusInput is everything that a pod's status follows from.
 type StatusInput struct {
-	Pod               *v1.Pod // with the newest status that is in the API
-	Observed          *Observed
-	Decision          Decision
-	HostIPs           []string
-	RuntimeName       string // prefix of container IDs, such as "containerd"
-	RecursiveReadOnly bool   // the runtime handler can mount read-only recursively
+	Pod         *v1.Pod // with the newest status that is in the API
+	Observed    *Observed
+	Decision    Decision
+	HostIPs     []string
+	RuntimeName string // prefix of container IDs, such as "containerd"
+	// Health returns the devices of a container with their health; nil: no container has devices.
+	Health            func(container string) []v1.ResourceStatus
+	RecursiveReadOnly bool // the runtime handler can mount read-only recursively
 }
 
 // PodStatus returns the status to report. A terminal phase stays.

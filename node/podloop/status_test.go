@@ -170,3 +170,38 @@ func TestStatusOfAContainerSaysWhatRanAndWhatRuns(t *testing.T) {
 		t.Errorf("ObservedGeneration: %d, %+v", s.ObservedGeneration, s.Conditions[0])
 	}
 }
+
+func TestHealthOfDevicesIsInTheStatus(t *testing.T) {
+	pod, o := nodetest.Pod(v1.RestartPolicyAlways, 0, 2), NewObserved()
+	o.Now = epoch
+	sick := []v1.ResourceStatus{{Name: "example.com/gpu", Resources: []v1.ResourceHealth{{ResourceID: "a", Health: v1.ResourceHealthStatusUnhealthy}}}}
+	health := func(container string) []v1.ResourceStatus {
+		if container == "c0" {
+			return sick
+		}
+		return nil
+	}
+	s := PodStatus(StatusInput{Pod: pod, Observed: o, Decision: Next(pod, o), Health: health})
+	if got := s.ContainerStatuses; len(got[0].AllocatedResourcesStatus) != 1 || got[1].AllocatedResourcesStatus != nil {
+		t.Errorf("statuses: %+v", got)
+	}
+	pod.Status = s
+	s = PodStatus(StatusInput{Pod: pod, Observed: o, Decision: Next(pod, o), Health: func(string) []v1.ResourceStatus { return nil }})
+	if got := s.ContainerStatuses[0].AllocatedResourcesStatus; len(got) != 1 {
+		t.Errorf("the last health is lost when the devices are given back: %+v", got)
+	}
+}
+
+func TestAPodWaitsForItsDevices(t *testing.T) {
+	pod, o := nodetest.Pod(v1.RestartPolicyAlways, 0, 1), NewObserved()
+	o.Now, o.Unallocated = epoch, true
+	for _, a := range Next(pod, o).Actions {
+		if a.Verb != AllocateResources && a.Verb != PullImage {
+			t.Errorf("%s before the devices are allocated", a.Verb)
+		}
+	}
+	o.Unallocated = false
+	if verbs := Next(pod, o).Actions; len(verbs) < 2 {
+		t.Errorf("after that: %+v", verbs)
+	}
+}

@@ -36,9 +36,24 @@ func containerStatuses(in StatusInput, cs []v1.Container, kind ContainerKind) []
 	}
 	out := make([]v1.ContainerStatus, 0, len(cs))
 	for i := range cs {
-		out = append(out, containerStatus(in, &cs[i], kind, old))
+		st := containerStatus(in, &cs[i], kind, old)
+		if kind == KindRegular {
+			setDeviceHealth(in, &st, old)
+		}
+		out = append(out, st)
 	}
 	return out
+}
+
+// setDeviceHealth sets the health of the container's devices. One that has given its devices back keeps what was last known.
+func setDeviceHealth(in StatusInput, st *v1.ContainerStatus, olds []v1.ContainerStatus) {
+	if in.Health != nil {
+		st.AllocatedResourcesStatus = in.Health(st.Name)
+	}
+	if st.AllocatedResourcesStatus == nil {
+		old, _ := podutil.GetContainerStatus(olds, st.Name)
+		st.AllocatedResourcesStatus = old.AllocatedResourcesStatus
+	}
 }
 
 func ephemeralStatuses(in StatusInput) []v1.ContainerStatus {

@@ -58,15 +58,16 @@ type Host struct {
 	Runtime     criapi.RuntimeService
 	RuntimeName string // prefix of container IDs, such as "containerd"
 	// Features says what a runtime handler can; nil when nothing is known of it.
-	Features func(handler string) *runtimeapi.RuntimeHandlerFeatures
-	Images   *images.Puller
-	Config   *criconfig.Config
-	Volumes  Volumes
-	Probes   Probes
-	Cgroups  Cgroups
-	Users    *userns.Ranges
-	Counters *counters.Counters
-	Events   record.EventRecorder
+	Features  func(handler string) *runtimeapi.RuntimeHandlerFeatures
+	Images    *images.Puller
+	Config    *criconfig.Config
+	Volumes   Volumes
+	Probes    Probes
+	Cgroups   Cgroups
+	Users     *userns.Ranges
+	Allocator Allocator
+	Counters  *counters.Counters
+	Events    record.EventRecorder
 	// NetworkReady returns when the network lets a pod's packets through as it should; nil: pods need not wait.
 	NetworkReady func(ctx context.Context, pod *v1.Pod, addresses []netip.Addr) error
 	// Published is called with each new View of a pod, by its worker and when the worker is made.

@@ -28,6 +28,8 @@ type operation func(ctx context.Context) (apply func())
 // operationFor returns the operation of an action. It is called in the worker's goroutine.
 func (w *Worker) operationFor(a podloop.Action) operation {
 	switch a.Verb {
+	case podloop.AllocateResources:
+		return w.allocateResources()
 	case podloop.SetUpVolumes:
 		return w.setUpVolumes()
 	case podloop.CreateSandbox:
@@ -166,6 +168,7 @@ func (w *Worker) tearDown() operation {
 		if err := w.host.Users.Release(w.uid); err != nil {
 			return w.retryLater(&w.observed.TearDownRetry, "FailedUserNamespace", err)
 		}
+		w.host.Allocator.Release(w.uid)
 		return func() { w.observed.TornDown, w.observed.TearDownRetry = true, nil }
 	}
 }

@@ -103,6 +103,7 @@ func New(h *Host, pod *v1.Pod) *Worker {
 	w.mailbox.wake = make(chan struct{}, 1)
 	w.seen, w.startNoted = time.Now(), pod.Status.Phase != "" && pod.Status.Phase != v1.PodPending
 	w.observed.StartTime = w.seen
+	w.observed.Unallocated = h.Allocator.Wants(pod)
 	if t := pod.Status.StartTime; t != nil {
 		w.observed.StartTime = t.Time
 	}
@@ -190,7 +191,7 @@ func (w *Worker) cancelStarting() {
 	}
 	for k, op := range w.ops {
 		switch k.Verb {
-		case podloop.SetUpVolumes, podloop.PullImage, podloop.StartContainer, podloop.CreateSandbox, podloop.ResizeContainer:
+		case podloop.AllocateResources, podloop.SetUpVolumes, podloop.PullImage, podloop.StartContainer, podloop.CreateSandbox, podloop.ResizeContainer:
 			op.cancel()
 		}
 	}

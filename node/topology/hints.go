@@ -47,7 +47,9 @@ func (n Nodes) Subsets() []Nodes {
 }
 
 // compareWidth orders sets by how few nodes they have, then by the numbers of the nodes.
-func compareWidth(a, b Nodes) int { return cmp.Or(cmp.Compare(a.Count(), b.Count()), cmp.Compare(a, b)) }
+func compareWidth(a, b Nodes) int {
+	return cmp.Or(cmp.Compare(a.Count(), b.Count()), cmp.Compare(a, b))
+}
 
 // Hint says that a request can be served from these NUMA nodes. An empty set means that the place does not matter.
 type Hint struct {

@@ -131,7 +131,10 @@ var controllers = []row{
 	{
 		name: "kube-scheduler", user: userScheduler, workers: 1,
 		watches: []string{"pods", "nodes", "and what its rules ask for"},
-		writes:  []part{{"pods/binding", ""}, {"pods/status", "PodScheduled and nominatedNodeName"}, {"pods", "deletes of preempted ones"}},
+		writes: []part{
+			{"pods/binding", ""}, {"pods/status", "PodScheduled, nominatedNodeName and extendedResourceClaimStatus"}, {"pods", "deletes of preempted ones"},
+			{"resourceclaims/status", "allocates and reserves"}, {"resourceclaims", "the finalizer, and those of extended resources"},
+		},
 		build: func(s *scope, env workqueue.Env, _ int) (workqueue.Runner, error) {
 			return scheduler.New(scheduler.Config{Client: env.Client, Informers: env.Informers, Logger: env.Log})
 		},

@@ -100,13 +100,17 @@ func (s *Scheduler) place(ctx context.Context, item *queue.Item, c *rules.Cycle,
 	}
 	s.nominator.Clear(c.Pod.Object.UID)
 	s.volumes.reserve(plan)
+	p := placement{item: item, node: node, volumes: plan, devices: rules.PlanDevices(c, node)}
+	if p.devices != nil {
+		s.reserveDevices(p.devices)
+	}
 	s.queue.Done(item)
-	if !plan.Empty() {
-		// The wait for a volume takes as long as its provisioner, so it holds no slot.
-		s.writes.Go(fault.Contained(unit, func() { s.bindWithVolumes(ctx, item, node, plan) }))
+	if p.waits() {
+		// The wait for a volume or a device takes as long as its driver, so it holds no slot.
+		s.writes.Go(fault.Contained(unit, func() { s.bind(ctx, p) }))
 		return
 	}
-	s.write(ctx, func() { s.bind(ctx, item, node) })
+	s.write(ctx, func() { s.bind(ctx, p) })
 }
 
 // refuse looks for a node on which preemption makes room, puts the pod back into the queue and reports the reason.
@@ -142,12 +146,16 @@ func (s *Scheduler) refuse(ctx context.Context, item *queue.Item, c *rules.Cycle
 	s.attempted(item, resultUnschedulable)
 	s.nominator.Set(pod, nominated)
 	s.queue.Refused(item, pod, v.rules)
+	obsolete := rules.Obsolete(c)
 	r := refusal{pod: pod.Object, reason: v1.PodReasonUnschedulable, message: message, nominated: nominated}
 	var displaced []*v1.Pod
 	if p.eviction != nil {
 		displaced = s.displaced(pod, nominated)
 	}
 	s.write(ctx, func() {
+		if obsolete != nil {
+			s.giveUp(ctx, obsolete)
+		}
 		if p.eviction != nil {
 			s.evict(ctx, pod.Object, p.eviction, nominated, displaced)
 		}

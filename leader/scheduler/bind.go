@@ -13,12 +13,68 @@ import (
 	"github.com/balsahq/balsa/leader/scheduler/rules"
 )
 
-// bind writes the binding of an assumed pod.
-func (s *Scheduler) bind(ctx context.Context, item *queue.Item, node string) {
-	pod := item.Pod.Object
+// placement is what the writes for one assumed pod need.
+type placement struct {
+	item    *queue.Item
+	node    string
+	volumes rules.VolumePlan
+	devices *rules.DevicePlan // nil: the pod has no claims of devices
+}
+
+// waits reports whether a write must wait for a provisioner or a device, for as long as that takes.
+func (p *placement) waits() bool {
+	return !p.volumes.Empty() || p.devices != nil && p.devices.Waits()
+}
+
+// bind binds the pod's volumes and devices, and then the pod. What it wrote is taken back when a part fails.
+func (s *Scheduler) bind(ctx context.Context, p placement) {
+	defer s.volumes.release(p.volumes)
+	if !p.volumes.Empty() {
+		began := s.cfg.Clock.Now()
+		err := fault.Contain(unit, func() error { return s.bindVolumes(ctx, p.volumes, p.node) })
+		s.stepTook(stepPreBind, began, err)
+		if err != nil {
+			s.releaseDevices(p)
+			s.unplace(ctx, p.item, fmt.Errorf("binding volumes: %w", err))
+			return
+		}
+	}
+	if p.devices == nil {
+		if err := s.bindPod(ctx, p); err != nil {
+			s.unplace(ctx, p.item, err)
+		}
+		return
+	}
+	b := &deviceBinding{Scheduler: s, pod: p.item.Pod.Object, node: p.node, plan: p.devices}
+	began := s.cfg.Clock.Now()
+	err := fault.Contain(unit, func() error { return b.bind(ctx) })
+	s.stepTook(stepPreBind, began, err)
+	if err != nil {
+		err = fmt.Errorf("binding devices: %w", err)
+	} else {
+		err = s.bindPod(ctx, p)
+	}
+	if err != nil {
+		b.undo(ctx)
+		s.unplace(ctx, p.item, err)
+		return
+	}
+	b.awaitShown(ctx)
+}
+
+// releaseDevices gives up devices that were reserved in memory only.
+func (s *Scheduler) releaseDevices(p placement) {
+	if p.devices != nil {
+		(&deviceBinding{Scheduler: s, pod: p.item.Pod.Object, plan: p.devices}).release()
+	}
+}
+
+// bindPod writes the binding of an assumed pod.
+func (s *Scheduler) bindPod(ctx context.Context, p placement) error {
+	pod := p.item.Pod.Object
 	binding := &v1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
-		Target:     v1.ObjectReference{Kind: "Node", Name: node},
+		Target:     v1.ObjectReference{Kind: "Node", Name: p.node},
 	}
 	began := s.cfg.Clock.Now()
 	err := fault.Contain(unit, func() error {
@@ -27,25 +83,12 @@ func (s *Scheduler) bind(ctx context.Context, item *queue.Item, node string) {
 	})
 	s.stepTook(stepBind, began, err)
 	if err != nil {
-		s.unplace(ctx, item, fmt.Errorf("binding rejected: %w", err))
-		return
+		return fmt.Errorf("binding rejected: %w", err)
 	}
-	s.attempted(item, resultScheduled)
+	s.attempted(p.item, resultScheduled)
 	s.recorder.Eventf(pod, nil, v1.EventTypeNormal, "Scheduled", "Binding",
-		"Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, node)
-}
-
-// bindWithVolumes binds the pod's claims and then the pod.
-func (s *Scheduler) bindWithVolumes(ctx context.Context, item *queue.Item, node string, plan rules.VolumePlan) {
-	defer s.volumes.release(plan)
-	began := s.cfg.Clock.Now()
-	err := fault.Contain(unit, func() error { return s.bindVolumes(ctx, plan, node) })
-	s.stepTook(stepPreBind, began, err)
-	if err != nil {
-		s.unplace(ctx, item, fmt.Errorf("binding volumes: %w", err))
-		return
-	}
-	s.bind(ctx, item, node)
+		"Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, p.node)
+	return nil
 }
 
 // unplace undoes an assumed placement whose writes failed, and queues the pod again.

@@ -56,6 +56,9 @@ func (d *decider) decide(c *rules.Cycle) verdict {
 	}
 	v.checks = checks
 	d.search(c, &v, only)
+	if v.overall != nil {
+		return v
+	}
 	switch len(d.nodes) {
 	case 0:
 		return v
@@ -104,7 +107,7 @@ func (d *decider) search(c *rules.Cycle, v *verdict, only []string) {
 	} else {
 		d.searchAll(c, v, refused)
 	}
-	if len(d.nodes) == 0 {
+	if len(d.nodes) == 0 && v.overall == nil {
 		v.rules = slices.Sorted(maps.Keys(refused))
 	}
 }
@@ -116,6 +119,9 @@ func (d *decider) searchNamed(c *rules.Cycle, v *verdict, names []string, refuse
 			continue
 		}
 		if refusal, rule := d.admit(v.checks, n); refusal != nil {
+			if v.aborted(refusal, rule) {
+				return
+			}
 			d.refusals[n.Slot()] = refusal
 			refused[rule] = struct{}{}
 			continue
@@ -138,12 +144,24 @@ func (d *decider) searchAll(c *rules.Cycle, v *verdict, refused map[string]struc
 			d.nodes = append(d.nodes, n)
 			continue
 		}
+		if v.aborted(refusal, rule) {
+			return
+		}
 		d.refusals[n.Slot()] = refusal
 		refused[rule] = struct{}{}
 	}
 	if len(all) > 0 {
 		d.start = (d.start + examined) % len(all)
 	}
+}
+
+// aborted ends the search when a refusal of one node is one of all.
+func (v *verdict) aborted(refusal *rules.Refusal, rule string) bool {
+	if !refusal.Abort {
+		return false
+	}
+	v.overall, v.rules = refusal, []string{rule}
+	return true
 }
 
 // admit runs the checks on a node: with the pods that are nominated for it, because they may come, and without them, because they may

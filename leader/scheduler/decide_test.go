@@ -185,10 +185,6 @@ func TestRules(t *testing.T) {
 		{"kept far by others", schedulertest.Pod("p", schedulertest.Labelled("app", "db")), []runtime.Object{
 			schedulertest.Node("a", "8", "8Gi"), schedulertest.Pod("q", schedulertest.Far("app", "db", v1.LabelHostname), schedulertest.On("a")),
 		}, "0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules."},
-		{"devices", schedulertest.Pod("p", func(p *v1.Pod) {
-			p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: new(string)}}
-		}), []runtime.Object{schedulertest.Node("a", "8", "8Gi")},
-			"0/1 nodes are available: pod has resourceClaims, and devices are not allocated in this cluster."},
 		{"missing claim", schedulertest.Pod("p", schedulertest.Claim("data")), []runtime.Object{schedulertest.Node("a", "8", "8Gi")},
 			`0/1 nodes are available: persistentvolumeclaim "data" not found.`},
 		{"unbound claim", schedulertest.Pod("p", schedulertest.Claim("data")), []runtime.Object{schedulertest.Node("a", "8", "8Gi"),

@@ -1,7 +1,8 @@
 // Package scheduler chooses a node for every pod without one.
 //
 // It watches Pods, Nodes and the objects that pods refer to (claims, volumes, classes, budgets, services and their owners,
-// namespaces). It writes the binding of a pod, the PodScheduled condition and nominatedNodeName of a pod that fits no node,
+// namespaces, ResourceClaims, ResourceSlices and DeviceClasses). It writes the binding of a pod, the devices that its ResourceClaims get and their reservation for it, a
+// claim for its extended resources where a DeviceClass stands for them, the PodScheduled condition and nominatedNodeName of a pod that fits no node,
 // the selected node of claims that wait for one, and events. To make room it writes the DisruptionTarget condition of pods with a
 // lower priority and deletes them. It writes nothing else.
 //

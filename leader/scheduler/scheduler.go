@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/balsahq/balsa/fault"
+	"github.com/balsahq/balsa/leader/scheduler/devices"
 	"github.com/balsahq/balsa/leader/scheduler/queue"
 	"github.com/balsahq/balsa/leader/scheduler/rules"
 	"github.com/balsahq/balsa/leader/scheduler/snapshot"
@@ -133,7 +134,9 @@ func New(cfg Config) (*Scheduler, error) {
 func (s *Scheduler) newListers() (*rules.Listers, error) {
 	core, apps, storage := s.cfg.Informers.Core().V1(), s.cfg.Informers.Apps().V1(), s.cfg.Informers.Storage().V1()
 	volumes, capacities := core.PersistentVolumes().Informer().GetIndexer(), storage.CSIStorageCapacities().Informer().GetIndexer()
-	if err := errors.Join(rules.IndexVolumes(volumes), rules.IndexCapacities(capacities)); err != nil {
+	resources := s.cfg.Informers.Resource().V1()
+	claims := resources.ResourceClaims().Informer().GetIndexer()
+	if err := errors.Join(rules.IndexVolumes(volumes), rules.IndexCapacities(capacities), devices.IndexClaims(claims)); err != nil {
 		return nil, fmt.Errorf("scheduler: %w", err)
 	}
 	return &rules.Listers{
@@ -150,6 +153,9 @@ func (s *Scheduler) newListers() (*rules.Listers, error) {
 		VolumeIndex:     volumes,
 		CapacityIndex:   capacities,
 		ReservedVolumes: s.volumes.owner,
+		Devices: devices.New(devices.Config{
+			Claims: claims, Classes: resources.DeviceClasses().Lister(), Slices: resources.ResourceSlices().Lister(), Clock: s.cfg.Clock,
+		}),
 	}, nil
 }
 

@@ -17,6 +17,7 @@ import (
 // watch adds the scheduler's handlers to the informers. remove removes them; it may also be called after an error.
 func (s *Scheduler) watch() (remove func(), synced []cache.DoneChecker, err error) {
 	core, apps, storage := s.cfg.Informers.Core().V1(), s.cfg.Informers.Apps().V1(), s.cfg.Informers.Storage().V1()
+	resources := s.cfg.Informers.Resource().V1()
 	rows := []struct {
 		informer cache.SharedIndexInformer
 		handler  cache.ResourceEventHandler
@@ -30,6 +31,9 @@ func (s *Scheduler) watch() (remove func(), synced []cache.DoneChecker, err erro
 		{storage.CSIDrivers().Informer(), s.plainHandler(queue.CSIDriver)},
 		{storage.CSIStorageCapacities().Informer(), s.plainHandler(queue.StorageCapacity)},
 		{core.Namespaces().Informer(), s.plainHandler(queue.Namespace)},
+		{resources.ResourceClaims().Informer(), s.deviceClaimHandler()},
+		{resources.ResourceSlices().Informer(), s.sliceHandler()},
+		{resources.DeviceClasses().Informer(), s.classHandler()},
 	}
 	var undo []func()
 	remove = func() {

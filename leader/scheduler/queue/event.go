@@ -18,6 +18,9 @@ const (
 	CSIDriver
 	StorageCapacity
 	Namespace
+	ResourceClaim
+	ResourceSlice
+	DeviceClass
 )
 
 // Action is a set of changes, as bits.

@@ -98,7 +98,7 @@ func (q *Queue) Add(p *snapshot.Pod) {
 	q.serial++
 	item := &Item{Pod: p, Added: now, since: now, serial: q.serial}
 	q.pods[p.Object.UID] = item
-	if len(p.Object.Spec.SchedulingGates) > 0 {
+	if held(p.Object) {
 		q.rest(item, gated)
 		return
 	}
@@ -120,7 +120,7 @@ func (q *Queue) update(item *Item, p *snapshot.Pod) {
 		item.Pod = p
 	case gated:
 		item.Pod = p
-		if len(p.Object.Spec.SchedulingGates) == 0 {
+		if !held(p.Object) {
 			delete(q.resting, p.Object.UID)
 			q.activate(item)
 		}

@@ -5,8 +5,10 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/balsahq/balsa/leader/scheduler/devices"
 	"github.com/balsahq/balsa/leader/scheduler/queue"
 	"github.com/balsahq/balsa/leader/scheduler/snapshot"
 )
@@ -15,7 +17,7 @@ import (
 var Fit = Filter{
 	Name: "NodeResourcesFit",
 	Prepare: func(c *Cycle) (Check, *Refusal) {
-		f := &fit{request: &c.Pod.Request, scalars: slices.Sorted(maps.Keys(c.Pod.Request.Scalar))}
+		f := &fit{request: &c.Pod.Request, scalars: slices.Sorted(maps.Keys(c.Pod.Request.Scalar)), backed: c.Listers.Devices.Backed(c.Pod.Request.Scalar)}
 		return f, nil
 	},
 	Undo: []queue.Hint{
@@ -24,12 +26,14 @@ var Fit = Filter{
 		{Kind: queue.Node, Action: queue.Add | queue.Update, Helps: func(p *v1.Pod, e queue.Event) bool {
 			return mayFit(p, nodeOf(e.Old), nodeOf(e.New))
 		}},
+		{Kind: queue.DeviceClass, Action: queue.Add | queue.Update, Helps: standsFor},
 	},
 }
 
 type fit struct {
 	request *snapshot.Resource
 	scalars []v1.ResourceName
+	backed  map[v1.ResourceName]string // by a DeviceClass, which counts where the node has none of its own; see Devices
 }
 
 // Admit returns every resource that the node lacks, so that the user sees all of them at once.
@@ -43,6 +47,9 @@ func (f *fit) Admit(n *snapshot.Node) *Refusal {
 	s.check("memory", r.Memory, have.Memory, used.Memory)
 	s.check("ephemeral-storage", r.EphemeralStorage, have.EphemeralStorage, used.EphemeralStorage)
 	for _, name := range f.scalars {
+		if f.backed[name] != "" && have.Scalar[name] == 0 {
+			continue
+		}
 		s.check(string(name), r.Scalar[name], have.Scalar[name], used.Scalar[name])
 	}
 	if s.reasons == nil {
@@ -73,6 +80,10 @@ func mayFit(p *v1.Pod, old, n *v1.Node) bool {
 	grew := old == nil
 	for name, want := range resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{}) {
 		have := n.Status.Allocatable[name]
+		if have.IsZero() && devices.CanBeClass(name) {
+			grew = true // a DeviceClass may stand for it
+			continue
+		}
 		if want.Cmp(have) > 0 && !want.IsZero() {
 			return false
 		}
@@ -85,6 +96,21 @@ func mayFit(p *v1.Pod, old, n *v1.Node) bool {
 		grew = grew || n.Status.Allocatable.Pods().Cmp(*old.Status.Allocatable.Pods()) > 0
 	}
 	return grew
+}
+
+// standsFor reports whether a DeviceClass stands for an extended resource that the pod requests.
+func standsFor(p *v1.Pod, e queue.Event) bool {
+	class, _ := e.New.(*resourceapi.DeviceClass)
+	if class == nil {
+		return false
+	}
+	requests := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
+	_, implicit := requests[v1.ResourceName(resourceapi.ResourceDeviceClassPrefix+class.Name)]
+	if implicit || class.Spec.ExtendedResourceName == nil {
+		return implicit
+	}
+	_, named := requests[v1.ResourceName(*class.Spec.ExtendedResourceName)]
+	return named
 }
 
 // shrank reports whether a running pod's request for some resource became smaller.

@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
+	"github.com/balsahq/balsa/leader/scheduler/devices"
 	"github.com/balsahq/balsa/leader/scheduler/queue"
 	"github.com/balsahq/balsa/leader/scheduler/snapshot"
 )
@@ -31,6 +32,7 @@ type Listers struct {
 	VolumeIndex     cache.Indexer // of Volumes; see IndexVolumes
 	CapacityIndex   cache.Indexer // of CSIStorageCapacities; see IndexCapacities
 	ReservedVolumes func(volume string) (claim string, reserved bool)
+	Devices         *devices.Book
 }
 
 // Cycle is one attempt to place one pod.
@@ -40,6 +42,7 @@ type Cycle struct {
 	Listers  *Listers
 
 	required   *nodeaffinity.RequiredNodeAffinity
+	devices    *deviceCheck // nil: the pod has no claims
 	namespaces map[string]labels.Set
 }
 
@@ -79,10 +82,15 @@ type Refusal struct {
 	Reasons []string
 	// Final: removing pods from the node would not help.
 	Final bool
+	// Abort: something is wrong with the pod or what it names. It goes to no node, so that its user hears of it.
+	Abort bool
 }
 
 func refuse(reason string) *Refusal { return &Refusal{Reasons: []string{reason}} }
 func forbid(reason string) *Refusal { return &Refusal{Reasons: []string{reason}, Final: true} }
+func abort(reason string) *Refusal {
+	return &Refusal{Reasons: []string{reason}, Final: true, Abort: true}
+}
 
 // Check is a filter prepared for one pod.
 type Check interface {
@@ -180,6 +188,7 @@ func Filters() []Filter {
 func Scores() []Score {
 	return []Score{
 		PreferredTaints, PreferredNodes, LeastAllocated, TopologySpreadScore, PodAffinityScore, BalancedAllocation, ImageLocality,
+		PreferredDevices,
 	}
 }
 

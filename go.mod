@@ -98,6 +98,7 @@ require (
 	k8s.io/kubelet v0.36.3
 	k8s.io/kubernetes v1.36.3
 	k8s.io/streaming v0.37.0
+	k8s.io/mount-utils v0.36.3
 	k8s.io/utils v0.0.0-20260626114624-be93311217bd
 	pgregory.net/rapid v1.3.0
 	sigs.k8s.io/gateway-api v1.6.3

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	criapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	statsv1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/fault/eventhandler"
@@ -55,6 +56,7 @@ type volumes interface {
 	UseTokenKey(id string)
 	TokenKey() string
 	TokenKeyChanged() <-chan struct{}
+	Stats(ctx context.Context, pod *v1.Pod, name string) (*statsv1.VolumeStats, error)
 }
 
 // probes is what the agent needs of the probe manager besides its workers.
@@ -257,7 +259,7 @@ func (a *Agent) runPods(ctx context.Context, g *errgroup.Group) error {
 	}
 	a.stats = stats.New(stats.Config{
 		NodeName: a.cfg.NodeName, RootDir: a.cfg.RootDir, CgroupRoot: a.cfg.CgroupRoot, LogRoot: filepath.Join(a.cfg.LogDir, "pods"),
-		Runtime: a.runtime, Images: a.images, Pods: a.Pods,
+		Runtime: a.runtime, Images: a.images, Pods: a.Pods, Volume: a.volumes.Stats,
 	})
 	close(a.connected)
 	a.imagesChanged()

@@ -3,6 +3,7 @@ package fields
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 
@@ -153,13 +154,12 @@ func (c check) first(obj runtime.Object) (at string, ok bool) {
 	return at, ok
 }
 
-// excused reports whether the field is set beside which the rule does not hold.
+// excused reports whether a field is set beside which the rule does not hold.
 func (r Rule) excused(holder reflect.Value) bool {
-	if r.Unless == "" {
-		return false
-	}
-	v := holder.FieldByNameFunc(func(n string) bool { return strings.EqualFold(n, r.Unless) })
-	return v.IsValid() && !v.IsZero()
+	return slices.ContainsFunc(strings.Split(r.Unless, ","), func(field string) bool {
+		v := holder.FieldByNameFunc(func(n string) bool { return strings.EqualFold(n, field) })
+		return v.IsValid() && !v.IsZero()
+	})
 }
 
 func (b *Beside) holds(holder reflect.Value) bool {

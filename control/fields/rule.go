@@ -29,7 +29,7 @@ type Rule struct {
 	Is string
 	// Where is a condition on a field beside the last one; nil: none.
 	Where *Beside
-	// Unless names a field beside the last one: where it is set, the rule does not hold.
+	// Unless names fields beside the last one, separated by commas: where one is set, the rule does not hold.
 	Unless string
 	// Resize: the rule applies only to requests to change a running pod's resources.
 	Resize bool

@@ -41,8 +41,7 @@ var rules = []Rule{
 	{Kind: "PersistentVolume", Path: "spec.{awsElasticBlockStore,azureDisk,azureFile,cephfs,cinder,fc,flexVolume,flocker,gcePersistentDisk," +
 		"glusterfs,iscsi,nfs,photonPersistentDisk,portworxVolume,quobyte,rbd,scaleIO,storageos,vsphereVolume}", Does: Said,
 		Says: "no node can mount this kind of volume: pods that use it will not start; use csi, with a driver that you install, hostPath or local"},
-	{Kind: "PersistentVolume", Path: "spec.mountOptions", Unless: "csi", Does: Said, Says: "only volumes of CSI drivers are mounted with options, others are bound as they are; mount the file system on the node with them"},
-	{Kind: "PersistentVolume", Path: "spec.local.fsType", Does: Said, Says: "no file system is made or mounted: the path must be a directory, or a device with volumeMode Block"},
+	{Kind: "PersistentVolume", Path: "spec.mountOptions", Unless: "csi,local", Does: Said, Says: "only volumes of CSI drivers and local ones are mounted with options, others are bound as they are; mount the file system on the node with them"},
 	{Kind: "PersistentVolumeClaim", Path: "spec.{dataSource,dataSourceRef}", Does: Said,
 		Says: "only a provisioner of your own fills volumes, and the class balsa-local provisions none with a source; a claim bound to a volume that exists keeps that volume's content"},
 	{Kind: "CSIDriver", Path: "spec.seLinuxMount", Is: "true", Does: Said, Says: "volumes are not mounted with a label"},

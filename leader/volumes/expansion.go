@@ -19,7 +19,7 @@ type expansion struct {
 }
 
 // NewExpansion returns the controller that tells people who has to make a volume larger. It is always another: the
-// driver's resizer. Volumes that no driver made do not grow.
+// driver's resizer, or the administrator of a local volume. Other volumes do not grow.
 func NewExpansion(env workqueue.Env, workers int) (workqueue.Runner, error) {
 	claims, volumes := env.Informers.Core().V1().PersistentVolumeClaims(), env.Informers.Core().V1().PersistentVolumes()
 	c := &expansion{env: env, claims: claims.Lister(), volumes: volumes.Lister()}
@@ -44,7 +44,7 @@ func (c *expansion) reconcile(_ context.Context, key workqueue.Key) error {
 	if err != nil {
 		return err
 	}
-	if v.Spec.CSI == nil {
+	if v.Spec.CSI == nil && v.Spec.Local == nil {
 		c.env.Events.Event(claim, v1.EventTypeWarning, "ExternalExpanding", errNoResizer.Error())
 		return nil
 	}

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/component-helpers/storage/ephemeral"
 	statsv1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
@@ -119,17 +118,16 @@ func (p *Provider) volumes(pod *v1.Pod, now time.Time) []statsv1.VolumeStats {
 		v := &pod.Spec.Volumes[i]
 		kind := volumeKind(v)
 		if kind == "" {
+			if vs := p.mounted(pod, v.Name); vs != nil {
+				out = append(out, *vs)
+			}
 			continue
 		}
 		fs := p.directory(filepath.Join(base, "kubernetes.io~"+kind, v.Name), now)
 		if fs == nil {
 			continue
 		}
-		vs := statsv1.VolumeStats{Name: v.Name, FsStats: *fs}
-		if v.Ephemeral != nil {
-			vs.PVCRef = &statsv1.PVCReference{Name: ephemeral.VolumeClaimName(pod, v), Namespace: pod.Namespace}
-		}
-		out = append(out, vs)
+		out = append(out, statsv1.VolumeStats{Name: v.Name, FsStats: *fs})
 	}
 	return out
 }
@@ -151,7 +149,7 @@ func volumeKind(v *v1.Volume) string {
 }
 
 // ephemeral adds up what the pod takes of the node's disk: its containers' layers and logs, and volumes not in memory.
-func (p *Provider) ephemeral(pod *statsv1.PodStats, now time.Time) *statsv1.FsStats {
+func (p *Provider) ephemeral(spec *v1.PodSpec, pod *statsv1.PodStats, now time.Time) *statsv1.FsStats {
 	out := p.filesystem(p.cfg.RootDir, now)
 	if out == nil {
 		return nil
@@ -166,7 +164,14 @@ func (p *Provider) ephemeral(pod *statsv1.PodStats, now time.Time) *statsv1.FsSt
 		take(pod.Containers[i].Rootfs)
 		take(pod.Containers[i].Logs)
 	}
+	own := map[string]bool{}
+	for i := range spec.Volumes {
+		own[spec.Volumes[i].Name] = volumeKind(&spec.Volumes[i]) != ""
+	}
 	for i := range pod.VolumeStats {
+		if !own[pod.VolumeStats[i].Name] {
+			continue // its files are not counted one by one, and outlive the pod
+		}
 		if fs := &pod.VolumeStats[i].FsStats; fs.CapacityBytes != nil && *fs.CapacityBytes == *out.CapacityBytes {
 			take(fs) // on the same file system as the agent, so not in memory
 		}

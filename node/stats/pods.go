@@ -41,7 +41,7 @@ func (p *Provider) pod(pod *v1.Pod, s *runtimeapi.PodSandboxStats, now time.Time
 		out.Memory = sumMemory(out.Containers, now)
 	}
 	out.VolumeStats = p.volumes(pod, now)
-	out.EphemeralStorage = p.ephemeral(&out, now)
+	out.EphemeralStorage = p.ephemeral(&pod.Spec, &out, now)
 	return out
 }
 

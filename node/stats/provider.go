@@ -39,6 +39,9 @@ type Config struct {
 	Images  Images
 	// Pods returns the pods of this node; the summary shows these.
 	Pods func() []*v1.Pod
+	// Volume returns what a volume of a claim or of a CSI driver has and takes, nil when that is not known. It may take
+	// long. nil leaves such volumes out.
+	Volume func(ctx context.Context, pod *v1.Pod, name string) (*statsv1.VolumeStats, error)
 }
 
 // Validate reports every fault of the configuration at once.
@@ -64,6 +67,7 @@ type Provider struct {
 	mu    sync.Mutex
 	rates map[string]sample // the last CPU sample of the node, and of pods for which the runtime gives no rate
 	disk  map[string]usage  // by directory
+	asked map[string]answer // by pod and volume
 }
 
 // New returns a Provider. One is meant to be kept for the life of the agent: it remembers what is dear to find out,
@@ -75,7 +79,7 @@ func New(cfg Config) *Provider {
 	if cfg.LogRoot == "" {
 		cfg.LogRoot = "/var/log/pods"
 	}
-	return &Provider{cfg: cfg, proc: "/proc", rates: map[string]sample{}, disk: map[string]usage{}}
+	return &Provider{cfg: cfg, proc: "/proc", rates: map[string]sample{}, disk: map[string]usage{}, asked: map[string]answer{}}
 }
 
 // Summary collects the statistics of the node and its pods now. It fails when the runtime does not answer; a number
@@ -87,7 +91,9 @@ func (p *Provider) Summary(ctx context.Context) (*statsv1.Summary, error) {
 	}
 	now := time.Now()
 	sum := &statsv1.Summary{Node: p.node(ctx, now)}
-	for _, pod := range p.cfg.Pods() {
+	pods := p.cfg.Pods()
+	p.askVolumes(ctx, pods, now)
+	for _, pod := range pods {
 		if s := sandboxes[pod.UID]; s != nil {
 			sum.Pods = append(sum.Pods, p.pod(pod, s, now))
 		}
@@ -146,6 +152,11 @@ func (p *Provider) forget(now time.Time) {
 	for k, s := range p.rates {
 		if now.Sub(s.lastSeen) > staleAfter {
 			delete(p.rates, k)
+		}
+	}
+	for k, a := range p.asked {
+		if now.Sub(a.at) > staleAfter {
+			delete(p.asked, k)
 		}
 	}
 	for k, u := range p.disk {

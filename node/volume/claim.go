@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -29,7 +28,8 @@ func (m *Manager) setUpClaim(ctx context.Context, st *podState, v *v1.Volume) (V
 			return Volume{}, fmt.Errorf("MountVolume.NodeAffinity check failed for volume %q : %w", pv.Name, err)
 		}
 	}
-	block := pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock
+	m.notePersistent(pod.UID, v.Name, b)
+	block := isBlock(pv)
 	if err := checkMode(pod, v.Name, block); err != nil {
 		return Volume{}, err
 	}
@@ -42,18 +42,13 @@ func (m *Manager) setUpClaim(ctx context.Context, st *podState, v *v1.Volume) (V
 		}
 		return Volume{HostPath: pv.Spec.HostPath.Path, ReadOnly: readOnly, Block: block}, nil
 	case pv.Spec.Local != nil:
-		path := pv.Spec.Local.Path
-		if err := checkLocal(path, block); err != nil {
-			return Volume{}, err
-		}
-		if !block && !readOnly {
-			if err := applyFSGroup(pod, path); err != nil {
-				return Volume{}, err
-			}
-		}
-		return Volume{HostPath: path, ReadOnly: readOnly, Block: block}, nil
+		return m.setUpLocal(ctx, st, v, b)
 	}
 	return Volume{}, fmt.Errorf("persistent volume %q: no volume plugin on this node can mount its source", pv.Name)
+}
+
+func isBlock(pv *v1.PersistentVolume) bool {
+	return pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock
 }
 
 // boundClaim is a claim of a pod with its volume.
@@ -116,24 +111,6 @@ func checkMode(pod *v1.Pod, name string, block bool) error {
 				return fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeDevices", name, v1.PersistentVolumeFilesystem)
 			}
 		}
-	}
-	return nil
-}
-
-func checkLocal(path string, block bool) error {
-	if err := noBacksteps(path); err != nil {
-		return err
-	}
-	st, err := os.Stat(path)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("path %q does not exist", path)
-	case err != nil:
-		return err
-	case block && st.Mode()&os.ModeDevice == 0:
-		return fmt.Errorf("path %q is not a block device", path)
-	case !block && !st.IsDir():
-		return fmt.Errorf("path %q is not a directory", path)
 	}
 	return nil
 }

@@ -22,16 +22,18 @@ type CSI interface {
 	Publish(context.Context, csi.Request) (csi.Published, error)
 	Expand(context.Context, csi.Request, resource.Quantity) error
 	UnpublishPod(context.Context, types.UID) error
+	Usage(ctx context.Context, pod *v1.Pod, volume string) (u csi.Usage, ok bool, err error)
 }
 
-// csiInterval is how often drivers that want that are told of a pod anew, and how often claims are looked at whose
+// claimInterval is how often drivers that want that are told of a pod anew, and how often claims are looked at whose
 // volumes may have grown: a node may read its pods' claims one by one and not watch them.
-const csiInterval = 30 * time.Second
+const claimInterval = 30 * time.Second
 
 var errNoCSI = errors.New("no volume plugin matched: CSI drivers are not served here")
 
 // setUpInline mounts a volume that a CSI driver makes for this pod alone.
 func (m *Manager) setUpInline(ctx context.Context, st *podState, v *v1.Volume) (Volume, error) {
+	m.note(st.pod.UID, v.Name, persistent{spec: v.Name, csi: true})
 	return m.publishCSI(ctx, st, csi.Request{Pod: st.pod, Volume: v}, nil)
 }
 
@@ -56,15 +58,15 @@ func (m *Manager) publishCSI(ctx context.Context, st *podState, r csi.Request, c
 	again := got.Republish || got.Expands
 	st.again[r.Volume.Name] = again
 	if got.Expands && !r.ReadOnly {
-		if err := m.expand(ctx, r, claim); err != nil {
+		grow := func(size resource.Quantity) error { return m.cfg.CSI.Expand(ctx, r, size) }
+		if err := m.expand(ctx, r.PV, claim, grow); err != nil {
 			return Volume{}, err
 		}
 	}
 	if again {
-		m.refreshAt(r.Pod.UID, time.Now().Add(csiInterval))
+		m.refreshAt(r.Pod.UID, time.Now().Add(claimInterval))
 	}
-	block := r.PV != nil && r.PV.Spec.VolumeMode != nil && *r.PV.Spec.VolumeMode == v1.PersistentVolumeBlock
-	return Volume{HostPath: got.Path, ReadOnly: r.ReadOnly, Block: block}, nil
+	return Volume{HostPath: got.Path, ReadOnly: r.ReadOnly, Block: r.PV != nil && isBlock(r.PV)}, nil
 }
 
 // csiTokens returns the tokens that a driver asks for, as the JSON text that drivers read.
@@ -87,13 +89,13 @@ func (m *Manager) csiTokens(ctx context.Context, st *podState, volume string, wa
 	return string(text), err
 }
 
-// expand has the driver grow a volume that is larger than its claim says, and then says so in the claim.
-func (m *Manager) expand(ctx context.Context, r csi.Request, claim *v1.PersistentVolumeClaim) error {
-	size, has := r.PV.Spec.Capacity[v1.ResourceStorage], claim.Status.Capacity[v1.ResourceStorage]
+// expand calls grow for a volume that is larger than its claim says, and then says so in the claim.
+func (m *Manager) expand(ctx context.Context, pv *v1.PersistentVolume, claim *v1.PersistentVolumeClaim, grow func(resource.Quantity) error) error {
+	size, has := pv.Spec.Capacity[v1.ResourceStorage], claim.Status.Capacity[v1.ResourceStorage]
 	if size.Cmp(has) <= 0 {
 		return nil
 	}
-	if err := m.cfg.CSI.Expand(ctx, r, size); err != nil {
+	if err := grow(size); err != nil {
 		return fmt.Errorf("MountVolume.NodeExpandVolume failed: %w", err)
 	}
 	grown := claim.DeepCopy()
@@ -108,6 +110,9 @@ func (m *Manager) expand(ctx context.Context, r csi.Request, claim *v1.Persisten
 // expanded is the status of a claim whose volume has grown to size.
 func expanded(s v1.PersistentVolumeClaimStatus, size resource.Quantity) v1.PersistentVolumeClaimStatus {
 	s = *s.DeepCopy()
+	if s.Capacity == nil {
+		s.Capacity = v1.ResourceList{}
+	}
 	s.Capacity[v1.ResourceStorage] = size
 	delete(s.AllocatedResourceStatuses, v1.ResourceStorage)
 	var kept []v1.PersistentVolumeClaimCondition

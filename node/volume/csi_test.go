@@ -46,6 +46,13 @@ func (f *fakeCSI) UnpublishPod(_ context.Context, uid types.UID) error {
 	return f.busy
 }
 
+func (f *fakeCSI) Usage(_ context.Context, _ *v1.Pod, volume string) (csi.Usage, bool, error) {
+	if volume != "pv" {
+		return csi.Usage{}, false, errors.New("no such volume")
+	}
+	return csi.Usage{Capacity: 100, Used: 40, Available: 60, Inodes: -1, InodesUsed: -1, InodesAvail: -1}, true, nil
+}
+
 func csiClaim() (*v1.PersistentVolumeClaim, *v1.PersistentVolume) {
 	size := func(q string) v1.ResourceList { return v1.ResourceList{v1.ResourceStorage: resource.MustParse(q)} }
 	claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: "u"}, Spec: v1.PersistentVolumeClaimSpec{VolumeName: "pv"},

@@ -15,6 +15,9 @@
 // podState.mu is held while the files of one pod change, network reads included; Manager.mu and objects.mu guard maps,
 // are never held across I/O, and are taken after podState.mu, never both at once.
 //
+// A claim's volume is mounted by its CSI driver (node/csi), or is a path of this host. Only a local volume that is a block
+// device, or that has mount options, is mounted here.
+//
 // A container may write into its volumes while they are being mounted for another container, so every path below a volume is
 // resolved by the kernel with openat2(2) RESOLVE_BENEATH, and removal neither follows symlinks nor crosses mounts.
 package volume

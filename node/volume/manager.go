@@ -53,10 +53,13 @@ type Manager struct {
 	cfg     Config
 	log     *slog.Logger
 	objects *objects
+	resize  func(device, dir string) error // resizeFS, which needs CAP_SYS_RESOURCE; replaced in tests
 
 	subPathMu sync.Mutex        // subPath binds are made and taken away one at a time; guards the two below
 	binds     map[string]uint64 // which call owns the bind on a target
 	lastBind  uint64
+
+	devices sync.Map // a mutex for each local volume that is mounted, by its path
 
 	mu    sync.Mutex
 	pods  map[types.UID]*podState
@@ -66,6 +69,8 @@ type Manager struct {
 	tokenKey      string                          // ID of the key that is to have signed tokens; empty: any
 	signedBy      map[types.UID]map[string]string // by pod and token, the ID of the key that signed it
 	tokensChanged chan struct{}                   // closed when one of these two changes
+
+	persistent map[types.UID]map[string]persistent // by pod and volume, for Stats
 }
 
 // podState is what is known about the volumes of one pod. mu is held while its files change, before Manager.mu.
@@ -75,7 +80,7 @@ type podState struct {
 	pod     *v1.Pod // nil until the first SetUp
 	mounts  Mounts
 	tokens  map[string]*token
-	again   map[string]bool // volumes of CSI drivers that are looked at from time to time
+	again   map[string]bool // volumes that are looked at from time to time: of CSI drivers, and those that may grow
 	objects []objectKey
 	gone    bool // TearDown has begun; the state is not used any more
 }
@@ -99,9 +104,10 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	m := &Manager{cfg: cfg, log: cfg.Logger, pods: map[types.UID]*podState{},
+	m := &Manager{cfg: cfg, log: cfg.Logger, resize: resizeFS, pods: map[types.UID]*podState{},
 		users: map[objectKey]map[types.UID]bool{}, binds: map[string]uint64{},
-		signedBy: map[types.UID]map[string]string{}, tokensChanged: make(chan struct{})}
+		signedBy: map[types.UID]map[string]string{}, tokensChanged: make(chan struct{}),
+		persistent: map[types.UID]map[string]persistent{}}
 	m.objects = newObjects(cfg.Client, m.log, m.objectChanged)
 	return m, nil
 }
@@ -289,6 +295,7 @@ func (m *Manager) TearDown(ctx context.Context, podUID types.UID) error {
 		delete(m.signedBy, podUID)
 		m.tellTokens()
 	}
+	delete(m.persistent, podUID)
 	if m.pods[podUID] == st {
 		delete(m.pods, podUID)
 	}

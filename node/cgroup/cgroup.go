@@ -112,6 +112,56 @@ func (m *Manager) Apply(uid types.UID, qos v1.PodQOSClass, l Limits) (string, er
 	return path, m.set(path, l)
 }
 
+// Read returns the CPU quota and the memory limit that a pod's group has; -1 means none.
+func (m *Manager) Read(uid types.UID, qos v1.PodQOSClass) (Limits, error) {
+	path := m.Path(uid, qos)
+	if m.unified {
+		quota, err := readNumber(filepath.Join(m.root, path, "cpu.max"))
+		if err != nil {
+			return Limits{}, err
+		}
+		memory, err := readNumber(filepath.Join(m.root, path, "memory.max"))
+		return Limits{CPUQuota: quota, Memory: memory}, err
+	}
+	quota, err := readNumber(filepath.Join(m.dir("cpu", path), "cpu.cfs_quota_us"))
+	if err != nil {
+		return Limits{}, err
+	}
+	memory, err := readNumber(filepath.Join(m.dir("memory", path), "memory.limit_in_bytes"))
+	if memory >= unlimitedV1 {
+		memory = -1
+	}
+	return Limits{CPUQuota: quota, Memory: memory}, err
+}
+
+// unlimitedV1 is more than any limit that version 1 shows for memory, besides the one for none.
+const unlimitedV1 = 1 << 62
+
+// MemoryUsage returns the bytes that a pod uses.
+func (m *Manager) MemoryUsage(uid types.UID, qos v1.PodQOSClass) (int64, error) {
+	if m.unified {
+		return readNumber(filepath.Join(m.root, m.Path(uid, qos), "memory.current"))
+	}
+	return readNumber(filepath.Join(m.dir("memory", m.Path(uid, qos)), "memory.usage_in_bytes"))
+}
+
+// readNumber returns the first word of a file as a number, -1 for "max".
+func readNumber(file string) (int64, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return 0, fmt.Errorf("cgroup: %w", err)
+	}
+	word, _, _ := strings.Cut(strings.TrimSpace(string(b)), " ")
+	if word == "max" {
+		return -1, nil
+	}
+	n, err := strconv.ParseInt(word, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("cgroup: %s: %w", file, err)
+	}
+	return n, nil
+}
+
 func (m *Manager) set(path string, l Limits) error {
 	if m.unified {
 		return m.setUnified(path, l)

@@ -79,6 +79,15 @@ func TestGroupsOnThisMachine(t *testing.T) {
 	if b, err := os.ReadFile(file); err != nil || strings.TrimSpace(string(b)) != "67108864" {
 		t.Errorf("memory limit %q %v", b, err)
 	}
+	if l, err := m.Read("u", v1.PodQOSBurstable); err != nil || l.CPUQuota != 50000 || l.Memory != 64<<20 {
+		t.Errorf("read back: %+v %v", l, err)
+	}
+	if l, err := m.Read("", v1.PodQOSBurstable); err == nil {
+		t.Errorf("read of a group that is not there: %+v", l)
+	}
+	if n, err := m.MemoryUsage("u", v1.PodQOSBurstable); err != nil || n < 0 || n > 64<<20 {
+		t.Errorf("memory usage %d %v", n, err)
+	}
 	if pods := m.Pods(); len(pods) != 1 || pods[0] != "u" {
 		t.Errorf("pods %v", pods)
 	}
@@ -113,6 +122,20 @@ func TestUnifiedHierarchy(t *testing.T) {
 	for file, want := range map[string]string{"cpu.weight": "39", "cpu.max": "max 100000", "memory.max": "1048576", "pids.max": "max"} {
 		if b, err := os.ReadFile(filepath.Join(root, "p/burstable/podu", file)); err != nil || string(b) != want {
 			t.Errorf("%s: %q %v, want %q", file, b, err, want)
+		}
+	}
+}
+
+func TestGroupsGrowBeforeWhatIsInThem(t *testing.T) {
+	for name, c := range map[string]struct{ from, to, want Limits }{
+		"more":          {Limits{CPUQuota: 1000, Memory: 1}, Limits{CPUQuota: 2000, Memory: 2}, Limits{CPUQuota: 2000, Memory: 2}},
+		"less":          {Limits{CPUQuota: 2000, Memory: 2}, Limits{CPUQuota: 1000, Memory: 1}, Limits{}},
+		"both ways":     {Limits{CPUQuota: 1000, Memory: 2}, Limits{CPUQuota: 2000, Memory: 1}, Limits{CPUQuota: 2000}},
+		"no limit more": {Limits{CPUQuota: 1000, Memory: 2}, Limits{CPUQuota: -1, Memory: -1}, Limits{CPUQuota: -1, Memory: -1}},
+		"first limit":   {Limits{CPUQuota: -1, Memory: -1}, Limits{CPUQuota: 1000, Memory: 2}, Limits{}},
+	} {
+		if got := Raised(c.from, c.to); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}
 }

@@ -51,6 +51,22 @@ func ForPod(pod *v1.Pod, qos v1.PodQOSClass, pids int64) Limits {
 	return l
 }
 
+// Raised returns the limits of to that are wider than those of from, and leaves the rest as it is. A group gets them before the
+// groups inside it grow; the whole of to is for after the groups inside it have shrunk.
+func Raised(from, to Limits) Limits {
+	out := Limits{CPUPeriod: to.CPUPeriod}
+	if wider(to.CPUQuota, from.CPUQuota) {
+		out.CPUQuota = to.CPUQuota
+	}
+	if wider(to.Memory, from.Memory) {
+		out.Memory = to.Memory
+	}
+	return out
+}
+
+// wider reports whether limit a allows more than b; a negative one allows everything.
+func wider(a, b int64) bool { return b >= 0 && (a < 0 || a > b) }
+
 // limited reports whether the pod, or every container of it, has a limit.
 func limited(pod *v1.Pod, r v1.ResourceName) bool {
 	if pod.Spec.Resources != nil {

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	v1helper "k8s.io/kubernetes/pkg/apis/core/v1/helper"
 	v1qos "k8s.io/kubernetes/pkg/apis/core/v1/helper/qos"
 
@@ -77,12 +78,36 @@ func oomScore(pod *v1.Pod, c *v1.Container, memoryCapacity int64) int64 {
 	case v1.PodQOSBestEffort:
 		return oomBestEffort
 	}
-	request := c.Resources.Requests.Memory().Value()
 	if memoryCapacity <= 0 {
 		return oomBestEffort - 1
 	}
-	score := 1000 - 1000*request/memoryCapacity
+	request := c.Resources.Requests.Memory().Value()
+	if podutil.IsRestartableInitContainer(c) {
+		request = max(request, leastMemory(pod.Spec.Containers)) // it is not killed before the containers that it serves
+	}
+	score := 1000 - 1000*(request+unsharedMemory(pod))/memoryCapacity
 	return min(max(score, 1000+oomGuaranteed), oomBestEffort-1)
+}
+
+// leastMemory returns the smallest memory request among the containers.
+func leastMemory(cs []v1.Container) int64 {
+	var least int64
+	for i := range cs {
+		if q := cs[i].Resources.Requests.Memory().Value(); i == 0 || q < least {
+			least = q
+		}
+	}
+	return least
+}
+
+// unsharedMemory returns each container's share of the pod's memory request that the containers' own requests leave (KEP-2837).
+func unsharedMemory(pod *v1.Pod) int64 {
+	if pod.Spec.Resources == nil || pod.Spec.Resources.Requests.Memory().IsZero() {
+		return 0
+	}
+	own := resourcehelper.AggregateContainerRequests(pod, resourcehelper.PodResourcesOptions{})
+	left := pod.Spec.Resources.Requests.Memory().Value() - own.Memory().Value()
+	return left / int64(len(pod.Spec.Containers)+len(pod.Spec.InitContainers))
 }
 
 // hugepageLimits returns a limit for each page size that the kernel has, zero for sizes that the container does not ask for.

@@ -26,15 +26,19 @@ type Input struct {
 // Refusal is why a pod may not run here, as its status says it.
 type Refusal struct{ Reason, Message string }
 
+type rule = func(Input) *Refusal
+
 // rules are asked in this order; the first refusal counts.
-var rules = []func(Input) *Refusal{
+var rules = []rule{
 	sysctls, osLabel, osField, supplementalGroups, room, nodeAffinity, freePorts, noExecuteTaints, appArmor, devices,
 }
 
 // Check returns why the pod may not run on the node, nil when it may.
-func Check(in Input) *Refusal {
-	for _, rule := range rules {
-		if r := rule(in); r != nil {
+func Check(in Input) *Refusal { return check(rules, in) }
+
+func check(rules []rule, in Input) *Refusal {
+	for _, allows := range rules {
+		if r := allows(in); r != nil {
 			return r
 		}
 	}

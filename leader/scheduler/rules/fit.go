@@ -118,7 +118,7 @@ func shrank(old, now *v1.Pod) bool {
 	if old == nil || now == nil {
 		return false
 	}
-	opts := resourcehelper.PodResourcesOptions{UseStatusResources: true}
+	opts := resourcehelper.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
 	after := resourcehelper.PodRequests(now, opts)
 	for name, q := range resourcehelper.PodRequests(old, opts) {
 		if less := after[name]; less.Cmp(q) < 0 {

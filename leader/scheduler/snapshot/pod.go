@@ -71,7 +71,7 @@ type Pod struct {
 
 // NewPod returns the Pod of a pod object. It returns an error for a selector that does not parse; the API server refuses such pods.
 func NewPod(pod *v1.Pod) (*Pod, error) {
-	opts := resourcehelper.PodResourcesOptions{UseStatusResources: true}
+	opts := resourcehelper.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
 	p := &Pod{
 		Object:   pod,
 		Priority: corev1.PodPriority(pod),

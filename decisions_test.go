@@ -16,6 +16,7 @@ var decisionFolders = []string{"node/podloop", "node/topology"}
 // decisionImports are what a decision may import: types, and functions of them. "/..." allows what is below a path.
 var decisionImports = []string{
 	"github.com/container-storage-interface/spec/lib/go/csi", // messages; the services beside them need a connection
+	"k8s.io/component-helpers/resource",                      // sums of what pods ask for
 	"k8s.io/component-helpers/storage/volume",
 	"k8s.io/dynamic-resource-allocation/resourceclaim", // which claims a pod has, and what tolerates a taint
 	"cmp", "encoding/...", "errors", "fmt", "hash/...", "maps", "math", "math/bits", "net/netip", "reflect", "slices", "sort", "strconv", "strings",

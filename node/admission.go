@@ -14,19 +14,30 @@ import (
 	"github.com/balsahq/balsa/node/staticpod"
 )
 
+// takesRoom reports whether a pod counts on this node: it runs, or is to run.
+func takesRoom(w *podworker.Worker) bool {
+	v := w.View()
+	return !w.Leaving() && !v.Stopped && !podloop.IsTerminal(v.Pod.Status.Phase)
+}
+
+// admissionInput returns what the admission of a pod depends on. It is called with Agent.mu held.
+func (a *Agent) admissionInput(pod *v1.Pod) admission.Input {
+	in := admission.Input{
+		Pod: pod, Node: a.node, Static: staticpod.Is(pod),
+		Sysctls: a.sysctls, StrictGroups: a.strictGroups, AppArmor: appArmorEnabled(), AllocatedLater: a.devices.Manages,
+	}
+	for uid, w := range a.workers {
+		if uid != pod.UID && takesRoom(w) {
+			in.Others = append(in.Others, w.Allocated())
+		}
+	}
+	return in
+}
+
 // admit returns why a pod that is new to this node may not run beside the others; nil when it may. It is called with Agent.mu
 // held.
 func (a *Agent) admit(pod *v1.Pod) *podloop.Failure {
-	var others []*v1.Pod
-	for _, w := range a.workers {
-		if v := w.View(); !w.Leaving() && !v.Stopped && !podloop.IsTerminal(v.Pod.Status.Phase) {
-			others = append(others, v.Pod)
-		}
-	}
-	refused := admission.Check(admission.Input{
-		Pod: pod, Others: others, Node: a.node, Static: staticpod.Is(pod),
-		Sysctls: a.sysctls, StrictGroups: a.strictGroups, AppArmor: appArmorEnabled(), AllocatedLater: a.devices.Manages,
-	})
+	refused := admission.Check(a.admissionInput(pod))
 	if refused == nil {
 		return nil
 	}

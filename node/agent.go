@@ -114,6 +114,7 @@ type Agent struct {
 	// formerVolumes says that volumes of pods that are no more could not be removed.
 	formerVolumes atomic.Bool
 	mirrors       chan struct{} // a mirror pod has gone
+	resizeNudge   chan struct{} // a pod asks for other resources, or there may be room for one that waits
 
 	// Only keepNode's goroutine touches these.
 	imagesKnown []*runtimeapi.Image
@@ -141,7 +142,7 @@ func New(cfg Config) (*Agent, error) {
 	a := &Agent{
 		cfg: cfg, log: cfg.Logger, hostIPs: cfg.nodeIPs(), memory: memoryCapacity(),
 		workers: map[types.UID]*podworker.Worker{}, adopted: map[types.UID]*podloop.Observed{}, waiting: waiters{byID: map[string]waiter{}},
-		nudgeNode: make(chan struct{}, 1), mirrors: make(chan struct{}, 1), connected: make(chan struct{}),
+		nudgeNode: make(chan struct{}, 1), mirrors: make(chan struct{}, 1), resizeNudge: make(chan struct{}, 1), connected: make(chan struct{}),
 		services: cfg.Informers.Core().V1().Services().Lister(),
 		count:    counters.New(),
 		translate: &criconfig.Config{
@@ -280,6 +281,7 @@ func (a *Agent) runPods(ctx context.Context, g *errgroup.Group) error {
 	}
 	_ = fault.Do("node/adoption", func() { a.endOrphans(ctx) }) // after a panic the orphans run on until the next start of the agent
 	a.relist(ctx)                                               // containers may have ended before their worker was there
+	g.Go(func() error { fault.KeepDo(ctx, "node/resizes", a.resizes); return nil })
 	g.Go(func() error { fault.KeepDo(ctx, "node/housekeeping", a.housekeeping); return nil })
 	g.Go(func() error { fault.KeepDo(ctx, "node/evictions", a.evictions); return nil })
 	g.Go(func() error { fault.KeepDo(ctx, "node/static pods", a.static); return nil })
@@ -292,7 +294,7 @@ func (a *Agent) newHost() *podworker.Host {
 		Client: a.cfg.Client, Pods: a.pods, Runtime: a.runtime, RuntimeName: a.runtimeName, Features: a.features,
 		Images: &images.Puller{Service: a.images, Client: a.cfg.Client, Events: a.recorder, Changed: a.imagesChanged},
 		Config: a.translate, Volumes: a.volumes, Probes: a.probes, Cgroups: a.cgroups, Users: a.users, Allocator: a.allocator, Counters: a.count, Events: a.recorder,
-		NetworkReady: a.cfg.NetworkReady, Published: a.containersChanged, HostIPs: a.hostIPs, MemoryCapacity: a.memory,
+		NetworkReady: a.cfg.NetworkReady, ResizeAsked: a.resizeAsked, Published: a.published, HostIPs: a.hostIPs, MemoryCapacity: a.memory,
 		PodPIDs: a.cfg.PodPIDs, Logger: a.log,
 	}
 }

@@ -38,6 +38,8 @@ func (noCgroups) SetBurstable(uint64) error                                     
 func (noCgroups) Path(types.UID, v1.PodQOSClass) string                          { return "/none" }
 func (noCgroups) Remove(types.UID) error                                         { return nil }
 func (noCgroups) Pods() []types.UID                                              { return nil }
+func (noCgroups) Read(types.UID, v1.PodQOSClass) (cgroup.Limits, error)          { return cgroup.Limits{}, nil }
+func (noCgroups) MemoryUsage(types.UID, v1.PodQOSClass) (int64, error)           { return 0, nil }
 func (noCgroups) Apply(types.UID, v1.PodQOSClass, cgroup.Limits) (string, error) { return "/none", nil }
 
 // bench is an agent with a runtime and an API in memory, in fake time.

@@ -63,7 +63,7 @@ func (a *Agent) enlist(pod *v1.Pod, final bool) (w *podworker.Worker, made bool)
 		delete(a.adopted, pod.UID)
 		w.Adopt(o)
 	} else if pod.DeletionTimestamp == nil && !podloop.IsTerminal(pod.Status.Phase) {
-		refused := a.admit(pod)
+		refused := a.admit(w.Allocated())
 		if refused != nil && !final {
 			return nil, false
 		}
@@ -83,6 +83,7 @@ func (a *Agent) begin(ctx context.Context, w *podworker.Worker) {
 			a.mu.Lock()
 			delete(a.workers, w.UID())
 			a.mu.Unlock()
+			a.resizeAsked()
 		}
 	}()
 }
@@ -94,6 +95,7 @@ func (a *Agent) podGone(o any) {
 	if pod, ok := o.(*v1.Pod); ok {
 		if w := a.worker(pod.UID); w != nil {
 			w.Leave()
+			a.resizeAsked()
 		} else if pod.Annotations[staticpod.AnnotationMirror] != "" {
 			a.nudgeStatic()
 		}

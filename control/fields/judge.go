@@ -85,7 +85,7 @@ var checks = sync.OnceValues(func() (map[reflect.Type][]check, error) {
 		if err := add(r.Kind, r, "", r.Does); err != nil {
 			return nil, err
 		}
-		if r.Kind != "Pod" || r.Resize {
+		if r.Kind != "Pod" {
 			continue
 		}
 		for kind, prefix := range templates {
@@ -120,9 +120,6 @@ func Judge(obj, old runtime.Object) ([]Finding, error) {
 	}
 	var out []Finding
 	for _, c := range all[reflect.TypeOf(obj).Elem()] {
-		if c.rule.Resize {
-			continue
-		}
 		at, ok := c.first(obj)
 		if !ok {
 			continue

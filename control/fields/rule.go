@@ -31,8 +31,6 @@ type Rule struct {
 	Where *Beside
 	// Unless names fields beside the last one, separated by commas: where one is set, the rule does not hold.
 	Unless string
-	// Resize: the rule applies only to requests to change a running pod's resources.
-	Resize bool
 	Does   Verdict
 	// Says is the message after the field's name: what does not happen, and what to do.
 	Says string
@@ -46,9 +44,6 @@ func (r Rule) Name() string {
 	name := strings.TrimSpace(r.Kind + " " + r.Path)
 	if r.Is != "" {
 		name += "=" + r.Is
-	}
-	if r.Resize {
-		name += " (resize)"
 	}
 	return name
 }

@@ -17,14 +17,10 @@ var rules = []Rule{
 		Says: "certificates for pods are not issued (upstream: a beta feature which is off); use a secret, or a CertificateSigningRequest of the pod's own"},
 	{Kind: "Pod", Path: containers + ".lifecycle.stopSignal", Does: Refused,
 		Says: "the image's stop signal is sent (upstream: the alpha feature ContainerStopSignals, which is off); set STOPSIGNAL in the image, or use a preStop hook"},
-	{Kind: "Pod", Path: "spec.containers[*].resizePolicy[*].restartPolicy", Is: "RestartContainer", Resize: true, Does: Refused,
-		Says: "a running container is resized without a restart only; delete the pod, so that it starts with the new resources"},
 
 	// Pods: what starts, and lacks something.
 	{Kind: "Pod", Path: "spec.resourceClaims", Does: Said,
 		Says: "devices are not allocated: the pod stays Pending; leave it out for the pod to start"},
-	{Kind: "Pod", Path: "spec.containers[*].resizePolicy[*].restartPolicy", Is: "RestartContainer", Does: Said,
-		Says: "a running container is resized without a restart only: resizing this resource will be refused"},
 	{Kind: "Pod", Path: "spec.securityContext.seLinuxChangePolicy", Does: Said,
 		Says: "volumes are neither relabelled nor mounted with a label"},
 	{Kind: "Pod", Path: "spec.securityContext.windowsOptions", Does: Said, Says: "nodes run Linux"},

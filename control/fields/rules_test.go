@@ -75,9 +75,6 @@ func TestRules(t *testing.T) {
 	for typ, list := range all {
 		for _, c := range list {
 			judged[c.rule.Name()]++
-			if c.rule.Resize {
-				continue
-			}
 			t.Run(c.rule.Name(), func(t *testing.T) {
 				obj, bare := reflect.New(typ), reflect.New(typ).Interface().(runtime.Object)
 				if len(c.path) > 0 {
@@ -128,26 +125,6 @@ func TestConditionsOfRules(t *testing.T) {
 		}
 		if s := strings.Join(got, ", "); err != nil || s != c.want {
 			t.Errorf("%s: %q, want %q: %v", name, s, c.want, err)
-		}
-	}
-}
-
-func TestAResizeThatNeedsARestartIsRefused(t *testing.T) {
-	pod := func(cpu, memory string) *core.Pod {
-		list := core.ResourceList{core.ResourceCPU: resource.MustParse(cpu), core.ResourceMemory: resource.MustParse(memory)}
-		return &core.Pod{Spec: core.PodSpec{Containers: []core.Container{{
-			Name: "c", Resources: core.ResourceRequirements{Requests: list, Limits: list},
-			ResizePolicy: []core.ContainerResizePolicy{
-				{ResourceName: core.ResourceCPU, RestartPolicy: core.NotRequired}, {ResourceName: core.ResourceMemory, RestartPolicy: core.RestartContainer},
-			},
-		}}}}
-	}
-	for name, c := range map[string]struct {
-		to   *core.Pod
-		want int
-	}{"cpu": {pod("2", "1Gi"), 0}, "memory": {pod("1", "2Gi"), 1}, "nothing": {pod("1", "1Gi"), 0}} {
-		if found := JudgeResize(c.to, pod("1", "1Gi")); len(found) != c.want {
-			t.Errorf("%s: %v, want %d", name, found, c.want)
 		}
 	}
 }

@@ -22,7 +22,7 @@ const (
 	DeletePod         Verb = "delete"       // remove the pod from the API
 	PurgePod          Verb = "purge"        // remove containers, sandboxes and logs from the machine
 	PruneContainers   Verb = "prune"        // remove old dead containers
-	ResizeContainer   Verb = "resize"       // give a running container its new resources
+	ResizePod         Verb = "resize"       // give the pod's cgroup and its running containers what is allocated
 	FailPod           Verb = "fail"         // the pod has failed as a whole
 )
 
@@ -30,13 +30,16 @@ const (
 type Action struct {
 	Verb      Verb
 	Container string
-	ID        string // of a container or sandbox in the runtime, for KillContainer, ResizeContainer and StopSandbox
+	ID        string // of a container or sandbox in the runtime, for KillContainer and StopSandbox
 	Attempt   int    // restart count, of StartContainer; attempt of the sandbox, of CreateSandbox
 	Grace     int64  // grace period of KillContainer, in seconds
 	Reason    string
 	Message   string
 	IDs       []string // of doPrune
 }
+
+// Replace is the reason of a KillContainer after which the container starts again at once, whatever its restart policy.
+const Replace = "replace"
 
 // OperationKey names an operation in flight. At most one operation of a key is in flight.
 type OperationKey struct {
@@ -124,7 +127,7 @@ func allExited(pod *v1.Pod, o *Observed) bool {
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
 		in := o.Latest(c.Name)
-		if in == nil || in.State != StateExited || restartsAfter(pod, c, in.ExitCode) {
+		if in == nil || in.State != StateExited || restarts(pod, c, in) {
 			return false
 		}
 	}
@@ -138,7 +141,7 @@ func initializationFailed(pod *v1.Pod, o *Observed) bool {
 			continue
 		}
 		in := o.Latest(c.Name)
-		if in != nil && in.State == StateExited && in.ExitCode != 0 && !restartsAfter(pod, c, in.ExitCode) {
+		if in != nil && in.State == StateExited && in.ExitCode != 0 && !restarts(pod, c, in) {
 			return true
 		}
 	}
@@ -148,6 +151,11 @@ func initializationFailed(pod *v1.Pod, o *Observed) bool {
 // restartsAfter reports whether a container that exited with code is started again, by its restart policy and rules.
 func restartsAfter(pod *v1.Pod, c *v1.Container, code int32) bool {
 	return podutil.ContainerShouldRestart(*c, pod.Spec, code)
+}
+
+// restarts reports whether a container that has exited is started again: by its policy, or because the node stopped it for that.
+func restarts(pod *v1.Pod, c *v1.Container, in *Instance) bool {
+	return in.Replaced || restartsAfter(pod, c, in.ExitCode)
 }
 
 // runPod adds the actions that a pod needs which is not stopping.
@@ -176,6 +184,7 @@ func runPod(pod *v1.Pod, o *Observed, d *Decision) {
 			d.waitFor(pod.Spec.Containers[i].Name, "PodInitializing", "")
 		}
 	}
+	resizePod(pod, o, d)
 	pruneContainers(o, d)
 }
 
@@ -326,7 +335,7 @@ func runContainer(pod *v1.Pod, o *Observed, c *v1.Container, d *Decision) bool {
 	case in.State == StateRunning:
 		return checkRunning(pod, o, c, in, d)
 	}
-	if !restartsAfter(pod, c, in.ExitCode) {
+	if !restarts(pod, c, in) {
 		return false
 	}
 	if at := restartAt(o, c.Name, in); o.Now.Before(at) {
@@ -346,28 +355,29 @@ func creatingReason(pod *v1.Pod) string {
 	return "ContainerCreating"
 }
 
-// checkRunning adds the action that a running container needs: a stop when its spec changed or a probe failed, a resize when
-// its resources changed. It returns true: the container runs.
+// checkRunning adds the stop that a running container needs when its spec changed, a probe failed, or its resize asks for a
+// restart. It returns true: the container runs.
 func checkRunning(pod *v1.Pod, o *Observed, c *v1.Container, in *Instance, d *Decision) bool {
 	switch {
 	case o.IsBusy(KillContainer, c.Name):
-	case mustBeReplaced(o, c, in) && !RetryDue(o, o.KillRetry[c.Name], d):
+	case mustBeReplaced(pod, o, c, in) && !RetryDue(o, o.KillRetry[c.Name], d):
 	case in.Hash != "" && in.Hash != ContainerHash(c):
-		d.add(Action{Verb: KillContainer, Container: c.Name, ID: in.ID, Grace: GracePeriod(pod, nil),
+		d.add(Action{Verb: KillContainer, Container: c.Name, ID: in.ID, Grace: GracePeriod(pod, nil), Reason: Replace,
 			Message: "Container " + c.Name + " definition changed, will be restarted"})
 	case o.Unhealthy[in.ID] != nil:
 		u := o.Unhealthy[in.ID]
 		d.add(Action{Verb: KillContainer, Container: c.Name, ID: in.ID, Grace: u.Grace, Reason: u.Kind,
 			Message: "Container " + c.Name + " failed " + u.Kind + " probe" + restartSuffix(pod, c)})
-	case o.Resized[c.Name] && !o.IsBusy(ResizeContainer, c.Name) && RetryDue(o, o.ResizeRetry[c.Name], d):
-		d.add(Action{Verb: ResizeContainer, Container: c.Name, ID: in.ID})
+	case restartsToResize(pod, o, c):
+		d.add(Action{Verb: KillContainer, Container: c.Name, ID: in.ID, Grace: GracePeriod(pod, nil), Reason: Replace,
+			Message: "Container " + c.Name + " resize requires restart"})
 	}
 	return true
 }
 
 // mustBeReplaced reports whether a running container has to be stopped and started again.
-func mustBeReplaced(o *Observed, c *v1.Container, in *Instance) bool {
-	return in.Hash != "" && in.Hash != ContainerHash(c) || o.Unhealthy[in.ID] != nil
+func mustBeReplaced(pod *v1.Pod, o *Observed, c *v1.Container, in *Instance) bool {
+	return in.Hash != "" && in.Hash != ContainerHash(c) || o.Unhealthy[in.ID] != nil || restartsToResize(pod, o, c)
 }
 
 func restartSuffix(pod *v1.Pod, c *v1.Container) string {

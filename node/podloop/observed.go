@@ -30,6 +30,7 @@ type Instance struct {
 	LogPath                string
 	TerminationMessage     bool // Message is complete
 	ByProbe                bool // it was stopped because a probe failed
+	Replaced               bool // it was stopped to be started again
 	User                   *v1.ContainerUser
 	TerminationMessageFile string // host path of the termination message
 }
@@ -82,21 +83,27 @@ type Observed struct {
 	Unhealthy     map[string]*Unhealthy  // by container ID
 	StartedUp     map[string]bool        // by container ID: the startup probe has passed
 	Ready         map[string]bool        // by container ID: the readiness probe passes
-	Resized       map[string]bool        // by container name: the resources of the spec are not yet those of the running container
 	Busy          map[OperationKey]int64 // operations in flight; the value is the grace period of KillContainer in seconds
+
+	// Actual is how the cgroups differ from the pod's allocation, which is in its spec.
+	Actual Actual
+	// Undecided: the pod in the API asks for resources that the node has not judged yet.
+	Undecided bool
+	Pending   *Pending  // why a resize is not allocated; nil: none is asked for
+	Resizing  *Resizing // the resize that is carried out; nil: none
 
 	// Failures by operation, and by container name where there is one for each. An operation that failed is begun again
 	// when its retry is due, and not before.
-	VolumesRetry, SandboxRetry, TearDownRetry, DeleteRetry, PurgeRetry, PruneRetry *Retry
-	StartRetry, KillRetry, ResizeRetry                                             map[string]*Retry
+	VolumesRetry, SandboxRetry, TearDownRetry, DeleteRetry, PurgeRetry, PruneRetry, ResizeRetry *Retry
+	StartRetry, KillRetry                                                                       map[string]*Retry
 }
 
 func NewObserved() *Observed {
 	return &Observed{
 		Containers: map[string][]*Instance{}, Images: map[string]Image{}, Backoff: map[string]Backoff{},
 		Unhealthy: map[string]*Unhealthy{}, StartedUp: map[string]bool{}, Ready: map[string]bool{},
-		Resized: map[string]bool{}, Busy: map[OperationKey]int64{},
-		StartRetry: map[string]*Retry{}, KillRetry: map[string]*Retry{}, ResizeRetry: map[string]*Retry{},
+		Busy:       map[OperationKey]int64{},
+		StartRetry: map[string]*Retry{}, KillRetry: map[string]*Retry{},
 	}
 }
 
@@ -187,9 +194,9 @@ func (o *Observed) Merge(n *Instance) (*Instance, bool) {
 		return in, false
 	}
 	changed := n.State != in.State
-	probe, message := in.ByProbe, in.TerminationMessageFile
+	probe, replaced, message := in.ByProbe, in.Replaced, in.TerminationMessageFile
 	*in = *n
-	in.ByProbe = probe
+	in.ByProbe, in.Replaced = probe, replaced
 	if in.TerminationMessageFile == "" {
 		in.TerminationMessageFile = message
 	}

@@ -48,6 +48,9 @@ type Backoff struct {
 // restartAt returns when a container that exited may start again; zero means at once. The delay counts from the end of the
 // run. After a stop because of a probe it counts from the end of the run before, because the stop itself took time.
 func restartAt(o *Observed, name string, in *Instance) time.Time {
+	if in.Replaced {
+		return time.Time{}
+	}
 	b := o.Backoff[name]
 	from := in.Finished
 	if in.ByProbe {

@@ -5,6 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	v1qos "k8s.io/kubernetes/pkg/apis/core/v1/helper/qos"
 )
@@ -25,7 +26,9 @@ type StatusInput struct {
 func PodStatus(in StatusInput) v1.PodStatus {
 	old := &in.Pod.Status
 	s := *old.DeepCopy()
-	s.ObservedGeneration = in.Pod.Generation
+	if !in.Observed.Undecided {
+		s.ObservedGeneration = in.Pod.Generation
+	}
 	s.QOSClass = v1qos.GetPodQOS(in.Pod)
 	if s.StartTime == nil && !in.Observed.StartTime.IsZero() {
 		t := metav1.NewTime(in.Observed.StartTime)
@@ -38,6 +41,7 @@ func PodStatus(in StatusInput) v1.PodStatus {
 		s.Conditions = podConditions(in, &s)
 		return s
 	}
+	setResources(in, &s)
 	s.InitContainerStatuses = containerStatuses(in, in.Pod.Spec.InitContainers, KindInit)
 	s.ContainerStatuses = containerStatuses(in, in.Pod.Spec.Containers, KindRegular)
 	s.EphemeralContainerStatuses = ephemeralStatuses(in)
@@ -60,6 +64,17 @@ func PodStatus(in StatusInput) v1.PodStatus {
 	setIPs(in, &s)
 	s.Conditions = podConditions(in, &s)
 	return s
+}
+
+// setResources sets the resources of the pod as a whole: those allocated, and those in force.
+func setResources(in StatusInput, s *v1.PodStatus) {
+	all := resourcehelper.PodResourcesOptions{}
+	s.AllocatedResources, s.Resources = resourcehelper.PodRequests(in.Pod, all), nil
+	actual := in.Observed.Actual.On(in.Pod)
+	requests, limits := resourcehelper.PodRequests(actual, all), resourcehelper.PodLimits(actual, all)
+	if len(requests)+len(limits) > 0 {
+		s.Resources = &v1.ResourceRequirements{Requests: requests, Limits: limits}
+	}
 }
 
 func IsTerminal(p v1.PodPhase) bool { return p == v1.PodFailed || p == v1.PodSucceeded }
@@ -164,10 +179,10 @@ type containerCounts struct {
 func podPhase(in StatusInput, s *v1.PodStatus) v1.PodPhase {
 	var n containerCounts
 	for i := range in.Pod.Spec.InitContainers {
-		n.addInit(in.Pod, &in.Pod.Spec.InitContainers[i], s.InitContainerStatuses)
+		n.addInit(in, &in.Pod.Spec.InitContainers[i], s.InitContainerStatuses)
 	}
 	for i := range in.Pod.Spec.Containers {
-		n.addRegular(in.Pod, &in.Pod.Spec.Containers[i], s.ContainerStatuses)
+		n.addRegular(in, &in.Pod.Spec.Containers[i], s.ContainerStatuses)
 	}
 	p := n.phase(in.Decision.Stopped, anyRegularStarted(in.Pod, in.Observed))
 	if in.Decision.Stopped && !IsTerminal(p) {
@@ -176,7 +191,13 @@ func podPhase(in StatusInput, s *v1.PodStatus) v1.PodPhase {
 	return p
 }
 
-func (n *containerCounts) addInit(pod *v1.Pod, c *v1.Container, sts []v1.ContainerStatus) {
+// restartsLater reports whether a container that ended with code is started again.
+func (in StatusInput) restartsLater(c *v1.Container, code int32) bool {
+	last := in.Observed.Latest(c.Name)
+	return last != nil && last.Replaced || restartsAfter(in.Pod, c, code)
+}
+
+func (n *containerCounts) addInit(in StatusInput, c *v1.Container, sts []v1.ContainerStatus) {
 	st, ok := podutil.GetContainerStatus(sts, c.Name)
 	if podutil.IsRestartableInitContainer(c) {
 		n.addSidecar(st, ok)
@@ -189,7 +210,7 @@ func (n *containerCounts) addInit(pod *v1.Pod, c *v1.Container, sts []v1.Contain
 	switch {
 	case !ok, t == nil:
 		n.pendingInit++
-	case t.ExitCode != 0 && !restartsAfter(pod, c, t.ExitCode):
+	case t.ExitCode != 0 && !in.restartsLater(c, t.ExitCode):
 		n.initFailed++
 	case t.ExitCode != 0:
 		n.pendingInit++
@@ -214,7 +235,7 @@ func (n *containerCounts) addSidecar(st v1.ContainerStatus, ok bool) {
 	}
 }
 
-func (n *containerCounts) addRegular(pod *v1.Pod, c *v1.Container, sts []v1.ContainerStatus) {
+func (n *containerCounts) addRegular(in StatusInput, c *v1.Container, sts []v1.ContainerStatus) {
 	st, ok := podutil.GetContainerStatus(sts, c.Name)
 	if !ok {
 		n.unknown++
@@ -234,7 +255,7 @@ func (n *containerCounts) addRegular(pod *v1.Pod, c *v1.Container, sts []v1.Cont
 		return
 	}
 	n.stopped++
-	if !restartsAfter(pod, c, t.ExitCode) {
+	if !in.restartsLater(c, t.ExitCode) {
 		n.final++
 	}
 	if now && t.ExitCode == 0 {

@@ -35,12 +35,41 @@ func podConditions(in StatusInput, s *v1.PodStatus) []v1.PodCondition {
 	if in.Observed.PanicRetry != nil {
 		mine = append(mine, PanickedCondition(in))
 	}
-	return append(out, mine...)
+	return append(append(out, mine...), resizeConditions(in, s)...)
+}
+
+// resizeConditions returns why a resize waits, and that one is carried out. Before the node has judged a resize the conditions
+// stay as they are.
+func resizeConditions(in StatusInput, s *v1.PodStatus) []v1.PodCondition {
+	if in.Decision.Stopping || IsTerminal(s.Phase) {
+		return nil
+	}
+	var out []v1.PodCondition
+	add := func(t v1.PodConditionType, reason, message string, generation int64) {
+		c := v1.PodCondition{Type: t, Status: v1.ConditionTrue, Reason: reason, Message: message, ObservedGeneration: generation,
+			LastTransitionTime: metav1.NewTime(in.Observed.Now)}
+		if _, old := podutil.GetPodConditionFromList(in.Pod.Status.Conditions, t); old != nil && old.Reason == reason {
+			c.LastTransitionTime = old.LastTransitionTime
+		}
+		out = append(out, c)
+	}
+	_, old := podutil.GetPodConditionFromList(in.Pod.Status.Conditions, v1.PodResizePending)
+	switch p := in.Observed.Pending; {
+	case in.Observed.Undecided && old != nil:
+		out = append(out, *old)
+	case p != nil && !in.Observed.Undecided:
+		add(v1.PodResizePending, p.Reason, p.Message, p.Generation)
+	}
+	if r := in.Observed.Resizing; r != nil {
+		add(v1.PodResizeInProgress, r.Reason, r.Message, r.Generation)
+	}
+	return out
 }
 
 func isOwnCondition(t v1.PodConditionType) bool {
 	switch t {
-	case v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers, Panicked:
+	case v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers, Panicked,
+		v1.PodResizePending, v1.PodResizeInProgress:
 		return true
 	}
 	return false

@@ -79,6 +79,9 @@ func containerStatus(in StatusInput, c *v1.Container, kind ContainerKind, olds [
 	st.ContainerID = in.RuntimeName + "://" + cur.ID
 	st.User = cur.User
 	st.Resources, st.AllocatedResources = c.Resources.DeepCopy(), c.Resources.Requests.DeepCopy()
+	if given, differs := in.Observed.Actual.Containers[c.Name]; differs && given.ID == cur.ID {
+		st.Resources = given.Resources.DeepCopy()
+	}
 	if prev != nil && prev.State == StateExited {
 		st.LastTerminationState.Terminated = terminatedState(in, prev)
 	} else if old.ContainerID == st.ContainerID {

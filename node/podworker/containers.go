@@ -11,7 +11,6 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/balsahq/balsa/node/cgroup"
 	"github.com/balsahq/balsa/node/containerlogs"
 	"github.com/balsahq/balsa/node/cri"
 	"github.com/balsahq/balsa/node/criconfig"
@@ -62,6 +61,8 @@ type startInput struct {
 	podIPs    []string
 	stale     string // ID of a container that was created and never started; it is removed first
 	target    string // of an ephemeral container
+	given     podloop.Given
+	grow      bool // the pod's cgroup may be smaller than what is allocated
 }
 
 func (w *Worker) startContainer(a podloop.Action) operation {
@@ -69,6 +70,7 @@ func (w *Worker) startContainer(a podloop.Action) operation {
 	in := startInput{
 		pod: w.pod, container: c, kind: kind, attempt: a.Attempt, image: w.observed.Images[a.Container].Ref,
 		sandbox: *w.observed.Sandbox, handler: w.handler, mounts: withImageReferences(w.mounts, w.observed.Images[a.Container]), podIPs: podloop.PodIPs(w.pod, w.observed, w.host.HostIPs),
+		given: podloop.GivenOf(w.pod, c), grow: w.observed.Actual.Group,
 	}
 	last := w.observed.Latest(a.Container)
 	if last != nil && last.State == podloop.StateCreated {
@@ -77,7 +79,7 @@ func (w *Worker) startContainer(a podloop.Action) operation {
 	if kind == podloop.KindEphemeral {
 		in.target = w.targetContainerID(a.Container)
 	}
-	if last != nil && last.State == podloop.StateExited {
+	if last != nil && last.State == podloop.StateExited && !last.Replaced {
 		w.observed.Backoff[a.Container] = w.observed.Backoff[a.Container].Next(w.observed.Now, last.Finished)
 	}
 	return func(ctx context.Context) func() { return w.createAndStart(ctx, in) }
@@ -133,13 +135,23 @@ func (w *Worker) createAndStart(ctx context.Context, in startInput) func() {
 	return func() {
 		delete(w.observed.Images, name)
 		delete(w.observed.StartRetry, name)
-		delete(w.observed.Resized, name)
 		w.cleanups[id] = cleanup
 		if status != nil {
 			w.observe(status, in.sandbox.ID)
 		}
+		w.noteGiven(name, id, in.given)
 		w.startProbes(in.container, id)
 	}
+}
+
+// noteGiven notes what a container has started with: a resize may have been allocated meanwhile.
+func (w *Worker) noteGiven(name, id string, given podloop.Given) {
+	if in := w.observed.ByID(id); in == nil || in.State != podloop.StateRunning || w.observed.Actual.AsAllocated() {
+		return
+	}
+	given.ID = id
+	w.observed.Actual.Started(w.pod, name, given)
+	w.saveResources()
 }
 
 // startFailed records the failure for the retry. A container that was created and failed to start counts as a run.
@@ -155,6 +167,7 @@ func (w *Worker) startFailed(in startInput, status *runtimeapi.ContainerStatus, 
 		if cleanup != nil {
 			cleanup()
 		}
+		w.observed.Actual.Ended(name, "")
 		w.observed.StartRetry[name] = w.observed.StartRetry[name].Again(w.observed.Now, podloop.Failure{Reason: reason, Message: message(err)}, time.Second, podloop.MaxRetry)
 		if status != nil {
 			w.observe(status, in.sandbox.ID)
@@ -190,6 +203,11 @@ func (w *Worker) createContainer(ctx context.Context, in startInput) (id string,
 	}
 	if err := w.networkReady(ctx, in); err != nil {
 		return "", nil, &startError{errNetwork, err}
+	}
+	if in.grow {
+		if err := w.host.growGroup(in.pod); err != nil {
+			return "", nil, &startError{errConfig, err}
+		}
 	}
 	env, err := w.host.Volumes.Env(ctx, in.pod, in.container, volume.EnvInput{PodIPs: in.podIPs, HostIPs: w.host.HostIPs, Mounts: in.mounts})
 	if err != nil {
@@ -261,7 +279,7 @@ func (w *Worker) observe(s *runtimeapi.ContainerStatus, sandboxID string) {
 		}
 		delete(w.observed.Unhealthy, in.ID)
 		delete(w.observed.KillRetry, in.Name)
-		delete(w.observed.ResizeRetry, in.Name)
+		w.observed.Actual.Ended(in.Name, in.ID)
 		w.runCleanup(in.ID)
 	}
 }
@@ -293,6 +311,7 @@ func (w *Worker) killContainer(a podloop.Action) operation {
 	if i := w.observed.ByID(a.ID); i != nil {
 		sandboxID = i.SandboxID
 		i.ByProbe = a.Reason == "liveness" || a.Reason == "startup"
+		i.Replaced = a.Reason == podloop.Replace
 	}
 	return func(ctx context.Context) func() {
 		err := w.stopContainer(ctx, in)
@@ -350,25 +369,4 @@ func (w *Worker) stopContainer(ctx context.Context, in killInput) error {
 	}
 	seconds := int64((grace + time.Second - 1) / time.Second)
 	return w.host.Runtime.StopContainer(ctx, in.id, seconds)
-}
-
-func (w *Worker) resizeContainer(a podloop.Action) operation {
-	pod := w.pod
-	c, _ := podloop.FindContainer(pod, a.Container)
-	return func(ctx context.Context) func() {
-		qos := v1qos.GetPodQOS(pod)
-		_, err := w.host.Cgroups.Apply(pod.UID, qos, cgroup.ForPod(pod, qos, w.host.PodPIDs))
-		if err == nil {
-			err = w.host.Runtime.UpdateContainerResources(ctx, a.ID, &runtimeapi.ContainerResources{Linux: criconfig.ContainerResources(pod, c, w.host.MemoryCapacity)})
-		}
-		if err != nil {
-			w.host.Events.Event(pod, v1.EventTypeWarning, "ResizeError", message(err))
-		}
-		return func() {
-			if err == nil {
-				delete(w.observed.Resized, a.Container)
-			}
-			setRetry(w.observed.ResizeRetry, a.Container, w.observed.ResizeRetry[a.Container].After(w.observed.Now, "ResizeError", err))
-		}
-	}
 }

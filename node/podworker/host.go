@@ -49,6 +49,8 @@ type Cgroups interface {
 	Path(uid types.UID, qos v1.PodQOSClass) string
 	Apply(uid types.UID, qos v1.PodQOSClass, l cgroup.Limits) (string, error)
 	Remove(uid types.UID) error
+	Read(uid types.UID, qos v1.PodQOSClass) (cgroup.Limits, error)
+	MemoryUsage(uid types.UID, qos v1.PodQOSClass) (int64, error)
 }
 
 // Host is what the workers of one node share. It does not change once a worker has begun.
@@ -70,6 +72,8 @@ type Host struct {
 	Events    record.EventRecorder
 	// NetworkReady returns when the network lets a pod's packets through as it should; nil: pods need not wait.
 	NetworkReady func(ctx context.Context, pod *v1.Pod, addresses []netip.Addr) error
+	// ResizeAsked is called when a pod asks for other resources than the node has judged. The answer comes by Worker.Allot.
+	ResizeAsked func()
 	// Published is called with each new View of a pod, by its worker and when the worker is made.
 	Published func(types.UID, *View)
 

@@ -50,8 +50,8 @@ func (w *Worker) operationFor(a podloop.Action) operation {
 		return w.purgePod()
 	case podloop.PruneContainers:
 		return w.pruneContainers(a)
-	case podloop.ResizeContainer:
-		return w.resizeContainer(a)
+	case podloop.ResizePod:
+		return w.resizePod()
 	}
 	return func(context.Context) func() { return func() {} }
 }
@@ -82,7 +82,13 @@ func (w *Worker) setUpVolumes() operation {
 				w.volumesStale = w.volumesStale || w.observed.Volumes // the files that are there are still the old ones
 			}
 		}
-		return func() { w.mounts, w.observed.Volumes, w.observed.VolumesRetry = mounts, true, nil }
+		return func() {
+			first := !w.observed.Volumes
+			w.mounts, w.observed.Volumes, w.observed.VolumesRetry = mounts, true, nil
+			if first {
+				w.saveResources()
+			}
+		}
 	}
 }
 
@@ -233,7 +239,7 @@ func (w *Worker) removeRemains(ctx context.Context, pod *v1.Pod) error {
 // RemovePodDir removes the agent's directory of a pod. It does not descend into volumes, because data may be mounted there:
 // the volume manager has unmounted and removed them before, else RemovePodDir fails.
 func RemovePodDir(dir string) error {
-	for _, sub := range []string{"containers", "etc-hosts"} {
+	for _, sub := range []string{"containers", "etc-hosts", resourcesFile, resourcesFile + ".tmp"} {
 		if err := os.RemoveAll(filepath.Join(dir, sub)); err != nil {
 			return err
 		}

@@ -27,9 +27,15 @@ type Worker struct {
 	// leaving says that the API has no such pod any more, so its resources count as free.
 	leaving atomic.Bool
 
+	// asked is the newest version of the pod from the API; granted is the node's answer to the resources that it asks for. The
+	// worker writes the one and the agent the other.
+	asked   atomic.Pointer[v1.Pod]
+	granted atomic.Pointer[podloop.Grant]
+
 	mailbox mailbox
 
-	pod              *v1.Pod // newest version from the API
+	pod              *v1.Pod        // the newest version, with the resources that are allocated to it
+	grant            *podloop.Grant // that pod has
 	observed         *podloop.Observed
 	ops              map[podloop.OperationKey]*inFlight
 	wg               sync.WaitGroup
@@ -94,7 +100,8 @@ func (m *mailbox) drain(do func(fn func())) {
 	}
 }
 
-// New returns the worker of a pod. It starts nothing.
+// New returns the worker of a pod. It starts nothing. The pod has the resources that a former process allocated to it, else
+// those of its spec.
 func New(h *Host, pod *v1.Pod) *Worker {
 	w := &Worker{
 		host: h, uid: pod.UID, pod: pod, observed: podloop.NewObserved(), ops: map[podloop.OperationKey]*inFlight{},
@@ -102,6 +109,14 @@ func New(h *Host, pod *v1.Pod) *Worker {
 	}
 	w.mailbox.wake = make(chan struct{}, 1)
 	w.seen, w.startNoted = time.Now(), pod.Status.Phase != "" && pod.Status.Phase != v1.PodPending
+	w.grant = &podloop.Grant{Asked: podloop.ResourcesOf(pod), Generation: pod.Generation}
+	w.grant.Allocated = w.grant.Asked
+	if c, ok := h.readResources(pod); ok && !c.Allocated.Are(pod) {
+		w.grant = &podloop.Grant{Asked: c.Allocated, Allocated: c.Allocated, Generation: c.Generation}
+	}
+	w.asked.Store(pod)
+	w.granted.Store(w.grant)
+	w.pod = w.grant.Allocated.On(pod)
 	w.observed.StartTime = w.seen
 	w.observed.Unallocated = h.Allocator.Wants(pod)
 	if t := pod.Status.StartTime; t != nil {
@@ -144,6 +159,8 @@ func (w *Worker) Run(ctx context.Context) {
 func (w *Worker) step(ctx context.Context) (wake time.Time, done bool) {
 	for {
 		w.observed.Now = time.Now()
+		w.takeGrant()
+		w.endResize()
 		d := podloop.Next(w.pod, w.observed)
 		if d.Stopping {
 			w.cancelStarting()
@@ -191,7 +208,7 @@ func (w *Worker) cancelStarting() {
 	}
 	for k, op := range w.ops {
 		switch k.Verb {
-		case podloop.AllocateResources, podloop.SetUpVolumes, podloop.PullImage, podloop.StartContainer, podloop.CreateSandbox, podloop.ResizeContainer:
+		case podloop.AllocateResources, podloop.SetUpVolumes, podloop.PullImage, podloop.StartContainer, podloop.CreateSandbox, podloop.ResizePod:
 			op.cancel()
 		}
 	}
@@ -234,24 +251,16 @@ func (w *Worker) launch(ctx context.Context, a podloop.Action) {
 
 // setPod takes a version of the pod from the API unless it is older than the known one.
 func (w *Worker) setPod(pod *v1.Pod) {
-	if podloop.IsNewer(w.pod, pod) {
-		w.markResized(w.pod, pod)
-		if !maps.Equal(w.pod.Labels, pod.Labels) || !maps.Equal(w.pod.Annotations, pod.Annotations) {
-			w.volumesStale = true
-		}
-		w.pod = pod
+	if !podloop.IsNewer(w.pod, pod) {
+		return
 	}
-}
-
-// markResized notes the containers whose resources differ between two versions of the pod.
-func (w *Worker) markResized(old, pod *v1.Pod) {
-	for _, cs := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
-		for i := range cs {
-			was, _ := podloop.FindContainer(old, cs[i].Name)
-			if was != nil && !apiequality.Semantic.DeepEqual(was.Resources, cs[i].Resources) {
-				w.observed.Resized[cs[i].Name] = true
-			}
-		}
+	if !maps.Equal(w.pod.Labels, pod.Labels) || !maps.Equal(w.pod.Annotations, pod.Annotations) {
+		w.volumesStale = true
+	}
+	w.asked.Store(pod)
+	w.pod = w.grant.Allocated.On(pod)
+	if !w.grant.Asked.Are(pod) {
+		w.host.ResizeAsked()
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/warning"
-	api "k8s.io/kubernetes/pkg/apis/core"
 
 	"github.com/balsahq/balsa/control/fields"
 )
@@ -53,12 +52,6 @@ func judge(a admission.Attributes) ([]fields.Finding, error) {
 	switch a.GetSubresource() {
 	case "", "ephemeralcontainers":
 		return fields.Judge(a.GetObject(), a.GetOldObject())
-	case "resize":
-		pod, ok := a.GetObject().(*api.Pod)
-		old, ok2 := a.GetOldObject().(*api.Pod)
-		if ok && ok2 {
-			return fields.JudgeResize(pod, old), nil
-		}
 	}
 	return nil, nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/balsahq/balsa/leader/horizontalpodautoscaler"
 	"github.com/balsahq/balsa/leader/loadbalancer"
 	"github.com/balsahq/balsa/leader/nodes"
+	"github.com/balsahq/balsa/leader/scheduler/profile"
 	"github.com/balsahq/balsa/leader/serviceaccount"
 	"github.com/balsahq/balsa/leader/workqueue"
 )
@@ -64,6 +65,9 @@ type Config struct {
 
 	// Autoscaling is what all HorizontalPodAutoscalers have in common. The zero value is upstream's defaults.
 	Autoscaling horizontalpodautoscaler.Config
+
+	// Scheduler says how pods are placed. The zero value is upstream's default profile.
+	Scheduler profile.Settings
 
 	// IngressStatus makes what writes the status of Ingresses and Gateways, of an environment of its own; nil leaves them alone.
 	IngressStatus func(workqueue.Env) (workqueue.Runner, error)

@@ -136,7 +136,7 @@ var controllers = []row{
 			{"resourceclaims/status", "allocates and reserves"}, {"resourceclaims", "the finalizer, and those of extended resources"},
 		},
 		build: func(s *scope, env workqueue.Env, _ int) (workqueue.Runner, error) {
-			return scheduler.New(scheduler.Config{Client: env.Client, Informers: env.Informers, Logger: env.Log})
+			return scheduler.New(scheduler.Config{Client: env.Client, Informers: env.Informers, Logger: env.Log, Settings: s.cfg.Scheduler})
 		},
 	},
 	{

@@ -65,6 +65,7 @@ func bindServer(f *pflag.FlagSet, c *config.Server) {
 	f.StringVar(&c.LoadBalancerPool, "load-balancer-pool", c.LoadBalancerPool, "addresses for Services of type LoadBalancer, as a list such as 10.0.0.200-10.0.0.220,192.168.7.0/28,2001:db8::/120; the key pools of the ConfigMap kube-system/balsa-load-balancer overrides it, and may change at any time")
 	f.BoolVar(&c.DisableCloud, "disable-cloud-controller", c.DisableCloud, "leave nodes with --cloud-provider=external to a cloud controller manager outside")
 	bindAPI(f, &c.API)
+	f.StringVar(&c.SchedulerConfig, "scheduler-config", c.SchedulerConfig, "file that says how pods are placed: a KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1) or a Policy (v1); settings without meaning here are refused; the same on all servers")
 	bindAutoscaling(f, &c.Autoscaling)
 	f.Int64Var(&c.UnreachableTolerationSeconds, "unreachable-toleration-seconds", c.UnreachableTolerationSeconds,
 		"how long a pod without tolerations of its own stays bound to a node that is gone, before it is replaced on another node")

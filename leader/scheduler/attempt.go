@@ -25,10 +25,11 @@ func (s *Scheduler) attempt(ctx context.Context, item *queue.Item) {
 	c := &rules.Cycle{Pod: pod, Snapshot: s.snapshot, Listers: s.listers}
 	if !s.contained(ctx, item, func() {
 		s.cache.Refresh(s.snapshot)
-		s.decider.nominated = s.nominatedFor(pod)
+		d := s.deciders[pod.Object.Spec.SchedulerName]
+		d.nominated = s.nominatedFor(pod)
 		fault.Point("scheduler/rules")
 		began := s.cfg.Clock.Now()
-		v = s.decider.decide(c)
+		v = d.decide(c)
 		algorithmSeconds.Observe(s.cfg.Clock.Since(began).Seconds())
 	}) {
 		return
@@ -122,12 +123,12 @@ func (s *Scheduler) refuse(ctx context.Context, item *queue.Item, c *rules.Cycle
 		nominated = pod.Object.Status.NominatedNodeName
 	}
 	var p preemption
-	if len(c.Snapshot.Nodes) > 0 {
+	if d := s.deciders[pod.Object.Spec.SchedulerName]; len(c.Snapshot.Nodes) > 0 && !d.preemption.Off {
 		if !s.contained(ctx, item, func() {
 			fault.Point("scheduler/preemption")
 			began := s.cfg.Clock.Now()
-			p = s.decider.preempt(c, v, s.allBudgets(), nominated)
-			s.stepTook(stepPostFilter, began, nil)
+			p = d.preempt(c, v, s.allBudgets(), nominated)
+			s.stepTook(pod.Object, stepPostFilter, began, nil)
 		}) {
 			return
 		}

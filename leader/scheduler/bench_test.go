@@ -85,7 +85,7 @@ func BenchmarkVolumes(b *testing.B) {
 				}
 			}
 			cycle := cycleFor(schedulertest.Pod("p", schedulertest.Claim("data")), objects...)
-			d := newDecider()
+			d := testDecider()
 			b.ReportAllocs()
 			for b.Loop() {
 				if v := d.decide(cycle); v.node == nil {

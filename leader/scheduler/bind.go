@@ -32,7 +32,7 @@ func (s *Scheduler) bind(ctx context.Context, p placement) {
 	if !p.volumes.Empty() {
 		began := s.cfg.Clock.Now()
 		err := fault.Contain(unit, func() error { return s.bindVolumes(ctx, p.volumes, p.node) })
-		s.stepTook(stepPreBind, began, err)
+		s.stepTook(p.item.Pod.Object, stepPreBind, began, err)
 		if err != nil {
 			s.releaseDevices(p)
 			s.unplace(ctx, p.item, fmt.Errorf("binding volumes: %w", err))
@@ -48,7 +48,7 @@ func (s *Scheduler) bind(ctx context.Context, p placement) {
 	b := &deviceBinding{Scheduler: s, pod: p.item.Pod.Object, node: p.node, plan: p.devices}
 	began := s.cfg.Clock.Now()
 	err := fault.Contain(unit, func() error { return b.bind(ctx) })
-	s.stepTook(stepPreBind, began, err)
+	s.stepTook(p.item.Pod.Object, stepPreBind, began, err)
 	if err != nil {
 		err = fmt.Errorf("binding devices: %w", err)
 	} else {
@@ -81,12 +81,12 @@ func (s *Scheduler) bindPod(ctx context.Context, p placement) error {
 		fault.Point("scheduler/binding")
 		return s.cfg.Client.CoreV1().Pods(pod.Namespace).Bind(ctx, binding, metav1.CreateOptions{})
 	})
-	s.stepTook(stepBind, began, err)
+	s.stepTook(pod, stepBind, began, err)
 	if err != nil {
 		return fmt.Errorf("binding rejected: %w", err)
 	}
 	s.attempted(p.item, resultScheduled)
-	s.recorder.Eventf(pod, nil, v1.EventTypeNormal, "Scheduled", "Binding",
+	s.recorder(pod).Eventf(pod, nil, v1.EventTypeNormal, "Scheduled", "Binding",
 		"Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, p.node)
 	return nil
 }

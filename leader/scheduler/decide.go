@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/balsahq/balsa/leader/scheduler/profile"
 	"github.com/balsahq/balsa/leader/scheduler/rules"
 	"github.com/balsahq/balsa/leader/scheduler/snapshot"
 )
@@ -18,16 +19,23 @@ const (
 // decider chooses nodes. Its decisions depend only on the cycle, on the nominated pods, on rand and on where the last search ended. It
 // is used by one goroutine.
 type decider struct {
-	filters   []rules.Filter
-	scores    []rules.Score
-	rand      *rand.Rand
-	nominated func(node string) []*snapshot.Pod // nil: no pod is nominated
+	filters []rules.Filter
+	scores  []rules.Score
+	rand    *rand.Rand
+	// percentage ends searches among more than minCandidates nodes; 0: as candidates says.
+	percentage int
+	preemption profile.Preemption
+	nominated  func(node string) []*snapshot.Pod // nil: no pod is nominated
 
 	start    int // index at which the next search begins, so that searches cover all nodes in turn
 	refusals []*rules.Refusal
 	nodes    []*snapshot.Node
 	sums     []int64
 	raw      []int64
+}
+
+func newDecider(p profile.Profile, random *rand.Rand) *decider {
+	return &decider{filters: p.Filters, scores: p.Scores, rand: random, percentage: p.Percentage, preemption: p.Preemption}
 }
 
 // preparedCheck is a filter that may refuse the pod of the cycle on some node.
@@ -135,7 +143,7 @@ func (d *decider) searchNamed(c *rules.Cycle, v *verdict, names []string, refuse
 
 func (d *decider) searchAll(c *rules.Cycle, v *verdict, refused map[string]struct{}) {
 	all := c.Snapshot.Nodes
-	enough := candidates(len(all))
+	enough := candidates(len(all), d.percentage)
 	examined := 0
 	for ; examined < len(all) && len(d.nodes) < enough; examined++ {
 		n := all[(d.start+examined)%len(all)]
@@ -256,11 +264,13 @@ func (d *decider) best(c *rules.Cycle) *snapshot.Node {
 }
 
 // candidates returns after how many admitting nodes a search among n nodes ends: all of a small cluster, and a share that shrinks with
-// the size of a large one, as upstream's.
-func candidates(n int) int {
+// the size of a large one, as upstream's, unless percent is given.
+func candidates(n, percent int) int {
 	if n < minCandidates {
 		return n
 	}
-	percent := max(50-n/125, minCandidatePercent)
+	if percent == 0 {
+		percent = max(50-n/125, minCandidatePercent)
+	}
 	return max(n*percent/100, minCandidates)
 }

@@ -14,13 +14,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/balsahq/balsa/leader/scheduler/profile"
 	"github.com/balsahq/balsa/leader/scheduler/rules"
 	"github.com/balsahq/balsa/leader/scheduler/schedulertest"
 	"github.com/balsahq/balsa/leader/scheduler/snapshot"
 )
 
-func newDecider() *decider {
-	return &decider{filters: rules.Filters(), scores: rules.Scores(), rand: rand.New(rand.NewPCG(1, 2))}
+func testDecider() *decider {
+	return newDecider(profile.Default().Profiles[0], rand.New(rand.NewPCG(1, 2)))
 }
 
 func cycleFor(pod *v1.Pod, objects ...runtime.Object) *rules.Cycle {
@@ -255,7 +256,7 @@ func TestRules(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			cycle := cycleFor(c.pod, c.objects...)
-			v := newDecider().decide(cycle)
+			v := testDecider().decide(cycle)
 			got := ""
 			if v.node != nil {
 				got = v.node.Name()
@@ -315,7 +316,7 @@ func TestPreemptionTakesTheLeastHarmfulVictims(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			cycle, d := cycleFor(c.preempt, c.objects...), newDecider()
+			cycle, d := cycleFor(c.preempt, c.objects...), testDecider()
 			v := d.decide(cycle)
 			if v.node != nil {
 				t.Fatalf("the pod fits on %s without preemption", v.node.Name())
@@ -342,7 +343,7 @@ func TestPreemptionTakesTheLeastHarmfulVictims(t *testing.T) {
 func TestNominatedPodsHoldTheirRoom(t *testing.T) {
 	half := schedulertest.Requests("2", "1Gi")
 	cycle := cycleFor(schedulertest.Pod("p", half), schedulertest.Node("a", "2", "4Gi"))
-	d := newDecider()
+	d := testDecider()
 	d.nominated = func(string) []*snapshot.Pod {
 		return []*snapshot.Pod{schedulertest.Info(schedulertest.Pod("vip", half, schedulertest.Priority(9)))}
 	}
@@ -356,8 +357,8 @@ func TestNominatedPodsHoldTheirRoom(t *testing.T) {
 
 func TestCandidatesShrinkWithTheCluster(t *testing.T) {
 	for n, want := range map[int]int{1: 1, 99: 99, 100: 100, 250: 120, 1000: 420, 5000: 500, 20000: 1000} {
-		if got := candidates(n); got != want {
-			t.Errorf("candidates(%d) = %d, want %d", n, got, want)
+		if got := candidates(n, 0); got != want {
+			t.Errorf("candidates(%d, 0) = %d, want %d", n, got, want)
 		}
 	}
 }
@@ -367,7 +368,7 @@ func TestSearchTakesTurnsOverNodes(t *testing.T) {
 	for i := range 400 {
 		objects = append(objects, schedulertest.Node(fmt.Sprintf("n%03d", i), "64", "64Gi"))
 	}
-	d, seen := newDecider(), map[string]bool{}
+	d, seen := testDecider(), map[string]bool{}
 	cycle := cycleFor(schedulertest.Pod("p"), objects...)
 	for range 4 {
 		d.decide(cycle)

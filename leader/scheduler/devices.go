@@ -61,7 +61,7 @@ func (b *deviceBinding) bind(ctx context.Context) error {
 	if !b.plan.Waits() {
 		return nil
 	}
-	b.recorder.Eventf(b.pod, nil, v1.EventTypeNormal, "BindingConditionsPending", "Scheduling",
+	b.recorder(b.pod).Eventf(b.pod, nil, v1.EventTypeNormal, "BindingConditionsPending", "Scheduling",
 		"waiting for binding conditions for device on node %s", b.node)
 	return b.awaitDevices(ctx)
 }

@@ -109,7 +109,7 @@ func TestDevicesDecideAboutNodes(t *testing.T) {
 			`0/2 nodes are available: 2 cannot allocate all claims.`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := newDecider().decide(cycleFor(c.pod, c.objects...))
+			v := testDecider().decide(cycleFor(c.pod, c.objects...))
 			got := ""
 			if v.node != nil {
 				got = v.node.Name()
@@ -128,7 +128,7 @@ func TestASelectorThatFailsOnOneNodeKeepsThePodFromAll(t *testing.T) {
 	model := resourceapi.Device{Name: "x", Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"exists": {BoolValue: new(true)}}}
 	cycle := cycleFor(schedulertest.Pod("p", using("c")), schedulertest.Node("a", "8", "8Gi"), schedulertest.Node("b", "8", "8Gi"), newDeviceClass("gpu"),
 		newSlice("a", model), newSlice("b", newDevice("y", "m")), newDeviceClaim("c", `device.attributes["gpu.example.com"].exists`))
-	v := newDecider().decide(cycle)
+	v := testDecider().decide(cycle)
 	if v.node != nil || !strings.Contains(v.explain(2), "CEL runtime error") || !slices.Equal(v.rules, []string{"DynamicResources"}) {
 		t.Errorf("node %v, %s, %v", v.node, v.explain(2), v.rules)
 	}
@@ -142,7 +142,7 @@ func TestTheFirstAlternativeIsPreferred(t *testing.T) {
 	}
 	claim.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "r", FirstAvailable: []resourceapi.DeviceSubRequest{sub("big", isBig), sub("any", "true")}}}
 	for range 10 { // the rest of the scores is even, so a node would be chosen at random
-		v := newDecider().decide(cycleFor(schedulertest.Pod("p", using("c")), schedulertest.Node("a", "8", "8Gi"), schedulertest.Node("b", "8", "8Gi"),
+		v := testDecider().decide(cycleFor(schedulertest.Pod("p", using("c")), schedulertest.Node("a", "8", "8Gi"), schedulertest.Node("b", "8", "8Gi"),
 			newDeviceClass("gpu"), newSlice("a", newDevice("a0", "small")), newSlice("b", newDevice("b0", "big")), claim))
 		if v.node == nil || v.node.Name() != "b" {
 			t.Fatal(v.node)
@@ -157,7 +157,7 @@ func TestAClaimThatKeepsThePodAwayIsObsoleteUnlessAnotherPodUsesIt(t *testing.T)
 			claim.Status.ReservedFor = append(claim.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: u, UID: types.UID("pod-" + u)})
 		}
 		cycle := cycleFor(schedulertest.Pod("p", using("c")), schedulertest.Node("a", "8", "8Gi"), newDeviceClass("gpu"), claim)
-		if v := newDecider().decide(cycle); v.node != nil {
+		if v := testDecider().decide(cycle); v.node != nil {
 			t.Fatal(v.node)
 		}
 		if got := rules.Obsolete(cycle); (got == nil) != (name == "none") {

@@ -8,13 +8,13 @@
 //
 //	informers ──► cache ──► snapshot ─┐
 //	    │                             ▼
-//	    └──► queue ──► attempt: filters → scores → assume ──► bind (up to Config.Binders at once)
+//	    └──► queue ──► attempt: filters → scores → assume ──► bind (up to Settings.Binders at once)
 //	           ▲          │ no node                             │ error
 //	           │          ▼                                     ▼
 //	           └── refused, back-off ◄── preemption        forget, retry
 //
 // One goroutine makes attempts, one after the other. It alone uses the snapshot, the indexes and the random source, so a seed makes
-// its decisions repeatable. API writes run beside it, at most Config.Binders at once; while that many are under way, attempts wait.
+// its decisions repeatable. API writes run beside it, at most Settings.Binders at once; while that many are under way, attempts wait.
 // Informer handlers only use the cache, the queue and the nominator, which have a mutex each and never call one another. There is
 // no ticker: without events and due pods nothing runs.
 package scheduler

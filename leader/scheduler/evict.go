@@ -53,7 +53,7 @@ func (s *Scheduler) evictOne(ctx context.Context, preemptor, victim *v1.Pod, nod
 	if err != nil {
 		return err
 	}
-	s.recorder.Eventf(victim, preemptor, v1.EventTypeNormal, "Preempted", "Preempting",
+	s.recorder(preemptor).Eventf(victim, preemptor, v1.EventTypeNormal, "Preempted", "Preempting",
 		"Preempted by pod %v on node %v", preemptor.UID, node)
 	return nil
 }

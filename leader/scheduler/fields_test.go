@@ -78,7 +78,7 @@ func TestFieldsOfConstraints(t *testing.T) {
 			objects = append(objects, c.more)
 		}
 		got := ""
-		if v := newDecider().decide(cycleFor(c.pod, objects...)); v.node != nil {
+		if v := testDecider().decide(cycleFor(c.pod, objects...)); v.node != nil {
 			got = v.node.Name()
 		}
 		if got != c.want {

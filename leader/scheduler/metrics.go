@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/balsahq/balsa/leader/scheduler/queue"
@@ -109,8 +110,8 @@ func (stateCollector) Collect(ch chan<- prometheus.Metric) {
 // attempted counts an attempt that has ended, and of a pod that has a node now its whole wait.
 func (s *Scheduler) attempted(item *queue.Item, result string) {
 	now := s.cfg.Clock.Now()
-	attemptsTotal.WithLabelValues(s.cfg.SchedulerName, result).Inc()
-	attemptSeconds.WithLabelValues(s.cfg.SchedulerName, result).Observe(now.Sub(item.Popped).Seconds())
+	attemptsTotal.WithLabelValues(item.Pod.Object.Spec.SchedulerName, result).Inc()
+	attemptSeconds.WithLabelValues(item.Pod.Object.Spec.SchedulerName, result).Observe(now.Sub(item.Popped).Seconds())
 	if result != resultScheduled {
 		return
 	}
@@ -126,10 +127,10 @@ func attemptsLabel(n int) string {
 }
 
 // stepTook notes how long a step took that began at the given time.
-func (s *Scheduler) stepTook(step string, began time.Time, err error) {
+func (s *Scheduler) stepTook(pod *v1.Pod, step string, began time.Time, err error) {
 	status := "Success"
 	if err != nil {
 		status = "Error"
 	}
-	stepSeconds.WithLabelValues(step, s.cfg.SchedulerName, status).Observe(s.cfg.Clock.Since(began).Seconds())
+	stepSeconds.WithLabelValues(step, pod.Spec.SchedulerName, status).Observe(s.cfg.Clock.Since(began).Seconds())
 }

@@ -90,7 +90,8 @@ func (d *decider) evictions(c *rules.Cycle, checks []preparedCheck, nodes []*sna
 	if len(nodes) == 0 {
 		return nil, 0
 	}
-	enough := min(max(len(nodes)*dryRunPercent/100, minDryRuns), len(nodes))
+	percent, least := cmp.Or(d.preemption.Percent, dryRunPercent), cmp.Or(d.preemption.Absolute, minDryRuns)
+	enough := min(max(len(nodes)*percent/100, least), len(nodes))
 	offset := d.rand.IntN(len(nodes))
 	harmless := false
 	for ; examined < len(nodes) && !(harmless && len(found) >= enough); examined++ {

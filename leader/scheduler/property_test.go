@@ -57,7 +57,7 @@ func TestNoRequiredRuleIsEverBroken(t *testing.T) {
 			objects = append(objects, nodes[i])
 		}
 		cache, listers := schedulertest.Cluster(objects...)
-		snap, d := snapshot.New(), newDecider()
+		snap, d := snapshot.New(), testDecider()
 		var placed []*v1.Pod
 		for i := range rapid.IntRange(1, 25).Draw(t, "pods") {
 			pod := drawPod(t, i)

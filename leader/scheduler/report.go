@@ -22,7 +22,7 @@ type refusal struct {
 
 // report writes the event and, if the condition or the nomination changes, the pod's status.
 func (s *Scheduler) report(ctx context.Context, r refusal) {
-	s.recorder.Eventf(r.pod, nil, v1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", shorten(r.message))
+	s.recorder(r.pod).Eventf(r.pod, nil, v1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", shorten(r.message))
 	condition := v1.PodCondition{
 		Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: r.reason, Message: r.message,
 		ObservedGeneration: r.pod.Generation,

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -20,6 +23,7 @@ import (
 
 	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/leader/scheduler/devices"
+	"github.com/balsahq/balsa/leader/scheduler/profile"
 	"github.com/balsahq/balsa/leader/scheduler/queue"
 	"github.com/balsahq/balsa/leader/scheduler/rules"
 	"github.com/balsahq/balsa/leader/scheduler/snapshot"
@@ -39,14 +43,12 @@ type Config struct {
 	Informers informers.SharedInformerFactory
 	// Recorder receives events; nil: the scheduler records through Client itself.
 	Recorder events.EventRecorder
-	// SchedulerName is the spec.schedulerName of the pods that it schedules; "" is DefaultName.
-	SchedulerName string
+	// Settings say how pods are placed, by spec.schedulerName; without profiles they are profile.Default's.
+	Settings profile.Settings
 	// Clock times back-off; nil is the real one.
 	Clock clock.Clock
 	// Rand chooses between nodes with equal scores; nil is seeded at random.
 	Rand *rand.Rand
-	// Binders is how many pods' API writes may be under way at once; 0 is 64.
-	Binders int
 	// Logger; nil is slog.Default.
 	Logger *slog.Logger
 }
@@ -60,15 +62,18 @@ func (c *Config) Validate() error {
 	if c.Informers == nil {
 		errs = append(errs, errors.New("scheduler: Informers are missing"))
 	}
-	if c.Binders < 0 {
-		errs = append(errs, fmt.Errorf("scheduler: Binders is negative: %d", c.Binders))
+	if c.Settings.Binders < 0 {
+		errs = append(errs, fmt.Errorf("scheduler: Settings.Binders is negative: %d", c.Settings.Binders))
 	}
 	return errors.Join(errs...)
 }
 
 func (c *Config) fill() {
-	if c.SchedulerName == "" {
-		c.SchedulerName = DefaultName
+	if len(c.Settings.Profiles) == 0 {
+		c.Settings.Profiles = profile.Default().Profiles
+	}
+	if c.Settings.VolumeWait == 0 {
+		c.Settings.VolumeWait = volumeWait
 	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
@@ -76,8 +81,8 @@ func (c *Config) fill() {
 	if c.Rand == nil {
 		c.Rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	}
-	if c.Binders == 0 {
-		c.Binders = defaultBinders
+	if c.Settings.Binders == 0 {
+		c.Settings.Binders = defaultBinders
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -87,7 +92,7 @@ func (c *Config) fill() {
 // Scheduler places pods. Make one per term of leadership.
 type Scheduler struct {
 	cfg       Config
-	recorder  events.EventRecorder
+	recorders map[string]events.EventRecorder // by profile
 	queue     *queue.Queue
 	nominator *queue.Nominator
 	cache     *snapshot.Cache
@@ -98,7 +103,7 @@ type Scheduler struct {
 
 	// Used by the goroutine of Run only.
 	snapshot *snapshot.Snapshot
-	decider  decider
+	deciders map[string]*decider // by profile
 
 	// writes joins the goroutines that write to the API; slots bounds them.
 	writes sync.WaitGroup
@@ -112,19 +117,25 @@ func New(cfg Config) (*Scheduler, error) {
 	}
 	cfg.fill()
 	registerMetrics()
-	filters := rules.Filters()
+	var filters [][]rules.Filter
+	deciders, recorders := map[string]*decider{}, map[string]events.EventRecorder{}
+	for _, p := range cfg.Settings.Profiles {
+		filters = append(filters, p.Filters)
+		deciders[p.Name] = newDecider(p, cfg.Rand)
+		recorders[p.Name] = cfg.Recorder
+	}
 	s := &Scheduler{
 		cfg:       cfg,
-		recorder:  cfg.Recorder,
-		queue:     queue.New(queue.Config{Clock: cfg.Clock, Hints: rules.Hints(filters)}),
+		recorders: recorders,
+		queue:     queue.New(queue.Config{Clock: cfg.Clock, Hints: rules.Hints(filters...), Backoff: cfg.Settings.Backoff, MaxBackoff: cfg.Settings.MaxBackoff}),
 		nominator: queue.NewNominator(),
 		cache:     snapshot.NewCache(),
 		pods:      cfg.Informers.Core().V1().Pods().Lister(),
 		budgets:   cfg.Informers.Policy().V1().PodDisruptionBudgets().Lister(),
 		volumes:   newVolumeBook(),
 		snapshot:  snapshot.New(),
-		decider:   decider{filters: filters, scores: rules.Scores(), rand: cfg.Rand},
-		slots:     make(chan struct{}, cfg.Binders),
+		deciders:  deciders,
+		slots:     make(chan struct{}, cfg.Settings.Binders),
 	}
 	var err error
 	s.listers, err = s.newListers()
@@ -161,7 +172,7 @@ func (s *Scheduler) newListers() (*rules.Listers, error) {
 
 // Run schedules until ctx ends. It returns when every goroutine that it started has ended.
 func (s *Scheduler) Run(ctx context.Context) error {
-	if s.recorder == nil {
+	if s.cfg.Recorder == nil {
 		stop, err := s.record(ctx)
 		if err != nil {
 			return err
@@ -180,7 +191,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	if !cache.WaitFor(ctx, "", synced...) {
 		return ctx.Err()
 	}
-	s.cfg.Logger.Info("scheduler started", "name", s.cfg.SchedulerName, "nodes", s.cache.NodeCount())
+	s.cfg.Logger.Info("scheduler started", "profiles", strings.Join(slices.Sorted(maps.Keys(s.deciders)), ","), "nodes", s.cache.NodeCount())
 	for {
 		item, err := s.queue.Pop(ctx)
 		if err != nil {
@@ -190,17 +201,24 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	}
 }
 
-// record makes an event recorder that writes through Client.
+// recorder is that of the pod's profile.
+func (s *Scheduler) recorder(pod *v1.Pod) events.EventRecorder {
+	return s.recorders[pod.Spec.SchedulerName]
+}
+
+// record makes an event recorder for each profile that writes through Client.
 func (s *Scheduler) record(ctx context.Context) (stop func(), err error) {
 	b := events.NewBroadcaster(&events.EventSinkImpl{Interface: s.cfg.Client.EventsV1()})
-	s.recorder = b.NewRecorder(scheme.Scheme, s.cfg.SchedulerName)
+	for name := range s.recorders {
+		s.recorders[name] = b.NewRecorder(scheme.Scheme, name)
+	}
 	if err := b.StartRecordingToSinkWithContext(ctx); err != nil {
 		return nil, fmt.Errorf("scheduler: record events: %w", err)
 	}
 	return b.Shutdown, nil
 }
 
-// write runs fn in a goroutine; it blocks while Config.Binders of them run.
+// write runs fn in a goroutine; it blocks while Settings.Binders of them run.
 func (s *Scheduler) write(ctx context.Context, fn func()) {
 	select {
 	case s.slots <- struct{}{}:

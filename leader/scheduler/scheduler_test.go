@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/balsahq/balsa/fault"
+	"github.com/balsahq/balsa/leader/scheduler/profile"
 	"github.com/balsahq/balsa/leader/scheduler/rules"
 	"github.com/balsahq/balsa/leader/scheduler/schedulertest"
 )
@@ -46,11 +47,22 @@ func start(t *testing.T, objects ...runtime.Object) *world {
 // startAs changes the scheduler before it runs.
 func startAs(t *testing.T, change func(*Scheduler), objects ...runtime.Object) *world {
 	t.Helper()
+	return startConfigured(t, profile.Settings{}, change, objects...)
+}
+
+// startWith has the scheduler place pods as the settings say.
+func startWith(t *testing.T, settings profile.Settings, objects ...runtime.Object) *world {
+	t.Helper()
+	return startConfigured(t, settings, func(*Scheduler) {}, objects...)
+}
+
+func startConfigured(t *testing.T, settings profile.Settings, change func(*Scheduler), objects ...runtime.Object) *world {
+	t.Helper()
 	w := &world{t: t, client: fake.NewClientset(objects...), events: events.NewFakeRecorder(10000), bound: map[string][]string{}}
 	w.client.PrependReactor("create", "pods", w.bindReactor)
 	s, err := New(Config{
 		Client: w.client, Informers: informers.NewSharedInformerFactory(w.client, 0), Recorder: w.events,
-		Rand: rand.New(rand.NewPCG(1, 2)),
+		Rand: rand.New(rand.NewPCG(1, 2)), Settings: settings,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -210,7 +222,8 @@ func TestFailedBindingFreesTheNodeAndIsRetried(t *testing.T) {
 func TestAPanickingRuleKeepsBackOnePodAlone(t *testing.T) {
 	before, panics := fault.Counts()[unit], 0
 	w := startAs(t, func(s *Scheduler) {
-		s.decider.filters = append(s.decider.filters, rules.Filter{Name: "Planted", Prepare: func(c *rules.Cycle) (rules.Check, *rules.Refusal) {
+		d := s.deciders[v1.DefaultSchedulerName]
+		d.filters = append(d.filters, rules.Filter{Name: "Planted", Prepare: func(c *rules.Cycle) (rules.Check, *rules.Refusal) {
 			if c.Pod.Object.Name == "odd" && panics < 2 {
 				panics++
 				panic("a pod nobody expected")
@@ -289,7 +302,7 @@ func TestPodsOfOthersAreLeftAlone(t *testing.T) {
 }
 
 func TestConfigReportsEveryFault(t *testing.T) {
-	_, err := New(Config{Binders: -1})
+	_, err := New(Config{Settings: profile.Settings{Binders: -1}})
 	for _, want := range []string{"Client", "Informers", "Binders"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v does not mention %s", err, want)

@@ -14,7 +14,7 @@ import (
 	"github.com/balsahq/balsa/leader/scheduler/rules"
 )
 
-// volumeWait is how long a pod waits until its claims are bound, before it is scheduled again.
+// volumeWait is how long a pod waits until its claims are bound, before it is scheduled again, unless the settings say otherwise.
 const volumeWait = 10 * time.Minute
 
 // volumeBook holds the volumes that are promised to claims and not written yet, and wakes goroutines that wait for a claim. It is safe
@@ -117,7 +117,7 @@ func (s *Scheduler) awaitClaims(ctx context.Context, plan rules.VolumePlan, node
 		claims = append(claims, b.Claim)
 	}
 	claims = append(claims, plan.Provision...)
-	limit := s.cfg.Clock.NewTimer(volumeWait)
+	limit := s.cfg.Clock.NewTimer(s.cfg.Settings.VolumeWait)
 	defer limit.Stop()
 	chosen := false // the selected node was seen in the claims; a provisioner that removes it wants another node
 	for {

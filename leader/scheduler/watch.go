@@ -149,7 +149,7 @@ func (s *Scheduler) podChanged(old, p *v1.Pod) {
 		return
 	}
 	bound := p.Spec.NodeName != ""
-	if !bound && (p.Spec.SchedulerName != s.cfg.SchedulerName || p.DeletionTimestamp != nil) {
+	if !bound && (s.deciders[p.Spec.SchedulerName] == nil || p.DeletionTimestamp != nil) {
 		s.queue.Delete(p.UID)
 		s.nominator.Clear(p.UID)
 		return

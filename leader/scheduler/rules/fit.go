@@ -30,6 +30,16 @@ var Fit = Filter{
 	},
 }
 
+// FitIgnoring is Fit without the extended resources that ignored names: another program counts them.
+func FitIgnoring(ignored func(v1.ResourceName) bool) Filter {
+	f := Fit
+	f.Prepare = func(c *Cycle) (Check, *Refusal) {
+		return &fit{request: &c.Pod.Request, scalars: slices.DeleteFunc(slices.Sorted(maps.Keys(c.Pod.Request.Scalar)), ignored)}, nil
+	}
+	f.Undo = append(slices.Clone(f.Undo), queue.Hint{Kind: queue.Node, Action: queue.Add | queue.Update}) // mayFit counts them
+	return f
+}
+
 type fit struct {
 	request *snapshot.Resource
 	scalars []v1.ResourceName

@@ -40,6 +40,67 @@ var NodeAffinity = Filter{
 	}}},
 }
 
+var refusedAddedAffinity = forbid("node(s) didn't match scheduler-enforced node affinity")
+
+// AddedNodeAffinity are the filter and the score of NodeAffinity with an affinity that every pod has beside its own.
+func AddedNodeAffinity(added *v1.NodeAffinity) (Filter, Score, error) {
+	filter, score := NodeAffinity, PreferredNodes
+	if required := added.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
+		selector, err := nodeaffinity.NewNodeSelector(required)
+		if err != nil {
+			return filter, score, err
+		}
+		filter.Prepare = func(c *Cycle) (Check, *Refusal) {
+			own, refusal := NodeAffinity.Prepare(c)
+			if refusal != nil {
+				return nil, refusal
+			}
+			return addedCheck{own: own, selector: selector}, nil
+		}
+		filter.Undo = []queue.Hint{{Kind: queue.Node, Action: queue.Add | queue.Update}}
+	}
+	if preferred := added.PreferredDuringSchedulingIgnoredDuringExecution; len(preferred) > 0 {
+		terms, err := nodeaffinity.NewPreferredSchedulingTerms(preferred)
+		if err != nil {
+			return filter, score, err
+		}
+		score.Prepare = func(c *Cycle, candidates []*snapshot.Node) Scorer {
+			own := PreferredNodes.Prepare(c, candidates)
+			return relative{raw: func(n *snapshot.Node) int64 {
+				sum := terms.Score(n.Object)
+				if own != nil {
+					sum += own.Score(n)
+				}
+				return sum
+			}}
+		}
+	}
+	return filter, score, nil
+}
+
+// addedCheck is the added affinity and the pod's own, if it has one.
+type addedCheck struct {
+	own      Check
+	selector *nodeaffinity.NodeSelector
+}
+
+func (c addedCheck) Admit(n *snapshot.Node) *Refusal {
+	if !c.selector.Match(n.Object) {
+		return refusedAddedAffinity
+	}
+	if c.own == nil {
+		return nil
+	}
+	return c.own.Admit(n)
+}
+
+func (c addedCheck) Only() ([]string, bool) {
+	if n, ok := c.own.(Narrower); ok {
+		return n.Only()
+	}
+	return nil, false
+}
+
 func requiredTerms(a *v1.Affinity) *v1.NodeSelector {
 	if a == nil || a.NodeAffinity == nil {
 		return nil

@@ -11,11 +11,24 @@ import (
 const hardTermWeight = 1
 
 // PodAffinityScore prefers domains by the weights of preferred inter-pod terms, of this pod and of the others.
-var PodAffinityScore = Score{
-	Name:   "InterPodAffinity",
-	Weight: 2,
-	Prepare: func(c *Cycle, _ []*snapshot.Node) Scorer {
-		s := affinityScore{others: c.wishes()}
+var PodAffinityScore = PodAffinityScoreWith(hardTermWeight, PreferredTermsCount)
+
+// TermsOfOthers says whether the preferred terms of the pods that run already count for pods without terms of their own.
+type TermsOfOthers int
+
+// The values of TermsOfOthers.
+const (
+	PreferredTermsCount TermsOfOthers = iota
+	PreferredTermsIgnored
+)
+
+// PodAffinityScoreWith is PodAffinityScore with another weight for the required affinity terms of other pods.
+func PodAffinityScoreWith(hard int, others TermsOfOthers) Score {
+	return Score{Name: "InterPodAffinity", Weight: 2, Prepare: func(c *Cycle, _ []*snapshot.Node) Scorer {
+		s := affinityScore{others: noTerms}
+		if others == PreferredTermsCount || len(c.Pod.Preferred) > 0 {
+			s.others = c.wishes(hard)
+		}
 		for i := range c.Pod.Preferred {
 			t := &c.Pod.Preferred[i]
 			s.own = append(s.own, weighted{t.Weight, t.TopologyKey, c.indexTerms([]snapshot.Term{t.Term})})
@@ -24,7 +37,7 @@ var PodAffinityScore = Score{
 			return nil
 		}
 		return s
-	},
+	}}
 }
 
 // affinityScore holds, by domain, the pods that match each preferred term of the pod, and the weights of other pods' terms that match the
@@ -41,12 +54,12 @@ type weighted struct {
 }
 
 // wishes sums the weights of the terms of other pods that match the cycle's pod. A required term counts as
-// hardTermWeight.
-func (c *Cycle) wishes() *snapshot.Index {
+// hard.
+func (c *Cycle) wishes(hard int) *snapshot.Index {
 	if len(c.Snapshot.Affine) == 0 {
 		return noTerms
 	}
-	key, pod, own := c.seenByOthers(fmt.Sprintf("wish%d", hardTermWeight))
+	key, pod, own := c.seenByOthers(fmt.Sprintf("wish%d", hard))
 	return c.Snapshot.Index(key, func(n *snapshot.Node, emit snapshot.Emit) {
 		add := func(t *snapshot.Term, weight int) {
 			if value, ok := n.Object.Labels[t.TopologyKey]; ok && t.Matches(pod, own) {
@@ -55,7 +68,7 @@ func (c *Cycle) wishes() *snapshot.Index {
 		}
 		for _, p := range n.Affine {
 			for i := range p.RequiredAffinity {
-				add(&p.RequiredAffinity[i], hardTermWeight)
+				add(&p.RequiredAffinity[i], hard)
 			}
 			for i := range p.Preferred {
 				add(&p.Preferred[i].Term, int(p.Preferred[i].Weight))

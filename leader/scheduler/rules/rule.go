@@ -192,11 +192,13 @@ func Scores() []Score {
 	}
 }
 
-// Hints are the events that may undo the refusal of each filter.
-func Hints(filters []Filter) map[string][]queue.Hint {
-	hints := make(map[string][]queue.Hint, len(filters))
-	for _, f := range filters {
-		hints[f.Name] = f.Undo
+// Hints are the events that may undo the refusal of each filter, in any of the profiles.
+func Hints(profiles ...[]Filter) map[string][]queue.Hint {
+	hints := map[string][]queue.Hint{}
+	for _, filters := range profiles {
+		for _, f := range filters {
+			hints[f.Name] = append(hints[f.Name], f.Undo...)
+		}
 	}
 	return hints
 }

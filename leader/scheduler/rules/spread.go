@@ -20,9 +20,33 @@ var (
 
 // TopologySpread refuses nodes where the pod would make a topology spread constraint (DoNotSchedule) too uneven.
 var TopologySpread = Filter{
-	Name: "PodTopologySpread",
-	Prepare: func(c *Cycle) (Check, *Refusal) {
+	Name:    "PodTopologySpread",
+	Prepare: prepareSpread(nil),
+	Undo: []queue.Hint{
+		{Kind: queue.Pod, Action: queue.Add | queue.Update | queue.Delete, Helps: func(p *v1.Pod, e queue.Event) bool {
+			return spreadConcerns(p, podOf(e.Old)) || spreadConcerns(p, podOf(e.New))
+		}},
+		{Kind: queue.Node, Action: queue.Add | queue.Update | queue.Delete},
+	},
+}
+
+// TopologySpreadBy are the filter and the score of PodTopologySpread with constraints for pods that have none. The
+// constraints have no selectors: they count the pods of the pod's services and of its controller.
+func TopologySpreadBy(defaults []v1.TopologySpreadConstraint) (Filter, Score) {
+	filter, score := TopologySpread, TopologySpreadScore
+	filter.Prepare = prepareSpread(defaults)
+	// Which pods a default constraint counts depends on services and controllers, so any pod may help.
+	filter.Undo = []queue.Hint{{Kind: queue.Pod, Action: queue.Add | queue.Update | queue.Delete}, {Kind: queue.Node, Action: queue.Add | queue.Update | queue.Delete}}
+	score.Prepare = func(c *Cycle, candidates []*snapshot.Node) Scorer { return prepareSpreadScore(c, candidates, defaults) }
+	return filter, score
+}
+
+func prepareSpread(defaults []v1.TopologySpreadConstraint) func(c *Cycle) (Check, *Refusal) {
+	return func(c *Cycle) (Check, *Refusal) {
 		constraints, err := spreadConstraints(c.Pod.Object, v1.DoNotSchedule)
+		if err == nil && len(c.Pod.Object.Spec.TopologySpreadConstraints) == 0 {
+			constraints, err = listedConstraints(c, defaults, v1.DoNotSchedule)
+		}
 		if err != nil {
 			return nil, forbid(err.Error())
 		}
@@ -30,13 +54,30 @@ var TopologySpread = Filter{
 			return nil, nil
 		}
 		return newSpread(c, constraints), nil
-	},
-	Undo: []queue.Hint{
-		{Kind: queue.Pod, Action: queue.Add | queue.Update | queue.Delete, Helps: func(p *v1.Pod, e queue.Event) bool {
-			return spreadConcerns(p, podOf(e.Old)) || spreadConcerns(p, podOf(e.New))
-		}},
-		{Kind: queue.Node, Action: queue.Add | queue.Update | queue.Delete},
-	},
+	}
+}
+
+// listedConstraints are those of the defaults with this action, for the cycle's pod.
+func listedConstraints(c *Cycle, defaults []v1.TopologySpreadConstraint, when v1.UnsatisfiableConstraintAction) (out []constraint, err error) {
+	if len(defaults) == 0 {
+		return nil, nil
+	}
+	selector := siblings(c)
+	if selector.Empty() {
+		return nil, nil
+	}
+	for i := range defaults {
+		if defaults[i].WhenUnsatisfiable != when {
+			continue
+		}
+		parsed, err := newConstraint(c.Pod.Object, &defaults[i])
+		if err != nil {
+			return nil, err
+		}
+		parsed.selector = selector
+		out = append(out, parsed)
+	}
+	return out, nil
 }
 
 // constraint is a parsed topology spread constraint.

@@ -12,12 +12,20 @@ import (
 
 // TopologySpreadScore prefers domains with fewer of the pods that a ScheduleAnyway constraint counts. A pod without
 // constraints is spread over hosts and zones with the pods of its services and of its controller.
-var TopologySpreadScore = Score{Name: "PodTopologySpread", Weight: 2, Prepare: prepareSpreadScore}
+var TopologySpreadScore = Score{Name: "PodTopologySpread", Weight: 2, Prepare: func(c *Cycle, candidates []*snapshot.Node) Scorer {
+	return prepareSpreadScore(c, candidates, nil)
+}}
 
-func prepareSpreadScore(c *Cycle, candidates []*snapshot.Node) Scorer {
-	strict := len(c.Pod.Object.Spec.TopologySpreadConstraints) > 0
+// prepareSpreadScore takes the constraints of the pod, else those of listed, else, when listed is nil, defaultConstraints.
+func prepareSpreadScore(c *Cycle, candidates []*snapshot.Node, listed []v1.TopologySpreadConstraint) Scorer {
+	own := len(c.Pod.Object.Spec.TopologySpreadConstraints) > 0
+	strict := own || listed != nil
 	constraints, err := spreadConstraints(c.Pod.Object, v1.ScheduleAnyway)
-	if !strict {
+	switch {
+	case own:
+	case listed != nil:
+		constraints, err = listedConstraints(c, listed, v1.ScheduleAnyway)
+	default:
 		constraints = defaultConstraints(c)
 	}
 	if err != nil || len(constraints) == 0 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/balsahq/balsa/control/tunnel"
 	"github.com/balsahq/balsa/leader/horizontalpodautoscaler"
+	"github.com/balsahq/balsa/leader/scheduler/profile"
 	"github.com/balsahq/balsa/raftstore/raftlog"
 )
 
@@ -31,7 +32,8 @@ type Server struct {
 	DisableCloud     bool // leaves nodes of CloudProvider "external" to a cloud controller outside
 	GatewayAPI       bool // installs the Gateway API's definitions
 
-	Autoscaling horizontalpodautoscaler.Config
+	Autoscaling     horizontalpodautoscaler.Config
+	SchedulerConfig string // file; see package profile
 
 	// UnreachableTolerationSeconds is how long a pod without tolerations of its own stays bound to a node that is gone.
 	UnreachableTolerationSeconds int64
@@ -66,6 +68,9 @@ func (c *Server) Validate() error {
 	if err := c.Autoscaling.Validate(); err != nil {
 		faults = append(faults, err)
 	}
+	if _, err := c.Scheduler(); err != nil {
+		faults = append(faults, err)
+	}
 	if err := c.API.validate(); err != nil {
 		faults = append(faults, err)
 	}
@@ -87,6 +92,15 @@ func (c *Server) Validate() error {
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// Scheduler reads how pods are placed.
+func (c *Server) Scheduler() (profile.Settings, error) {
+	s, err := profile.Read(c.SchedulerConfig)
+	if err != nil {
+		return s, fmt.Errorf("--scheduler-config: %w", err)
+	}
+	return s, nil
 }
 
 // LocalURL returns the API's URL for programs on this machine.

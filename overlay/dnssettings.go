@@ -60,6 +60,7 @@ func (n *Network) dnsSettings(obj any) {
 
 func (n *Network) serviceChanged(obj any) {
 	if svc, ok := obj.(*v1.Service); ok {
+		n.engine.metrics.changed(n.engine.metrics.serviceChanges)
 		n.engine.markService(svc.Namespace, svc.Name)
 		n.updateNames(svc.Namespace, svc.Name)
 	}
@@ -68,6 +69,7 @@ func (n *Network) serviceChanged(obj any) {
 func (n *Network) sliceChanged(obj any) {
 	if slice, ok := obj.(*discovery.EndpointSlice); ok {
 		name := slice.Labels[discovery.LabelServiceName]
+		n.engine.metrics.changed(n.engine.metrics.endpointChanges)
 		n.engine.markService(slice.Namespace, name)
 		if slice.Namespace+"/"+name == apiService {
 			n.engine.markDirty(peersDirty) // the addresses of API servers are reserved

@@ -103,6 +103,8 @@ type engine struct {
 	prober *pmtu.Prober
 	relay  *relay.Relay
 
+	metrics *metrics
+
 	// tunnel is the index of the tunnel's link, 0 if there is none; run alone sets it.
 	tunnel atomic.Int64
 }
@@ -110,7 +112,7 @@ type engine struct {
 func newEngine(cfg Config, ns host.Namespace) *engine {
 	e := &engine{
 		cfg: cfg, ns: ns, routePlan: &routes.Plan{}, ready: make(chan struct{}), wake: make(chan struct{}, 1),
-		ports: make(map[uint32]struct{}), flows: newFlows(ns, cfg.Logger), pending: work{dirty: everything},
+		metrics: newMetrics(), ports: make(map[uint32]struct{}), flows: newFlows(ns, cfg.Logger), pending: work{dirty: everything},
 		services: cfg.Informers.Core().V1().Services().Lister(), serviceCIDRs: cfg.Informers.Networking().V1().ServiceCIDRs().Lister(), networks: cfg.ServiceCIDRs,
 		slices: cfg.Informers.Discovery().V1().EndpointSlices().Informer().GetIndexer(),
 	}
@@ -269,7 +271,10 @@ func (e *engine) apply(work work) (done bool, err error) {
 		}
 	}
 	if work.dirty = t; t&(rulesDirty|hostPortsDirty|allServicesDirty) != 0 || len(work.services) > 0 {
-		if err := e.applyServices(work); err != nil {
+		began := time.Now()
+		err := e.applyServices(work)
+		e.metrics.synced(began, err)
+		if err != nil {
 			return false, errors.Join(apart, err)
 		}
 	}

@@ -36,6 +36,7 @@ func (e *engine) applyRoutes() (more dirty, err error) {
 		now = &routes.Plan{}
 	}
 	e.routePlan = now
+	e.metrics.planned(now)
 	for _, f := range now.Faults {
 		if !slices.Contains(before.Faults, f) {
 			e.cfg.Logger.Error(f)

@@ -148,9 +148,12 @@ func (s *Store) Snapshot() error { return s.snapshot(context.Background()) }
 func (s *Store) snapshot(ctx context.Context) error {
 	m := s.machine
 	entries, bytes := m.entries.Load(), m.bytes.Load()
+	began := time.Now()
 	if err := s.consensus.Snapshot(ctx); err != nil {
+		snapshotSeconds.WithLabelValues("error").Observe(time.Since(began).Seconds())
 		return err
 	}
+	snapshotSeconds.WithLabelValues("success").Observe(time.Since(began).Seconds())
 	m.entries.Add(-entries)
 	m.bytes.Add(-bytes)
 	return nil

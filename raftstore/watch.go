@@ -62,6 +62,22 @@ func newHub(r *mvcc.Root) *hub {
 	}
 }
 
+// count returns how many watchers there are.
+func (h *hub) count() (n int) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	for _, g := range h.keys {
+		n += g.watchers
+	}
+	for _, g := range h.prefixes {
+		n += g.watchers
+	}
+	for _, g := range h.ranges {
+		n += g.watchers
+	}
+	return n
+}
+
 // publish makes r the newest state and hands its new events to the watchers.
 func (h *hub) publish(r *mvcc.Root) {
 	h.mu.Lock()

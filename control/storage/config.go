@@ -69,6 +69,7 @@ func (c Config) Validate() error {
 func New(c Config) storage.Interface { return newStore(c) }
 
 func newStore(c Config) *store {
+	registerMetrics()
 	if err := c.Validate(); err != nil {
 		panic(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/balsahq/balsa/raftstore"
 )
@@ -70,7 +71,9 @@ func (s *store) commit(ctx context.Context, key string, rev int64, op *raftstore
 	for _, c := range txn.Compares {
 		txn.Failure = append(txn.Failure, raftstore.Op{Type: raftstore.OpRange, Key: c.Key, RangeEnd: c.RangeEnd})
 	}
+	began := time.Now()
 	result, err := s.kv.Txn(ctx, txn)
+	s.took(operationOf(rev, op), began, err)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -82,6 +85,7 @@ func (s *store) commit(ctx context.Context, key string, rev int64, op *raftstore
 		return outcome{}, fmt.Errorf("store answered %d results to %d reads", len(result.Results), len(txn.Compares))
 	}
 	if fenced && !holds(fence, result.Results[1].KVs) {
+		fencedWrites.Inc()
 		return outcome{}, newFencedError(fence, result.Results[1].KVs)
 	}
 	if kvs := result.Results[0].KVs; !holds(txn.Compares[0], kvs) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"time"
 
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
@@ -123,7 +124,8 @@ func inside(ns int, fn func() error) error {
 }
 
 // transact sends a transaction, which the kernel carries out before it returns, whole or not at all.
-func (c *Conn) transact(data []byte) error {
+func (c *Conn) transact(data []byte) (err error) {
+	defer noteCommit(len(data), time.Now(), &err)
 	if err := unix.Sendto(c.fd, data, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}

@@ -132,6 +132,7 @@ func (o *proposals) settle(results []Result) bool {
 		switch {
 		case p == nil:
 		case !r.Late:
+			CommitSeconds.Observe(time.Since(p.since).Seconds())
 			p.done <- outcome{applied: r.Applied}
 			o.remove(p)
 		case r.Term == p.term:

@@ -96,6 +96,7 @@ func (a Node) Start() error {
 		return err
 	}
 	state.ready = network.Ready()
+	agent.Counters().Register(network)
 	checks, err := check.NewAgent(check.AgentConfig{
 		Node: a.Config.NodeName, CNIConfDir: a.Config.CNIConfDir(), CNIBinDirs: []string{a.Config.BinDir(), "/opt/cni/bin"},
 		StateDir: filepath.Join(a.Config.AgentDir(), "network", "check"), Logger: a.Logger,

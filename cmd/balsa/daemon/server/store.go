@@ -44,6 +44,7 @@ func (s *server) openStore() error {
 		return err
 	}
 	s.network.Serve(s.store)
+	showStore(s.store, &s.gossip)
 	if err := os.WriteFile(s.cfg.ClusterIDFile(), []byte(me.ClusterID+"\n"), 0o600); err != nil {
 		return errors.Join(err, s.store.Close())
 	}

@@ -13,6 +13,9 @@ var snapshotSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 
 // Collectors returns the metrics of the process's stores: histograms, which outlive a store.
 func Collectors() []prometheus.Collector {
+	for _, result := range []string{"success", "error"} {
+		snapshotSeconds.WithLabelValues(result) // begins at zero, so that an alert sees the first failure
+	}
 	return []prometheus.Collector{consensus.CommitSeconds, snapshotSeconds}
 }
 

@@ -39,6 +39,7 @@ type Collector struct {
 	cfg    Config
 	groups groups
 	proc   string // /proc, another directory in tests
+	sys    string // /sys, likewise
 }
 
 // New returns a Collector for cfg.
@@ -46,7 +47,7 @@ func New(cfg Config) *Collector {
 	if cfg.CgroupRoot == "" {
 		cfg.CgroupRoot = "/sys/fs/cgroup"
 	}
-	return &Collector{cfg: cfg, groups: newGroups(cfg.CgroupRoot), proc: "/proc"}
+	return &Collector{cfg: cfg, groups: newGroups(cfg.CgroupRoot), proc: "/proc", sys: "/sys"}
 }
 
 // Labels of cAdvisor in a kubelet. id is the control group, name the container's ID.
@@ -183,11 +184,21 @@ func (c *Collector) group(out chan<- prometheus.Metric, path string, l []string)
 		send(out, r, &s, l, kind, "container")
 	}
 	for device, io := range s.Devices {
+		name := c.device(device)
 		for _, r := range deviceRows {
-			send(out, r, io, l, device)
+			send(out, r, io, l, name)
 		}
 	}
 	return true
+}
+
+// device returns the name of a device by its numbers, "8:0", as /dev/sda: dashboards choose disks by their names.
+func (c *Collector) device(numbers string) string {
+	target, err := os.Readlink(filepath.Join(c.sys, "dev/block", numbers))
+	if err != nil {
+		return numbers
+	}
+	return "/dev/" + filepath.Base(target)
 }
 
 // links sends the counters of a pod's interfaces, which are read in the network namespace of its sandbox's process.

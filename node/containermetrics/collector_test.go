@@ -38,10 +38,10 @@ container_cpu_cfs_throttled_periods_total{container="c",id="/kubepods/podu/abc",
 container_cpu_usage_seconds_total{container="c",id="/kubepods/podu/abc",image="busybox:1",name="abc",namespace="ns",pod="p"} 1.5
 # HELP container_fs_reads_bytes_total Cumulative count of bytes read.
 # TYPE container_fs_reads_bytes_total counter
-container_fs_reads_bytes_total{container="c",device="8:0",id="/kubepods/podu/abc",image="busybox:1",name="abc",namespace="ns",pod="p"} 4096
+container_fs_reads_bytes_total{container="c",device="/dev/sda",id="/kubepods/podu/abc",image="busybox:1",name="abc",namespace="ns",pod="p"} 4096
 # HELP container_fs_writes_total Cumulative count of writes completed.
 # TYPE container_fs_writes_total counter
-container_fs_writes_total{container="c",device="8:0",id="/kubepods/podu/abc",image="busybox:1",name="abc",namespace="ns",pod="p"} 7
+container_fs_writes_total{container="c",device="/dev/sda",id="/kubepods/podu/abc",image="busybox:1",name="abc",namespace="ns",pod="p"} 7
 # HELP container_memory_working_set_bytes Current working set in bytes.
 # TYPE container_memory_working_set_bytes gauge
 container_memory_working_set_bytes{container="c",id="/kubepods/podu/abc",image="busybox:1",name="abc",namespace="ns",pod="p"} 700
@@ -76,7 +76,13 @@ func compare(t *testing.T, root string) {
 	proc := t.TempDir()
 	write(t, proc, map[string]string{"77/net/dev": "Inter-|   Receive\n face |bytes\n    lo: 1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n  eth0: 5 1 2 4 0 0 0 0 9 1 3 0 0 0 0 0\n"})
 	c := New(Config{CgroupRoot: root, Pods: func() []Pod { return onePod }, Memory: 1})
-	c.proc = proc
+	c.proc, c.sys = proc, t.TempDir()
+	if err := os.MkdirAll(filepath.Join(c.sys, "dev/block"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("../../devices/pci0/block/sda", filepath.Join(c.sys, "dev/block/8:0")); err != nil {
+		t.Fatal(err)
+	}
 	if err := testutil.CollectAndCompare(c, strings.NewReader(want), wanted...); err != nil {
 		t.Error(err)
 	}

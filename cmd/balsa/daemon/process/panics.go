@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"runtime"
+	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,6 +13,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	_ "k8s.io/component-base/metrics/prometheus/restclient" // rest_client_*, of every client in the process
 
+	"github.com/balsahq/balsa/cmd/balsa/daemon/config"
 	"github.com/balsahq/balsa/fault"
 )
 
@@ -25,6 +28,7 @@ var ContainPanics = func() func(log *slog.Logger) {
 			utilruntime.ReallyCrash = false
 			utilruntime.PanicHandlers = []func(context.Context, any){libraryPanicked}
 			legacyregistry.RawMustRegister(panicCollector{})
+			legacyregistry.RawMustRegister(buildInfo())
 		})
 	}
 }()
@@ -36,6 +40,20 @@ func libraryPanicked(_ context.Context, value any) {
 		panic(value)
 	}
 	fault.Caught("library", value)
+}
+
+// buildInfo is upstream's metric of a program's version; an alert compares it between the programs of a cluster.
+func buildInfo() prometheus.Collector {
+	version := strings.SplitN(strings.TrimPrefix(config.KubernetesVersion, "v"), ".", 3)
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "kubernetes_build_info", Help: "A metric with a constant '1' value labeled by major, minor, git version, Go version, and compiler from which Kubernetes was built, and platform on which it is running.",
+		ConstLabels: prometheus.Labels{
+			"major": version[0], "minor": version[1], "git_version": config.KubernetesVersion, "go_version": runtime.Version(),
+			"compiler": runtime.Compiler, "platform": runtime.GOOS + "/" + runtime.GOARCH,
+		},
+	})
+	info.Set(1)
+	return info
 }
 
 var panicsTotal = prometheus.NewDesc("balsa_panics_total", "Panics that ended one unit of work and nothing else, by unit.", []string{"unit"}, nil)

@@ -124,12 +124,12 @@ func (c controller) DeleteVolume(_ context.Context, r *csipb.DeleteVolumeRequest
 	if r.VolumeId == "" {
 		return nil, status.Error(codes.InvalidArgument, "the volume's id is missing")
 	}
-	used, err := c.mountedSomewhere(r.VolumeId)
+	used, err := c.mountedOn(r.VolumeId)
 	if err != nil {
 		return nil, status.Error(codes.Internal, err.Error())
 	}
-	if used != "" {
-		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is in use: it is mounted on %s", r.VolumeId, used)
+	if len(used) > 0 {
+		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is in use: it is mounted on %s", r.VolumeId, used[0])
 	}
 	if err := c.store.remove(r.VolumeId); err != nil {
 		return nil, coded(err)

@@ -13,7 +13,8 @@
 // of the file system after all that was promised, and at most what is free.
 //
 // Nothing outside Dir is touched. Names are checked, every path below Dir is resolved with os.Root, a pod sees data/
-// and never its parent, and removal follows no symlink and crosses no mount.
+// and never its parent, what is mounted is the directory that was opened without following a symlink, and removal
+// follows no symlink and crosses no mount.
 //
 // Goroutines: Run holds the two servers and joins them. Lock: store.mu guards the table of volumes and is held while a
 // directory is made or renamed, not while one is emptied; Driver.mounts is held while a target is mounted or unmounted.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
@@ -63,7 +64,17 @@ func (n nodeService) NodePublishVolume(_ context.Context, r *csipb.NodePublishVo
 		return nil, coded(err)
 	}
 	defer data.Close()
-	if err := bind(data, filepath.Clean(r.TargetPath), flags); err != nil {
+	target := filepath.Clean(r.TargetPath)
+	if r.VolumeCapability.AccessMode.Mode == csipb.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER {
+		used, err := n.mountedOn(r.VolumeId)
+		if err != nil {
+			return nil, coded(err)
+		}
+		if len(used) > 0 && !slices.Contains(used, target) {
+			return nil, status.Errorf(codes.FailedPrecondition, "volume %s has a single writer and is mounted on %s", r.VolumeId, used[0])
+		}
+	}
+	if err := bind(data, target, flags); err != nil {
 		return nil, coded(err)
 	}
 	return &csipb.NodePublishVolumeResponse{}, nil
@@ -174,27 +185,26 @@ func isMount(path string) (bool, error) {
 	return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
 }
 
-// mountedSomewhere returns where a volume is mounted, empty for nowhere: the mounts of this file system whose root is
-// the volume's directory.
-func (d *Driver) mountedSomewhere(id string) (string, error) {
+// mountedOn returns where a volume is mounted: the mounts of this file system whose root is the volume's directory.
+func (d *Driver) mountedOn(id string) (targets []string, err error) {
 	var st unix.Stat_t
 	if err := unix.Stat(d.cfg.Dir, &st); err != nil {
-		return "", err
+		return nil, err
 	}
 	device := fmt.Sprintf("%d:%d", unix.Major(st.Dev), unix.Minor(st.Dev))
 	suffix := "/" + filepath.Base(d.cfg.Dir) + "/" + id + "/" + dataName
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	defer f.Close()
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
 		if fields := strings.Fields(lines.Text()); len(fields) > 4 && fields[2] == device && strings.HasSuffix(fields[3], suffix) {
-			return fields[4], nil
+			targets = append(targets, fields[4])
 		}
 	}
-	return "", lines.Err()
+	return targets, lines.Err()
 }
 
 func (n nodeService) NodeGetVolumeStats(_ context.Context, r *csipb.NodeGetVolumeStatsRequest) (*csipb.NodeGetVolumeStatsResponse, error) {

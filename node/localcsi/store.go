@@ -267,12 +267,25 @@ func (s *store) get(id string) (meta, error) {
 	return m, nil
 }
 
-// open opens what pods see of a volume.
+// open opens what pods see of a volume. It follows no symlink, not to another volume either.
 func (s *store) open(id string) (*os.File, error) {
 	if _, err := s.get(id); err != nil {
 		return nil, err
 	}
-	return s.root.Open(id + "/" + dataName)
+	top, err := s.root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer top.Close()
+	name := id + "/" + dataName
+	fd, err := unix.Openat2(int(top.Fd()), name, &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(fd), name), nil
 }
 
 // free is how many bytes can still be promised.

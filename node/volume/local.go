@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -19,8 +20,8 @@ import (
 // setUpLocal makes a volume of this node's disk ready. A block device that is wanted as a file system is mounted below
 // the pod's directory, and formatted before if it is empty. Called again, it only looks whether the volume is to grow.
 func (m *Manager) setUpLocal(ctx context.Context, st *podState, v *v1.Volume, b boundClaim) (Volume, error) {
-	path, block := b.pv.Spec.Local.Path, isBlock(b.pv)
-	device, err := checkLocal(path, block)
+	block := isBlock(b.pv)
+	path, device, err := findLocal(b.pv.Spec.Local.Path, block)
 	if err != nil {
 		return Volume{}, err
 	}
@@ -29,7 +30,7 @@ func (m *Manager) setUpLocal(ctx context.Context, st *podState, v *v1.Volume, b 
 		vol = Volume{HostPath: path, ReadOnly: b.readOnly, Block: block}
 		if !block && (device || len(b.pv.Spec.MountOptions) > 0) {
 			vol.HostPath = m.volumeDir(st.pod, "local-volume", b.pv.Name)
-			if err := m.mountLocal(b.pv, vol.HostPath, device); err != nil {
+			if err := m.mountLocal(b.pv, path, vol.HostPath, device); err != nil {
 				return Volume{}, err
 			}
 		}
@@ -58,33 +59,38 @@ func resizeFS(device, dir string) error {
 	return err
 }
 
-// checkLocal reports whether path is a block device, and refuses what cannot be used in the volume's mode.
-func checkLocal(path string, block bool) (device bool, err error) {
+// findLocal follows the links of path, which an administrator has chosen. It reports whether a block device is there, and
+// refuses what cannot be used in the volume's mode.
+func findLocal(path string, block bool) (real string, device bool, err error) {
 	if err := noBacksteps(path); err != nil {
-		return false, err
+		return "", false, err
 	}
-	st, err := os.Stat(path)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return false, fmt.Errorf("path %q does not exist", path)
-	case err != nil:
-		return false, err
+	real, err = filepath.EvalSymlinks(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", false, fmt.Errorf("path %q does not exist", path)
+	}
+	if err != nil {
+		return "", false, err
+	}
+	st, err := os.Stat(real)
+	if err != nil {
+		return "", false, err
 	}
 	device = st.Mode()&os.ModeType == os.ModeDevice
 	switch {
 	case block && !device:
-		return false, fmt.Errorf("path %q is not a block device", path)
+		return "", false, fmt.Errorf("path %q is not a block device", path)
 	case !device && !st.IsDir():
-		return false, fmt.Errorf("path %q is neither a directory nor a block device", path)
+		return "", false, fmt.Errorf("path %q is neither a directory nor a block device", path)
 	}
-	return device, nil
+	return real, device, nil
 }
 
-// mountLocal mounts a local volume with its options on dir, unless something is mounted there. A device without a file
-// system gets the one that the volume names, by default ext4. The programs that do so are the host's: blkid, fsck,
-// mkfs.TYPE, mount.
-func (m *Manager) mountLocal(pv *v1.PersistentVolume, dir string, device bool) error {
-	path, options := pv.Spec.Local.Path, pv.Spec.MountOptions
+// mountLocal mounts path with the options of its local volume on dir, unless something is mounted there. A device
+// without a file system gets the one that the volume names, by default ext4. The programs that do so are the host's:
+// blkid, fsck, mkfs.TYPE, mount.
+func (m *Manager) mountLocal(pv *v1.PersistentVolume, path, dir string, device bool) error {
+	options := pv.Spec.MountOptions
 	lock, _ := m.devices.LoadOrStore(path, &sync.Mutex{}) // no two pods format it at once
 	lock.(*sync.Mutex).Lock()
 	defer lock.(*sync.Mutex).Unlock()

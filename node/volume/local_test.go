@@ -145,6 +145,24 @@ func TestAGroupIsNotGivenAgainToFilesOfARunningPod(t *testing.T) {
 	}
 }
 
+func TestAGroupGetsALocalVolumeBehindALink(t *testing.T) {
+	dir, group := t.TempDir(), int64(77)
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	claim, pv := localClaim(link)
+	m, _ := newManager(t, claim, pv)
+	pod := claimPod()
+	pod.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: &group}
+	if got := setUp(t, m, pod)["v"].HostPath; got != dir {
+		t.Errorf("mounted from %s", got)
+	}
+	if st := stat(t, dir); st.Gid != 77 {
+		t.Errorf("gid %d", st.Gid)
+	}
+}
+
 func TestWhatCannotBeALocalVolume(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")

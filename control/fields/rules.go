@@ -9,8 +9,6 @@ var rules = []Rule{
 	// Pods: what would run without what it asks for.
 	{Kind: "Pod", Path: "spec.schedulingGroup", Does: Refused,
 		Says: "pods are not scheduled in groups (upstream: the alpha feature GenericWorkload, which is off); leave it out"},
-	{Kind: "Pod", Path: "spec.{containers,initContainers}[*].restartPolicyRules[*].action", Is: "RestartAllContainers", Does: Refused,
-		Says: "only the action Restart is carried out; leave the rule out, or use Restart"},
 	{Kind: "Pod", Path: "spec.volumes[*].projected.sources[*].clusterTrustBundle", Does: Refused,
 		Says: "ClusterTrustBundles are not served (upstream: a beta feature which is off); use a configMap source with the certificates"},
 	{Kind: "Pod", Path: "spec.volumes[*].projected.sources[*].podCertificate", Does: Refused,

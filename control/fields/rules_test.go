@@ -114,7 +114,7 @@ func TestConditionsOfRules(t *testing.T) {
 		pod  *core.Pod
 		want string
 	}{
-		"restart all":        {action(core.ContainerRestartRuleActionRestartAllContainers), "spec.containers[0].restartPolicyRules[0].action refused"},
+		"restart all":        {action(core.ContainerRestartRuleActionRestartAllContainers), ""},
 		"restart":            {action(core.ContainerRestartRuleActionRestart), ""},
 		"a list that is set": {&core.Pod{Spec: core.PodSpec{ResourceClaims: []core.PodResourceClaim{}}}, ""},
 	} {

@@ -23,6 +23,7 @@ const (
 	PurgePod          Verb = "purge"        // remove containers, sandboxes and logs from the machine
 	PruneContainers   Verb = "prune"        // remove old dead containers
 	ResizePod         Verb = "resize"       // give the pod's cgroup and its running containers what is allocated
+	RestartAll        Verb = "restart-all"  // begin anew with the first init container
 	FailPod           Verb = "fail"         // the pod has failed as a whole
 )
 
@@ -86,7 +87,9 @@ func Next(pod *v1.Pod, o *Observed) Decision {
 		stopPod(pod, o, &d, why)
 		return d
 	}
-	runPod(pod, o, &d)
+	if !restartAll(pod, o, &d) {
+		runPod(pod, o, &d)
+	}
 	return d
 }
 
@@ -155,7 +158,7 @@ func restartsAfter(pod *v1.Pod, c *v1.Container, code int32) bool {
 
 // restarts reports whether a container that has exited is started again: by its policy, or because the node stopped it for that.
 func restarts(pod *v1.Pod, c *v1.Container, in *Instance) bool {
-	return in.Replaced || restartsAfter(pod, c, in.ExitCode)
+	return in.Replaced || in.Obsolete || restartsAfter(pod, c, in.ExitCode)
 }
 
 // runPod adds the actions that a pod needs which is not stopping.

@@ -31,6 +31,7 @@ type Instance struct {
 	TerminationMessage     bool // Message is complete
 	ByProbe                bool // it was stopped because a probe failed
 	Replaced               bool // it was stopped to be started again
+	Obsolete               bool // all containers restart; it counts as little as one of an earlier sandbox
 	User                   *v1.ContainerUser
 	TerminationMessageFile string // host path of the termination message
 }
@@ -145,9 +146,9 @@ func (o *Observed) previous(name string) *Instance {
 	return ins[len(ins)-2]
 }
 
-// inSandbox reports whether an instance belongs to the pod's present sandbox.
+// inSandbox reports whether an instance belongs to the pod's present sandbox, and counts.
 func (o *Observed) inSandbox(in *Instance) bool {
-	return o.Sandbox != nil && in.SandboxID == o.Sandbox.ID
+	return !in.Obsolete && o.Sandbox != nil && in.SandboxID == o.Sandbox.ID
 }
 
 // hasStarted reports whether the container runs and has passed its postStart hook and its startup probe.
@@ -194,11 +195,11 @@ func (o *Observed) Merge(n *Instance) (*Instance, bool) {
 		return in, false
 	}
 	changed := n.State != in.State
-	probe, replaced, message := in.ByProbe, in.Replaced, in.TerminationMessageFile
+	old := *in
 	*in = *n
-	in.ByProbe, in.Replaced = probe, replaced
+	in.ByProbe, in.Replaced, in.Obsolete = old.ByProbe, old.Replaced, old.Obsolete
 	if in.TerminationMessageFile == "" {
-		in.TerminationMessageFile = message
+		in.TerminationMessageFile = old.TerminationMessageFile
 	}
 	return in, changed
 }

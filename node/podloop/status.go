@@ -184,6 +184,9 @@ func podPhase(in StatusInput, s *v1.PodStatus) v1.PodPhase {
 	for i := range in.Pod.Spec.Containers {
 		n.addRegular(in, &in.Pod.Spec.Containers[i], s.ContainerStatuses)
 	}
+	if old := in.Pod.Status.Phase; old == v1.PodRunning && in.Observed.beginsAnew() && !in.Decision.Stopped {
+		return old // initialization is repeated, and a pod does not go back to Pending
+	}
 	p := n.phase(in.Decision.Stopped, anyRegularStarted(in.Pod, in.Observed))
 	if in.Decision.Stopped && !IsTerminal(p) {
 		return v1.PodFailed
@@ -194,7 +197,7 @@ func podPhase(in StatusInput, s *v1.PodStatus) v1.PodPhase {
 // restartsLater reports whether a container that ended with code is started again.
 func (in StatusInput) restartsLater(c *v1.Container, code int32) bool {
 	last := in.Observed.Latest(c.Name)
-	return last != nil && last.Replaced || restartsAfter(in.Pod, c, code)
+	return last != nil && (last.Replaced || last.Obsolete) || restartsAfter(in.Pod, c, code)
 }
 
 func (n *containerCounts) addInit(in StatusInput, c *v1.Container, sts []v1.ContainerStatus) {

@@ -29,6 +29,9 @@ func podConditions(in StatusInput, s *v1.PodStatus) []v1.PodCondition {
 		containers,
 		{Type: v1.PodScheduled, Status: v1.ConditionTrue},
 	}
+	if c := restartingCondition(in, s); c != nil {
+		mine = append(mine, *c)
+	}
 	for i := range mine {
 		setTimes(&mine[i], in)
 	}
@@ -69,7 +72,7 @@ func resizeConditions(in StatusInput, s *v1.PodStatus) []v1.PodCondition {
 func isOwnCondition(t v1.PodConditionType) bool {
 	switch t {
 	case v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers, Panicked,
-		v1.PodResizePending, v1.PodResizeInProgress:
+		v1.PodResizePending, v1.PodResizeInProgress, v1.AllContainersRestarting:
 		return true
 	}
 	return false
@@ -184,6 +187,9 @@ func initializedCondition(in StatusInput, s *v1.PodStatus) v1.PodCondition {
 			st.State.Terminated != nil && st.ContainerID != "" {
 			return c
 		}
+	}
+	if _, old := podutil.GetPodConditionFromList(in.Pod.Status.Conditions, v1.PodInitialized); old != nil && old.Status == v1.ConditionTrue && in.Observed.beginsAnew() {
+		return c // initialization is repeated
 	}
 	var incomplete []string
 	for i := range in.Pod.Spec.InitContainers {

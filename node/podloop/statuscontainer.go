@@ -92,7 +92,7 @@ func containerStatus(in StatusInput, c *v1.Container, kind ContainerKind, olds [
 		st.State.Running = &v1.ContainerStateRunning{StartedAt: metav1.NewTime(cur.Started)}
 	case cur.State == StateExited:
 		st.State.Terminated = terminatedState(in, cur)
-		if waits && !in.Decision.Stopping && wait.Reason != creatingReason(in.Pod) {
+		if waits && !in.Decision.Stopping && (cur.Obsolete || wait.Reason != creatingReason(in.Pod)) {
 			st.LastTerminationState = st.State
 			st.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: wait.Reason, Message: wait.Message}}
 		}

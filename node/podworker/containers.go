@@ -151,7 +151,7 @@ func (w *Worker) noteGiven(name, id string, given podloop.Given) {
 	}
 	given.ID = id
 	w.observed.Actual.Started(w.pod, name, given)
-	w.saveResources()
+	w.saveRecord()
 }
 
 // startFailed records the failure for the retry. A container that was created and failed to start counts as a run.
@@ -354,7 +354,7 @@ func (w *Worker) stopContainer(ctx context.Context, in killInput) error {
 		w.containerEventOf(in.pod, name, in.kind, v1.EventTypeNormal, "Killing", in.message)
 	}
 	grace := time.Duration(in.grace) * time.Second
-	if in.container != nil && in.container.Lifecycle != nil && in.container.Lifecycle.PreStop != nil {
+	if grace > 0 && in.container != nil && in.container.Lifecycle != nil && in.container.Lifecycle.PreStop != nil {
 		began := time.Now()
 		hctx, cancel := context.WithTimeout(ctx, grace)
 		err := w.host.runHook(hctx, hookTarget{in.pod, in.container, in.id, in.podIPs}, in.container.Lifecycle.PreStop)

@@ -72,7 +72,7 @@ func (w *Worker) Rejection() *podloop.Failure { return w.observed.Failed }
 func (w *Worker) Adopt(o *podloop.Observed) {
 	o.StartTime = w.observed.StartTime
 	w.observed = o
-	w.resumeResize()
+	w.resume()
 	if o.Sandbox != nil {
 		w.handler = o.Sandbox.Handler
 	}
@@ -105,17 +105,6 @@ func (w *Worker) Adopt(o *podloop.Observed) {
 			}
 		}
 	})
-}
-
-// resumeResize takes over the resize that a former process was carrying out.
-func (w *Worker) resumeResize() {
-	c, ok := w.host.readResources(w.pod)
-	if !ok || c.Actual.AsAllocated() {
-		return
-	}
-	w.observed.Actual = c.Actual
-	w.observed.Actual.Keep(w.instance)
-	w.observed.Resizing = &podloop.Resizing{Generation: c.Generation}
 }
 
 func (w *Worker) terminationPolicy(name string) v1.TerminationMessagePolicy {

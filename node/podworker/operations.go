@@ -86,7 +86,7 @@ func (w *Worker) setUpVolumes() operation {
 			first := !w.observed.Volumes
 			w.mounts, w.observed.Volumes, w.observed.VolumesRetry = mounts, true, nil
 			if first {
-				w.saveResources()
+				w.saveRecord()
 			}
 		}
 	}
@@ -239,7 +239,7 @@ func (w *Worker) removeRemains(ctx context.Context, pod *v1.Pod) error {
 // RemovePodDir removes the agent's directory of a pod. It does not descend into volumes, because data may be mounted there:
 // the volume manager has unmounted and removed them before, else RemovePodDir fails.
 func RemovePodDir(dir string) error {
-	for _, sub := range []string{"containers", "etc-hosts", resourcesFile, resourcesFile + ".tmp"} {
+	for _, sub := range []string{"containers", "etc-hosts", recordFile, recordFile + ".tmp"} {
 		if err := os.RemoveAll(filepath.Join(dir, sub)); err != nil {
 			return err
 		}

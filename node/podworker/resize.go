@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -17,59 +15,6 @@ import (
 	"github.com/balsahq/balsa/node/criconfig"
 	"github.com/balsahq/balsa/node/podloop"
 )
-
-// resourcesFile in the pod's directory holds what is allocated to the pod and how its cgroups differ from that. So a process
-// that ends in the middle of a resize leaves the next one what it needs, and a resize that was never allocated is not
-// taken for one that was.
-const resourcesFile = "resources.json"
-
-type checkpoint struct {
-	Generation int64             `json:"generation"`
-	Allocated  podloop.Resources `json:"allocated"`
-	Actual     podloop.Actual    `json:"actual"`
-}
-
-func (h *Host) resourcesPath(pod *v1.Pod) string {
-	return filepath.Join(h.Config.PodDir(pod.UID), resourcesFile)
-}
-
-// readResources returns what a former process had allocated to the pod; false when there is nothing to read.
-func (h *Host) readResources(pod *v1.Pod) (checkpoint, bool) {
-	var c checkpoint
-	b, err := os.ReadFile(h.resourcesPath(pod))
-	if err == nil {
-		err = json.Unmarshal(b, &c)
-	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		h.Logger.Warn("the record of a pod's resources cannot be read; those of its spec count", "pod", podloop.PodName(pod), "err", err)
-	}
-	return c, err == nil
-}
-
-// writeResources replaces the record in one step. It does not wait for the disk: after a crash of the machine no container of
-// the pod is left.
-func (h *Host) writeResources(pod *v1.Pod, c checkpoint) error {
-	b, err := json.Marshal(c)
-	if err != nil {
-		return fmt.Errorf("record of resources: %w", err)
-	}
-	path := h.resourcesPath(pod)
-	if err := os.WriteFile(path+".tmp", b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".tmp", path)
-}
-
-// saveResources writes the record. The pod's directory exists from when its volumes are there, and no container before.
-func (w *Worker) saveResources() {
-	if !w.observed.Volumes {
-		return
-	}
-	c := checkpoint{Generation: w.grant.Generation, Allocated: w.grant.Allocated, Actual: w.observed.Actual}
-	if err := w.host.writeResources(w.pod, c); err != nil {
-		w.host.Logger.Warn("the record of a pod's resources cannot be written; a new process would take those of its spec", "pod", podloop.PodName(w.pod), "err", err)
-	}
-}
 
 // Asked returns the pod as the API has it, with the resources that its spec asks for.
 func (w *Worker) Asked() *v1.Pod { return w.asked.Load() }
@@ -105,7 +50,7 @@ func (w *Worker) takeGrant() {
 	}
 	w.observed.Actual.Allocate(before, w.pod, w.instance)
 	w.observed.ResizeRetry, w.observed.Resizing, w.volumesStale = nil, &podloop.Resizing{Generation: g.Generation}, true
-	w.saveResources()
+	w.saveRecord()
 	w.event(v1.EventTypeNormal, "ResizeStarted", resizeText(w.pod, "Pod resize started", g.Generation, ""))
 }
 
@@ -124,7 +69,7 @@ func (w *Worker) endResize() {
 		return
 	}
 	w.observed.Resizing, w.observed.ResizeRetry = nil, nil
-	w.saveResources()
+	w.saveRecord()
 	w.event(v1.EventTypeNormal, "ResizeCompleted", resizeText(w.pod, "Pod resize completed", r.Generation, ""))
 }
 
@@ -168,7 +113,7 @@ func (w *Worker) resizePod() operation {
 			if err == nil && w.grant.Allocated.Are(pod) {
 				w.observed.Actual.Group, w.observed.Actual.Pod = false, nil
 			}
-			w.saveResources()
+			w.saveRecord()
 			if err != nil && !cut {
 				w.resizeFailed(err)
 			}

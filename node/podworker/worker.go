@@ -111,7 +111,7 @@ func New(h *Host, pod *v1.Pod) *Worker {
 	w.seen, w.startNoted = time.Now(), pod.Status.Phase != "" && pod.Status.Phase != v1.PodPending
 	w.grant = &podloop.Grant{Asked: podloop.ResourcesOf(pod), Generation: pod.Generation}
 	w.grant.Allocated = w.grant.Asked
-	if c, ok := h.readResources(pod); ok && !c.Allocated.Are(pod) {
+	if c, ok := h.readRecord(pod); ok && !c.Allocated.Are(pod) {
 		w.grant = &podloop.Grant{Asked: c.Allocated, Allocated: c.Allocated, Generation: c.Generation}
 	}
 	w.asked.Store(pod)
@@ -167,6 +167,12 @@ func (w *Worker) step(ctx context.Context) (wake time.Time, done bool) {
 		}
 		again := false
 		for _, a := range d.Actions {
+			if a.Verb == podloop.RestartAll {
+				w.observed.BeginAnew(w.pod)
+				w.saveRecord()
+				again = true
+				continue
+			}
 			if a.Verb == podloop.FailPod {
 				w.observed.Failed = &podloop.Failure{Reason: a.Reason, Message: a.Message}
 				w.event(v1.EventTypeNormal, a.Reason, a.Message)

@@ -33,6 +33,7 @@ import (
 	"github.com/balsahq/balsa/node/admission"
 	"github.com/balsahq/balsa/node/cgroup"
 	"github.com/balsahq/balsa/node/counters"
+	"github.com/balsahq/balsa/node/cpumanager"
 	"github.com/balsahq/balsa/node/cri"
 	"github.com/balsahq/balsa/node/criconfig"
 	"github.com/balsahq/balsa/node/csi"
@@ -98,6 +99,7 @@ type Agent struct {
 	probes    probes
 	cgroups   cgroups
 	devices   *deviceplugin.Manager
+	cpus      *cpumanager.Manager
 	allocator *allocator
 	recorder  record.EventRecorder
 	events    record.EventBroadcaster
@@ -108,6 +110,7 @@ type Agent struct {
 	watchDir      func(dir string) (<-chan fsnotify.Event, func()) // replaced in tests
 	followCSI     func(context.Context) error                      // registers drivers by inotify; replaced in tests
 	followDevices func(context.Context) error                      // serves a socket; replaced in tests
+	cpusetsStale  chan struct{}                                    // wakes keepCPUSets
 	nudgeNode     chan struct{}                                    // wakes keepNode: the Node's status may have changed
 	// imagesStale says that the images have changed since they were listed.
 	imagesStale atomic.Bool
@@ -142,7 +145,7 @@ func New(cfg Config) (*Agent, error) {
 	a := &Agent{
 		cfg: cfg, log: cfg.Logger, hostIPs: cfg.nodeIPs(), memory: memoryCapacity(),
 		workers: map[types.UID]*podworker.Worker{}, adopted: map[types.UID]*podloop.Observed{}, waiting: waiters{byID: map[string]waiter{}},
-		nudgeNode: make(chan struct{}, 1), mirrors: make(chan struct{}, 1), resizeNudge: make(chan struct{}, 1), connected: make(chan struct{}),
+		nudgeNode: make(chan struct{}, 1), cpusetsStale: make(chan struct{}, 1), mirrors: make(chan struct{}, 1), resizeNudge: make(chan struct{}, 1), connected: make(chan struct{}),
 		services: cfg.Informers.Core().V1().Services().Lister(),
 		count:    counters.New(),
 		translate: &criconfig.Config{
@@ -283,6 +286,7 @@ func (a *Agent) runPods(ctx context.Context, g *errgroup.Group) error {
 	a.relist(ctx)                                               // containers may have ended before their worker was there
 	g.Go(func() error { fault.KeepDo(ctx, "node/resizes", a.resizes); return nil })
 	g.Go(func() error { fault.KeepDo(ctx, "node/housekeeping", a.housekeeping); return nil })
+	g.Go(func() error { fault.KeepDo(ctx, "node/cpusets", a.keepCPUSets); return nil })
 	g.Go(func() error { fault.KeepDo(ctx, "node/evictions", a.evictions); return nil })
 	g.Go(func() error { fault.KeepDo(ctx, "node/static pods", a.static); return nil })
 	return nil

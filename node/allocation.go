@@ -3,16 +3,43 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
 
 	"github.com/balsahq/balsa/node/allocation"
+	"github.com/balsahq/balsa/node/cpumanager"
 	"github.com/balsahq/balsa/node/deviceplugin"
+	"github.com/balsahq/balsa/node/machine"
 	"github.com/balsahq/balsa/node/podloop"
 	"github.com/balsahq/balsa/node/topology"
 )
+
+// Allocation says how pods get CPUs of their own, and how near to each other what a pod has is to be.
+type Allocation struct {
+	CPUs       cpumanager.Policy // default none
+	CPUOptions cpumanager.Options
+	// ReservedCPUs are kept from pods that get CPUs of their own, and taken off the allocatable CPUs. When it is empty, as
+	// many CPUs are kept back as Config.Reserved says.
+	ReservedCPUs cpuset.CPUSet
+	Topology     topology.Policy // default none
+	Scope        topology.Scope  // default container
+}
+
+func (a *Allocation) setDefaults() {
+	if a.CPUs == "" {
+		a.CPUs = cpumanager.None
+	}
+	if a.Topology == "" {
+		a.Topology = topology.None
+	}
+	if a.Scope == "" {
+		a.Scope = topology.Container
+	}
+}
 
 // allocator is the Manager as workers see it.
 type allocator struct{ *allocation.Manager }
@@ -28,9 +55,12 @@ func (a *allocator) Admit(ctx context.Context, pod *v1.Pod) *podloop.Failure {
 
 // newAllocator makes the parts that give pods what they have for themselves of the machine.
 func (a *Agent) newAllocator() error {
-	var err error
+	hardware, err := machine.Read(machine.Dir)
+	if err != nil {
+		return err
+	}
 	a.devices, err = deviceplugin.New(deviceplugin.Config{
-		Dir: filepath.Join(a.cfg.RootDir, "device-plugins"), NUMANodes: topology.NodesOf(0),
+		Dir: filepath.Join(a.cfg.RootDir, "device-plugins"), NUMANodes: hardware.Nodes(),
 		Changed: a.nudge, HealthChanged: a.wakePods, Logger: a.log,
 	})
 	if err != nil {
@@ -39,9 +69,28 @@ func (a *Agent) newAllocator() error {
 	if a.followDevices == nil {
 		a.followDevices = a.devices.Run
 	}
-	m, err := allocation.New(allocation.Config{Policy: topology.None, Scope: topology.Container, NUMANodes: topology.NodesOf(0), Devices: a.devices})
+	if a.cpus, err = a.newCPUManager(hardware); err != nil {
+		return err
+	}
+	m, err := allocation.New(allocation.Config{
+		Policy: a.cfg.Allocation.Topology, Scope: a.cfg.Allocation.Scope, NUMANodes: hardware.Nodes(), Devices: a.devices, CPUs: a.cpus,
+	})
 	a.allocator = &allocator{m}
 	return err
+}
+
+func (a *Agent) newCPUManager(hardware *machine.Topology) (*cpumanager.Manager, error) {
+	reserved := a.cfg.Allocation.ReservedCPUs
+	if kept := a.cfg.Reserved.Cpu(); reserved.IsEmpty() && !kept.IsZero() {
+		var err error
+		if reserved, err = cpumanager.Reserve(hardware, int(kept.Value())); err != nil {
+			return nil, fmt.Errorf("reserved CPUs: %w", err)
+		}
+	}
+	return cpumanager.New(cpumanager.Config{
+		Policy: a.cfg.Allocation.CPUs, Options: a.cfg.Allocation.CPUOptions, Machine: hardware, Reserved: reserved,
+		StateFile: filepath.Join(a.cfg.RootDir, "cpu_manager_state"), Changed: a.nudgeCPUSets, Logger: a.log,
+	})
 }
 
 // wakePods makes workers look at their pods again.

@@ -91,6 +91,8 @@ type Config struct {
 	AllowedUnsafeSysctls []string
 	// Reserved is taken off capacity to give allocatable.
 	Reserved v1.ResourceList
+	// Allocation says how pods get CPUs of their own.
+	Allocation Allocation
 	// LogMaxSize and LogMaxFiles bound a container's log; default 10 MiB and 5.
 	LogMaxSize  int64
 	LogMaxFiles int
@@ -123,6 +125,7 @@ func (c *Config) Validate() error {
 }
 
 func (c *Config) setDefaults() {
+	c.Allocation.setDefaults()
 	str := func(p *string, d string) {
 		if *p == "" {
 			*p = d

@@ -152,8 +152,10 @@ func (a *Agent) ContainerDone(id string) <-chan struct{} {
 	return closed
 }
 
-// containersChanged makes and closes the channels of a pod's containers when its worker publishes a View.
+// containersChanged makes and closes the channels of a pod's containers when its worker publishes a View, and has the CPUs of
+// new containers looked at.
 func (a *Agent) containersChanged(uid types.UID, v *podworker.View) {
+	a.nudgeCPUSets()
 	a.waiting.mu.Lock()
 	defer a.waiting.mu.Unlock()
 	for id, c := range v.Containers {

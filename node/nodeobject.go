@@ -118,8 +118,11 @@ func (c *Config) allocatable(capacity v1.ResourceList) v1.ResourceList {
 		take(v1.ResourceEphemeralStorage, *resource.NewQuantity(d.Value()*diskKeptBack/100, resource.BinarySI))
 	}
 	for name, q := range c.Reserved {
-		take(name, q)
+		if name != v1.ResourceCPU || c.Allocation.ReservedCPUs.IsEmpty() {
+			take(name, q)
+		}
 	}
+	take(v1.ResourceCPU, *resource.NewQuantity(int64(c.Allocation.ReservedCPUs.Size()), resource.DecimalSI))
 	for name, q := range capacity {
 		if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
 			take(v1.ResourceMemory, q) // memory of huge pages cannot be used as other memory

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/balsahq/balsa/node/admission"
+	"github.com/balsahq/balsa/node/cpumanager"
 	"github.com/balsahq/balsa/node/podloop"
 	"github.com/balsahq/balsa/node/podworker"
 )
@@ -73,7 +75,11 @@ func (a *Agent) judgeResize(w *podworker.Worker, asked *v1.Pod) bool {
 	was := w.Grant()
 	g := &podloop.Grant{Asked: podloop.ResourcesOf(asked), Allocated: was.Allocated, Generation: was.Generation}
 	if !was.Allocated.Are(asked) {
-		if refused := admission.CheckResize(a.admissionInput(asked)); refused != nil {
+		refused := admission.CheckResize(a.admissionInput(asked))
+		if a.cfg.Allocation.CPUs == cpumanager.Static {
+			refused = cmp.Or(admission.CheckPinned(admission.Resize{Asked: asked, Allocated: was.Allocated.On(asked)}), refused)
+		}
+		if refused != nil {
 			g.Pending = &podloop.Pending{Reason: refused.Reason, Message: refused.Message, Generation: asked.Generation}
 		} else {
 			g.Allocated, g.Generation = g.Asked, asked.Generation

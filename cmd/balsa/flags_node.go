@@ -24,6 +24,14 @@ func bindPods(f *pflag.FlagSet, p *config.Pods) {
 	f.Int64Var(&p.MaxPIDs, "pod-max-pids", p.MaxPIDs, "the most processes and threads of a pod; -1 for no limit but the machine's")
 }
 
+func bindAllocation(f *pflag.FlagSet, a *config.Allocation) {
+	f.StringVar(&a.CPUPolicy, "cpu-manager-policy", a.CPUPolicy, "none, or static: containers of Guaranteed pods that request whole CPUs get these for themselves")
+	f.StringToStringVar(&a.CPUOptions, "cpu-manager-policy-options", a.CPUOptions, "options of the policy static: full-pcpus-only=true (whole cores only), strict-cpu-reservation=true (containers that share CPUs stay off the reserved ones)")
+	f.StringVar(&a.ReservedCPUs, "reserved-cpus", a.ReservedCPUs, "CPUs for the system and the containers that share, such as 0,2-3; no container gets one for itself, and they are taken off what is allocatable")
+	f.StringVar(&a.TopologyPolicy, "topology-manager-policy", a.TopologyPolicy, "how CPUs and devices of a container are aligned to NUMA nodes: none, best-effort, restricted (a pod that cannot be aligned fails with the reason TopologyAffinityError) or single-numa-node")
+	f.StringVar(&a.TopologyScope, "topology-manager-scope", a.TopologyScope, "what is aligned: each container by itself, or with pod all containers of a pod to the same NUMA nodes")
+}
+
 func bindProxy(f *pflag.FlagSet, p *config.Proxy) {
 	f.StringVar(&p.Healthz, "proxy-healthz-bind-address", p.Healthz, "address and port of /healthz and /livez, where load balancers check this node as they check kube-proxy; 0.0.0.0 is every address, empty is none")
 	f.StringVar(&p.Status, "proxy-metrics-bind-address", p.Status, "address and port of /proxyMode, as kube-proxy serves it for programs of this machine; empty is none")

@@ -76,6 +76,22 @@ func CheckResize(in Input) *Refusal {
 	return nil
 }
 
+// CheckPinned refuses to change the CPU of a Guaranteed pod on a node whose containers get CPUs of their own.
+func CheckPinned(r Resize) *Refusal {
+	if !guaranteed(r.Asked) {
+		return nil
+	}
+	asked, has := resource.AggregateContainerRequests(r.Asked, resource.PodResourcesOptions{}), resource.AggregateContainerRequests(r.Allocated, resource.PodResourcesOptions{})
+	same := asked.Cpu().Equal(*has.Cpu())
+	for i := range min(len(r.Asked.Spec.Containers), len(r.Allocated.Spec.Containers)) {
+		same = same && r.Asked.Spec.Containers[i].Resources.Requests.Cpu().Equal(*r.Allocated.Spec.Containers[i].Resources.Requests.Cpu())
+	}
+	if same {
+		return nil
+	}
+	return &Refusal{v1.PodReasonInfeasible, `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`}
+}
+
 // capacity refuses requests that would not fit if the pod were alone on the node: waiting does not help.
 func capacity(in Input) *Refusal {
 	in.Others = nil

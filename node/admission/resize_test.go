@@ -68,3 +68,25 @@ func TestResizeThatDoesNotFit(t *testing.T) {
 		}
 	}
 }
+
+func TestTheCPUOfAGuaranteedPodIsNotChangedWhereCPUsAreExclusive(t *testing.T) {
+	with := func(requests, limits string) *v1.Pod {
+		list := func(s string) v1.ResourceList {
+			cpu, memory, _ := strings.Cut(s, " ")
+			return v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
+		}
+		return &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Requests: list(requests), Limits: list(limits)}}}}}
+	}
+	for name, c := range map[string]struct {
+		asked, has *v1.Pod
+		refused    bool
+	}{
+		"CPU":       {with("2 1Mi", "2 1Mi"), with("1 1Mi", "1 1Mi"), true},
+		"memory":    {with("1 2Mi", "1 2Mi"), with("1 1Mi", "1 1Mi"), false},
+		"burstable": {with("2 1Mi", "3 1Mi"), with("1 1Mi", "3 1Mi"), false},
+	} {
+		if r := CheckPinned(Resize{Asked: c.asked, Allocated: c.has}); (r != nil) != c.refused || r != nil && r.Reason != v1.PodReasonInfeasible {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}

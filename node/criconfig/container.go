@@ -38,6 +38,8 @@ type Allocation struct {
 	Devices     []*runtimeapi.Device
 	CDIDevices  []*runtimeapi.CDIDevice
 	Annotations map[string]string
+	CPUs        string // on which the container runs, such as "0,2-3"; "" is all
+	NoCPUQuota  bool   // its CPUs are its own, so that its limit needs no enforcing
 }
 
 // Container returns the configuration of a container. It makes the container's log directory and the files that are mounted
@@ -83,6 +85,10 @@ func (c *Config) Container(in ContainerInput) (*runtimeapi.ContainerConfig, erro
 			Resources:       ContainerResources(in.Pod, ct, in.MemoryCapacity),
 			SecurityContext: security,
 		},
+	}
+	cfg.Linux.Resources.CpusetCpus = in.Allocation.CPUs
+	if in.Allocation.NoCPUQuota {
+		cfg.Linux.Resources.CpuQuota = -1
 	}
 	if l := ct.Lifecycle; l != nil && l.StopSignal != nil {
 		cfg.StopSignal = runtimeapi.Signal(runtimeapi.Signal_value[string(*l.StopSignal)])

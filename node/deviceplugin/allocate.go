@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	resourcehelper "k8s.io/component-helpers/resource"
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
 	"github.com/balsahq/balsa/node/topology"
@@ -254,17 +255,39 @@ func (m *Manager) Hints(pod *v1.Pod, c *v1.Container) topology.Hints {
 	return out
 }
 
+// PodHints returns from which NUMA nodes all containers of the pod could have their devices, by resource.
+func (m *Manager) PodHints(pod *v1.Pod) topology.Hints {
+	whole := &v1.Container{}
+	whole.Resources.Limits = resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{ExcludeOverhead: true})
+	out := topology.Hints{}
+	for _, req := range m.requests(pod, whole) {
+		m.mu.Lock()
+		out[req.resource] = m.hintsFor(req)
+		m.mu.Unlock()
+	}
+	return out
+}
+
+// grantedIDs returns the devices of a container, or with an empty name those of the whole pod; the lock is held.
+func (m *Manager) grantedIDs(uid types.UID, container, resource string) map[string]bool {
+	own := map[string]bool{}
+	for name, resources := range m.pods[uid] {
+		if g := resources[resource]; g != nil && (name == container || container == "") {
+			for id := range g.devices {
+				own[id] = true
+			}
+		}
+	}
+	return own
+}
+
 // hintsFor returns the hints of one request; the lock is held.
 func (m *Manager) hintsFor(req request) []topology.Hint {
 	r := m.resources[req.resource]
 	if r == nil || !slices.ContainsFunc(slices.Collect(maps.Values(r.devices)), func(d device) bool { return d.nodes != 0 }) {
 		return nil
 	}
-	if had := m.pods[req.pod.UID][req.container.Name][req.resource]; had != nil {
-		own := map[string]bool{}
-		for id := range had.devices {
-			own[id] = true
-		}
+	if own := m.grantedIDs(req.pod.UID, req.container.Name, req.resource); len(own) == req.want {
 		return hints(r.devices, own, nil, req.want, m.cfg.NUMANodes)
 	}
 	available, used := map[string]bool{}, m.inUse(req.resource)

@@ -14,7 +14,6 @@ import (
 	kubelettypes "k8s.io/kubelet/pkg/types"
 	v1qos "k8s.io/kubernetes/pkg/apis/core/v1/helper/qos"
 
-	"github.com/balsahq/balsa/node/cgroup"
 	"github.com/balsahq/balsa/node/containerlogs"
 	"github.com/balsahq/balsa/node/cri"
 	"github.com/balsahq/balsa/node/criconfig"
@@ -110,7 +109,7 @@ func (w *Worker) runSandbox(a podloop.Action) operation {
 
 func (w *Worker) createSandbox(ctx context.Context, pod *v1.Pod, attempt uint32) (*podloop.Sandbox, string, error) {
 	qos := v1qos.GetPodQOS(pod)
-	parent, err := w.host.Cgroups.Apply(pod.UID, qos, cgroup.ForPod(pod, qos, w.host.PodPIDs))
+	parent, err := w.host.Cgroups.Apply(pod.UID, qos, w.host.podLimits(pod, qos))
 	if err != nil {
 		return nil, "", err
 	}

@@ -12,7 +12,6 @@ import (
 	v1qos "k8s.io/kubernetes/pkg/apis/core/v1/helper/qos"
 
 	"github.com/balsahq/balsa/node/cgroup"
-	"github.com/balsahq/balsa/node/criconfig"
 	"github.com/balsahq/balsa/node/podloop"
 )
 
@@ -144,7 +143,7 @@ func (w *Worker) resizeFailed(err error) {
 // resize carries out changes, and returns those that were carried out when one failed.
 func (h *Host) resize(ctx context.Context, pod *v1.Pod, changes []podloop.Change) ([]podloop.Change, error) {
 	qos := v1qos.GetPodQOS(pod)
-	to := cgroup.ForPod(pod, qos, h.PodPIDs)
+	to := h.podLimits(pod, qos)
 	from, err := h.Cgroups.Read(pod.UID, qos)
 	if err != nil {
 		return nil, err
@@ -156,7 +155,7 @@ func (h *Host) resize(ctx context.Context, pod *v1.Pod, changes []podloop.Change
 		return nil, err
 	}
 	for i, c := range changes {
-		r := &runtimeapi.ContainerResources{Linux: criconfig.ContainerResources(pod, c.Container, h.MemoryCapacity)}
+		r := &runtimeapi.ContainerResources{Linux: h.containerResources(pod, c.Container)}
 		if err := h.Runtime.UpdateContainerResources(ctx, c.ID, r); err != nil {
 			return changes[:i], err
 		}
@@ -205,6 +204,6 @@ func (h *Host) growGroup(pod *v1.Pod) error {
 	if err != nil {
 		return err
 	}
-	_, err = h.Cgroups.Apply(pod.UID, qos, cgroup.Raised(from, cgroup.ForPod(pod, qos, h.PodPIDs)))
+	_, err = h.Cgroups.Apply(pod.UID, qos, cgroup.Raised(from, h.podLimits(pod, qos)))
 	return err
 }

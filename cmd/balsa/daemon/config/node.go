@@ -43,6 +43,7 @@ type Node struct {
 	// MetricResolution is how often the node measures what it and its pods use.
 	MetricResolution time.Duration
 	Pods             Pods
+	Allocation       Allocation
 	Proxy            Proxy
 	Logs             NodeLogs
 	CloudProvider    string
@@ -83,7 +84,7 @@ func DefaultNode() Node {
 		LogDir:  "/var/log", CgroupRoot: "/kubepods", NodeName: strings.ToLower(host), KubeletPort: 10250,
 		OverlayMode: string(routes.Auto), VXLANPort: overlay.DefaultVXLANPort, UDPPort: overlay.DefaultUDPPort, Encryption: EncryptionNone, WireGuardPort: overlay.DefaultWireGuardPort, NetworkPlugin: PluginBalsa,
 		MetricResolution: resourcemetrics.DefaultInterval,
-		MaxPods:          110, Pods: defaultPods(), Proxy: defaultProxy(), Logs: defaultNodeLogs(), Ingress: defaultIngress(), LogLevel: "info",
+		MaxPods:          110, Pods: defaultPods(), Allocation: defaultAllocation(), Proxy: defaultProxy(), Logs: defaultNodeLogs(), Ingress: defaultIngress(), LogLevel: "info",
 	}
 }
 
@@ -104,6 +105,7 @@ func (c *Node) faults() []error {
 	faults = append(faults, portFaults(map[string]int{"kubelet-port": c.KubeletPort, "gossip-port": c.GossipPort, "vxlan-port": c.VXLANPort, "udp-port": c.UDPPort, "wireguard-port": c.WireGuardPort})...)
 	faults = append(faults, c.networkFaults()...)
 	faults = append(faults, c.Pods.validate()...)
+	faults = append(faults, c.Allocation.validate()...)
 	faults = append(faults, c.Proxy.validate()...)
 	faults = append(faults, c.Logs.validate()...)
 	faults = append(faults, c.Ingress.validate()...)

@@ -74,7 +74,8 @@ func (a Node) Start() error {
 		NodeIPs: IPs(a.Config, a.NodeIP), Labels: a.Config.Ingress.Labels(a.Config.NodeLabels), KubeletPort: int32(a.Config.KubeletPort),
 		Version: config.KubernetesVersion + "+balsa", ClusterDNS: []string{a.Config.ClusterDNS}, ClusterDomain: a.Config.ClusterDomain,
 		AllowedUnsafeSysctls: a.Config.Pods.AllowedUnsafeSysctls, SeccompDefault: a.Config.Pods.SeccompDefault, PodPIDs: a.Config.Pods.PIDLimit(),
-		MaxPods: a.Config.MaxPods, Taints: a.Config.Taints(), Logger: a.Logger,
+		Allocation: a.Config.Allocation.Node(),
+		MaxPods:    a.Config.MaxPods, Taints: a.Config.Taints(), Logger: a.Logger,
 	})
 	if err != nil {
 		return err

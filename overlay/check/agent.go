@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// AgentConfig is what an Agent needs.
+// AgentConfig configures an Agent.
 type AgentConfig struct {
 	// Node is the name of this node.
 	Node string
@@ -43,8 +43,8 @@ func (c *AgentConfig) Validate() error {
 var (
 	errNoProbe = errors.New("no probe is open for this run: its time is over, or the node was restarted")
 	errTooMany = fmt.Errorf("%d checks are under way on this node: wait until one ends", mostProbes)
-	errOpen    = errors.New("a probe is open for this run already")
-	errEnding  = errors.New("the node is stopping")
+	errOpen    = errors.New("this run has an open probe on this node already")
+	errEnding  = errors.New("the node is stopping; check it again once it runs")
 )
 
 // Agent carries out the requests of a check on one node. It is safe for concurrent use.
@@ -70,7 +70,7 @@ func NewAgent(cfg AgentConfig) (*Agent, error) {
 
 // Run removes probes that a killed process left, and when ctx ends those of this process.
 func (a *Agent) Run(ctx context.Context) error {
-	if err := a.removeStale(ctx); err != nil { // the network may not be there yet: the next run tries again
+	if err := a.removeStale(ctx); err != nil { // the pod network may not be set up yet; the next check tries again
 		a.cfg.Logger.Debug("cannot remove old probes of a network check; they stay until the next check", "err", err)
 	}
 	<-ctx.Done()
@@ -193,7 +193,7 @@ func (a *Agent) reserve(run string) error {
 func (a *Agent) close(run string) ([]string, error) {
 	a.mu.Lock()
 	p := a.probes[run]
-	if p == nil { // unknown, or being attached
+	if p == nil { // an unknown run, or one whose probe is still being attached
 		a.mu.Unlock()
 		return nil, errNoProbe
 	}

@@ -8,12 +8,13 @@ import (
 	"strings"
 )
 
-// Finding is one fault, with its place, and its cause as far as it can be told.
+// Finding is one fault, with its place and, where it is known, its cause.
 type Finding struct {
-	// From and To are nodes; several where the same fault is on all of them. To is empty for a fault of one node alone.
+	// From and To are names of nodes; From has several where all of them have the same fault. To is empty for a fault of a
+	// single node.
 	From []string `json:"from,omitempty"`
 	To   []string `json:"to,omitempty"`
-	// What names it in a few words, Text explains it and says what to look at.
+	// The field What names the fault in a few words; Text explains it and says what to check.
 	What string `json:"what"`
 	Text string `json:"text"`
 }
@@ -30,7 +31,7 @@ func (f Finding) String() string {
 	return where + ": " + f.What + ": " + f.Text
 }
 
-// names lists nodes, the first few by name.
+// names joins the names of nodes, and counts those after the first few.
 func names(list []string) string {
 	const most = 4
 	switch n := len(list); {
@@ -44,7 +45,7 @@ func names(list []string) string {
 	return "nodes " + strings.Join(list, ", ")
 }
 
-// Judge returns the faults; none when all is well. It is a function of the report alone.
+// Judge returns the faults of a report; nil when there are none. It depends on the report alone.
 func Judge(r *Report) []Finding {
 	m := newMatrix(r)
 	var out []Finding
@@ -75,7 +76,7 @@ func sortedNodes(r *Report) []NodeReport {
 	return slices.SortedFunc(slices.Values(r.Nodes), func(x, y NodeReport) int { return cmp.Compare(x.Target.Name, y.Target.Name) })
 }
 
-// judge explains one pair. Faults that follow from another fault are left out.
+// judge returns the faults between one pair of nodes, without faults that follow from another fault.
 func (m *matrix) judge(p pair) []Finding {
 	if r := m.bad(p, Node); r != nil {
 		return []Finding{{What: "node to node", Text: fmt.Sprintf(
@@ -90,7 +91,7 @@ func (m *matrix) judge(p pair) []Finding {
 	case tcp != nil && udp != nil:
 		add("pod to pod", "%s", m.whyNoPod(p, tcp))
 	case tcp != nil:
-		add("pod to pod by TCP", "%s; UDP works: a firewall drops TCP between pods, or checksums of packets are spoilt on the way", tcp.Error)
+		add("pod to pod by TCP", "%s; UDP works: a firewall drops TCP between pods, or checksums of packets are corrupted on the path", tcp.Error)
 	case udp != nil:
 		add("pod to pod by UDP", "%s; TCP works: a firewall drops UDP between pods", udp.Error)
 	}
@@ -99,7 +100,7 @@ func (m *matrix) judge(p pair) []Finding {
 		if p.from == p.to {
 			add("node to its pods", "%s: look at the bridge, its address and the host's firewall (input and output of the bridge)", r.Error)
 		} else {
-			add("node to pod", "%s, though pods of %s reach it: answers to the address that the host sends from find no way back", r.Error, p.from)
+			add("node to pod", "%s, though pods of %s reach it: the answers are not routed back to the address that the host sends from", r.Error, p.from)
 		}
 	}
 	if r := m.bad(p, PodNode); r != nil {
@@ -107,7 +108,7 @@ func (m *matrix) judge(p pair) []Finding {
 			r.Error, m.nodes[p.to].Target.Address, p.from, p.to)
 	}
 	if r := m.bad(p, Service); r != nil && reached && (p.from != p.to || m.bad(p, NodePod) == nil) {
-		add("pod to Service", "%s, though the pod behind it is reached: the rules for Services on %s are missing or somebody else's rules come first (nft list ruleset)",
+		add("pod to Service", "%s, though the pod behind it is reached: the rules for Services on %s are missing or rules of another program come first (nft list ruleset)",
 			answered(r), p.from)
 	}
 	if r := m.bad(p, NodePort); r != nil {
@@ -133,10 +134,10 @@ func (m *matrix) whyNoPod(p pair, r *Result) string {
 		return fmt.Sprintf("%s; node %s does not reach its own pods either", r.Error, p.to)
 	}
 	if w := r.Way; w != nil && w.Missing {
-		return fmt.Sprintf("node %s has no route to the pods of %s%s, its packets to them leave by the default route: its log says why", p.from, p.to, m.podsOf(p.to))
+		return fmt.Sprintf("node %s has no route to the pods of %s%s, so its packets to them leave by the default route: its log says why", p.from, p.to, m.podsOf(p.to))
 	}
 	if m.heard(p) {
-		// A broken path of answers is explained for the other node, unless that node's own tries succeed.
+		// A broken return path is reported for the peer, unless the peer's own tries succeed.
 		back := m.byPair[pair{p.to, p.from}][Pod]
 		if back != nil && back.Way != nil && back.Way.Missing {
 			return fmt.Sprintf("packets arrive and the answers do not come back; node %s has no route to the pods of %s%s", p.to, p.from, m.podsOf(p.from))
@@ -204,7 +205,7 @@ func (m *matrix) judgeNames(n NodeReport) []Finding {
 	at := pair{n.Target.Name, ""}
 	if r := m.bad(at, DNS); r != nil {
 		if r.Error == errSilence.Error() || strings.HasPrefix(r.Error, "connection") {
-			return []Finding{{What: "DNS", Text: fmt.Sprintf("%s: nobody serves names at the cluster's DNS address on this node, pods there resolve nothing: its log says why "+
+			return []Finding{{What: "DNS", Text: fmt.Sprintf("%s: no server answers at the cluster's DNS address on this node, so its pods resolve no names: its log says why "+
 				"(\"names are not answered\")", r.Error)}}
 		}
 		return []Finding{{What: "DNS", Text: fmt.Sprintf("%s for a name of the cluster: this node does not know the cluster's Services; its log says why", r.Error)}}

@@ -98,7 +98,7 @@ func (a *Agent) detach(ctx context.Context, id, path string) error {
 	return nil
 }
 
-// newNamespace makes a network namespace that lives as long as its handle, so that nothing of it outlives the process.
+// newNamespace makes a network namespace that lives as long as its handle, so that it ends with the process.
 func newNamespace() (netns.NsHandle, error) {
 	type result struct {
 		handle netns.NsHandle

@@ -8,11 +8,11 @@ import (
 // Report is the result of a check; Judge explains it.
 type Report struct {
 	Nodes []NodeReport `json:"nodes"`
-	// Faults are those of the check itself: targets that could not be tried at all.
+	// Faults are failures of the check itself: targets that could not be tried at all.
 	Faults []string `json:"faults,omitempty"`
 }
 
-// NodeReport is one node's part.
+// NodeReport is the part of one node.
 type NodeReport struct {
 	Target NodeTarget `json:"node"`
 	// Fault says why the other fields are empty.
@@ -31,7 +31,7 @@ type NodeTarget struct {
 	PodCIDR string         `json:"podCIDR,omitempty"`
 }
 
-// matrix finds results.
+// matrix indexes a report's results by pair of nodes and kind.
 type matrix struct {
 	nodes  map[string]*NodeReport
 	byPair map[pair]map[Kind]*Result
@@ -55,7 +55,7 @@ func newMatrix(r *Report) *matrix {
 	return m
 }
 
-// bad returns the result when it was tried and failed.
+// bad returns the result of a failed try; nil when the try succeeded or there was none.
 func (m *matrix) bad(p pair, k Kind) *Result {
 	if r := m.byPair[p][k]; r != nil && !r.OK {
 		return r

@@ -15,7 +15,7 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// Config is what Run needs.
+// Config configures Run.
 type Config struct {
 	Nodes []NodeTarget
 	// Call asks one node.
@@ -24,25 +24,25 @@ type Config struct {
 	Publish func(ctx context.Context, run string, probes map[string]netip.Addr) (map[string]Published, func(), error)
 	// Policy makes pods and a policy that closes them when close is called; nil: policies are not checked.
 	Policy func(ctx context.Context, run string, nodes []string) (*Closed, error)
-	// DNS is the cluster's; ClusterName and OutsideName are asked of it, "" is not.
+	// DNS is the address of the cluster's DNS. Probes ask it for ClusterName and OutsideName, unless they are "".
 	DNS                      netip.Addr
 	ClusterName, OutsideName string
 	// Others is how many other nodes each node tries; 0: all.
 	Others int
-	// Within bounds the check, without the removal of what it made.
+	// Within bounds the check, without its cleanup.
 	Within time.Duration
 }
 
-// Published is where a Service is reached.
+// Published holds the addresses at which a Service is reached.
 type Published struct {
 	Cluster  netip.AddrPort
 	NodePort uint16
 }
 
-// Closed is a set of pods, one a node, for the check of policies.
+// Closed is a set of pods, one per node, that a NetworkPolicy can close.
 type Closed struct {
 	Pods map[string]netip.AddrPort
-	// Deny closes them; Remove removes the pods and the policy.
+	// Deny makes the policy; Remove removes the pods and the policy.
 	Deny   func(ctx context.Context) error
 	Remove func()
 }
@@ -70,7 +70,7 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// runner is one check under way.
+// runner is the state of one running check.
 type runner struct {
 	cfg       Config
 	run       string
@@ -80,7 +80,8 @@ type runner struct {
 	report    *Report
 }
 
-// Run carries out the check. It always removes what it made. An error says that nothing could be checked.
+// Run carries out the check and removes its probes, pods and Services. It returns an error only if nothing could be
+// checked.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -108,7 +109,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	c.policy(ctx)
 	c.close(context.WithoutCancel(ctx)) // the report needs the nodes that probes heard
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		c.fault("its time of %v was over before everything was tried: give more with --timeout", cfg.Within)
+		c.fault("the check did not finish in %v: give it more time with --timeout", cfg.Within)
 		return c.report, nil
 	}
 	return c.report, ctx.Err()
@@ -124,7 +125,7 @@ func (c *runner) fault(format string, args ...any) {
 	c.report.Faults = append(c.report.Faults, fmt.Sprintf(format, args...))
 }
 
-// each does something for all nodes, several at once.
+// each calls fn for all nodes, for several at once.
 func (c *runner) each(fn func(n *NodeReport)) {
 	slots := make(chan struct{}, callsAtOnce)
 	var running sync.WaitGroup
@@ -165,7 +166,7 @@ func (c *runner) close(ctx context.Context) {
 		}
 		reply, err := c.cfg.Call(ctx, n.Target.Name, &Request{Run: c.run, Close: true})
 		if err != nil {
-			return // it closes itself when its time is over
+			return // the agent removes the probe when its lifetime is over
 		}
 		n.Heard = append([]string{}, reply.Heard...)
 	})

@@ -21,8 +21,8 @@ const (
 	sizeTries           = 2
 )
 
-// sizes finds the largest packet that arrives. A smaller size than the pod's link takes is no fault when the sender gets an ICMP
-// error (the kernel then knows the path MTU); a packet that disappears without an error is a fault.
+// sizes finds the largest packet that arrives. A size below the MTU of the pod's link is no fault when the sender gets an
+// ICMP error (the kernel then knows the path MTU); a packet that disappears without an error is a fault.
 func (p *probe) sizes(ctx context.Context, from host.Namespace, t Target, r *Result) error {
 	c, err := dial(ctx, from, "udp", t.Address)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"text/tabwriter"
 )
 
-// column is one of the table for pairs of nodes.
+// column is a column of the table of node pairs.
 type column struct {
 	title string
 	kinds []Kind
@@ -18,10 +18,10 @@ var columns = []column{
 	{"SERVICE", []Kind{Service}}, {"NODEPORT", []Kind{NodePort}}, {"SIZE", []Kind{MTU}}, {"POLICY", []Kind{Denied}},
 }
 
-// mostRows is how many paths without faults are shown.
+// mostRows bounds the paths without faults that are shown.
 const mostRows = 36
 
-// Write prints the tables and the findings. With all, it prints all paths without faults too.
+// Write prints the tables and the findings. With all set, it also prints every path without faults.
 func Write(w io.Writer, r *Report, findings []Finding, all bool) error {
 	m := newMatrix(r)
 	if err := writePairs(w, m, all); err != nil {
@@ -66,7 +66,7 @@ func writePairs(w io.Writer, m *matrix, all bool) error {
 		return err
 	}
 	if fine = len(pairs) - len(shown); fine > 0 {
-		_, err := fmt.Fprintf(w, "%d of %d ways are fine and not shown (--all shows them)\n", fine, len(pairs))
+		_, err := fmt.Fprintf(w, "%d of %d paths have no fault and are not shown (--all shows them)\n", fine, len(pairs))
 		return err
 	}
 	return nil

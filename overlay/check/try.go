@@ -20,21 +20,21 @@ import (
 )
 
 const (
-	// tryTime is how long one attempt may take; after attempts failures a target counts as broken.
+	// tryTime is how long one attempt may take; a target counts as broken after that many failed attempts.
 	tryTime  = 1200 * time.Millisecond
 	attempts = 3
 	// outsideTime is how long the cluster's DNS may take to find that no resolver answers.
 	outsideTime = 5 * time.Second
-	// settle is how long a new object of the API may take to reach the kernel of each node.
+	// settle bounds the time that a new API object takes to reach the kernel of each node.
 	settle      = 5 * time.Second
 	settleAgain = 200 * time.Millisecond
 )
 
-// method says how a kind is tried.
+// method describes how a kind is tried.
 type method struct {
 	fromHost bool
-	once     bool // takes long enough
-	settles  bool // may fail at first
+	once     bool // one attempt is enough, because it takes long
+	settles  bool // may fail until the API object has reached the nodes
 	try      func(p *probe, ctx context.Context, from host.Namespace, t Target, r *Result) error
 }
 
@@ -64,7 +64,7 @@ func (p *probe) try(ctx context.Context, targets []Target) []Result {
 		select {
 		case slots <- struct{}{}:
 		case <-ctx.Done():
-			r.Error = "not tried: there was no time left"
+			r.Error = "not tried: the time of the check was over"
 			continue
 		}
 		running.Go(func() {
@@ -161,10 +161,10 @@ func (p *probe) connect(ctx context.Context, from host.Namespace, t Target, _ *R
 	return err
 }
 
-// refused succeeds when connect fails.
+// refused expects that connect fails.
 func (p *probe) refused(ctx context.Context, from host.Namespace, t Target, r *Result) error {
 	if p.connect(ctx, from, t, r) == nil {
-		return errors.New("connected")
+		return errors.New("connected, although the policy denies it")
 	}
 	return nil
 }
@@ -259,7 +259,7 @@ func (p *probe) resolve(ctx context.Context, from host.Namespace, t Target, _ *R
 	return nil
 }
 
-// isDefault tells whether a route is a default route, which is no route to pods.
+// isDefault reports whether a destination is the default route. The default route is never a route to pods.
 func isDefault(to *net.IPNet) bool {
 	if to == nil {
 		return true
@@ -271,7 +271,7 @@ func isDefault(to *net.IPNet) bool {
 // wayTo returns the host's route to an address.
 func wayTo(a netip.Addr) *Way {
 	to := net.IP(a.AsSlice())
-	// Which route it is, and then what follows from it for this address.
+	// The first request returns the matching route of the table; the second, below, resolves it for this address.
 	if match, err := netlink.RouteGetWithOptions(to, &netlink.RouteGetOptions{FIBMatch: true}); err == nil && len(match) > 0 && isDefault(match[0].Dst) {
 		return &Way{Missing: true}
 	}

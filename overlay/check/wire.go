@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Path is where a node's API takes a Request by POST and answers with a Reply, both as JSON.
+// Path is the path of a node's API that accepts a Request by POST and answers with a Reply, both as JSON.
 const Path = "/balsa/netcheck"
 
 // Limits of the requests that a node carries out.
 const (
 	mostProbes  = 4                // open at once
-	mostTargets = 4096             // of one request
+	mostTargets = 4096             // in one request
 	longestLife = 10 * time.Minute // of a probe that is not closed
-	longestTry  = 45 * time.Second // of one request
+	longestTry  = 45 * time.Second // for the targets of one request
 	triesAtOnce = 64
 )
 

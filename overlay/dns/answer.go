@@ -16,16 +16,17 @@ const specVersion = "1.1.0"
 
 // Answer is what the zone says about a question.
 type Answer struct {
-	// Ours is false for a name that is not the zone's to answer; nothing else is set then.
+	// Ours is false for a name outside the zone; all other fields are empty then.
 	Ours bool
 	// Exists is false when there is no such name (NXDOMAIN).
 	Exists  bool
 	Records []dns.RR
 	Extra   []dns.RR
-	// Alias is the name outside the zone that the question leads to (ExternalName); somebody else must follow it.
+	// Alias is the name outside the zone that the question leads to (ExternalName); the server resolves it through another
+	// resolver.
 	Alias string
 
-	soa dns.RR // of the zone that says so, where there are no records
+	soa dns.RR // the zone's SOA record, for the authority section of an answer without records
 }
 
 // Answer answers a question. The name may be in any case; the answer repeats it as it was asked.
@@ -68,7 +69,7 @@ func header(name string, kind uint16) dns.RR_Header {
 	return dns.RR_Header{Name: name, Rrtype: kind, Class: dns.ClassINET, Ttl: ttl}
 }
 
-// soa is a zone's start of authority; it tells how long a "no" may be kept.
+// soa is a zone's start of authority; its Minttl bounds how long a resolver may cache a negative answer.
 func (z *Zone) soa(zone string) dns.RR {
 	return &dns.SOA{
 		Hdr: header(zone, dns.TypeSOA), Ns: "ns.dns." + z.domain, Mbox: "hostmaster." + z.domain,
@@ -273,8 +274,8 @@ func appendAddress(list []dns.RR, q dns.Question, a netip.Addr) []dns.RR {
 	return list
 }
 
-// reverse answers for the name of an address. One the zone does not know is another resolver's to answer, unless it is in
-// one of the cluster's networks: nobody else knows those.
+// reverse answers a question for the name of an address. An unknown address is left to other resolvers, except in the
+// cluster's networks, whose addresses no other resolver knows.
 func (z *Zone) reverse(q dns.Question, name string) Answer {
 	ip, ok := parseReverse(name)
 	if !ok {
@@ -306,7 +307,7 @@ func reverseZone(n netip.Prefix, name string) string {
 	if n.Addr().Is6() {
 		each = 4
 	}
-	shared := min((n.Bits()+each-1)/each+2, len(labels)) // and in-addr.arpa
+	shared := min((n.Bits()+each-1)/each+2, len(labels)) // two labels more for in-addr.arpa
 	return strings.Join(labels[len(labels)-shared:], ".") + "."
 }
 

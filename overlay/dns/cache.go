@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	// cacheEntries and cacheBytes bound the cache; what does not fit is forgotten in the order of its last use.
+	// cacheEntries and cacheBytes bound the cache; the least recently used entries are dropped first.
 	cacheEntries  = 4096
 	cacheBytes    = 2 << 20
-	cacheOverhead = 256     // what an entry costs beside its bytes, about
+	cacheOverhead = 256     // approximate memory of an entry beside its answer, in bytes
 	cacheLargest  = 8 << 10 // larger answers are not kept
-	// cacheTTL is how long an answer is kept at most; noSOATTL a "no" that does not say how long.
+	// cacheTTL bounds how long an answer is kept. noSOATTL is the lifetime of a negative answer without a SOA record.
 	cacheTTL = 30 * time.Second
 	noSOATTL = 5 * time.Second
-	// staleFor is how long an answer may be given after it expired when no resolver answers, and staleTTL the time it is
-	// good for then, in seconds (RFC 8767).
+	// staleFor is how long after its expiry an answer may still be given when no resolver answers; staleTTL is the TTL of
+	// such an answer, in seconds (RFC 8767).
 	staleFor = time.Hour
 	staleTTL = 5
-	// staleRetry is when resolvers are asked again after they failed and something stale can be given; failedRetry the
-	// same when nothing can (RFC 9520).
+	// After a failure resolvers are asked again after staleRetry if there is a stale answer, and after failedRetry if there
+	// is none (RFC 9520).
 	staleRetry  = 5 * time.Second
 	failedRetry = time.Second
 )
@@ -39,12 +39,12 @@ type cache struct {
 // kept is one answer. All but retry is immutable.
 type kept struct {
 	q               dns.Question
-	wire            []byte // none: only that resolvers failed
+	wire            []byte // empty: the entry only records that resolvers failed
 	stored, expires time.Time
-	retry           time.Time // resolvers failed: not to be asked before
+	retry           time.Time // after a failure: resolvers are not asked before this time
 }
 
-// found is what the cache has for a question.
+// found is the cache's result for a question.
 type found struct {
 	msg    *dns.Msg // nil: nothing
 	stale  bool     // msg has expired
@@ -79,7 +79,7 @@ func (c *cache) get(q dns.Question, now time.Time) found {
 	return f
 }
 
-// age takes the time off that an answer was kept.
+// age lowers the records' TTLs by the time that the answer was kept. A stale answer gets staleTTL.
 func age(m *dns.Msg, seconds uint32, stale bool) {
 	for _, records := range [][]dns.RR{m.Answer, m.Ns} {
 		for _, rr := range records {
@@ -96,7 +96,7 @@ func age(m *dns.Msg, seconds uint32, stale bool) {
 	}
 }
 
-// put keeps an answer as long as it says, within limits.
+// put stores an answer for its own TTL, at most cacheTTL.
 func (c *cache) put(q dns.Question, m *dns.Msg, now time.Time) {
 	keep := lifetime(m)
 	if keep <= 0 {
@@ -143,7 +143,7 @@ func (c *cache) drop(at *list.Element) {
 	c.bytes -= k.size()
 }
 
-// clear forgets everything: other resolvers may say otherwise.
+// clear empties the cache, because new settings name other resolvers, which may answer differently.
 func (c *cache) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,7 +154,7 @@ func (c *cache) clear() {
 
 func (k *kept) size() int { return len(k.wire) + len(k.q.Name) + cacheOverhead }
 
-// lifetime is how long an answer may be kept. A "no" says so in its start of authority (RFC 2308).
+// lifetime is how long an answer may be kept. For a negative answer it is the Minttl of the SOA record (RFC 2308).
 func lifetime(m *dns.Msg) time.Duration {
 	keep := cacheTTL
 	if len(m.Answer) == 0 {
@@ -171,7 +171,7 @@ func lifetime(m *dns.Msg) time.Duration {
 	return keep
 }
 
-// lower is the question by which answers are kept.
+// lower returns the question with its name in lower case, which is the cache's key.
 func lower(q dns.Question) dns.Question {
 	return dns.Question{Name: strings.ToLower(q.Name), Qtype: q.Qtype, Qclass: dns.ClassINET}
 }

@@ -22,9 +22,9 @@ type packet struct {
 // client that sends much delays only itself.
 type clientQueues struct {
 	mu     sync.Mutex
-	more   sync.Cond // packets are there, or the queues are closed
+	more   sync.Cond // signalled when a packet arrives or the queues are closed
 	byFrom map[netip.Addr]*clientQueue
-	turns  []*clientQueue // a ring; the next is at first
+	turns  []*clientQueue // clients in turn; the next one is at index first
 	first  int
 	size   int
 	over   bool
@@ -83,7 +83,7 @@ func (l *clientQueues) dequeue() (packet, bool) {
 	} else {
 		delete(l.byFrom, at.from)
 	}
-	if l.first == len(l.turns) || l.first > allPackets { // do not let the past grow
+	if l.first == len(l.turns) || l.first > allPackets { // drop the served part, so that the slice does not grow
 		l.turns = append(l.turns[:0], l.turns[l.first:]...)
 		l.first = 0
 	}

@@ -20,7 +20,7 @@ const (
 	// smallPacket has room for nearly every question; largestPacket for every one that is read.
 	smallPacket   = 512
 	largestPacket = 4096
-	// receiveBuffer is what the kernel keeps of a burst, in bytes.
+	// receiveBuffer is the size of the kernel's receive buffer in bytes; it holds a burst until the reader catches up.
 	receiveBuffer = 1 << 20
 	readRetry     = 100 * time.Millisecond
 )
@@ -37,7 +37,7 @@ func newDatagrams(s *Server, conn *net.UDPConn) *datagrams {
 	d := &datagrams{server: s, conn: conn, lines: newClientQueues()}
 	d.pool.New = func() any { return new([smallPacket]byte) }
 	if raw, err := conn.SyscallConn(); err == nil {
-		// Without the right to force it, the usual size has to do.
+		// SO_RCVBUFFORCE needs CAP_NET_ADMIN; without it the kernel's default size stays.
 		_ = raw.Control(func(fd uintptr) {
 			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer)
 		})
@@ -72,7 +72,8 @@ func (d *datagrams) run(ctx context.Context) error {
 	return errors.Join(err, d.conn.Close())
 }
 
-// read puts what arrives in line. It does nothing else, so that the kernel drops little of what others sent in a flood.
+// read enqueues the datagrams that arrive. It does nothing else, so that in a flood the kernel drops few datagrams of other
+// clients.
 func (d *datagrams) read(ctx context.Context) error {
 	again := time.NewTimer(0)
 	defer again.Stop()
@@ -84,8 +85,8 @@ func (d *datagrams) read(ctx context.Context) error {
 			return ctx.Err()
 		case errors.Is(err, net.ErrClosed), errors.Is(err, os.ErrDeadlineExceeded):
 			return err
-		case err != nil: // what a socket reports of an answer it could not send
-			d.server.cfg.Logger.Debug("dns socket", "err", err)
+		case err != nil: // the socket reports an ICMP error about an answer sent earlier
+			d.server.cfg.Logger.Debug("DNS socket: an answer did not reach its client", "err", err)
 			again.Reset(readRetry)
 			select {
 			case <-again.C:
@@ -115,7 +116,8 @@ func (d *datagrams) free(p packet) {
 	}
 }
 
-// answer answers at once what can be, and has others wait outside of the line.
+// answer sends the answers that need no resolver at once. Other questions wait in goroutines of their own, counted by
+// later.
 func (d *datagrams) answer(ctx context.Context, p packet, later *sync.WaitGroup) {
 	r, m := parse(p.data)
 	d.free(p)
@@ -156,6 +158,6 @@ func (d *datagrams) send(to netip.AddrPort, m *dns.Msg, size int) {
 		_, err = d.conn.WriteToUDPAddrPort(wire, to)
 	}
 	if err != nil {
-		d.server.cfg.Logger.Debug("dns answer not sent", "to", to.String(), "err", err)
+		d.server.cfg.Logger.Debug("cannot send a DNS answer", "to", to.String(), "err", err)
 	}
 }

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// waitersAtOnce and waitersOfOne bound the questions that wait for a resolver, of all clients and of one; flightsAtOnce bounds
-	// those that are under way, each with one or two sockets.
+	// waitersAtOnce and waitersOfOne bound the questions that wait for a resolver, of all clients and of one; flightsAtOnce
+	// bounds the questions that are being asked, each with one or two sockets.
 	waitersAtOnce = 1024
 	waitersOfOne  = 128
 	flightsAtOnce = 256
@@ -65,7 +65,7 @@ func (f *forwarder) set(s *Settings) {
 	f.cache.clear()
 }
 
-// cached answers from memory; known is false when a resolver must be asked.
+// cached returns the cached answer or failure; known is false when a resolver must be asked.
 func (f *forwarder) cached(q dns.Question) (m *dns.Msg, known bool, err error) {
 	have := f.cache.get(lower(q), f.now())
 	switch {

@@ -11,7 +11,7 @@ import (
 
 const (
 	headerSize = 12
-	aliases    = 8 // how many names an alias may lead through
+	aliases    = 8 // the longest chain of aliases that is followed
 )
 
 // parse parses a message. For one that cannot be parsed it returns the refusal to send, or nil if the message is no query.
@@ -121,7 +121,7 @@ func (s *Server) finish(m *dns.Msg, ask dns.Question, answer *dns.Msg, err error
 		m.Rcode = dns.RcodeServerFailure
 		return
 	}
-	for _, rr := range answer.Answer { // with the case of letters in which the name was asked
+	for _, rr := range answer.Answer { // the answer repeats the name in the case in which the client asked
 		if h := rr.Header(); strings.EqualFold(h.Name, ask.Name) {
 			h.Name = ask.Name
 		}

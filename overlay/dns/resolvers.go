@@ -25,9 +25,9 @@ const (
 	attemptTime = 2 * time.Second
 	hedgeTime   = 250 * time.Millisecond
 	rounds      = 2 // how often each resolver is asked, because datagrams get lost
-	// slowTime is how long a resolver that did not answer comes after all others.
+	// slowTime is how long a resolver that did not answer is asked last.
 	slowTime = 10 * time.Second
-	// hostTime is how long the host's list is used before it is read again.
+	// hostTime is how long the host's resolv.conf is cached.
 	hostTime   = 5 * time.Second
 	packetSize = 1232 // bytes that pass every path (DNS flag day 2020)
 )
@@ -40,7 +40,7 @@ type resolvers struct {
 	running *sync.WaitGroup
 
 	mu        sync.Mutex
-	slowUntil map[string]time.Time // until when
+	slowUntil map[string]time.Time // the time at which the resolver is no longer slow
 	hosts     []string
 	hostAt    time.Time
 }
@@ -76,7 +76,7 @@ func (r *resolvers) noteSpeed(at string, answers bool) {
 		delete(r.slowUntil, at)
 		return
 	}
-	if len(r.slowUntil) >= 64 { // lists change
+	if len(r.slowUntil) >= 64 { // the settings may have replaced the resolvers
 		clear(r.slowUntil)
 	}
 	r.slowUntil[at] = time.Now().Add(slowTime)
@@ -87,7 +87,8 @@ type attempt struct {
 	err error
 }
 
-// resolve asks one resolver after the other. The next is asked beside those that take long, and the first good answer counts.
+// resolve asks one resolver after another. It asks the next one when an answer takes longer than hedgeTime, and returns the
+// first good answer.
 func (r *resolvers) resolve(ctx context.Context, q dns.Question, settings *Settings) (*dns.Msg, error) {
 	list := r.list(q.Name, settings)
 	if len(list) == 0 {
@@ -175,7 +176,7 @@ func (r *resolvers) exchange(ctx context.Context, m *dns.Msg, network, at string
 		answer, err := c.ReadMsg()
 		var malformed *dns.Error
 		switch {
-		case errors.As(err, &malformed) && network == "udp": // it may come from any host
+		case errors.As(err, &malformed) && network == "udp": // a forged datagram may come from any host
 			continue
 		case err != nil && ctx.Err() != nil:
 			return nil, ctx.Err()
@@ -201,7 +202,7 @@ func belongs(answer, m *dns.Msg) bool {
 	return strings.EqualFold(got.Name, want.Name) && got.Qtype == want.Qtype && got.Qclass == want.Qclass
 }
 
-// Resolvers returns the nameservers of a resolv.conf, except for our own addresses.
+// Resolvers returns the nameservers of a resolv.conf, without the addresses of this DNS server.
 func Resolvers(path string, own []netip.Addr) ([]string, error) {
 	file, err := os.Open(path)
 	if err != nil {

@@ -23,7 +23,7 @@ const (
 	tcpTimeout        = 5 * time.Second
 )
 
-// Config is what a Server needs.
+// Config configures a Server.
 type Config struct {
 	Zone *Zone
 	// Listen are the addresses to serve; they need not exist yet.
@@ -43,7 +43,7 @@ type Server struct {
 	started func() // closes ready, once
 }
 
-// NewServer makes a server; it serves in Run.
+// NewServer returns a server that listens once Run is called.
 func NewServer(cfg Config) *Server {
 	if cfg.Enter == nil {
 		cfg.Enter = func(fn func() error) error { return fn() }
@@ -74,7 +74,7 @@ func (s *Server) dial(ctx context.Context, network, address string) (conn net.Co
 	return conn, err
 }
 
-// sockets are what a server listens on.
+// sockets are the sockets on which a server listens.
 type sockets struct {
 	udp []*datagrams
 	tcp []*dns.Server
@@ -157,14 +157,15 @@ func acceptQueries(h dns.Header) dns.MsgAcceptAction {
 	return dns.MsgAccept
 }
 
-// freebind lets a socket be bound before its address exists, so that a link that is made again needs no new socket.
+// freebind lets a socket be bound before its address exists, so that the socket survives when the link is deleted and made
+// again.
 func freebind(_, _ string, c syscall.RawConn) error {
 	var inner error
 	err := c.Control(func(fd uintptr) { inner = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_FREEBIND, 1) })
 	return errors.Join(err, inner)
 }
 
-// stream answers the queries of a connection, one after the other.
+// stream answers the queries of a TCP connection in order.
 func (s *Server) stream(ctx context.Context) dns.HandlerFunc {
 	return func(w dns.ResponseWriter, r *dns.Msg) {
 		var m *dns.Msg
@@ -188,7 +189,7 @@ func addressOf(a net.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// limited accepts a limited number of connections at once, of all clients and of one.
+// limited is a listener that bounds the open connections in all and of one client.
 type limited struct {
 	net.Listener
 

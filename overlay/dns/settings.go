@@ -12,7 +12,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// The keys of the ConfigMap with the resolvers of other names, in the form that kube-dns had.
+// Keys of the ConfigMap that names the resolvers for names outside the cluster, in kube-dns's form.
 const (
 	// StubDomainsKey holds a JSON object: a domain, and the resolvers of its names as a list.
 	StubDomainsKey = "stubDomains"
@@ -23,11 +23,12 @@ const (
 // resolversAtMost is how many resolvers one list may name; more would not be asked within the time that clients wait.
 const resolversAtMost = 8
 
-// Settings say which resolvers are asked for names outside the cluster's domain. The zero value means the host's, for all names.
+// Settings say which resolvers are asked for names outside the cluster's domain. The zero value means the host's resolvers
+// for all names.
 type Settings struct {
 	// Stubs are the resolvers ("address:port") of domains, which are in lower case and end with a dot.
 	Stubs map[string][]string
-	// Upstreams are the resolvers of all other names; none: the host's.
+	// Upstreams are the resolvers of all other names; empty: the host's resolvers.
 	Upstreams []string
 }
 
@@ -100,7 +101,7 @@ func resolverList(names []string, own []netip.Addr) ([]string, error) {
 			at = netip.AddrPortFrom(a, 53)
 		}
 		if slices.Contains(own, at.Addr().Unmap()) {
-			return nil, fmt.Errorf("%s is the cluster's own DNS, which would ask itself", name)
+			return nil, fmt.Errorf("%s is the cluster's own DNS, which would forward questions to itself", name)
 		}
 		out = append(out, at.String())
 	}

@@ -13,7 +13,7 @@ import (
 // record is the zone's data of one Service.
 type record struct {
 	namespace, name string
-	clusterIPs      []netip.Addr // none: headless
+	clusterIPs      []netip.Addr // empty for a headless Service
 	external        string       // the name an ExternalName service stands for
 	ports           []port
 	endpoints       []endpoint
@@ -42,7 +42,7 @@ type Zone struct {
 	addresses  map[netip.Addr][]pointer
 }
 
-// pointer is a name of an address.
+// pointer is a PTR target: a name of an address, and the key of the Service that has it.
 type pointer struct{ key, name string }
 
 // NewZone returns an empty zone for a domain such as "cluster.local". No other resolver is asked for the names of addresses in

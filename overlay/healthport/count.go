@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// portOf returns the Service's health check node port; 0 is none.
+// portOf returns the Service's health check node port; 0 if it has none.
 func portOf(svc *v1.Service) int32 {
 	if svc == nil || svc.Spec.Type != v1.ServiceTypeLoadBalancer || svc.Spec.ExternalTrafficPolicy != v1.ServiceExternalTrafficPolicyLocal {
 		return 0

@@ -7,8 +7,9 @@
 //	                       :10256/livez ──────────▶ 200 while Services are routed
 //	program of the node ─▶ 127.0.0.1:10249/proxyMode ▶ nftables
 //
-// The port of a Service is listened on while the Service needs it; a port that another program has is tried again. A server takes a bounded number of connections, and no client may keep one busy for long.
+// The port of a Service is open while the Service needs it; a port that another program has is tried again. The connections
+// of a server are bounded in number and duration.
 //
-// Goroutines: Run's own, which opens and closes; those of one HTTP server a port. One lock guards what handlers of the
-// informers leave for Run's goroutine; answers read an atomic number.
+// Goroutines: Run's own, which opens and closes ports, and those of one HTTP server per port. One lock guards the changes
+// that handlers of the informers leave for Run's goroutine; HTTP handlers read an atomic number.
 package healthport

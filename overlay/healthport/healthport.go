@@ -35,15 +35,15 @@ const (
 // retry is the pause before a port that is in use is tried again.
 const retry = 5 * time.Second
 
-// Config is what a Server needs.
+// Config configures a Server.
 type Config struct {
 	NodeName string
 	// Informers give Services, EndpointSlices and Nodes. Run starts those it needs, and leaves them running.
 	Informers informers.SharedInformerFactory
 	// Healthy tells whether this node routes Services. It may be called by several goroutines at once.
 	Healthy func() bool
-	// NodeAddress serves the check of the node itself, StatusAddress how Services are routed. With 0.0.0.0 all addresses of the
-	// node answer, those of IPv6 too; with "" the address is not served.
+	// NodeAddress serves the health check of the node itself; StatusAddress says how Services are routed. 0.0.0.0 means all
+	// addresses of the node, IPv6 too; "" turns the address off.
 	NodeAddress, StatusAddress string
 	// NetNS is the path of the network namespace to work in; "" is the namespace of the process.
 	NetNS  string
@@ -82,7 +82,7 @@ type Server struct {
 	answers map[types.NamespacedName]*answer
 	ports   map[types.NamespacedName]int32
 	open    map[string]*server              // by the address listened on
-	by      map[string]types.NamespacedName // the Service of an open address; the zero value is the node
+	by      map[string]types.NamespacedName // the Service of an open address; the zero value stands for the node itself
 	whole   *whole
 	failed  map[string]string // the last error logged, by address
 }
@@ -96,7 +96,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	// To ask for the informers here is to have them started with the factory.
+	// Asking for an informer registers it, so that the factory starts it.
 	cfg.Informers.Core().V1().Services().Informer()
 	cfg.Informers.Discovery().V1().EndpointSlices().Informer()
 	cfg.Informers.Core().V1().Nodes().Informer()
@@ -150,7 +150,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// relearn reads every known Service again, because a panic may have lost one.
+// rereadServices reads every known Service again, because a panic may have lost a change.
 func (s *Server) relearn() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,7 +179,7 @@ func (s *Server) take() map[types.NamespacedName]struct{} {
 	return out
 }
 
-// learn reads a Service and its endpoints.
+// readService reads a Service and its endpoints.
 func (s *Server) learn(key types.NamespacedName) {
 	svc, err := s.cfg.Informers.Core().V1().Services().Lister().Services(key.Namespace).Get(key.Name)
 	if err != nil && !apierrors.IsNotFound(err) {

@@ -13,7 +13,7 @@ import (
 // autoscalerTaint marks nodes that will be removed soon (k8s.io/autoscaler).
 const autoscalerTaint = "ToBeDeletedByClusterAutoscaler"
 
-// eligible tells whether load balancers should go on using the node.
+// eligible reports whether load balancers may send to the node.
 func eligible(n *v1.Node) bool {
 	return n.DeletionTimestamp == nil && !slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Key == autoscalerTaint })
 }
@@ -25,10 +25,10 @@ type nodeHealth struct {
 	NodeEligible *bool     `json:"nodeEligible,omitempty"`
 }
 
-// whole is the handler for the node itself.
+// nodeCheck is the handler for the health check of the node itself.
 type whole struct {
 	healthy func() bool
-	// leaves tells that the node will be removed soon.
+	// leaves is true when the node will be removed soon.
 	leaves atomic.Bool
 }
 
@@ -39,7 +39,7 @@ func (h *whole) handler() http.Handler {
 	return mux
 }
 
-// status is the handler for programs of the node that ask, as they ask kube-proxy, how Services are routed.
+// status returns the handler of kube-proxy's /proxyMode, which tells programs of the node how Services are routed.
 func status() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /proxyMode", func(w http.ResponseWriter, _ *http.Request) {

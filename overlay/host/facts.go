@@ -53,8 +53,8 @@ func (h *Host) addressesByLink() (map[int][]netip.Addr, error) {
 	return byLink, nil
 }
 
-// routesOver returns the main tables' routes over these links, without our own. A link's value tells whether its neighbours may
-// be gateways.
+// routesOver returns the main tables' routes over these links, without the overlay's own routes. The value in links says
+// whether a link's neighbours may be gateways.
 func (h *Host) routesOver(links map[int]bool) ([]routes.Route, error) {
 	list, err := h.mainTables()
 	if err != nil {

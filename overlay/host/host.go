@@ -15,8 +15,8 @@ import (
 // Config says which links and addresses the host should have.
 type Config struct {
 	Namespace Namespace
-	// Bridge is the link that pods are attached to; "": another plugin attaches them. Gateways are its addresses (the first of
-	// each pod network), MTU its MTU; 0 is the MTU of the link with the default route.
+	// Bridge is the link that pods are attached to; "" where another CNI plugin attaches them. Gateways are its addresses
+	// (the first of each pod network), MTU its MTU; 0 is the MTU of the link with the default route.
 	Bridge   string
 	Gateways []netip.Prefix
 	MTU      int
@@ -24,8 +24,8 @@ type Config struct {
 	DNSLink  string
 	DNS      []netip.Addr
 	Services []netip.Prefix
-	// Tunnel is the name of the link to nodes that are on no subnet of this host; Relay is the name of the link that takes its
-	// place where a process carries the packets.
+	// Tunnel is the name of the link to nodes that are on no subnet of this host; Relay is the name of the TUN link that
+	// replaces it where this process carries the packets.
 	Tunnel, Relay string
 	// Offload leaves checksums of packets in the tunnel to the link below it.
 	Offload bool
@@ -276,7 +276,8 @@ func (h *Host) defaultMTU() int {
 	return ethernet
 }
 
-// Remove deletes what Apply makes, by name, and restores kernel settings. What is gone already is no error.
+// Remove deletes by name the links and routes that Apply makes, and restores kernel settings. A link or route that is gone
+// already is no error.
 func Remove(cfg Config) error {
 	return cfg.Namespace.Do(func() error {
 		var errs []error
@@ -299,7 +300,7 @@ func Remove(cfg Config) error {
 	})
 }
 
-// removePorts deletes the pairs of links by which pods hang on a bridge.
+// removePorts deletes the veth pairs that attach pods to a bridge.
 func removePorts(bridge netlink.Link) error {
 	links, err := dump(netlink.LinkList)
 	if err != nil {
@@ -314,7 +315,7 @@ func removePorts(bridge netlink.Link) error {
 	return errors.Join(errs...)
 }
 
-// removeLink deletes a link; one that went meanwhile, as a pod's does with its namespace, is no error.
+// removeLink deletes a link; a link that is gone meanwhile, such as a pod's link with its namespace, is no error.
 func removeLink(link netlink.Link) error {
 	if err := netlink.LinkDel(link); !errors.Is(err, unix.ENODEV) {
 		return err

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// applyPorts remembers the links on the bridge, attaches those again that a former bridge of the name had, isolates them, and
-// deletes the neighbour entries of those that are gone.
+// applyPorts records the links on the bridge, attaches again the links of a former bridge of that name, isolates all of
+// them, and deletes the neighbour entries of links that are gone.
 func (h *Host) applyPorts(bridge netlink.Link) error {
 	links, err := dump(h.link.LinkList)
 	if err != nil {
@@ -39,7 +39,7 @@ func (h *Host) applyPorts(bridge netlink.Link) error {
 			seen[index] = struct{}{}
 		}
 	}
-	gone := h.ports == nil // before this process
+	gone := h.ports == nil // first Apply of this process: links may have gone while no process ran
 	for index := range h.ports {
 		if _, ok := seen[index]; !ok {
 			gone = true
@@ -63,8 +63,8 @@ func (h *Host) isolatePort(port netlink.Link) {
 	}
 }
 
-// isolatedPorts tells of each port of any bridge whether setApart has nothing to do. The calling thread must be in the
-// namespace.
+// isolatedPorts returns for each port of any bridge whether it is isolated already and needs no isolatePort. The calling
+// thread must be in the namespace.
 func isolatedPorts() (map[int]bool, error) {
 	messages, err := dump(func() ([][]byte, error) {
 		request := nl.NewNetlinkRequest(unix.RTM_GETLINK, unix.NLM_F_DUMP)

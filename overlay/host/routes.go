@@ -11,14 +11,15 @@ import (
 	"github.com/balsahq/balsa/overlay/routes"
 )
 
-// routeProtocol marks the routes to other nodes' pods as ours (rtm_protocol of rtnetlink), so that a process finds the routes of
-// the process before it, and Remove finds all.
+// routeProtocol marks the overlay's routes to other nodes' pods (rtm_protocol of rtnetlink), so that a process finds the
+// routes of the process before it, and Remove finds all.
 const routeProtocol = 98
 
-// metric6 is the metric of our IPv6 routes: the kernel's default.
+// metric6 is the metric of the overlay's IPv6 routes: the kernel's default.
 const metric6 = 1024
 
-// Connect makes the routes to other nodes' pods those of the plan. A failure does not keep the other routes from being made.
+// Connect replaces the routes to other nodes' pods by those of the plan. A failure does not keep the other routes from
+// being made.
 func (h *Host) Connect(plan *routes.Plan) error {
 	return h.cfg.Namespace.Do(func() error {
 		routes := make(map[netip.Prefix]netlink.Route)
@@ -66,8 +67,8 @@ func tunnelRoute(t *routes.Tunnel, peer, link int) netlink.Route {
 	return r
 }
 
-// applyNodeRoutes makes these the only routes with our mark. A route of another program to the same network with the same metric
-// is replaced, because pod networks belong to the cluster.
+// applyNodeRoutes makes want the only routes marked with routeProtocol. A route of another program to the same network with
+// the same metric is replaced, because pod networks belong to the cluster.
 func (h *Host) applyNodeRoutes(want map[netip.Prefix]netlink.Route) error {
 	have, err := h.mainTables()
 	if err != nil {
@@ -113,7 +114,7 @@ func sameRoute(want, have *netlink.Route) bool {
 		addressFrom(have.Src) == addressFrom(want.Src) && len(have.MultiPath) == 0 && have.Type == want.Type && have.MTU == want.MTU
 }
 
-// removeNodeRoutes deletes all routes with our mark, in the namespace of the calling thread.
+// removeNodeRoutes deletes all routes marked with routeProtocol, in the namespace of the calling thread.
 func removeNodeRoutes() error {
 	var errs []error
 	for _, family := range families {

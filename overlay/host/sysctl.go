@@ -19,7 +19,7 @@ const sysctlRoot = "/proc/sys/net"
 // setting is a kernel setting below /proc/sys/net.
 type setting struct {
 	path, value string
-	// kept: the setting outlives our links, so its former value is recorded, and Remove restores it.
+	// kept: the setting outlives the overlay's links, so its former value is recorded, and Remove restores it.
 	kept bool
 	// optional: a kernel may lack it.
 	optional bool
@@ -37,7 +37,7 @@ func (c *Config) settings() []setting {
 	conf := "ipv4/conf/" + c.Bridge + "/"
 	list = append(list, []setting{
 		{path: conf + "forwarding", value: "1"},
-		{path: conf + "route_localnet", value: "1"}, // node ports on loopback
+		{path: conf + "route_localnet", value: "1"}, // lets clients reach node ports at 127.0.0.1
 		{path: conf + "proxy_arp_pvlan", value: "1"},
 		{path: conf + "send_redirects", value: "0"},
 		{path: conf + "rp_filter", value: "0"},
@@ -52,8 +52,8 @@ func (c *Config) settings() []setting {
 	return list
 }
 
-// settings6 returns the settings for IPv6 on a link of ours: no duplicate address detection, because we assign the addresses, and
-// no router advertisements.
+// settings6 returns the settings for IPv6 on one of the overlay's links: no duplicate address detection, because the
+// overlay assigns the addresses, and no router advertisements.
 func settings6(link string) []setting {
 	conf := "ipv6/conf/" + link + "/"
 	return []setting{{path: conf + "disable_ipv6", value: "0"}, {path: conf + "accept_ra", value: "0"}, {path: conf + "accept_dad", value: "0"}}
@@ -116,7 +116,7 @@ func (c *Config) Drifted() (drifted bool) {
 	return drifted
 }
 
-// applySettings writes those that differ. record holds former values.
+// applySettings writes the settings that differ. record keeps the former values.
 func (h *Host) applySettings(list []setting) error {
 	for _, s := range list {
 		path := filepath.Join(sysctlRoot, s.path)
@@ -160,7 +160,8 @@ func (c *Config) recorded() (map[string]string, error) {
 	return values, nil
 }
 
-// record keeps the value that a setting had before us; only the first call for a setting counts.
+// record stores the value that a setting had before this program changed it. Later calls for the same setting change
+// nothing.
 func (h *Host) record(path, value string) error {
 	values, err := h.cfg.recorded()
 	if err != nil {

@@ -62,7 +62,7 @@ func (h *Host) removeTunnel(name, kind string) error {
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
 		return nil
 	}
-	if err != nil || link.Type() != kind { // a link of another program with that name may stay as long as we need none
+	if err != nil || link.Type() != kind { // a link of another program with that name stays, because the overlay needs no link now
 		return err
 	}
 	h.cfg.Logger.Info("link removed", "name", name)
@@ -80,7 +80,7 @@ func (h *Host) ensureTunnel(want *routes.Tunnel) (netlink.Link, error) {
 	}
 	if have, err := h.link.LinkByName(h.cfg.Tunnel); err == nil {
 		if v, ok := have.(*netlink.Vxlan); ok && !sameTunnel(link, v) {
-			h.cfg.Logger.Info("the tunnel's link is for another network, port or address; it is made anew", "name", h.cfg.Tunnel)
+			h.cfg.Logger.Info("the tunnel's link has another network identifier, port or address; it is replaced", "name", h.cfg.Tunnel)
 			if err := removeLink(have); err != nil {
 				return nil, fmt.Errorf("remove link %s: %w", h.cfg.Tunnel, err)
 			}

@@ -29,7 +29,7 @@ func sameIngressStatus(a, b []netv1.IngressLoadBalancerIngress) bool {
 	})
 }
 
-// gateways writes the statuses of the Gateway API's objects that differ.
+// writeGateways writes the statuses of Gateway API objects that differ from the plan.
 func (s *Status) gateways(ctx context.Context, p *plan.Plan, o *plan.Objects, at []string) error {
 	var errs []error
 	for _, c := range p.Classes {
@@ -70,7 +70,7 @@ func (s *Status) gateways(ctx context.Context, p *plan.Plan, o *plan.Objects, at
 	return errors.Join(errs...)
 }
 
-// put writes an object's status.
+// writeStatus writes an object's status.
 func (s *Status) put(ctx context.Context, resource string, o interface {
 	runtime.Object
 	metav1.Object
@@ -79,21 +79,21 @@ func (s *Status) put(ctx context.Context, resource string, o interface {
 		SubResource("status").Body(o).Do(ctx).Error())
 }
 
-// setConditions enters conditions; the time of one changes with its status only.
+// setConditions sets the conditions. A condition keeps its lastTransitionTime unless its status changes.
 func setConditions(in *[]metav1.Condition, want []metav1.Condition) {
 	for _, c := range want {
 		meta.SetStatusCondition(in, c)
 	}
 }
 
-// gatewayStatus makes a Gateway's status what it should be.
+// gatewayStatus sets a Gateway's status from the plan.
 func gatewayStatus(status *gw.GatewayStatus, g plan.GatewayState, at []string) {
 	conditions := slices.Clone(g.Conditions)
 	if len(at) == 0 {
 		for i := range conditions {
 			if conditions[i].Type == string(gw.GatewayConditionProgrammed) && conditions[i].Status == metav1.ConditionTrue {
 				conditions[i].Status, conditions[i].Reason = metav1.ConditionFalse, string(gw.GatewayReasonAddressNotAssigned)
-				conditions[i].Message = "no node that serves is ready"
+				conditions[i].Message = "no node that serves Gateways is ready"
 			}
 		}
 	}
@@ -118,7 +118,7 @@ func gatewayStatus(status *gw.GatewayStatus, g plan.GatewayState, at []string) {
 	}
 }
 
-// parents returns a route's parents as they should be: those of other controllers unchanged, then our own.
+// parents returns a route's parent statuses: those of other controllers unchanged, then this controller's.
 func parents(before, ours []gw.RouteParentStatus) (out []gw.RouteParentStatus) {
 	for _, p := range before {
 		if p.ControllerName != plan.GatewayController {

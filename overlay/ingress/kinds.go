@@ -25,8 +25,8 @@ import (
 	"github.com/balsahq/balsa/overlay/ingress/plan"
 )
 
-// definitionRetry is how often a kind is asked for that is defined and not served yet. A definition becomes served within
-// seconds of being made, and nothing tells of it.
+// definitionRetry is the interval at which a defined kind is requested until it is served. That takes seconds after its
+// definition is created, and there is no event for it.
 const definitionRetry = time.Second
 
 var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
@@ -51,7 +51,7 @@ type kinds struct {
 	log        *slog.Logger
 	changed    func()
 	defined    cache.SharedIndexInformer // the names of definitions
-	namespaces cache.SharedIndexInformer // their labels; runs when Gateways are defined
+	namespaces cache.SharedIndexInformer // the labels of namespaces; runs when Gateways are defined
 
 	mu      sync.Mutex
 	by      map[string]*kind
@@ -104,7 +104,8 @@ func newKinds(cfg *rest.Config, log *slog.Logger, changed func()) (*kinds, error
 	return k, err
 }
 
-// onlyName drops all of an object's metadata but its name and, when asked, its labels.
+// onlyName returns a transform that drops all of an object's metadata except its name and, if withLabels is set, its
+// labels.
 func onlyName(withLabels bool) cache.TransformFunc {
 	return func(o any) (any, error) {
 		m, ok := o.(*metav1.PartialObjectMetadata)
@@ -154,7 +155,7 @@ func (k *kinds) run(ctx context.Context) {
 	}
 }
 
-// match starts and stops what has to be; false: something is defined that is not served yet.
+// match starts the watches of defined kinds and stops the others. It returns false if a defined kind is not served yet.
 func (k *kinds) match(ctx context.Context) bool {
 	all := true
 	for resource := range gatewayKinds {
@@ -176,7 +177,7 @@ func (k *kinds) match(ctx context.Context) bool {
 	return all
 }
 
-// start watches a kind in the first version that is served.
+// start watches a kind in the first version that the API serves; false if there is none.
 func (k *kinds) start(ctx context.Context, resource string) bool {
 	what := gatewayKinds[resource]
 	for _, version := range what.versions {
@@ -204,7 +205,7 @@ func (k *kinds) start(ctx context.Context, resource string) bool {
 		k.running.Go(fault.Contained("ingress", func() { informer.RunWithContext(ctx) }))
 		k.running.Go(fault.Contained("ingress", func() {
 			if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
-				k.changed() // also when there is none
+				k.changed() // also if no object of the kind exists
 			}
 		}))
 		k.mu.Lock()
@@ -222,7 +223,7 @@ func (k *kinds) start(ctx context.Context, resource string) bool {
 func (k *kinds) followNamespaces(ctx context.Context) {
 	informer := metadatainformer.NewFilteredMetadataInformer(k.meta, v1.SchemeGroupVersion.WithResource("namespaces"), "", 0, cache.Indexers{}, nil).Informer()
 	if informer.SetTransform(onlyName(true)) != nil {
-		return // it is new: there is nothing that could be wrong
+		return // a new informer accepts the transform and the handler
 	}
 	if _, err := informer.AddEventHandler(eventhandler.Contain("ingress/kinds", cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { k.changed() }, DeleteFunc: func(any) { k.changed() },
@@ -241,7 +242,7 @@ func (k *kinds) followNamespaces(ctx context.Context) {
 	k.mu.Unlock()
 }
 
-// ready reports whether the definitions and everything that is watched have been listed.
+// ready reports whether the first lists of the definitions and of all watched kinds are complete.
 func (k *kinds) ready() bool {
 	if !k.defined.HasSynced() {
 		return false
@@ -269,7 +270,7 @@ func all[T any](k *kinds, resource string) (out []T) {
 	return out
 }
 
-// fill enters the Gateway API's objects.
+// fill adds the Gateway API's objects to o.
 func (k *kinds) fill(o *plan.Objects) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

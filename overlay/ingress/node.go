@@ -30,17 +30,19 @@ import (
 const (
 	// gather is how long the engine waits for more changes after one.
 	gather = 20 * time.Millisecond
-	// patience is how long a plan waits for Secrets that are being read, so that no client is shown another certificate.
+	// secretTimeout is how long a new plan waits for Secrets that are being read. Until then the old plan serves, so that no
+	// client sees the self-signed certificate.
 	patience = 3 * time.Second
-	// portRetry and portRetryMost bound the pause before a port of another program is tried again; no event says that it is free.
+	// portRetry and portRetryMost bound the pause before a port that another program has is tried again; no event says that
+	// it is free.
 	portRetry, portRetryMost = 2 * time.Second, time.Minute
-	// mostTold is of how many objects it is said that their port is another program's.
+	// mostPortEvents bounds the Events about one port that cannot be opened.
 	mostTold = 16
 )
 
-// Config is what a Node needs.
+// Config configures a Node.
 type Config struct {
-	// NodeName is the Node this is.
+	// NodeName is the name of this machine's Node.
 	NodeName string
 	// Client and Rest act as the node: they read Ingresses, their classes, the Gateway API's kinds, the Secrets these name,
 	// and write Events.
@@ -48,7 +50,7 @@ type Config struct {
 	Rest   *rest.Config
 	// Informers give Services, EndpointSlices and Nodes. Run starts those it asked for, and leaves them running.
 	Informers informers.SharedInformerFactory
-	// HTTPPort and HTTPSPort are those of Ingresses, and what ports 80 and 443 of Gateways mean.
+	// HTTPPort and HTTPSPort are the ports of Ingresses, and of Gateways' listeners with port 80 and 443.
 	HTTPPort, HTTPSPort uint16
 	// MaxConnections bounds the connections of clients; 0 is proxy.DefaultMaxConnections.
 	MaxConnections int
@@ -81,7 +83,7 @@ type Node struct {
 	dirty  chan struct{}
 
 	mu      sync.Mutex
-	replan  bool                          // something changed that plans are made from
+	replan  bool                          // an object changed from which plans are made
 	touched map[types.NamespacedName]bool // Services whose endpoints changed
 }
 
@@ -121,7 +123,7 @@ func (n *Node) poke() {
 	}
 }
 
-// take returns what changed since it was asked last.
+// takeChanges returns the changes since the last call.
 func (n *Node) take() (replan bool, touched map[types.NamespacedName]bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -162,7 +164,7 @@ func (n *Node) Run(ctx context.Context) error {
 	return e.run(ctx)
 }
 
-// serves reports whether this node does.
+// serves reports whether this node is a serving node.
 func (n *Node) serves() bool {
 	nodes, err := n.cfg.Informers.Core().V1().Nodes().Lister().List(labels.Everything())
 	if err != nil {
@@ -191,7 +193,7 @@ func serviceOf(o any) ([]string, error) {
 func (n *Node) slicesOf(key types.NamespacedName) (out []*discovery.EndpointSlice) {
 	list, err := n.cfg.Informers.Discovery().V1().EndpointSlices().Informer().GetIndexer().ByIndex(byService, key.String())
 	if err != nil {
-		n.cfg.Logger.Error("ingress: cannot read a Service's endpoints; it counts as without any", "service", key, "err", err)
+		n.cfg.Logger.Error("ingress: cannot read a Service's endpoints; requests to it get status 503", "service", key, "err", err)
 		return nil
 	}
 	for _, o := range list {
@@ -202,14 +204,14 @@ func (n *Node) slicesOf(key types.NamespacedName) (out []*discovery.EndpointSlic
 	return out
 }
 
-// engine is the goroutine that brings plans into force. What it has is its own.
+// engine makes and applies plans. Only its goroutine uses its fields.
 type engine struct {
 	node   *Node
 	proxy  *proxy.Proxy // nil until there is something to serve
 	plan   *plan.Plan
-	since  time.Time // when a plan began to wait for Secrets
+	since  time.Time // when the plan began to wait for Secrets
 	waits  time.Duration
-	said   map[uint16]string // what was last said of ports that cannot be opened
+	said   map[uint16]string // the error last reported for each port that cannot be opened
 	undo   []func()
 	events record.EventBroadcaster
 }
@@ -226,7 +228,7 @@ func (e *engine) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-		select { // more changes come together
+		select { // wait for more changes, which one plan takes in
 		case <-time.After(gather):
 		case <-ctx.Done():
 			return nil
@@ -253,15 +255,15 @@ func (e *engine) run(ctx context.Context) error {
 	}
 }
 
-// step makes everything as it should be and says when to try again; 0: when something changes.
+// step makes a plan, applies it, and returns when to try again; 0: at the next change.
 func (e *engine) step(ctx context.Context) time.Duration {
 	n := e.node
 	if !n.source.ready() {
-		return 200 * time.Millisecond // lists are under way; their arrival is told, so this is a second chance
+		return 200 * time.Millisecond // a change wakes the engine when the first lists are complete; this timer is a safety net
 	}
 	objects, err := n.source.objects()
 	if err != nil {
-		n.cfg.Logger.Error("ingress: cannot read objects; the former plan stays, and it is tried again", "err", err)
+		n.cfg.Logger.Error("ingress: cannot read objects; the former plan stays until a later attempt succeeds", "err", err)
 		return portRetry
 	}
 	next := &plan.Plan{}
@@ -282,7 +284,7 @@ func (e *engine) step(ctx context.Context) time.Duration {
 		e.since = time.Time{}
 	}
 	if err := e.begin(ctx); err != nil {
-		n.cfg.Logger.Error("ingress: cannot watch endpoints; the former plan stays, and it is tried again", "err", err)
+		n.cfg.Logger.Error("ingress: cannot watch endpoints; the former plan stays until a later attempt succeeds", "err", err)
 		return portRetry
 	}
 	e.plan = next
@@ -291,7 +293,7 @@ func (e *engine) step(ctx context.Context) time.Duration {
 	return e.report(next, e.proxy.Apply(next))
 }
 
-// begin starts what is needed only where something is served.
+// begin starts the proxy and the watches that only a node with an Ingress or a Gateway needs.
 func (e *engine) begin(ctx context.Context) error {
 	n := e.node
 	if e.proxy != nil {
@@ -337,7 +339,7 @@ func onSlice(fn func(*discovery.EndpointSlice)) cache.ResourceEventHandler {
 func (n *Node) sliceChanged(s *discovery.EndpointSlice) {
 	key := types.NamespacedName{Namespace: s.Namespace, Name: s.Labels[discovery.LabelServiceName]}
 	if named := n.source.named.Load(); named == nil || !(*named)[key] {
-		return // a plan that comes to name it reads it then
+		return // no plan names the Service; a later plan that does reads its slices
 	}
 	n.mu.Lock()
 	n.touched[key] = true
@@ -345,7 +347,7 @@ func (n *Node) sliceChanged(s *discovery.EndpointSlice) {
 	n.poke()
 }
 
-// endpoints tells the proxy where the backends of the plan are; only those of some Services, unless of is nil.
+// setEndpoints gives the proxy the endpoints of the plan's backends: of all, or if of is not nil, of those Services.
 func (e *engine) endpoints(of map[types.NamespacedName]bool) {
 	if e.plan == nil {
 		return
@@ -357,7 +359,7 @@ func (e *engine) endpoints(of map[types.NamespacedName]bool) {
 	}
 }
 
-// report says once which ports could not be opened, to the log and to the objects they are for.
+// report writes each port that could not be opened once to the log, and as an Event on the objects that need it.
 func (e *engine) report(p *plan.Plan, faults map[uint16]error) time.Duration {
 	for number := range e.said {
 		if faults[number] == nil {
@@ -373,7 +375,7 @@ func (e *engine) report(p *plan.Plan, faults map[uint16]error) time.Duration {
 			continue
 		}
 		e.said[number] = err.Error()
-		e.node.cfg.Logger.Error("ingress cannot listen, perhaps because another program has the port; it is tried again; --ingress-http-port and --ingress-https-port choose others",
+		e.node.cfg.Logger.Error("ingress cannot listen, perhaps because another program has the port; it tries again; --ingress-http-port and --ingress-https-port choose other ports",
 			"port", number, "err", err)
 		owners := p.Ports[number].Owners
 		for _, owner := range owners[:min(len(owners), mostTold)] {

@@ -19,8 +19,8 @@ import (
 
 var errNoSecret = errors.New("there is no such Secret")
 
-// secrets follows Secrets, each by its own watch: whoever serves may read those that an Ingress or a Gateway names, and no
-// others. What is kept is the key pair, ready for use.
+// secrets watches Secrets, each by a watch of its own, because a serving node may only read the Secrets that an Ingress or
+// a Gateway names. It keeps the parsed key pairs.
 type secrets struct {
 	client  kubernetes.Interface
 	changed func()
@@ -41,7 +41,8 @@ func newSecrets(client kubernetes.Interface, changed func()) *secrets {
 	return &secrets{client: client, changed: changed, by: map[types.NamespacedName]*secret{}}
 }
 
-// follow makes the Secrets that are followed those of want. It reports whether all of them have been looked for.
+// follow starts and stops watches, so that exactly the Secrets in want are watched. It reports whether all of them have
+// been read or found missing.
 func (s *secrets) follow(ctx context.Context, want map[types.NamespacedName]bool) (loaded bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +65,7 @@ func (s *secrets) follow(ctx context.Context, want map[types.NamespacedName]bool
 	return loaded
 }
 
-// certificate returns the certificate in a Secret, as far as it has been read.
+// certificate returns the certificate in a Secret, or plan.ErrPending until the Secret has been read.
 func (s *secrets) certificate(namespace, name string) (*tls.Certificate, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +121,7 @@ func (s *secrets) watch(ctx context.Context, key types.NamespacedName, one *secr
 	wait.Wait()
 }
 
-// keyPair reads a Secret. Errors of crypto/tls do not quote what they read.
+// keyPair reads a Secret. Errors of crypto/tls do not quote the Secret.
 func keyPair(s *v1.Secret) (*tls.Certificate, error) {
 	cert, err := tls.X509KeyPair(s.Data[v1.TLSCertKey], s.Data[v1.TLSPrivateKeyKey])
 	if err != nil {

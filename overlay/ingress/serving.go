@@ -11,7 +11,7 @@ import (
 	"github.com/balsahq/balsa/overlay/ingress/plan"
 )
 
-// Label says of a Node whether it serves: "true" on one makes those with it the only ones, "false" takes a node out.
+// Label of a Node: with "true" on at least one Node only these serve; a Node with "false" does not serve.
 const Label = "balsa.dev/ingress"
 
 // mostAddresses is how many addresses a status names at most; the Gateway API allows no more.
@@ -28,7 +28,7 @@ func serving(nodes []*v1.Node) (out []*v1.Node) {
 	return out
 }
 
-// addresses are where the serving nodes that are ready are reached: the external addresses of a node, else its internal
+// addresses returns the addresses of the serving nodes that are ready: a node's external addresses, or else its internal
 // ones.
 func addresses(nodes []*v1.Node) (out []string) {
 	ready := slices.DeleteFunc(serving(nodes), func(n *v1.Node) bool {
@@ -60,8 +60,8 @@ func of(n *v1.Node, kind v1.NodeAddressType) (out []string) {
 	return out
 }
 
-// endpointsOf are the addresses at which a backend is served: the ready ones or, when none is, those that end and still
-// serve, as for Services everywhere. Of a Service of two families the IPv4 addresses count.
+// endpointsOf returns the endpoints of a backend: the ready ones or, if there are none, the terminating ones that still
+// serve, as for Services. For a Service of two families it returns the IPv4 addresses.
 func endpointsOf(b plan.Backend, slicesOf []*discovery.EndpointSlice) []netip.AddrPort {
 	var ready, ending [2][]netip.AddrPort // IPv4, IPv6
 	for _, s := range slicesOf {
@@ -84,7 +84,7 @@ func endpointsOf(b plan.Backend, slicesOf []*discovery.EndpointSlice) []netip.Ad
 			if len(e.Addresses) == 0 {
 				continue
 			}
-			if a, err := netip.ParseAddr(e.Addresses[0]); err == nil { // the others of an endpoint mean nothing (API)
+			if a, err := netip.ParseAddr(e.Addresses[0]); err == nil { // the API says that consumers use the first address only
 				*into = append(*into, netip.AddrPortFrom(a, port))
 			}
 		}

@@ -21,14 +21,14 @@ import (
 	"github.com/balsahq/balsa/overlay/ingress/plan"
 )
 
-// sourceConfig says where objects come from. The caller starts the factories.
+// sourceConfig configures a source. The caller starts the factories.
 type sourceConfig struct {
 	networking informers.SharedInformerFactory // of Ingresses and IngressClasses
 	services   informers.SharedInformerFactory
 	secrets    kubernetes.Interface // reads Secrets by name
 	rest       *rest.Config         // reads definitions and the Gateway API's kinds
 	log        *slog.Logger
-	changed    func() // called from any goroutine when a plan may be another; must not block
+	changed    func() // called from any goroutine when the plan may have changed; must not block
 }
 
 // source holds all objects that plans are made from.
@@ -63,7 +63,7 @@ func newSource(cfg sourceConfig) (*source, error) {
 	return s, nil
 }
 
-// anything calls fn whatever happens to an object, unless it is what it was.
+// anything returns a handler that calls fn for every change of an object, except updates without a change.
 func anything(fn func()) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { fn() }, DeleteFunc: func(any) { fn() },
@@ -75,7 +75,7 @@ func anything(fn func()) cache.ResourceEventHandler {
 	}
 }
 
-// name sets the Services that the last plan asked for. Those that changed while the plan was made are read again.
+// setNamed sets the Services that the last plan named. It wakes the engine for those that changed while the plan was made.
 func (s *source) name(services map[types.NamespacedName]bool) {
 	before := s.named.Swap(&services)
 	for key := range services {
@@ -86,7 +86,7 @@ func (s *source) name(services map[types.NamespacedName]bool) {
 	}
 }
 
-// onService handles changes of the Services that plans ask for.
+// onService returns the handler for changes of the Services that the last plan named.
 func (s *source) onService() cache.ResourceEventHandler {
 	tell := func(o any) {
 		if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
@@ -112,7 +112,7 @@ func (s *source) run(ctx context.Context) {
 	s.kinds.run(ctx)
 }
 
-// ready reports whether everything that is being watched has been listed.
+// ready reports whether the first lists of all watched kinds are complete.
 func (s *source) ready() bool {
 	for _, is := range s.synced {
 		if !is() {
@@ -122,7 +122,7 @@ func (s *source) ready() bool {
 	return s.kinds.ready()
 }
 
-// objects returns the present objects. Secrets come from the watches that follow them.
+// objects returns the current objects. Secrets come from their watches.
 func (s *source) objects() (*plan.Objects, error) {
 	ingresses, err := s.ingresses.List(labels.Everything())
 	if err != nil {
@@ -147,7 +147,8 @@ func (s *source) objects() (*plan.Objects, error) {
 	return o, nil
 }
 
-// sameSpec reports whether an update of an object is of no interest: only its status or its bookkeeping changed.
+// sameSpec reports whether an update changed nothing that plans use, but only the status or metadata such as
+// resourceVersion.
 func sameSpec(before, after any) bool {
 	switch a := after.(type) {
 	case *netv1.Ingress:

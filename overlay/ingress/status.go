@@ -23,8 +23,8 @@ import (
 	"github.com/balsahq/balsa/overlay/ingress/plan"
 )
 
-// statusRetry is when a status that could not be written is tried again, where no change comes before; twice as late each
-// time, until statusRetryMost.
+// statusRetry is the pause before a failed write of a status is tried again, unless a change comes first. It doubles each
+// time, up to statusRetryMost.
 const (
 	statusRetry     = 2 * time.Second
 	statusRetryMost = time.Minute
@@ -39,9 +39,9 @@ type StatusConfig struct {
 	Secrets kubernetes.Interface
 	// Informers give Ingresses, IngressClasses, Services and Nodes. The caller starts them.
 	Informers informers.SharedInformerFactory
-	// Events tells owners what is wrong with their objects.
+	// Events records problems as Events on the objects.
 	Events record.EventRecorder
-	// HTTPPort and HTTPSPort are those of the nodes.
+	// HTTPPort and HTTPSPort are the nodes' ports for Ingresses.
 	HTTPPort, HTTPSPort uint16
 	Logger              *slog.Logger
 }
@@ -61,16 +61,16 @@ func (c *StatusConfig) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Status writes what becomes of Ingresses and of the Gateway API's objects. One runs in a cluster at a time.
+// Status writes the statuses of Ingresses and of the Gateway API's objects. One runs in a cluster at a time.
 type Status struct {
 	cfg    StatusConfig
 	source *source
 	dirty  chan struct{}
 	writer *rest.RESTClient
-	told   map[plan.Problem]bool // of the last plan; the engine's
+	told   map[plan.Problem]bool // the problems of the last plan; only the engine's goroutine uses it
 }
 
-// NewStatus prepares a Status. It asks the factory for what it reads, so the factory must be started after it.
+// NewStatus prepares a Status. It registers informers with the factory, so the factory must be started after it.
 func NewStatus(cfg StatusConfig) (*Status, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func NewStatus(cfg StatusConfig) (*Status, error) {
 	return s, err
 }
 
-// sameNode reports whether nothing changed that addresses are made from.
+// sameNode reports whether an update changed nothing that the addresses depend on.
 func sameNode(a, b *v1.Node) bool {
 	one, other := addresses([]*v1.Node{a}), addresses([]*v1.Node{b})
 	return a.Labels[Label] == b.Labels[Label] && fmt.Sprint(one) == fmt.Sprint(other)
@@ -160,7 +160,7 @@ func (s *Status) Run(ctx context.Context) error {
 	}
 }
 
-// step writes what differs; false: something has to be tried again.
+// step writes the statuses that differ; false if a write failed and has to be tried again.
 func (s *Status) step(ctx context.Context) bool {
 	if !s.source.ready() {
 		return false
@@ -173,7 +173,7 @@ func (s *Status) step(ctx context.Context) bool {
 	p := plan.Build(plan.Config{HTTPPort: s.cfg.HTTPPort, HTTPSPort: s.cfg.HTTPSPort}, objects)
 	s.source.name(p.Services)
 	if !s.source.secrets.follow(ctx, p.Secrets) {
-		return true // it is told when they are there
+		return true // a change wakes the loop when the first lists are complete
 	}
 	nodes, err := s.cfg.Informers.Core().V1().Nodes().Lister().List(labels.Everything())
 	if err != nil {
@@ -186,12 +186,12 @@ func (s *Status) step(ctx context.Context) bool {
 
 func (s *Status) written(err error) bool {
 	if err != nil && !apierrors.IsConflict(err) {
-		s.cfg.Logger.Warn("ingress: cannot write a status; it is tried again", "err", err)
+		s.cfg.Logger.Warn("ingress: cannot write a status; it tries again", "err", err)
 	}
 	return err == nil
 }
 
-// tell makes an Event of each problem that is new.
+// recordProblems records an Event for each new problem.
 func (s *Status) tell(problems []plan.Problem) {
 	now := map[plan.Problem]bool{}
 	for _, p := range problems {
@@ -202,7 +202,8 @@ func (s *Status) tell(problems []plan.Problem) {
 	s.told = now
 }
 
-// tolerable drops errors of objects that went or changed meanwhile: their change comes as an event.
+// tolerable returns nil for errors about objects that were deleted or changed meanwhile, because that change wakes the
+// loop; other errors it returns.
 func tolerable(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil

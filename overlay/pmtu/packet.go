@@ -21,7 +21,7 @@ func probe(t *routes.Tunnel, p *routes.Peer, size int, id, sequence uint16) []by
 	inner := size - t.Overhead
 	var out []byte
 	if !t.Relayed {
-		out = binary.BigEndian.AppendUint32(out, 0x08000000) // RFC 7348, 5: the identifier is valid
+		out = binary.BigEndian.AppendUint32(out, 0x08000000) // flags of RFC 7348, section 5: the network identifier is valid
 		out = binary.BigEndian.AppendUint32(out, uint32(t.VNI)<<8)
 		out = append(append(out, p.MAC[:]...), t.MAC[:]...)
 		out = append(out, 0x08, 0x00) // IPv4

@@ -16,18 +16,17 @@ import (
 )
 
 const (
-	// confirmAfter is when a path is searched again; RFC 8899 says ten minutes.
+	// confirmAfter is the time after which a path is searched again; RFC 8899 recommends ten minutes.
 	confirmAfter = 5 * time.Minute
-	// retryAfterSilence is when a peer that does not answer is tried again the first time, then after twice as long each time, up
-	// to confirmAfter.
+	// retryAfterSilence is the pause before a silent peer is probed again. It doubles each time, up to confirmAfter.
 	retryAfterSilence = time.Second
-	// recheckAfter is when a path is searched again that takes less than the link.
+	// recheckAfter is the time after which a path is searched again whose MTU is below the link's.
 	recheckAfter = 20 * time.Second
 	// startSpacing is the time between the first probes to several peers.
 	startSpacing = 5 * time.Millisecond
 )
 
-// Config is what a Prober needs.
+// Config configures a Prober.
 type Config struct {
 	// Enter runs a function in the network namespace; the sockets it opens are the namespace's.
 	Enter func(func() error) error
@@ -36,7 +35,7 @@ type Config struct {
 	Logger  *slog.Logger
 }
 
-// Prober finds out how large packets may be.
+// Prober finds the path MTU to each peer of the tunnel.
 type Prober struct {
 	cfg  Config
 	wake chan struct{}
@@ -51,7 +50,7 @@ func New(cfg Config) *Prober {
 	return &Prober{cfg: cfg, wake: make(chan struct{}, 1), paths: make(map[netip.Addr]int)}
 }
 
-// Set sets the tunnel; nil is none. It does not block, and costs nothing when nothing has changed.
+// Set sets the tunnel; nil means that there is none. It does not block. An unchanged tunnel costs nothing.
 func (p *Prober) Set(t *routes.Tunnel) {
 	p.mu.Lock()
 	p.tunnel = t
@@ -62,8 +61,8 @@ func (p *Prober) Set(t *routes.Tunnel) {
 	}
 }
 
-// Paths returns the sizes, in bytes with all headers, of the largest packets that got through, by the nodes' addresses. It has
-// only paths that take less than this node's link. The caller owns the map.
+// Paths returns the sizes, in bytes with all headers, of the largest packets that got through, by the nodes' addresses.
+// Only paths with a smaller MTU than this node's link are in it. The caller owns the map.
 func (p *Prober) Paths() map[netip.Addr]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,9 +88,9 @@ func (p *Prober) setPath(node string, via netip.Addr, size, limit int) {
 		return
 	}
 	if narrow {
-		p.cfg.Logger.Info("the path to a node takes smaller packets than this node's link; its route gets their MTU", "node", node, "address", via, "bytes", size, "link", limit)
+		p.cfg.Logger.Info("the path MTU to a node is smaller than the MTU of this node's link; the node's route gets the path MTU", "node", node, "address", via, "bytes", size, "link", limit)
 	} else {
-		p.cfg.Logger.Info("the path to a node takes packets as large as this node's link again", "node", node, "address", via)
+		p.cfg.Logger.Info("the path MTU to a node equals the MTU of this node's link again", "node", node, "address", via)
 	}
 	p.cfg.Changed()
 }
@@ -153,7 +152,7 @@ func (r *run) close() {
 	}
 }
 
-// setTunnel takes in a new tunnel: the searches of peers that did not change go on.
+// setTunnel replaces the tunnel. The searches of peers that did not change go on.
 func (r *run) setTunnel(t *routes.Tunnel) {
 	if !sameEnds(r.tunnel, t) {
 		r.close()
@@ -217,7 +216,7 @@ func sameEnds(a, b *routes.Tunnel) bool {
 func (r *run) runDue(now time.Time) {
 	for len(r.queue) > 0 && !r.queue[0].due.After(now) {
 		s := r.queue[0]
-		if s.search.size == 0 { // time to search again
+		if s.search.size == 0 { // the last search is over: begin a new one
 			start := r.limit()
 			if s.search.passed > 0 {
 				start = s.search.passed
@@ -292,14 +291,14 @@ func (r *run) send(s *peerState) error {
 		}
 		r.wire = w
 	}
-	if s.search.tried == 1 { // a late answer counts too, so all tries of a size have one number
+	if s.search.tried == 1 { // all tries of one size share a sequence number, so that a late answer counts too
 		r.last++
 		s.sequence = r.last
 	}
 	return r.wire.send(s.peer.Via, uint16(r.tunnel.Port), probe(r.tunnel, &s.peer, s.search.size, r.id, s.sequence))
 }
 
-// answered takes in a reply, if it belongs to a probe of the size being tried.
+// answered records a reply to a probe of the size being tried. Other replies are ignored.
 func (r *run) answered(a reply) {
 	s, ok := r.states[a.from]
 	if !ok || s.sequence != a.sequence || s.search.tried == 0 {

@@ -11,8 +11,8 @@ var sizes = []int{floor, 1006, 1200, 1280, 1300, 1320, 1330, 1350, 1370, 1380, 1
 const (
 	// floor is the size that every IPv4 host must accept (RFC 1122, 3.3.2); no smaller one is tried.
 	floor = 576
-	// tries are how often a size is sent before it counts as too large, patience how long an answer is waited for the
-	// first time; then twice as long each.
+	// A size counts as too large after tries probes without an answer. The first probe waits firstWait for its answer, and
+	// each further one twice as long as the one before.
 	tries     = 3
 	firstWait = 200 * time.Millisecond
 )
@@ -20,8 +20,8 @@ const (
 // search looks for the largest size that is answered. It has no clock: its methods change which size to try next.
 type search struct {
 	passed int // the largest size that was answered; 0: none yet
-	limit  int // the largest worth a try
-	likely int // worth a try though it is none of sizes: the link's MTU, or the one that a router said
+	limit  int // the largest size that is tried
+	likely int // an extra candidate beside sizes: the link's MTU, or the MTU that a router reported
 	size   int // being tried; 0: the search is over
 	tried  int // how often
 }
@@ -29,7 +29,7 @@ type search struct {
 // newSearch begins with a size that should pass; limit is the link's MTU.
 func newSearch(size, limit int) search { return search{limit: limit, likely: limit, size: size} }
 
-// wait is how long to wait for an answer to the present try.
+// wait returns how long to wait for an answer to the current try.
 func (s *search) wait() time.Duration { return firstWait << (s.tried - 1) }
 
 // answered notes that the size being tried was answered.
@@ -38,8 +38,8 @@ func (s *search) answered() {
 	s.next()
 }
 
-// lost tells that the probe being tried was not answered in time. told is what the kernel knows that the way takes; 0:
-// nothing. sure: there is no need to try again.
+// lost records that the probe being tried was not answered in time. told is the path MTU that the kernel knows; 0: none.
+// With sure, the size counts as too large without further tries.
 func (s *search) lost(told int, sure bool) {
 	switch {
 	case told >= floor && told < s.size:
@@ -48,14 +48,14 @@ func (s *search) lost(told int, sure bool) {
 	case s.passed > 0:
 		s.limit = s.size - 1
 		s.next()
-	case s.size > floor: // whether the peer answers at all comes first; as long as it does not, a loss says nothing of sizes
+	case s.size > floor: // first find out whether the peer answers at all; before that, a loss tells nothing about the size
 		s.size, s.tried = floor, 0
 	default:
 		s.size = 0
 	}
 }
 
-// next chooses the middle one of the sizes that are left.
+// next chooses the middle of the remaining sizes.
 func (s *search) next() {
 	s.tried = 0
 	var left []int

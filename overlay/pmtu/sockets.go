@@ -17,13 +17,13 @@ type wire struct {
 	out    *net.UDPConn
 	in     *net.IPConn
 	routes *netlink.Handle
-	gone   chan struct{} // closed: stop receiving
+	gone   chan struct{} // closed when receive must end
 	ended  chan struct{}
 }
 
 // reply is an answer to a probe.
 type reply struct {
-	from     netip.Addr // inside the tunnel
+	from     netip.Addr // the peer's address inside the tunnel
 	sequence uint16
 }
 
@@ -76,7 +76,7 @@ func dontFragment(c syscall.Conn) error {
 	return failed
 }
 
-// failed tells whether replies are received no more.
+// failed reports whether the receiving goroutine has ended.
 func (w *wire) failed() bool {
 	select {
 	case <-w.ended:
@@ -100,12 +100,12 @@ func (w *wire) kernelMTU(to netip.Addr) int {
 	return routes[0].MTU
 }
 
-// receive passes on replies. Other hosts may send echo replies too; their numbers are not waited for.
+// receive passes on replies. Other hosts may send echo replies too; they are ignored by their sequence numbers.
 func (w *wire) receive(id uint16, to chan<- reply) {
 	buffer := make([]byte, 60+icmpHeader) // the longest IPv4 header; the rest of a message is dropped
 	for {
 		n, from, err := w.in.ReadFromIP(buffer)
-		if err != nil { // closed, or of no use any more
+		if err != nil { // the socket is closed or broken
 			return
 		}
 		sequence, ok := answer(buffer[:n], id)

@@ -17,13 +17,13 @@ import (
 	"github.com/balsahq/balsa/overlay/routes"
 )
 
-// batch is how many packets are moved at most at once; readPause follows a read that failed.
+// batch bounds the packets that one system call moves; readPause is the pause after a failed read.
 const (
 	batch     = 64
 	readPause = 10 * time.Millisecond
 )
 
-// carrier moves packets between a link and a socket while both are there.
+// carrier moves packets between a link and a socket until one of them fails or is closed.
 type carrier struct {
 	table *atomic.Pointer[table]
 	link  *os.File
@@ -68,7 +68,7 @@ func (c *carrier) closeEnds() {
 	})
 }
 
-func (c *carrier) update(*routes.Tunnel) error { return nil } // it reads the table
+func (c *carrier) update(*routes.Tunnel) error { return nil } // it reads the routing table of the Relay
 
 func (c *carrier) done() <-chan struct{} { return c.ended }
 
@@ -77,7 +77,8 @@ func (c *carrier) stop() {
 	c.wait.Wait()
 }
 
-// buffers returns buffers for packets of a link with this MTU. Each has a byte more, so that larger packets are recognized.
+// buffers returns buffers for packets of a link with this MTU. Each is one byte longer than the MTU, so that larger packets
+// are recognized.
 func (c *carrier) buffers() [][]byte {
 	out := make([][]byte, batch)
 	for i := range out {
@@ -113,7 +114,7 @@ func (c *carrier) outward() {
 	}
 }
 
-// send sends all packets that can be sent. One that cannot be, such as to a node without a route, does not hold up the others.
+// send sends the packets in order. It skips a packet that cannot be sent, for instance to a node without a route.
 func send(w wire, messages []ipv4.Message) error {
 	for len(messages) > 0 {
 		n, err := w.WriteBatch(messages, 0)
@@ -128,7 +129,7 @@ func send(w wire, messages []ipv4.Message) error {
 	return nil
 }
 
-// readBatch waits for a packet of the link, reads all that are there, and returns their sizes.
+// readBatch waits for a packet of the link, reads all packets that are queued, and returns their sizes.
 func (c *carrier) readBatch(buffers [][]byte, sizes []int) ([]int, error) {
 	var failed error
 	err := c.raw.Read(func(fd uintptr) bool {
@@ -166,7 +167,7 @@ func (c *carrier) inward() {
 			return
 		}
 		if err != nil { // such as an ICMP error about an unreachable node
-			select { // the socket may go on failing
+			select { // pause, because the socket may go on failing
 			case <-time.After(readPause):
 			case <-c.ended:
 				return

@@ -21,17 +21,17 @@ import (
 
 const (
 	retry = time.Second
-	// receiveBuffer is how many bytes the kernel may hold for us.
+	// receiveBuffer is the size of the socket's receive buffer in the kernel, in bytes.
 	receiveBuffer = 4 << 20
 )
 
-// Config is what a Relay needs.
+// Config configures a Relay.
 type Config struct {
 	// Enter runs a function in the network namespace; sockets and links that it opens are there.
 	Enter func(func() error) error
 	// Link opens the TUN link; reads and writes of the file are single packets.
 	Link func() (*os.File, error)
-	// Key is this node's WireGuard private key; nil where no tunnel is encrypted.
+	// Key is this node's WireGuard private key; nil if the tunnel is not encrypted.
 	Key    *ecdh.PrivateKey
 	Logger *slog.Logger
 }
@@ -49,7 +49,7 @@ type Relay struct {
 // New returns a Relay that does nothing before Run.
 func New(cfg Config) *Relay { return &Relay{cfg: cfg, wake: make(chan struct{}, 1)} }
 
-// Set sets the tunnel. A tunnel that the kernel carries, like nil, leaves the relay nothing to do. It does not block.
+// Set sets the tunnel. With nil, or a tunnel whose packets the kernel carries, the relay is idle. Set does not block.
 func (r *Relay) Set(t *routes.Tunnel) {
 	if t != nil && !t.Relayed {
 		t = nil
@@ -128,7 +128,7 @@ func (r *Relay) Run(ctx context.Context) error {
 			return ctx.Err()
 		case <-r.wake:
 		case <-again.C:
-		case <-ended: // the link was deleted under it
+		case <-ended: // another program deleted the link
 			stop()
 			r.pause(ctx, again)
 		}
@@ -142,7 +142,7 @@ func (r *Relay) logOnce(before *string, err error) {
 		text = err.Error()
 	}
 	if text != "" && text != *before {
-		r.cfg.Logger.Warn("the tunnel cannot be opened; packets to other nodes are lost until it is, and it is tried again", "err", err)
+		r.cfg.Logger.Warn("cannot open the tunnel; packets to other nodes are lost until a later attempt succeeds", "err", err)
 	}
 	*before = text
 }

@@ -11,7 +11,7 @@ import (
 // table says which pod network is on which node. It never changes once it is made.
 type table struct {
 	to    map[netip.Prefix]*net.UDPAddr
-	sizes [2][]int                      // by family, the lengths of prefixes in to; commonly one
+	sizes [2][]int                      // by family, the lengths of the prefixes in to; usually one length
 	from  map[netip.Addr][]netip.Prefix // the pod networks of a member, by its address
 	own   []netip.Prefix
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/balsahq/balsa/overlay/routes"
 )
 
-// LoadKey reads this node's WireGuard private key, and makes one where there is none. Only the file's owner may read it, and it
-// never leaves the node.
+// LoadKey reads this node's WireGuard private key from a file, which it makes if it is missing. Only the file's owner may
+// read it, and it never leaves the node.
 func LoadKey(path string) (*ecdh.PrivateKey, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -37,7 +37,7 @@ func LoadKey(path string) (*ecdh.PrivateKey, error) {
 			return key, nil
 		}
 	}
-	return nil, fmt.Errorf("WireGuard key: %s is no key: %w; remove the file to have a new one made", path, err)
+	return nil, fmt.Errorf("WireGuard key: %s holds no valid key: %w; remove the file, and the node makes a new key", path, err)
 }
 
 func makeKey(path string) (*ecdh.PrivateKey, error) {
@@ -94,7 +94,7 @@ func (c *crypt) done() <-chan struct{} { return c.ended }
 
 func (c *crypt) stop() {
 	c.device.Close()
-	_ = c.link.wire.Close() // the device has closed it only if it has used it
+	_ = c.link.wire.Close() // the device closes the socket only if it has opened it
 	c.end()
 }
 
@@ -123,7 +123,7 @@ func (c *crypt) update(t *routes.Tunnel) error {
 		return nil
 	}
 	if err := c.device.IpcSet(text.String()); err != nil {
-		c.peers = map[routes.Key]string{} // the next update sets all of them
+		c.peers = map[routes.Key]string{} // forget them, so that the next update sets all peers
 		return fmt.Errorf("WireGuard's peers: %w", err)
 	}
 	c.peers = want

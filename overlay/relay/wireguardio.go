@@ -12,12 +12,12 @@ import (
 	"golang.zx2c4.com/wireguard/tun"
 )
 
-// cryptLink is the TUN link as wireguard-go wants it. Only packets to this node's pods leave the tunnel; WireGuard has checked
-// their source addresses.
+// cryptLink implements wireguard-go's tun.Device on the TUN link. Only packets to this node's pods leave the tunnel;
+// WireGuard has checked their source addresses.
 type cryptLink struct {
 	*carrier
-	events   chan tun.Event // nothing ever comes
-	linkGone func()         // told when the link is gone
+	events   chan tun.Event // no event is ever sent
+	linkGone func()         // called when the link is gone
 }
 
 // File implements tun.Device.
@@ -82,8 +82,8 @@ func (l *cryptLink) Close() error {
 // BatchSize implements tun.Device.
 func (l *cryptLink) BatchSize() int { return batch }
 
-// cryptWire is the UDP socket as wireguard-go wants it. It is bound to the node's address, the only one from which other nodes
-// accept packets.
+// cryptWire implements wireguard-go's conn.Bind on the UDP socket. It is bound to the node's address, the only one from
+// which other nodes accept packets.
 type cryptWire struct {
 	*carrier
 	used bool // by the device, which calls Open and Close under a lock
@@ -147,7 +147,7 @@ func (w *cryptWire) Close() error {
 	return w.wire.Close()
 }
 
-// SetMark implements conn.Bind; our packets have no mark.
+// SetMark implements conn.Bind; the tunnel's packets carry no mark.
 func (w *cryptWire) SetMark(uint32) error { return nil }
 
 // BatchSize implements conn.Bind.

@@ -35,11 +35,11 @@ type Announcer struct {
 	state state // Run's goroutine alone uses it
 }
 
-// changes are what happened since Run took them last.
+// changes are the events since the last call of takeChanges.
 type changes struct {
 	services    map[types.NamespacedName]struct{}
 	nodes, lans bool
-	claims      map[netip.Addr]string // by which MAC
+	claims      map[netip.Addr]string // the MAC address of the host that claims the address
 }
 
 // New prepares an Announcer; nothing is opened before Run.
@@ -51,7 +51,7 @@ func New(cfg Config) (*Announcer, error) {
 	if err != nil {
 		return nil, err
 	}
-	// To ask for the informers here is to have them started with the factory.
+	// Asking for an informer registers it, so that the factory starts it.
 	cfg.Informers.Core().V1().Services().Informer()
 	cfg.Informers.Discovery().V1().EndpointSlices().Informer()
 	cfg.Informers.Core().V1().Nodes().Informer()
@@ -61,8 +61,8 @@ func New(cfg Config) (*Announcer, error) {
 	return a, nil
 }
 
-// Run announces until ctx ends, and says nothing then: neighbours go on sending to this node until another node claims its
-// addresses, or until their entry expires.
+// Run announces until ctx ends. It sends no farewell: neighbours go on sending to this node until another node claims its
+// addresses or until their ARP or NDP entry expires.
 func (a *Announcer) Run(ctx context.Context) error {
 	defer a.ns.Close()
 	ctx, cancel := context.WithCancel(ctx)
@@ -125,7 +125,7 @@ func (a *Announcer) followLANs(ctx context.Context) {
 	}
 }
 
-// note adds to the pending changes and wakes Run; it never blocks for long.
+// note adds to the pending changes and wakes Run. It holds the lock only for f.
 func (a *Announcer) note(f func(*changes)) {
 	func() {
 		a.mu.Lock()
@@ -149,7 +149,8 @@ func (a *Announcer) takeChanges() changes {
 	return n
 }
 
-// claimed notes that another host claims an address of a speaker. There are at most as many claims as held addresses.
+// claimed notes that another host claims an address of a speaker. The map cannot outgrow the number of addresses that
+// speakers answer for.
 func (a *Announcer) claimed(addr netip.Addr, by net.HardwareAddr) {
 	a.note(func(n *changes) { n.claims[addr] = by.String() })
 }
@@ -182,7 +183,7 @@ func (a *Announcer) watch() (remove func(), synced []cache.InformerSynced, err e
 	return remove, synced, nil
 }
 
-// onChange calls f with the object before and after; nil where there is none.
+// onChange calls f with the object before and after the change; nil stands for an object that did not exist or is deleted.
 func onChange[T any](f func(old, now *T)) cache.ResourceEventHandler {
 	as := func(o any) *T {
 		if unknown, ok := o.(cache.DeletedFinalStateUnknown); ok {

@@ -24,9 +24,9 @@ const (
 // balancer is the part of a Service that matters for announcing.
 type balancer struct {
 	addresses []netip.Addr
-	local     bool     // only nodes with an endpoint take packets
+	local     bool     // externalTrafficPolicy Local: only nodes with an endpoint may announce it
 	at        []string // with local: the nodes with an endpoint
-	holders   []string // of the addresses; nil until state.wanted chooses them
+	holders   []string // the node of each address; nil until state.wanted chooses them
 }
 
 // balancerOf returns the addresses of a Service to announce; ok is false when there are none.
@@ -76,7 +76,7 @@ func nodesOf(list []*discovery.EndpointSlice) []string {
 type nodeView struct {
 	name string
 	able bool
-	lans string // the annotation
+	lans string // the value of LANsAnnotation
 }
 
 func nodeViewOf(n *v1.Node) nodeView {
@@ -90,7 +90,7 @@ func nodeViewOf(n *v1.Node) nodeView {
 	return s
 }
 
-// candidates are the nodes that can have addresses.
+// candidates are the nodes that can announce addresses.
 type candidates []candidate
 
 type candidate struct {
@@ -108,7 +108,7 @@ func candidatesOf(stations []nodeView) candidates {
 	return f
 }
 
-// parseLANs reads the annotation; parts that are no network are ignored.
+// parseLANs reads the annotation; parts that do not parse as a network are ignored.
 func parseLANs(text string) []netip.Prefix {
 	var out []netip.Prefix
 	for part := range strings.SplitSeq(text, ",") {

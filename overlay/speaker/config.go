@@ -9,12 +9,12 @@ import (
 	"k8s.io/client-go/informers"
 )
 
-// Config is what an Announcer needs.
+// Config configures an Announcer.
 type Config struct {
 	NodeName string
 	// Informers give Services, EndpointSlices and Nodes. Run starts those it needs, and leaves them running.
 	Informers informers.SharedInformerFactory
-	// Publish sets the annotation of this machine's Node. It is called again after it failed.
+	// Publish sets an annotation of this machine's Node. The Announcer calls it again after a failure.
 	Publish func(ctx context.Context, annotation, value string) error
 	// Confirm asks the API, and no cache, whether this machine's Node is ready; nil trusts the informers.
 	Confirm func(ctx context.Context) error

@@ -72,7 +72,7 @@ func readLANs(ns host.Namespace, inside []netip.Prefix) (out []lan, err error) {
 	return out, nil
 }
 
-// retryDump repeats a listing that the kernel says changed meanwhile.
+// retryDump repeats a listing when the kernel reports that the objects changed during the dump.
 func retryDump[T any](list func() ([]T, error)) (out []T, err error) {
 	for range 10 {
 		if out, err = list(); err != netlink.ErrDumpInterrupted {
@@ -120,8 +120,8 @@ func linkFor(lans []lan, a netip.Addr) (best lan, ok bool) {
 	return best, ok
 }
 
-// watchLANs calls changed now, and whenever a link or an address may have changed, until ctx ends or the kernel stops
-// telling.
+// watchLANs calls changed now, and whenever a link or an address may have changed, until ctx ends or the netlink socket
+// fails.
 func watchLANs(ctx context.Context, ns host.Namespace, changed func()) error {
 	var s *nl.NetlinkSocket
 	err := ns.Do(func() (err error) {
@@ -148,7 +148,7 @@ func watchLANs(ctx context.Context, ns host.Namespace, changed func()) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err != nil && !errors.Is(err, unix.ENOBUFS) { // ENOBUFS: some were lost, so something changed
+		if err != nil && !errors.Is(err, unix.ENOBUFS) { // ENOBUFS: the kernel dropped messages, so something changed
 			return fmt.Errorf("watch links: %w", err)
 		}
 	}

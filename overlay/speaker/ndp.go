@@ -29,7 +29,7 @@ var allNodes = netip.MustParseAddr("ff02::1")
 type ndpMessage struct {
 	kind           byte
 	source, target netip.Addr
-	hasSource      bool // false: the asker has no address yet, and wants to know whether it may have this one
+	hasSource      bool // false in duplicate address detection: the sender has no address yet and probes whether this one is free
 }
 
 // parseNDP parses an IPv6 packet and validates it as RFC 4861, section 7.1, demands.

@@ -26,7 +26,7 @@ type link struct {
 	from  netip.Addr // link-local IPv6 address; the zero value is none
 }
 
-// speaker answers on one link for addresses of one family. Its methods are for one goroutine; another one answers.
+// speaker answers on one link for addresses of one family. One goroutine calls its methods; the goroutine of run answers.
 type speaker struct {
 	link link
 	v4   bool
@@ -78,7 +78,7 @@ func newSpeaker(ns host.Namespace, l link, v4 bool, tell events) (*speaker, erro
 	return s, nil
 }
 
-// ignoreOwn keeps packets that this host itself sends from being answered.
+// ignoreOwn tells the socket not to receive packets that this host sends itself.
 func (s *speaker) ignoreOwn() error {
 	raw, err := s.conn.SyscallConn()
 	if err != nil {

@@ -25,8 +25,9 @@ const (
 	defendInterval = 10 * time.Second
 )
 
-// claims are when a new holder announces an address, counted from when it got it. Some neighbours accept no change of an entry
-// within one second of another (Linux: neigh/locktime); for these the second claim counts.
+// claims are the times at which a new holder announces an address, counted from the moment it got the address. Some
+// neighbours accept no change of an entry within one second of another (Linux: neigh/locktime); for these the second claim
+// counts.
 var claims = []time.Duration{0, 1100 * time.Millisecond, 3 * time.Second}
 
 // channel is a link and a family, for which there is one speaker.
@@ -39,12 +40,12 @@ type channel struct {
 type holding struct {
 	on          channel
 	since       time.Time
-	claimed     int       // how many of claims were made
-	conflictDue time.Time // when to find out about somebody else's claim; zero: nobody claims it
-	claimant    string    // who does
+	claimed     int       // the number of claims sent so far
+	conflictDue time.Time // when to ask the API about another host's claim; zero: no other host claims the address
+	claimant    string    // the MAC address of that host
 }
 
-// state is what the Announcer knows and does; one goroutine's.
+// state holds the Announcer's view of the cluster and its speakers. Only Run's goroutine uses it.
 type state struct {
 	a          *Announcer
 	balancers  map[types.NamespacedName]balancer
@@ -52,10 +53,10 @@ type state struct {
 	lans       []lan
 	speakers   map[channel]*speaker
 	held       map[netip.Addr]*holding
-	// yielded are addresses that others claim while the API cannot be asked, with when to ask again.
+	// yielded are addresses that other hosts claim while the API does not answer; the value is the time of the next request.
 	yielded   map[netip.Addr]time.Time
 	defended  map[netip.Addr]time.Time
-	lastError string // the last error told, so that it is told once
+	lastError string // the last error logged, so that a repeated error is logged once
 	outside   map[netip.Addr]bool
 }
 
@@ -77,7 +78,7 @@ func (m *state) reconcile(ctx context.Context, n changes, now time.Time) (next t
 	if err != nil {
 		if text := err.Error(); text != m.lastError && ctx.Err() == nil {
 			m.lastError = text
-			m.a.cfg.Logger.Warn("cannot announce load balancer addresses as they should be; it is tried again", "err", err)
+			m.a.cfg.Logger.Warn("cannot announce load balancer addresses as they should be; the node tries again in a second", "err", err)
 		}
 		return now.Add(retry)
 	}
@@ -85,7 +86,7 @@ func (m *state) reconcile(ctx context.Context, n changes, now time.Time) (next t
 	return m.next()
 }
 
-// readChanges reads what changed. What cannot be read stays among the pending changes.
+// readChanges reads the changed objects. An object that cannot be read stays among the pending changes.
 func (m *state) readChanges(n changes) error {
 	var errs []error
 	keep := func(err error, forget func(*changes)) {
@@ -188,7 +189,7 @@ func (m *state) wanted() map[netip.Addr]link {
 				}
 			case "":
 				if outside[a] = true; !m.outside[a] && len(m.candidates) > 0 {
-					m.a.cfg.Logger.Info("no node announces this address now: none that is ready and may have it is on a network with it, or has an endpoint where the policy is Local", "address", a, "service", key)
+					m.a.cfg.Logger.Info("no node announces this address: no ready node that may announce load balancers is on a network that contains it, or externalTrafficPolicy is Local and none of these nodes has an endpoint", "address", a, "service", key)
 				}
 			}
 		}
@@ -236,12 +237,12 @@ func (m *state) updateSpeakers(now time.Time) error {
 	return errors.Join(errs...)
 }
 
-// closeSpeakers closes the speakers that are of no use: their link is another, or nothing is wanted from them, or they cannot go on.
+// closeSpeakers closes the speakers whose link changed, that have no address to announce, or that failed.
 func (m *state) closeSpeakers(useful func(channel, *speaker) bool) {
 	for c, s := range m.speakers {
 		select {
 		case <-s.ended:
-			m.a.cfg.Logger.Warn("the speaker on a link failed; another one is started", "link", s.link.name, "err", s.err)
+			m.a.cfg.Logger.Warn("the speaker on a link failed; a new one starts", "link", s.link.name, "err", s.err)
 		default:
 			if useful(c, s) {
 				continue
@@ -329,7 +330,7 @@ func (m *state) resolveConflicts(ctx context.Context, n changes, now time.Time) 
 		switch {
 		case err != nil:
 			if h != nil {
-				m.a.cfg.Logger.Warn("another host claims this address, and the API cannot be asked which node has it: this node stays silent until it can", "address", a, "by", h.claimant, "err", err)
+				m.a.cfg.Logger.Warn("another host claims this address and the API does not say which node has it; this node stays silent until the API answers", "address", a, "by", h.claimant, "err", err)
 			}
 			m.yielded[a] = now.Add(defendInterval)
 		case h == nil:

@@ -1,5 +1,5 @@
-// Package gatewayapi owns the definitions of the Gateway API that the binary carries: of the standard channel those that
-// Balsa serves, and a GatewayClass. They are installed only when asked for; whoever installs upstream's own has the same.
+// Package gatewayapi embeds definitions of the Gateway API: those of the standard channel that Balsa serves, and a
+// GatewayClass. They are installed only on request. Upstream's own definitions work as well.
 //
 // No goroutines, no locks.
 package gatewayapi

@@ -27,7 +27,7 @@ import (
 // Class is the name of the GatewayClass that Install makes.
 const Class = "balsa"
 
-// Version is the release of the Gateway API that the definitions are of.
+// Version is the Gateway API release of the embedded definitions.
 const Version = "v1.6.3"
 
 //go:embed definitions.tar.gz
@@ -38,7 +38,7 @@ var (
 	classes     = schema.GroupVersionResource{Group: "gateway.networking.k8s.io", Version: "v1", Resource: "gatewayclasses"}
 )
 
-// Definitions are the carried CustomResourceDefinitions.
+// Definitions returns the embedded CustomResourceDefinitions.
 func Definitions() ([]*unstructured.Unstructured, error) {
 	unzipped, err := gzip.NewReader(bytes.NewReader(archive))
 	if err != nil {
@@ -74,8 +74,8 @@ func decode(raw []byte) (*unstructured.Unstructured, error) {
 	return u, json.Unmarshal(text, &u.Object)
 }
 
-// Install makes what is missing of the definitions, and the GatewayClass, and leaves alone what is there: another version
-// may have been installed on purpose. It waits until the class can be made, as long as ctx lasts.
+// Install creates the missing definitions and the GatewayClass. It does not change existing ones, because another version
+// may have been installed on purpose. It waits until the class can be created or ctx ends.
 func Install(ctx context.Context, cfg *rest.Config) error {
 	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {
@@ -94,7 +94,7 @@ func Install(ctx context.Context, cfg *rest.Config) error {
 		"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass", "metadata": map[string]any{"name": Class},
 		"spec": map[string]any{"controllerName": plan.GatewayController},
 	}}
-	again := time.NewTicker(500 * time.Millisecond) // a definition is served a moment after it was made, which nothing tells
+	again := time.NewTicker(500 * time.Millisecond) // a definition is served a moment after its creation, without an event
 	defer again.Stop()
 	for {
 		err := create(ctx, client, classes, class)

@@ -16,9 +16,9 @@ import (
 	"github.com/balsahq/balsa/overlay/host"
 )
 
-// Conflist returns the CNI configuration for pods of these networks: the bridge plugin with host-local addresses. Ports of the
-// bridge are isolated, so that the host routes between pods (see package host). Masquerading and host ports are the work of
-// nftables, not of plugins.
+// Conflist returns the CNI configuration for pods of these networks: the bridge plugin with host-local addresses. Ports of
+// the bridge are isolated, so that the host routes between pods (see package host). nftables does masquerading and host
+// ports, so no plugin does.
 func Conflist(cfg Config, pods []netip.Prefix) ([]byte, error) {
 	cfg.fill()
 	type object = map[string]any
@@ -67,7 +67,7 @@ func halves(p netip.Prefix) []netip.Prefix {
 
 // writeConflist writes the configuration where runtimes look for it, unless it is there already, because they reload on change.
 func (e *engine) writeConflist() error {
-	if e.cfg.ForeignPods { // an older configuration of ours would come before that of the other plugin
+	if e.cfg.ForeignPods { // an older configuration of this program would take precedence over the other plugin's
 		return e.cfg.removeConflist()
 	}
 	cfg := e.cfg
@@ -124,7 +124,7 @@ func Attached(confDir string, binDirs []string, id, netns string) (*Attachment, 
 	return &Attachment{plugins: plugins, id: id, netns: netns}, nil
 }
 
-// Detach takes the namespace off the network and frees its addresses.
+// Detach detaches the namespace from the network and frees its addresses.
 func (a *Attachment) Detach(ctx context.Context) error {
 	if err := a.plugins.Remove(ctx, a.id, a.netns); err != nil {
 		return fmt.Errorf("detach %s: %w", a.id, err)

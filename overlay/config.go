@@ -24,7 +24,7 @@ const (
 	DefaultTunnel  = "balsa-vxlan"
 	DefaultRelay   = "balsa-udp"
 	DefaultDomain  = "cluster.local"
-	// DefaultVXLANPort is Linux's default for VXLAN, which most overlays use; DefaultVNI is the network's identifier.
+	// DefaultVXLANPort is Linux's default for VXLAN, which most overlays use; DefaultVNI is the VXLAN network identifier.
 	DefaultVXLANPort = 8472
 	DefaultVNI       = 98
 	// DefaultUDPPort is the port of mode routes.UDP.
@@ -38,7 +38,7 @@ const (
 	networkName  = "balsa"
 )
 
-// Config is what a Network needs.
+// Config configures a Network.
 type Config struct {
 	// NodeName is this node's Node object; its spec.podCIDRs say which addresses its pods get.
 	NodeName string
@@ -49,12 +49,13 @@ type Config struct {
 	Pods cache.SharedIndexInformer
 	// PodCIDRs and ServiceCIDRs are the cluster's networks, at most one of each in a family. ServiceCIDR objects add to the latter.
 	PodCIDRs, ServiceCIDRs []netip.Prefix
-	// ForeignPods: another CNI plugin attaches the pods and carries their packets between nodes. The network then writes no
-	// CNI configuration and makes no bridge and no ways to other nodes; it serves Services, host ports and names.
+	// ForeignPods: another CNI plugin attaches the pods and routes their packets between nodes. The network then writes no
+	// CNI configuration and makes no bridge and no routes to other nodes; it only handles Services, host ports and DNS.
 	ForeignPods bool
-	// Reserved are addresses that a Service cannot take with its fields, beside those of nodes, pods, Services and API servers.
+	// Reserved are further addresses that a Service cannot claim in its fields; addresses of nodes, pods, Services and API
+	// servers are always reserved.
 	Reserved []netip.Addr
-	// DNS are the addresses the DNS server answers at, within ServiceCIDRs; none: no DNS.
+	// DNS are the addresses of the DNS server, within ServiceCIDRs; empty: no DNS server.
 	DNS []netip.Addr
 	// Domain is the cluster's domain; "" is cluster.local.
 	Domain string
@@ -62,28 +63,29 @@ type Config struct {
 	ResolvConf string
 	// CNIConfDir is where container runtimes look for CNI configuration.
 	CNIConfDir string
-	// Bandwidth has the bandwidth plugin called too, for pods whose annotations limit their bandwidth. It costs every pod the start
-	// of one more program.
+	// Bandwidth adds the bandwidth plugin, for pods whose annotations limit their bandwidth. It starts one more program for
+	// every pod.
 	Bandwidth bool
 	// StateDir keeps what must survive a restart: allocated pod addresses, former kernel settings.
 	StateDir string
-	// Mode says how other nodes' pods are reached; "" is routes.Auto. VXLANPort, VNI and UDPPort belong to the tunnels; 0 is the
-	// default. All nodes of the cluster should have the same.
+	// Mode is the kind of routes to other nodes' pods; "" is routes.Auto. VXLANPort, VNI and UDPPort belong to the tunnels;
+	// 0 is the default. All nodes of the cluster should have the same.
 	Mode                    routes.Mode
 	VXLANPort, VNI, UDPPort int
-	// WireGuardPort is the UDP port in mode routes.WireGuard, 0 is the default; Key is this node's private key. Publish sets an
-	// annotation of this node's Node, "" removes it; it is called again after it failed, and may be nil in other modes.
+	// WireGuardPort is the UDP port in mode routes.WireGuard, 0 is the default; Key is this node's private key. Publish sets
+	// an annotation of this node's Node, "" removes it; the Network calls it again after a failure. It may be nil in other
+	// modes.
 	WireGuardPort int
 	Key           *ecdh.PrivateKey
 	Publish       func(ctx context.Context, annotation, value string) error
-	// Offload leaves the checksums of packets in the VXLAN tunnel, and their segmentation, to the link below it: several
-	// times the throughput where kernel and network card do it right, packets lost where not.
+	// Offload leaves the checksums of packets in the VXLAN tunnel, and their segmentation, to the link below it: that gives
+	// several times the throughput if kernel and network card compute them correctly, and loses packets if not.
 	Offload bool
 	// Bridge, DNSLink, Tunnel and Relay are the names of the links; "" are the defaults. MTU is the MTU of pods; 0: that of the
 	// link with the node's address, less the tunnel's headers when there is one.
 	Bridge, DNSLink, Tunnel, Relay string
 	MTU                            int
-	// Mark is one bit of the packet mark that no other program uses; 0 is DefaultMark.
+	// Mark is a bit of the packet mark that no other program uses; 0 is DefaultMark.
 	Mark uint32
 	// NetNS is the path of the network namespace to work in; "" is the namespace of the process.
 	NetNS  string

@@ -22,7 +22,8 @@ import (
 // its keys are those of dns.ParseSettings. Without it the host's resolvers are asked.
 const DNSSettings = "balsa-dns"
 
-// FollowDNSSettings gives the DNS server the settings in the API until ctx ends. Settings with a fault change nothing.
+// FollowDNSSettings gives the DNS server the settings in the API until ctx ends. Settings with a fault are not used; the
+// former ones stay.
 func (n *Network) FollowDNSSettings(ctx context.Context, client kubernetes.Interface) error {
 	if n.server == nil {
 		<-ctx.Done()
@@ -75,7 +76,7 @@ func (n *Network) sliceChanged(obj any) {
 			n.engine.markDirty(peersDirty) // the addresses of API servers are reserved
 		}
 		if svc, err := n.engine.services.Services(slice.Namespace).Get(name); err == nil && svc.Spec.ClusterIP == v1.ClusterIPNone {
-			n.updateNames(slice.Namespace, name) // only headless services show their endpoints
+			n.updateNames(slice.Namespace, name) // only headless Services have their endpoints in DNS
 		}
 	}
 }

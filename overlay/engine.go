@@ -27,26 +27,26 @@ import (
 	"github.com/balsahq/balsa/overlay/services"
 )
 
-// dirty is a set of parts that have to be compared with what they should be.
+// dirty is a set of parts that have to be compared with their desired state.
 type dirty uint8
 
 const (
 	nodeDirty  dirty = 1 << iota
-	peersDirty       // other nodes
+	peersDirty       // the routes to other nodes
 	linksDirty
-	rulesDirty       // another program changed our nftables
-	hostPortsDirty   // host ports, or the nodes that may send to the tunnel
+	rulesDirty       // another program changed the network's nftables
+	hostPortsDirty   // host ports, or the members of the tunnel
 	allServicesDirty // every service
 	mtuDirty         // the MTU of pods changed
 
 	everything = nodeDirty | peersDirty | linksDirty | rulesDirty | hostPortsDirty | allServicesDirty
 )
 
-// work is what the engine has to do.
+// work is the engine's pending work.
 type work struct {
 	dirty    dirty
 	services map[string]struct{} // by "namespace/name"
-	program  string              // that changed our nftables, as nft.Foreign names it
+	program  string              // the program that changed the nftables, as nft.Foreign names it
 }
 
 func (t *work) add(other work) {
@@ -55,7 +55,7 @@ func (t *work) add(other work) {
 		t.program = other.program
 	}
 	if t.dirty&allServicesDirty != 0 {
-		t.services = nil // they are among all
+		t.services = nil // allServicesDirty includes them
 		return
 	}
 	if t.services == nil {
@@ -81,7 +81,7 @@ type engine struct {
 
 	mu      sync.Mutex
 	pending work
-	ports   map[uint32]struct{} // our netlink ports
+	ports   map[uint32]struct{} // the netlink ports of this process
 	wake    chan struct{}
 
 	flows *staleFlows
@@ -93,13 +93,13 @@ type engine struct {
 	pods      []netip.Prefix // this node's pod networks
 	networks  []netip.Prefix // of Services
 	reserved  *services.Reserved
-	zone      string       // the node's
-	proxies   []*proxy     // none before the node is known
+	zone      string       // the node's label topology.kubernetes.io/zone
+	proxies   []*proxy     // empty before the Node is known
 	routePlan *routes.Plan // to other nodes; empty before the first comparison
-	lastError string       // the last error told, so that it is told once
-	repairs   repairLimit  // with those who change our nftables
+	lastError string       // the last error logged, so that a repeated error is logged once
+	repairs   repairLimit  // limits repairs after changes by other programs
 
-	// prober and relay are told of the tunnel.
+	// prober and relay get the tunnel of the routePlan.
 	prober *pmtu.Prober
 	relay  *relay.Relay
 
@@ -120,10 +120,10 @@ func newEngine(cfg Config, ns host.Namespace) *engine {
 	return e
 }
 
-// markDirty tells the engine to compare the parts; it never blocks.
+// markDirty makes the engine compare the parts; it does not block.
 func (e *engine) markDirty(t dirty) { e.addWork(work{dirty: t}) }
 
-// markService tells the engine that a service or its endpoints changed; it never blocks.
+// markService makes the engine plan a Service again; it does not block.
 func (e *engine) markService(namespace, name string) {
 	e.mu.Lock()
 	if e.pending.dirty&allServicesDirty == 0 {
@@ -158,14 +158,14 @@ func (e *engine) takeWork() work {
 	return t
 }
 
-// addOwnPort remembers a netlink port as ours.
+// addOwnPort records a netlink port of this process.
 func (e *engine) addOwnPort(port uint32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.ports[port] = struct{}{}
 }
 
-// isOwnPort tells whether a netlink port is ours. It may be called from any goroutine.
+// isOwnPort reports whether a netlink port belongs to this process. It may be called from any goroutine.
 func (e *engine) isOwnPort(port uint32) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -186,12 +186,12 @@ func (e *engine) run(ctx context.Context) error {
 	wait, again := time.NewTimer(0), time.NewTimer(0)
 	defer wait.Stop()
 	defer again.Stop()
-	var owed work // what failed before, or can wait
+	var owed work // work that failed before or that is postponed
 	for delay := retry; ; {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-e.wake: // the first of many changes is carried out at once; the others gather meanwhile
+		case <-e.wake: // the first of many changes is applied at once; the others collect meanwhile
 		case <-again.C:
 		}
 		t := e.takeWork()
@@ -208,7 +208,7 @@ func (e *engine) run(ctx context.Context) error {
 			return err
 		})
 		if errors.Is(err, fault.ErrPanic) {
-			t.add(work{dirty: everything}) // half of it may be done
+			t.add(work{dirty: everything}) // after a panic, the work may be half done
 		}
 		if done {
 			ready()
@@ -218,7 +218,7 @@ func (e *engine) run(ctx context.Context) error {
 			continue
 		}
 		if text := err.Error(); text != e.lastError {
-			e.cfg.Logger.Warn("the node's network is not complete; it is tried again", "err", err)
+			e.cfg.Logger.Warn("the node's network is not complete; the node tries again", "err", err)
 			e.lastError = text
 		}
 		t.program = ""
@@ -239,15 +239,15 @@ func pause(ctx context.Context, t *time.Timer, d time.Duration) {
 }
 
 // apply compares the dirty parts with the kernel and changes what differs. done is false as long as the node has no pod
-// network. A route to another node that cannot be made is an error, but everything else is done all the same.
+// network. A route to another node that cannot be made is an error, but all other parts are still applied.
 func (e *engine) apply(work work) (done bool, err error) {
 	t := work.dirty
 	if t&nodeDirty != 0 {
-		anew, err := e.learnNode()
+		replan, err := e.readNode()
 		if err != nil {
 			return false, err
 		}
-		if anew {
+		if replan {
 			t |= allServicesDirty | hostPortsDirty
 		}
 	}
@@ -281,21 +281,21 @@ func (e *engine) apply(work work) (done bool, err error) {
 	return true, apart
 }
 
-// learnNode reads the node's pod networks and zone, and makes tables for them. anew says that all services have to be
+// readNode reads the Node's pod networks and zone, and opens tables for them. replan is true if all Services have to be
 // planned again.
-func (e *engine) learnNode() (anew bool, err error) {
+func (e *engine) readNode() (replan bool, err error) {
 	node, err := e.cfg.Informers.Core().V1().Nodes().Lister().Get(e.cfg.NodeName)
 	if err != nil {
 		return false, nil // the Node is not registered yet; the informer's event wakes the engine
 	}
 	if zone := node.Labels[v1.LabelTopologyZone]; zone != e.zone {
-		e.zone, anew = zone, true
+		e.zone, replan = zone, true
 		for _, p := range e.proxies {
 			p.view.Zone = zone
 		}
 	}
 	if networks := serviceNetworks(e.cfg.ServiceCIDRs, e.serviceCIDRs); !slices.Equal(networks, e.networks) {
-		e.networks, anew = networks, true
+		e.networks, replan = networks, true
 		e.host.Serve(networks)
 		e.setZoneNetworks(networks)
 		for _, p := range e.proxies {
@@ -306,10 +306,10 @@ func (e *engine) learnNode() (anew bool, err error) {
 	if e.cfg.ForeignPods {
 		pods, err = nil, nil
 	} else if len(pods) == 0 {
-		return anew, err
+		return replan, err
 	}
 	if err != nil || e.proxies != nil && slices.Equal(pods, e.pods) {
-		return anew, err
+		return replan, err
 	}
 	var gateways []netip.Prefix
 	for _, p := range pods {
@@ -324,8 +324,8 @@ func (e *engine) learnNode() (anew bool, err error) {
 	return true, nil
 }
 
-// serviceNetworks returns the configured networks of Services, and then those of ServiceCIDRs, sorted. A ServiceCIDR that was
-// never ready is left out, because its addresses may be something else's; one that is being deleted still has Services.
+// serviceNetworks returns the configured networks of Services, and then those of ServiceCIDRs, sorted. A ServiceCIDR that
+// was never ready is left out, because its addresses may be in other use; one that is being deleted still has Services.
 func serviceNetworks(configured []netip.Prefix, lister networkinglisters.ServiceCIDRLister) []netip.Prefix {
 	objects, _ := lister.List(labels.Everything()) // a cache's list never fails
 	var more []netip.Prefix

@@ -9,8 +9,9 @@ import (
 // pageSize is how many objects a list asks for at once: few requests for many Services, and an answer of one or two MB.
 const pageSize = 2000
 
-// NewInformers returns informers that take in many objects at little cost. They list existing objects, and drop the managed
-// fields, which only writers need and which are as large as the rest of an EndpointSlice. They are for reading only.
+// NewInformers returns informers with a low cost for many objects. They list existing objects, and drop the managed fields,
+// which only writers need and which are as large as the rest of an EndpointSlice. So their objects must not be written
+// back.
 func NewInformers(client kubernetes.Interface) informers.SharedInformerFactory {
 	return informers.NewSharedInformerFactoryWithOptions(listing{client}, 0, informers.WithTransform(withoutManagedFields),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
@@ -20,8 +21,8 @@ func NewInformers(client kubernetes.Interface) informers.SharedInformerFactory {
 		}))
 }
 
-// listing is a client whose informers list first and watch from there. To get existing objects as events of a watch (KEP-3157)
-// costs the server four times as much and the client half as much again, because each object is a message of its own.
+// listing is a client whose informers list first and watch from there. Existing objects as events of a watch (KEP-3157)
+// cost the server four times and the client one and a half times as much, because each object is a separate message.
 type listing struct{ kubernetes.Interface }
 
 // IsWatchListSemanticsUnSupported implements the interface that client-go's reflectors look for.

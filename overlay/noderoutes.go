@@ -15,7 +15,7 @@ import (
 	"github.com/balsahq/balsa/overlay/routes"
 )
 
-// applyRoutes makes the routes to other nodes' pods; more is what has to be compared because of them.
+// applyRoutes makes the routes to other nodes' pods; more are the parts that have to be compared because of them.
 func (e *engine) applyRoutes() (more dirty, err error) {
 	facts, err := e.host.Facts()
 	if err != nil {
@@ -32,7 +32,7 @@ func (e *engine) applyRoutes() (more dirty, err error) {
 	}
 	facts.Paths = e.prober.Paths()
 	before, now := e.routePlan, routes.Build(e.cfg.meshConfig(), known, facts)
-	if e.cfg.ForeignPods { // our own routes go, if another plugin took over from us
+	if e.cfg.ForeignPods { // routes of this program are removed, in case the other plugin replaces it
 		now = &routes.Plan{}
 	}
 	e.routePlan = now
@@ -50,7 +50,7 @@ func (e *engine) applyRoutes() (more dirty, err error) {
 	}
 	err = e.host.Connect(now)
 	e.relay.Set(now.Tunnel)
-	if now.Tunnel != nil && now.Tunnel.Encrypted { // its packets cannot be made by others: its MTU is what the link leaves
+	if now.Tunnel != nil && now.Tunnel.Encrypted { // a probe cannot be encrypted, so the tunnel's MTU follows from the link's
 		e.prober.Set(nil)
 	} else {
 		e.prober.Set(now.Tunnel)
@@ -62,7 +62,8 @@ func (e *engine) applyRoutes() (more dirty, err error) {
 	return more, nil
 }
 
-// isTunnel tells whether a link is the tunnel, whose neighbours we keep. It may be called from any goroutine.
+// isTunnel reports whether a link is the tunnel, whose neighbour entries the engine keeps up to date. It may be called from
+// any goroutine.
 func (e *engine) isTunnel(link int) bool { return link != 0 && int64(link) == e.tunnel.Load() }
 
 // podMTU returns the MTU of pods that are attached from now on. To pods that are there already the host sends "packet too big"
@@ -96,14 +97,14 @@ func (e *engine) newRelay() *relay.Relay {
 	return relay.New(relay.Config{Enter: e.ns.Do, Link: link, Key: e.cfg.Key, Logger: e.cfg.Logger})
 }
 
-// settingsLook is how often kernel settings are read. The kernel announces no changes of them.
-const settingsLook = 5 * time.Second
+// settingsInterval is the interval at which kernel settings are read, because the kernel announces no changes of them.
+const settingsInterval = 5 * time.Second
 
-// watchSettings tells the engine when another program changed kernel settings.
+// watchSettings wakes the engine when another program changed kernel settings.
 func (n *Network) watchSettings(ctx context.Context) error {
 	cfg := n.cfg.hostConfig(n.ns)
 	cfg.Gateways = n.cfg.PodCIDRs // for their families
-	tick := time.NewTicker(settingsLook)
+	tick := time.NewTicker(settingsInterval)
 	defer tick.Stop()
 	for {
 		select {

@@ -37,7 +37,7 @@ type Network struct {
 	engine *engine
 	server *dns.Server
 	ns     host.Namespace
-	// nodeSeen holds one token when this node's Node object has changed.
+	// nodeSeen has one element when this node's Node object has changed.
 	nodeSeen chan struct{}
 }
 
@@ -52,7 +52,7 @@ func New(cfg Config) (*Network, error) {
 		return nil, err
 	}
 	n := &Network{cfg: cfg, zone: dns.NewZone(cfg.Domain, slices.Concat(cfg.PodCIDRs, cfg.ServiceCIDRs)...), ns: ns, nodeSeen: make(chan struct{}, 1)}
-	// To ask for the informers here is to have them started with the factory.
+	// Asking for an informer registers it, so that the factory starts it.
 	cfg.Informers.Core().V1().Services().Informer()
 	cfg.Informers.Core().V1().Nodes().Informer()
 	cfg.Informers.Networking().V1().ServiceCIDRs().Informer()
@@ -87,8 +87,8 @@ func (n *Network) dnsConfig() dns.Config {
 // Ready is closed when pods can be attached and Services can be reached for the first time.
 func (n *Network) Ready() <-chan struct{} { return n.engine.ready }
 
-// Run keeps the network as it should be until ctx ends. Links, routes and rules stay in the kernel, so that pods can talk while
-// the process restarts. Cleanup removes them.
+// Run keeps the network up to date until ctx ends. Links, routes and rules stay in the kernel, so that pods can communicate
+// while the process restarts. Cleanup removes them.
 func (n *Network) Run(ctx context.Context) error {
 	defer n.ns.Close()
 	ctx, cancel := context.WithCancel(ctx)
@@ -121,7 +121,7 @@ func (n *Network) Run(ctx context.Context) error {
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
-// serveDNS serves DNS. When another program has the port, names are not answered, but pods are attached all the same.
+// serveDNS serves DNS. If another program has the port, names are not answered, but pods are still attached.
 func (n *Network) serveDNS(ctx context.Context) error {
 	again := time.NewTimer(0)
 	defer again.Stop()
@@ -138,7 +138,7 @@ func (n *Network) watchKernel(ctx context.Context) error {
 	return host.Watch(ctx, n.ns, n.engine.isTunnel, func() { n.engine.markDirty(linksDirty) })
 }
 
-// watchRules tells the engine when another program changed our nftables.
+// watchRules wakes the engine when another program changed the network's nftables.
 func (n *Network) watchRules(ctx context.Context) error {
 	return nft.Watch(ctx, nft.WatchConfig{
 		NS: n.ns.FD(), Table: rules.Name, Own: n.engine.isOwnPort,
@@ -192,7 +192,7 @@ func onAny(fn func(obj any)) cache.ResourceEventHandler {
 	}
 }
 
-// onSlice handles a slice for the service it belongs to, and after a change of its label for the one it belonged to.
+// onSlice handles a slice for the Service of its label, and after a change of the label for the former Service too.
 func (n *Network) onSlice() cache.ResourceEventHandler {
 	h := onAny(n.sliceChanged)
 	return cache.ResourceEventHandlerFuncs{
@@ -209,7 +209,7 @@ func (n *Network) onSlice() cache.ResourceEventHandler {
 	}
 }
 
-// onNode tells the engine of nodes that come, go or move. The status that nodes report again and again is ignored.
+// onNode wakes the engine when nodes are added, removed or change their addresses. Periodic status updates are ignored.
 func (n *Network) onNode() cache.ResourceEventHandler {
 	h := onAny(func(obj any) {
 		node, ok := obj.(*v1.Node)

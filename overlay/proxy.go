@@ -34,16 +34,17 @@ func indexSlices(informer cache.SharedIndexInformer) error {
 	}})
 }
 
-// proxy keeps the Services of one address family.
+// proxy routes the Services of one address family.
 type proxy struct {
 	view  services.View
 	plan  *services.Plan
 	table *rules.Table
-	// faults are those last logged of each service, rivals those last logged of all; so each is logged once.
+	// faults are the last logged faults of each Service, rivals the last logged conflicts of all, so that each is logged
+	// once.
 	faults  map[string]string
 	rivalry int
 	rivals  string
-	others  string // chains of other programs in the table, as last logged
+	others  string // the last logged chains of other programs in the table
 }
 
 // openProxies opens a table for each address family of the pods, in place of those that are open.
@@ -153,7 +154,7 @@ func (e *engine) planService(p *proxy, name string, svc *v1.Service) {
 }
 
 func slicesOf(indexer cache.Indexer, service string) []*discovery.EndpointSlice {
-	objects, _ := indexer.ByIndex(byService, service) // the index is there: New added it
+	objects, _ := indexer.ByIndex(byService, service) // New added the index, so there is no error
 	list := make([]*discovery.EndpointSlice, 0, len(objects))
 	for _, obj := range objects {
 		if slice, ok := obj.(*discovery.EndpointSlice); ok {
@@ -181,19 +182,19 @@ func (e *engine) logConflicts(p *proxy) {
 	if n := p.plan.ConflictVersion(); n != p.rivalry {
 		rivals := p.plan.Conflicts()
 		if text := strings.Join(rivals[:min(len(rivals), 20)], "; "); text != p.rivals && text != "" {
-			e.cfg.Logger.Warn("several Services want one address or port; the first by name has it", "conflicts", text)
+			e.cfg.Logger.Warn("several Services want the same address or port; the first by name gets it", "conflicts", text)
 			p.rivals = text
 		}
 		p.rivalry = n
 	}
 	if text := fmt.Sprint(p.table.ForeignChains()); text != p.others {
 		if p.others = text; text != "[]" {
-			e.cfg.Logger.Warn("another program added chains to our nftables table; they are lost when it is made anew", "table", p.table.String(), "chains", text)
+			e.cfg.Logger.Warn("another program added chains to Balsa's nftables table; they are lost when the table is rebuilt", "table", p.table.String(), "chains", text)
 		}
 	}
 }
 
-// sourcesOf returns those of which the members' addresses are of the family.
+// sourcesOf returns the sources whose member's address is of the family.
 func sourcesOf(list []routes.Source, v4 bool) []services.TunnelSource {
 	var out []services.TunnelSource
 	for _, s := range list {

@@ -6,21 +6,21 @@ import (
 )
 
 const (
-	// A change by another program is repaired at once up to repairsFree times within repairsWithin. Further repairs keep
-	// repairsGap apart.
+	// A change by another program is repaired at once up to repairsFree times within repairsWithin. Further repairs are at
+	// least repairsGap apart.
 	repairsFree   = 6
 	repairsWithin = time.Minute
 	repairsGap    = 20 * time.Second
 )
 
-// repairLimit keeps two programs that both want our table from changing it in turns as fast as they can.
+// repairLimit limits the rate at which this program and another one can undo each other's changes of the table.
 type repairLimit struct {
 	repairs []time.Time
 	logged  bool
 }
 
-// postpone removes the repair from the work if there were many lately, and returns after how long to come back to it; 0: it
-// was not postponed.
+// postpone removes the repair from the work if there were many repairs lately. It returns when to try it again; 0 if the
+// repair was not postponed.
 func (p *repairLimit) postpone(t *work, now time.Time, log *slog.Logger) time.Duration {
 	if t.dirty&rulesDirty == 0 || t.program == "" {
 		return 0
@@ -34,14 +34,14 @@ func (p *repairLimit) postpone(t *work, now time.Time, log *slog.Logger) time.Du
 	often := p.logged || len(p.repairs) >= repairsFree
 	if wait := repairsGap - p.sinceLast(now); often && wait > 0 {
 		if !p.logged {
-			log.Error("another program changes our nftables again and again: end it, or have it use other tables; until then they are repaired only now and then",
+			log.Error("another program keeps changing Balsa's nftables tables: stop it, or make it use other tables; until then they are repaired only from time to time",
 				"program", t.program, "every", repairsGap)
 			p.logged = true
 		}
 		t.dirty &^= rulesDirty
 		return wait
 	}
-	log.Info("another program changed our nftables; they are repaired", "program", t.program)
+	log.Info("another program changed Balsa's nftables tables; they are repaired", "program", t.program)
 	p.repairs = append(p.repairs, now)
 	return 0
 }

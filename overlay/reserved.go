@@ -14,7 +14,7 @@ import (
 // apiService is the Service whose endpoints are the API servers.
 const apiService = "default/kubernetes"
 
-// updateReserved works out which addresses Services may not take. When they changed, Services with addresses for clients
+// updateReserved computes the addresses that Services may not claim. If they changed, Services with addresses for clients
 // outside the cluster are planned again.
 func (e *engine) updateReserved(nodes []*v1.Node, facts routes.Facts) {
 	now := &services.Reserved{Addresses: make(map[netip.Addr]string), Pods: e.cfg.PodCIDRs}

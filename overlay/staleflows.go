@@ -14,8 +14,8 @@ import (
 	"github.com/balsahq/balsa/overlay/services"
 )
 
-// staleFlows deletes the kernel's UDP flows to backends that are gone. To find them is to look at every flow, so it has a
-// goroutine of its own, and what arrives while that looks is deleted together in the next look.
+// staleFlows deletes the kernel's UDP flows to backends that are gone. Finding them means reading every flow, so a separate
+// goroutine does it; requests that arrive during one pass are served together in the next.
 type staleFlows struct {
 	ns     host.Namespace
 	logger *slog.Logger
@@ -29,7 +29,7 @@ func newFlows(ns host.Namespace, logger *slog.Logger) *staleFlows {
 	return &staleFlows{ns: ns, logger: logger, stale: make(map[bool][]services.Stale), wake: make(chan struct{}, 1)}
 }
 
-// enqueue has the flows deleted soon; it never blocks.
+// enqueue requests the deletion of the flows; it does not block.
 func (f *staleFlows) enqueue(v4 bool, stale []services.Stale) {
 	if len(stale) == 0 {
 		return
@@ -60,8 +60,8 @@ func (f *staleFlows) run(ctx context.Context) error {
 	}
 }
 
-// deleteFlows finds and deletes the flows. A failure is not tried again: such a flow ends by itself when its client is silent
-// for a while.
+// deleteFlows finds and deletes the flows. A failure is not tried again: such a flow expires when its client has been
+// silent for a while.
 func (f *staleFlows) deleteFlows(v4 bool, stale []services.Stale) {
 	family := netlink.InetFamily(unix.AF_INET6)
 	if v4 {

@@ -7,7 +7,7 @@ import (
 	"github.com/balsahq/balsa/overlay/routes"
 )
 
-// publishKey keeps the annotation of this node's Node up to date: its public key while it encrypts, else none.
+// publishKey keeps the annotation of this node's Node up to date: its public key in mode WireGuard, else no annotation.
 func (n *Network) publishKey(ctx context.Context) error {
 	want := ""
 	if n.cfg.Mode == routes.WireGuard && !n.cfg.ForeignPods {

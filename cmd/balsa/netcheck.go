@@ -92,7 +92,7 @@ func (n *netCheck) run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	findings := check.Judge(report)
+	findings := check.Diagnose(report)
 	if n.format == "json" {
 		encoder := json.NewEncoder(out)
 		encoder.SetIndent("", "  ")

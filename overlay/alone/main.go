@@ -1,6 +1,5 @@
-// Command alone owns nothing but a process: it runs the network of one node by itself, in the network namespace that it is
-// started in, against any Kubernetes API. So the network can be measured, and compared with programs that do only that,
-// without the rest of a node around it.
+// Command alone runs only the network of one node, in the network namespace in which it is started, against any Kubernetes
+// API. So the network can be measured without the rest of a node, and compared with programs that do only that.
 package main
 
 import (
@@ -89,7 +88,7 @@ func run(ctx context.Context) error {
 	return network.Run(ctx)
 }
 
-// connect makes a client as an agent of the product has it.
+// connect returns a client with the same settings as an agent's.
 func connect(kubeconfig string) (kubernetes.Interface, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {

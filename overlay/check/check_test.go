@@ -60,7 +60,7 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 			"node n1 → node n3: pod to Service: rules for Services on n1 are missing",
 			"node n1 → node n3: pod to node: pods' packets are not masqueraded on n1",
 			"nodes n1, n2, n3 → node n1: NodePort: for example n1 → n1: connection refused",
-			"node n1: DNS: connection refused: nobody serves names at the cluster's DNS address",
+			"node n1: DNS: connection refused: no server answers at the cluster's DNS address",
 			"node n2: DNS, names outside the cluster: answer SERVFAIL",
 			"node n3: DNS, names outside the cluster: answer SERVFAIL",
 		)

@@ -5,7 +5,7 @@
 //	       │                                                      │ open: attach, answer      │ TCP and UDP echo
 //	       │                                                      │ probe: try the targets    ▼
 //	       │                                                      └ close: detach      other nodes' probes, Services, DNS
-//	       └──► Report ──Judge (pure)──► findings, table
+//	       └──► Report ──Diagnose (pure)──► findings, table
 //
 // Nothing listens on a host for this, and no container is made. Probes answer only messages with the name of their run, which is
 // random. A probe is detached when the run is closed, when its time is over, when the process ends, and, if the process was

@@ -324,7 +324,7 @@ func (h *hosts) check() string {
 		h.t.Fatal(err)
 	}
 	var text strings.Builder
-	if err := Write(&text, r, Judge(r), false); err != nil {
+	if err := Write(&text, r, Diagnose(r), false); err != nil {
 		h.t.Fatal(err)
 	}
 	h.t.Log("\n" + text.String())

@@ -168,8 +168,8 @@ func (p *probe) heard() []string {
 	return out
 }
 
-// hear remembers a node, if its greeting has the name of this run.
-func (p *probe) hear(greeting string) (ok bool) {
+// recordGreeting records the node that sent a greeting. It returns false if the greeting has not the name of this run.
+func (p *probe) recordGreeting(greeting string) (ok bool) {
 	word, rest, _ := strings.Cut(greeting, " ")
 	node, _, _ := strings.Cut(rest, " ")
 	if word != p.run || node == "" || len(node) > 253 {
@@ -229,7 +229,7 @@ func (p *probe) echoDatagrams() {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil || !p.hear(string(buffer[:min(n, 512)])) {
+		if err != nil || !p.recordGreeting(string(buffer[:min(n, 512)])) {
 			continue
 		}
 		words := strings.SplitN(string(buffer[:min(n, 512)]), " ", 4)

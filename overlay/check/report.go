@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Report is the result of a check; Judge explains it.
+// Report is the result of a check; Diagnose explains it.
 type Report struct {
 	Nodes []NodeReport `json:"nodes"`
 	// Faults are failures of the check itself: targets that could not be tried at all.

@@ -85,7 +85,7 @@ func (p *probe) tryOne(ctx context.Context, t Target, r *Result) {
 		from = host.Namespace{}
 	}
 	if t.Kind == Pod {
-		r.Way = wayTo(t.Address.Addr())
+		r.HostRoute = routeTo(t.Address.Addr())
 	}
 	began := time.Now()
 	for n := 1; ; n++ {
@@ -268,18 +268,18 @@ func isDefault(to *net.IPNet) bool {
 	return bits == 0
 }
 
-// wayTo returns the host's route to an address.
-func wayTo(a netip.Addr) *Way {
+// routeTo returns the host's route to an address.
+func routeTo(a netip.Addr) *HostRoute {
 	to := net.IP(a.AsSlice())
 	// The first request returns the matching route of the table; the second, below, resolves it for this address.
 	if match, err := netlink.RouteGetWithOptions(to, &netlink.RouteGetOptions{FIBMatch: true}); err == nil && len(match) > 0 && isDefault(match[0].Dst) {
-		return &Way{Missing: true}
+		return &HostRoute{Missing: true}
 	}
 	routes, err := netlink.RouteGet(to)
 	if err != nil || len(routes) == 0 || routes[0].Type == unix.RTN_UNREACHABLE || routes[0].Type == unix.RTN_BLACKHOLE {
-		return &Way{Missing: true}
+		return &HostRoute{Missing: true}
 	}
-	w := &Way{}
+	w := &HostRoute{}
 	if gw, ok := netip.AddrFromSlice(routes[0].Gw); ok {
 		w.Gateway = gw.Unmap().String()
 	}

@@ -95,9 +95,9 @@ type Result struct {
 	Seen string `json:"seen,omitempty"`
 	// Size, for MTU, says which packets pass.
 	Size *Size `json:"size,omitempty"`
-	// Way, for Pod, is the host's route to the pod.
-	Way    *Way    `json:"way,omitempty"`
-	Millis float64 `json:"millis"`
+	// HostRoute, for Pod, is the host's route to the pod.
+	HostRoute *HostRoute `json:"way,omitempty"`
+	Millis    float64    `json:"millis"`
 }
 
 // Size tells which packets pass between two pods, in bytes with their IP header.
@@ -107,8 +107,8 @@ type Size struct {
 	Learned bool `json:"learned"` // the sender is told that larger ones do not pass
 }
 
-// Way is a host's route to an address.
-type Way struct {
+// HostRoute is a host's route to an address.
+type HostRoute struct {
 	Missing bool   `json:"missing,omitempty"`
 	Link    string `json:"link,omitempty"`
 	Type    string `json:"type,omitempty"` // of the link, as in "ip link"

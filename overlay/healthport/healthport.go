@@ -79,12 +79,12 @@ type Server struct {
 	watched map[types.NamespacedName]bool // Services whose endpoints matter
 
 	// Only Run's goroutine uses these.
-	answers map[types.NamespacedName]*answer
-	ports   map[types.NamespacedName]int32
-	open    map[string]*server              // by the address listened on
-	by      map[string]types.NamespacedName // the Service of an open address; the zero value stands for the node itself
-	whole   *whole
-	failed  map[string]string // the last error logged, by address
+	answers   map[types.NamespacedName]*answer
+	ports     map[types.NamespacedName]int32
+	open      map[string]*server              // by the address listened on
+	by        map[string]types.NamespacedName // the Service of an open address; the zero value stands for the node itself
+	nodeCheck *nodeCheck
+	failed    map[string]string // the last error logged, by address
 }
 
 // New prepares a server; nothing is listened on before Run.
@@ -103,7 +103,7 @@ func New(cfg Config) (*Server, error) {
 	return &Server{
 		cfg: cfg, ns: ns, wake: make(chan struct{}, 1), dirty: map[types.NamespacedName]struct{}{}, watched: map[types.NamespacedName]bool{},
 		answers: map[types.NamespacedName]*answer{}, ports: map[types.NamespacedName]int32{},
-		open: map[string]*server{}, by: map[string]types.NamespacedName{}, whole: &whole{healthy: cfg.Healthy}, failed: map[string]string{},
+		open: map[string]*server{}, by: map[string]types.NamespacedName{}, nodeCheck: &nodeCheck{healthy: cfg.Healthy}, failed: map[string]string{},
 	}, nil
 }
 
@@ -136,12 +136,12 @@ func (s *Server) Run(ctx context.Context) error {
 		done := false
 		if err := fault.Do("overlay/healthport", func() {
 			fault.Point("overlay/healthport")
-			for key := range s.take() {
-				s.learn(key)
+			for key := range s.takeChanged() {
+				s.readService(key)
 			}
 			done = s.apply()
 		}); err != nil {
-			s.relearn()
+			s.rereadServices()
 		}
 		again.Stop()
 		if !done {
@@ -151,7 +151,7 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // rereadServices reads every known Service again, because a panic may have lost a change.
-func (s *Server) relearn() {
+func (s *Server) rereadServices() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range s.cfg.Informers.Core().V1().Services().Informer().GetStore().List() {
@@ -171,7 +171,7 @@ func (s *Server) note(key types.NamespacedName) {
 	}
 }
 
-func (s *Server) take() map[types.NamespacedName]struct{} {
+func (s *Server) takeChanged() map[types.NamespacedName]struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := maps.Clone(s.dirty)
@@ -180,7 +180,7 @@ func (s *Server) take() map[types.NamespacedName]struct{} {
 }
 
 // readService reads a Service and its endpoints.
-func (s *Server) learn(key types.NamespacedName) {
+func (s *Server) readService(key types.NamespacedName) {
 	svc, err := s.cfg.Informers.Core().V1().Services().Lister().Services(key.Namespace).Get(key.Name)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return // a lister has no other errors
@@ -217,20 +217,20 @@ func (s *Server) apply() (ok bool) {
 		address := net.JoinHostPort("", strconv.Itoa(int(port)))
 		wanted[address], handlers[address] = key, s.answers[key]
 	}
-	for address, handler := range map[string]http.Handler{s.cfg.NodeAddress: s.whole.handler(), s.cfg.StatusAddress: status()} {
+	for address, handler := range map[string]http.Handler{s.cfg.NodeAddress: s.nodeCheck.handler(), s.cfg.StatusAddress: status()} {
 		if address != "" {
 			wanted[address], handlers[address] = types.NamespacedName{}, handler
 		}
 	}
 	for address, srv := range s.open {
-		if who, still := wanted[address]; !still || who != s.by[address] {
+		if service, still := wanted[address]; !still || service != s.by[address] {
 			srv.close()
 			delete(s.open, address)
 			delete(s.by, address)
 		}
 	}
 	ok = true
-	for address, who := range wanted {
+	for address, service := range wanted {
 		if s.open[address] != nil {
 			continue
 		}
@@ -239,12 +239,12 @@ func (s *Server) apply() (ok bool) {
 			ok = false
 			if text := err.Error(); s.failed[address] != text {
 				s.failed[address] = text
-				s.cfg.Logger.Warn("cannot listen for health checks at this address; they fail until the program that has it ends", "address", address, "service", who, "err", err)
+				s.cfg.Logger.Warn("cannot listen for health checks at this address; they fail until the program that has it ends", "address", address, "service", service, "err", err)
 			}
 			continue
 		}
 		delete(s.failed, address)
-		s.open[address], s.by[address] = srv, who
+		s.open[address], s.by[address] = srv, service
 	}
 	return ok
 }
@@ -311,6 +311,6 @@ func (s *Server) sliceChanged(o any) {
 
 func (s *Server) nodeChanged(o any) {
 	if n, ok := o.(*v1.Node); ok && n.Name == s.cfg.NodeName {
-		s.whole.leaves.Store(!eligible(n))
+		s.nodeCheck.leaves.Store(!eligible(n))
 	}
 }

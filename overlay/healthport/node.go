@@ -26,16 +26,16 @@ type nodeHealth struct {
 }
 
 // nodeCheck is the handler for the health check of the node itself.
-type whole struct {
+type nodeCheck struct {
 	healthy func() bool
 	// leaves is true when the node will be removed soon.
 	leaves atomic.Bool
 }
 
-func (h *whole) handler() http.Handler {
+func (h *nodeCheck) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { h.tell(w, new(!h.leaves.Load())) })
-	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { h.tell(w, nil) })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { h.writeHealth(w, new(!h.leaves.Load())) })
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { h.writeHealth(w, nil) })
 	return mux
 }
 
@@ -50,7 +50,7 @@ func status() http.Handler {
 	return mux
 }
 
-func (h *whole) tell(w http.ResponseWriter, stays *bool) {
+func (h *nodeCheck) writeHealth(w http.ResponseWriter, stays *bool) {
 	body := nodeHealth{CurrentTime: time.Now(), NodeEligible: stays}
 	healthy := h.healthy()
 	if healthy {

@@ -68,13 +68,13 @@ func (a *api) define(resource string) {
 	a.mu.Lock()
 	a.objects["gateway.networking.k8s.io/v1/"+resource] = map[string]*unstructured.Unstructured{}
 	a.mu.Unlock()
-	a.put("apiextensions.k8s.io/v1/customresourcedefinitions", map[string]any{"metadata": map[string]any{"name": resource + ".gateway.networking.k8s.io"}})
+	a.putObject("apiextensions.k8s.io/v1/customresourcedefinitions", map[string]any{"metadata": map[string]any{"name": resource + ".gateway.networking.k8s.io"}})
 }
 
 func keyOf(u *unstructured.Unstructured) string { return u.GetNamespace() + "/" + u.GetName() }
 
 // put writes an object, of any form that JSON knows.
-func (a *api) put(resource string, object any) {
+func (a *api) putObject(resource string, object any) {
 	a.t.Helper()
 	text, err := json.Marshal(object)
 	if err != nil {

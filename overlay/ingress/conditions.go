@@ -30,7 +30,7 @@ func sameIngressStatus(a, b []netv1.IngressLoadBalancerIngress) bool {
 }
 
 // writeGateways writes the statuses of Gateway API objects that differ from the plan.
-func (s *Status) gateways(ctx context.Context, p *plan.Plan, o *plan.Objects, at []string) error {
+func (s *Status) writeGateways(ctx context.Context, p *plan.Plan, o *plan.Objects, at []string) error {
 	var errs []error
 	for _, c := range p.Classes {
 		next := c.DeepCopy()
@@ -39,14 +39,14 @@ func (s *Status) gateways(ctx context.Context, p *plan.Plan, o *plan.Objects, at
 			Reason: string(gw.GatewayClassReasonAccepted), Message: "served by the nodes",
 		}})
 		if !equality.Semantic.DeepEqual(c.Status, next.Status) {
-			errs = append(errs, s.put(ctx, "gatewayclasses", next))
+			errs = append(errs, s.writeStatus(ctx, "gatewayclasses", next))
 		}
 	}
 	for _, g := range p.Gateways {
 		next := g.Gateway.DeepCopy()
 		gatewayStatus(&next.Status, g, at)
 		if !equality.Semantic.DeepEqual(g.Gateway.Status, next.Status) {
-			errs = append(errs, s.put(ctx, "gateways", next))
+			errs = append(errs, s.writeStatus(ctx, "gateways", next))
 		}
 	}
 	ours := map[string][]gw.RouteParentStatus{}
@@ -57,21 +57,21 @@ func (s *Status) gateways(ctx context.Context, p *plan.Plan, o *plan.Objects, at
 		next := r.DeepCopy()
 		next.Status.Parents = parents(r.Status.Parents, ours["HTTPRoute/"+r.Namespace+"/"+r.Name])
 		if !equality.Semantic.DeepEqual(r.Status, next.Status) {
-			errs = append(errs, s.put(ctx, "httproutes", next))
+			errs = append(errs, s.writeStatus(ctx, "httproutes", next))
 		}
 	}
 	for _, r := range o.GRPCRoutes {
 		next := r.DeepCopy()
 		next.Status.Parents = parents(r.Status.Parents, ours["GRPCRoute/"+r.Namespace+"/"+r.Name])
 		if !equality.Semantic.DeepEqual(r.Status, next.Status) {
-			errs = append(errs, s.put(ctx, "grpcroutes", next))
+			errs = append(errs, s.writeStatus(ctx, "grpcroutes", next))
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // writeStatus writes an object's status.
-func (s *Status) put(ctx context.Context, resource string, o interface {
+func (s *Status) writeStatus(ctx context.Context, resource string, o interface {
 	runtime.Object
 	metav1.Object
 }) error {

@@ -97,7 +97,7 @@ func run(t testing.TB, fn func(context.Context) error) {
 func newServed(t testing.TB) *served {
 	t.Helper()
 	s := &served{api: newAPI(t), ports: map[uint16]string{}, busy: map[uint16]bool{}}
-	s.put(classes, &netv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: "balsa"}, Spec: netv1.IngressClassSpec{Controller: plan.IngressController}})
+	s.putObject(classes, &netv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: "balsa"}, Spec: netv1.IngressClassSpec{Controller: plan.IngressController}})
 	s.node("n1", nil)
 	return s
 }
@@ -134,7 +134,7 @@ func (s *served) status() *record.FakeRecorder {
 
 func (s *served) node(name string, labels map[string]string) {
 	number := name[1:]
-	s.put("/v1/nodes", &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Status: v1.NodeStatus{
+	s.putObject("/v1/nodes", &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Status: v1.NodeStatus{
 		Addresses:  []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.0.2." + number}, {Type: v1.NodeHostName, Address: name}},
 		Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}},
 	}})
@@ -144,14 +144,14 @@ func (s *served) node(name string, labels map[string]string) {
 func (s *served) backend(name, text string) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }))
 	s.t.Cleanup(server.Close)
-	s.put("/v1/services", &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: v1.ServiceSpec{Ports: []v1.ServicePort{{Name: "http", Port: 80}}}})
+	s.putObject("/v1/services", &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: v1.ServiceSpec{Ports: []v1.ServicePort{{Name: "http", Port: 80}}}})
 	s.endpoints(name, server.Listener.Addr().String())
 }
 
 func (s *served) endpoints(name, addr string) {
 	host, port, _ := net.SplitHostPort(addr)
 	n, _ := strconv.Atoi(port)
-	s.put(slicesOf, &discovery.EndpointSlice{
+	s.putObject(slicesOf, &discovery.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{discovery.LabelServiceName: name}},
 		AddressType: discovery.AddressTypeIPv4, Ports: []discovery.EndpointPort{{Name: ptr("http"), Port: ptr(int32(n))}},
 		Endpoints: []discovery.Endpoint{{Addresses: []string{host}}, {Addresses: []string{"192.0.2.99"}, Conditions: discovery.EndpointConditions{Ready: ptr(false)}}},
@@ -168,11 +168,11 @@ func (s *served) ingress(name, host, service, secret string) {
 	if secret != "" {
 		in.Spec.TLS = []netv1.IngressTLS{{Hosts: []string{host}, SecretName: secret}}
 	}
-	s.put(ingresses, in)
+	s.putObject(ingresses, in)
 }
 
 func (s *served) secret(name string, data map[string][]byte) {
-	s.put("/v1/secrets", &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Type: v1.SecretTypeTLS, Data: data})
+	s.putObject("/v1/secrets", &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Type: v1.SecretTypeTLS, Data: data})
 }
 
 // pair is a self-signed certificate and its key.
@@ -236,7 +236,7 @@ func TestANodeServesWhatThereIs(t *testing.T) {
 	s := newServed(t)
 	s.backend("a", "from a")
 	s.secret("unrelated", pair(t, 1, "x"))
-	s.put(ingresses, &netv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "foreign"}, Spec: netv1.IngressSpec{
+	s.putObject(ingresses, &netv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "foreign"}, Spec: netv1.IngressSpec{
 		IngressClassName: ptr("other"), TLS: []netv1.IngressTLS{{SecretName: "unrelated"}},
 	}})
 	s.serve()
@@ -271,8 +271,8 @@ func TestNothingListensWithoutAnIngressOfOurs(t *testing.T) {
 	s := newServed(t)
 	s.backend("a", "from a")
 	s.serve()
-	s.put(ingresses, &netv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "foreign"}, Spec: netv1.IngressSpec{IngressClassName: ptr("other")}})
-	s.put(ingresses, &netv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "classless"}})
+	s.putObject(ingresses, &netv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "foreign"}, Spec: netv1.IngressSpec{IngressClassName: ptr("other")}})
+	s.putObject(ingresses, &netv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "classless"}})
 	s.ingress("one", "a.example.com", "a", "") // the proof that the others have been seen
 	eventually(t, "the Ingress is served", func() bool { body, _ := s.ask(80, "a.example.com"); return body == "from a" })
 	s.look(func() {
@@ -328,11 +328,11 @@ func TestGatewaysAreServedOnceDefined(t *testing.T) {
 	for _, kind := range []string{"gatewayclasses", "gateways", "httproutes", "grpcroutes", "referencegrants"} {
 		s.define(kind)
 	}
-	s.put(gateways+"gatewayclasses", &gw.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: "balsa"}, Spec: gw.GatewayClassSpec{ControllerName: plan.GatewayController}})
-	s.put(gateways+"gateways", &gw.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "gate"}, Spec: gw.GatewaySpec{
+	s.putObject(gateways+"gatewayclasses", &gw.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: "balsa"}, Spec: gw.GatewayClassSpec{ControllerName: plan.GatewayController}})
+	s.putObject(gateways+"gateways", &gw.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "gate"}, Spec: gw.GatewaySpec{
 		GatewayClassName: "balsa", Listeners: []gw.Listener{{Name: "http", Port: 80, Protocol: gw.HTTPProtocolType}},
 	}})
-	s.put(gateways+"httproutes", routeTo("a"))
+	s.putObject(gateways+"httproutes", routeTo("a"))
 	eventually(t, "the route is served", func() bool { body, _ := s.ask(80, "any"); return body == "from a" })
 	s.remove("apiextensions.k8s.io/v1/customresourcedefinitions", "/gateways.gateway.networking.k8s.io")
 	eventually(t, "the ports close with the definition", func() bool { _, status := s.ask(80, "any"); return status == 0 })
@@ -391,8 +391,8 @@ func TestStatusOfGatewaysAndRoutes(t *testing.T) {
 	for _, kind := range []string{"gatewayclasses", "gateways", "httproutes", "grpcroutes", "referencegrants"} {
 		s.define(kind)
 	}
-	s.put(gateways+"gatewayclasses", &gw.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: "balsa"}, Spec: gw.GatewayClassSpec{ControllerName: plan.GatewayController}})
-	s.put(gateways+"gateways", &gw.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "gate"}, Spec: gw.GatewaySpec{
+	s.putObject(gateways+"gatewayclasses", &gw.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: "balsa"}, Spec: gw.GatewayClassSpec{ControllerName: plan.GatewayController}})
+	s.putObject(gateways+"gateways", &gw.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "gate"}, Spec: gw.GatewaySpec{
 		GatewayClassName: "balsa", Listeners: []gw.Listener{
 			{Name: "http", Port: 80, Protocol: gw.HTTPProtocolType},
 			{Name: "https", Port: 443, Protocol: gw.HTTPSProtocolType, TLS: &gw.ListenerTLSConfig{CertificateRefs: []gw.SecretObjectReference{{Name: "absent"}}}},
@@ -400,7 +400,7 @@ func TestStatusOfGatewaysAndRoutes(t *testing.T) {
 	}})
 	r := routeTo("a")
 	r.Status.Parents = []gw.RouteParentStatus{{ParentRef: gw.ParentReference{Name: "theirs"}, ControllerName: "example.com/other", Conditions: []metav1.Condition{{Type: "Accepted", Status: "True", Reason: "Accepted"}}}}
-	s.put(gateways+"httproutes", r)
+	s.putObject(gateways+"httproutes", r)
 	s.status()
 	var g gw.Gateway
 	eventually(t, "a status of the Gateway", func() bool {
@@ -436,7 +436,7 @@ func TestStatusOfGatewaysAndRoutes(t *testing.T) {
 	eventually(t, "the route is resolved", parent("True ResolvedRefs"))
 	s.remove("/v1/services", "default/a")
 	eventually(t, "the route is not resolved", parent("False BackendNotFound"))
-	s.put(gateways+"httproutes", &gw.HTTPRoute{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "route"}, Status: route.Status})
+	s.putObject(gateways+"httproutes", &gw.HTTPRoute{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "route"}, Status: route.Status})
 	eventually(t, "what is no longer ours goes", func() bool {
 		return s.get(gateways+"httproutes", "default/route", &route) && len(route.Status.Parents) == 1
 	})

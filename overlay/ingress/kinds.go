@@ -53,10 +53,10 @@ type kinds struct {
 	defined    cache.SharedIndexInformer // the names of definitions
 	namespaces cache.SharedIndexInformer // the labels of namespaces; runs when Gateways are defined
 
-	mu      sync.Mutex
-	by      map[string]*kind
-	running sync.WaitGroup
-	poke    chan struct{}
+	mu         sync.Mutex
+	by         map[string]*kind
+	running    sync.WaitGroup
+	wakeEngine chan struct{}
 }
 
 type kind struct {
@@ -81,7 +81,7 @@ func gatewayClient(cfg *rest.Config, version string) (*rest.RESTClient, error) {
 }
 
 func newKinds(cfg *rest.Config, log *slog.Logger, changed func()) (*kinds, error) {
-	k := &kinds{clients: map[string]*rest.RESTClient{}, log: log, changed: changed, by: map[string]*kind{}, poke: make(chan struct{}, 1)}
+	k := &kinds{clients: map[string]*rest.RESTClient{}, log: log, changed: changed, by: map[string]*kind{}, wakeEngine: make(chan struct{}, 1)}
 	for _, version := range []string{"v1", "v1beta1"} {
 		client, err := gatewayClient(cfg, version)
 		if err != nil {
@@ -99,7 +99,7 @@ func newKinds(cfg *rest.Config, log *slog.Logger, changed func()) (*kinds, error
 		return nil, err
 	}
 	_, err = k.defined.AddEventHandler(eventhandler.Contain("ingress/kinds", cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { k.look() }, UpdateFunc: func(any, any) { k.look() }, DeleteFunc: func(any) { k.look() },
+		AddFunc: func(any) { k.wakeRun() }, UpdateFunc: func(any, any) { k.wakeRun() }, DeleteFunc: func(any) { k.wakeRun() },
 	}))
 	return k, err
 }
@@ -121,9 +121,9 @@ func onlyName(withLabels bool) cache.TransformFunc {
 	}
 }
 
-func (k *kinds) look() {
+func (k *kinds) wakeRun() {
 	select {
-	case k.poke <- struct{}{}:
+	case k.wakeEngine <- struct{}{}:
 	default:
 	}
 }
@@ -139,7 +139,7 @@ func (k *kinds) run(ctx context.Context) {
 	defer again.Stop()
 	for {
 		select {
-		case <-k.poke:
+		case <-k.wakeEngine:
 		case <-again.C:
 		case <-ctx.Done():
 			return
@@ -147,7 +147,7 @@ func (k *kinds) run(ctx context.Context) {
 		served := false
 		_ = fault.Do("ingress/kinds", func() {
 			fault.Point("ingress/kinds")
-			served = k.match(ctx)
+			served = k.updateWatches(ctx)
 		})
 		if !served {
 			again.Reset(definitionRetry)
@@ -155,8 +155,8 @@ func (k *kinds) run(ctx context.Context) {
 	}
 }
 
-// match starts the watches of defined kinds and stops the others. It returns false if a defined kind is not served yet.
-func (k *kinds) match(ctx context.Context) bool {
+// updateWatches starts the watches of defined kinds and stops the others. It returns false if a defined kind is not served yet.
+func (k *kinds) updateWatches(ctx context.Context) bool {
 	all := true
 	for resource := range gatewayKinds {
 		_, defined, _ := k.defined.GetStore().GetByKey(resource + "." + gw.GroupName)
@@ -270,8 +270,8 @@ func all[T any](k *kinds, resource string) (out []T) {
 	return out
 }
 
-// fill adds the Gateway API's objects to o.
-func (k *kinds) fill(o *plan.Objects) {
+// addTo adds the Gateway API's objects to o.
+func (k *kinds) addTo(o *plan.Objects) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	o.GatewayClasses, o.Gateways = all[*gw.GatewayClass](k, "gatewayclasses"), all[*gw.Gateway](k, "gateways")

@@ -28,16 +28,16 @@ import (
 )
 
 const (
-	// gather is how long the engine waits for more changes after one.
-	gather = 20 * time.Millisecond
+	// batchDelay is how long the engine waits for more changes after one.
+	batchDelay = 20 * time.Millisecond
 	// secretTimeout is how long a new plan waits for Secrets that are being read. Until then the old plan serves, so that no
 	// client sees the self-signed certificate.
-	patience = 3 * time.Second
+	secretTimeout = 3 * time.Second
 	// portRetry and portRetryMost bound the pause before a port that another program has is tried again; no event says that
 	// it is free.
 	portRetry, portRetryMost = 2 * time.Second, time.Minute
 	// mostPortEvents bounds the Events about one port that cannot be opened.
-	mostTold = 16
+	mostPortEvents = 16
 )
 
 // Config configures a Node.
@@ -113,10 +113,10 @@ func (n *Node) changed() {
 	n.mu.Lock()
 	n.replan = true
 	n.mu.Unlock()
-	n.poke()
+	n.wakeEngine()
 }
 
-func (n *Node) poke() {
+func (n *Node) wakeEngine() {
 	select {
 	case n.dirty <- struct{}{}:
 	default:
@@ -124,7 +124,7 @@ func (n *Node) poke() {
 }
 
 // takeChanges returns the changes since the last call.
-func (n *Node) take() (replan bool, touched map[types.NamespacedName]bool) {
+func (n *Node) takeChanges() (replan bool, touched map[types.NamespacedName]bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	replan, touched = n.replan, n.touched
@@ -159,7 +159,7 @@ func (n *Node) Run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), append(n.source.synced, registration.HasSynced, n.source.kinds.defined.HasSynced)...) {
 		return nil
 	}
-	e := &engine{node: n, waits: portRetry, said: map[uint16]string{}}
+	e := &engine{node: n, waits: portRetry, reported: map[uint16]string{}}
 	defer e.stop()
 	return e.run(ctx)
 }
@@ -206,14 +206,14 @@ func (n *Node) slicesOf(key types.NamespacedName) (out []*discovery.EndpointSlic
 
 // engine makes and applies plans. Only its goroutine uses its fields.
 type engine struct {
-	node   *Node
-	proxy  *proxy.Proxy // nil until there is something to serve
-	plan   *plan.Plan
-	since  time.Time // when the plan began to wait for Secrets
-	waits  time.Duration
-	said   map[uint16]string // the error last reported for each port that cannot be opened
-	undo   []func()
-	events record.EventBroadcaster
+	node     *Node
+	proxy    *proxy.Proxy // nil until there is something to serve
+	plan     *plan.Plan
+	since    time.Time // when the plan began to wait for Secrets
+	waits    time.Duration
+	reported map[uint16]string // the error last reported for each port that cannot be opened
+	undo     []func()
+	events   record.EventBroadcaster
 }
 
 func (e *engine) run(ctx context.Context) error {
@@ -229,7 +229,7 @@ func (e *engine) run(ctx context.Context) error {
 			return nil
 		}
 		select { // wait for more changes, which one plan takes in
-		case <-time.After(gather):
+		case <-time.After(batchDelay):
 		case <-ctx.Done():
 			return nil
 		}
@@ -237,12 +237,12 @@ func (e *engine) run(ctx context.Context) error {
 		case <-n.dirty:
 		default:
 		}
-		replan, touched := n.take()
+		replan, touched := n.takeChanges()
 		var next time.Duration
 		if fault.Do("ingress/node", func() {
 			fault.Point("ingress/node")
 			if !replan {
-				e.endpoints(touched)
+				e.setEndpoints(touched)
 			} else {
 				next = e.step(ctx)
 			}
@@ -277,24 +277,24 @@ func (e *engine) step(ctx context.Context) time.Duration {
 		if e.since.IsZero() {
 			e.since = time.Now()
 		}
-		if left := patience - time.Since(e.since); left > 0 {
+		if left := secretTimeout - time.Since(e.since); left > 0 {
 			return left
 		}
 	} else {
 		e.since = time.Time{}
 	}
-	if err := e.begin(ctx); err != nil {
+	if err := e.startProxy(ctx); err != nil {
 		n.cfg.Logger.Error("ingress: cannot watch endpoints; the former plan stays until a later attempt succeeds", "err", err)
 		return portRetry
 	}
 	e.plan = next
-	n.source.name(next.Services)
-	e.endpoints(nil)
-	return e.report(next, e.proxy.Apply(next))
+	n.source.setNamed(next.Services)
+	e.setEndpoints(nil)
+	return e.reportPorts(next, e.proxy.Apply(next))
 }
 
-// begin starts the proxy and the watches that only a node with an Ingress or a Gateway needs.
-func (e *engine) begin(ctx context.Context) error {
+// startProxy starts the proxy and the watches that only a node with an Ingress or a Gateway needs.
+func (e *engine) startProxy(ctx context.Context) error {
 	n := e.node
 	if e.proxy != nil {
 		return nil
@@ -344,11 +344,11 @@ func (n *Node) sliceChanged(s *discovery.EndpointSlice) {
 	n.mu.Lock()
 	n.touched[key] = true
 	n.mu.Unlock()
-	n.poke()
+	n.wakeEngine()
 }
 
 // setEndpoints gives the proxy the endpoints of the plan's backends: of all, or if of is not nil, of those Services.
-func (e *engine) endpoints(of map[types.NamespacedName]bool) {
+func (e *engine) setEndpoints(of map[types.NamespacedName]bool) {
 	if e.plan == nil {
 		return
 	}
@@ -359,11 +359,11 @@ func (e *engine) endpoints(of map[types.NamespacedName]bool) {
 	}
 }
 
-// report writes each port that could not be opened once to the log, and as an Event on the objects that need it.
-func (e *engine) report(p *plan.Plan, faults map[uint16]error) time.Duration {
-	for number := range e.said {
+// reportPorts writes each port that could not be opened once to the log, and as an Event on the objects that need it.
+func (e *engine) reportPorts(p *plan.Plan, faults map[uint16]error) time.Duration {
+	for number := range e.reported {
 		if faults[number] == nil {
-			delete(e.said, number)
+			delete(e.reported, number)
 		}
 	}
 	if len(faults) == 0 {
@@ -371,14 +371,14 @@ func (e *engine) report(p *plan.Plan, faults map[uint16]error) time.Duration {
 		return 0
 	}
 	for number, err := range faults {
-		if e.said[number] == err.Error() {
+		if e.reported[number] == err.Error() {
 			continue
 		}
-		e.said[number] = err.Error()
+		e.reported[number] = err.Error()
 		e.node.cfg.Logger.Error("ingress cannot listen, perhaps because another program has the port; it tries again; --ingress-http-port and --ingress-https-port choose other ports",
 			"port", number, "err", err)
 		owners := p.Ports[number].Owners
-		for _, owner := range owners[:min(len(owners), mostTold)] {
+		for _, owner := range owners[:min(len(owners), mostPortEvents)] {
 			e.recorder().Eventf(&owner, v1.EventTypeWarning, "PortUnavailable", "node %s cannot listen on port %d: %v", e.node.cfg.NodeName, number, err)
 		}
 	}

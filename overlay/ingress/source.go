@@ -54,7 +54,7 @@ func newSource(cfg sourceConfig) (*source, error) {
 		return nil, err
 	}
 	for _, i := range []cache.SharedIndexInformer{net.Ingresses().Informer(), net.IngressClasses().Informer()} {
-		if _, err := i.AddEventHandler(eventhandler.Contain("ingress/events", anything(cfg.changed))); err != nil {
+		if _, err := i.AddEventHandler(eventhandler.Contain("ingress/events", onAnyChange(cfg.changed))); err != nil {
 			return nil, err
 		}
 		s.synced = append(s.synced, i.HasSynced)
@@ -63,8 +63,8 @@ func newSource(cfg sourceConfig) (*source, error) {
 	return s, nil
 }
 
-// anything returns a handler that calls fn for every change of an object, except updates without a change.
-func anything(fn func()) cache.ResourceEventHandler {
+// onAnyChange returns a handler that calls fn for every change of an object, except updates without a change.
+func onAnyChange(fn func()) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { fn() }, DeleteFunc: func(any) { fn() },
 		UpdateFunc: func(before, after any) {
@@ -76,7 +76,7 @@ func anything(fn func()) cache.ResourceEventHandler {
 }
 
 // setNamed sets the Services that the last plan named. It wakes the engine for those that changed while the plan was made.
-func (s *source) name(services map[types.NamespacedName]bool) {
+func (s *source) setNamed(services map[types.NamespacedName]bool) {
 	before := s.named.Swap(&services)
 	for key := range services {
 		if before == nil || !(*before)[key] {
@@ -143,7 +143,7 @@ func (s *source) objects() (*plan.Objects, error) {
 		},
 		Certificate: func(namespace, name string) (*tls.Certificate, error) { return s.secrets.certificate(namespace, name) },
 	}
-	s.kinds.fill(o)
+	s.kinds.addTo(o)
 	return o, nil
 }
 

@@ -63,11 +63,11 @@ func (c *StatusConfig) Validate() error {
 
 // Status writes the statuses of Ingresses and of the Gateway API's objects. One runs in a cluster at a time.
 type Status struct {
-	cfg    StatusConfig
-	source *source
-	dirty  chan struct{}
-	writer *rest.RESTClient
-	told   map[plan.Problem]bool // the problems of the last plan; only the engine's goroutine uses it
+	cfg      StatusConfig
+	source   *source
+	dirty    chan struct{}
+	writer   *rest.RESTClient
+	recorded map[plan.Problem]bool // the problems of the last plan; only the engine's goroutine uses it
 }
 
 // NewStatus prepares a Status. It registers informers with the factory, so the factory must be started after it.
@@ -78,10 +78,10 @@ func NewStatus(cfg StatusConfig) (*Status, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	s := &Status{cfg: cfg, dirty: make(chan struct{}, 1), told: map[plan.Problem]bool{}}
+	s := &Status{cfg: cfg, dirty: make(chan struct{}, 1), recorded: map[plan.Problem]bool{}}
 	var err error
 	if s.source, err = newSource(sourceConfig{
-		networking: cfg.Informers, services: cfg.Informers, secrets: cfg.Secrets, rest: cfg.Rest, log: cfg.Logger, changed: s.poke,
+		networking: cfg.Informers, services: cfg.Informers, secrets: cfg.Secrets, rest: cfg.Rest, log: cfg.Logger, changed: s.wakeEngine,
 	}); err != nil {
 		return nil, err
 	}
@@ -90,11 +90,11 @@ func NewStatus(cfg StatusConfig) (*Status, error) {
 	}
 	nodes := cfg.Informers.Core().V1().Nodes().Informer()
 	if _, err = nodes.AddEventHandler(eventhandler.Contain("ingress/events", cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { s.poke() }, DeleteFunc: func(any) { s.poke() },
+		AddFunc: func(any) { s.wakeEngine() }, DeleteFunc: func(any) { s.wakeEngine() },
 		UpdateFunc: func(before, after any) {
 			b, ok := before.(*v1.Node)
 			if a, is := after.(*v1.Node); ok && is && !sameNode(a, b) {
-				s.poke()
+				s.wakeEngine()
 			}
 		},
 	})); err != nil {
@@ -111,7 +111,7 @@ func sameNode(a, b *v1.Node) bool {
 	return a.Labels[Label] == b.Labels[Label] && fmt.Sprint(one) == fmt.Sprint(other)
 }
 
-func (s *Status) poke() {
+func (s *Status) wakeEngine() {
 	select {
 	case s.dirty <- struct{}{}:
 	default:
@@ -138,7 +138,7 @@ func (s *Status) Run(ctx context.Context) error {
 			return nil
 		}
 		select {
-		case <-time.After(gather):
+		case <-time.After(batchDelay):
 		case <-ctx.Done():
 			return nil
 		}
@@ -171,7 +171,7 @@ func (s *Status) step(ctx context.Context) bool {
 		return false
 	}
 	p := plan.Build(plan.Config{HTTPPort: s.cfg.HTTPPort, HTTPSPort: s.cfg.HTTPSPort}, objects)
-	s.source.name(p.Services)
+	s.source.setNamed(p.Services)
 	if !s.source.secrets.follow(ctx, p.Secrets) {
 		return true // a change wakes the loop when the first lists are complete
 	}
@@ -180,8 +180,8 @@ func (s *Status) step(ctx context.Context) bool {
 		return false
 	}
 	at := addresses(nodes)
-	s.tell(p.Problems)
-	return s.written(errors.Join(s.ingresses(ctx, p, at), s.gateways(ctx, p, objects, at)))
+	s.recordProblems(p.Problems)
+	return s.written(errors.Join(s.writeIngresses(ctx, p, at), s.writeGateways(ctx, p, objects, at)))
 }
 
 func (s *Status) written(err error) bool {
@@ -192,14 +192,14 @@ func (s *Status) written(err error) bool {
 }
 
 // recordProblems records an Event for each new problem.
-func (s *Status) tell(problems []plan.Problem) {
+func (s *Status) recordProblems(problems []plan.Problem) {
 	now := map[plan.Problem]bool{}
 	for _, p := range problems {
-		if now[p] = true; !s.told[p] {
+		if now[p] = true; !s.recorded[p] {
 			s.cfg.Events.Event(&p.Object, v1.EventTypeWarning, p.Reason, p.Message)
 		}
 	}
-	s.told = now
+	s.recorded = now
 }
 
 // tolerable returns nil for errors about objects that were deleted or changed meanwhile, because that change wakes the
@@ -211,7 +211,7 @@ func tolerable(err error) error {
 	return err
 }
 
-func (s *Status) ingresses(ctx context.Context, p *plan.Plan, at []string) error {
+func (s *Status) writeIngresses(ctx context.Context, p *plan.Plan, at []string) error {
 	want := ingressStatus(at)
 	var errs []error
 	for _, in := range p.Ingresses {

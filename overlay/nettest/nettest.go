@@ -1,4 +1,4 @@
-// Package nettest makes the network namespaces in which the tests of the network's packages stand for hosts and pods.
+// Package nettest makes network namespaces, which stand for hosts and pods in tests of the overlay's packages.
 //
 // A namespace lives as long as its test and leaves nothing in the file system. Tests that use it run as root.
 package nettest
@@ -44,7 +44,7 @@ func Open(t testing.TB) int {
 	return int(r.h)
 }
 
-// Path is where the namespace behind a handle of this process is opened by others.
+// Path returns the path by which other processes open the namespace of a handle.
 func Path(handle int) string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), handle) }
 
 // New makes a Space.
@@ -98,7 +98,7 @@ func Eventually(t testing.TB, what string, ok func() bool, detail func() string)
 	for !ok() {
 		select {
 		case <-deadline:
-			t.Fatalf("waited in vain: %s\n%s", what, detail())
+			t.Fatalf("timed out waiting until %s\n%s", what, detail())
 		case <-time.After(10 * time.Millisecond):
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Config is what an Engine needs.
+// Config configures an Engine.
 type Config struct {
 	// NodeName is the Node to whose pods policies are applied.
 	NodeName string
@@ -16,7 +16,7 @@ type Config struct {
 	Client kubernetes.Interface
 	// Bridge is the link that pods are attached to.
 	Bridge string
-	// IPv6 applies policies to that family too.
+	// IPv6 applies policies to IPv6 addresses too.
 	IPv6 bool
 	// NetNS is the path of the network namespace to work in; "" is the namespace of the process.
 	NetNS  string

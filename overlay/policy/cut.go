@@ -14,9 +14,9 @@ import (
 	"github.com/balsahq/balsa/overlay/policy/rules"
 )
 
-// cutConnections ends connections that policies no longer allow, and lets connections go on that are allowed again. To end one,
-// its packets are first set to be dropped unless the kernel knows the connection, and then the connection is deleted from the
-// kernel. A failure is logged and tried again with the next change; new connections meet the rules in any case.
+// cutConnections ends connections that policies no longer allow, and restores cut connections that are allowed again. To
+// end one, a rule first drops its packets unless conntrack knows the connection, and then its conntrack entry is deleted. A
+// failure is logged and tried again at the next change; new connections are subject to the rules in any case.
 func (e *Engine) cutConnections() {
 	if !e.changed {
 		return
@@ -32,7 +32,7 @@ func (e *Engine) cutConnections() {
 	}
 }
 
-// restoreAllowed lets connections go on that were cut and are allowed again.
+// restoreAllowed restores connections that were cut and are allowed again.
 func (e *Engine) restoreAllowed() error {
 	if e.watching == nil {
 		return nil // there are no tables
@@ -48,14 +48,14 @@ func (e *Engine) restoreAllowed() error {
 	return e.tables.CutOnly(still)
 }
 
-// notAllowed returns the connections that would not be allowed to begin now.
+// notAllowed returns the connections that the current policies would not allow.
 func (e *Engine) notAllowed(flows []rules.Flow) []rules.Flow {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(flows), e.allows)
 }
 
-// allows tells whether a connection would be allowed to begin; e.mu is held.
+// allows reports whether the current policies would allow a connection; the caller holds e.mu.
 func (e *Engine) allows(f rules.Flow) bool {
 	return e.state.Allows(plan.Flow{From: f.From, To: f.To, Protocol: f.Protocol, Port: f.ToPort})
 }
@@ -103,7 +103,7 @@ func (e *Engine) cutFamily(h *netlink.Handle, family netlink.InetFamily, own map
 	return err
 }
 
-// unwanted returns the connections that would not be allowed to begin.
+// unwanted returns the connections that the current policies would not allow.
 func (e *Engine) unwanted(list []*netlink.ConntrackFlow, own map[netip.Addr]bool) unwanted {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -1,23 +1,24 @@
-// Package policy owns the NetworkPolicies of one node: it keeps in the kernel the rules for the pods that run here.
+// Package policy enforces NetworkPolicies on one node: it keeps the nftables rules for the node's pods up to date.
 //
 //	NetworkPolicies ────► any? ──no──► no table, nothing else watched
 //	(watched always)        │yes
 //	                        ▼
 //	all Pods, Namespaces ─► plan.State ──► plan.Change ──► rules.Tables: one transaction
 //	the node's agent ─────► (Admit)            ▲
-//	kernel ─► another program changed them ────┘ made anew, in one transaction
+//	kernel ─► another program changed them ────┘ rebuilt in one transaction
 //	          connections that tighter policies no longer allow ──► deleted, and cut
 //
-// Pods and namespaces are watched from the first policy on until the last is gone. Only what policies need of them is kept, and
-// once: the watches write into the plan, without a cache beside it.
+// Pods and namespaces are watched from the first policy on until the last is gone. Only the fields that policies need are
+// kept: the watches write directly to the plan, without a cache of objects.
 //
-// A pod's first packet finds its rules: the agent calls Admit between attaching a pod and starting anything in it, and Admit
-// returns when the kernel has the rules for the pod's addresses. A pod that was here before this process may have addresses
-// that neither the API nor the agent has told yet. Until all of these are known, the kernel drops new connections from and to
-// unknown addresses on the bridge. Rules stay in the kernel when the process ends, and the next process changes what differs.
+// A pod's rules exist before its first packet: the agent calls Admit after attaching a pod and before starting its
+// containers, and Admit returns when the kernel has the rules for the pod's addresses. A pod that was started before this
+// process may have addresses that neither the API nor the agent has reported yet. Until all of them are known, the kernel
+// drops new connections from and to unknown addresses on the bridge. Rules stay in the kernel when the process ends, and
+// the next process changes what differs.
 //
-// Policies apply to connections when they begin. When policies become tighter, the kernel's connections are checked again. One
-// that would not be allowed to begin is deleted from the kernel, and its packets are dropped for as long as they come.
+// Policies apply to connections when they begin. When policies become tighter, the kernel's connections are checked again.
+// A connection that the policies would not allow is deleted from conntrack, and all further packets of it are dropped.
 //
 // Goroutines: Run decides and writes; three watches (two of them only while there are policies) and the kernel's events change
 // the state and wake it. Engine.mu guards the state and everything below it in the struct, and is held while the kernel is

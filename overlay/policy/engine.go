@@ -29,7 +29,7 @@ const (
 	admitTimeout = 20 * time.Second
 )
 
-// Why a pod is not admitted.
+// Errors of Admit.
 var (
 	ErrNotSynced  = errors.New("network policies are not known yet: the API has not been read")
 	ErrNotApplied = errors.New("network policies are not in the kernel")
@@ -43,7 +43,7 @@ type Engine struct {
 
 	mu    sync.Mutex
 	state *plan.State
-	read  bool // policies were read once
+	read  bool // the first list of policies is complete
 	// changes counts the changes of the state, applied is how many of them the kernel has. progress is closed and replaced when
 	// applied grows or failed changes.
 	changes, applied uint64
@@ -64,7 +64,7 @@ type Engine struct {
 	lastCut            time.Time
 }
 
-// listed says which of the watches have delivered their first list.
+// listed records which watches have delivered their first list.
 type listed struct{ pods, namespaces bool }
 
 // New prepares an engine; nothing is watched and the kernel is not touched before Run.
@@ -123,7 +123,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-cut.C:
-			_ = fault.Do("overlay/policy", e.cutConnections) // the next change cuts again
+			_ = fault.Do("overlay/policy", e.cutConnections) // after a panic the next change cuts again
 			continue
 		case <-e.wake:
 		}
@@ -168,7 +168,7 @@ func (e *Engine) wakeRun() {
 	}
 }
 
-// change changes the state under the lock, and wakes Run if do reports a change.
+// change calls do under the lock, and wakes Run if do reports a change.
 func (e *Engine) change(do func(s *plan.State) bool) {
 	if e.changeState(do) {
 		e.wakeRun()
@@ -206,7 +206,7 @@ func (e *Engine) reportFailure(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.failed == nil || e.failed.Error() != err.Error() {
-		e.cfg.Logger.Warn("cannot write network policies to the kernel; the former rules stay, and it is tried again", "err", err)
+		e.cfg.Logger.Warn("cannot write network policies to the kernel; the former rules stay until a later attempt succeeds", "err", err)
 	}
 	e.failed = err
 	e.wakeAdmits()
@@ -218,7 +218,7 @@ func (e *Engine) wakeAdmits() {
 	e.progress = make(chan struct{})
 }
 
-// reconcile makes the kernel hold what it should, as soon as everything needed is known.
+// reconcile brings the kernel up to date, once the first lists are complete.
 func (e *Engine) reconcile(ctx context.Context) error {
 	e.mu.Lock()
 	read, any := e.read, e.state.Policies()
@@ -255,13 +255,13 @@ func (e *Engine) removeTables() error {
 	return nil
 }
 
-// done: the kernel has all of the state; e.mu is held.
+// markApplied records that the kernel has the whole state; the caller holds e.mu.
 func (e *Engine) markApplied() {
 	e.applied, e.failed = e.changes, nil
 	e.wakeAdmits()
 }
 
-// apply writes what differs.
+// apply writes the difference between the state and the kernel.
 func (e *Engine) apply() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -296,7 +296,7 @@ func (e *Engine) apply() error {
 	return nil
 }
 
-// readKernel reads what the kernel has.
+// readKernel reads the tables from the kernel.
 func (e *Engine) readKernel() error {
 	found, err := e.tables.Read()
 	if err != nil {
@@ -310,14 +310,14 @@ func (e *Engine) readKernel() error {
 	return nil
 }
 
-// foreignChange takes in that another program changed the tables, or may have.
+// foreignChange records that another program changed the tables or may have changed them.
 func (e *Engine) foreignChange(f nft.Foreign) {
 	e.mu.Lock()
 	e.reread = e.reread || f.Missed
 	e.rebuild = e.rebuild || !f.Missed
 	e.mu.Unlock()
 	if !f.Missed {
-		e.cfg.Logger.Warn("another program changed the rules of network policies; they are made anew", "table", rules.Name, "program", f.Program)
+		e.cfg.Logger.Warn("another program changed the rules of network policies; they are rebuilt", "table", rules.Name, "program", f.Program)
 	}
 	e.wakeRun()
 }
@@ -331,7 +331,7 @@ func (e *Engine) Admit(ctx context.Context, pod *v1.Pod, addresses []netip.Addr)
 	if pod.Spec.HostNetwork {
 		return nil
 	}
-	if !ok { // the pod has ended in the API, and is about to end here
+	if !ok { // the pod has ended in the API and will be stopped here soon
 		return nil
 	}
 	attached.Addresses = nil
@@ -340,7 +340,7 @@ func (e *Engine) Admit(ctx context.Context, pod *v1.Pod, addresses []netip.Addr)
 	}
 	ctx, cancel := context.WithTimeout(ctx, admitTimeout)
 	defer cancel()
-	var want uint64 // how many changes the kernel must have
+	var want uint64 // the number of changes that the kernel must have applied
 	for {
 		e.mu.Lock()
 		if e.read && !e.state.Policies() {

@@ -18,14 +18,15 @@ import (
 	"github.com/balsahq/balsa/overlay/policy/plan"
 )
 
-// watches is what runs while there are policies.
+// watches are the watches that run while there are policies.
 type watches struct {
 	stop    context.CancelFunc
 	running sync.WaitGroup
 	settled bool // the first lists of everything are in the state
 }
 
-// startWatches starts to watch what policies need. The kernel is written to when all of it was listed.
+// startWatches starts the watches of pods, namespaces and nftables. The kernel is written to once their first lists are
+// complete.
 func (e *Engine) startWatches(ctx context.Context) *watches {
 	ctx, stop := context.WithCancel(ctx)
 	s := &watches{stop: stop}
@@ -61,7 +62,7 @@ func (e *Engine) watchKernel(ctx context.Context) {
 	}
 }
 
-// eventStore passes what a watch delivers on to the state. It stores nothing itself.
+// eventStore is a cache.ReflectorStore that passes the objects of a watch on to the state. It stores nothing itself.
 type eventStore[T runtime.Object] struct {
 	e       *Engine
 	set     func(s *plan.State, obj T) bool
@@ -143,7 +144,7 @@ func (e *Engine) watchPolicies(ctx context.Context) {
 	}, api.List, api.Watch)
 }
 
-// compile logs once what cannot be understood in a policy; e.mu is held.
+// compile compiles a policy and logs its faults once; the caller holds e.mu.
 func (e *Engine) compile(np *networking.NetworkPolicy) *plan.Policy {
 	p := plan.Compile(np)
 	name, text := np.Namespace+"/"+np.Name, strings.Join(p.Faults, "; ")

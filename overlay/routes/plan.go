@@ -29,7 +29,7 @@ func (m Mode) tunnelsAll() bool { return m == VXLAN || m.relayed() }
 // relayed tells whether a process carries the tunnel's packets.
 func (m Mode) relayed() bool { return m == UDP || m == WireGuard }
 
-// What a tunnel adds to a packet, in bytes.
+// The bytes that a tunnel adds to a packet.
 const (
 	ip4Header     = 20
 	ip6Header     = 40

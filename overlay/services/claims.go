@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// claims are the targets of one kind, with the owner of each. Of several owners that want one key, the first by name has it,
-// in whatever order they came.
+// claims map the keys of one kind (addresses or node ports) to their target and owner. If several owners want one key, the
+// first by name gets it, independent of the order in which they came.
 type claims[K interface {
 	comparable
 	fmt.Stringer
@@ -15,10 +15,10 @@ type claims[K interface {
 	now       map[K]Target
 	owner     map[K]string
 	rivals    map[K]map[string]Target
-	was       map[K]Target // before changes not taken yet
+	was       map[K]Target // the values before the changes that TakeDelta has not returned yet
 	recording bool
 	ways      *counts[Way]
-	version   int // how often rivals came or went
+	version   int // counts the changes of rivals
 }
 
 func newClaims[K interface {
@@ -108,12 +108,12 @@ func (c *claims[K]) conflicts() []string {
 	return out
 }
 
-// counts are keys that several owners may want, with the number of those that do.
+// counts are keys with their number of owners.
 type counts[K comparable] struct {
 	now       Counted[K]
-	was       map[K]bool // whether it was there before changes not taken yet
+	was       map[K]bool // whether a changed key existed when takeChanges was last called
 	recording bool
-	// spare is how many keys may stay that no owner wants any more, and idle how many do.
+	// spare bounds the keys that stay without an owner; idle is their number.
 	spare, idle int
 }
 
@@ -129,7 +129,7 @@ func (c *counts[K]) add(k K) {
 	c.now[k]++
 }
 
-// replace makes the list the keys, for counts whose keys have one owner.
+// replace sets the keys to the list. It is for counts whose keys have one owner each.
 func (c *counts[K]) replace(list []K) {
 	wanted := make(map[K]bool, len(list))
 	for _, k := range list {
@@ -163,7 +163,7 @@ func (c *counts[K]) drop(k K) {
 	}
 }
 
-// keepIdle adds a key that the kernel has though no owner wants it, if there is room. It does not count as a change.
+// keepIdle adds a key that the kernel has and no owner wants, if fewer than spare are idle. It does not count as a change.
 func (c *counts[K]) keepIdle(k K) {
 	if _, ok := c.now[k]; !ok && c.idle < c.spare {
 		c.now[k] = 0
@@ -177,7 +177,7 @@ func (c *counts[K]) note(k K) {
 	}
 }
 
-// takeChanges returns what came (true) and went (false).
+// takeChanges returns the keys that were added (true) and removed (false) since the last call.
 func (c *counts[K]) takeChanges() map[K]bool {
 	var out map[K]bool
 	for k, was := range c.was {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Change is what something was and what it is now; the zero value stands for nothing.
+// Change is an old and a new value; the zero value stands for none.
 type Change[V any] struct{ Old, New V }
 
 // Delta is the difference between two tables.
@@ -24,12 +24,12 @@ type Delta struct {
 	Stale []Stale
 }
 
-// Empty tells whether the tables were alike.
+// Empty reports whether the tables are equal.
 func (d *Delta) Empty() bool {
 	return len(d.Services)+len(d.Ports)+len(d.Groups)+len(d.Ways)+len(d.Guards)+len(d.Hairpin)+len(d.Members)+len(d.Sources) == 0
 }
 
-// TakeDelta returns what changed since TakeDelta or TakeStale was called last.
+// TakeDelta returns the changes since the last call of TakeDelta or TakeStale.
 func (p *Plan) TakeDelta() *Delta {
 	if !p.recording {
 		d := Diff(NewTable(), p.table)
@@ -50,8 +50,8 @@ func (p *Plan) TakeDelta() *Delta {
 	return d
 }
 
-// TakeStale is TakeDelta for a caller that compares the whole table with another: it returns only the flows to delete. As long
-// as neither was called no changes are recorded, so the first plan of many services costs little.
+// TakeStale is TakeDelta for a caller that compares the whole table with another: it returns only the flows to delete.
+// Changes are recorded only after the first call of either, so the first plan of many Services costs little.
 func (p *Plan) TakeStale() []Stale {
 	stale := p.stale
 	p.stale, p.recording = nil, true
@@ -96,7 +96,7 @@ func setIn[K comparable, V any](m *map[K]V, k K, v V) {
 
 func sameGroup(a, b Group) bool { return a.Sticky == b.Sticky && slices.Equal(a.Backends, b.Backends) }
 
-// Diff compares two tables whole.
+// Diff compares two complete tables.
 func Diff(have, want *Table) *Delta {
 	d := &Delta{
 		Services: differ(have.Services, want.Services), Ports: differ(have.Ports, want.Ports),

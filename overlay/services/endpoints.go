@@ -8,7 +8,7 @@ import (
 	discovery "k8s.io/api/discovery/v1"
 )
 
-// endpoint is one backend as the API has it.
+// endpoint is one backend with its conditions and hints from the API.
 type endpoint struct {
 	*discovery.Endpoint
 	backend netip.AddrPort
@@ -45,8 +45,8 @@ func (s *Service) chooseBackends(list []*discovery.EndpointSlice, portName strin
 	s.Local = s.Here
 }
 
-// hintedBackends returns which endpoints may be used by their hints. Hints of nodes, then hints of zones, count if all ready
-// endpoints have some and at least one names this node or zone.
+// hintedBackends returns the predicate for endpoints whose hints allow this node. Hints of nodes, then hints of zones,
+// count if all ready endpoints have some and at least one names this node or zone.
 func hintedBackends(all []endpoint, view View) func(endpoint) bool {
 	forNode := func(e endpoint) (has, here bool) {
 		if e.Hints == nil {
@@ -111,7 +111,7 @@ func (s *Service) endpoints(list []*discovery.EndpointSlice, portName string, vi
 	var out []endpoint
 	for _, slice := range list {
 		if _, others := slice.Labels[v1.IsHeadlessService]; others || slice.AddressType != family {
-			continue // the label asks that other programs route to the slice
+			continue // the label says that another program handles the slice
 		}
 		port, ok := slicePort(slice, portName, s.Protocol)
 		if !ok {
@@ -139,8 +139,8 @@ func (s *Service) endpoints(list []*discovery.EndpointSlice, portName string, vi
 	return out
 }
 
-// reachable tells whether an endpoint may have the address. An endpoint in the node's loopback, or at another Service's
-// address, would lead clients past the rules that protect these.
+// reachable reports whether an endpoint may have the address. Endpoints in the node's loopback range or at another
+// Service's address are refused, because packets to them would bypass the rules that protect these addresses.
 func (v *View) reachable(a netip.Addr) bool {
 	return usable(a) && a.Is4() == v.V4 && !slices.ContainsFunc(v.Services, func(p netip.Prefix) bool { return p.Contains(a) })
 }

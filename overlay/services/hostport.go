@@ -8,9 +8,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// HostPort leads a port of the node to a pod.
+// HostPort maps a port of the node to a pod.
 type HostPort struct {
-	Pod      string     // "namespace/name", for people
+	Pod      string     // "namespace/name", for messages
 	Address  netip.Addr // invalid: every address of the node
 	Port     uint16
 	Protocol Protocol

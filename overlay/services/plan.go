@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// hostPorts is the owner of the host ports of pods. It is the first of all owners by name, so it wins over services.
+// hostPorts is the owner of the host ports of pods. It sorts before all other owners, so host ports win over Services.
 const hostPorts = ""
 
-// Plan keeps a Table up to date, one owner at a time, and remembers what changed until it is taken.
+// Plan keeps a Table up to date, one owner at a time, and records the changes for TakeDelta.
 type Plan struct {
 	table     *Table
 	holdings  map[string]*holding
@@ -21,19 +21,19 @@ type Plan struct {
 	sources   counts[TunnelSource]
 	ways      counts[Way]
 	guards    counts[string]
-	groups    map[GroupID]Group // as they were before changes not taken yet
+	groups    map[GroupID]Group // the groups before the changes that TakeDelta has not returned yet
 	stale     []Stale
-	recording bool // something was taken: what changes is noted from then on
+	recording bool // TakeDelta or TakeStale was called: changes are recorded from then on
 }
 
-// A new way costs the kernel a walk through all the maps that it uses, which is little at the beginning and much later. So the
-// ways of services with up to usualBackends backends are always there, and spareWays others stay after their last use.
+// When a way is added, the kernel walks through all maps that use it, which is cheap only while the maps are small. So the
+// ways for up to usualBackends backends always exist, and spareWays others stay after their last use.
 const (
 	usualBackends = 16
 	spareWays     = 64
 )
 
-// holding is the keys of an owner's share in the table.
+// holding is the set of keys that an owner has in the table.
 type holding struct {
 	services []Address
 	ports    []NodePort
@@ -59,7 +59,7 @@ func NewPlan() *Plan {
 // Table returns everything that the kernel should hold. It changes with the plan; the caller must not change it.
 func (p *Plan) Table() *Table { return p.table }
 
-// Owners returns the names of the services that have a share.
+// Owners returns the names of the Services that have keys in the table.
 func (p *Plan) Owners() []string {
 	var names []string
 	for name := range p.holdings {
@@ -70,7 +70,7 @@ func (p *Plan) Owners() []string {
 	return names
 }
 
-// SetService replaces the share of the service of that name ("namespace/name"); without ports it has none.
+// SetService replaces the ports of the Service "namespace/name"; an empty list removes it.
 func (p *Plan) SetService(name string, ports []Service) {
 	var s share
 	for i := range ports {
@@ -88,7 +88,7 @@ func (p *Plan) SetHostPorts(list []HostPort) {
 	p.set(hostPorts, &s)
 }
 
-// SetMembers replaces the nodes that may send to the tunnel's port, and what they may send.
+// SetMembers replaces the nodes that may send to the tunnel's port, and the source networks that each may use.
 func (p *Plan) SetMembers(list []netip.Addr, sources []TunnelSource) {
 	p.members.replace(list)
 	p.sources.replace(sources)
@@ -126,7 +126,7 @@ func (p *Plan) set(owner string, s *share) {
 	p.stale = append(p.stale, staleFlows(before, p.datagrams(old, now))...)
 }
 
-// removeOld removes what an owner had and has no more.
+// removeOld removes the keys of old that are not in now.
 func (p *Plan) removeOld(owner string, old, now *holding) {
 	for _, at := range without(old.services, now.services) {
 		p.services.drop(at, owner)
@@ -189,7 +189,7 @@ func (p *Plan) setGroup(id GroupID, g Group) {
 	}
 }
 
-// keepNumbers orders the backends wanted, which are sorted, such that those of old keep their place, unless it is past the end.
+// keepNumbers orders the sorted list want so that backends of old keep their index, unless it is past the end.
 func keepNumbers(old, want []netip.AddrPort) []netip.AddrPort {
 	if len(old) == 0 || len(want) == 0 || slices.Equal(old, want) {
 		return want
@@ -214,7 +214,7 @@ func keepNumbers(old, want []netip.AddrPort) []netip.AddrPort {
 	return out
 }
 
-// AdoptNumbers gives backends the numbers that they have in the kernel's table, and keeps its ways.
+// AdoptNumbers takes over the numbers of backends from the kernel's table, and keeps the ways that the kernel has.
 func (p *Plan) AdoptNumbers(have *Table) {
 	for w := range have.Ways {
 		p.ways.keepIdle(w)
@@ -230,7 +230,7 @@ func (p *Plan) AdoptNumbers(have *Table) {
 // ConflictVersion returns a number that changes when Conflicts may have changed.
 func (p *Plan) ConflictVersion() int { return p.services.version + p.ports.version }
 
-// Conflicts says, for people, which Services want an address or port that another owner has.
+// Conflicts describes the addresses and ports that a Service wants and another owner has, one line each.
 func (p *Plan) Conflicts() []string {
 	return slices.Sorted(func(yield func(string) bool) {
 		for _, list := range [][]string{p.services.conflicts(), p.ports.conflicts()} {

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// Reserved are addresses that no Service takes from their owners, whatever its externalIPs or the status of its load balancer
-// say. Otherwise a user that may write Services of one namespace could get the packets that all pods send to a node or to the
-// API (CVE-2020-8554). The networks of Services are in View.
+// Reserved are addresses that no Service can claim with its externalIPs or its load balancer status. Otherwise a user that
+// may write Services of one namespace could get the packets that all pods send to a node or to the API (CVE-2020-8554). The
+// networks of Services are in View.
 type Reserved struct {
-	Addresses map[netip.Addr]string // to their owner, in words for people
-	// Host are addresses on links of this host. They are kept from externalIPs alone: programs that announce load
-	// balancers may put those addresses on links.
+	Addresses map[netip.Addr]string // to a description of the owner, for messages
+	// Host are addresses on links of this host. They are refused in externalIPs only, because programs that announce load
+	// balancers may put the load balancers' addresses on links.
 	Host []netip.Addr
 	Pods []netip.Prefix
 }
@@ -32,7 +32,7 @@ func (r *Reserved) Equal(other *Reserved) bool {
 	return true
 }
 
-// reservedFor says in words for what an address is reserved; "" when a Service may have it.
+// reservedFor returns a description of the address's owner; "" if a Service may have the address.
 func (v *View) reservedFor(a netip.Addr) string {
 	inside := func(p netip.Prefix) bool { return p.Contains(a) }
 	switch {
@@ -46,8 +46,8 @@ func (v *View) reservedFor(a netip.Addr) string {
 	return v.Reserved.Addresses[a]
 }
 
-// external returns the addresses of the family at which clients outside find a Service; field is the field they come from.
-// Reserved ones are left out and noted as faults.
+// external returns a Service's addresses of the family for clients outside the cluster; field names their API field in
+// faults. It leaves out reserved addresses and reports them as faults.
 func (v *View) external(field string, ips []string, note faultList) []netip.Addr {
 	return slices.DeleteFunc(family(ips, v.V4, note), func(a netip.Addr) bool {
 		whose := v.reservedFor(a)
@@ -55,7 +55,7 @@ func (v *View) external(field string, ips []string, note faultList) []netip.Addr
 			whose = "an address of node " + v.Node
 		}
 		if whose != "" {
-			note.add("%s: %s is %s; packets to it are not led to this Service", field, a, whose)
+			note.add("%s: %s is %s; this Service gets no packets to it", field, a, whose)
 		}
 		return whose != ""
 	})

@@ -53,7 +53,7 @@ type View struct {
 	Services []netip.Prefix
 	// Reserved are addresses that Services cannot take with their fields; nil: none.
 	Reserved *Reserved
-	// Own are service addresses at which this node itself answers.
+	// Own are service addresses at which a program of this node answers, such as its DNS server.
 	Own []netip.Addr
 }
 
@@ -74,7 +74,7 @@ type Service struct {
 	Local []netip.AddrPort
 	// InternalLocal and ExternalLocal are the traffic policies.
 	InternalLocal, ExternalLocal bool
-	// Affinity is how long a client stays with its backend; 0: not at all.
+	// Affinity is how long a client stays with its backend; 0: no affinity.
 	Affinity time.Duration
 
 	own []netip.Addr
@@ -112,7 +112,7 @@ func Ports(svc *v1.Service, list []*discovery.EndpointSlice, view View) (out []S
 	return out, faults
 }
 
-// faultList collects faults, each once, and at most as many as people read.
+// faultList collects distinct faults, up to a bound.
 type faultList struct{ list *[]string }
 
 func (f faultList) add(format string, args ...any) {
@@ -123,8 +123,8 @@ func (f faultList) add(format string, args ...any) {
 	}
 }
 
-// routed tells whether packets to the service need routing at all. Some services ask with a label that another program routes
-// to them.
+// routed reports whether the Service needs rules. The label service.kubernetes.io/service-proxy-name leaves a Service to
+// another program.
 func routed(svc *v1.Service) bool {
 	if svc.Spec.Type == v1.ServiceTypeExternalName || svc.Spec.ClusterIP == "" || svc.Spec.ClusterIP == v1.ClusterIPNone {
 		return false
@@ -163,8 +163,8 @@ func commonFields(svc *v1.Service, view View, note faultList) Service {
 	return s
 }
 
-// sources parses the networks whose clients may use the load balancer's addresses. If some are given, but none of the family
-// can be read, no client may: the result is a network that no client is in.
+// sources parses the networks whose clients may use the load balancer's addresses. If networks are given and none of them
+// is a valid network of the family, no client may connect: the result is a network without clients.
 func sources(texts []string, v4 bool, note faultList) []netip.Prefix {
 	var out []netip.Prefix
 	for _, text := range texts {
@@ -190,7 +190,7 @@ func noNetwork(v4 bool) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv6Unspecified(), 128)
 }
 
-// family returns the addresses of the family that packets can be sent to; invalid ones are noted as faults.
+// family returns the valid addresses of the family; invalid ones are reported as faults.
 func family(ips []string, v4 bool, note faultList) []netip.Addr {
 	var out []netip.Addr
 	for _, ip := range ips {
@@ -205,13 +205,13 @@ func family(ips []string, v4 bool, note faultList) []netip.Addr {
 	return out
 }
 
-// usable tells whether packets to the address can be sent elsewhere.
+// usable reports whether packets to the address can be rewritten to a backend.
 func usable(a netip.Addr) bool {
 	return a.IsValid() && a.Zone() == "" && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && !a.IsLinkLocalUnicast() &&
 		a != broadcast
 }
 
-// longestAffinity is what the API allows, in seconds.
+// longestAffinity is the API's limit of an affinity timeout, in seconds.
 const longestAffinity = 86400
 
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})

@@ -33,7 +33,7 @@ func (s *share) atPort(p NodePort, t Target) {
 	}
 }
 
-// group adds backends and returns the Lead to them, without Where and Source.
+// group adds a group of backends and returns its Lead, without Where and Source.
 func (s *share) group(svc *Service, which string, backends []netip.AddrPort) Lead {
 	if len(backends) == 0 {
 		return Lead{}
@@ -111,8 +111,8 @@ func (s *share) addExternal(svc *Service, everywhere, here Lead) {
 	}
 }
 
-// refusal returns what happens to packets without a backend: they are dropped if the policy excludes backends elsewhere, else
-// rejected.
+// refusal returns how packets without a backend are refused: dropped if the traffic policy excludes backends of other
+// nodes, else rejected.
 func (s *Service) refusal(l Lead) Refusal {
 	switch {
 	case l.HasBackends():
@@ -123,7 +123,7 @@ func (s *Service) refusal(l Lead) Refusal {
 	return Reject
 }
 
-// addHostPort leads a host port to its pod. The source of packets of the node itself is hidden, because an answer to a loopback
+// addHostPort maps a host port to its pod. Packets from the node itself are masqueraded, because the answer to a loopback
 // address would be lost.
 func (s *share) addHostPort(h *HostPort) {
 	s.hairpin = append(s.hairpin, h.Backend.Addr())

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Stale is a UDP flow that the kernel may remember and must forget: because its backend is gone (Backend valid), or because it
-// began when its destination had no backend (Backend invalid) and now it has one, or refuses packets.
+// Stale is a UDP flow whose conntrack entry must be deleted: its backend is gone (Backend valid), or it began while its
+// destination had no backend (Backend invalid), and the destination has one now or refuses packets.
 type Stale struct {
 	Protocol Protocol
 	// IP is the address to which clients send; invalid: any address of the node (a node port or host port).
@@ -21,7 +21,7 @@ type flows = map[netip.AddrPort][]netip.AddrPort
 // connectionless is the protocol whose flows become stale: a TCP connection to a backend that is gone ends by itself.
 const connectionless = UDP
 
-// datagrams returns where the table leads UDP packets to the addresses and ports that these holdings name.
+// datagrams returns the backends of UDP packets to the addresses and ports in the holdings.
 func (p *Plan) datagrams(of ...*holding) flows {
 	var out flows
 	for _, k := range of {
@@ -39,7 +39,7 @@ func (p *Plan) datagrams(of ...*holding) flows {
 	return out
 }
 
-// datagrams returns where the table leads all UDP packets.
+// datagrams returns the backends of all UDP destinations.
 func (t *Table) datagrams() flows {
 	out := make(flows)
 	for at, target := range t.Services {
@@ -63,7 +63,7 @@ func staleFlows(before, after flows) []Stale {
 			out = append(out, Stale{Protocol: connectionless, IP: at.Addr(), Port: at.Port(), Backend: b})
 		}
 	}
-	for at, backends := range after { // also what is refused from now on: the kernel applies nat rules once for each flow
+	for at, backends := range after { // destinations that are refused from now on too, because the kernel applies nat rules once for each flow
 		if had, known := before[at]; !known || len(had) == 0 && len(backends) > 0 {
 			out = append(out, Stale{Protocol: connectionless, IP: at.Addr(), Port: at.Port()})
 		}

@@ -33,13 +33,14 @@ type GroupID uint64
 // Group is a list of backends, numbered from 0 without a gap.
 type Group struct {
 	Backends []netip.AddrPort
-	// Sticky: clients stay with their backend, so the kernel must be able to tell whether the group still has it.
+	// Sticky: clients stay with their backend, so the kernel needs the set of the group's backends to check that theirs
+	// still exists.
 	Sticky bool
 }
 
 func (g Group) exists() bool { return len(g.Backends) > 0 }
 
-// Where says in which map of the kernel a destination has its Lead.
+// Where is the kernel map that holds the Lead of a destination.
 type Where uint8
 
 // The maps: by address, by port of the node, and for clients from outside the same again.
@@ -55,24 +56,25 @@ type Source uint8
 
 // Sources. Inside are the pods of the cluster.
 const (
-	Keep        Source = iota // the client's
-	HideAll                   // this node's, because the answer must come back through it
-	HideOutside               // this node's if the client is not inside
-	HideNode                  // this node's if the client is this node, whose address may be its loopback
+	Keep        Source = iota // the client's address
+	HideAll                   // this node's address, because the answer must come back through it
+	HideOutside               // this node's address if the client is not Inside
+	HideNode                  // this node's address if the client is this node, whose address may be its loopback
 	// Apart is HideNode for pods and this node; for other clients Target.Outside applies.
 	Apart
 )
 
-// Way is how a backend is chosen. There are few ways, because they do not name the backends, which are in the maps. So services
-// with equally many backends share their rules, and a change of backends changes no rule.
+// Way is a method to choose a backend; each way is a chain of rules in the kernel. A way does not name the backends, which
+// are in maps. So Services with the same number of backends share a way, and a change of backends changes no rule.
 type Way struct {
 	Where    Where
 	Source   Source
 	Backends uint32 // how many
-	Sticky   uint32 // seconds a client stays with its backend; 0: not at all
+	Sticky   uint32 // seconds that a client stays with its backend; 0: no affinity
 }
 
-// Lead is where packets are led: to a backend of a group, in a way. The zero Lead has no backends.
+// Lead says how packets are sent to a backend: the group of backends, and the way to choose one. The zero Lead has no
+// backends.
 type Lead struct {
 	Group GroupID
 	Way   Way
@@ -81,7 +83,7 @@ type Lead struct {
 // HasBackends tells whether there are backends.
 func (l Lead) HasBackends() bool { return l.Way.Backends > 0 }
 
-// Refusal is what happens to a packet for which there is no backend.
+// Refusal says how a packet without a backend is refused.
 type Refusal uint8
 
 // Refusals: the packet is rejected, or dropped where a policy forbids to send it elsewhere.
@@ -91,7 +93,7 @@ const (
 	Drop
 )
 
-// Target is what happens to packets to one address or port; the zero Target does nothing.
+// Target says what happens to packets for one address or port; with the zero Target they are not changed.
 type Target struct {
 	Lead Lead
 	// Outside is for clients outside if Lead.Way.Source is Apart; without backends their packets are dropped.
@@ -104,14 +106,14 @@ type Target struct {
 // Counted are keys with the number of their users.
 type Counted[K comparable] map[K]int
 
-// Table is everything that the kernel has to know about services.
+// Table is everything that the kernel holds about Services.
 type Table struct {
 	Services map[Address]Target
 	Ports    map[NodePort]Target
 	Groups   map[GroupID]Group
 	Ways     Counted[Way]
 	Guards   map[string][]netip.Prefix
-	// Hairpin are the pods of this node that may be sent to themselves.
+	// Hairpin are the pods of this node to which a Service may send their own packets.
 	Hairpin Counted[netip.Addr]
 	// Members are the other nodes; only they may send to the tunnel's port.
 	Members Counted[netip.Addr]
@@ -119,7 +121,7 @@ type Table struct {
 	Sources Counted[TunnelSource]
 }
 
-// TunnelSource is a network of which a member may send packets through the tunnel.
+// TunnelSource is a source network that a member may use for packets inside the tunnel.
 type TunnelSource struct {
 	Member  netip.Addr
 	Network netip.Prefix // of either family
@@ -134,7 +136,7 @@ func NewTable() *Table {
 	}
 }
 
-// reach returns every backend to which a target can lead.
+// reach returns all backends of a target.
 func (t *Table) reach(x Target) []netip.AddrPort {
 	all := t.Groups[x.Lead.Group].Backends
 	if x.Outside.HasBackends() {
@@ -148,7 +150,7 @@ func groupID(owner, which string) GroupID {
 	return GroupID(binary.BigEndian.Uint64(sum[:]) >> 1)
 }
 
-// guardName names a guard by its content.
+// guardName returns the name of a guard's chain, a digest of its networks.
 func guardName(sources []netip.Prefix) string {
 	sum := sha256.Sum256([]byte(fmt.Sprint(sources)))
 	return "from-" + hex.EncodeToString(sum[:10])

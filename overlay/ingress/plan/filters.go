@@ -8,8 +8,8 @@ import (
 	gw "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// applyFilters enters the filters of a rule into its target; the answer says why that is not possible. A filter that
-// cannot be applied is never skipped, because users rely on it.
+// applyFilters adds the filters of a rule to its target. It returns the reason if a filter cannot be applied, else "". A
+// filter that cannot be applied is never skipped, because users rely on it.
 func (b *builder) applyFilters(r *anyRoute, rule *anyRule, t *Target, c *compiled) string {
 	for _, f := range rule.filters {
 		switch f.Type {
@@ -35,7 +35,8 @@ func (b *builder) applyFilters(r *anyRoute, rule *anyRule, t *Target, c *compile
 	return ""
 }
 
-// mirror is a copy's destination; one that is not there costs the request nothing.
+// mirror returns the backend that gets copies of requests. If the backend does not exist, the request itself is not
+// affected.
 func (b *builder) mirror(r *anyRoute, protocol Protocol, f *gw.HTTPRequestMirrorFilter, c *compiled) (m Mirror, ok bool) {
 	if f == nil {
 		return m, false

@@ -13,19 +13,19 @@ import (
 	"github.com/balsahq/balsa/overlay/ingress/route"
 )
 
-// listener is one of a Gateway's while a plan is made.
+// listener is a Gateway's listener while a plan is built.
 type listener struct {
 	spec    *gw.Listener
 	gateway *gw.Gateway
 	owner   v1.ObjectReference
 	kinds   []gw.RouteGroupKind // that may attach
-	site    *site               // nil when it is not served
+	site    *site               // nil if the listener is not served
 	status  gw.ListenerStatus
 }
 
-// site is a port and a hostname: what listeners of several Gateways may share.
+// site is a port and a hostname, which listeners of several Gateways may share.
 type site struct {
-	port  int32 // as Gateways name it
+	port  int32 // as in the Gateways' specs
 	rules []route.Rule[*Target]
 }
 
@@ -34,7 +34,7 @@ type siteKey struct {
 	host   string
 }
 
-// gateways enters the listeners of all Gateways that are ours, and their routes.
+// gateways adds the listeners of all Gateways of this controller's classes, and their routes.
 func (b *builder) gateways() {
 	ours := map[gw.ObjectName]bool{}
 	for _, c := range b.o.GatewayClasses {
@@ -73,7 +73,7 @@ func (b *builder) gateways() {
 	}
 }
 
-// unsupported is why a Gateway cannot be served at all: what would protect it must not be passed over.
+// unsupported returns why a Gateway cannot be served at all, else "". A setting that protects it must never be ignored.
 func unsupported(g *gw.Gateway) string {
 	switch {
 	case g.Spec.TLS != nil && g.Spec.TLS.Frontend != nil:
@@ -129,12 +129,12 @@ func gatewayConditions(g *gw.Gateway, list []*listener, refused string) []metav1
 	}
 }
 
-// fault is a condition that is not as one wishes: which, why, and in words.
+// fault is a condition that a listener or route does not meet.
 type fault struct{ condition, reason, message string }
 
 func (b *builder) listener(l *listener, sites map[siteKey]*site, refused string) {
-	certs, faults := b.examine(l, refused)
-	number, withTLS := b.number(l.spec.Port), l.spec.Protocol == gw.HTTPSProtocolType
+	certs, faults := b.validate(l, refused)
+	number, withTLS := b.portNumber(l.spec.Port), l.spec.Protocol == gw.HTTPSProtocolType
 	taken := b.plan.Ports[number]
 	switch {
 	case number == b.cfg.HTTPPort && withTLS, number == b.cfg.HTTPSPort && !withTLS, taken != nil && taken.TLS != withTLS:
@@ -153,18 +153,18 @@ func (b *builder) listener(l *listener, sites map[siteKey]*site, refused string)
 			host = string(*l.spec.Hostname)
 		}
 		p := b.port(number, withTLS, l.owner)
-		enter(p, host, certs)
+		addCertificates(p, host, certs)
 		key := siteKey{number, host}
 		if sites[key] == nil {
 			sites[key] = &site{port: l.spec.Port}
 		}
 		l.site = sites[key]
 	}
-	l.conclude(faults)
+	l.setConditions(faults)
 }
 
-// number is the port that a Gateway's port means.
-func (b *builder) number(port int32) uint16 {
+// portNumber returns the port to listen on for the port of a Gateway's listener.
+func (b *builder) portNumber(port int32) uint16 {
 	switch port {
 	case 80:
 		return b.cfg.HTTPPort
@@ -174,8 +174,8 @@ func (b *builder) number(port int32) uint16 {
 	return uint16(port)
 }
 
-// enter shows certificates for the listener's name; without one, for the names they are for.
-func enter(p *Port, host string, certs []*tls.Certificate) {
+// addCertificates adds certificates for the listener's hostname or, if it has none, for the names in the certificates.
+func addCertificates(p *Port, host string, certs []*tls.Certificate) {
 	names := []string{host}
 	if host == "" {
 		for _, c := range certs {
@@ -189,8 +189,8 @@ func enter(p *Port, host string, certs []*tls.Certificate) {
 	}
 }
 
-// examine looks at everything of a listener but its port's other users.
-func (b *builder) examine(l *listener, refused string) (certs []*tls.Certificate, faults []fault) {
+// validate checks a listener, except for conflicts with other users of its port. It returns its certificates.
+func (b *builder) validate(l *listener, refused string) (certs []*tls.Certificate, faults []fault) {
 	no := func(condition string, reason gw.ListenerConditionReason, format string, args ...any) {
 		faults = append(faults, fault{condition, string(reason), fmt.Sprintf(format, args...)})
 	}
@@ -252,7 +252,7 @@ func (b *builder) listenerCertificate(l *listener, ref gw.SecretObjectReference)
 	return cert, nil
 }
 
-// allowKinds fills in the kinds of routes that may attach and reports whether all that were asked for are supported.
+// allowKinds sets the kinds of routes that may attach. It reports whether all requested kinds are supported.
 func (l *listener) allowKinds() bool {
 	group := gw.Group(gw.GroupName)
 	all := []gw.RouteGroupKind{{Group: &group, Kind: "HTTPRoute"}, {Group: &group, Kind: "GRPCRoute"}}
@@ -273,8 +273,8 @@ func (l *listener) allowKinds() bool {
 	return ok
 }
 
-// conclude writes the listener's conditions.
-func (l *listener) conclude(faults []fault) {
+// setConditions writes the listener's conditions.
+func (l *listener) setConditions(faults []fault) {
 	gen := l.gateway.Generation
 	l.status = gw.ListenerStatus{Name: l.spec.Name, SupportedKinds: l.kinds}
 	if l.status.SupportedKinds == nil {
@@ -298,7 +298,7 @@ func (l *listener) conclude(faults []fault) {
 		if f := find(c); f != nil {
 			l.status.Conditions = append(l.status.Conditions, condition(c, "False", f.reason, f.message, gen))
 		} else {
-			l.status.Conditions = append(l.status.Conditions, condition(c, "True", c, "", gen)) // the good reason is named as the condition
+			l.status.Conditions = append(l.status.Conditions, condition(c, "True", c, "", gen)) // without a fault the reason has the name of the condition
 		}
 	}
 	if l.site == nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/balsahq/balsa/overlay/ingress/route"
 )
 
-// Annotations of an Ingress that are heeded.
+// Annotations of an Ingress that have an effect.
 const (
 	// AnnotationForceHTTPS "true" answers requests without TLS with a redirect (308) to https.
 	AnnotationForceHTTPS = "balsa.dev/force-https"
@@ -24,17 +24,17 @@ const (
 	// AnnotationRewritePrefix replaces what a rule's path matched before the backend is asked.
 	AnnotationRewritePrefix = "balsa.dev/rewrite-prefix"
 
-	annotationClass = "kubernetes.io/ingress.class" // superseded by spec.ingressClassName, and still written
+	annotationClass = "kubernetes.io/ingress.class" // superseded by spec.ingressClassName, but still in use
 )
 
 // ingressOptions are the options that annotations set.
 type ingressOptions struct {
 	forceHTTPS bool
-	protocol   Protocol // "" leaves it to the Service
+	protocol   Protocol // "": the Service port's appProtocol decides
 	rewrite    *Rewrite
 }
 
-// ingresses enters the rules and certificates of all Ingresses that are ours.
+// ingresses adds the rules and certificates of all Ingresses of this controller's classes.
 func (b *builder) ingresses() {
 	ours := map[string]bool{}
 	for _, c := range b.o.Classes {
@@ -69,7 +69,7 @@ func (b *builder) ingressTLS(in *netv1.Ingress, port *Port, owner v1.ObjectRefer
 		cert, err := b.certificate(in.Namespace, t.SecretName)
 		if err != nil {
 			if !errors.Is(err, ErrPending) {
-				b.problem(owner, "Certificate", fmt.Sprintf("Secret %s: %v; a self-signed certificate is shown meanwhile", t.SecretName, err))
+				b.problem(owner, "Certificate", fmt.Sprintf("Secret %s: %v; clients get a self-signed certificate meanwhile", t.SecretName, err))
 			}
 			continue
 		}
@@ -78,14 +78,14 @@ func (b *builder) ingressTLS(in *netv1.Ingress, port *Port, owner v1.ObjectRefer
 			hosts = namesIn(cert)
 		}
 		for _, h := range hosts {
-			if _, taken := port.Certificates.Get(h); !taken { // the oldest object keeps a name
+			if _, taken := port.Certificates.Get(h); !taken { // the oldest object wins a name
 				port.Certificates.Set(h, []*tls.Certificate{cert})
 			}
 		}
 	}
 }
 
-// namesIn are the names a certificate is for.
+// namesIn returns the DNS names of a certificate.
 func namesIn(cert *tls.Certificate) []string {
 	if cert.Leaf == nil {
 		return nil
@@ -137,7 +137,7 @@ func (b *builder) ingressRules(in *netv1.Ingress, owner v1.ObjectReference) (rul
 		}
 		for i := range r.HTTP.Paths {
 			p := &r.HTTP.Paths[i]
-			path := route.Path{Kind: route.Prefix, Value: cmp.Or(p.Path, "/")} // ImplementationSpecific is this too
+			path := route.Path{Kind: route.Prefix, Value: cmp.Or(p.Path, "/")} // ImplementationSpecific is treated as Prefix
 			if p.PathType != nil && *p.PathType == netv1.PathTypeExact {
 				path.Kind = route.Exact
 			}
@@ -163,7 +163,7 @@ func (b *builder) ingressTarget(in *netv1.Ingress, backend *netv1.IngressBackend
 		b.problem(owner, "Backend", w.Broken)
 	} else {
 		w.Backend.Protocol = cmp.Or(options.protocol, w.Backend.Protocol)
-		b.use(w.Backend)
+		b.addBackend(w.Backend)
 	}
 	t.Backends = []Weighted{w}
 	return t

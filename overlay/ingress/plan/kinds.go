@@ -19,7 +19,7 @@ func fromHTTP(r *gw.HTTPRoute) *anyRoute {
 			m, err := httpMatch(&from.Matches[j])
 			if err != nil {
 				rule.fault = err.Error()
-				continue // what the other matches take is answered with an error
+				continue // requests of the remaining matches are answered with an error
 			}
 			rule.matches = append(rule.matches, m)
 		}
@@ -56,20 +56,20 @@ func httpMatch(from *gw.HTTPRouteMatch) (m match, err error) {
 		if err != nil {
 			return m, fmt.Errorf("header %s: %w", h.Name, err)
 		}
-		m.headers = once(m.headers, v)
+		m.headers = appendFirst(m.headers, v)
 	}
 	for _, q := range from.QueryParams {
 		v, err := route.QueryValue(string(q.Name), q.Value, q.Type != nil && *q.Type == gw.QueryParamMatchRegularExpression)
 		if err != nil {
 			return m, fmt.Errorf("query parameter %s: %w", q.Name, err)
 		}
-		m.query = once(m.query, v)
+		m.query = appendFirst(m.query, v)
 	}
 	return m, nil
 }
 
-// once appends a value unless its name is there: of several entries for one name the first counts.
-func once(list []route.Value, v route.Value) []route.Value {
+// appendFirst appends a value unless the list has its name already: of several entries for one name the first counts.
+func appendFirst(list []route.Value, v route.Value) []route.Value {
 	for i := range list {
 		if list[i].Name == v.Name {
 			return list
@@ -142,7 +142,7 @@ func grpcMatch(from *gw.GRPCRouteMatch) (m match, err error) {
 		if err != nil {
 			return m, fmt.Errorf("header %s: %w", h.Name, err)
 		}
-		m.headers = once(m.headers, v)
+		m.headers = appendFirst(m.headers, v)
 	}
 	return m, nil
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/balsahq/balsa/overlay/ingress/route"
 )
 
-// The controller names with which an IngressClass and a GatewayClass are served here.
+// The controller names of the IngressClasses and GatewayClasses that Balsa serves.
 const (
 	IngressController = "balsa.dev/ingress"
 	GatewayController = "balsa.dev/gateway"
@@ -25,15 +25,18 @@ const (
 // ErrPending is the error of Objects.Certificate for a Secret that has not been read yet; no status mentions it.
 var ErrPending = errors.New("the Secret is being read")
 
-// Objects is everything a plan is made from. The functions must answer from memory, the same during one Build.
+// Objects is the input of a plan. The functions must answer from memory, and must not change their answers during one
+// Build.
 type Objects struct {
 	Classes   []*netv1.IngressClass
 	Ingresses []*netv1.Ingress
 	// Service returns nil when there is none.
 	Service func(namespace, name string) *v1.Service
-	// Certificate reads a Secret of type kubernetes.io/tls. Its error is shown to people: it must not quote the Secret.
+	// Certificate reads a Secret of type kubernetes.io/tls. Its error appears in statuses and Events, so it must not quote
+	// the Secret.
 	Certificate func(namespace, name string) (*tls.Certificate, error)
-	// NamespaceLabels are asked for when a listener chooses namespaces by label; nil where no Gateway may be.
+	// NamespaceLabels returns a namespace's labels, for listeners that select namespaces by label; nil if Gateways are not
+	// defined.
 	NamespaceLabels func(name string) (map[string]string, bool)
 
 	GatewayClasses []*gw.GatewayClass
@@ -43,7 +46,7 @@ type Objects struct {
 	Grants         []*gw.ReferenceGrant
 }
 
-// Config says which ports Ingresses have, and Gateways' 80 and 443.
+// Config has the ports of Ingresses, which are also the ports of Gateways' listeners with port 80 and 443.
 type Config struct{ HTTPPort, HTTPSPort uint16 }
 
 // Protocol is the protocol to a backend.
@@ -52,14 +55,14 @@ type Protocol string
 // The protocols.
 const (
 	HTTP  Protocol = "http"  // HTTP/1.1
-	H2C   Protocol = "h2c"   // HTTP/2 without TLS, what gRPC speaks
-	HTTPS Protocol = "https" // TLS, with HTTP/2 where the backend has it; its certificate is not verified
+	H2C   Protocol = "h2c"   // HTTP/2 without TLS, as gRPC uses it
+	HTTPS Protocol = "https" // TLS, with HTTP/2 if the backend supports it; the backend's certificate is not verified
 )
 
-// Backend is a port of a Service, as its EndpointSlices name it. It is comparable.
+// Backend is a port of a Service, by the name that it has in EndpointSlices. It is comparable.
 type Backend struct {
 	Namespace, Service string
-	Port               string // the port's name; "" is that of an unnamed one
+	Port               string // the port's name; "" for a port without a name
 	Protocol           Protocol
 }
 
@@ -67,10 +70,10 @@ type Backend struct {
 type Target struct {
 	Owner    v1.ObjectReference
 	Backends []Weighted // chosen among by weight
-	// Broken, when set, is why such requests are answered with status 500.
+	// Broken is the reason for which the rule's requests are answered with status 500; "" if they are forwarded.
 	Broken     string
 	Redirect   *Redirect
-	ForceHTTPS bool // requests without TLS are sent there
+	ForceHTTPS bool // requests without TLS are redirected to https
 	Rewrite    *Rewrite
 	Request    Headers
 	Response   Headers
@@ -83,28 +86,28 @@ type Target struct {
 // Weighted is one backend of several.
 type Weighted struct {
 	Backend  Backend
-	Weight   int32  // in proportion to the sum; 0: none
-	Broken   string // why the backend is not there; its share is answered with status 500, or 503 for an Ingress
+	Weight   int32  // share of the requests, relative to the sum of weights; 0: no requests
+	Broken   string // why the backend cannot be used; its share of requests is answered with status 500, or 503 for an Ingress
 	Request  Headers
 	Response Headers
 }
 
-// Mirror is a backend that gets a copy of Numerator in Denominator requests; its answers count for nothing.
+// Mirror is a backend that gets a copy of Numerator in Denominator requests; its responses are discarded.
 type Mirror struct {
 	Backend                Backend
 	Numerator, Denominator int32
 }
 
-// Headers are the changes of headers, in this order. Names are canonical.
+// Headers are changes of headers, applied in this order. Names are canonical.
 type Headers struct {
 	Set, Add []Header
 	Remove   []string
 }
 
-// Header is one line.
+// Header is one header line.
 type Header struct{ Name, Value string }
 
-// Redirect is an answer that sends the client elsewhere. Empty fields stay what they are in the request.
+// Redirect is an HTTP redirect. An empty field keeps the value of the request.
 type Redirect struct {
 	Scheme, Host string
 	Port         int32
@@ -112,13 +115,13 @@ type Redirect struct {
 	Status       int
 }
 
-// Rewrite changes what a backend is asked for.
+// Rewrite changes the host and path of the request to the backend.
 type Rewrite struct {
 	Host string
 	Path *PathChange
 }
 
-// PathChange replaces the whole path, or what the rule's prefix matched of it.
+// PathChange replaces the whole path, or the part of it that the rule's prefix matched.
 type PathChange struct {
 	Prefix bool
 	Value  string
@@ -126,7 +129,7 @@ type PathChange struct {
 
 // Listener is a port and a hostname, which routes of Gateways share.
 type Listener struct {
-	Port  int32 // as the Gateway names it
+	Port  int32 // as in the Gateway's spec
 	Rules *route.Table[*Target]
 }
 
@@ -134,15 +137,16 @@ type Listener struct {
 type Port struct {
 	Number uint16
 	TLS    bool
-	// Certificates are shown by the name the client asks for; without one that fits, a self-signed one is.
+	// Certificates are chosen by the server name that the client sends. Without a match the proxy uses a self-signed
+	// certificate.
 	Certificates route.HostMap[[]*tls.Certificate]
 	Ingress      *route.Table[*Target]
 	Listeners    route.HostMap[*Listener]
-	// Owners are the objects the port is opened for.
+	// Owners are the objects that need the port.
 	Owners []v1.ObjectReference
 }
 
-// Problem is something an object's owner should hear of.
+// Problem is a fault of an object, for an Event.
 type Problem struct {
 	Object  v1.ObjectReference
 	Reason  string // in CamelCase
@@ -156,7 +160,7 @@ type GatewayState struct {
 	Listeners  []gw.ListenerStatus
 }
 
-// RouteState is the status that a route should have for our Gateways; Parents has no others.
+// RouteState is the status that a route should have. Parents has entries for this controller's Gateways only.
 type RouteState struct {
 	Kind            string // HTTPRoute or GRPCRoute
 	Namespace, Name string
@@ -164,16 +168,16 @@ type RouteState struct {
 	Parents         []gw.RouteParentStatus
 }
 
-// Plan is what there is to do.
+// Plan is the result of Build.
 type Plan struct {
 	Ports    map[uint16]*Port
-	Secrets  map[types.NamespacedName]bool // whose content matters; each is one somebody allowed to be used
-	Services map[types.NamespacedName]bool // that some rule names, whether they exist or not
+	Secrets  map[types.NamespacedName]bool // the Secrets with certificates; the namespace of each allows its use
+	Services map[types.NamespacedName]bool // the Services that rules name, whether they exist or not
 	Backends map[Backend]bool
 	Problems []Problem
 
-	Ingresses []*netv1.Ingress   // that are ours
-	Classes   []*gw.GatewayClass // that are ours
+	Ingresses []*netv1.Ingress   // of this controller's classes
+	Classes   []*gw.GatewayClass // of this controller
 	Gateways  []GatewayState
 	Routes    []RouteState
 }
@@ -200,7 +204,7 @@ func (b *builder) problem(object v1.ObjectReference, reason, message string) {
 	b.plan.Problems = append(b.plan.Problems, Problem{object, reason, message})
 }
 
-// port returns a port to be listened on, for one more owner.
+// port returns the plan's port of that number, which it adds if needed, and records the owner.
 func (b *builder) port(number uint16, withTLS bool, owner v1.ObjectReference) *Port {
 	p := b.plan.Ports[number]
 	if p == nil {
@@ -208,13 +212,13 @@ func (b *builder) port(number uint16, withTLS bool, owner v1.ObjectReference) *P
 		p.Certificates.Wildcard, p.Listeners.Wildcard = route.ManyLabels, route.ManyLabels
 		b.plan.Ports[number] = p
 	}
-	if n := len(p.Owners); n == 0 || p.Owners[n-1] != owner { // an object's listeners come one after the other
+	if n := len(p.Owners); n == 0 || p.Owners[n-1] != owner { // the listeners of one object are adjacent, so comparing with the last owner is enough
 		p.Owners = append(p.Owners, owner)
 	}
 	return p
 }
 
-// certificate reads a Secret and notes that it matters.
+// certificate reads a Secret and adds it to the plan's Secrets.
 func (b *builder) certificate(namespace, name string) (*tls.Certificate, error) {
 	b.plan.Secrets[types.NamespacedName{Namespace: namespace, Name: name}] = true
 	return b.o.Certificate(namespace, name)
@@ -225,16 +229,16 @@ func (b *builder) service(namespace, name string) *v1.Service {
 	return b.o.Service(namespace, name)
 }
 
-// use notes a backend.
-func (b *builder) use(k Backend) Backend {
+// addBackend adds a backend to the plan.
+func (b *builder) addBackend(k Backend) Backend {
 	b.plan.Backends[k] = true
 	return k
 }
 
-// backendOf finds a port of a Service, by number or by name, and what is spoken there.
+// backendOf returns the port of a Service that matches, with its protocol; the string is the reason if there is none.
 func backendOf(svc *v1.Service, match func(*v1.ServicePort) bool) (Backend, string) {
 	if svc.Spec.Type == v1.ServiceTypeExternalName {
-		return Backend{}, "Service " + svc.Name + " is an ExternalName: what is outside the cluster is not served"
+		return Backend{}, "Service " + svc.Name + " is an ExternalName: hosts outside the cluster cannot be backends"
 	}
 	for i := range svc.Spec.Ports {
 		p := &svc.Spec.Ports[i]
@@ -259,7 +263,7 @@ func protocolOf(app *string) Protocol {
 	return HTTP
 }
 
-// byAge sorts objects: the oldest first, then by namespace and name.
+// byAge sorts objects by age, the oldest first, then by namespace and name.
 func byAge[T metav1.Object](list []T) []T {
 	list = slices.Clone(list)
 	slices.SortStableFunc(list, func(a, b T) int {

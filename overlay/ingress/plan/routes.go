@@ -13,7 +13,7 @@ import (
 	"github.com/balsahq/balsa/overlay/ingress/route"
 )
 
-// anyRoute is an HTTPRoute or a GRPCRoute in the terms both have.
+// anyRoute is the common form of HTTPRoute and GRPCRoute.
 type anyRoute struct {
 	kind      string
 	meta      metav1.Object
@@ -27,8 +27,8 @@ type anyRule struct {
 	filters  []gw.HTTPRouteFilter
 	backends []gw.HTTPBackendRef
 	timeouts *gw.HTTPRouteTimeouts
-	protocol Protocol // where the Service does not say another
-	fault    string   // why it cannot be served
+	protocol Protocol // the default if the Service port has no appProtocol
+	fault    string   // why the rule cannot be served; "" if it can
 }
 
 type match struct {
@@ -37,7 +37,7 @@ type match struct {
 	headers, query []route.Value
 }
 
-// routes attaches the routes to the listeners of our Gateways, which are by namespace/name.
+// routes attaches the routes to the listeners of this controller's Gateways; the key is namespace/name.
 func (b *builder) routes(listeners map[string][]*listener) {
 	var all []*anyRoute
 	for _, r := range b.o.HTTPRoutes {
@@ -80,7 +80,7 @@ func parentKey(r *anyRoute, p gw.ParentReference) string {
 	return namespace + "/" + string(p.Name)
 }
 
-// attach enters a route's rules at the listeners of one parent and says why not, or nil.
+// attach adds a route's rules to the listeners of one parent. It returns the fault if the route cannot attach, else nil.
 func (b *builder) attach(r *anyRoute, c *compiled, parent gw.ParentReference, list []*listener) *fault {
 	why := &fault{"Accepted", string(gw.RouteReasonNoMatchingParent), "the Gateway has no such listener"}
 	attached := false
@@ -94,7 +94,7 @@ func (b *builder) attach(r *anyRoute, c *compiled, parent gw.ParentReference, li
 			}
 			continue
 		}
-		hosts := common(l, r)
+		hosts := commonHosts(l, r)
 		if len(hosts) == 0 {
 			why = &fault{"Accepted", string(gw.RouteReasonNoMatchingListenerHostname), "the route's and the listeners' hostnames have nothing in common"}
 			continue
@@ -117,8 +117,8 @@ func (b *builder) attach(r *anyRoute, c *compiled, parent gw.ParentReference, li
 	return why
 }
 
-// common are the hosts that a listener and a route have in common; "" is any.
-func common(l *listener, r *anyRoute) (hosts []string) {
+// commonHosts returns the hosts that a listener and a route have in common; "" is any host.
+func commonHosts(l *listener, r *anyRoute) (hosts []string) {
 	own := ""
 	if l.spec.Hostname != nil {
 		own = string(*l.spec.Hostname)
@@ -136,12 +136,12 @@ func common(l *listener, r *anyRoute) (hosts []string) {
 	return hosts
 }
 
-// compiled is a route's rules with their targets, without hosts, and what was wrong with them.
+// compiled is a route's rules with their targets and faults, without hosts.
 type compiled struct {
 	rules    []route.Rule[*Target]
-	resolved *fault   // of ResolvedRefs
-	invalid  []string // rules, why they answer with an error
-	partly   []string // backends, likewise
+	resolved *fault   // the fault of condition ResolvedRefs
+	invalid  []string // for rules that are answered with an error: the reasons
+	partly   []string // for backends that are answered with an error: the reasons
 }
 
 func (c *compiled) conditions(r *anyRoute, accepted *fault, generation int64) []metav1.Condition {
@@ -239,7 +239,7 @@ func (b *builder) weighted(r *anyRoute, rule *anyRule, ref *gw.HTTPBackendRef, c
 	return w
 }
 
-// resolve finds what a backendRef means.
+// resolve returns the backend of a backendRef.
 func (b *builder) resolve(r *anyRoute, protocol Protocol, ref gw.BackendObjectReference) (Backend, *fault) {
 	no := func(reason gw.RouteConditionReason, format string, args ...any) (Backend, *fault) {
 		return Backend{}, &fault{"ResolvedRefs", string(reason), fmt.Sprintf(format, args...)}
@@ -268,5 +268,5 @@ func (b *builder) resolve(r *anyRoute, protocol Protocol, ref gw.BackendObjectRe
 	if protocol != "" && found.Protocol == HTTP {
 		found.Protocol = protocol
 	}
-	return b.use(found), nil
+	return b.addBackend(found), nil
 }

@@ -14,22 +14,22 @@ import (
 	"github.com/balsahq/balsa/overlay/ingress/plan"
 )
 
-// ErrNoEndpoints: a backend has no endpoint that is ready.
+// ErrNoEndpoints is the error for a backend without a ready endpoint.
 var ErrNoEndpoints = errors.New("no endpoint is ready")
 
 const (
 	dialTimeout = 3 * time.Second
-	attempts    = 3 // endpoints that one request may be tried at
+	attempts    = 3 // the number of endpoints at which one request may be tried
 	idlePerHost = 128
 	idleTime    = 90 * time.Second
 )
 
-// dialError says that a connection was never made, so that nothing was sent.
+// dialError is an error before a connection was made; no part of the request was sent.
 type dialError struct{ error }
 
 func (e dialError) Unwrap() error { return e.error }
 
-// carrier takes requests to endpoints: an http.RoundTripper whose requests carry an *exchange.
+// carrier is the http.RoundTripper that sends requests to endpoints. The context of a request carries its *exchange.
 type carrier struct {
 	pools      pools
 	transports map[plan.Protocol]*http.Transport
@@ -57,7 +57,7 @@ func newCarrier() *carrier {
 		case plan.HTTPS:
 			t.Protocols.SetHTTP1(true)
 			t.Protocols.SetHTTP2(true)
-			// An endpoint is an address that the control plane named; there is no name its certificate could be for.
+			// Endpoints are addresses from the control plane; there is no host name to verify a certificate against.
 			t.TLSClientConfig = &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}
 		default:
 			t.Protocols.SetHTTP1(true)
@@ -73,7 +73,7 @@ func (c *carrier) close() {
 	}
 }
 
-// RoundTrip implements http.RoundTripper: it tries endpoints until one answers, as far as that is safe.
+// RoundTrip implements http.RoundTripper. It tries endpoints until one answers, as long as a repetition is safe.
 func (c *carrier) RoundTrip(req *http.Request) (*http.Response, error) {
 	x, ok := req.Context().Value(exchangeKey{}).(*exchange)
 	if !ok {
@@ -82,7 +82,7 @@ func (c *carrier) RoundTrip(req *http.Request) (*http.Response, error) {
 	return c.carry(req, x.backend, x.target.AttemptTimeout)
 }
 
-// carry tries a request at the endpoints of a backend; timeout bounds each attempt, 0 does not.
+// carry tries a request at the endpoints of a backend. timeout bounds each attempt; 0 is no bound.
 func (c *carrier) carry(req *http.Request, backend plan.Backend, timeout time.Duration) (*http.Response, error) {
 	pool := c.pools.get(backend)
 	if pool == nil {
@@ -105,7 +105,7 @@ func (c *carrier) carry(req *http.Request, backend plan.Backend, timeout time.Du
 		if req.Context().Err() != nil || !mayRepeat(req, err, hasBody) {
 			break
 		}
-		e.rest(time.Now())
+		e.avoid(time.Now())
 		tried = append(tried, e)
 	}
 	if last == nil {
@@ -138,7 +138,7 @@ func attempt(req *http.Request, e *endpoint, t *http.Transport, timeout time.Dur
 		out.Body = struct {
 			io.Reader
 			io.Closer
-		}{req.Body, stays{}}
+		}{req.Body, keepOpen{}}
 	}
 	e.pending.Add(1)
 	var once sync.Once
@@ -161,8 +161,8 @@ func attempt(req *http.Request, e *endpoint, t *http.Transport, timeout time.Dur
 	return resp, nil
 }
 
-// mayRepeat reports whether a request that failed may be tried elsewhere: it was never sent, or it was sent without a body
-// and asking twice is as good as once.
+// mayRepeat reports whether a failed request may be tried at another endpoint: it was never sent, or it is idempotent and
+// has no body.
 func mayRepeat(req *http.Request, err error, hasBody bool) bool {
 	var dial dialError
 	if errors.As(err, &dial) {
@@ -178,7 +178,7 @@ func mayRepeat(req *http.Request, err error, hasBody bool) bool {
 	return false
 }
 
-// countedBody ends the count of its request when it is closed or has ended.
+// countedBody decrements the endpoint's count of requests at its end or when it is closed.
 type countedBody struct {
 	io.ReadCloser
 	done func()
@@ -208,7 +208,7 @@ func (t *tunnel) Close() error {
 	return t.ReadWriteCloser.Close()
 }
 
-// stays is the Close of a body that the next attempt may need; the owner of the request closes the body.
-type stays struct{}
+// keepOpen is a Close without effect, for a body that the next attempt may need. The owner of the request closes the body.
+type keepOpen struct{}
 
-func (stays) Close() error { return nil }
+func (keepOpen) Close() error { return nil }

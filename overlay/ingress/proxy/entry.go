@@ -31,8 +31,8 @@ type entry struct {
 	addr     net.Addr
 	server   *http.Server
 
-	// life is the context of all requests; it ends when the port has drained. Connections that changed their protocol are
-	// no longer the server's and end with it.
+	// life is the context of all requests; it ends when the port has drained. It also ends connections that changed their
+	// protocol, which http.Server no longer tracks.
 	life context.Context
 	end  context.CancelFunc
 }
@@ -44,7 +44,7 @@ func (p *Proxy) open(want *plan.Port) error {
 		return err
 	}
 	e := &entry{proxy: p, number: want.Number, withTLS: want.TLS, addr: listener.Addr()}
-	e.listener = &guarded{Listener: listener, guard: p.guard, full: p.crowded}
+	e.listener = &guarded{Listener: listener, guard: p.guard, full: p.warnTooMany}
 	e.plan.Store(want)
 	e.life, e.end = context.WithCancel(context.Background())
 	e.server = p.newServer(e)
@@ -83,7 +83,7 @@ func (p *Proxy) newServer(e *entry) *http.Server {
 	return s
 }
 
-// certificate is the one to show to a client: that of the name it asks for, else a self-signed one.
+// certificate returns the certificate for the server name that the client sent, or else a self-signed one.
 func (e *entry) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	var found *tls.Certificate
 	e.plan.Load().Certificates.Find(route.NormalizeHost(hello.ServerName), func(list []*tls.Certificate, _ int) bool {
@@ -104,7 +104,7 @@ func (e *entry) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error
 	return e.proxy.spare.get()
 }
 
-// spare is the certificate for names without one, made when first asked for.
+// spare is the self-signed certificate for names without a certificate. It is made at its first use.
 type spare struct {
 	mu   sync.Mutex
 	cert *tls.Certificate

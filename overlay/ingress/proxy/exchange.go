@@ -13,13 +13,13 @@ import (
 	"github.com/balsahq/balsa/overlay/ingress/route"
 )
 
-// exchange is one request that has found its backend.
+// exchange is one request with its rule's target and its backend.
 type exchange struct {
 	rule    *route.Rule[*plan.Target]
 	target  *plan.Target
 	share   *plan.Weighted
 	backend plan.Backend
-	port    int // at which the client came
+	port    int // the port at which the client connected
 }
 
 type exchangeKey struct{}
@@ -41,7 +41,7 @@ func (e *entry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method == http.MethodConnect || !strings.HasPrefix(path, "/"):
 		if path != "" || r.Method == http.MethodConnect {
-			respond(w, http.StatusBadRequest, "this is no forward proxy")
+			respond(w, http.StatusBadRequest, "this server is not a forward proxy")
 			return
 		}
 		path = "/"
@@ -51,7 +51,7 @@ func (e *entry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	rule, listener := e.find(r, path)
 	if rule == nil {
-		respond(w, http.StatusNotFound, "no rule is for this host and path")
+		respond(w, http.StatusNotFound, "no rule matches this host and path")
 		return
 	}
 	t := rule.Target
@@ -68,8 +68,8 @@ func (e *entry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// find returns the rule for a request: of a Gateway or of an Ingress, whichever has the more specific host. listener is the
-// port the Gateway names.
+// find returns the rule for a request: of a Gateway or an Ingress, whichever has the more specific host. listener is the
+// port in the Gateway's spec.
 func (e *entry) find(r *http.Request, path string) (found *route.Rule[*plan.Target], listener int32) {
 	now := e.plan.Load()
 	req := &route.Request{Host: route.NormalizeHost(r.Host), Path: path, Method: r.Method, Header: r.Header, Query: r.URL.RawQuery}
@@ -136,18 +136,18 @@ func choose(list []plan.Weighted) *plan.Weighted {
 	return nil
 }
 
-// rewrite is httputil's hook: what is asked of the backend.
+// rewrite is the Rewrite hook of httputil.ReverseProxy. It makes the request to the backend.
 func rewrite(pr *httputil.ProxyRequest) {
 	x, ok := pr.In.Context().Value(exchangeKey{}).(*exchange)
 	if !ok {
 		return
 	}
 	out := pr.Out
-	out.URL.Scheme, out.URL.Host = "http", "backend" // the carrier knows where
+	out.URL.Scheme, out.URL.Host = "http", "backend" // a placeholder: the carrier chooses the endpoint
 	if protocolFor(pr.In, x.backend.Protocol) == plan.HTTPS {
 		out.URL.Scheme = "https"
 	}
-	out.URL.RawQuery = pr.In.URL.RawQuery // httputil drops what it cannot parse; the backend may
+	out.URL.RawQuery = pr.In.URL.RawQuery // httputil drops parameters that it cannot parse; the backend may accept them
 	out.Host = pr.In.Host
 	out.Trailer = pr.In.Trailer // filled in when the body has been read
 	pr.SetXForwarded()
@@ -166,7 +166,7 @@ func rewrite(pr *httputil.ProxyRequest) {
 	modifyHeader(out.Header, &x.share.Request)
 }
 
-// modify is httputil's hook: what is changed of the answer.
+// modify is the ModifyResponse hook of httputil.ReverseProxy. It changes the response's headers.
 func modify(resp *http.Response) error {
 	if x, ok := resp.Request.Context().Value(exchangeKey{}).(*exchange); ok {
 		modifyHeader(resp.Header, &x.share.Response)
@@ -187,7 +187,7 @@ func modifyHeader(h http.Header, by *plan.Headers) {
 	}
 }
 
-// changePath applies a change to a path; the rule knows which prefix matched.
+// changePath applies a change to a path. The rule has the prefix that matched.
 func changePath(c *plan.PathChange, rule *route.Rule[*plan.Target], u *url.URL) *url.URL {
 	if !c.Prefix {
 		return &url.URL{Path: c.Value}
@@ -216,7 +216,7 @@ func join(prefix, rest string) string {
 	return strings.TrimRight(prefix, "/") + "/" + rest
 }
 
-// redirect answers with a Location. listener is the port that Gateways know this one by, 0 for none.
+// redirect answers with a Location header. listener is the port in the Gateway's spec, 0 for none.
 func redirect(w http.ResponseWriter, r *http.Request, rule *route.Rule[*plan.Target], to *plan.Redirect, listener int32) {
 	u := &url.URL{Scheme: "http", Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery}
 	if r.TLS != nil {

@@ -7,14 +7,14 @@ import (
 	"sync/atomic"
 )
 
-// guard bounds the connections of all ports: how many there are, and how many one client address has of them.
+// guard bounds the open connections of all ports: in total, and per client address.
 type guard struct {
 	all, each int
 
 	mu   sync.Mutex
 	n    int
 	by   map[netip.Addr]int
-	lost atomic.Int64 // connections refused since it was asked last
+	lost atomic.Int64 // connections refused since the last log line
 }
 
 func newGuard(all int) *guard {
@@ -42,8 +42,8 @@ func (g *guard) leave(a netip.Addr) {
 	}
 }
 
-// guarded is a listener whose connections are counted; those above the bounds are closed at once, so that the others are
-// not kept waiting behind them.
+// guarded is a listener that counts its connections. It closes connections above the bounds at once, so that they do not
+// delay others in the accept queue.
 type guarded struct {
 	net.Listener
 	guard *guard

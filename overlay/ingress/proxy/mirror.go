@@ -16,13 +16,13 @@ import (
 
 const (
 	mirrorTime  = 30 * time.Second
-	mirrorAhead = 16 // chunks that a copy may be behind the request; a slower one is given up
+	mirrorAhead = 16 // how many chunks a copy may be behind the request; a slower copy is aborted
 )
 
 var errMirrorSlow = errors.New("proxy: the copy's backend is slower than the request")
 
-// mirror sends copies of a request to the rule's mirrors. Their answers are thrown away, and nothing of them delays the
-// request: too many copies at once are not made, and a backend that takes its body too slowly loses it.
+// mirror sends copies of a request to the rule's mirrors and discards their responses. Copies never delay the request:
+// above a bound no copy is made, and a copy whose backend reads the body too slowly is aborted.
 func (p *Proxy) mirror(r *http.Request, x *exchange) {
 	for _, m := range x.target.Mirrors {
 		if m.Denominator <= 0 || rand.Int32N(m.Denominator) >= m.Numerator || r.Header.Get("Upgrade") != "" {
@@ -70,7 +70,8 @@ func copyFor(r *http.Request, b plan.Backend) *http.Request {
 	return out
 }
 
-// tee is a request's body of which a copy goes into a channel. It ends with the body, or when the copy is too far behind.
+// tee is a request's body that also sends what is read into a channel. The copy ends with the body, or when it is too far
+// behind.
 type tee struct {
 	io.ReadCloser
 	chunks chan []byte
@@ -97,7 +98,7 @@ func (t *tee) Close() error {
 	return t.ReadCloser.Close()
 }
 
-// offer adds to the copy; false: it is too far behind.
+// offer adds a chunk to the copy; false if the copy is too far behind.
 func (t *tee) offer(p []byte) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,7 +122,7 @@ func (t *tee) end(err error) {
 	}
 }
 
-// chunkReader reads the copy.
+// chunkReader is the body of the copied request.
 type chunkReader struct {
 	from *tee
 	rest []byte

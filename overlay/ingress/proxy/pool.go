@@ -12,17 +12,18 @@ import (
 )
 
 const (
-	// looked is among how many endpoints the least busy one is chosen; a request costs the same however many there are.
-	looked = 16
-	// rest is how long an endpoint that refused a connection is asked only when there is no other.
-	rest = 5 * time.Second
+	// sampleSize is the number of endpoints from which pick chooses the least busy one. It bounds the cost of a request in a
+	// large pool.
+	sampleSize = 16
+	// avoidTime is how long an endpoint that refused a connection is used only if there is no other.
+	avoidTime = 5 * time.Second
 )
 
-// endpoint is one address of a backend, alive across changes of the others.
+// endpoint is one address of a backend. It keeps its counts when other endpoints of the pool change.
 type endpoint struct {
-	addr    string
-	pending atomic.Int64 // requests under way
-	resting atomic.Int64 // until when, in nanoseconds since 1970
+	addr         string
+	pending      atomic.Int64 // requests under way
+	avoidedUntil atomic.Int64 // the end of avoidTime, in nanoseconds since 1970
 }
 
 // pool has the endpoints over which one backend's requests are spread.
@@ -31,7 +32,7 @@ type pool struct {
 	turn      atomic.Uint32
 }
 
-// set replaces the endpoints, keeping what is known of those that stay.
+// set replaces the endpoints. An endpoint that keepOpen keeps its counts.
 func (p *pool) set(addrs []netip.AddrPort) {
 	have := map[string]*endpoint{}
 	if old := p.endpoints.Load(); old != nil {
@@ -50,7 +51,8 @@ func (p *pool) set(addrs []netip.AddrPort) {
 	p.endpoints.Store(&list)
 }
 
-// pick returns the least busy of the next endpoints that were not tried, nil when there is none. Those that rest come last.
+// pick returns the least busy of the next sampleSize endpoints that were not tried; nil if there is none. It prefers
+// endpoints that are not avoided.
 func (p *pool) pick(tried []*endpoint, now time.Time) *endpoint {
 	load := p.endpoints.Load()
 	if load == nil || len(*load) == 0 {
@@ -66,20 +68,20 @@ func (p *pool) pick(tried []*endpoint, now time.Time) *endpoint {
 			continue
 		}
 		busy := e.pending.Load()
-		if e.resting.Load() > now.UnixNano() {
-			busy += math.MaxInt32 // more than any endpoint that does not rest
+		if e.avoidedUntil.Load() > now.UnixNano() {
+			busy += math.MaxInt32 // more than any endpoint that is not avoided
 		}
 		if busy < least {
 			best, least = e, busy
 		}
-		if seen++; seen >= looked && least < math.MaxInt32 {
+		if seen++; seen >= sampleSize && least < math.MaxInt32 {
 			break
 		}
 	}
 	return best
 }
 
-func (e *endpoint) rest(now time.Time) { e.resting.Store(now.Add(rest).UnixNano()) }
+func (e *endpoint) avoid(now time.Time) { e.avoidedUntil.Store(now.Add(avoidTime).UnixNano()) }
 
 // pools are the pools of all backends.
 type pools struct {
@@ -107,8 +109,8 @@ func (p *pools) set(b plan.Backend, addrs []netip.AddrPort) {
 	one.set(addrs)
 }
 
-// keep forgets the backends that are not in use.
-func (p *pools) keep(used map[plan.Backend]bool) {
+// dropUnused removes the pools of backends that are not in used.
+func (p *pools) dropUnused(used map[plan.Backend]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for b := range p.by {

@@ -30,19 +30,19 @@ const (
 // maxHeader bounds a request's header, in bytes; net/http adds 4 KiB of its own.
 const maxHeader = 64 << 10
 
-// Config is what a Proxy needs.
+// Config configures a Proxy.
 type Config struct {
 	// Listen opens a TCP port; nil listens on all addresses of the machine.
 	Listen func(port uint16) (net.Listener, error)
-	// HTTPSPort is where requests are sent that must have TLS.
+	// HTTPSPort is the port in redirects of requests that must use TLS.
 	HTTPSPort uint16
-	// MaxConnections bounds the connections of clients; one address may have half of them. As many requests times four
-	// may be under way.
+	// MaxConnections bounds the connections of clients; one client address may have half of them. The bound of concurrent
+	// requests is four times MaxConnections.
 	MaxConnections int
 	// HeaderTimeout bounds TLS handshakes and the reading of a request's header, StallTimeout how long a body of known
-	// length, or an answer that the client does not read, may stand still. Streams that are merely silent are not bounded.
+	// length, or an answer that the client does not read, may stand still. Silent streams of unknown length are not bounded.
 	HeaderTimeout, StallTimeout time.Duration
-	// Drain is how long requests may go on at a port that is closed.
+	// Drain is how long requests may continue after their port was closed.
 	Drain  time.Duration
 	Logger *slog.Logger
 }
@@ -78,12 +78,12 @@ type Proxy struct {
 	entries map[uint16]*entry
 	spare   spare
 
-	requests  atomic.Int64 // under way
-	mirroring chan struct{}
-	told      atomic.Int64 // when it was last said that there are too many connections
-	running   sync.WaitGroup
-	ctx       context.Context // of mirrored requests, which outlive the request they are copies of
-	cancel    context.CancelFunc
+	requests   atomic.Int64 // under way
+	mirroring  chan struct{}
+	lastWarned atomic.Int64 // when the warning about too many connections was last logged
+	running    sync.WaitGroup
+	ctx        context.Context // the context of mirrored requests, which outlive the original request
+	cancel     context.CancelFunc
 }
 
 // New prepares a proxy that listens nowhere. Close must be called.
@@ -92,14 +92,14 @@ func New(cfg Config) *Proxy {
 	p := &Proxy{cfg: cfg, guard: newGuard(cfg.MaxConnections), carrier: newCarrier(), entries: map[uint16]*entry{}, mirroring: make(chan struct{}, 256)}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.reverse = &httputil.ReverseProxy{
-		Rewrite: rewrite, Transport: p.carrier, ModifyResponse: modify, ErrorHandler: p.failed, BufferPool: &buffers{},
+		Rewrite: rewrite, Transport: p.carrier, ModifyResponse: modify, ErrorHandler: p.respondFailure, BufferPool: &buffers{},
 		ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 	}
 	return p
 }
 
-// Apply makes the ports those of the plan. The errors are of ports that could not be opened; Apply with the same plan tries
-// them again.
+// Apply opens and closes ports to match the plan. It returns the errors of ports that could not be opened; a further Apply
+// with the same plan tries them again.
 func (p *Proxy) Apply(next *plan.Plan) map[uint16]error {
 	for number, e := range p.entries {
 		if want := next.Ports[number]; want == nil || want.TLS != e.withTLS {
@@ -116,14 +116,14 @@ func (p *Proxy) Apply(next *plan.Plan) map[uint16]error {
 			faults[number] = err
 		}
 	}
-	p.carrier.pools.keep(next.Backends)
+	p.carrier.pools.dropUnused(next.Backends)
 	return faults
 }
 
-// SetEndpoints says where a backend is served. It is forgotten with the next plan that does not have the backend.
+// SetEndpoints sets the endpoints of a backend. The next plan without the backend drops them.
 func (p *Proxy) SetEndpoints(b plan.Backend, addrs []netip.AddrPort) { p.carrier.pools.set(b, addrs) }
 
-// Listening reports the ports that are open, and where.
+// Listening returns the open ports with their addresses.
 func (p *Proxy) Listening() map[uint16]net.Addr {
 	out := map[uint16]net.Addr{}
 	for number, e := range p.entries {
@@ -132,7 +132,7 @@ func (p *Proxy) Listening() map[uint16]net.Addr {
 	return out
 }
 
-// Close ends everything: open requests have as long as Config.Drain.
+// Close closes all ports. Running requests have Config.Drain to end.
 func (p *Proxy) Close() {
 	for number := range p.entries {
 		p.drop(number)
@@ -156,16 +156,16 @@ func (p *Proxy) drop(number uint16) {
 	}))
 }
 
-// crowded says, at most once a minute, that clients are turned away.
-func (p *Proxy) crowded() {
-	now, last := time.Now().Unix(), p.told.Load()
-	if now-last >= 60 && p.told.CompareAndSwap(last, now) {
+// warnTooMany logs, at most once a minute, that connections are refused.
+func (p *Proxy) warnTooMany() {
+	now, last := time.Now().Unix(), p.lastWarned.Load()
+	if now-last >= 60 && p.lastWarned.CompareAndSwap(last, now) {
 		p.cfg.Logger.Warn("ingress has too many connections; it closes new ones", "limit", p.cfg.MaxConnections, "refused", p.guard.lost.Swap(0))
 	}
 }
 
-// failed answers a request that no backend answered.
-func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
+// respondFailure answers a request whose backend did not answer.
+func (p *Proxy) respondFailure(w http.ResponseWriter, r *http.Request, err error) {
 	status, text := http.StatusBadGateway, "the backend did not answer"
 	switch {
 	case errors.Is(err, ErrNoEndpoints):
@@ -183,7 +183,7 @@ func isTimeout(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &t) && t.Timeout()
 }
 
-// respond writes a short answer of the proxy's own.
+// respond writes a short response of the proxy itself.
 func respond(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -191,7 +191,7 @@ func respond(w http.ResponseWriter, status int, text string) {
 	_, _ = io.WriteString(w, fmt.Sprintf("%d %s: %s\n", status, http.StatusText(status), text))
 }
 
-// buffers are httputil's, reused.
+// buffers implements httputil.BufferPool.
 type buffers struct{ pool sync.Pool }
 
 const bufferSize = 32 << 10

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// stall ends a connection of HTTP/1 whose client stands still: that does not read what is written to it, or does not send
-// what it has announced. It asks nothing of streams that are silent. HTTP/2 has bounds of its own.
+// stall ends an HTTP/1 connection whose client stalls: it does not read the response, or does not send the rest of a body
+// of announced length. Silent streams are not affected. HTTP/2 has bounds of its own.
 //
-// It also sees to it that a connection ends with an answer that was begun before the request had ended: net/http does so
-// by itself only while it does not read and write at once, and what is left of a body must never be read as a request.
+// It also closes the connection after a response that began before the request's body had ended. In full-duplex mode
+// net/http does not do so, and the rest of a body must never be parsed as the next request.
 type stall struct {
 	http.ResponseWriter
 	control *http.ResponseController
@@ -27,12 +27,12 @@ func newStall(w http.ResponseWriter, r *http.Request, after time.Duration) *stal
 	if r.ContentLength != 0 && r.Body != http.NoBody {
 		s.body = &stallBody{ReadCloser: r.Body, stall: s, announced: r.ContentLength > 0}
 		r.Body = s.body
-		s.bound() // of what net/http throws away when nobody reads it
+		s.bound() // bounds how long net/http reads and discards a body that the handler does not read
 	}
 	return s
 }
 
-// stream begins reading and writing at once. A body of unknown length may be silent for as long as it likes.
+// stream switches to full-duplex mode. A body of unknown length may pause without a bound.
 func (s *stall) stream() {
 	s.duplex = s.control.EnableFullDuplex() == nil
 	if s.body != nil && !s.body.announced {
@@ -40,17 +40,18 @@ func (s *stall) stream() {
 	}
 }
 
-// finish is for when the handler is done: what is left of the body must come soon.
+// finish is called after the handler. It bounds the time for the rest of the body.
 func (s *stall) finish() {
 	if s.body != nil && !s.body.ended.Load() {
 		s.bound()
 	}
 }
 
-// bound moves the deadline for reading. Where there is no such thing, there is no bound.
+// bound sets the read deadline. A connection that supports no deadline is not bounded.
 func (s *stall) bound() { _ = s.control.SetReadDeadline(time.Now().Add(s.after)) }
 
-// move puts off the deadline for writing, now and then: what is written meanwhile has the rest of the time.
+// move sets the write deadline, but only after an eighth of the time has passed, because setting it costs something. Writes
+// in between have at least seven eighths of the time.
 func (s *stall) move() {
 	if now := time.Now(); now.Sub(s.set) > s.after/8 {
 		s.set = now
@@ -72,10 +73,10 @@ func (s *stall) Write(p []byte) (int, error) {
 	return s.ResponseWriter.Write(p)
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap returns the inner writer, for http.ResponseController.
 func (s *stall) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-// stallBody bounds the pauses within a body of announced length, and knows whether a body has ended as it should.
+// stallBody bounds the pauses within a body of announced length, and records whether the body was read to its end.
 type stallBody struct {
 	io.ReadCloser
 	stall     *stall
@@ -90,7 +91,7 @@ func (b *stallBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err == io.EOF {
 		b.ended.Store(true)
-		_ = b.stall.control.SetReadDeadline(time.Time{}) // the server goes on reading, to see the client go
+		_ = b.stall.control.SetReadDeadline(time.Time{}) // the server goes on reading in the background to notice that the client disconnects
 	}
 	return n, err
 }

@@ -32,7 +32,7 @@ import (
 // The ports the tests' plans have; the real ones are the kernel's choice.
 const httpPort, httpsPort = 80, 443
 
-// world is a proxy on loopback with the objects it is told by.
+// world is a proxy on loopback with the objects it is lastWarned by.
 type world struct {
 	t     testing.TB
 	proxy *proxy.Proxy

@@ -1,6 +1,6 @@
-// Package route owns the choice of where an HTTP request goes: a table of rules by host, path, method, header and query,
-// looked up by value. It is pure: no clock, no I/O, no memory between questions. A Table and a HostMap are immutable once
-// shared, so any number of goroutines may ask them without a lock.
+// Package route chooses the rule for an HTTP request from a table of rules by host, path, method, headers and query. It is
+// pure: no clock, no I/O, no state between lookups. A Table and a HostMap are immutable once shared, so goroutines may use
+// them without a lock.
 //
 // The order in which rules that match are preferred, as Ingress (networking.k8s.io/v1) and HTTPRoute
 // (gateway.networking.k8s.io/v1) define it:
@@ -12,6 +12,6 @@
 //	query     the rule with the most parameters
 //	rank      the oldest object, then by namespace and name, then the rule that comes first in it
 //
-// Work per question is bounded by the rules and not by the request: a prefix is looked for only as deep as the deepest
-// rule of the host.
+// The cost of a lookup is bounded by the rules and not by the request: only prefixes up to the depth of the host's longest
+// rule are tried.
 package route

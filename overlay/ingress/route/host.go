@@ -9,16 +9,17 @@ import (
 type Wildcard bool
 
 const (
-	// OneLabel is Ingress' meaning: *.example.com is a.example.com and not b.a.example.com.
+	// OneLabel is the meaning in Ingress: *.example.com matches a.example.com but not b.a.example.com.
 	OneLabel Wildcard = false
-	// ManyLabels is the Gateway API's meaning: *.example.com is both.
+	// ManyLabels is the meaning in the Gateway API: *.example.com matches both.
 	ManyLabels Wildcard = true
 )
 
 // exactHost is more specific than any wildcard: no DNS name is as long.
 const exactHost = 1 << 16
 
-// HostMap finds values by host, the most specific pattern first. The zero value is empty and has OneLabel.
+// HostMap maps host patterns to values, and finds the most specific pattern first. The zero value is empty and uses
+// OneLabel.
 type HostMap[T any] struct {
 	Wildcard Wildcard
 	exact    map[string]T
@@ -42,7 +43,7 @@ func (m *HostMap[T]) Get(pattern string) (value T, ok bool) {
 	return value, ok
 }
 
-// Set enters a value: pattern is a name, *.name, or "" (also "*") for any host. The last one wins.
+// Set sets the value of a pattern: a name, *.name, or "" (also "*") for any host. A later value replaces an earlier one.
 func (m *HostMap[T]) Set(pattern string, value T) {
 	switch {
 	case pattern == "" || pattern == "*":
@@ -60,7 +61,7 @@ func (m *HostMap[T]) Set(pattern string, value T) {
 	}
 }
 
-// Len is how many patterns there are.
+// Len returns the number of patterns.
 func (m *HostMap[T]) Len() int {
 	n := len(m.exact) + len(m.suffixes)
 	if m.other != nil {
@@ -70,7 +71,7 @@ func (m *HostMap[T]) Len() int {
 }
 
 // Find calls fn with the values whose pattern matches a normalized host, the most specific first, until fn returns true.
-// specific grows with how specific the pattern is; it is 0 for any host. It reports whether fn did.
+// specific is larger for a more specific pattern, and 0 for any host. Find reports whether fn returned true.
 func (m *HostMap[T]) Find(host string, fn func(value T, specific int) bool) bool {
 	if v, ok := m.exact[host]; ok && host != "" && fn(v, exactHost) {
 		return true
@@ -82,7 +83,7 @@ func (m *HostMap[T]) Find(host string, fn func(value T, specific int) bool) bool
 			if i < 0 {
 				break
 			}
-			if i > 0 || len(rest) < len(host) { // a star stands for something
+			if i > 0 || len(rest) < len(host) { // the star must stand for at least one label
 				if v, ok := m.suffixes[rest[i:]]; ok && fn(v, len(rest)-i) {
 					return true
 				}
@@ -96,8 +97,8 @@ func (m *HostMap[T]) Find(host string, fn func(value T, specific int) bool) bool
 	return m.other != nil && fn(*m.other, 0)
 }
 
-// NormalizeHost is the name in a Host header or :authority: in lower case, without port and final dot. Brackets of IPv6
-// literals go too.
+// NormalizeHost returns the host name of a Host header or :authority in lower case, without port, final dot and brackets of
+// IPv6 literals.
 func NormalizeHost(hostport string) string {
 	host := hostport
 	if strings.IndexByte(hostport, ':') >= 0 {
@@ -109,8 +110,8 @@ func NormalizeHost(hostport string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-// Intersect is the pattern of what two patterns have in common, in the Gateway API's meaning of wildcards; ok is false
-// when that is nothing. "" is any host.
+// Intersect returns the pattern for the hosts that match both patterns, with the Gateway API's meaning of wildcards; ok is
+// false if there are none. "" is any host.
 func Intersect(a, b string) (pattern string, ok bool) {
 	a, b = strings.ToLower(a), strings.ToLower(b)
 	switch {

@@ -16,7 +16,7 @@ type PathKind int
 const (
 	Exact  PathKind = iota
 	Regex           // the whole path, by Go's regular expressions, whose time is linear
-	Prefix          // by elements: /a/b is /a/b and /a/b/c, and not /a/bc; a final slash does not count
+	Prefix          // by path elements: /a/b matches /a/b and /a/b/c, but not /a/bc; a final slash is ignored
 )
 
 // Path is a rule's condition on the path. The zero value is invalid; AnyPath matches all.
@@ -43,12 +43,12 @@ type Value struct {
 	re          *regexp.Regexp
 }
 
-// HeaderValue asks for a header; as a regular expression of the whole value when regex is true.
+// HeaderValue returns a condition on a header. With regex, value is a regular expression for the whole header value.
 func HeaderValue(name, value string, regex bool) (Value, error) {
 	return newValue(http.CanonicalHeaderKey(name), value, regex)
 }
 
-// QueryValue asks for a query parameter, whose first value counts.
+// QueryValue returns a condition on the first value of a query parameter.
 func QueryValue(name, value string, regex bool) (Value, error) { return newValue(name, value, regex) }
 
 func newValue(name, value string, regex bool) (v Value, err error) {
@@ -66,9 +66,9 @@ func (v *Value) is(got string) bool {
 	return got == v.Value
 }
 
-// Rank orders rules that are as specific as each other.
+// Rank orders rules that are equally specific.
 type Rank struct {
-	Last            bool // after all that do not say so: a default backend
+	Last            bool // for a default backend: it comes after all other rules
 	Created         time.Time
 	Namespace, Name string
 	Index           int // of the rule in its object
@@ -84,7 +84,7 @@ func (r Rank) compare(o Rank) int {
 	return cmp.Or(r.Created.Compare(o.Created), cmp.Compare(r.Namespace, o.Namespace), cmp.Compare(r.Name, o.Name), cmp.Compare(r.Index, o.Index))
 }
 
-// Rule leads requests to a target.
+// Rule maps requests to a target.
 type Rule[T any] struct {
 	Host    string // a name, *.name, or "" for any
 	Path    Path
@@ -104,20 +104,20 @@ func (r *Rule[T]) compare(o *Rule[T]) int {
 	)
 }
 
-// Request is the part of a request by which a table chooses.
+// Request is the part of an HTTP request that rules match on.
 type Request struct {
-	Host   string // as NormalizeHost leaves it
+	Host   string // as NormalizeHost returns it
 	Path   string // decoded, starting with a slash
 	Method string
 	Header http.Header
-	Query  string // raw; parsed only when a rule asks
+	Query  string // raw; parsed only if a rule has a condition on it
 
 	parsed url.Values
 }
 
 func (r *Request) query() url.Values {
 	if r.parsed == nil {
-		r.parsed, _ = url.ParseQuery(r.Query) // what can be read counts
+		r.parsed, _ = url.ParseQuery(r.Query) // parameters that cannot be parsed are ignored
 		if r.parsed == nil {
 			r.parsed = url.Values{}
 		}
@@ -125,8 +125,8 @@ func (r *Request) query() url.Values {
 	return r.parsed
 }
 
-// takes reports whether a rule whose host and path match takes the request.
-func (r *Rule[T]) takes(req *Request) bool {
+// matches reports whether a rule whose host and path match also matches the request's method, headers and query.
+func (r *Rule[T]) matches(req *Request) bool {
 	if r.Method != "" && r.Method != req.Method {
 		return false
 	}

@@ -20,7 +20,7 @@ type paths[T any] struct {
 	depth  int                   // elements of the longest prefix
 }
 
-// New builds a table; the rules are the table's from then on.
+// New builds a table. It takes ownership of the rules.
 func New[T any](w Wildcard, rules []Rule[T]) *Table[T] {
 	t := &Table[T]{size: len(rules)}
 	t.hosts.Wildcard = w
@@ -66,7 +66,7 @@ func (p *paths[T]) sort() {
 	})
 }
 
-// Len is how many rules there are. It is 0 of a nil table.
+// Len returns the number of rules, 0 for a nil table.
 func (t *Table[T]) Len() int {
 	if t == nil {
 		return 0
@@ -74,7 +74,7 @@ func (t *Table[T]) Len() int {
 	return t.size
 }
 
-// Find returns the rule that takes the request, and how specific its host is; nil when there is none. A nil table has none.
+// Find returns the rule for the request and how specific its host is; nil if there is none. A nil table has no rules.
 func (t *Table[T]) Find(req *Request) (found *Rule[T], specific int) {
 	if t == nil {
 		return nil, 0
@@ -94,7 +94,7 @@ func (p *paths[T]) find(req *Request) *Rule[T] {
 		return r
 	}
 	for _, r := range p.regex {
-		if r.Path.re.MatchString(req.Path) && r.takes(req) {
+		if r.Path.re.MatchString(req.Path) && r.matches(req) {
 			return r
 		}
 	}
@@ -102,7 +102,7 @@ func (p *paths[T]) find(req *Request) *Rule[T] {
 		return nil
 	}
 	var room [16]int
-	ends := room[:0] // where each of the first elements ends
+	ends := room[:0] // the end offset of each of the first path elements
 	for i := 1; i <= len(req.Path) && len(ends) < p.depth; i++ {
 		if i == len(req.Path) || req.Path[i] == '/' {
 			ends = append(ends, i)
@@ -118,7 +118,7 @@ func (p *paths[T]) find(req *Request) *Rule[T] {
 
 func first[T any](list []*Rule[T], req *Request) *Rule[T] {
 	for _, r := range list {
-		if r.takes(req) {
+		if r.matches(req) {
 			return r
 		}
 	}

@@ -2,7 +2,7 @@ package plan
 
 import "net/netip"
 
-// Flow is a connection by its first packet, after the address of a Service was replaced with a backend's.
+// Flow is a connection, as in its first packet after the address of a Service was replaced by a backend's.
 type Flow struct {
 	From, To netip.Addr
 	Protocol Protocol

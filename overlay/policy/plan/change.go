@@ -24,24 +24,25 @@ type Set struct {
 	Ranges   []Range // of Networks
 }
 
-// Change brings the kernel from what it holds to what it should hold. It is made whole or not at all.
+// Change brings the kernel from what it holds to what it should hold. It is applied completely or not at all.
 type Change struct {
-	// Rebuild: all tables are made anew first.
+	// Rebuild: all tables are replaced first.
 	Rebuild bool
 
 	NewSets   []Set
-	NewChains []Chain // no chain leads to a later one
+	NewChains []Chain // no chain jumps to a later one
 	// Add and Remove are elements of existing sets, by the set's name.
 	Add, Remove map[string][]Element
-	// Unjudge are pods' addresses that lose the chain that judges them, Judge those that get one; one in both gets another.
+	// RemoveVerdicts are pods' addresses that lose their chain, AddVerdicts the addresses that get one; an address in both
+	// changes its chain.
 	RemoveVerdicts, AddVerdicts [directions]map[netip.Addr]string
-	// Self are addresses that may talk to themselves though they are judged; Known those of this node's pods, as far as
-	// Guard needs them. Of both, those to add and to remove.
+	// Self are addresses that may connect to themselves although policies isolate them. Known are the addresses of this
+	// node's pods, while Guard needs them.
 	AddSelf, RemoveSelf, AddKnown, RemoveKnown []netip.Addr
-	// Guard is set where addresses on the bridge that are not known may not talk, or may again.
+	// Guard says whether unknown addresses on the bridge are blocked; nil: no change.
 	Guard *bool
 
-	OldChains []string // no chain comes before one that leads to it
+	OldChains []string // no chain comes before one that jumps to it
 	OldSets   []string
 }
 
@@ -79,7 +80,7 @@ func NewFound() *Found {
 	return f
 }
 
-// Add joins what was found in the table of another family; chains and names of sets are the same in all families.
+// Add merges the content of another family's table; chains and names of sets are the same in all families.
 func (f *Found) Add(o *Found) {
 	maps.Copy(f.Chains, o.Chains)
 	for name, elements := range o.Sets {
@@ -97,18 +98,18 @@ func (f *Found) Add(o *Found) {
 	f.Guarded = f.Guarded || o.Guarded
 }
 
-// baseline is what the kernel holds, as far as is known.
+// baseline is the known content of the kernel's tables.
 type baseline struct {
 	*Found
 	unknown bool
-	// read are the sets of which Found has the elements; of all others, members.pending is the difference.
+	// read are the sets whose elements Found has. For all other sets, members.pending is the difference.
 	read map[string]struct{}
 }
 
-// ForgetKernel notes that the kernel's tables are not known: the next change makes everything anew.
+// ForgetKernel records that the content of the kernel's tables is unknown: the next change replaces everything.
 func (s *State) ForgetKernel() { s.kernel = baseline{Found: NewFound(), unknown: true} }
 
-// AssumeKernel notes what the kernel holds.
+// AssumeKernel sets the content of the kernel's tables.
 func (s *State) AssumeKernel(f *Found) {
 	s.kernel = baseline{Found: f, read: map[string]struct{}{}}
 	for name := range f.Sets {
@@ -116,7 +117,7 @@ func (s *State) AssumeKernel(f *Found) {
 	}
 }
 
-// Change returns the difference between the kernel and what it should hold. No other method may be called before Accept or
+// Change returns the difference between the kernel and the state. No other method may be called before Accept or
 // ForgetKernel.
 func (s *State) Change() *Change {
 	s.build()
@@ -135,7 +136,7 @@ func (s *State) Change() *Change {
 	return c
 }
 
-// Accept notes that the last Change is in the kernel.
+// Accept records that the last Change was applied.
 func (s *State) Accept() {
 	f := NewFound()
 	for name := range s.layout.chains {
@@ -153,7 +154,7 @@ func (s *State) Accept() {
 	s.kernel = baseline{Found: f}
 }
 
-// known returns the addresses of this node's pods, if unknown addresses must not talk.
+// known returns the addresses of this node's pods if unknown addresses must be blocked.
 func (s *State) known() (known map[netip.Addr]struct{}, guard bool) {
 	known = map[netip.Addr]struct{}{}
 	if len(s.unlocated) == 0 {

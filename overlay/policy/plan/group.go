@@ -9,18 +9,18 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// group selects pods: those that pods matches, in one namespace or in those that namespaces matches; or, with the name of a
-// port, those that have that port, with its number.
+// group selects pods by a label selector, in one namespace or in the namespaces that another selector matches. With the
+// name of a port it selects the pods that have that port, with its number.
 type group struct {
-	namespace  string          // "" means namespaces
-	namespaces labels.Selector // nil means namespace
+	namespace  string          // "": the selector namespaces applies
+	namespaces labels.Selector // nil: namespace applies
 	pods       labels.Selector
 	protocol   Protocol // with port
 	port       string
 	local      bool // only pods of this node
 }
 
-// holders returns the group of the pods that have a port of the name.
+// holders returns the group of pods that have a port of that name.
 func holders(p port, local bool) group {
 	return group{pods: labels.Everything(), protocol: p.protocol, port: p.name, local: local}
 }
@@ -34,8 +34,8 @@ func (g *group) key() string {
 	return fmt.Sprintf("%q %q %q %d %q %t", g.namespace, namespaces, selectorText(g.pods), g.protocol, g.port, g.local)
 }
 
-// selectorText returns a text that tells selectors apart. Selector.String is the same for one that selects nothing and one that
-// selects everything.
+// selectorText returns a text that tells selectors apart. Selector.String returns the same text for labels.Nothing and
+// labels.Everything.
 func selectorText(s labels.Selector) string {
 	if _, selectable := s.Requirements(); !selectable {
 		return "!"
@@ -51,7 +51,8 @@ func (g *group) set() string {
 	return digest("pods", g.key())
 }
 
-// matches tells whether a pod is in the group; space are the labels of its namespace, known whether the namespace is known.
+// matches reports whether a pod is in the group; space are the labels of its namespace, and known is false if the namespace
+// is not known yet.
 func (g *group) matches(p *Pod, space map[string]string, known bool) bool {
 	if g.port != "" {
 		return p.Local || !g.local

@@ -9,14 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Verdict is what a rule does with a packet that meets its conditions.
+// Verdict is the effect of a rule on a packet that meets its conditions.
 type Verdict uint8
 
-// Fates.
+// The verdicts.
 const (
-	Allow Verdict = iota // it may pass, as far as this direction goes
+	Allow Verdict = iota // the policies of this direction allow the packet
 	Deny
-	Jump // go on in Rule.Chain, and come back if that does not decide
+	Jump // continue in Rule.Chain, and return if that chain does not decide
 )
 
 // Rule is one step of a chain. All conditions that are set must hold.
@@ -38,7 +38,7 @@ const Denied = "denied"
 // layout is everything that the kernel should hold, except for the members of groups.
 type layout struct {
 	chains   map[string][]Rule
-	verdicts [directions]map[netip.Addr]string // the chain of a pod's address; none: the pod is open
+	verdicts [directions]map[netip.Addr]string // the chain of a pod's address; no entry: no policy isolates the pod
 	self     map[netip.Addr]struct{}           // pods with a verdict
 	groups   map[string]group
 	ranges   map[string][]Range
@@ -65,7 +65,7 @@ func isolatingPolicies(p *Pod, policies map[string]*Policy, d Direction) []*Poli
 	return list
 }
 
-// buildLayout returns the chains for the pods of this node. owns tells whether an address is the pod's.
+// buildLayout returns the chains for the pods of this node. owns reports whether an address belongs to the pod.
 func buildLayout(pods map[PodKey]*Pod, policies map[string]map[string]*Policy, owns func(*Pod, netip.Addr) bool) *layout {
 	l := newLayout()
 	laid := [directions]map[*Policy]string{{}, {}}
@@ -186,7 +186,7 @@ func (l *layout) addChain(kind string, rules []Rule) string {
 	return name
 }
 
-// LeavesFirst orders names of chains such that none comes before one that it leads to.
+// LeavesFirst is an order of chain names in which a chain comes after the chains that it jumps to.
 func LeavesFirst(a, b string) int {
 	rank := func(name string) int {
 		kind, _, _ := strings.Cut(name, "-")

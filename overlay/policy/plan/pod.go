@@ -16,12 +16,12 @@ type Pod struct {
 	UID     types.UID
 	Created int64 // seconds since 1970
 	Labels  map[string]string
-	// Addresses are the pod's addresses on the pod network; none: not known yet.
+	// Addresses are the pod's addresses on the pod network; empty: not known yet.
 	Addresses []netip.Addr
 	Ports     []NamedPort
 	Local     bool // the pod runs on this node
 
-	attached bool // the addresses are those with which the agent attached it
+	attached bool // the addresses come from the agent, which attached the pod
 }
 
 // NamedPort is a port of a container with a name.
@@ -69,8 +69,9 @@ func (p *Pod) addPorts(list []v1.ContainerPort) {
 	}
 }
 
-// hasPriorityOver tells which of two pods with one address owns it: the one that was attached here, else the newer one. A pod
-// that is being replaced may keep its address in the API for a while after another pod got it.
+// hasPriorityOver reports whether p, and not other, owns an address that both have: the pod that the agent attached here
+// has priority, else the newer pod. A pod that is being replaced may keep its address in the API for a while after another
+// pod got it.
 func (p *Pod) hasPriorityOver(other *Pod) bool {
 	switch {
 	case p.attached != other.attached:

@@ -49,7 +49,7 @@ type port struct {
 	name     string
 }
 
-// Compile compiles a policy. It never fails: see Faults.
+// Compile compiles a policy. It returns no error: invalid parts are in Faults.
 func Compile(np *networking.NetworkPolicy) *Policy {
 	p := &Policy{Namespace: np.Namespace, Name: np.Name}
 	p.selects = p.selector(&np.Spec.PodSelector, "spec.podSelector")
@@ -160,7 +160,7 @@ func parsePort(in *networking.NetworkPolicyPort) (port, error) {
 		to = *in.EndPort
 	}
 	if from < 1 || to > 65535 || to < from {
-		return port{}, fmt.Errorf("ports %d to %d: not within 1 to 65535, or the wrong way round", from, to)
+		return port{}, fmt.Errorf("ports %d to %d: not within 1 to 65535, or in the wrong order", from, to)
 	}
 	return port{protocol: protocol, from: uint16(from), to: uint16(to)}, nil
 }

@@ -16,8 +16,8 @@ func (r Range) contains(a netip.Addr) bool {
 	return a.BitLen() == r.From.BitLen() && r.From.Compare(a) <= 0 && a.Compare(r.To) <= 0
 }
 
-// rangesOf returns the addresses of a block. A block of which any part cannot be read has none, because its exceptions are not
-// known.
+// rangesOf returns the address ranges of a block. If any part is invalid it returns an error and no ranges, because the
+// exceptions are not known.
 func rangesOf(b *networking.IPBlock) ([]Range, error) {
 	whole, err := parseNetwork(b.CIDR)
 	if err != nil {
@@ -56,7 +56,7 @@ func parseNetwork(text string) (Range, error) {
 	return Range{first, to}, nil
 }
 
-// subtract cuts a hole into ranges.
+// subtract removes the range hole from ranges.
 func subtract(from []Range, hole Range) []Range {
 	var left []Range
 	for _, r := range from {

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// State is everything that is known of policies, pods and namespaces, and the layout that follows from it.
+// State holds the known policies, pods and namespaces, and the layout for them.
 type State struct {
 	policies map[string]map[string]*Policy // by namespace and name
 	spaces   map[string]map[string]string  // namespaces' labels
@@ -17,7 +17,7 @@ type State struct {
 	owners   map[netip.Addr]*Pod
 	rivals   map[netip.Addr][]*Pod // pods with an address that another pod owns
 	attached map[types.UID]*attachment
-	// unlocated are pods of this node that were there before this process and whose addresses are not known.
+	// unlocated are pods of this node that are older than this process and whose addresses are not known.
 	unlocated map[types.UID]struct{}
 
 	layout *layout
@@ -26,7 +26,7 @@ type State struct {
 	kernel baseline
 }
 
-// attachment is what the agent said of a pod that it attached.
+// attachment is a pod that the agent attached, with its addresses.
 type attachment struct {
 	addresses []netip.Addr
 	seen      bool // the API has shown that pod
@@ -40,7 +40,7 @@ func NewState() *State {
 	return s
 }
 
-// ForgetPods removes all pods and namespaces, with the layout that followed from them.
+// ForgetPods removes all pods and namespaces, and the layout for them.
 func (s *State) ForgetPods() {
 	s.spaces, s.pods, s.local = map[string]map[string]string{}, map[PodKey]*Pod{}, map[PodKey]*Pod{}
 	s.owners, s.rivals = map[netip.Addr]*Pod{}, map[netip.Addr][]*Pod{}
@@ -125,7 +125,7 @@ func (s *State) SetPod(p Pod) bool {
 	}
 	if old := s.pods[p.PodKey]; old != nil && old.UID != p.UID && p.Created <= old.Created {
 		if t := s.attached[old.UID]; t != nil && !t.seen {
-			return false // the API is behind: it still shows the pod that had the name before
+			return false // the watch is behind: it still shows the former pod of that name
 		}
 	}
 	return s.setPod(&p)
@@ -137,7 +137,7 @@ func (s *State) SetAttached(p Pod) bool {
 	p.Local, p.attached = true, true
 	before := s.attached[p.UID]
 	if known := s.pods[p.PodKey]; known != nil && known.UID == p.UID {
-		p.Labels, p.Ports = known.Labels, known.Ports // as new or newer
+		p.Labels, p.Ports = known.Labels, known.Ports // the API's values are at least as new
 	}
 	if before != nil && slices.Equal(before.addresses, p.Addresses) {
 		return false
@@ -185,7 +185,7 @@ func (s *State) DeletePod(key PodKey, uid types.UID) bool {
 	return true
 }
 
-// ReplacePods removes all pods but these, and but those that were just attached and that the API has not shown yet.
+// ReplacePods sets the pods to the list. It keeps pods that the agent has attached and the API has not shown yet.
 func (s *State) ReplacePods(list []Pod) {
 	keep := make(map[PodKey]types.UID, len(list))
 	for i := range list {
@@ -202,8 +202,8 @@ func (s *State) ReplacePods(list []Pod) {
 	}
 }
 
-// FirstListDone notes that the first list of all pods is complete. Pods of this node without a known address may have any unknown
-// address; until all of them are located, unknown addresses must not talk.
+// FirstListDone notes that the first list of all pods is complete. Pods of this node without a known address may have any
+// unknown address; until the addresses of all of them are known, unknown addresses are blocked.
 func (s *State) FirstListDone() {
 	for _, p := range s.local {
 		if len(p.Addresses) == 0 {
@@ -302,7 +302,7 @@ func (s *State) releaseAddress(p *Pod, a netip.Addr) {
 	s.rivals[a] = rivals
 }
 
-// addToGroups and leave bring the groups up to date that a pod with an address matches.
+// addToGroups and removeFromGroups add and remove a pod's address in the groups that the pod matches.
 func (s *State) addToGroups(p *Pod, a netip.Addr)      { s.updateGroups(p, a, true) }
 func (s *State) removeFromGroups(p *Pod, a netip.Addr) { s.updateGroups(p, a, false) }
 

@@ -1,4 +1,4 @@
-// Package policytest owns what tests of network policies share: worlds of namespaces, pods and policies, made by throwing
-// dice, and an oracle that says what the policies of such a world allow. The oracle reads the API's objects as their
-// documentation has it, flow by flow, and shares no code with what it judges.
+// Package policytest has the shared parts of network policy tests: randomly generated worlds of namespaces, pods and
+// policies, and an oracle that says which connections the policies of a world allow. The oracle follows the API
+// documentation, one flow at a time, and shares no code with the implementation under test.
 package policytest

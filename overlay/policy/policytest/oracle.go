@@ -10,15 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Flow is somebody who connects to somebody.
+// Flow is a connection from one address to a port of another.
 type Flow struct {
 	From, To netip.Addr
 	Protocol v1.Protocol
 	Port     int32
 }
 
-// Allows says whether a flow may begin as far as Node has a say: it judges its own pods, on both ends. Flows of Node itself
-// are not asked about.
+// Allows reports whether the policies that Node enforces allow a flow. Node enforces policies for its own pods, as source
+// and as destination. Flows from or to Node itself must not be asked.
 func (w *World) Allows(f Flow) bool {
 	from, to := w.podAt(f.From), w.podAt(f.To)
 	if f.From == f.To {
@@ -76,7 +76,7 @@ func (w *World) egressAllows(pod, to *v1.Pod, f Flow) bool {
 	return !isolated
 }
 
-// peersMatch: no peers are all; pod may be nil.
+// peersMatch reports whether a peer matches; an empty list matches everything; pod may be nil.
 func (w *World) peersMatch(np *networking.NetworkPolicy, peers []networking.NetworkPolicyPeer, pod *v1.Pod, a netip.Addr) bool {
 	if len(peers) == 0 {
 		return true
@@ -127,7 +127,8 @@ func blockContains(b *networking.IPBlock, a netip.Addr) bool {
 	return true
 }
 
-// portsMatch: no ports are all; target, whose names count, may be nil.
+// portsMatch reports whether a port matches; an empty list matches all ports. target is the pod whose named ports apply; it
+// may be nil.
 func portsMatch(ports []networking.NetworkPolicyPort, target *v1.Pod, f Flow) bool {
 	if len(ports) == 0 {
 		return true
@@ -191,7 +192,7 @@ func selects(s *metav1.LabelSelector, labels map[string]string) bool {
 				return false
 			}
 		default:
-			return false // means nothing, so nobody
+			return false // an unknown operator matches no pod
 		}
 	}
 	return true

@@ -13,13 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Node is the node that judges.
+// Node is the name of the node that enforces the policies.
 const Node = "node"
 
-// Dice returns one of 0…n-1.
+// Dice returns a random number from 0 to n-1.
 type Dice func(n int) int
 
-// Seeded returns dice that fall alike for equal seeds.
+// Seeded returns dice with the same sequence for equal seeds.
 func Seeded(seed uint64) Dice { return rand.New(rand.NewPCG(seed, 0)).IntN }
 
 func one[T any](d Dice, of ...T) T { return of[d(len(of))] }
@@ -32,14 +32,14 @@ func some[T any](d Dice, most int, make func() T) []T {
 	return list
 }
 
-// World is what a cluster has.
+// World is the content of a cluster.
 type World struct {
 	Namespaces []*v1.Namespace
 	Pods       []*v1.Pod
 	Policies   []*networking.NetworkPolicy
 }
 
-// String is the world for people.
+// String describes the world, for messages of failed tests.
 func (w *World) String() string {
 	text, err := json.MarshalIndent(w, "", " ")
 	if err != nil {
@@ -48,14 +48,14 @@ func (w *World) String() string {
 	return string(text)
 }
 
-// Namespace throws one of that name.
+// Namespace returns a random namespace of that name.
 func (d Dice) Namespace(name string) *v1.Namespace {
 	return &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 		v1.LabelMetadataName: name, "team": one(d, "red", "blue"),
 	}}}
 }
 
-// Labels throws those of a pod.
+// Labels returns random labels of a pod.
 func (d Dice) Labels() map[string]string {
 	labels := map[string]string{"app": one(d, "a", "b", "c")}
 	if d(2) == 0 {
@@ -64,7 +64,8 @@ func (d Dice) Labels() map[string]string {
 	return labels
 }
 
-// Pod throws one with these addresses. Ports named web differ between pods; dns has both protocols.
+// Pod returns a random pod with these addresses. The port web has different numbers in different pods; dns has both
+// protocols.
 func (d Dice) Pod(namespace, name string, addresses ...string) *v1.Pod {
 	p := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + "/" + name), Labels: d.Labels()},
@@ -87,7 +88,7 @@ func (d Dice) Pod(namespace, name string, addresses ...string) *v1.Pod {
 	return p
 }
 
-// Policy throws one. Some cannot be understood in parts, as those of older API servers.
+// Policy returns a random policy. Some have invalid parts, as older API servers accepted them.
 func (d Dice) Policy(namespace, name string) *networking.NetworkPolicy {
 	np := &networking.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	np.Spec.PodSelector = *d.Selector("app")
@@ -111,7 +112,7 @@ func (d Dice) peersAndPorts() peersAndPorts {
 	return peersAndPorts{some(d, 3, d.Peer), some(d, 3, d.Port)}
 }
 
-// Selector throws one for the values of a label.
+// Selector returns a random selector for the values of a label.
 func (d Dice) Selector(label string) *metav1.LabelSelector {
 	values := map[string][]string{"app": {"a", "b", "c"}, "team": {"red", "blue"}}[label]
 	value := one(d, values...)
@@ -130,7 +131,7 @@ func (d Dice) Selector(label string) *metav1.LabelSelector {
 	)
 }
 
-// Peer throws one.
+// Peer returns a random peer.
 func (d Dice) Peer() networking.NetworkPolicyPeer {
 	switch d(9) {
 	case 0, 1:
@@ -145,7 +146,7 @@ func (d Dice) Peer() networking.NetworkPolicyPeer {
 	return one(d, networking.NetworkPolicyPeer{}, networking.NetworkPolicyPeer{PodSelector: d.Selector("app"), IPBlock: d.Block()})
 }
 
-// Block throws one, mostly of networks that Addresses are in.
+// Block returns a random block, mostly of networks that contain Addresses.
 func (d Dice) Block() *networking.IPBlock {
 	return one(d,
 		&networking.IPBlock{CIDR: "0.0.0.0/0"},
@@ -164,7 +165,7 @@ func (d Dice) Block() *networking.IPBlock {
 	)
 }
 
-// Port throws one.
+// Port returns a random port.
 func (d Dice) Port() networking.NetworkPolicyPort {
 	tcp, udp, sctp, odd := v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP, v1.Protocol("ICMP")
 	number := func(n int) *intstr.IntOrString { p := intstr.FromInt32(int32(n)); return &p }

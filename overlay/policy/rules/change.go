@@ -8,7 +8,7 @@ import (
 	"github.com/balsahq/balsa/overlay/policy/plan"
 )
 
-// addTo adds the steps for one family: first what is new, then what leads there, then what is gone.
+// addTo adds the steps for one family: first new objects, then references to them, then removals.
 func (l *layout) addTo(out *nft.Change, c *plan.Change) {
 	if c.Rebuild {
 		out.ReplaceTable(l.table)
@@ -59,7 +59,7 @@ func portKey(key []byte, protocol plan.Protocol, ports ...uint16) []byte {
 	return key
 }
 
-// elements returns those of the family, as does each of the functions below.
+// elements returns the elements of this family. So does each function below.
 func (l *layout) elements(list []plan.Element) []nft.Element {
 	var out []nft.Element
 	for _, e := range list {

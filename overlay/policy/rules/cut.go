@@ -22,7 +22,7 @@ func (t *Tables) Cut(flows []Flow) error {
 	return t.apply(&change, "cut connections")
 }
 
-// CutOnly is Cut that lets all other connections pass again.
+// CutOnly cuts exactly these connections; all others pass again.
 func (t *Tables) CutOnly(flows []Flow) error {
 	var change nft.Change
 	for _, l := range t.layouts {

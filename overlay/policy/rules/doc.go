@@ -1,5 +1,5 @@
-// Package rules lays the plan of NetworkPolicies out in nftables: the tables "balsa-policy", one of each address family. It
-// makes values of package nft from what package plan decided, and values of package plan from what the kernel lists.
+// Package rules writes the plan of NetworkPolicies to nftables: the tables "balsa-policy", one per address family. It
+// converts changes of package plan to values of package nft, and the kernel's listing back.
 //
 //	forward ─► established? accept
 //	        ─► cut? drop

@@ -12,7 +12,7 @@ import (
 	"github.com/balsahq/balsa/overlay/policy/plan"
 )
 
-// layoutVersion is the version of the base; raise it when it changes.
+// layoutVersion is the version of the base chains and sets; raise it when they change.
 const layoutVersion = 2
 
 // Names in the tables.
@@ -36,7 +36,7 @@ const (
 	cutLimit = 65536
 )
 
-// layout says what the table of one family is made of.
+// layout builds the sets, chains and elements of one family's table.
 type layout struct {
 	family nft.Family
 	bridge string
@@ -49,12 +49,12 @@ func newLayout(family nft.Family, bridge string) *layout {
 	return l
 }
 
-// fingerprint names the chain that marks a table as made from this configuration.
+// fingerprint returns the name of the chain that marks a table as built from this configuration.
 func (l *layout) fingerprint() string {
 	return nft.Fingerprint(fmt.Appendf(nil, "%d %s %s", layoutVersion, l.family, l.bridge))
 }
 
-// baseSets returns the sets that are always there.
+// baseSets returns the sets that every table has.
 func (l *layout) baseSets() []nft.Set {
 	address, join := l.family.AddressType(), nftables.MustConcatSetType
 	list := []nft.Set{
@@ -84,7 +84,7 @@ func (l *layout) set(s plan.Set) nft.Set {
 	return out
 }
 
-// baseChains returns the chains that are always there and always have the same rules; those of guards come before them.
+// baseChains returns the chains that every table has with the same rules; the chains of guards come before them.
 func (l *layout) baseChains() []nft.Chain {
 	return []nft.Chain{
 		{Name: l.fingerprint()},
@@ -112,7 +112,7 @@ func (l *layout) baseChains() []nft.Chain {
 	}
 }
 
-// known matches packets of connections that were allowed before, and errors about them.
+// known matches packets of established connections, and ICMP errors about them.
 func known() []expr.Any {
 	return append([]expr.Any{&expr.Ct{Key: expr.CtKeySTATE, Register: nft.Word(0)}},
 		nft.AnyBit(expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED)...)
@@ -132,14 +132,14 @@ func (l *layout) dropCutAnswers() nft.Rule {
 		nft.LoadDestinationPort(2*second+1), nft.LoadSourcePort(2*second+2))
 }
 
-// dropCut drops packets whose connection, as loaded, was cut. Each packet makes the connection be remembered for cutFor again.
+// dropCut drops packets whose connection, loaded by load, was cut. Each packet extends the entry by cutFor.
 func dropCut(load ...expr.Any) nft.Rule {
 	return append(load, nft.Member(cutSet, 0),
 		&expr.Dynset{SrcRegKey: nft.Word(0), SetName: cutSet, Operation: uint32(unix.NFT_DYNSET_OP_UPDATE), Timeout: cutFor},
 		nft.Drop())
 }
 
-// guard says whether unknown addresses on the bridge may talk.
+// guard says whether unknown addresses on the bridge may make connections.
 type guard uint8
 
 const (
@@ -147,7 +147,7 @@ const (
 	closed              // they may not
 )
 
-// guards returns the chains for packets from and to addresses on the bridge that are not known.
+// guards returns the chains for packets from and to unknown addresses on the bridge.
 func (l *layout) guards(g guard) []nft.Chain {
 	from, to := nft.Chain{Name: fromChain}, nft.Chain{Name: toChain}
 	if g == closed {

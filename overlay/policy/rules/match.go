@@ -17,8 +17,8 @@ func (l *layout) chain(c plan.Chain) nft.Chain {
 	return out
 }
 
-// rule returns a rule of the plan as the kernel takes it. Packets that are too short for a port do not match it; those of
-// protocols without ports have something in its place that no set holds together with their protocol.
+// rule returns a rule of the plan as the kernel takes it. Packets that are too short for a port do not match it; for
+// protocols without ports the loaded bytes are other data, which no set holds together with such a protocol.
 func (l *layout) rule(r plan.Rule) nft.Rule {
 	var list nft.Rule
 	if r.Protocol != 0 {
@@ -42,7 +42,7 @@ func (l *layout) rule(r plan.Rule) nft.Rule {
 	return append(list, verdict(r))
 }
 
-// between matches a port from one to the other, both included.
+// between matches ports in the range, both ends included.
 func between(from, to uint16) []expr.Any {
 	if from == to {
 		return []expr.Any{compare(expr.CmpOpEq, binaryutil.BigEndian.PutUint16(from))}
@@ -54,8 +54,8 @@ func compare(op expr.CmpOp, data []byte) expr.Any {
 	return &expr.Cmp{Op: op, Register: nft.Word(0), Data: data}
 }
 
-// verdict returns what happens to a packet that a rule matches. A packet that may leave its pod is judged by the policies of
-// its destination next.
+// verdict returns what happens to a packet that a rule matches. A packet that the egress policies allow goes on to the
+// ingress policies of its destination.
 func verdict(r plan.Rule) expr.Any {
 	switch {
 	case r.Verdict == plan.Jump:

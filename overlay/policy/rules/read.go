@@ -58,8 +58,8 @@ func sameNames(a, b *plan.Found) bool {
 	return true
 }
 
-// readChains tells whether the base is as it should be, and notes the chains of pods. Those are known by their names, which
-// are digests of their rules. None of them is empty: one without rules was emptied by another program.
+// readChains reports whether the base chains are correct, and records the chains of pods. Their names are digests of their
+// rules, so the rules are not compared. A chain without rules was emptied by another program.
 func (l *layout) readChains(contents *nft.Contents, found *plan.Found) bool {
 	chains := contents.Chains()
 	wanted := *l.table
@@ -100,7 +100,7 @@ func (t *Tables) readSets(l *layout, contents *nft.Contents, found *plan.Found) 
 	return nil
 }
 
-// parse takes in the elements of a set.
+// parse adds the elements of a set to found.
 func (l *layout) parse(found *plan.Found, name string, elements []nft.Element) {
 	size := int(4 * l.family.AddressWords())
 	members := make(map[plan.Element]struct{}, len(elements))

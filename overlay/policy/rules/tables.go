@@ -11,9 +11,9 @@ import (
 // Name is the name of every table this package makes.
 const Name = "balsa-policy"
 
-// Config says for what the tables are made.
+// Config is the input of the tables.
 type Config struct {
-	IPv6   bool   // beside IPv4
+	IPv6   bool   // a table for IPv6 beside the table for IPv4
 	Bridge string // the link that pods are attached to
 }
 
@@ -41,7 +41,7 @@ func Open(cfg Config, ns int) (*Tables, error) {
 // Close disconnects; the tables stay.
 func (t *Tables) Close() { t.conn.Close() }
 
-// Apply makes a change in all families, whole or not at all.
+// Apply applies a change to all families in one transaction.
 func (t *Tables) Apply(c *plan.Change) error {
 	var change nft.Change
 	for _, l := range t.layouts {

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	servicesChain   = "services"
-	outsideChain    = "outside"
-	egressChain     = "egress"
-	noBackendsChain = "nobody"
-	rejectChain     = "reject"
-	strangersChain  = "strangers"
-	astrayChain     = "astray"
+	servicesChain    = "services"
+	outsideChain     = "outside"
+	egressChain      = "egress"
+	noBackendsChain  = "no-backends"
+	rejectChain      = "reject"
+	nonMembersChain  = "non-members"
+	outsidePodsChain = "outside-pods"
 )
 
 // baseChains returns the chains that do not depend on services. The kernel asks those of type nat for the first packet of a
@@ -41,8 +41,8 @@ func (l *layout) baseChains() []nft.Chain {
 			append(toThisHost(), l.follow(services.AtPort)...),
 		}},
 		{Name: noBackendsChain, Rules: l.withoutBackends()},
-		{Name: strangersChain, Rules: l.strangers()},
-		{Name: astrayChain, Rules: l.astray()},
+		{Name: nonMembersChain, Rules: l.nonMembers()},
+		{Name: outsidePodsChain, Rules: l.outsidePods()},
 		{Name: "raw-prerouting", Rules: early, Hook: filterHook(nftables.ChainHookPrerouting, nftables.ChainPriorityRaw)},
 		{Name: "raw-output", Rules: l.toMembers(), Hook: filterHook(nftables.ChainHookOutput, nftables.ChainPriorityRaw)},
 		{Name: "nat-prerouting", Rules: lead, Hook: natHook(nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest)},
@@ -64,8 +64,7 @@ func natHook(number *nftables.ChainHook, priority *nftables.ChainPriority) *nft.
 	return &nft.Hook{Type: nftables.ChainTypeNAT, Number: number, Priority: priority}
 }
 
-// unless returns rules that go back for packets of which in matches an address of the pod networks, and that do something
-// with all others.
+// unless returns rules that return for packets for which in matches a pod network, and apply then to all other packets.
 func (l *layout) unless(in func(p netip.Prefix) []expr.Any, then []expr.Any) []nft.Rule {
 	var rules []nft.Rule
 	for _, p := range l.cfg.Pods {
@@ -88,8 +87,8 @@ func (l *layout) withoutBackends() []nft.Rule {
 	}
 }
 
-// masqueradeRules hide the source of packets whose mark asks for it, of pods that were led to themselves, and of this node's
-// pods when they leave the pod networks.
+// masqueradeRules masquerade packets with the mark, packets that a Service sends back to their own pod, and packets of this
+// node's pods that leave the pod networks.
 func (l *layout) masqueradeRules() []nft.Rule {
 	rules := []nft.Rule{
 		slices.Concat(l.marked(), l.clearMark(), []expr.Any{&expr.Masq{FullyRandom: true}}),
@@ -122,12 +121,12 @@ func (l *layout) earlyAndLate() (early, late []nft.Rule) {
 	for _, fromMember := range members {
 		early = append(early, slices.Concat(l.toPort(l.cfg.Tunnel), nft.NotInLink(l.cfg.Bridge), fromMember, []expr.Any{&expr.Notrack{}, nft.Accept()}))
 	}
-	early = append(early, append(l.toPort(l.cfg.Tunnel), nft.Jump(strangersChain)))
+	early = append(early, append(l.toPort(l.cfg.Tunnel), nft.Jump(nonMembersChain)))
 	return append(early, l.loopbackGuard(nil)...), nil
 }
 
-// Where the fields of a packet inside a VXLAN packet are, in bytes from the outer UDP header (RFC 7348, 5): behind 8 bytes of
-// UDP, 8 of VXLAN and 14 of Ethernet.
+// Offsets of fields of the packet inside a VXLAN packet, in bytes from the outer UDP header (RFC 7348, 5): 8 bytes of UDP,
+// 8 of VXLAN and 14 of Ethernet come first.
 const (
 	innerEtherType = 8 + 8 + 12
 	innerPacket    = 8 + 8 + 14
@@ -152,8 +151,8 @@ func (l *layout) sentByMember(inner nft.Family) []expr.Any {
 }
 
 // loopbackGuard drops packets of pods to the node's loopback, which route_localnet on the bridge would let through. Answers
-// of connections that a Service led from the loopback to a pod pass: in raw-prerouting they still have the node's address on
-// the bridge, and in input only narrows the rule to connections that no Service led.
+// of connections that a Service redirected from the loopback to a pod pass: in raw-prerouting they still have the node's
+// address on the bridge, and in input only narrows the rule to connections that no Service led.
 func (l *layout) loopbackGuard(only []expr.Any) []nft.Rule {
 	if l.family != nft.IPv4 {
 		return nil
@@ -162,9 +161,10 @@ func (l *layout) loopbackGuard(only []expr.Any) []nft.Rule {
 		[]expr.Any{nft.Drop()})}
 }
 
-// strangers drops packets to the tunnel's port that no member sent, or not in its own name. Otherwise a pod could send packets in the name of its
-// node: to this node, and to other nodes, for which its packets come from this node once they are masqueraded.
-func (l *layout) strangers() []nft.Rule {
+// nonMembers drops packets to the tunnel's port whose sender is no member, or whose inner source is not a network of the
+// sender. Otherwise a pod could forge tunnel packets of its node: to this node, and to other nodes, where its masqueraded
+// packets seem to come from this node.
+func (l *layout) nonMembers() []nft.Rule {
 	if l.cfg.Tunnel == 0 {
 		return nil
 	}
@@ -175,7 +175,7 @@ func (l *layout) strangers() []nft.Rule {
 	}
 }
 
-// toMembers leaves the packets untracked that this node sends through the tunnel.
+// toMembers disables connection tracking for the packets that this node sends through the tunnel.
 func (l *layout) toMembers() []nft.Rule {
 	if l.cfg.Tunnel == 0 {
 		return nil
@@ -184,8 +184,8 @@ func (l *layout) toMembers() []nft.Rule {
 		[]expr.Any{l.family.LoadDestination(0), nft.Member(membersSet, 0), &expr.Notrack{}})}
 }
 
-// redirectedToTunnel drops packets that a Service led to the tunnel's port of this node: they were sent to another port, so
-// strangers did not see them.
+// redirectedToTunnel drops packets that a Service redirected to the tunnel's port of this node: they were sent to another
+// port, so nonMembers did not see them.
 func (l *layout) redirectedToTunnel() []nft.Rule {
 	if l.cfg.Tunnel == 0 {
 		return nil
@@ -193,18 +193,18 @@ func (l *layout) redirectedToTunnel() []nft.Rule {
 	return []nft.Rule{append(l.toPort(l.cfg.Tunnel), nft.Drop())}
 }
 
-// redirectedToOtherTunnels drops packets of pods that a Service led to the tunnel's port of another host. The host is not
-// looked up among the members: it may become one later, and chains of type nat see a connection's first packet only.
+// redirectedToOtherTunnels drops packets of pods that a Service redirected to the tunnel's port of another host. The host
+// is not looked up among the members: it may become one later, and chains of type nat see a connection's first packet only.
 func (l *layout) redirectedToOtherTunnels() []nft.Rule {
 	if l.cfg.Tunnel == 0 {
 		return nil
 	}
 	return []nft.Rule{slices.Concat(redirected(), l.toPort(l.cfg.Tunnel), nft.InLink(l.cfg.Bridge),
-		[]expr.Any{nft.Jump(astrayChain)})}
+		[]expr.Any{nft.Jump(outsidePodsChain)})}
 }
 
-// astray drops packets that leave the pod networks.
-func (l *layout) astray() []nft.Rule {
+// outsidePods drops packets whose destination is outside the pod networks.
+func (l *layout) outsidePods() []nft.Rule {
 	if l.cfg.Tunnel == 0 {
 		return nil
 	}

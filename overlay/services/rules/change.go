@@ -8,16 +8,16 @@ import (
 	"github.com/balsahq/balsa/overlay/services"
 )
 
-// change returns the steps that carry out what differs: first what is new, then what leads there, then what is gone. So the
-// table is usable after each step, and a large change may be cut.
+// change returns the steps that apply a delta: first new objects, then references to them, then removals. So the table is
+// consistent after each step, and a large change may be split.
 func (l *layout) change(want *services.Table, d *services.Delta) *nft.Change {
 	c := &changer{Change: &nft.Change{}, layout: l}
 	c.addTo(want, d)
 	return c.Change
 }
 
-// makeAnew returns the steps that make the table, in place of whatever there is.
-func (l *layout) makeAnew(want *services.Table, d *services.Delta) *nft.Change {
+// rebuild returns the steps that replace the whole table.
+func (l *layout) rebuild(want *services.Table, d *services.Delta) *nft.Change {
 	c := &changer{Change: &nft.Change{}, layout: l}
 	c.ReplaceTable(l.table)
 	c.addTo(want, d)
@@ -67,7 +67,7 @@ func (c *changer) changeSources(sources map[services.TunnelSource]bool) {
 	}
 }
 
-// wayElement leads from a way to its chain.
+// wayElement maps a way to its chain.
 func wayElement(w services.Way) nft.Element {
 	return nft.Element{Key: wayKey(nil, w), Chain: wayChain(w), Verdict: nft.GotoVerdict}
 }
@@ -128,7 +128,8 @@ func (c *changer) changeLeads(name string, e leadElements) {
 	c.elements(name+groupsOf, e.gone)
 }
 
-// leadElements are the elements of a map of ways, and of its map of groups: those that come or change, and those that go.
+// leadElements are elements of a map of ways and of its map of groups: added or changed ones in way and group, removed ones
+// in gone.
 type leadElements struct{ way, group, gone nft.Elements }
 
 func (l *leadElements) change(mem *nft.Arena, key []byte, old, now services.Lead) {
@@ -165,7 +166,7 @@ func elementsOfTargets[K comparable](targets map[K]services.Change[services.Targ
 	return out
 }
 
-// expect makes room for n leads that come.
+// expect allocates room for n added leads.
 func (l *leadElements) expect(n int) {
 	l.way.Add, l.group.Add = make([]nft.Element, 0, n), make([]nft.Element, 0, n)
 }
@@ -173,8 +174,7 @@ func (l *leadElements) expect(n int) {
 // longestAddress is how many bytes an address has at most.
 const longestAddress = 16
 
-// groupElements are the elements of the maps of backends and of their ids, those that come or change and those that go, and of
-// the map with which clients stay with a backend.
+// groupElements are elements of the maps of backends and of their ids (added or changed, and removed), and of stayMap.
 type groupElements struct{ backends, gone, ids, idsGone, stay nft.Elements }
 
 func elementsOfGroups(groups map[services.GroupID]services.Change[services.Group]) (out groupElements) {
@@ -213,7 +213,7 @@ func at(list []netip.AddrPort, i int) (b netip.AddrPort) {
 	return b
 }
 
-// only returns the backend if yes, else the invalid one.
+// only returns the backend if yes is set, else the invalid backend.
 func only(b netip.AddrPort, yes bool) netip.AddrPort {
 	if !yes {
 		return netip.AddrPort{}
@@ -229,7 +229,7 @@ func valueOf(mem *nft.Arena, b netip.AddrPort, of func([]byte, netip.AddrPort) [
 	return of(mem.Room(longestAddress+4), b)
 }
 
-// staged notes a change of a value in change if it comes or changes, and in gone if it goes.
+// staged adds an added or changed value to change, and a removed one to gone.
 func staged(change, gone *nft.Elements, key, old, now []byte) {
 	if now == nil {
 		change = gone
@@ -251,7 +251,7 @@ func (out *groupElements) addStay(id services.GroupID, c services.Change[service
 	}
 }
 
-// distinct returns the backends with which clients stay, each once.
+// distinct returns the distinct backends of a sticky group.
 func distinct(g services.Group) map[netip.AddrPort]struct{} {
 	out := make(map[netip.AddrPort]struct{})
 	for _, b := range g.Backends {
@@ -262,7 +262,7 @@ func distinct(g services.Group) map[netip.AddrPort]struct{} {
 	return out
 }
 
-// elementsOfKeys returns the elements of a set whose keys come (true) or go.
+// elementsOfKeys returns the elements of a set for keys that are added (true) or removed (false).
 func elementsOfKeys[K comparable](keys map[K]bool, key func([]byte, K) []byte) (e nft.Elements) {
 	for k, comes := range keys {
 		e.Member(key(nil, k), !comes, comes)

@@ -1,5 +1,5 @@
-// Package rules lays the plan of Services out in nftables: the tables "balsa", one of each address family. It makes values
-// of package nft from what package services decided, and tables of package services from what the kernel lists.
+// Package rules writes the plan of Services to nftables: the tables "balsa", one per address family. It converts tables of
+// package services to values of package nft, and the kernel's listing back.
 //
 //	every packet:
 //	prerouting, output ─► the tunnel's port ─► set of members ─► not tracked; others: drop
@@ -7,12 +7,12 @@
 //	the first packet of a connection:
 //	prerouting, output ─► services ─► map by address ─┬─► way ─► its chain: group, number ─► backend ─► DNAT
 //	           │              └─────► map by port ────┘
-//	           └────────► nobody ─► sets of destinations without backends ─► reject or drop
+//	           └──► no-backends ─► sets of destinations without backends ─► reject or drop
 //	input, postrouting ─► led to the tunnel's port? drop
 //	postrouting ─► marked, hairpin, leaving the pod network ─► masquerade
 //
-// Between pods, packets of a known connection pass only the tunnel's rule, and without a tunnel no rule at all: a hook that
-// has rules costs every packet that passes it as much as a lookup of its connection.
+// Packets of an established connection between pods pass only the tunnel's rule, and without a tunnel no rule at all: a
+// hook that has rules costs each packet as much as a lookup of its connection.
 //
 // The cost of a packet does not grow with the number of services, because each map is a hash. Nor does the cost of a change:
 // services and backends are data in maps, and there are only as many chains as there are ways (services.Way). The kernel
@@ -26,8 +26,8 @@
 // Session affinity remembers a client with its backend's id. The id counts as long as the group has a backend of that id, so
 // nothing has to go through the clients when a backend goes.
 //
-// A new backend is told to listeners of NFNLGRP_NFTABLES as a NFT_MSG_NEWSETELEM of the set "backends", whose data is the
-// backend's address and port.
+// The kernel announces a new backend to listeners of NFNLGRP_NFTABLES as a NFT_MSG_NEWSETELEM of the set "backends", whose
+// data is the backend's address and port.
 //
 // Everything but Table is pure. A Table is not safe for concurrent use.
 package rules

@@ -26,7 +26,7 @@ const (
 	groupsOf        = "-groups"       // behind each of these names: the same ─► group
 	waysMap         = "ways"          // way ─► its chain
 	outsideWaysMap  = "outside-ways"  // the same for clients outside: the kernel would see a loop in one map
-	guardsMap       = "guards"        // address, protocol, port ─► chain that drops clients from elsewhere
+	guardsMap       = "guards"        // address, protocol, port ─► chain that drops clients outside the allowed networks
 	backendsMap     = "backends"      // group, number ─► address, port
 	idsMap          = "ids"           // group, number ─► a backend's id, where clients stay with theirs
 	clientsMap      = "clients"       // client, group ─► id
@@ -46,7 +46,7 @@ var leads = map[services.Where]string{
 	services.AtAddress: servicesMap, services.AtPort: portsMap, services.AtAddressOutside: outsideMap, services.AtPortOutside: outsidePortsMap,
 }
 
-// layout says what the tables of one family are made of.
+// layout builds the sets, chains and elements of one family's table.
 type layout struct {
 	cfg    Config
 	family nft.Family
@@ -62,7 +62,7 @@ func newLayout(cfg Config) *layout {
 	return l
 }
 
-// fingerprint names the chain that marks a table as made from this configuration.
+// fingerprint returns the name of the chain that marks a table as built from this configuration.
 func (l *layout) fingerprint() string {
 	return nft.Fingerprint(fmt.Appendf(nil, "%d %+v", layoutVersion, l.cfg))
 }
@@ -120,8 +120,8 @@ func appendAddr(to []byte, a netip.Addr) []byte {
 	return append(to, b[:]...)
 }
 
-// unused appends a word that is not used. A group, a way and a backend's id are two words; as the value of a map they have
-// such a word in front: see pairWord.
+// unused appends a word of zeros that is not used. A group, a way and a backend's id are two words; as the value of a map
+// they have such a word in front: see pairWord.
 func unused(to []byte) []byte { return append(to, 0, 0, 0, 0) }
 
 func groupKey(to []byte, id services.GroupID) []byte {

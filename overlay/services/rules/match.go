@@ -73,13 +73,13 @@ func (l *layout) marked() []expr.Any {
 	return append([]expr.Any{&expr.Meta{Key: expr.MetaKeyMARK, Register: nft.Word(0)}}, nft.AnyBit(l.cfg.Mark)...)
 }
 
-// setMark has the packet masqueraded.
+// setMark marks the packet for masquerading.
 func (l *layout) setMark() []expr.Any { return l.changeMark(l.cfg.Mark) }
 
-// clearMark takes the bit out of the packet's mark.
+// clearMark clears the bit in the packet's mark.
 func (l *layout) clearMark() []expr.Any { return l.changeMark(0) }
 
-// changeMark puts bit, which is that of masquerading or none, in place of that bit of the packet's mark.
+// changeMark replaces the masquerading bit of the packet's mark by bit, which is that bit or 0.
 func (l *layout) changeMark(bit uint32) []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyMARK, Register: nft.Word(0)},

@@ -73,7 +73,8 @@ func (t *Table) chainsAreRight(found *nft.Contents, have, want *services.Table) 
 	return true
 }
 
-// readElements returns nft.ErrUnstable if there are elements that we do not make. It makes room for as much as is wanted.
+// readElements reads all elements. It returns nft.ErrUnstable if there are elements that this package never makes. It
+// allocates room for as many elements as want has.
 func (t *Table) readElements(want *services.Table) (*services.Table, error) {
 	have := services.NewTable()
 	have.Services, have.Groups = make(map[services.Address]services.Target, len(want.Services)), make(map[services.GroupID]services.Group, len(want.Groups))
@@ -81,7 +82,7 @@ func (t *Table) readElements(want *services.Table) (*services.Table, error) {
 	var list []nft.Element
 	for i := range t.layout.table.Sets {
 		s := &t.layout.table.Sets[i]
-		if s.Name == clientsMap { // rules add clients, and time removes them
+		if s.Name == clientsMap { // rules in the kernel add clients, and timeouts remove them
 			continue
 		}
 		var err error
@@ -97,7 +98,7 @@ func (t *Table) readElements(want *services.Table) (*services.Table, error) {
 	return have, p.complete()
 }
 
-// halves tells whether there is a lead with a way but no group, or with a group but no way.
+// halves reports whether a lead has a way without a group or a group without a way.
 func halves[K comparable](targets map[K]services.Target) bool {
 	for _, t := range targets {
 		if t.Lead.HasBackends() != (t.Lead.Group != 0) || t.Outside.HasBackends() != (t.Outside.Group != 0) {
@@ -107,7 +108,7 @@ func halves[K comparable](targets map[K]services.Target) bool {
 	return false
 }
 
-// parser puts elements into the table that they stand for.
+// parser converts elements to the services.Table that they represent.
 type parser struct {
 	have, want *services.Table
 	ids, stay  map[services.GroupID]int // how many elements there are of groups whose clients stay
@@ -126,7 +127,7 @@ func (p *parser) complete() error {
 	return nil
 }
 
-// parse takes in one element.
+// parse adds one element to the table.
 func (p *parser) parse(s *nft.Set, e *nft.Element) error {
 	have := p.have
 	isMap, verdicts := s.Flags&nft.Map != 0, s.HoldsVerdicts()

@@ -11,10 +11,10 @@ import (
 // Name is the name of every table this package makes.
 const Name = "balsa"
 
-// layoutVersion is the version of the sets; raise it when they come to mean something else.
-const layoutVersion = 4
+// layoutVersion is the version of the sets and base chains; raise it when their names or meaning change.
+const layoutVersion = 5
 
-// Config says for what the base chains are made. It is part of the fingerprint.
+// Config is the input of the base chains. It is part of the fingerprint.
 type Config struct {
 	V4 bool // the family of the table: IPv4, else IPv6
 	// Pods are the cluster's pod networks, NodePods those of this node, of the family.
@@ -33,7 +33,7 @@ type Config struct {
 type Table struct {
 	layout *layout
 	conn   *nft.Conn
-	known  bool     // the kernel holds the plan that was applied last, as far as we know
+	known  bool     // the kernel holds the plan that was applied last, unless another program changed it unnoticed
 	others []string // chains of other programs
 }
 
@@ -85,7 +85,7 @@ func (t *Table) Apply(p *services.Plan) (*services.Delta, error) {
 	}
 	change := t.layout.change
 	if have == nil {
-		have, change = services.NewTable(), t.layout.makeAnew
+		have, change = services.NewTable(), t.layout.rebuild
 	}
 	p.AdoptNumbers(have)
 	all := services.Diff(have, p.Table())

@@ -13,7 +13,7 @@ import (
 	"github.com/balsahq/balsa/overlay/services"
 )
 
-// wayChain returns the name of a way's chain, which also tells people what it does.
+// wayChain returns the name of a way's chain, which describes the way for readers of the ruleset.
 func wayChain(w services.Way) string {
 	name := fmt.Sprintf("way-%s-%s-%d", leads[w.Where], sources[w.Source], w.Backends)
 	if w.Sticky > 0 {
@@ -48,7 +48,7 @@ func (l *layout) way(w services.Way) []nft.Rule {
 
 // sendRandom sends to a random backend of the group.
 func (l *layout) sendRandom(w services.Way) []expr.Any {
-	return slices.Concat(l.loadGroup(w.Where), []expr.Any{l.drawNumber(w), nft.Lookup(backendsMap, l.pairWord(), l.freeWord())}, l.send(l.freeWord()))
+	return slices.Concat(l.loadGroup(w.Where), []expr.Any{l.drawNumber(w), nft.Lookup(backendsMap, l.pairWord(), l.freeWord())}, l.sendTo(l.freeWord()))
 }
 
 // Of the registers' words, the first hold an address, the next two a pair (protocol and port, or a way, or a group), the
@@ -68,7 +68,7 @@ func (l *layout) sendRemembered(w services.Way) []expr.Any {
 		l.family.LoadSource(0), fill(found+1, 2), fill(known, 3),
 		nft.Lookup(clientsMap, 0, found), copyPair(found+1, l.idWord()), copyPair(found+1, known+1),
 		nft.Lookup(stayMap, l.pairWord(), l.freeWord()), l.updateClient(w, known, unix.NFT_DYNSET_OP_UPDATE),
-	}, l.send(l.freeWord()))
+	}, l.sendTo(l.freeWord()))
 }
 
 // sendNew chooses a backend and remembers it for the client. The client may have an element with a backend that is gone;
@@ -80,7 +80,7 @@ func (l *layout) sendNew(w services.Way) []expr.Any {
 	return slices.Concat(l.loadGroup(w.Where), []expr.Any{
 		l.family.LoadSource(0), l.drawNumber(w), fill(chosen, 3), nft.Lookup(idsMap, l.pairWord(), chosen+1),
 		l.updateClient(w, chosen, dynsetDelete), l.updateClient(w, chosen, unix.NFT_DYNSET_OP_UPDATE), nft.Lookup(backendsMap, l.pairWord(), l.freeWord()),
-	}, l.send(l.freeWord()))
+	}, l.sendTo(l.freeWord()))
 }
 
 // updateClient updates or deletes the element of a client.
@@ -97,7 +97,7 @@ func (l *layout) drawNumber(w services.Way) expr.Any {
 	return &expr.Numgen{Register: nft.Word(l.idWord()), Modulus: w.Backends, Type: unix.NFT_NG_RANDOM}
 }
 
-// fill loads some bytes of the packet into words, for nft's sake: see pairWord.
+// fill loads some bytes of the packet into words that the nft command must know: see pairWord.
 func fill(at, words uint32) expr.Any {
 	return &expr.Payload{DestRegister: nft.Word(at), Base: expr.PayloadBaseNetworkHeader, Len: 4 * words}
 }
@@ -107,8 +107,8 @@ func copyPair(from, to uint32) expr.Any {
 	return &expr.Bitwise{SourceRegister: nft.Word(from), DestRegister: nft.Word(to), Len: 8, Mask: ones, Xor: make([]byte, 8)}
 }
 
-// send rewrites the destination to the address and port in the words.
-func (l *layout) send(from uint32) []expr.Any {
+// sendTo rewrites the destination to the address and port in the words.
+func (l *layout) sendTo(from uint32) []expr.Any {
 	return []expr.Any{&expr.NAT{
 		Type: expr.NATTypeDestNAT, Family: uint32(l.family), RegAddrMin: nft.Word(from), RegProtoMin: nft.Word(from + l.family.AddressWords()),
 	}}
@@ -149,7 +149,7 @@ func apartChain(where services.Where) string {
 	return "apart"
 }
 
-// apart leads clients outside the pod networks elsewhere, or drops their packets; for others it returns.
+// apart sends clients outside the pod networks to their own lead, or drops their packets; for other clients it returns.
 func (l *layout) apart(outside services.Where) []nft.Rule {
 	return append(l.unless(l.family.From, append(fromThisHost(), nft.Return())),
 		l.follow(outside), []expr.Any{nft.Drop()})

@@ -26,7 +26,7 @@ func sound(nodes int) *Report {
 				case MTU:
 					one.Size = &Size{Link: 1450, Passes: 1450}
 				case Pod:
-					one.Way = &Way{Link: "balsa-vxlan", Type: "vxlan", Port: 8472, Gateway: "10.244.1.0"}
+					one.HostRoute = &HostRoute{Link: "balsa-vxlan", Type: "vxlan", Port: 8472, Gateway: "10.244.1.0"}
 				}
 				n.Results = append(n.Results, one)
 			}
@@ -57,8 +57,8 @@ func (r *Report) fail(from, to int, k Kind, change func(*Result)) {
 
 func (r *Report) deaf(node int) { r.Nodes[node].Heard = nil }
 
-func TestJudge(t *testing.T) {
-	straight := func(one *Result) { one.Way = &Way{Link: "eth0", Type: "device", Gateway: "192.0.2.1"} }
+func TestDiagnose(t *testing.T) {
+	straight := func(one *Result) { one.HostRoute = &HostRoute{Link: "eth0", Type: "device", Gateway: "192.0.2.1"} }
 	pods := func(r *Report, from, to int, change func(*Result)) {
 		r.fail(from, to, Pod, change)
 		for _, k := range []Kind{PodUDP, NodePod, Service, MTU} {
@@ -75,14 +75,17 @@ func TestJudge(t *testing.T) {
 		"a tunnel":    {3, func(r *Report) { pods(r, 0, 1, nil); r.deaf(1) }, []string{"node n0 → node n1: pod to pod: no answer; UDP 8472 from 192.0.2.0 to 192.0.2.1 seems blocked (node to node works)"}},
 		"its answers": {3, func(r *Report) { pods(r, 0, 1, nil) }, []string{"node n0 → node n1: pod to pod: packets arrive and the answers do not come back; UDP 8472 from 192.0.2.1 to 192.0.2.0"}},
 		"straight":    {3, func(r *Report) { pods(r, 0, 1, straight); r.deaf(1) }, []string{"sent by 192.0.2.0 straight to 192.0.2.1 over eth0 disappear"}},
-		"no route": {3, func(r *Report) { pods(r, 0, 1, func(one *Result) { one.Way = &Way{Missing: true} }); r.deaf(1) },
+		"no route": {3, func(r *Report) {
+			pods(r, 0, 1, func(one *Result) { one.HostRoute = &HostRoute{Missing: true} })
+			r.deaf(1)
+		},
 			[]string{"node n0 has no route to the pods of n1 (10.244.1.0/24)"}},
 		"somebody else's route": {3, func(r *Report) {
-			pods(r, 0, 1, func(one *Result) { one.Way = &Way{Link: "eth1", Gateway: "203.0.113.1"} })
+			pods(r, 0, 1, func(one *Result) { one.HostRoute = &HostRoute{Link: "eth1", Gateway: "203.0.113.1"} })
 			r.deaf(1)
 		}, []string{"sends them to 203.0.113.1 over eth1, which is not 192.0.2.1"}},
 		"a tun device": {3, func(r *Report) {
-			pods(r, 0, 1, func(one *Result) { one.Way = &Way{Link: "balsa-tun", Type: "tuntap"} })
+			pods(r, 0, 1, func(one *Result) { one.HostRoute = &HostRoute{Link: "balsa-tun", Type: "tuntap"} })
 			r.deaf(1)
 		}, []string{"the overlay's UDP port from 192.0.2.0 to 192.0.2.1 seems blocked"}},
 		"TCP alone":   {2, func(r *Report) { r.fail(0, 1, Pod, nil) }, []string{"pod to pod by TCP: no answer; UDP works"}},
@@ -102,7 +105,7 @@ func TestJudge(t *testing.T) {
 			r.fail(0, 1, MTU, func(one *Result) { one.Size = &Size{Link: 1500, Passes: 1400} })
 			r.fail(0, 1, Pod, func(one *Result) { straight(one); one.OK = true })
 		}, []string{"carries less than the MTU of the hosts' links says"}},
-		"names":         {2, func(r *Report) { r.fail(1, -1, DNS, nil); r.fail(1, -1, Outside, nil) }, []string{"node n1: DNS: no answer: nobody serves names"}},
+		"names":         {2, func(r *Report) { r.fail(1, -1, DNS, nil); r.fail(1, -1, Outside, nil) }, []string{"node n1: DNS: no answer: no server answers"}},
 		"unknown names": {2, func(r *Report) { r.fail(1, -1, DNS, func(one *Result) { one.Error = "answer NXDOMAIN" }) }, []string{"node n1: DNS: answer NXDOMAIN for a name of the cluster"}},
 		"outside names": {3, func(r *Report) { r.fail(-1, -1, Outside, nil) }, []string{"nodes n0, n1, n2: DNS, names outside the cluster: for example on n0 no answer"}},
 		"policies":      {2, func(r *Report) { r.fail(0, 1, Denied, nil) }, []string{"node n0 → node n1: NetworkPolicy: a pod that a NetworkPolicy closes is reached: policies are not enforced on n1"}},
@@ -116,7 +119,7 @@ func TestJudge(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := sound(tt.nodes)
 			tt.breaks(r)
-			findings := Judge(r)
+			findings := Diagnose(r)
 			for i, f := range findings {
 				if i >= len(tt.want) {
 					t.Errorf("one more: %s", f)
@@ -140,7 +143,7 @@ func TestLargeClustersAreShownByWhatIsBroken(t *testing.T) {
 	r := sound(20)
 	r.fail(3, 4, NodePort, nil)
 	var text strings.Builder
-	if err := Write(&text, r, Judge(r), false); err != nil {
+	if err := Write(&text, r, Diagnose(r), false); err != nil {
 		t.Fatal(err)
 	}
 	if lines := strings.Count(text.String(), "\n"); lines > 30 || !strings.Contains(text.String(), "399 of 400 paths have no fault") {

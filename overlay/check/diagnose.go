@@ -45,8 +45,8 @@ func names(list []string) string {
 	return "nodes " + strings.Join(list, ", ")
 }
 
-// Judge returns the faults of a report; nil when there are none. It depends on the report alone.
-func Judge(r *Report) []Finding {
+// Diagnose returns the faults of a report; nil when there are none. It depends on the report alone.
+func Diagnose(r *Report) []Finding {
 	m := newMatrix(r)
 	var out []Finding
 	for _, f := range r.Faults {
@@ -58,7 +58,7 @@ func Judge(r *Report) []Finding {
 		}
 	}
 	for _, p := range m.pairs() {
-		for _, f := range m.judge(p) {
+		for _, f := range m.diagnosePair(p) {
 			f.From, f.To = []string{p.from}, []string{p.to}
 			out = append(out, f)
 		}
@@ -76,8 +76,8 @@ func sortedNodes(r *Report) []NodeReport {
 	return slices.SortedFunc(slices.Values(r.Nodes), func(x, y NodeReport) int { return cmp.Compare(x.Target.Name, y.Target.Name) })
 }
 
-// judge returns the faults between one pair of nodes, without faults that follow from another fault.
-func (m *matrix) judge(p pair) []Finding {
+// diagnosePair returns the faults between one pair of nodes, without faults that follow from another fault.
+func (m *matrix) diagnosePair(p pair) []Finding {
 	if r := m.bad(p, Node); r != nil {
 		return []Finding{{What: "node to node", Text: fmt.Sprintf(
 			"%s to %s; nothing else can work between them: look at the network between the hosts and at their firewalls", r.Error, m.nodes[p.to].Target.Address)}}
@@ -133,24 +133,24 @@ func (m *matrix) whyNoPod(p pair, r *Result) string {
 	if m.bad(pair{p.to, p.to}, NodePod) != nil {
 		return fmt.Sprintf("%s; node %s does not reach its own pods either", r.Error, p.to)
 	}
-	if w := r.Way; w != nil && w.Missing {
+	if w := r.HostRoute; w != nil && w.Missing {
 		return fmt.Sprintf("node %s has no route to the pods of %s%s, so its packets to them leave by the default route: its log says why", p.from, p.to, m.podsOf(p.to))
 	}
 	if m.heard(p) {
 		// A broken return path is reported for the peer, unless the peer's own tries succeed.
 		back := m.byPair[pair{p.to, p.from}][Pod]
-		if back != nil && back.Way != nil && back.Way.Missing {
+		if back != nil && back.HostRoute != nil && back.HostRoute.Missing {
 			return fmt.Sprintf("packets arrive and the answers do not come back; node %s has no route to the pods of %s%s", p.to, p.from, m.podsOf(p.from))
 		}
-		if back != nil && back.Way != nil {
-			return fmt.Sprintf("packets arrive and the answers do not come back; %s", lost(back.Way, there, here))
+		if back != nil && back.HostRoute != nil {
+			return fmt.Sprintf("packets arrive and the answers do not come back; %s", lost(back.HostRoute, there, here))
 		}
 		return fmt.Sprintf("packets arrive at %s and the answers do not come back", p.to)
 	}
-	if r.Way == nil {
+	if r.HostRoute == nil {
 		return r.Error
 	}
-	return fmt.Sprintf("%s; %s", r.Error, lost(r.Way, here, there))
+	return fmt.Sprintf("%s; %s", r.Error, lost(r.HostRoute, here, there))
 }
 
 // podsOf returns the pod network of a node in brackets, if known.
@@ -162,7 +162,7 @@ func (m *matrix) podsOf(node string) string {
 }
 
 // lost says what to look at when packets on a path disappear.
-func lost(w *Way, from, to string) string {
+func lost(w *HostRoute, from, to string) string {
 	switch {
 	case w.Port > 0:
 		return fmt.Sprintf("UDP %d from %s to %s seems blocked (node to node works)", w.Port, from, to)
@@ -182,7 +182,7 @@ func (m *matrix) whySmall(p pair, r *Result) string {
 		return fmt.Sprintf("%s, not even to small datagrams that must not be split", r.Error)
 	}
 	text := fmt.Sprintf("packets of more than %d bytes disappear; pods send up to %d", r.Size.Passes, r.Size.Link)
-	if way := m.byPair[p][Pod]; way != nil && way.Way != nil && way.Way.Port > 0 {
+	if way := m.byPair[p][Pod]; way != nil && way.HostRoute != nil && way.HostRoute.Port > 0 {
 		return fmt.Sprintf("%s: the network between %s and %s must carry %d (the tunnel adds 50), or the MTU of the hosts' links must say what it does carry",
 			text, m.host(p.from), m.host(p.to), r.Size.Link+50)
 	}

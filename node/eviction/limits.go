@@ -15,7 +15,7 @@ const Reason = "Evicted"
 
 // Limited reports whether the pod has a limit that Over judges: only such pods have to be measured.
 func Limited(pod *v1.Pod) bool {
-	if critical(pod) {
+	if Critical(pod) {
 		return false
 	}
 	for i := range pod.Spec.Volumes {
@@ -27,8 +27,9 @@ func Limited(pod *v1.Pod) bool {
 	return found
 }
 
-// critical pods stay: nothing would make them again here.
-func critical(pod *v1.Pod) bool {
+// Critical reports whether the pod stays whatever it uses: it comes from a file of the node, which would not make it again, or the
+// cluster depends on it.
+func Critical(pod *v1.Pod) bool {
 	return pod.Annotations["kubernetes.io/config.source"] == "file" || pod.Spec.Priority != nil && *pod.Spec.Priority >= scheduling.SystemCriticalPriority
 }
 

@@ -158,10 +158,8 @@ func minus(a, b uint64) uint64 {
 // rlimit tells how many processes there may be and are.
 func (p *Provider) rlimit(now time.Time) *statsv1.RlimitStats {
 	out := &statsv1.RlimitStats{Time: metav1.NewTime(now)}
-	if data, err := os.ReadFile(filepath.Join(p.proc, "sys/kernel/pid_max")); err == nil {
-		if n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64); err == nil {
-			out.MaxPID = &n
-		}
+	if most := maxPIDs(p.proc); most > 0 {
+		out.MaxPID = &most
 	}
 	if data, err := os.ReadFile(filepath.Join(p.proc, "loadavg")); err == nil {
 		fields := strings.Fields(string(data)) // 0.00 0.01 0.05 RUNNING/ALL LASTPID
@@ -173,6 +171,20 @@ func (p *Provider) rlimit(now time.Time) *statsv1.RlimitStats {
 		}
 	}
 	return out
+}
+
+// MaxPIDs returns how many processes and threads this machine may have; 0 when that cannot be read.
+func MaxPIDs() int64 { return maxPIDs("/proc") }
+
+// maxPIDs returns the smaller one of the kernel's two limits.
+func maxPIDs(proc string) (most int64) {
+	for _, file := range []string{"sys/kernel/pid_max", "sys/kernel/threads-max"} {
+		data, _ := os.ReadFile(filepath.Join(proc, file))
+		if n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64); err == nil && (most == 0 || n < most) {
+			most = n
+		}
+	}
+	return most
 }
 
 // nodeNetwork tells about the interface of the default route.

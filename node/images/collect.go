@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sort"
+	"sync"
 	"time"
 
 	"github.com/distribution/reference"
@@ -17,87 +17,135 @@ import (
 	"github.com/balsahq/balsa/node/diskspace"
 )
 
-// Collector removes unused images while their file system is too full. One goroutine uses it.
+// Collector removes unused images. Its methods may be called at the same time.
 type Collector struct {
 	Images  criapi.ImageManagerService
 	Runtime criapi.RuntimeService
 	Pods    func() []*v1.Pod // of this node; their images stay
 	// HighPercent of the file system in use begins a collection, which goes down to LowPercent.
 	HighPercent, LowPercent int
-	Changed                 func() // called after a collection
-	Logger                  *slog.Logger
+	// MinAge protects an image from removal between its pull and its first use. Images that were not used for MaxAge are
+	// removed however much space there is; 0: none is.
+	MinAge, MaxAge time.Duration
+	Changed        func() // called after a collection
+	Logger         *slog.Logger
 
-	seen map[string]time.Time // since when each image is known, by ID
+	mu    sync.Mutex
+	known map[string]history // by ID
 }
 
-// minImageAge protects an image from removal between its pull and its first use.
-const minImageAge = 2 * time.Minute
+// history is since when an image is known, and when it was last seen in use.
+type history struct{ first, used time.Time }
 
-// Collect removes images that no container uses, the longest known first, while their file system is too full.
+// Collect removes images that were not used for MaxAge, and further ones while their file system is too full.
 func (c *Collector) Collect(ctx context.Context) error {
-	if c.seen == nil {
-		c.seen = map[string]time.Time{}
-	}
-	seen := c.seen
-	list, err := c.Images.ListImages(ctx, nil)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all, err := c.look(ctx)
 	if err != nil {
 		return err
 	}
 	now := time.Now()
-	there := map[string]bool{}
-	for _, im := range list {
-		there[im.Id] = true
-		if _, ok := seen[im.Id]; !ok {
-			seen[im.Id] = now
-		}
-	}
-	for id := range seen {
-		if !there[id] {
-			delete(seen, id)
-		}
+	c.remove(ctx, old(all, now, c.MaxAge), func(int64) bool { return false })
+	if c.HighPercent >= 100 {
+		return nil
 	}
 	total, free, err := c.imageDisk(ctx)
 	if err != nil || total == 0 || (total-free)*100 < total*int64(c.HighPercent) {
 		return err
 	}
 	want := (total - free) - total*int64(c.LowPercent)/100
-	used, err := c.usedImages(ctx)
-	if err != nil {
-		return err
-	}
-	sort.Slice(list, func(i, j int) bool { return seen[list[i].Id].Before(seen[list[j].Id]) })
-	var freed int64
-	for _, im := range list {
-		if freed >= want {
-			break
-		}
-		if im.Pinned || inUse(im, used) || now.Sub(seen[im.Id]) < minImageAge {
-			continue
-		}
-		if err := c.Images.RemoveImage(ctx, &runtimeapi.ImageSpec{Image: im.Id}); err != nil {
-			c.Logger.Warn("an unused image cannot be removed; the next one is tried", "image", im.Id, "err", err)
-			continue
-		}
-		freed += int64(im.Size)
-	}
-	c.Changed()
-	if freed < want {
+	if freed := c.remove(ctx, removable(all, now, c.MinAge), func(freed int64) bool { return freed >= want }); freed < want {
 		return fmt.Errorf("failed to garbage collect required amount of images. Attempted to free %d bytes, but only found %d bytes eligible to free", want, freed)
 	}
 	return nil
 }
 
-func (c *Collector) imageDisk(ctx context.Context) (total, free int64, err error) {
-	r, err := c.Images.ImageFsInfo(ctx)
+// CollectUntil removes unused images that are older than MinAge until enough reports true, which is asked before each.
+func (c *Collector) CollectUntil(ctx context.Context, enough func() bool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all, err := c.look(ctx)
 	if err != nil {
+		return err
+	}
+	c.remove(ctx, removable(all, time.Now(), c.MinAge), func(int64) bool { return enough() })
+	return nil
+}
+
+// look lists the images and notes which are in use now.
+func (c *Collector) look(ctx context.Context) ([]image, error) {
+	list, err := c.Images.ListImages(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	used, err := c.usedImages(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	known := make(map[string]history, len(list))
+	all := make([]image, 0, len(list))
+	for _, im := range list {
+		h, ok := c.known[im.Id]
+		if !ok {
+			h = history{first: now}
+		}
+		in := inUse(im, used)
+		if in {
+			h.used = now
+		}
+		known[im.Id] = h
+		all = append(all, image{im, h, in})
+	}
+	c.known = known
+	return all, nil
+}
+
+// remove removes images in their order until enough, which is told how many bytes are freed, reports true. It returns that
+// number.
+func (c *Collector) remove(ctx context.Context, list []image, enough func(freed int64) bool) int64 {
+	var freed int64
+	for _, im := range list {
+		if enough(freed) {
+			break
+		}
+		if _, there := c.known[im.Id]; !there {
+			continue // removed by its age
+		}
+		if err := c.Images.RemoveImage(ctx, &runtimeapi.ImageSpec{Image: im.Id}); err != nil {
+			c.Logger.Warn("an unused image cannot be removed; the next one is tried", "image", im.Id, "err", err)
+			continue
+		}
+		delete(c.known, im.Id)
+		freed += int64(im.Size)
+	}
+	if len(list) > 0 {
+		c.Changed()
+	}
+	return freed
+}
+
+func (c *Collector) imageDisk(ctx context.Context) (total, free int64, err error) {
+	path, err := MountPoint(ctx, c.Images)
+	if err != nil || path == "" {
 		return 0, 0, err
+	}
+	return diskspace.Of(path)
+}
+
+// MountPoint returns a path on the file system of images; "" when the runtime names none.
+func MountPoint(ctx context.Context, service criapi.ImageManagerService) (string, error) {
+	r, err := service.ImageFsInfo(ctx)
+	if err != nil {
+		return "", err
 	}
 	for _, f := range r.ImageFilesystems {
 		if p := f.GetFsId().GetMountpoint(); p != "" {
-			return diskspace.Of(p)
+			return p, nil
 		}
 	}
-	return 0, 0, nil
+	return "", nil
 }
 
 // usedImages returns the names and IDs of the images of all containers, and of all pods on the node, which may start one.

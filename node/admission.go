@@ -12,6 +12,7 @@ import (
 	"github.com/balsahq/balsa/node/podloop"
 	"github.com/balsahq/balsa/node/podworker"
 	"github.com/balsahq/balsa/node/staticpod"
+	"github.com/balsahq/balsa/node/stats"
 )
 
 // takesRoom reports whether a pod counts on this node: it runs, or is to run.
@@ -25,6 +26,7 @@ func (a *Agent) admissionInput(pod *v1.Pod) admission.Input {
 	in := admission.Input{
 		Pod: pod, Node: a.node, Static: staticpod.Is(pod),
 		Sysctls: a.sysctls, StrictGroups: a.strictGroups, AppArmor: appArmorEnabled(), AllocatedLater: a.devices.Manages,
+		Pressure: a.pressure(),
 	}
 	for uid, w := range a.workers {
 		if uid != pod.UID && takesRoom(w) {
@@ -62,12 +64,16 @@ func appArmorEnabled() bool {
 	return strings.HasPrefix(readLine("/sys/module/apparmor/parameters/enabled"), "Y")
 }
 
-// allPodsLimits returns the limits of all pods together, which are the Node's allocatable resources. So the node's own
-// processes keep what is reserved for them.
+// allPodsLimits returns the limits of all pods together, so that the node's own processes keep what is reserved for them. The
+// memory limit is above what pods may request by the threshold of eviction, so that a pod is evicted before the kernel kills
+// one.
 func (a *Agent) allPodsLimits() cgroup.Limits {
-	room := a.Node().Status.Allocatable
-	return cgroup.Limits{
-		CPUShares: cgroup.Shares(room.Cpu().MilliValue()),
-		Memory:    room.Memory().Value(),
+	room := a.cfg.podsRoom(a.cfg.capacity())
+	l := cgroup.Limits{CPUShares: cgroup.Shares(room.Cpu().MilliValue()), Memory: room.Memory().Value()}
+	if q, ok := a.cfg.Reserved["pid"]; ok {
+		if most := stats.MaxPIDs(); most > 0 {
+			l.PIDs = max(1, most-q.Value())
+		}
 	}
+	return l
 }

@@ -38,6 +38,7 @@ import (
 	"github.com/balsahq/balsa/node/criconfig"
 	"github.com/balsahq/balsa/node/csi"
 	"github.com/balsahq/balsa/node/deviceplugin"
+	"github.com/balsahq/balsa/node/eviction"
 	"github.com/balsahq/balsa/node/images"
 	"github.com/balsahq/balsa/node/podloop"
 	"github.com/balsahq/balsa/node/podworker"
@@ -73,6 +74,8 @@ type cgroups interface {
 	Init(all cgroup.Limits) error
 	SetBurstable(shares uint64) error
 	Pods() []types.UID
+	AllPods() (cgroup.Memory, error)
+	Processes(uid types.UID, qos v1.PodQOSClass) (int64, error)
 }
 
 // Agent runs the pods of one node.
@@ -85,7 +88,8 @@ type Agent struct {
 	sysctls   *admission.Sysctls
 	users     *userns.Ranges
 	count     *counters.Counters
-	stats     *stats.Provider // set once the runtime answers
+	stats     *stats.Provider   // set once the runtime answers
+	collector *images.Collector // the same
 
 	// Set by Run before any worker starts, then read-only.
 	runtime     criapi.RuntimeService
@@ -111,7 +115,12 @@ type Agent struct {
 	followCSI     func(context.Context) error                      // registers drivers by inotify; replaced in tests
 	followDevices func(context.Context) error                      // serves a socket; replaced in tests
 	cpusetsStale  chan struct{}                                    // wakes keepCPUSets
-	nudgeNode     chan struct{}                                    // wakes keepNode: the Node's status may have changed
+	imageFs       string                                           // a path on the file system of images, once the runtime has said it; only evictions' goroutine uses it
+	// observe measures what the machine has left; replaced in tests. One goroutine calls it.
+	observe      func(ctx context.Context) eviction.Observations
+	memoryEvents func(ctx context.Context, tell func()) // tells when memory gets short; replaced in tests
+	short        atomic.Pointer[[]v1.NodeConditionType] // conditions of the node that are true
+	nudgeNode    chan struct{}                          // wakes keepNode: the Node's status may have changed
 	// imagesStale says that the images have changed since they were listed.
 	imagesStale atomic.Bool
 	// formerVolumes says that volumes of pods that are no more could not be removed.
@@ -157,6 +166,7 @@ func New(cfg Config) (*Agent, error) {
 	cfg.Informers.Core().V1().Services().Informer()
 	cfg.Informers.Core().V1().Nodes().Informer()
 	a.node, a.watchDir = a.initialNode(), staticpod.Watch
+	a.observe = a.left
 	var err error
 	if a.sysctls, err = allowedSysctls(cfg.AllowedUnsafeSysctls); err != nil {
 		return nil, err
@@ -166,6 +176,7 @@ func New(cfg Config) (*Agent, error) {
 		return nil, err
 	}
 	a.cgroups = measuredCgroups{groups, a.count}
+	a.memoryEvents = func(ctx context.Context, tell func()) { a.watchMemory(ctx, groups, tell) }
 	if err := a.newParts(); err != nil {
 		return nil, err
 	}
@@ -265,6 +276,10 @@ func (a *Agent) runPods(ctx context.Context, g *errgroup.Group) error {
 		NodeName: a.cfg.NodeName, RootDir: a.cfg.RootDir, CgroupRoot: a.cfg.CgroupRoot, LogRoot: filepath.Join(a.cfg.LogDir, "pods"),
 		Runtime: a.runtime, Images: a.images, Pods: a.Pods, Volume: a.volumes.Stats,
 	})
+	a.collector = &images.Collector{
+		Images: a.images, Runtime: a.runtime, Pods: a.Pods, HighPercent: a.cfg.ImageGCHigh, LowPercent: a.cfg.ImageGCLow,
+		MinAge: a.cfg.ImageMinAge, MaxAge: a.cfg.ImageMaxAge, Changed: a.imagesChanged, Logger: a.log,
+	}
 	close(a.connected)
 	a.imagesChanged()
 	// A container's environment names the Services, so they are needed before the first start.

@@ -37,6 +37,8 @@ func (noCgroups) Init(cgroup.Limits) error                                      
 func (noCgroups) SetBurstable(uint64) error                                      { return nil }
 func (noCgroups) Path(types.UID, v1.PodQOSClass) string                          { return "/none" }
 func (noCgroups) Remove(types.UID) error                                         { return nil }
+func (noCgroups) AllPods() (cgroup.Memory, error)                                { return cgroup.Memory{}, errors.New("none") }
+func (noCgroups) Processes(types.UID, v1.PodQOSClass) (int64, error)             { return 0, errors.New("none") }
 func (noCgroups) Pods() []types.UID                                              { return nil }
 func (noCgroups) Read(types.UID, v1.PodQOSClass) (cgroup.Limits, error)          { return cgroup.Limits{}, nil }
 func (noCgroups) MemoryUsage(types.UID, v1.PodQOSClass) (int64, error)           { return 0, nil }
@@ -50,6 +52,8 @@ type bench struct {
 	agent  *Agent
 	dir    string
 	stop   func()
+	// prepare changes an agent before it runs; may be nil.
+	prepare func(*Agent)
 }
 
 func onBench(t *testing.T, test func(*bench)) {
@@ -79,6 +83,10 @@ func (b *bench) start() {
 	a.watchDir = func(string) (<-chan fsnotify.Event, func()) { return nil, func() {} }
 	a.followCSI = func(ctx context.Context) error { <-ctx.Done(); return nil }
 	a.followDevices = a.followCSI
+	a.memoryEvents = func(ctx context.Context, _ func()) { <-ctx.Done() }
+	if b.prepare != nil {
+		b.prepare(a)
+	}
 	b.agent = a
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

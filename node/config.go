@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	criapi "k8s.io/cri-api/pkg/apis"
+
+	"github.com/balsahq/balsa/node/eviction"
 )
 
 // Network is what the agent asks of the pod network of this node.
@@ -89,16 +91,21 @@ type Config struct {
 	SeccompDefault bool
 	// AllowedUnsafeSysctls are sysctls that pods may set besides the safe ones: names, or prefixes that end in "*".
 	AllowedUnsafeSysctls []string
-	// Reserved is taken off capacity to give allocatable.
+	// Reserved is kept from pods, for the system and for this program: it is taken off capacity to give allocatable.
 	Reserved v1.ResourceList
 	// Allocation says how pods get CPUs of their own.
 	Allocation Allocation
+	// Eviction says when pods are evicted because the node runs short of something; the zero value never.
+	Eviction eviction.Config
 	// LogMaxSize and LogMaxFiles bound a container's log; default 10 MiB and 5.
 	LogMaxSize  int64
 	LogMaxFiles int
 	// ImageGCHigh and ImageGCLow are the percentages of the image file system at which unused images are removed,
 	// and down to which; default 85 and 80.
 	ImageGCHigh, ImageGCLow int
+	// ImageMinAge protects an image between its pull and its first use; default 2 minutes. Images that were not used for
+	// ImageMaxAge are removed; 0: none is.
+	ImageMinAge, ImageMaxAge time.Duration
 
 	Logger *slog.Logger
 }
@@ -120,6 +127,12 @@ func (c *Config) Validate() error {
 	fault(c.Version == "", "Version is empty")
 	fault(c.MaxPods < 0, "MaxPods is negative")
 	fault(c.ImageGCLow > c.ImageGCHigh, fmt.Sprintf("ImageGCLow %d is above ImageGCHigh %d", c.ImageGCLow, c.ImageGCHigh))
+	capacity := c.capacity()
+	for name, q := range c.Reserved {
+		if total, ok := capacity[name]; ok && q.Cmp(total) > 0 {
+			fault(true, fmt.Sprintf("%s %s is reserved, of a capacity of %s", q.String(), name, total.String()))
+		}
+	}
 	fault(!strings.HasPrefix(c.CgroupParent, "/"), "CgroupParent is not absolute")
 	return errors.Join(errs...)
 }
@@ -154,6 +167,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.ImageGCLow == 0 {
 		c.ImageGCLow = 80
+	}
+	if c.ImageMinAge == 0 {
+		c.ImageMinAge = 2 * time.Minute
 	}
 	if c.Registrar == nil {
 		c.Registrar = c.Client

@@ -12,7 +12,6 @@ import (
 
 	"github.com/balsahq/balsa/node/cgroup"
 	"github.com/balsahq/balsa/node/containerlogs"
-	"github.com/balsahq/balsa/node/images"
 	"github.com/balsahq/balsa/node/podworker"
 )
 
@@ -22,10 +21,6 @@ func (a *Agent) housekeeping(ctx context.Context) {
 	logs, collections := time.NewTicker(healthInterval), time.NewTicker(gcInterval)
 	defer logs.Stop()
 	defer collections.Stop()
-	collector := images.Collector{
-		Images: a.images, Runtime: a.runtime, Pods: a.Pods, HighPercent: a.cfg.ImageGCHigh, LowPercent: a.cfg.ImageGCLow,
-		Changed: a.imagesChanged, Logger: a.log,
-	}
 	var shares uint64
 	for {
 		select {
@@ -38,7 +33,7 @@ func (a *Agent) housekeeping(ctx context.Context) {
 				a.removeFormerVolumes(ctx)
 			}
 		case <-collections.C:
-			if err := collector.Collect(ctx); err != nil && ctx.Err() == nil {
+			if err := a.collector.Collect(ctx); err != nil && ctx.Err() == nil {
 				a.log.Warn("unused images cannot be removed; the file system stays as full as it is until the next round", "err", err)
 				a.recorder.Event(nodeRef(a.Node()), v1.EventTypeWarning, "ImageGCFailed", err.Error())
 			}

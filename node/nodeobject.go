@@ -1,12 +1,11 @@
 package node
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
 	"maps"
 	"os"
 	"runtime"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -23,7 +22,7 @@ import (
 // health is the state of the machine from which the Node's conditions follow.
 type health struct {
 	NotReady                 string // why pods cannot run here; "" when they can run
-	Memory, Disk, PIDs       bool   // pressure
+	Pressure                 []v1.NodeConditionType
 	Images                   []*runtimeapi.Image
 	Handlers                 []*runtimeapi.RuntimeHandler
 	StrictGroups             bool // the runtime knows supplementalGroupsPolicy Strict
@@ -52,29 +51,15 @@ func (c *Config) nodeLabels() map[string]string {
 	return l
 }
 
+// memoryCapacity returns the machine's memory in bytes.
 func memoryCapacity() int64 {
-	total, _ := memInfo()
-	return total
-}
-
-// memInfo returns the machine's memory and how much of it is available, in bytes.
-func memInfo() (total, available int64) {
-	b, _ := os.ReadFile("/proc/meminfo")
-	sc := bufio.NewScanner(bytes.NewReader(b))
-	for sc.Scan() {
-		f := strings.Fields(sc.Text())
-		if len(f) < 2 {
-			continue
-		}
-		n, _ := strconv.ParseInt(f[1], 10, 64)
-		switch f[0] {
-		case "MemTotal:":
-			total = n << 10
-		case "MemAvailable:":
-			available = n << 10
+	for _, line := range strings.Split(readLine("/proc/meminfo"), "\n") {
+		if kib, ok := strings.CutPrefix(line, "MemTotal:"); ok {
+			n, _ := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(kib, "kB")), 10, 64)
+			return n << 10
 		}
 	}
-	return total, available
+	return 0
 }
 
 // capacity returns the resources of the machine.
@@ -96,15 +81,33 @@ func (c *Config) capacity() v1.ResourceList {
 	return l
 }
 
-// Resources that are kept back from allocatable, so that pods cannot use up the machine.
-const (
-	memoryKeptBack = 100 << 20
-	diskKeptBack   = 10 // percent
-)
-
-func (c *Config) allocatable(capacity v1.ResourceList) v1.ResourceList {
+// podsRoom returns what pods may use together: the capacity without what is reserved.
+func (c *Config) podsRoom(capacity v1.ResourceList) v1.ResourceList {
 	l := capacity.DeepCopy()
-	take := func(name v1.ResourceName, q resource.Quantity) {
+	reserved := v1.ResourceList{}
+	maps.Copy(reserved, c.Reserved)
+	if n := c.Allocation.ReservedCPUs.Size(); n > 0 { // these CPUs count, and not an amount
+		reserved[v1.ResourceCPU] = *resource.NewQuantity(int64(n), resource.DecimalSI)
+	}
+	subtract(l, reserved)
+	for name, q := range capacity {
+		if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
+			subtract(l, v1.ResourceList{v1.ResourceMemory: q}) // memory of huge pages cannot be used as other memory
+		}
+	}
+	return l
+}
+
+// allocatable returns what pods may request: a pod that used more would be evicted.
+func (c *Config) allocatable(capacity v1.ResourceList) v1.ResourceList {
+	l := c.podsRoom(capacity)
+	subtract(l, c.Eviction.Reserved(capacity))
+	return l
+}
+
+// subtract takes off l what less has of the same resources; nothing goes below zero.
+func subtract(l, less v1.ResourceList) {
+	for name, q := range less {
 		if have, ok := l[name]; ok {
 			have.Sub(q)
 			if have.Sign() < 0 {
@@ -113,22 +116,6 @@ func (c *Config) allocatable(capacity v1.ResourceList) v1.ResourceList {
 			l[name] = have
 		}
 	}
-	take(v1.ResourceMemory, *resource.NewQuantity(memoryKeptBack, resource.BinarySI))
-	if d, ok := capacity[v1.ResourceEphemeralStorage]; ok {
-		take(v1.ResourceEphemeralStorage, *resource.NewQuantity(d.Value()*diskKeptBack/100, resource.BinarySI))
-	}
-	for name, q := range c.Reserved {
-		if name != v1.ResourceCPU || c.Allocation.ReservedCPUs.IsEmpty() {
-			take(name, q)
-		}
-	}
-	take(v1.ResourceCPU, *resource.NewQuantity(int64(c.Allocation.ReservedCPUs.Size()), resource.DecimalSI))
-	for name, q := range capacity {
-		if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
-			take(v1.ResourceMemory, q) // memory of huge pages cannot be used as other memory
-		}
-	}
-	return l
 }
 
 // nodeStatus returns the Node's status from the machine and from h. Conditions and extended resources that other writers set
@@ -171,8 +158,8 @@ func (a *Agent) nodeStatus(old *v1.NodeStatus, h health, now metav1.Time) v1.Nod
 }
 
 func nodeConditions(old []v1.NodeCondition, h health, now metav1.Time) []v1.NodeCondition {
-	pressure := func(t v1.NodeConditionType, on bool, yes, no string, yesText, noText string) v1.NodeCondition {
-		if on {
+	pressure := func(t v1.NodeConditionType, yes, no string, yesText, noText string) v1.NodeCondition {
+		if slices.Contains(h.Pressure, t) {
 			return v1.NodeCondition{Type: t, Status: v1.ConditionTrue, Reason: yes, Message: yesText}
 		}
 		return v1.NodeCondition{Type: t, Status: v1.ConditionFalse, Reason: no, Message: noText}
@@ -182,11 +169,11 @@ func nodeConditions(old []v1.NodeCondition, h health, now metav1.Time) []v1.Node
 		ready.Status, ready.Reason, ready.Message = v1.ConditionFalse, "KubeletNotReady", h.NotReady
 	}
 	mine := []v1.NodeCondition{
-		pressure(v1.NodeMemoryPressure, h.Memory, "KubeletHasInsufficientMemory", "KubeletHasSufficientMemory",
+		pressure(v1.NodeMemoryPressure, "KubeletHasInsufficientMemory", "KubeletHasSufficientMemory",
 			"kubelet has insufficient memory available", "kubelet has sufficient memory available"),
-		pressure(v1.NodeDiskPressure, h.Disk, "KubeletHasDiskPressure", "KubeletHasNoDiskPressure",
+		pressure(v1.NodeDiskPressure, "KubeletHasDiskPressure", "KubeletHasNoDiskPressure",
 			"kubelet has disk pressure", "kubelet has no disk pressure"),
-		pressure(v1.NodePIDPressure, h.PIDs, "KubeletHasInsufficientPID", "KubeletHasSufficientPID",
+		pressure(v1.NodePIDPressure, "KubeletHasInsufficientPID", "KubeletHasSufficientPID",
 			"kubelet has insufficient PID available", "kubelet has sufficient PID available"),
 		ready,
 	}

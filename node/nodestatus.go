@@ -19,7 +19,6 @@ import (
 
 	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/node/cri"
-	"github.com/balsahq/balsa/node/diskspace"
 )
 
 // keepNode registers the Node and keeps its status. It writes the status when it changes, and every statusInterval otherwise.
@@ -226,7 +225,7 @@ func sameNodeStatus(a, b v1.NodeStatus) bool {
 
 // health returns the state of the runtime, the network and the machine.
 func (a *Agent) health(ctx context.Context) health {
-	h := health{VolumesInUse: a.volumesInUse()}
+	h := health{VolumesInUse: a.volumesInUse(), Pressure: a.pressure()}
 	select {
 	case <-a.connected:
 	default:
@@ -250,11 +249,6 @@ func (a *Agent) health(ctx context.Context) health {
 	}
 	h.NotReady = strings.Join(faults, ", ")
 	h.Images = a.imageList(ctx)
-	_, available := memInfo()
-	h.Memory = available > 0 && available < memoryKeptBack
-	if total, free, err := diskspace.Of(a.cfg.RootDir); err == nil {
-		h.Disk = free < total*diskKeptBack/100
-	}
 	return h
 }
 

@@ -28,6 +28,7 @@ func bindNode(f *pflag.FlagSet, c *config.Node) {
 	f.StringVar(&c.CgroupRoot, "cgroup-root", c.CgroupRoot, "control group of all pods; two installations on one machine need different ones")
 	bindPods(f, &c.Pods)
 	bindAllocation(f, &c.Allocation)
+	bindProtection(f, &c.Protection)
 	bindProxy(f, &c.Proxy)
 	bindNodeLogs(f, &c.Logs)
 	f.StringVar(&c.CloudProvider, "cloud-provider", c.CloudProvider, "\"external\" keeps pods away from this machine until a cloud controller has initialized its Node: the servers' own or, with their --disable-cloud-controller, one outside")

@@ -71,6 +71,7 @@ func New(cfg Config) (*Host, error) {
 	}
 	h.flags = append([]string{
 		"--node-name=node-" + strconv.Itoa(n), "--log-dir=" + filepath.Join(h.DataDir, "log"), "--cgroup-root=/" + h.Name,
+		"--eviction-hard=memory.available<100Mi", // how full the disk of the tests' machine is does not matter
 	}, cfg.Flags...)
 	h.dirs = []string{"BALSA_DATA_DIR=" + h.DataDir, "BALSA_RUN_DIR=" + h.RunDir}
 	if h.machine == nil {

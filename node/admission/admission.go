@@ -21,6 +21,8 @@ type Input struct {
 	AllocatedLater func(v1.ResourceName) bool
 	// AppArmor says that the kernel enforces AppArmor profiles.
 	AppArmor bool
+	// Pressure lists the conditions of the node that are true because it runs short of something.
+	Pressure []v1.NodeConditionType
 }
 
 // Refusal is why a pod may not run here, as its status says it.
@@ -30,7 +32,7 @@ type rule = func(Input) *Refusal
 
 // rules are asked in this order; the first refusal counts.
 var rules = []rule{
-	sysctls, osLabel, osField, supplementalGroups, room, nodeAffinity, freePorts, noExecuteTaints, appArmor, devices,
+	pressure, sysctls, osLabel, osField, supplementalGroups, room, nodeAffinity, freePorts, noExecuteTaints, appArmor, devices,
 }
 
 // Check returns why the pod may not run on the node, nil when it may.

@@ -41,6 +41,7 @@ func TestRefusals(t *testing.T) {
 			in.Pod.Spec.InitContainers = []v1.Container{{Name: "i", SecurityContext: &v1.SecurityContext{AppArmorProfile: &v1.AppArmorProfile{Type: t}}}}
 		}
 	}
+	short := func(of ...v1.NodeConditionType) func(*Input) { return func(in *Input) { in.Pressure = of } }
 	for name, c := range map[string]struct {
 		edit   []func(*Input)
 		reason string // "" means that the pod may run
@@ -87,6 +88,21 @@ func TestRefusals(t *testing.T) {
 		"AppArmor unconfined": {edit: []func(*Input){appArmor(v1.AppArmorProfileTypeUnconfined)}},
 		"AppArmor missing":    {[]func(*Input){appArmor(v1.AppArmorProfileTypeRuntimeDefault)}, "AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host"},
 		"AppArmor there":      {edit: []func(*Input){appArmor(v1.AppArmorProfileTypeRuntimeDefault), func(in *Input) { in.AppArmor = true }}},
+
+		"memory pressure, best effort": {[]func(*Input){short(v1.NodeMemoryPressure)}, "Evicted", "The node had condition: [MemoryPressure]. "},
+		"memory pressure, burstable": {edit: []func(*Input){short(v1.NodeMemoryPressure), func(in *Input) {
+			in.Pod.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Mi")}
+		}}},
+		"memory pressure, tolerated": {edit: []func(*Input){short(v1.NodeMemoryPressure), func(in *Input) {
+			in.Pod.Spec.Tolerations = []v1.Toleration{{Key: v1.TaintNodeMemoryPressure, Operator: v1.TolerationOpExists}}
+		}}},
+		"disk pressure, burstable": {[]func(*Input){short(v1.NodeMemoryPressure, v1.NodeDiskPressure), func(in *Input) {
+			in.Pod.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Mi")}
+		}}, "Evicted", "The node had condition: [MemoryPressure DiskPressure]. "},
+		"disk pressure, critical": {edit: []func(*Input){short(v1.NodeDiskPressure), func(in *Input) {
+			system := int32(2000000000)
+			in.Pod.Spec.Priority = &system
+		}}},
 
 		"node selector": {[]func(*Input){func(in *Input) { in.Pod.Spec.NodeSelector = map[string]string{"disk": "hdd"} }},
 			"NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"},

@@ -14,6 +14,7 @@ type Counters struct {
 	userPods, userPodErrors prometheus.Counter
 	started, startErrors    *prometheus.CounterVec
 	terminated              *prometheus.CounterVec
+	evictions               *prometheus.CounterVec
 
 	durations
 }
@@ -38,6 +39,7 @@ func New() *Counters {
 	c.started = vector("started_containers_total", "Cumulative number of containers started", "container_type")
 	c.startErrors = vector("started_containers_errors_total", "Cumulative number of errors when starting containers", "container_type", "code")
 	c.terminated = vector("terminated_containers_total", "Cumulative number of container terminations", "container_type", "exit_code", "reason")
+	c.evictions = vector("evictions", "Cumulative number of pod evictions by eviction signal", "eviction_signal")
 	c.durations = newDurations(func(m prometheus.Collector) { c.registry.MustRegister(m) })
 	return c
 }
@@ -77,3 +79,6 @@ func (c *Counters) ContainerFailed(kind, reason string, ownUsers bool) {
 func (c *Counters) ContainerEnded(kind string, code int32, reason string) {
 	c.terminated.WithLabelValues(kind, strconv.Itoa(int(code)), reason).Inc()
 }
+
+// Evicted counts a pod that was evicted for a signal such as memory.available.
+func (c *Counters) Evicted(signal string) { c.evictions.WithLabelValues(signal).Inc() }

@@ -70,8 +70,9 @@ type Observed struct {
 	StoppingSince time.Time
 	Gone          bool     // the API has no such pod
 	Failed        *Failure // the pod failed as a whole
-	NoGrace       bool     // evicted: containers get a grace period of one second
 	Unallocated   bool     // the pod waits for devices, or for what else it is to have for itself
+	Disruption    *Failure // reason and message of the condition DisruptionTarget, which goes with Failed
+	GraceLimit    *int64   // the node ends the pod: the longest grace period of containers, in seconds
 	Volumes       bool     // volumes, directories and cgroup are there
 	TornDown      bool     // volumes, directories and cgroup were removed
 	PanicRetry    *Retry   // set while the handling of the pod has panicked and has not succeeded since

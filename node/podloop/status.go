@@ -52,6 +52,9 @@ func PodStatus(in StatusInput) v1.PodStatus {
 	s.Phase = podPhase(in, &s)
 	if f := in.Observed.Failed; f != nil {
 		s.Phase, s.Reason, s.Message = v1.PodFailed, f.Reason, f.Message
+		if !in.Decision.Stopped && anyRunning(in.Observed) {
+			s.Phase, s.Reason, s.Message = old.Phase, old.Reason, old.Message // a pod that has failed is replaced: not before it has ended
+		}
 	}
 	if IsTerminal(old.Phase) {
 		s.Phase = old.Phase

@@ -16,8 +16,9 @@ const Panicked v1.PodConditionType = "balsa.dev/Panicked"
 // transition time while its status stays the same.
 func podConditions(in StatusInput, s *v1.PodStatus) []v1.PodCondition {
 	var out []v1.PodCondition
+	disrupted := in.Observed.Disruption != nil && IsTerminal(s.Phase)
 	for _, c := range in.Pod.Status.Conditions {
-		if !isOwnCondition(c.Type) {
+		if !isOwnCondition(c.Type) && !(disrupted && c.Type == v1.DisruptionTarget) {
 			out = append(out, c)
 		}
 	}
@@ -31,6 +32,10 @@ func podConditions(in StatusInput, s *v1.PodStatus) []v1.PodCondition {
 	}
 	if c := restartingCondition(in, s); c != nil {
 		mine = append(mine, *c)
+	}
+	if disrupted {
+		mine = append(mine, v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue,
+			Reason: in.Observed.Disruption.Reason, Message: in.Observed.Disruption.Message})
 	}
 	for i := range mine {
 		setTimes(&mine[i], in)

@@ -115,7 +115,7 @@ func stopSuffix(message, name string) string {
 }
 
 // GracePeriod returns the grace period of the pod in seconds, at least 1. It is 1 for a pod that is gone from the API, which
-// was deleted by force, and for an evicted pod. o may be nil.
+// was deleted by force. o may be nil.
 func GracePeriod(pod *v1.Pod, o *Observed) int64 {
 	grace := int64(v1.DefaultTerminationGracePeriodSeconds)
 	switch {
@@ -124,8 +124,8 @@ func GracePeriod(pod *v1.Pod, o *Observed) int64 {
 	case pod.Spec.TerminationGracePeriodSeconds != nil:
 		grace = *pod.Spec.TerminationGracePeriodSeconds
 	}
-	if o != nil && o.NoGrace {
-		grace = min(grace, 1)
+	if o != nil && o.GraceLimit != nil {
+		grace = min(grace, *o.GraceLimit)
 	}
 	if o != nil && o.Gone && pod.DeletionTimestamp == nil {
 		grace = min(grace, 1)

@@ -38,8 +38,17 @@ func (w *Worker) Probed(container string, kind probe.Kind, r probe.Result) {
 	w.mailbox.post(func() { w.applyProbeResult(container, kind, r) })
 }
 
-// Evict fails the pod and ends its containers without a grace period.
-func (w *Worker) Evict(why podloop.Failure) { w.mailbox.post(func() { w.applyEviction(why) }) }
+// Eviction is why and how the node ends a pod.
+type Eviction struct {
+	Why   podloop.Failure
+	Grace int64 // the longest grace period of containers, in seconds
+	// Disruption gives the pod the condition DisruptionTarget, so that a Job does not count its end as a failure.
+	Disruption  bool
+	Annotations map[string]string // of the event
+}
+
+// Evict fails the pod and stops its containers.
+func (w *Worker) Evict(e Eviction) { w.mailbox.post(func() { w.applyEviction(e) }) }
 
 // RuntimeEvent hands the worker an event of its pod's sandbox or containers.
 func (w *Worker) RuntimeEvent(e *runtimeapi.ContainerEventResponse) {
@@ -148,11 +157,14 @@ func (w *Worker) applyListing(p *cri.Pod) {
 	}
 }
 
-// applyEviction fails the pod. The next step stops its containers with a grace period of one second.
-func (w *Worker) applyEviction(why podloop.Failure) {
+// applyEviction fails the pod. The next step stops its containers.
+func (w *Worker) applyEviction(e Eviction) {
 	if w.observed.Failed != nil || w.observed.Gone || podloop.IsTerminal(w.pod.Status.Phase) {
 		return
 	}
-	w.event(v1.EventTypeWarning, why.Reason, why.Message)
-	w.observed.Failed, w.observed.NoGrace = &why, true
+	w.host.Events.AnnotatedEventf(w.pod, e.Annotations, v1.EventTypeWarning, e.Why.Reason, "%s", e.Why.Message)
+	w.observed.Failed, w.observed.GraceLimit = &e.Why, &e.Grace
+	if e.Disruption {
+		w.observed.Disruption = &podloop.Failure{Reason: v1.PodReasonTerminationByKubelet, Message: e.Why.Message}
+	}
 }

@@ -61,6 +61,10 @@ type View struct {
 	// Claims are the directories of the pod's PersistentVolumeClaims on this host, by the claim's name; nil when it has none.
 	Claims  map[string]string
 	Stopped bool
+	// Failing says that the pod has failed as a whole, or will when its containers have ended.
+	Failing bool
+	// TornDown says that the pod has ended and its volumes are removed.
+	TornDown bool
 }
 
 type ContainerView struct {
@@ -281,7 +285,7 @@ func (w *Worker) publish(d podloop.Decision, s v1.PodStatus) {
 		c.Status = s
 		pod = &c
 	}
-	v := &View{Pod: pod, Containers: map[string]ContainerView{}, Claims: w.claims(), Stopped: d.Stopped}
+	v := &View{Pod: pod, Containers: map[string]ContainerView{}, Claims: w.claims(), Stopped: d.Stopped, Failing: w.observed.Failed != nil, TornDown: w.observed.TornDown}
 	if b := w.observed.Sandbox; b != nil && b.Ready && !b.Stopped {
 		v.SandboxID = b.ID
 	}

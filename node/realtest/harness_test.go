@@ -71,8 +71,9 @@ type machine struct {
 	stop   func()
 }
 
-// cgroupParent is one for each machine, so that tests do not meet.
-func newMachine(t *testing.T) *machine {
+// newMachine starts a machine. Its cgroupParent is its own, so that tests do not meet. Each edit changes the agent's
+// configuration before it starts.
+func newMachine(t *testing.T, edits ...func(*node.Config)) *machine {
 	t.Helper()
 	program, err := os.Executable()
 	if err != nil {
@@ -113,6 +114,9 @@ func newMachine(t *testing.T) *machine {
 		RuntimeEndpoint: m.rt.Endpoint(), RootDir: filepath.Join(dir, "agent"), LogDir: filepath.Join(dir, "log"),
 		CgroupParent: parent, NodeIPs: []net.IP{net.IPv4(127, 0, 0, 1)}, Version: "v1.36.3", Logger: log,
 		ClusterDNS: []string{"10.96.0.10"}, PodPIDs: 700, SeccompDefault: true,
+	}
+	for _, edit := range edits {
+		edit(&m.cfg)
 	}
 	m.startRuntime()
 	m.startAgent()

@@ -44,6 +44,7 @@ type Node struct {
 	MetricResolution time.Duration
 	Pods             Pods
 	Allocation       Allocation
+	Protection       Protection
 	Proxy            Proxy
 	Logs             NodeLogs
 	CloudProvider    string
@@ -84,7 +85,7 @@ func DefaultNode() Node {
 		LogDir:  "/var/log", CgroupRoot: "/kubepods", NodeName: strings.ToLower(host), KubeletPort: 10250,
 		OverlayMode: string(routes.Auto), VXLANPort: overlay.DefaultVXLANPort, UDPPort: overlay.DefaultUDPPort, Encryption: EncryptionNone, WireGuardPort: overlay.DefaultWireGuardPort, NetworkPlugin: PluginBalsa,
 		MetricResolution: resourcemetrics.DefaultInterval,
-		MaxPods:          110, Pods: defaultPods(), Allocation: defaultAllocation(), Proxy: defaultProxy(), Logs: defaultNodeLogs(), Ingress: defaultIngress(), LogLevel: "info",
+		MaxPods:          110, Pods: defaultPods(), Allocation: defaultAllocation(), Protection: defaultProtection(), Proxy: defaultProxy(), Logs: defaultNodeLogs(), Ingress: defaultIngress(), LogLevel: "info",
 	}
 }
 
@@ -106,6 +107,7 @@ func (c *Node) faults() []error {
 	faults = append(faults, c.networkFaults()...)
 	faults = append(faults, c.Pods.validate()...)
 	faults = append(faults, c.Allocation.validate()...)
+	faults = append(faults, c.Protection.validate()...)
 	faults = append(faults, c.Proxy.validate()...)
 	faults = append(faults, c.Logs.validate()...)
 	faults = append(faults, c.Ingress.validate()...)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"path/filepath"
@@ -65,6 +66,11 @@ func (a Node) Start() error {
 	if err != nil {
 		return err
 	}
+	reserved, faults := a.Config.Protection.Reserved()
+	evictions, err := a.Config.Protection.Eviction.Parse()
+	if err := errors.Join(append(faults, err)...); err != nil {
+		return err
+	}
 	agent, err := node.New(node.Config{
 		Registrar: a.Registrar, Roles: roles,
 		NodeName: a.Config.NodeName, Client: a.Client, Informers: shared, RuntimeEndpoint: a.Runtime.Endpoint,
@@ -75,7 +81,9 @@ func (a Node) Start() error {
 		Version: config.KubernetesVersion + "+balsa", ClusterDNS: []string{a.Config.ClusterDNS}, ClusterDomain: a.Config.ClusterDomain,
 		AllowedUnsafeSysctls: a.Config.Pods.AllowedUnsafeSysctls, SeccompDefault: a.Config.Pods.SeccompDefault, PodPIDs: a.Config.Pods.PIDLimit(),
 		Allocation: a.Config.Allocation.Node(),
-		MaxPods:    a.Config.MaxPods, Taints: a.Config.Taints(), Logger: a.Logger,
+		Reserved:   reserved, Eviction: evictions, ImageGCHigh: a.Config.Protection.ImageGCHigh, ImageGCLow: a.Config.Protection.ImageGCLow,
+		ImageMinAge: a.Config.Protection.ImageMinAge, ImageMaxAge: a.Config.Protection.ImageMaxAge,
+		MaxPods: a.Config.MaxPods, Taints: a.Config.Taints(), Logger: a.Logger,
 	})
 	if err != nil {
 		return err

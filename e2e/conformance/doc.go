@@ -4,5 +4,6 @@
 // real. It lists the cases that did not pass.
 //
 // Upstream's programs and the images of the cases have to be given as directories. Cases are chosen by their full
-// names, one a line of a file, or by a regular expression.
+// names, one a line of a file, or by a regular expression. balsa-local.yaml tells upstream's storage cases about Balsa's
+// own driver, so that they run on its volumes.
 package main

@@ -22,6 +22,7 @@ import (
 // options are the flags.
 type options struct {
 	balsa, upstream, images, out string
+	driver                       string   // "" or a file
 	cases                        []string // full names
 	focus                        string   // a regular expression, if there are no names
 	nodes, procs                 int
@@ -59,6 +60,7 @@ func parse(args []string) (*options, error) {
 	f.StringVar(&o.upstream, "upstream", "", "directory of upstream's e2e.test, ginkgo and kubectl")
 	f.StringVar(&o.images, "images", "", "directory of archives of the images that the cases name")
 	f.StringVar(&o.out, "out", filepath.Join(os.TempDir(), "balsa-conformance"), "directory for logs and reports")
+	f.StringVar(&o.driver, "driver", "", "file that defines a storage driver of the cluster, for upstream's \"External Storage\" cases")
 	cases := f.String("cases", "", "file with one full name of a case a line; \"\": all that upstream has")
 	only := f.String("only", ".", "a regular expression: only cases whose names match")
 	flags := f.String("flags", "", "further flags of all nodes, separated by spaces")
@@ -74,7 +76,11 @@ func parse(args []string) (*options, error) {
 	if o.nodes < 1 || o.nodes > 16 {
 		faults = append(faults, fmt.Errorf("-nodes %d: from 1 to 16", o.nodes))
 	}
-	for _, path := range []string{o.balsa, filepath.Join(o.upstream, "e2e.test"), filepath.Join(o.upstream, "ginkgo"), filepath.Join(o.upstream, "kubectl"), o.images} {
+	files := []string{o.balsa, filepath.Join(o.upstream, "e2e.test"), filepath.Join(o.upstream, "ginkgo"), filepath.Join(o.upstream, "kubectl"), o.images}
+	if o.driver != "" {
+		files = append(files, o.driver)
+	}
+	for _, path := range files {
 		if _, err := os.Stat(path); err != nil {
 			faults = append(faults, err)
 		}
@@ -88,9 +94,11 @@ func parse(args []string) (*options, error) {
 	} else if o.cases, err = readCases(*cases, wanted); err != nil {
 		faults = append(faults, fmt.Errorf("-cases: %w", err))
 	}
-	for _, path := range []*string{&o.balsa, &o.upstream, &o.images, &o.out} {
-		*path, err = filepath.Abs(*path)
-		faults = append(faults, err)
+	for _, path := range []*string{&o.balsa, &o.upstream, &o.images, &o.out, &o.driver} {
+		if *path != "" {
+			*path, err = filepath.Abs(*path)
+			faults = append(faults, err)
+		}
 	}
 	return o, errors.Join(append(faults, os.MkdirAll(o.out, 0o755))...)
 }
@@ -153,6 +161,9 @@ func (c *cluster) ginkgo(ctx context.Context, name string, procs int, which ...s
 	args := append([]string{"--procs=" + strconv.Itoa(procs), "--no-color", "--timeout=" + c.o.limit.String()}, which...)
 	args = append(args, filepath.Join(c.o.upstream, "e2e.test"), "--", "-kubeconfig", c.kubeconfig, "-provider=skeleton", "-kubelet-root-dir", host.KubeletDir,
 		"-kubectl-path", filepath.Join(c.o.upstream, "kubectl"), "-report-dir", c.o.out, "-report-prefix", name+"-", "-non-blocking-taints", "", "-disable-log-dump")
+	if c.o.driver != "" {
+		args = append(args, "-storage.testdriver="+c.o.driver)
+	}
 	cmd := c.net.Client.Command(ctx, filepath.Join(c.o.upstream, "ginkgo"), args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	ran := cmd.Run()

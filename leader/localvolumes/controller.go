@@ -84,8 +84,11 @@ func newController(env workqueue.Env, workers int, post func(context.Context, st
 				c.loop.Add(thing{aNode, workqueue.KeyOf(now)})
 			}
 		}),
-		workqueue.Watch(c.loop, classes.Informer(), func(_, now *storagev1.StorageClass) {
-			if now != nil && now.Provisioner == Driver {
+		workqueue.Watch(c.loop, classes.Informer(), func(old, now *storagev1.StorageClass) {
+			if now == nil {
+				now = old
+			}
+			if now.Provisioner == Driver {
 				c.queueAllNodes()
 			}
 		}),
@@ -154,19 +157,29 @@ func (c *controller) introduce(ctx context.Context) error {
 	return err
 }
 
-// node publishes how much room a node has for each class, and does so again later.
+// node publishes how much room a node has for each class, and does so again later. What was said for classes that are
+// gone is removed.
 func (c *controller) node(ctx context.Context, n *storagev1.CSINode) error {
 	if !hasDriver(n) {
 		return nil
 	}
 	defer c.loop.AddAfter(thing{aNode, workqueue.KeyOf(n)}, capacityInterval)
-	var room csipb.GetCapacityResponse
-	if err := c.call(ctx, n.Name, "GetCapacity", &csipb.GetCapacityRequest{}, &room); err != nil {
-		return fmt.Errorf("%w: room of node %s: %w", workqueue.ErrStale, n.Name, err) // its API comes up, or the node is known to be down
-	}
 	classes, err := c.classes.List(labels.Everything())
 	if err != nil {
 		return err
+	}
+	known, err := c.capacities.CSIStorageCapacities(metav1.NamespaceSystem).List(labels.Everything())
+	if err != nil {
+		return err
+	}
+	for _, old := range outdated(n, known, classes) {
+		if err := c.env.Client.StorageV1().CSIStorageCapacities(old.Namespace).Delete(ctx, old.Name, metav1.DeleteOptions{}); ignoreGone(err) != nil {
+			return err
+		}
+	}
+	var room csipb.GetCapacityResponse
+	if err := c.call(ctx, n.Name, "GetCapacity", &csipb.GetCapacityRequest{}, &room); err != nil {
+		return fmt.Errorf("%w: room of node %s: %w", workqueue.ErrStale, n.Name, err) // its API comes up, or the node is known to be down
 	}
 	var errs []error
 	for _, class := range classes {

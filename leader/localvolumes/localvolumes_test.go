@@ -317,6 +317,36 @@ func TestStepsForVolumes(t *testing.T) {
 	}
 }
 
+func TestRoomForAClassThatIsGoneIsOutdated(t *testing.T) {
+	mine, other := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}
+	foreign := storageCapacity(mine, "gone", 1)
+	foreign.Name = "csisc-of-a-provisioner"
+	taken := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "taken"}, Provisioner: "another.example"}
+	known := []*storagev1.CSIStorageCapacity{
+		storageCapacity(mine, className, 1), storageCapacity(mine, "gone", 1), storageCapacity(mine, "taken", 1), storageCapacity(other, "gone", 1), foreign,
+	}
+	got := outdated(mine, known, []*storagev1.StorageClass{theClass(), taken})
+	if len(got) != 2 || got[0].StorageClassName != "gone" || got[1].StorageClassName != "taken" {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestRoomGoesWithItsClass(t *testing.T) {
+	client, _ := start(t, newDisks(map[string]int64{"n1": 10 << 30}), theClass(), driverObject())
+	capacities := client.StorageV1().CSIStorageCapacities(metav1.NamespaceSystem)
+	workqueuetest.Eventually(t, "the room is published, and goes", func(ctx context.Context) (bool, error) {
+		_, err := capacities.Get(ctx, capacityName("n1", className), metav1.GetOptions{})
+		return err == nil, nil
+	})
+	if err := client.StorageV1().StorageClasses().Delete(t.Context(), className, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	workqueuetest.Eventually(t, "the room is published, and goes", func(ctx context.Context) (bool, error) {
+		_, err := capacities.Get(ctx, capacityName("n1", className), metav1.GetOptions{})
+		return apierrors.IsNotFound(err), nil
+	})
+}
+
 func TestRoomIsWrittenWhenItChangedByAHundredth(t *testing.T) {
 	was := resource.NewQuantity(10000, resource.BinarySI)
 	for now, want := range map[int64]bool{10000: false, 9901: false, 9800: true, 10200: true, 0: true} {

@@ -225,6 +225,17 @@ func storageCapacity(node *storagev1.CSINode, class string, bytes int64) *storag
 	}
 }
 
+// outdated are the objects that say what room a node has for classes which are gone, or are another driver's now.
+func outdated(node *storagev1.CSINode, known []*storagev1.CSIStorageCapacity, classes []*storagev1.StorageClass) (out []*storagev1.CSIStorageCapacity) {
+	for _, k := range known {
+		wanted := slices.ContainsFunc(classes, func(c *storagev1.StorageClass) bool { return c.Name == k.StorageClassName && c.Provisioner == Driver })
+		if k.Name == capacityName(node.Name, k.StorageClassName) && !wanted {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
 // capacityStep is the smallest change of a node's room that is written, as a part of what was said before: other
 // programs' files change it all the time.
 const capacityStep = 100

@@ -28,7 +28,9 @@ func (m *Manager) setUpClaim(ctx context.Context, st *podState, v *v1.Volume) (V
 			return Volume{}, fmt.Errorf("MountVolume.NodeAffinity check failed for volume %q : %w", pv.Name, err)
 		}
 	}
-	m.notePersistent(pod.UID, v.Name, b)
+	if err := m.notePersistent(pod.UID, v.Name, b); err != nil {
+		return Volume{}, err
+	}
 	block := isBlock(pv)
 	if err := checkMode(pod, v.Name, block); err != nil {
 		return Volume{}, err

@@ -7,36 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	statsv1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
-
-// persistent says what is behind a pod's volume that is not only files of the pod.
-type persistent struct {
-	claim  string // empty for an inline volume of a CSI driver
-	spec   string // the PersistentVolume, or the pod's volume
-	csi    bool
-	device string // a local volume's directory or device; empty for others
-	block  bool
-}
-
-// notePersistent notes what Stats has to know of a claim's volume.
-func (m *Manager) notePersistent(uid types.UID, name string, b boundClaim) {
-	p := persistent{claim: b.claim.Name, spec: b.pv.Name, csi: b.pv.Spec.CSI != nil, block: isBlock(b.pv)}
-	if b.pv.Spec.Local != nil {
-		p.device = b.pv.Spec.Local.Path
-	}
-	m.note(uid, name, p)
-}
-
-func (m *Manager) note(uid types.UID, name string, p persistent) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.persistent[uid] == nil {
-		m.persistent[uid] = map[string]persistent{}
-	}
-	m.persistent[uid][name] = p
-}
 
 // Stats returns what a volume of a claim or of a CSI driver has and takes; nil when that is not known. It may call the
 // driver, and takes no lock that is held while volumes are made ready.

@@ -20,7 +20,7 @@ func localVolumes() (rbacv1.ClusterRole, rbacv1.ClusterRoleBinding) {
 			rule("", []string{"persistentvolumeclaims", "persistentvolumeclaims/status"}, "update"),
 			rule("storage.k8s.io", []string{"storageclasses"}, "list", "create"),
 			rule("storage.k8s.io", []string{"csidrivers"}, "get", "create"),
-			rule("storage.k8s.io", []string{"csistoragecapacities"}, "create", "update"),
+			rule("storage.k8s.io", []string{"csistoragecapacities"}, "create", "update", "delete"),
 			{APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch", "update"}},
 		},
 	}

@@ -106,6 +106,8 @@ type Config struct {
 	// Settings are what this server runs with, by the names of its flags; /flagz shows them to those who may ask, so they
 	// hold no secrets. Nil: there is no /flagz.
 	Settings map[string]string
+	// Debug serves what the process tells of itself, by path, to callers that authorization allows the path.
+	Debug map[string]http.Handler
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
 }

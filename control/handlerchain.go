@@ -15,6 +15,9 @@ import (
 	"github.com/balsahq/balsa/raftstore/peer"
 )
 
+// pathLog is a path of Config.Debug whose answer a client may follow.
+const pathLog = "/balsa/log"
+
 // longRunning are the requests no deadline and no limit in flight applies to: what upstream's
 // BasicLongRunningRequestCheck says of kube-apiserver's verbs and subresources. Seven filters ask.
 func longRunning(_ *http.Request, info *apirequest.RequestInfo) bool {
@@ -23,7 +26,7 @@ func longRunning(_ *http.Request, info *apirequest.RequestInfo) bool {
 		return true
 	}
 	if !info.IsResourceRequest {
-		return strings.HasPrefix(info.Path, "/debug/pprof/")
+		return strings.HasPrefix(info.Path, "/debug/pprof/") || info.Path == pathLog
 	}
 	switch info.Subresource {
 	case "attach", "exec", "proxy", "log", "portforward":

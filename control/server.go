@@ -157,6 +157,9 @@ func (s *Server) assemble() error {
 	s.installIssuer()
 	s.priorityAndFairness.Install(mux)
 	mux.Handle(encryption.Path, s.encryption.Handler())
+	for path, h := range s.cfg.Debug {
+		mux.Handle(path, h)
+	}
 	if s.cfg.Settings != nil {
 		flagz.Install(mux, "balsa", settings(s.cfg.Settings))
 	}

@@ -84,6 +84,8 @@ func TestCrashLoopBacksOff(t *testing.T) {
 	c.kubectl("run", "done", "--image=balsahq/hello:1", "--restart=Never", "--command", "--", "sh", "-c", "exit 0")
 	c.eventually("a pod that is done succeeds", c.wants("Succeeded", "get", "pod", "done", "-o", "jsonpath={.status.phase}"))
 	checkMetrics(c, node)
+	checkLogs(c, node)
+	checkSupportBundle(c, node)
 }
 
 // checkOwnUsers: in a pod with hostUsers: false, root is another user on the host, and still reads the pod's volumes.

@@ -34,7 +34,7 @@ func bindNode(f *pflag.FlagSet, c *config.Node) {
 	f.StringVar(&c.CloudProvider, "cloud-provider", c.CloudProvider, "\"external\" keeps pods away from this machine until a cloud controller has initialized its Node: the servers' own or, with their --disable-cloud-controller, one outside")
 	bindIngress(f, &c.Ingress)
 	bindTLS(f, &c.TLS)
-	f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")
+	f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "which lines are logged: debug, info, warn or error, and other levels for folders of the source, as info,leader/scheduler=debug; \"kubernetes\" are the libraries. `balsa logs level` changes it while the process runs")
 	f.StringVar(&c.ProfileAddress, "profile-address", c.ProfileAddress, "loopback address at which Go's profiles (net/http/pprof) are served, such as 127.0.0.1:6060 (default: none)")
 	f.StringVar(&c.ClusterDNS, "cluster-dns", c.ClusterDNS, "address of the cluster's DNS, inside the service CIDR")
 	f.StringVar(&c.ClusterDomain, "cluster-domain", c.ClusterDomain, "DNS domain of the cluster")

@@ -53,7 +53,7 @@ func newCommand() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.AddCommand(newServerCommand(), newAgentCommand(), newUpCommand(), newDownCommand(), newStatusCommand(),
-		newKubeconfigCommand(), newKubectlCommand(), newImageCommand(), newMembersCommand(), newTokenCommand(), newSecretsCommand(), newCertificatesCommand(), newSnapshotCommand(), newClusterCommand(), newNetCommand(), newCheckCommand(), newVersionCommand())
+		newKubeconfigCommand(), newKubectlCommand(), newImageCommand(), newMembersCommand(), newTokenCommand(), newSecretsCommand(), newCertificatesCommand(), newSnapshotCommand(), newClusterCommand(), newNetCommand(), newCheckCommand(), newLogsCommand(), newSupportBundleCommand(), newVersionCommand())
 	for _, c := range root.Commands() {
 		refuseUnknown(c)
 	}

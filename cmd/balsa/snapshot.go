@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/balsahq/balsa/cmd/balsa/daemon/config"
+	"github.com/balsahq/balsa/cmd/balsa/daemon/loglevel"
 	"github.com/balsahq/balsa/cmd/balsa/daemon/process"
 	"github.com/balsahq/balsa/control/cluster"
 	"github.com/balsahq/balsa/control/cluster/archive"
@@ -177,7 +178,7 @@ func rebuild(cmd *cobra.Command, from join.RebuildConfig, paths *config.Paths) e
 	if running := process.RunningPID(paths.PIDFile()); running != 0 {
 		return fmt.Errorf("balsa runs on this machine (process %d): stop it first", running)
 	}
-	from.Dir, from.StoreDir, from.Logger = paths.ServerDir(), paths.StoreDir(), process.NewLogger(slog.LevelWarn)
+	from.Dir, from.StoreDir, from.Logger = paths.ServerDir(), paths.StoreDir(), process.NewLogger(loglevel.At(slog.LevelWarn))
 	r, err := join.Rebuild(cmd.Context(), from)
 	if err != nil {
 		return err

@@ -28,7 +28,7 @@ func subresources(path string) []string {
 		return []string{"stats"}
 	case within(path, "/metrics"):
 		return []string{"metrics"}
-	case within(path, "/logs"):
+	case within(path, "/logs"), path == "/balsa/log":
 		return []string{"log"}
 	case within(path, "/checkpoint"):
 		return []string{"checkpoint"}

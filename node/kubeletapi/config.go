@@ -71,6 +71,9 @@ type Config struct {
 	NodeLogs http.Handler
 	// Counters are shown at /metrics beside the process's own, and count the requests served; nil makes new ones.
 	Counters *counters.Counters
+	// Debug serves what the process tells of itself, by path: /balsa/log for callers that may use nodes/log, other paths for
+	// those that may use nodes/proxy.
+	Debug map[string]http.Handler
 	// Containers and Probes are shown at /metrics/cadvisor and /metrics/probes; nil shows nothing.
 	Containers, Probes prometheus.Collector
 	Logger             *slog.Logger

@@ -84,6 +84,9 @@ func (s *Server) Handler() http.Handler {
 			writeError(w, http.StatusMethodNotAllowed, "logs endpoint is disabled.")
 		})
 	}
+	for path, h := range s.cfg.Debug {
+		mux.Handle(path, h)
+	}
 	if s.cfg.NetCheck != nil {
 		mux.Handle("POST /balsa/netcheck", s.cfg.NetCheck)
 	}

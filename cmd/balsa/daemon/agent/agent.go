@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"sync/atomic"
 
@@ -34,6 +35,7 @@ type agent struct {
 	back   *nodetunnel.Agent
 	// metrics reports to servers what this node and its pods use.
 	metrics *resourcemetrics.Reporter
+	debug   map[string]http.Handler // see process.DebugHandlers
 	parts   *lifecycle.Group
 }
 
@@ -50,9 +52,10 @@ func Run(ctx context.Context, cfg *config.Agent) error {
 	if err := (process.Preflight{Node: true, Ports: []process.Port{{Number: cfg.KubeletPort, Flag: "kubelet-port"}}}).Check(); err != nil {
 		return err
 	}
-	log := process.NewLogger(cfg.Level())
+	levels := cfg.Levels()
+	log := process.NewLogger(levels)
 	process.Prepare(log)
-	a := &agent{cfg: cfg, log: log, parts: lifecycle.New(log)}
+	a := &agent{cfg: cfg, log: log, debug: process.DebugHandlers(levels, log), parts: lifecycle.New(log)}
 	defer a.parts.Stop()
 	if a.nodeIP, err = nodesetup.Address(&cfg.Node); err != nil {
 		return err
@@ -97,6 +100,6 @@ func (a *agent) start(ctx context.Context) error {
 	return nodesetup.Node{
 		Config: &a.cfg.Node, Logger: a.log, Parts: a.parts, Progress: progress, Client: client, Rest: identity, Services: services, NodeIP: a.nodeIP, APIAddresses: a.cfg.APIAddresses(),
 		Roots: a.trust.Pool, FollowKeys: a.followKeys, Serving: a.creds.Serving.GetCertificate, Runtime: rt, Clock: a.clock, Metrics: a.metrics,
-		Certificates: a.certificateMetrics(),
+		Certificates: a.certificateMetrics(), Debug: a.debug,
 	}.Start()
 }

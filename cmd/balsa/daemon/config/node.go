@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/balsahq/balsa/cmd/balsa/daemon/loglevel"
 	"github.com/balsahq/balsa/node/resourcemetrics"
 	"github.com/balsahq/balsa/overlay"
 	"github.com/balsahq/balsa/overlay/routes"
@@ -143,19 +144,20 @@ func portFaults(ports map[string]int) (faults []error) {
 	return faults
 }
 
-func (c *Node) level() (slog.Level, error) {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
-		return level, fmt.Errorf("--log-level %q: give debug, info, warn or error", c.LogLevel)
+// level reads LogLevel.
+func (c *Node) level() (*loglevel.Setting, error) {
+	s, err := loglevel.Parse(c.LogLevel)
+	if err != nil {
+		return nil, fmt.Errorf("--log-level %w", err)
 	}
-	return level, nil
+	return s, nil
 }
 
-// Level returns the lowest level that is logged. It is info when LogLevel is wrong, which Validate reports.
-func (c *Node) Level() slog.Level {
-	level, err := c.level()
+// Levels returns what is logged at first. It is info when LogLevel is wrong, which Validate reports.
+func (c *Node) Levels() *loglevel.Levels {
+	s, err := c.level()
 	if err != nil {
-		return slog.LevelInfo
+		return loglevel.At(slog.LevelInfo)
 	}
-	return level
+	return loglevel.New(s)
 }

@@ -27,6 +27,6 @@ func (a Node) kubeletAPI(agent *node.Agent, checks, volumes http.Handler) (*kube
 			MinVersion: version, CipherSuites: suites, GetCertificate: a.Serving, ClientAuth: tls.RequestClientCert,
 		},
 		Authenticator: authenticator, Authorizer: authorizer, NetCheck: checks, LocalVolumes: volumes, NodeLogs: a.Config.Logs.Handler(a.Config.LogDir), Logger: a.Logger,
-		Counters: agent.Counters(), Containers: agent.ContainerMetrics(), Probes: agent.ProbeMetrics(),
+		Counters: agent.Counters(), Containers: agent.ContainerMetrics(), Probes: agent.ProbeMetrics(), Debug: a.Debug,
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"path/filepath"
 
@@ -45,7 +46,8 @@ type Node struct {
 	Roots        func() *x509.CertPool // the CAs that count, asked each time
 	FollowKeys   func(join.Pods)       // gets the node, whose pods' tokens follow the keys of the cluster
 	Serving      func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	Certificates counters.Certificates // shown as metrics
+	Certificates counters.Certificates   // shown as metrics
+	Debug        map[string]http.Handler // what the process tells of itself, by path
 	Runtime      *Runtime
 	Clock        *wallclock.Watch
 	APIReady     <-chan struct{} // closed when the API in this process is ready; nil on an agent

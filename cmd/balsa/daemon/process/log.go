@@ -9,19 +9,17 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/balsahq/balsa/cmd/balsa/daemon/logdedup"
+	"github.com/balsahq/balsa/cmd/balsa/daemon/loglevel"
 )
 
-// NewLogger returns a logger that writes to standard error. It also sets klog, through
-// which the Kubernetes libraries log: their lines below warning are dropped, unless
-// the level is debug.
-func NewLogger(level slog.Level) *slog.Logger {
-	log := slog.New(logdedup.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})))
-	libraries := max(level, slog.LevelWarn)
-	if level == slog.LevelDebug {
-		libraries = level
+// NewLogger returns a logger that writes to standard error what levels let through. It also sets klog, through which the
+// Kubernetes libraries log.
+func NewLogger(levels *loglevel.Levels) *slog.Logger {
+	write := func() slog.Handler {
+		return logdedup.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	klog.SetSlogLogger(slog.New(partings{logdedup.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: libraries}))}))
-	return log
+	klog.SetSlogLogger(slog.New(levels.Handler(loglevel.Libraries, partings{write()})))
+	return slog.New(levels.Handler("", write()))
 }
 
 // partings drops the errors that client-go and apiserver log when a term ends or a

@@ -30,7 +30,7 @@ func (s *server) startAPI() error {
 		ClientCAs: s.clients, RefuseClient: s.checkRevoked,
 		MaxReads: s.cfg.API.MaxReads, MaxWrites: s.cfg.API.MaxWrites, MaxStreams: s.cfg.API.MaxStreams, RequestTimeout: s.cfg.API.RequestTimeout,
 		ResourceMetrics: s.reports,
-		CheckNodeIPs:    s.services.cluster.CheckNodeClaim, Admission: s.cfg.API.Admission, PodPresets: s.cfg.API.PodPresets, Initializers: s.cfg.API.Initializers, LegacyAPIs: s.cfg.API.LegacyAPIs, Settings: s.cfg.FlagValues(s.cfg),
+		CheckNodeIPs:    s.services.cluster.CheckNodeClaim, Admission: s.cfg.API.Admission, PodPresets: s.cfg.API.PodPresets, Initializers: s.cfg.API.Initializers, LegacyAPIs: s.cfg.API.LegacyAPIs, Settings: s.cfg.FlagValues(s.cfg), Debug: s.debug,
 	})
 	if err != nil {
 		return err

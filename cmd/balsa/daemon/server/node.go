@@ -43,6 +43,7 @@ func (s *server) startNode(rt *nodesetup.Runtime) error {
 		Registrar: registrar, Services: services,
 		Config: &s.cfg.Node, Logger: s.log, Parts: s.parts, Progress: s.progress, Client: client, Rest: identity, NodeIP: s.nodeIP, APIAddresses: s.cfg.APIAddresses(),
 		Roots: s.pki.Pool, FollowKeys: s.followPods, Serving: serving.GetCertificate, Runtime: rt, Clock: s.clock, APIReady: s.api.Ready(), Metrics: metrics,
+		Debug:        s.debug,
 		Certificates: counters.Certificates{ServingUntil: func() time.Time { return serving.Certificate().NotAfter }},
 	}.Start()
 }

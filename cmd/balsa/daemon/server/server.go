@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -28,6 +29,7 @@ import (
 type server struct {
 	cfg        *config.Server
 	log        *slog.Logger
+	debug      map[string]http.Handler // see process.DebugHandlers
 	progress   *process.Progress
 	parts      *lifecycle.Group
 	nodeIP     netip.Addr
@@ -74,13 +76,15 @@ func Run(ctx context.Context, cfg *config.Server) error {
 	if !cfg.DisableAgent {
 		milestones = append(milestones, process.MilestoneRuntime, process.MilestoneNode)
 	}
-	log := process.NewLogger(cfg.Level())
+	levels := cfg.Levels()
+	log := process.NewLogger(levels)
+	debug := process.DebugHandlers(levels, log)
 	process.Prepare(log)
 	process.SetNice(process.ServerNice, log)
 	process.SetSessionNice(process.ServerNice, log)
 	progress := process.NewProgress(milestones...)
 	for {
-		s := &server{cfg: cfg, log: log, progress: progress, parts: lifecycle.New(log), recordsChanged: newNotifier(), reports: resourcemetrics.NewReports(), podKeys: &podKeys{notifier: newNotifier()}, stopReason: make(chan error, 1)}
+		s := &server{cfg: cfg, log: log, debug: debug, progress: progress, parts: lifecycle.New(log), recordsChanged: newNotifier(), reports: resourcemetrics.NewReports(), podKeys: &podKeys{notifier: newNotifier()}, stopReason: make(chan error, 1)}
 		s.liveness = newLiveness(s)
 		err := s.run(ctx)
 		switch {

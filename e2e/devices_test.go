@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/utils/cpuset"
 )
 
@@ -82,6 +83,36 @@ func (p *echoPlugin) list(health ...string) {
 	p.lists <- list
 }
 
+// podResources returns what the PodResources API says of the container with devices.
+func podResources(t *testing.T, c *cluster) string {
+	t.Helper()
+	conn, err := grpc.NewClient("unix://"+filepath.Join(c.DataDir, "agent", "pod-resources", "kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	all, err := podresourcesapi.NewPodResourcesListerClient(conn).List(t.Context(), &podresourcesapi.ListPodResourcesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	for _, pod := range all.PodResources {
+		for _, ct := range pod.Containers {
+			names, cpus := []string{}, cpuset.New()
+			for _, d := range ct.Devices {
+				names = append(names, d.ResourceName)
+			}
+			for _, id := range ct.CpuIds {
+				cpus = cpus.Union(cpuset.New(int(id)))
+			}
+			if len(names) > 0 {
+				said = append(said, fmt.Sprintf("%s/%s %v %s", pod.Name, ct.Name, names, cpus))
+			}
+		}
+	}
+	return strings.Join(said, "; ")
+}
+
 // TestDevicesAndCPUsOfTheirOwn: a pod gets a device of a plug-in and a CPU for itself, and keeps both over a restart of the
 // node.
 func TestDevicesAndCPUsOfTheirOwn(t *testing.T) {
@@ -134,6 +165,10 @@ spec:
 	quota := exec("own", "sh", "-c", "cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us /sys/fs/cgroup/cpu.max 2>/dev/null; true")
 	if !strings.HasPrefix(quota, "-1") && !strings.HasPrefix(quota, "max") {
 		t.Errorf("CPU quota %q on a CPU of its own", quota)
+	}
+
+	if got := podResources(t, c); got != "own/main [example.com/echo] "+own.String() {
+		t.Errorf("the PodResources API says %q", got)
 	}
 
 	if err := c.Kill9(); err != nil {

@@ -111,11 +111,12 @@ type Agent struct {
 	informer  cache.SharedIndexInformer
 	pods      corelisters.PodLister
 
-	watchDir      func(dir string) (<-chan fsnotify.Event, func()) // replaced in tests
-	followCSI     func(context.Context) error                      // registers drivers by inotify; replaced in tests
-	followDevices func(context.Context) error                      // serves a socket; replaced in tests
-	cpusetsStale  chan struct{}                                    // wakes keepCPUSets
-	imageFs       string                                           // a path on the file system of images, once the runtime has said it; only evictions' goroutine uses it
+	watchDir          func(dir string) (<-chan fsnotify.Event, func()) // replaced in tests
+	followCSI         func(context.Context) error                      // registers drivers by inotify; replaced in tests
+	followDevices     func(context.Context) error                      // serves a socket; replaced in tests
+	servePodResources func(context.Context) error                      // serves a socket; replaced in tests
+	cpusetsStale      chan struct{}                                    // wakes keepCPUSets
+	imageFs           string                                           // a path on the file system of images, once the runtime has said it; only evictions' goroutine uses it
 	// observe measures what the machine has left; replaced in tests. One goroutine calls it.
 	observe      func(ctx context.Context) eviction.Observations
 	memoryEvents func(ctx context.Context, tell func()) // tells when memory gets short; replaced in tests
@@ -246,6 +247,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return fault.Keep(ctx, "node/volumes", a.volumes.Run) })
 	g.Go(func() error { return fault.Keep(ctx, "node/csi", a.followCSI) })
 	g.Go(func() error { return fault.Keep(ctx, "node/device plug-ins", a.followDevices) })
+	g.Go(func() error { return fault.Keep(ctx, "node/pod resources", a.servePodResources) })
 	g.Go(func() error { return fault.Contain("node/pods", func() error { return a.runPods(ctx, g) }) })
 	err = g.Wait()
 	a.wg.Wait()

@@ -82,7 +82,7 @@ func (b *bench) start() {
 	// Fake time stands still while inotify is read.
 	a.watchDir = func(string) (<-chan fsnotify.Event, func()) { return nil, func() {} }
 	a.followCSI = func(ctx context.Context) error { <-ctx.Done(); return nil }
-	a.followDevices = a.followCSI
+	a.followDevices, a.servePodResources = a.followCSI, a.followCSI
 	a.memoryEvents = func(ctx context.Context, _ func()) { <-ctx.Done() }
 	if b.prepare != nil {
 		b.prepare(a)

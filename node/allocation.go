@@ -15,6 +15,7 @@ import (
 	"github.com/balsahq/balsa/node/deviceplugin"
 	"github.com/balsahq/balsa/node/machine"
 	"github.com/balsahq/balsa/node/podloop"
+	"github.com/balsahq/balsa/node/podresources"
 	"github.com/balsahq/balsa/node/topology"
 )
 
@@ -72,6 +73,9 @@ func (a *Agent) newAllocator() error {
 	if a.cpus, err = a.newCPUManager(hardware); err != nil {
 		return err
 	}
+	if a.servePodResources == nil {
+		a.servePodResources = a.newPodResources().Run
+	}
 	m, err := allocation.New(allocation.Config{
 		Policy: a.cfg.Allocation.Topology, Scope: a.cfg.Allocation.Scope, NUMANodes: hardware.Nodes(), Devices: a.devices, CPUs: a.cpus,
 	})
@@ -81,7 +85,7 @@ func (a *Agent) newAllocator() error {
 
 func (a *Agent) newCPUManager(hardware *machine.Topology) (*cpumanager.Manager, error) {
 	reserved := a.cfg.Allocation.ReservedCPUs
-	if kept := a.cfg.Reserved.Cpu(); reserved.IsEmpty() && !kept.IsZero() {
+	if kept := a.cfg.Reserved.Cpu(); a.cfg.Allocation.CPUs == cpumanager.Static && reserved.IsEmpty() {
 		var err error
 		if reserved, err = cpumanager.Reserve(hardware, int(kept.Value())); err != nil {
 			return nil, fmt.Errorf("reserved CPUs: %w", err)
@@ -91,6 +95,30 @@ func (a *Agent) newCPUManager(hardware *machine.Topology) (*cpumanager.Manager, 
 		Policy: a.cfg.Allocation.CPUs, Options: a.cfg.Allocation.CPUOptions, Machine: hardware, Reserved: reserved,
 		StateFile: filepath.Join(a.cfg.RootDir, "cpu_manager_state"), Changed: a.nudgeCPUSets, Logger: a.log,
 	})
+}
+
+// newPodResources returns the server that tells programs of this machine what pods have.
+func (a *Agent) newPodResources() *podresources.Server {
+	return podresources.New(podresources.Config{
+		Dir: filepath.Join(a.cfg.RootDir, "pod-resources"), Pods: a.activePods,
+		Devices: a.devices.Devices, AllDevices: a.devices.AllDevices, AllCPUs: a.cpus.Allocatable,
+		CPUs: func(uid types.UID, container string) cpuset.CPUSet {
+			set, _ := a.cpus.Exclusive(uid, container)
+			return set
+		},
+	})
+}
+
+// activePods returns the pods that run here or are about to.
+func (a *Agent) activePods() (pods []*v1.Pod) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, w := range a.workers {
+		if takesRoom(w) {
+			pods = append(pods, w.View().Pod)
+		}
+	}
+	return pods
 }
 
 // wakePods makes workers look at their pods again.

@@ -259,8 +259,13 @@ func (m *Manager) For(uid types.UID, container string) cpuset.CPUSet {
 	return m.pool()
 }
 
-// Allocatable returns the CPUs that containers can get for themselves; with the policy none these are all.
-func (m *Manager) Allocatable() cpuset.CPUSet { return m.cfg.Machine.All().Difference(m.cfg.Reserved) }
+// Allocatable returns the CPUs that containers can get for themselves.
+func (m *Manager) Allocatable() cpuset.CPUSet {
+	if m.cfg.Policy != Static {
+		return cpuset.New()
+	}
+	return m.cfg.Machine.All().Difference(m.cfg.Reserved)
+}
 
 // Release gives back the CPUs of a pod.
 func (m *Manager) Release(uid types.UID) {

@@ -6,6 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	quantity "k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/balsahq/balsa/node/topology"
 )
 
 // Capacity returns how many devices there are of each resource, and how many of them are healthy. A resource whose plug-in
@@ -57,6 +59,40 @@ func (m *Manager) Health(uid types.UID, container string) []v1.ResourceStatus {
 			s.Resources = append(s.Resources, h)
 		}
 		out = append(out, s)
+	}
+	return out
+}
+
+// Listed is one device of a resource.
+type Listed struct {
+	Resource, ID string
+	Nodes        topology.Nodes
+}
+
+// Devices lists the devices of a container.
+func (m *Manager) Devices(uid types.UID, container string) (out []Listed) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, name := range sortedKeys(m.pods[uid][container]) {
+		g := m.pods[uid][container][name]
+		for _, id := range sortedKeys(g.devices) {
+			out = append(out, Listed{name, id, g.devices[id]})
+		}
+	}
+	return out
+}
+
+// AllDevices lists the devices that can be given to containers, given or not.
+func (m *Manager) AllDevices() (out []Listed) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, name := range sortedKeys(m.resources) {
+		r := m.resources[name]
+		for _, id := range sortedKeys(r.devices) {
+			if r.usable(r.devices[id]) {
+				out = append(out, Listed{name, id, r.devices[id].nodes})
+			}
+		}
 	}
 	return out
 }

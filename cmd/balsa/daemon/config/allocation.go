@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/cpuset"
 
 	"github.com/balsahq/balsa/node"
@@ -24,8 +25,12 @@ func defaultAllocation() Allocation {
 	return Allocation{CPUPolicy: string(cpumanager.None), TopologyPolicy: string(topology.None), TopologyScope: string(topology.Container)}
 }
 
-func (a *Allocation) validate() []error {
-	_, faults := a.parse()
+// validate reports what is wrong, given what --system-reserved and --kube-reserved keep from pods.
+func (a *Allocation) validate(reserved v1.ResourceList) []error {
+	parsed, faults := a.parse()
+	if parsed.CPUs == cpumanager.Static && a.ReservedCPUs == "" && reserved.Cpu().IsZero() {
+		faults = append(faults, fmt.Errorf("--cpu-manager-policy %s: give --reserved-cpus too, or CPU in --system-reserved or --kube-reserved, for the system and the containers that share CPUs", a.CPUPolicy))
+	}
 	return faults
 }
 
@@ -42,9 +47,6 @@ func (a *Allocation) parse() (out node.Allocation, faults []error) {
 	}
 	if out.ReservedCPUs, err = cpuset.Parse(a.ReservedCPUs); err != nil {
 		faults = append(faults, fmt.Errorf("--reserved-cpus %q: give CPUs as 0,2-3: %w", a.ReservedCPUs, err))
-	}
-	if out.CPUs == cpumanager.Static && err == nil && out.ReservedCPUs.IsEmpty() {
-		faults = append(faults, fmt.Errorf("--cpu-manager-policy %s: give --reserved-cpus too, for the system and the containers that share CPUs", a.CPUPolicy))
 	}
 	out.Topology, out.Scope = topology.Policy(a.TopologyPolicy), topology.Scope(a.TopologyScope)
 	if err := topology.Validate(out.Topology, out.Scope); err != nil {

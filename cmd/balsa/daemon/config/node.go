@@ -107,7 +107,8 @@ func (c *Node) faults() []error {
 	faults = append(faults, portFaults(map[string]int{"kubelet-port": c.KubeletPort, "gossip-port": c.GossipPort, "vxlan-port": c.VXLANPort, "udp-port": c.UDPPort, "wireguard-port": c.WireGuardPort})...)
 	faults = append(faults, c.networkFaults()...)
 	faults = append(faults, c.Pods.validate()...)
-	faults = append(faults, c.Allocation.validate()...)
+	reserved, _ := c.Protection.Reserved() // Protection.validate reports what is wrong in it
+	faults = append(faults, c.Allocation.validate(reserved)...)
 	faults = append(faults, c.Protection.validate()...)
 	faults = append(faults, c.Proxy.validate()...)
 	faults = append(faults, c.Logs.validate()...)

@@ -54,6 +54,7 @@ func TestVolumesFollowThePod(t *testing.T) {
 		t.Errorf("%d mounts of volumes before the restart and %d after: %v", mounted, len(now), now)
 	}
 
+	c.eventually("the node's statistics have the claim's volume", c.wants("data-store-0", "get", "--raw", "/api/v1/nodes/"+c.NodeName()+"/proxy/stats/summary"))
 	c.kubectl("patch", "pvc", "data-store-0", "-p", `{"spec":{"resources":{"requests":{"storage":"2Mi"}}}}`)
 	c.eventually("a claim grows", c.wants("2Mi", "get", "pvc", "data-store-0", "-o", "jsonpath={.status.capacity.storage}"))
 

@@ -2,15 +2,19 @@ package leader
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	typedcoordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	typedcore "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// The Leases in kube-system that show people which server leads. They decide nothing: the store's fence does. They are renewed
+// The Leases in kube-system, and the Endpoints of the same names, that show people which server leads. They decide nothing: the store's fence does. They are renewed
 // every half duration, which is long, so that an idle cluster stays idle.
 const (
 	shownDuration = 2 * time.Hour
@@ -57,7 +61,46 @@ func (s *scope) showLease(ctx context.Context, name, user string, first bool) er
 	} else {
 		_, err = leases.Update(ctx, want, metav1.UpdateOptions{})
 	}
+	if err != nil {
+		return err
+	}
+	return s.showRecord(ctx, want)
+}
+
+// userEndpoints is the account that may write Endpoints.
+const userEndpoints = "system:serviceaccount:kube-system:endpoint-controller"
+
+// showRecord writes what the Lease says into the annotation of the Endpoints of the same name, where Kubernetes kept it until
+// v1.19 and where some programs still read it.
+func (s *scope) showRecord(ctx context.Context, l *coordinationv1.Lease) error {
+	record, err := recordOf(l)
+	if err != nil {
+		return err
+	}
+	client, err := typedcore.NewForConfig(configFor(ctx, s.term, userEndpoints))
+	if err != nil {
+		return err
+	}
+	endpoints := client.Endpoints(l.Namespace)
+	have, err := endpoints.Get(ctx, l.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		have = &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: l.Name}}
+		metav1.SetMetaDataAnnotation(&have.ObjectMeta, resourcelock.LeaderElectionRecordAnnotationKey, record)
+		_, err = endpoints.Create(ctx, have, metav1.CreateOptions{})
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	metav1.SetMetaDataAnnotation(&have.ObjectMeta, resourcelock.LeaderElectionRecordAnnotationKey, record)
+	_, err = endpoints.Update(ctx, have, metav1.UpdateOptions{})
 	return err
+}
+
+// recordOf is the annotation's value.
+func recordOf(l *coordinationv1.Lease) (string, error) {
+	record, err := json.Marshal(resourcelock.LeaseSpecToLeaderElectionRecord(&l.Spec))
+	return string(record), err
 }
 
 // leaseOf is the Lease as the holder shows it, made from the one there is (nil: none). first counts one transition more

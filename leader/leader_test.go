@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -138,6 +139,10 @@ func TestLeaseShowsTheHolder(t *testing.T) {
 		s := c.lease.Spec
 		if *s.HolderIdentity != c.holder || !s.AcquireTime.Time.Equal(c.acquired) || !s.RenewTime.Time.Equal(c.renewed) || *s.LeaseTransitions != c.transitions {
 			t.Errorf("%+v, want %+v", s, c)
+		}
+		record, err := recordOf(c.lease)
+		if want := `"holderIdentity":"` + c.holder + `"`; err != nil || !strings.Contains(record, want) || !strings.Contains(record, `"renewTime":"`+c.renewed.Format(time.RFC3339)) {
+			t.Errorf("the record is %s (%v), want %s and the time %s in it", record, err, want, c.renewed)
 		}
 	}
 }

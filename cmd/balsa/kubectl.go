@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/component-base/cli"
 	kubectl "k8s.io/kubectl/pkg/cmd"
 	"k8s.io/kubectl/pkg/cmd/plugin"
 	"k8s.io/kubectl/pkg/cmd/util"
@@ -25,15 +26,16 @@ import (
 // --kubeconfig it uses the cluster of this machine: this machine's server or, when that
 // does not answer, the first other server that does.
 func runKubectl(args []string) int {
+	args, warnings := oldkubectl.Words(args)
+	for _, w := range warnings {
+		fmt.Fprintln(os.Stderr, w)
+	}
+	os.Args = append([]string{"kubectl"}, args...) // --record writes them into objects
 	if path := defaultKubeconfig(); path != "" && os.Getenv("KUBECONFIG") == "" && !hasFlag(args, "--kubeconfig") {
 		os.Setenv("KUBECONFIG", path)
 		if other := kubeconfig.AnsweringContext(context.Background(), path); other != "" && !hasFlag(args, "--context") && !hasFlag(args, "--cluster") {
 			args = append([]string{"--context=" + other}, args...)
 		}
-	}
-	args, warnings := oldkubectl.Words(args)
-	for _, w := range warnings {
-		fmt.Fprintln(os.Stderr, w)
 	}
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
 	flags := genericclioptions.NewConfigFlags(true).WithDeprecatedPasswordFlag().WithDiscoveryBurst(300).WithDiscoveryQPS(50)
@@ -45,7 +47,8 @@ func runKubectl(args []string) int {
 	})
 	oldkubectl.Accept(cmd, util.NewFactory(util.NewMatchVersionFlags(flags)), streams)
 	cmd.SetArgs(args)
-	if err := cmd.Execute(); err != nil {
+	// cli adds the flags of logging, such as -v.
+	if err := cli.RunNoErrOutput(cmd); err != nil {
 		util.CheckErr(err)
 		return 1
 	}

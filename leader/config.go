@@ -77,6 +77,7 @@ type Config struct {
 	MaxEndedPods  int                    // how many ended pods are kept; 12500 by default
 	Keys          clusterkeys.Source     // its RootCA is published in every namespace; without one kube-root-ca.crt is left alone
 	SignToken     serviceaccount.Signer  // of token Secrets; nil leaves them alone
+	LegacyTokens  bool                   // gives every ServiceAccount a token Secret
 	Certificates  certificates.Authority // signs approved requests for certificates; without Sign nobody here does
 	OnTermStarted func(epoch int64)      // called when everything of a term is running; optional
 }

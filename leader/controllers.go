@@ -368,6 +368,13 @@ var controllers = []row{
 		},
 	},
 	{
+		name: "legacy-tokens-controller", user: userManager, workers: 1,
+		watches: []string{"serviceaccounts"},
+		writes:  []part{{"secrets", "new ones of type service-account-token"}, {"serviceaccounts", "secrets"}},
+		off:     func(c Config) bool { return !c.LegacyTokens || c.SignToken == nil },
+		build:   plain(serviceaccount.NewSecrets),
+	},
+	{
 		name: "csrapproving", user: userCertificates, workers: 2,
 		watches: []string{"certificatesigningrequests"},
 		writes:  []part{{"certificatesigningrequests/approval", "of nodes' client certificates"}},

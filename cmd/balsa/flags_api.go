@@ -35,6 +35,7 @@ func bindAPI(f *pflag.FlagSet, c *config.API) {
 	f.IntVar(&c.MaxStreams, "max-watches-per-client", c.MaxStreams, "how many watches and streams one user may have open from one address")
 	f.DurationVar(&c.RequestTimeout, "request-timeout", c.RequestTimeout, "longest duration of a request, except watches and streams")
 	f.BoolVar(&c.PodPresets, "enable-pod-presets", c.PodPresets, "serve PodPresets (settings.k8s.io/v1alpha1, which Kubernetes had until v1.19) and merge them into new pods; the same on all servers")
+	f.BoolVar(&c.LegacyTokens, "legacy-service-account-tokens", c.LegacyTokens, "make a Secret with a token that does not expire for every ServiceAccount, as Kubernetes did until v1.23, for programs that look for it; pods and kubectl create token do not need it. The same on all servers")
 	f.BoolVar(&c.LegacyAPIs, "legacy-apis", c.LegacyAPIs, "accept manifests of API versions that Kubernetes has removed, such as extensions/v1beta1 Deployments and Ingresses, batch/v1beta1 CronJobs and apiextensions.k8s.io/v1beta1 CustomResourceDefinitions, with a warning; they are stored as today's versions. The same on all servers")
 	f.BoolVar(&c.Initializers, "enable-initializers", c.Initializers, "serve InitializerConfigurations (admissionregistration.k8s.io/v1alpha1, which Kubernetes had until v1.13): initializers complete new objects before other clients see them; the same on all servers")
 }

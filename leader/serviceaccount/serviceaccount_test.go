@@ -2,6 +2,7 @@ package serviceaccount
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/balsahq/balsa/leader/clusterkeys"
@@ -67,6 +69,36 @@ func TestTokenSecretsAreFilledOrGo(t *testing.T) {
 		l, err := client.CoreV1().Secrets("a").List(ctx, metav1.ListOptions{})
 		return err == nil && len(l.Items) == 1, nil
 	})
+}
+
+func TestEveryAccountGetsOneTokenSecretOfItsOwn(t *testing.T) {
+	account := func(uid string) *v1.ServiceAccount {
+		return &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "robot", UID: types.UID(uid)}}
+	}
+	client := start(t, func(e workqueue.Env) (workqueue.Runner, error) { return NewSecrets(e, 1) }, account("u"))
+	references := func(count int) func(context.Context) (bool, error) {
+		return func(ctx context.Context) (bool, error) {
+			sa, err := client.CoreV1().ServiceAccounts("a").Get(ctx, "robot", metav1.GetOptions{})
+			l, listErr := client.CoreV1().Secrets("a").List(ctx, metav1.ListOptions{})
+			return err == nil && listErr == nil && len(sa.Secrets) == 1 && len(l.Items) == count &&
+				slices.ContainsFunc(l.Items, func(s v1.Secret) bool {
+					return s.Name == sa.Secrets[0].Name && s.Type == v1.SecretTypeServiceAccountToken && s.Annotations[v1.ServiceAccountUIDKey] == string(sa.UID)
+				}), nil
+		}
+	}
+	workqueuetest.Eventually(t, "made and named", references(1))
+	if err := client.CoreV1().ServiceAccounts("a").Delete(t.Context(), "robot", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.CoreV1().ServiceAccounts("a").Create(t.Context(), account("another"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	workqueuetest.Eventually(t, "the new account has its own", references(2))
+	long := account("u")
+	long.Name = strings.Repeat("x", 253)
+	if name := secretOf(long).Name; len(name) > 253 {
+		t.Errorf("the name %s is too long", name)
+	}
 }
 
 func TestTokenSecretsFollowARotation(t *testing.T) {

@@ -30,6 +30,7 @@ type API struct {
 	PodPresets   bool
 	Initializers bool
 	LegacyAPIs   bool
+	LegacyTokens bool
 }
 
 func defaultAPI() API {

@@ -50,7 +50,7 @@ func (s *server) startLeader() error {
 		Elector: elector{store: s.store, api: s.api}, Identity: s.cfg.NodeName, Logger: s.log,
 		APIServers: s.apiServers(), NodeLiveness: s.liveness,
 		DisableCloud: s.cfg.DisableCloud, DisableLocalStorage: s.cfg.DisableLocalStorage, LoadBalancer: s.cfg.LoadBalancer(),
-		ClusterCIDR: pods[0], SecondCIDR: pods[1], Keys: s.publishedKeys(), SignToken: s.api.SignToken, Certificates: signer,
+		ClusterCIDR: pods[0], SecondCIDR: pods[1], Keys: s.publishedKeys(), SignToken: s.api.SignToken, LegacyTokens: s.cfg.API.LegacyTokens, Certificates: signer,
 		IngressStatus: s.ingressStatus, Autoscaling: s.cfg.Autoscaling, Scheduler: scheduling,
 		OnTermStarted: func(int64) { s.progress.Reached(process.MilestoneLeader) },
 	}

@@ -64,8 +64,19 @@ func (a *Agent) endOrphans(ctx context.Context) {
 		}
 	}
 	a.allocator.KeepOnly(func(uid types.UID) bool { return keep(uid) || a.keepsStatic(uid) })
+	a.unprepareFormer(ctx)
 	a.removeFormerVolumes(ctx)
 	a.removeFormerDirs(keep)
+}
+
+// unprepareFormer takes back the devices of pods that are no more. Those of a driver that is not there yet stay, and housekeeping asks
+// again.
+func (a *Agent) unprepareFormer(ctx context.Context) {
+	err := a.claims.UnprepareFormer(ctx, func(uid types.UID) bool { return a.worker(uid) != nil })
+	a.formerClaims.Store(err != nil)
+	if err != nil && ctx.Err() == nil {
+		a.log.Warn("devices of former pods not taken back; tries again", "err", err)
+	}
 }
 
 // removeFormerVolumes removes the volumes of pods that are no more. One of a CSI driver that is not there yet stays, and

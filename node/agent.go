@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	criapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 	statsv1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/balsahq/balsa/fault"
@@ -38,8 +39,10 @@ import (
 	"github.com/balsahq/balsa/node/criconfig"
 	"github.com/balsahq/balsa/node/csi"
 	"github.com/balsahq/balsa/node/deviceplugin"
+	"github.com/balsahq/balsa/node/dra"
 	"github.com/balsahq/balsa/node/eviction"
 	"github.com/balsahq/balsa/node/images"
+	"github.com/balsahq/balsa/node/pluginwatcher"
 	"github.com/balsahq/balsa/node/podloop"
 	"github.com/balsahq/balsa/node/podworker"
 	"github.com/balsahq/balsa/node/probe"
@@ -105,6 +108,7 @@ type Agent struct {
 	devices   *deviceplugin.Manager
 	cpus      *cpumanager.Manager
 	allocator *allocator
+	claims    *dra.Manager
 	recorder  record.EventRecorder
 	events    record.EventBroadcaster
 	services  corelisters.ServiceLister
@@ -112,7 +116,7 @@ type Agent struct {
 	pods      corelisters.PodLister
 
 	watchDir          func(dir string) (<-chan fsnotify.Event, func()) // replaced in tests
-	followCSI         func(context.Context) error                      // registers drivers by inotify; replaced in tests
+	followPlugins     func(context.Context) error                      // registers drivers by inotify; replaced in tests
 	followDevices     func(context.Context) error                      // serves a socket; replaced in tests
 	servePodResources func(context.Context) error                      // serves a socket; replaced in tests
 	cpusetsStale      chan struct{}                                    // wakes keepCPUSets
@@ -126,6 +130,7 @@ type Agent struct {
 	imagesStale atomic.Bool
 	// formerVolumes says that volumes of pods that are no more could not be removed.
 	formerVolumes atomic.Bool
+	formerClaims  atomic.Bool   // the same of devices
 	mirrors       chan struct{} // a mirror pod has gone
 	resizeNudge   chan struct{} // a pod asks for other resources, or there may be room for one that waits
 
@@ -195,8 +200,13 @@ func (a *Agent) newParts() error {
 	if a.csi, err = csi.New(csi.Config{RootDir: a.cfg.RootDir, NodeName: a.cfg.NodeName, Client: a.cfg.Client, InUse: a.reportsInUse, Logger: a.log}); err != nil {
 		return err
 	}
-	if a.followCSI == nil {
-		a.followCSI = a.csi.Run
+	if a.claims, err = dra.New(dra.Config{
+		RootDir: a.cfg.RootDir, NodeName: a.cfg.NodeName, Client: a.cfg.Client, HealthChanged: a.wakePods, Logger: a.log,
+	}); err != nil {
+		return err
+	}
+	if a.followPlugins == nil {
+		a.followPlugins = a.pluginWatcher().Run
 	}
 	vols, err := volume.New(volume.Config{
 		CSI:     a.csi,
@@ -218,6 +228,15 @@ func (a *Agent) newParts() error {
 	a.recorder = a.events.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: a.cfg.NodeName})
 	a.probes = probe.New(probe.Config{Exec: a.execProbe, Results: a.probed, Events: a.recorder, Logger: a.log})
 	return nil
+}
+
+// pluginWatcher registers the drivers of storage and devices.
+func (a *Agent) pluginWatcher() *pluginwatcher.Watcher {
+	return &pluginwatcher.Watcher{
+		Dir:      filepath.Join(a.cfg.RootDir, "plugins_registry"),
+		Handlers: map[string]pluginwatcher.Handler{registerapi.CSIPlugin: a.csi, registerapi.DRAPlugin: a.claims},
+		Ready:    a.csi.AwaitNode, Dial: csi.Dial, Logger: a.log,
+	}
 }
 
 // Run registers the Node and runs its pods until ctx ends. Containers outlive it. An error means that the agent could not
@@ -245,7 +264,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	keep("node/lease", a.keepLease)
 	keep("node/object", a.keepNode)
 	g.Go(func() error { return fault.Keep(ctx, "node/volumes", a.volumes.Run) })
-	g.Go(func() error { return fault.Keep(ctx, "node/csi", a.followCSI) })
+	g.Go(func() error { return fault.Keep(ctx, "node/csi", a.csi.Run) })
+	g.Go(func() error { return fault.Keep(ctx, "node/dra", a.claims.Run) })
+	g.Go(func() error { return fault.Keep(ctx, "node/plug-ins", a.followPlugins) })
 	g.Go(func() error { return fault.Keep(ctx, "node/device plug-ins", a.followDevices) })
 	g.Go(func() error { return fault.Keep(ctx, "node/pod resources", a.servePodResources) })
 	g.Go(func() error { return fault.Contain("node/pods", func() error { return a.runPods(ctx, g) }) })
@@ -314,7 +335,7 @@ func (a *Agent) newHost() *podworker.Host {
 	return &podworker.Host{
 		Client: a.cfg.Client, Pods: a.pods, Runtime: a.runtime, RuntimeName: a.runtimeName, Features: a.features,
 		Images: &images.Puller{Service: a.images, Client: a.cfg.Client, Events: a.recorder, Changed: a.imagesChanged},
-		Config: a.translate, Volumes: a.volumes, Probes: a.probes, Cgroups: a.cgroups, Users: a.users, Allocator: a.allocator, Counters: a.count, Events: a.recorder,
+		Config: a.translate, Volumes: a.volumes, Probes: a.probes, Cgroups: a.cgroups, Users: a.users, Allocator: a.allocator, Claims: a.claims, Counters: a.count, Events: a.recorder,
 		NetworkReady: a.cfg.NetworkReady, ResizeAsked: a.resizeAsked, Published: a.published, HostIPs: a.hostIPs, MemoryCapacity: a.memory,
 		PodPIDs: a.cfg.PodPIDs, Logger: a.log,
 	}

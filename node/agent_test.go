@@ -81,8 +81,8 @@ func (b *bench) start() {
 	a.cgroups = noCgroups{}
 	// Fake time stands still while inotify is read.
 	a.watchDir = func(string) (<-chan fsnotify.Event, func()) { return nil, func() {} }
-	a.followCSI = func(ctx context.Context) error { <-ctx.Done(); return nil }
-	a.followDevices, a.servePodResources = a.followCSI, a.followCSI
+	a.followPlugins = func(ctx context.Context) error { <-ctx.Done(); return nil }
+	a.followDevices, a.servePodResources = a.followPlugins, a.followPlugins
 	a.memoryEvents = func(ctx context.Context, _ func()) { <-ctx.Done() }
 	if b.prepare != nil {
 		b.prepare(a)

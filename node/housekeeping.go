@@ -32,6 +32,9 @@ func (a *Agent) housekeeping(ctx context.Context) {
 			if a.formerVolumes.Load() {
 				a.removeFormerVolumes(ctx)
 			}
+			if a.formerClaims.Load() {
+				a.unprepareFormer(ctx)
+			}
 		case <-collections.C:
 			if err := a.collector.Collect(ctx); err != nil && ctx.Err() == nil {
 				a.log.Warn("unused images cannot be removed; the file system stays as full as it is until the next round", "err", err)

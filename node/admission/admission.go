@@ -32,7 +32,7 @@ type rule = func(Input) *Refusal
 
 // rules are asked in this order; the first refusal counts.
 var rules = []rule{
-	pressure, sysctls, osLabel, osField, supplementalGroups, room, nodeAffinity, freePorts, noExecuteTaints, appArmor, devices,
+	pressure, sysctls, osLabel, osField, supplementalGroups, room, nodeAffinity, freePorts, noExecuteTaints, appArmor,
 }
 
 // Check returns why the pod may not run on the node, nil when it may.

@@ -47,9 +47,7 @@ func TestRefusals(t *testing.T) {
 		reason string // "" means that the pod may run
 		text   string
 	}{
-		"plain pod": {},
-		"devices": {[]func(*Input){func(in *Input) { in.Pod.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu"}} }}, "DynamicResources",
-			"it has resourceClaims, and devices are not allocated on this node"},
+		"plain pod":    {},
 		"safe sysctl":  {edit: []func(*Input){setSysctls("kernel.shm_rmid_forced")}},
 		"with slashes": {edit: []func(*Input){setSysctls("net/ipv4/tcp_syncookies")}},
 		"unsafe sysctl": {[]func(*Input){setSysctls("kernel.shm_rmid_forced", "kernel.msgmax")}, "SysctlForbidden",

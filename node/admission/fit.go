@@ -2,6 +2,7 @@ package admission
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 
 	v1 "k8s.io/api/core/v1"
@@ -35,6 +36,9 @@ func room(in Input) *Refusal {
 	used := v1.ResourceList{}
 	for _, o := range in.Others {
 		for name, q := range resourcehelper.PodRequests(o, resourcehelper.PodResourcesOptions{}) {
+			if claimed(o, name) {
+				continue
+			}
 			sum := used[name]
 			sum.Add(q)
 			used[name] = sum
@@ -50,7 +54,7 @@ func room(in Input) *Refusal {
 		name := v1.ResourceName(n)
 		have, known := room[name]
 		q, u := asked[name], used[name]
-		if in.AllocatedLater != nil && in.AllocatedLater(name) {
+		if in.AllocatedLater != nil && in.AllocatedLater(name) || claimed(in.Pod, name) {
 			continue
 		}
 		if q.IsZero() || !known && (name == v1.ResourceEphemeralStorage || corehelper.IsExtendedResourceName(name)) {
@@ -66,6 +70,12 @@ func room(in Input) *Refusal {
 		}
 	}
 	return nil
+}
+
+// claimed reports whether a ResourceClaim gives the pod what it requests of an extended resource.
+func claimed(p *v1.Pod, name v1.ResourceName) bool {
+	s := p.Status.ExtendedResourceClaimStatus
+	return s != nil && slices.ContainsFunc(s.RequestMappings, func(m v1.ContainerExtendedResourceRequest) bool { return m.ResourceName == string(name) })
 }
 
 func outOf(name v1.ResourceName, asked, used, capacity int64) *Refusal {

@@ -1,7 +1,7 @@
 // Package csi mounts volumes of CSI drivers for the pods of this node, as upstream's kubelet does.
 //
-//	driver's registrar ──socket──▶ plugins_registry/*.sock ──▶ registry ──▶ CSINode, topology labels and the driver's id on the Node
-//	                                                               │
+//	driver's registrar ──socket──▶ node/pluginwatcher ──▶ Register ──▶ CSINode, topology labels and the driver's id on the Node
+//	                                                          │
 //	node/volume ──Publish, UnpublishPod──▶ Node ──gRPC──▶ driver's node service (stage, publish, unpublish, unstage, expand, stats)
 //	                                        │
 //	                                        └──▶ records beside the mounts: vol_data.json
@@ -16,6 +16,6 @@
 //	RootDir/plugins/kubernetes.io/csi/<driver>/<sha256 of the handle>/{globalmount,vol_data.json}    a staged volume
 //	RootDir/plugins/kubernetes.io/csi/volumeDevices/publish/<volume>/<uid>   a block device of a pod
 //
-// Goroutines: Run holds one, which registers drivers, sweeps, and asks for their limits anew. Locks: volumeLocks has one lock for each volume, held
+// Goroutines: Run holds one, which sweeps and asks for drivers' limits anew. Locks: volumeLocks has one lock for each volume, held
 // over the calls to its driver; Node.mu guards maps and is taken after it, never held over I/O.
 package csi

@@ -3,6 +3,7 @@ package csi
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -22,11 +23,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/balsahq/balsa/node/pluginwatcher"
 )
 
 const (
 	testDriver = "fake.csi.test"
 	testNode   = "n1"
+	// registryDir is where drivers put a socket that says how to reach them.
+	registryDir = "plugins_registry"
 )
 
 // fakeDriver is a foreign driver that mounts: a tmpfs where a volume is staged, and that, bound, where it is published.
@@ -234,13 +239,20 @@ func (m *machine) start() {
 		m.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
+	done := make(chan error, 2)
 	n := m.node
+	w := pluginwatcher.Watcher{
+		Dir: filepath.Join(m.root, registryDir), Handlers: map[string]pluginwatcher.Handler{registerapi.CSIPlugin: n},
+		Ready: n.AwaitNode, Dial: Dial, Logger: slog.New(slog.DiscardHandler),
+	}
 	go func() { done <- n.Run(ctx) }()
+	go func() { done <- w.Run(ctx) }()
 	m.stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil {
-			m.t.Error(err)
+		for range 2 {
+			if err := <-done; err != nil {
+				m.t.Error(err)
+			}
 		}
 	})
 	m.t.Cleanup(m.stop)

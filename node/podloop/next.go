@@ -11,20 +11,21 @@ import (
 type Verb string
 
 const (
-	AllocateResources Verb = "allocate"     // give the pod devices and what else it has for itself
-	SetUpVolumes      Verb = "volumes"      // make the pod's directory, cgroup and volumes
-	CreateSandbox     Verb = "sandbox"      // run a new pod sandbox
-	PullImage         Verb = "image"        // make one container's image present
-	StartContainer    Verb = "start"        // create and start one container, run its postStart hook
-	KillContainer     Verb = "kill"         // preStop, SIGTERM, SIGKILL
-	StopSandbox       Verb = "stop-sandbox" // tear down the pod's network
-	TearDown          Verb = "tear-down"    // remove volumes and cgroup
-	DeletePod         Verb = "delete"       // remove the pod from the API
-	PurgePod          Verb = "purge"        // remove containers, sandboxes and logs from the machine
-	PruneContainers   Verb = "prune"        // remove old dead containers
-	ResizePod         Verb = "resize"       // give the pod's cgroup and its running containers what is allocated
-	RestartAll        Verb = "restart-all"  // begin anew with the first init container
-	FailPod           Verb = "fail"         // the pod has failed as a whole
+	AllocateResources Verb = "allocate"       // give the pod devices and what else it has for itself
+	PrepareClaims     Verb = "prepare claims" // have drivers prepare the devices of ResourceClaims
+	SetUpVolumes      Verb = "volumes"        // make the pod's directory, cgroup and volumes
+	CreateSandbox     Verb = "sandbox"        // run a new pod sandbox
+	PullImage         Verb = "image"          // make one container's image present
+	StartContainer    Verb = "start"          // create and start one container, run its postStart hook
+	KillContainer     Verb = "kill"           // preStop, SIGTERM, SIGKILL
+	StopSandbox       Verb = "stop-sandbox"   // tear down the pod's network
+	TearDown          Verb = "tear-down"      // remove volumes and cgroup
+	DeletePod         Verb = "delete"         // remove the pod from the API
+	PurgePod          Verb = "purge"          // remove containers, sandboxes and logs from the machine
+	PruneContainers   Verb = "prune"          // remove old dead containers
+	ResizePod         Verb = "resize"         // give the pod's cgroup and its running containers what is allocated
+	RestartAll        Verb = "restart-all"    // begin anew with the first init container
+	FailPod           Verb = "fail"           // the pod has failed as a whole
 )
 
 // Action is one thing to do now. Container is empty when the action is about the whole pod.
@@ -196,6 +197,12 @@ func prepareSandbox(pod *v1.Pod, o *Observed, d *Decision) bool {
 	if o.Unallocated {
 		if !o.IsBusy(AllocateResources, "") {
 			d.add(Action{Verb: AllocateResources})
+		}
+		return false
+	}
+	if o.Unprepared {
+		if !o.IsBusy(PrepareClaims, "") && RetryDue(o, o.ClaimsRetry, d) {
+			d.add(Action{Verb: PrepareClaims})
 		}
 		return false
 	}

@@ -73,6 +73,7 @@ type Observed struct {
 	Unallocated   bool     // the pod waits for devices, or for what else it is to have for itself
 	Disruption    *Failure // reason and message of the condition DisruptionTarget, which goes with Failed
 	GraceLimit    *int64   // the node ends the pod: the longest grace period of containers, in seconds
+	Unprepared    bool     // the pod waits for the devices of its ResourceClaims
 	Volumes       bool     // volumes, directories and cgroup are there
 	TornDown      bool     // volumes, directories and cgroup were removed
 	PanicRetry    *Retry   // set while the handling of the pod has panicked and has not succeeded since
@@ -96,8 +97,8 @@ type Observed struct {
 
 	// Failures by operation, and by container name where there is one for each. An operation that failed is begun again
 	// when its retry is due, and not before.
-	VolumesRetry, SandboxRetry, TearDownRetry, DeleteRetry, PurgeRetry, PruneRetry, ResizeRetry *Retry
-	StartRetry, KillRetry                                                                       map[string]*Retry
+	ClaimsRetry, VolumesRetry, SandboxRetry, TearDownRetry, DeleteRetry, PurgeRetry, PruneRetry, ResizeRetry *Retry
+	StartRetry, KillRetry                                                                                    map[string]*Retry
 }
 
 func NewObserved() *Observed {

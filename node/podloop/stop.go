@@ -22,7 +22,7 @@ func stopPod(pod *v1.Pod, o *Observed, d *Decision, why string) {
 	if !killContainers(pod, o, d, why, "Stopping container", grace) {
 		return
 	}
-	if o.anyBusy(StartContainer) || o.IsBusy(CreateSandbox, "") || o.IsBusy(SetUpVolumes, "") || o.anyBusy(PullImage) {
+	if o.anyBusy(StartContainer) || o.IsBusy(CreateSandbox, "") || o.IsBusy(SetUpVolumes, "") || o.IsBusy(PrepareClaims, "") || o.anyBusy(PullImage) {
 		return
 	}
 	d.Stopped = true

@@ -233,6 +233,9 @@ func (w *Worker) createContainer(ctx context.Context, in startInput) (id string,
 	if err != nil {
 		return "", cleanup, &startError{errConfig, err}
 	}
+	if err := w.host.Claims.ForContainer(in.pod, in.container, &allocated); err != nil {
+		return "", cleanup, &startError{errConfig, err}
+	}
 	cfg, err := w.host.Config.Container(criconfig.ContainerInput{
 		Pod: in.pod, Container: in.container, Attempt: in.attempt, ImageRef: in.image, User: user, Env: env,
 		Mounts: mounts, Devices: devices, PodIPs: in.podIPs, TargetID: in.target, MemoryCapacity: w.host.MemoryCapacity, Users: users,

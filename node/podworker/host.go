@@ -68,6 +68,7 @@ type Host struct {
 	Cgroups   Cgroups
 	Users     *userns.Ranges
 	Allocator Allocator
+	Claims    Claims
 	Counters  *counters.Counters
 	Events    record.EventRecorder
 	// NetworkReady returns when the network lets a pod's packets through as it should; nil: pods need not wait.

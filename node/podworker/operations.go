@@ -29,6 +29,8 @@ func (w *Worker) operationFor(a podloop.Action) operation {
 	switch a.Verb {
 	case podloop.AllocateResources:
 		return w.allocateResources()
+	case podloop.PrepareClaims:
+		return w.prepareClaims()
 	case podloop.SetUpVolumes:
 		return w.setUpVolumes()
 	case podloop.CreateSandbox:
@@ -162,6 +164,10 @@ func (w *Worker) tearDown() operation {
 	return func(ctx context.Context) func() {
 		for _, c := range cleanups {
 			c()
+		}
+		if err := w.host.Claims.Unprepare(ctx, w.uid); err != nil {
+			w.host.Logger.Warn("the devices of the pod's claims cannot be taken back; it is tried again", "pod", w.uid, "err", err)
+			return w.retryLater(&w.observed.TearDownRetry, "FailedUnprepareDynamicResources", err)
 		}
 		if err := w.host.Volumes.TearDown(ctx, w.uid); err != nil {
 			w.host.Logger.Warn("the pod's volumes cannot be removed; they are tried again", "pod", w.uid, "err", err)

@@ -2,6 +2,7 @@ package podworker
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -24,7 +25,9 @@ const statusDelay = 500 * time.Millisecond
 func (w *Worker) reportStatus(ctx context.Context, d podloop.Decision) time.Time {
 	s := podloop.PodStatus(podloop.StatusInput{
 		Pod: w.pod, Observed: w.observed, Decision: d, HostIPs: w.host.HostIPs, RuntimeName: w.host.RuntimeName, RecursiveReadOnly: w.host.Features(w.handler).GetRecursiveReadOnlyMounts(),
-		Health: func(container string) []v1.ResourceStatus { return w.host.Allocator.Health(w.uid, container) },
+		Health: func(container string) []v1.ResourceStatus {
+			return slices.Concat(w.host.Allocator.Health(w.uid, container), w.host.Claims.Health(w.pod, container))
+		},
 	})
 	w.publish(d, s)
 	shown := w.podInAPI()

@@ -122,7 +122,7 @@ func New(h *Host, pod *v1.Pod) *Worker {
 	w.granted.Store(w.grant)
 	w.pod = w.grant.Allocated.On(pod)
 	w.observed.StartTime = w.seen
-	w.observed.Unallocated = h.Allocator.Wants(pod)
+	w.observed.Unallocated, w.observed.Unprepared = h.Allocator.Wants(pod), h.Claims.Wants(pod)
 	if t := pod.Status.StartTime; t != nil {
 		w.observed.StartTime = t.Time
 	}
@@ -218,7 +218,7 @@ func (w *Worker) cancelStarting() {
 	}
 	for k, op := range w.ops {
 		switch k.Verb {
-		case podloop.AllocateResources, podloop.SetUpVolumes, podloop.PullImage, podloop.StartContainer, podloop.CreateSandbox, podloop.ResizePod:
+		case podloop.AllocateResources, podloop.PrepareClaims, podloop.SetUpVolumes, podloop.PullImage, podloop.StartContainer, podloop.CreateSandbox, podloop.ResizePod:
 			op.cancel()
 		}
 	}

@@ -123,11 +123,11 @@ func TestNothingWithoutEffectIsTakenSilently(t *testing.T) {
 		}
 	})
 	t.Run("a kind without effect says so", func(t *testing.T) {
-		class := `{"apiVersion":"resource.k8s.io/v1","kind":"DeviceClass","metadata":{"name":"d.example.com"},"spec":{}}`
-		if _, err := w.send(t, "POST", "/apis/resource.k8s.io/v1/deviceclasses", class); err != nil {
+		class := `{"apiVersion":"storage.k8s.io/v1","kind":"VolumeAttributesClass","metadata":{"name":"d"},"driverName":"d.example.com","parameters":{"a":"b"}}`
+		if _, err := w.send(t, "POST", "/apis/storage.k8s.io/v1/volumeattributesclasses", class); err != nil {
 			t.Fatal(err)
 		}
-		if said := w.heard.take(); !strings.Contains(said, "devices are not allocated") {
+		if said := w.heard.take(); !strings.Contains(said, "volumes are not modified") {
 			t.Errorf("heard %q", said)
 		}
 	})

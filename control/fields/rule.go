@@ -22,7 +22,7 @@ const (
 type Rule struct {
 	// Kind is the kind's name. A rule for Pod applies to every pod template too.
 	Kind string
-	// Path is the field as users write it: "spec.volumes[*].{nfs,csi}". [*] is each element of a list, [name] a key of
+	// Path is the field as users write it: "spec.volumes[*].{nfs,csi}". [*] is each element of a list or map, [name] a key of
 	// a map, {a,b} either field. An empty path is the whole object.
 	Path string
 	// Is is the value without effect; empty: any value.
@@ -51,7 +51,7 @@ func (r Rule) Name() string {
 // step leads from a value to values below it.
 type step struct {
 	field []int  // of a struct
-	each  bool   // every element of a list
+	each  bool   // every element of a list or map
 	key   string // of a map
 	name  string // as users write it
 }
@@ -109,6 +109,13 @@ func (p path) walk(v, holder reflect.Value, at string, fn func(found) bool) bool
 		return empty(v) || fn(found{v, holder, at})
 	}
 	switch s := p[0]; {
+	case s.each && v.Kind() == reflect.Map:
+		for _, k := range v.MapKeys() {
+			if !p[1:].walk(v.MapIndex(k), holder, at+"["+k.String()+"]", fn) {
+				return false
+			}
+		}
+		return true
 	case s.each:
 		for i := range v.Len() {
 			if !p[1:].walk(v.Index(i), holder, fmt.Sprintf("%s[%d]", at, i), fn) {

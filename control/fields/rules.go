@@ -17,8 +17,6 @@ var rules = []Rule{
 		Says: "the image's stop signal is sent (upstream: the alpha feature ContainerStopSignals, which is off); set STOPSIGNAL in the image, or use a preStop hook"},
 
 	// Pods: what starts, and lacks something.
-	{Kind: "Pod", Path: "spec.resourceClaims", Does: Said,
-		Says: "devices are not allocated: the pod stays Pending; leave it out for the pod to start"},
 	{Kind: "Pod", Path: "spec.securityContext.seLinuxChangePolicy", Does: Said,
 		Says: "volumes are neither relabelled nor mounted with a label"},
 	{Kind: "Pod", Path: "spec.securityContext.windowsOptions", Does: Said, Says: "nodes run Linux"},
@@ -44,10 +42,10 @@ var rules = []Rule{
 	{Kind: "VolumeAttributesClass", Does: Said, Says: "volumes are not modified: only a resizer of your own acts on this; quotas can count it"},
 
 	// Devices.
-	{Kind: "DeviceClass", Does: Said, Says: "devices are not allocated: the class is stored, and has no effect"},
-	{Kind: "ResourceClaim", Does: Said, Says: "devices are not allocated: the claim is stored, and pods that name it stay Pending"},
-	{Kind: "ResourceClaimTemplate", Does: Said, Says: "devices are not allocated: no claim is made of the template, and pods that name it stay Pending"},
-	{Kind: "ResourceSlice", Does: Said, Says: "devices are not allocated: the slice is stored, and has no effect"},
+	{Kind: "ResourceSlice", Path: "spec.devices[*].nodeAllocatableResourceMappings", Does: Said,
+		Says: "devices do not count as resources of their node (upstream: the alpha feature DRANodeAllocatableResources, which is off)"},
+	{Kind: "ResourceSlice", Path: "spec.devices[*].attributes[*].{boolValues,intValues,stringValues,versionValues}", Does: Said,
+		Says: "lists as attributes (bools, ints, strings, versions) are not kept (upstream: the alpha feature DRAListTypeAttributes, which is off); give one value"},
 
 	// The rest.
 	{Kind: "Lease", Path: "spec.{strategy,preferredHolder}", Does: Said,

@@ -27,6 +27,8 @@ func set(t *testing.T, p path, v, holder reflect.Value, r Rule) {
 		return
 	}
 	switch s := p[0]; {
+	case s.each && v.Kind() == reflect.Map:
+		set(t, append(path{{key: "any"}}, p[1:]...), v, holder, r)
 	case s.each:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 		set(t, p[1:], v.Index(0), holder, r)
@@ -59,6 +61,9 @@ func fill(t *testing.T, v reflect.Value, r Rule) {
 		v.SetBool(true)
 	case v.Kind() == reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+	case v.Kind() == reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem())
 	case v.Kind() == reflect.Struct, v.Kind() == reflect.Int32:
 	default:
 		t.Fatalf("rule %s: the test cannot set a %s", r.Name(), v.Type())

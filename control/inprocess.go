@@ -59,12 +59,15 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !s.enter() {
 		return nil, ErrStopped
 	}
-	ctx, cancel := context.WithCancel(req.Context())
-	detach := context.AfterFunc(s.stopping, cancel)
+	// A caller may itself be in the middle of a request, such as an admission plug-in that reads an object: the values of that
+	// request's context, its audit event among them, are not this one's.
+	ctx, cancel := context.WithCancel(context.Background())
+	detachCaller, detachServer := context.AfterFunc(req.Context(), cancel), context.AfterFunc(s.stopping, cancel)
 	body := newResponse(cancel)
 	go fault.Contained("control/request", func() {
 		defer s.inflight.Done()
-		defer detach()
+		defer detachServer()
+		defer detachCaller()
 		t.serve(ctx, req, body)
 	})()
 	select {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/balsahq/balsa/control"
+	"github.com/balsahq/balsa/control/audit"
 	"github.com/balsahq/balsa/raftstore"
 )
 
@@ -52,6 +54,27 @@ func TestInProcessClientReadsWritesAndWatches(t *testing.T) {
 	}
 	if _, err := client.CoreV1().ConfigMaps(ns).Get(ctx, "none", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("get of nothing: %v", err)
+	}
+}
+
+// An admission plug-in reads objects while a request is served, which is recorded.
+func TestInProcessRequestInsideOfARequestThatIsAudited(t *testing.T) {
+	server, err := start(t.TempDir(), func(c *control.Config) {
+		c.Audit = audit.DefaultSettings()
+		c.Audit.LogOptions.Path = filepath.Join(t.TempDir(), "audit.log")
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = server.stop() }()
+	client, ctx, class := clientset(t, server.Client(masters)), testContext(t), "none"
+	if _, err := client.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: corev1.PodSpec{RuntimeClassName: &class, Containers: []corev1.Container{{Name: "c", Image: "im"}}}}
+	_, err = client.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{})
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `RuntimeClass "none" not found`) {
+		t.Error(err)
 	}
 }
 

@@ -333,7 +333,7 @@ func (a *Agent) runPods(ctx context.Context, g *errgroup.Group) error {
 // newHost returns what the workers share; called once the runtime answers.
 func (a *Agent) newHost() *podworker.Host {
 	return &podworker.Host{
-		Client: a.cfg.Client, Pods: a.pods, Runtime: a.runtime, RuntimeName: a.runtimeName, Features: a.features,
+		Client: a.cfg.Client, Pods: a.pods, Runtime: a.runtime, RuntimeName: a.runtimeName, Features: a.features, Handlers: a.handlerNames,
 		Images: &images.Puller{Service: a.images, Client: a.cfg.Client, Events: a.recorder, Changed: a.imagesChanged},
 		Config: a.translate, Volumes: a.volumes, Probes: a.probes, Cgroups: a.cgroups, Users: a.users, Allocator: a.allocator, Claims: a.claims, Counters: a.count, Events: a.recorder,
 		NetworkReady: a.cfg.NetworkReady, ResizeAsked: a.resizeAsked, Published: a.published, HostIPs: a.hostIPs, MemoryCapacity: a.memory,

@@ -147,8 +147,11 @@ func (a *Agent) nodeStatus(old *v1.NodeStatus, h health, now metav1.Time) v1.Nod
 	s.Images = nodeImages(h.Images)
 	s.RuntimeHandlers = nil
 	for _, r := range h.Handlers {
-		s.RuntimeHandlers = append(s.RuntimeHandlers, v1.NodeRuntimeHandler{Name: r.Name, Features: &v1.NodeRuntimeHandlerFeatures{
-			RecursiveReadOnlyMounts: &r.GetFeatures().RecursiveReadOnlyMounts, UserNamespaces: &r.GetFeatures().UserNamespaces}})
+		h := v1.NodeRuntimeHandler{Name: r.Name}
+		if f := r.Features; f != nil { // nil: the runtime does not say
+			h.Features = &v1.NodeRuntimeHandlerFeatures{RecursiveReadOnlyMounts: &f.RecursiveReadOnlyMounts, UserNamespaces: &f.UserNamespaces}
+		}
+		s.RuntimeHandlers = append(s.RuntimeHandlers, h)
 	}
 	if h.RuntimeName != "" {
 		s.Features = &v1.NodeFeatures{SupplementalGroupsPolicy: &h.StrictGroups}

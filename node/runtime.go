@@ -2,6 +2,8 @@ package node
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -106,4 +108,11 @@ func (a *Agent) features(handler string) *runtimeapi.RuntimeHandlerFeatures {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.handlers[handler]
+}
+
+// handlerNames returns the handlers that the runtime has, besides the default one; empty when it does not say.
+func (a *Agent) handlerNames() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(a.handlers)), func(name string) bool { return name == "" })
 }

@@ -24,6 +24,8 @@ func bindNode(f *pflag.FlagSet, c *config.Node) {
 	f.BoolVar(&c.DisableLocalStorage, "disable-local-storage", c.DisableLocalStorage, "leave out the StorageClass balsa-local and its driver: this server provisions no local volumes, and on this node none are made or mounted; those that exist stay")
 	f.IntVar(&c.MaxPods, "max-pods", c.MaxPods, "the most pods that run on this node")
 	f.StringVar(&c.RuntimeEndpoint, "container-runtime-endpoint", c.RuntimeEndpoint, "CRI socket (unix:///…) of another container runtime, instead of the containerd inside this binary")
+	f.StringToStringVar(&c.RuntimeHandlers, "runtime-handler", c.RuntimeHandlers, "further handlers of the containerd inside this binary, for RuntimeClasses, as name=path of an OCI runtime (/usr/bin/crun) or of a shim (…/containerd-shim-NAME-VERSION); may be given several times. Installed crun, youki and nvidia-container-runtime, and shims such as those of gVisor (runsc), Kata and WebAssembly, are handlers of their own names without it")
+	f.StringVar(&c.ContainerdConfigDir, "containerd-config-dir", c.ContainerdConfigDir, "directory with further configuration (*.toml) for the containerd inside this binary, read when this process starts")
 	f.StringVar(&c.LogDir, "log-dir", c.LogDir, "directory of the logs of containers, in pods/ and containers/ below it")
 	f.StringVar(&c.CgroupRoot, "cgroup-root", c.CgroupRoot, "control group of all pods; two installations on one machine need different ones")
 	bindPods(f, &c.Pods)

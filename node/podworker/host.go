@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -60,7 +62,9 @@ type Host struct {
 	Runtime     criapi.RuntimeService
 	RuntimeName string // prefix of container IDs, such as "containerd"
 	// Features says what a runtime handler can; nil when nothing is known of it.
-	Features  func(handler string) *runtimeapi.RuntimeHandlerFeatures
+	Features func(handler string) *runtimeapi.RuntimeHandlerFeatures
+	// Handlers returns the names of the runtime\'s handlers; empty when the runtime does not say.
+	Handlers  func() []string
 	Images    *images.Puller
 	Config    *criconfig.Config
 	Volumes   Volumes
@@ -96,6 +100,9 @@ func (h *Host) runtimeHandler(ctx context.Context, pod *v1.Pod) (string, error) 
 	}
 	if err != nil {
 		return "", err
+	}
+	if have := h.Handlers(); len(have) > 0 && !slices.Contains(have, rc.Handler) {
+		return "", fmt.Errorf("the runtime of this node has no handler %q, which RuntimeClass %q names; it has %s", rc.Handler, *name, strings.Join(have, ", "))
 	}
 	return rc.Handler, nil
 }

@@ -75,6 +75,12 @@ type machine struct {
 // configuration before it starts.
 func newMachine(t *testing.T, edits ...func(*node.Config)) *machine {
 	t.Helper()
+	return newMachineWith(t, func(*noderuntime.Config) {}, edits...)
+}
+
+// newMachineWith is newMachine with another configuration of the runtime.
+func newMachineWith(t *testing.T, runtime func(*noderuntime.Config), edits ...func(*node.Config)) *machine {
+	t.Helper()
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -93,6 +99,7 @@ func newMachine(t *testing.T, edits ...func(*node.Config)) *machine {
 		DataDir: filepath.Join(dir, "rt"), RunDir: runDir, BinDir: filepath.Join(dir, "bin"), CNIConfDir: filepath.Join(dir, "cni"),
 		Program: program, Logger: log,
 	}}
+	runtime(&m.rt)
 	t.Cleanup(func() {
 		if err := noderuntime.Teardown(m.rt, parent); err != nil {
 			t.Error(err)
@@ -289,4 +296,24 @@ func (m *machine) awaitNothing(uid types.UID) {
 	if r := m.remains(uid); len(r) > 0 {
 		m.t.Errorf("left behind: %s", strings.Join(r, " "))
 	}
+}
+
+// awaitEvent waits for an event with a reason and a part of its text.
+func (m *machine) awaitEvent(reason, text string) {
+	m.t.Helper()
+	var last []string
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); <-time.After(10 * time.Millisecond) {
+		events, err := m.client.CoreV1().Events("default").List(context.Background(), metav1.ListOptions{})
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		last = nil
+		for _, e := range events.Items {
+			if e.Reason == reason && strings.Contains(e.Message, text) {
+				return
+			}
+			last = append(last, e.Reason+": "+e.Message)
+		}
+	}
+	m.t.Fatalf("no event %s with %q:\n%s", reason, text, strings.Join(last, "\n"))
 }

@@ -30,6 +30,10 @@ type Config struct {
 	CNIConfDir string       // where the network writes its conflist
 	Program    string       // the balsa binary; its `containerd` command is the child
 	Logger     *slog.Logger // never nil
+
+	Handlers    []Handler // for RuntimeClasses, besides the default one
+	ProgramDirs []string  // where installed runtimes are looked for; see Installed
+	DropInDir   string    // of further configuration of containerd, *.toml; "" for none
 }
 
 // Validate reports every missing field at once.
@@ -48,6 +52,11 @@ func (c Config) Validate() error {
 	if len(missing) > 0 {
 		slices.Sort(missing)
 		return fmt.Errorf("container runtime: not set: %s", strings.Join(missing, ", "))
+	}
+	for _, h := range c.Handlers {
+		if err := h.Validate(); err != nil {
+			return fmt.Errorf("container runtime: %w", err)
+		}
 	}
 	if len(c.RunDir) > maxRunDir {
 		return fmt.Errorf("container runtime: the run directory %s is longer than %d characters: sockets below it would not fit into a socket address", c.RunDir, maxRunDir)
@@ -70,8 +79,9 @@ func (c Config) rootDir() string    { return filepath.Join(c.DataDir, "container
 // tomlTemplate leaves out every plugin that CRI on overlayfs does not use: each
 // costs start-up time and memory on every node.
 var tomlTemplate = template.Must(template.New("containerd.toml").Parse(`version = 4
-imports = []
-root = {{printf "%q" .Root}}
+imports = [{{with .Imports}}{{printf "%q" .}}{{end}}]
+{{with .ImportsDigest}}# The imported files have the digest {{.}}.
+{{end}}root = {{printf "%q" .Root}}
 state = {{printf "%q" .State}}
 disabled_plugins = [
   "io.containerd.differ.v1.erofs",
@@ -125,16 +135,32 @@ disabled_plugins = [
       [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
         BinaryName = {{printf "%q" .Runc}}
         SystemdCgroup = false
-`))
+{{range .Handlers}}
+    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.{{printf "%q" .Name}}]
+      runtime_type = {{printf "%q" .Type}}
+{{- if .IsShim}}
+      runtime_path = {{printf "%q" .Path}}
+{{- else}}
+      runtime_path = {{printf "%q" $.Shim}}
+      [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.{{printf "%q" .Name}}.options]
+        BinaryName = {{printf "%q" .Path}}
+        SystemdCgroup = false
+{{- end}}
+{{end}}`))
 
 // writeConfig renders containerd's configuration; the result tells whether it
 // differs from what a running child was started with.
 func (c Config) writeConfig() (changed bool, err error) {
 	var text strings.Builder
+	imports, digest, err := c.dropIns()
+	if err != nil {
+		return false, err
+	}
 	err = tomlTemplate.Execute(&text, map[string]any{
 		"Root": c.rootDir(), "State": c.stateDir(), "Socket": c.Socket(), "Pause": PauseImage,
 		"ShimSockets": filepath.Join(c.RunDir, "s"), "Registries": filepath.Join(c.DataDir, "registries"), "BinDir": c.BinDir, "CNIConfDir": c.CNIConfDir,
 		"Shim": filepath.Join(c.BinDir, "containerd-shim-runc-v2"), "Runc": filepath.Join(c.BinDir, "runc"),
+		"Handlers": c.allHandlers(), "Imports": imports, "ImportsDigest": digest,
 		"RestrictOOM": !hasCapability(unix.CAP_SYS_RESOURCE), "NoAppArmor": !exists("/sys/kernel/security/apparmor"),
 	})
 	if err != nil {

@@ -40,7 +40,11 @@ type Node struct {
 	WireGuardPort   int
 	NetworkPlugin   string
 	RuntimeEndpoint string
-	MaxPods         int
+	// RuntimeHandlers are programs by the name of their handler; ContainerdConfigDir holds drop-ins. Both are for the bundled
+	// containerd.
+	RuntimeHandlers     map[string]string
+	ContainerdConfigDir string
+	MaxPods             int
 	// MetricResolution is how often the node measures what it and its pods use.
 	MetricResolution time.Duration
 	Pods             Pods
@@ -125,6 +129,7 @@ func (c *Node) faults() []error {
 	if e := c.RuntimeEndpoint; e != "" && !strings.HasPrefix(e, "unix:///") {
 		fault("--container-runtime-endpoint %q: give a socket as unix:///path", e)
 	}
+	faults = append(faults, c.containerdFaults()...)
 	if a := c.ProfileAddress; a != "" {
 		if addr, err := netip.ParseAddrPort(a); err != nil || !addr.Addr().IsLoopback() {
 			fault("--profile-address %q: give a loopback address and a port, such as 127.0.0.1:6060; profiles show parts of the memory, where secrets are", a)

@@ -20,7 +20,7 @@ func StartRuntime(cfg *config.Node, parts *lifecycle.Group, log *slog.Logger) (*
 	if cfg.RuntimeEndpoint != "" {
 		return &Runtime{Endpoint: cfg.RuntimeEndpoint}, nil
 	}
-	settings := cfg.Runtime()
+	settings := cfg.Containerd()
 	settings.Logger = log
 	child, err := noderuntime.New(settings)
 	if err != nil {

@@ -58,7 +58,10 @@ func (a *allocator) Admit(ctx context.Context, pod *v1.Pod) *podloop.Failure {
 func (a *Agent) newAllocator() error {
 	hardware, err := machine.Read(machine.Dir)
 	if err != nil {
-		return err
+		if a.cfg.Allocation.CPUs != cpumanager.None || a.cfg.Allocation.Topology != topology.None {
+			return err
+		}
+		hardware = &machine.Topology{} // nothing asks for it
 	}
 	a.devices, err = deviceplugin.New(deviceplugin.Config{
 		Dir: filepath.Join(a.cfg.RootDir, "device-plugins"), NUMANodes: hardware.Nodes(),

@@ -190,8 +190,13 @@ func TestExclusiveCPUsLeaveThePool(t *testing.T) {
 func TestStrictReservationKeepsThePoolOffTheReservedCPUs(t *testing.T) {
 	cfg := config(t, single(4), "0-1")
 	cfg.Options.StrictReservation = true
-	if got := manager(t, cfg).For("u", "c"); got.String() != "2-3" {
+	m := manager(t, cfg)
+	if got := m.For("u", "c"); got.String() != "2-3" {
 		t.Errorf("pool %s", got)
+	}
+	allocate(t, m, podOf("own", pinned("c", "2")))
+	if got := m.For("u", "c"); got.String() != "0-1" {
+		t.Errorf("with nothing left to share: %s", got)
 	}
 }
 

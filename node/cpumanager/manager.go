@@ -246,7 +246,8 @@ func (m *Manager) HasExclusive(uid types.UID) bool {
 	return len(m.assigned[uid]) > 0
 }
 
-// For returns the CPUs on which a container has to run; an empty set is no restriction.
+// For returns the CPUs on which a container has to run; an empty set is no restriction. When strict reservation leaves nothing
+// to share, containers without CPUs of their own run on the reserved ones, and not on those of others.
 func (m *Manager) For(uid types.UID, container string) cpuset.CPUSet {
 	if m.cfg.Policy != Static {
 		return cpuset.New()
@@ -256,7 +257,10 @@ func (m *Manager) For(uid types.UID, container string) cpuset.CPUSet {
 	if set, has := m.assigned[uid][container]; has {
 		return set
 	}
-	return m.pool()
+	if pool := m.pool(); !pool.IsEmpty() {
+		return pool
+	}
+	return m.cfg.Reserved
 }
 
 // Allocatable returns the CPUs that containers can get for themselves.

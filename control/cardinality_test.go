@@ -54,6 +54,9 @@ func TestClientsCannotMakeSeriesOfMetrics(t *testing.T) {
 	for i := range 5 {
 		attack(i)
 	}
+	if code, body := s.Ask(t, client, "GET", "/metrics/slis", nil, nil); code != http.StatusOK || !strings.Contains(body, "kubernetes_healthcheck") {
+		t.Errorf("/metrics/slis: %d %.300s", code, body)
+	}
 	before := series()
 	for i := range 40 {
 		attack(100 + i)

@@ -32,6 +32,7 @@ type controller struct {
 func New(env workqueue.Env, workers int) (workqueue.Runner, error) {
 	cronJobs, jobs := env.Informers.Batch().V1().CronJobs(), env.Informers.Batch().V1().Jobs().Informer()
 	c := &controller{env: env, cronJobs: cronJobs.Lister(), jobs: jobs.GetIndexer()}
+	registerMetrics()
 	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
 	return c.loop, errors.Join(
 		controllerref.Index(jobs),
@@ -181,6 +182,7 @@ func (c *controller) start(ctx context.Context, cj *batch.CronJob, at time.Time)
 	made, err := client.Create(ctx, newJob(cj, at), metav1.CreateOptions{})
 	switch {
 	case err == nil:
+		creationSkew.Observe(time.Since(at).Seconds())
 		c.env.Events.Eventf(reference(cj), v1.EventTypeNormal, "SuccessfulCreate", "Created job %v", made.Name)
 	case controllerref.NamespaceEnding(err):
 		return nil

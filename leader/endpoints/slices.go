@@ -13,6 +13,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	discoverylisters "k8s.io/client-go/listers/discovery/v1"
 	"k8s.io/endpointslice"
+	"k8s.io/endpointslice/metrics"
 	"k8s.io/endpointslice/topologycache"
 	sliceutil "k8s.io/endpointslice/util"
 	"k8s.io/klog/v2"
@@ -44,6 +45,7 @@ type slices struct {
 
 // NewSlices returns the controller of the EndpointSlices of Services that select pods.
 func NewSlices(env workqueue.Env, workers int) (workqueue.Runner, error) {
+	metrics.RegisterMetrics()
 	core, inf := env.Informers.Core().V1(), env.Informers.Discovery().V1().EndpointSlices()
 	c := &slices{
 		env: env, services: core.Services().Lister(), pods: core.Pods().Lister(), nodes: core.Nodes().Lister(), slices: inf.Lister(),
@@ -118,6 +120,14 @@ func (c *slices) sliceChanged(old, now *discoveryv1.EndpointSlice) {
 	}
 }
 
+// syncResult is upstream's label of a round for a Service.
+func syncResult(err error) string {
+	if err != nil {
+		return "error"
+	}
+	return "success"
+}
+
 func (c *slices) reconcile(ctx context.Context, key workqueue.Key) error {
 	s, err := c.services.Services(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
@@ -150,6 +160,7 @@ func (c *slices) reconcile(ctx context.Context, key workqueue.Key) error {
 	}
 	changed := c.triggers.ComputeEndpointLastChangeTriggerTime(key.Namespace, s, candidates)
 	err = c.reconciler.Reconcile(klog.FromContext(ctx), s, candidates, live, changed)
+	metrics.EndpointSliceSyncs.WithLabelValues(syncResult(err)).Inc()
 	if controllerref.NamespaceEnding(err) {
 		return nil
 	}

@@ -68,6 +68,7 @@ func newController(env workqueue.Env, workers int, c *controller) (workqueue.Run
 	autoscalers, pods := env.Informers.Autoscaling().V2().HorizontalPodAutoscalers(), env.Informers.Core().V1().Pods()
 	c.env, c.autoscalers, c.pods = env, autoscalers.Lister(), pods.Lister()
 	c.memories, c.selectors = map[workqueue.Key]memory{}, map[string]map[string]labels.Selector{}
+	registerMetrics()
 	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
 	workqueue.Need(c.loop, pods.Informer())
 	return c.loop, workqueue.Watch(c.loop, autoscalers.Informer(), func(old, now *autoscalingv2.HorizontalPodAutoscaler) {
@@ -88,6 +89,7 @@ func (c *controller) reconcile(ctx context.Context, key workqueue.Key) error {
 	}
 	in := &input{hpa: hpa, cfg: c.cfg, now: time.Now(), memory: c.remembered(key)}
 	out, err := c.carryOut(ctx, in)
+	counted(in.replicas, out.replicas, in.now, err)
 	if err != nil {
 		return err
 	}

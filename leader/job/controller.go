@@ -50,6 +50,7 @@ func New(env workqueue.Env, workers int) (workqueue.Runner, error) {
 		env: env, jobs: jobs.Lister(), pods: podInformer.GetIndexer(),
 		pending: controllerref.NewPending(), streaks: map[types.UID]streak{},
 	}
+	registerMetrics()
 	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
 	return c.loop, errors.Join(
 		controllerref.Index(podInformer),
@@ -168,7 +169,9 @@ func (c *controller) claimer(j *batch.Job, selector labels.Selector) controllerr
 	}
 }
 
-func (c *controller) carryOut(ctx context.Context, j *batch.Job, p plan) error {
+func (c *controller) carryOut(ctx context.Context, j *batch.Job, p plan) (err error) {
+	began := time.Now()
+	defer func() { synced(j, &p, began, err) }()
 	removed := controllerref.Parallel(len(p.remove), func(i int) error { return c.deletePod(ctx, j, p.remove[i]) })
 	made, created := controllerref.SlowStart(len(p.create), func(i int) error { return c.createPod(ctx, j, p.create[i], p.counts) })
 	if controllerref.NamespaceEnding(created) {
@@ -181,6 +184,7 @@ func (c *controller) carryOut(ctx context.Context, j *batch.Job, p plan) error {
 	if err := c.writeStatus(ctx, j, p.status); err != nil {
 		return errors.Join(removed, created, err)
 	}
+	finished(j, &p.status)
 	c.setStreak(j.UID, p.streak)
 	for _, e := range p.events {
 		c.env.Events.Event(reference(j), e.kind, e.reason, e.message)

@@ -94,6 +94,7 @@ func NewEviction(env workqueue.Env, workers int) (workqueue.Runner, error) {
 	nodes := env.Informers.Core().V1().Nodes()
 	podInformer := env.Informers.Core().V1().Pods().Informer()
 	c := &eviction{env: env, nodes: nodes.Lister(), pods: podInformer.GetIndexer(), first: map[types.UID]time.Time{}}
+	registerMetrics()
 	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
 	return c.loop, errors.Join(
 		pods.IndexByNode(podInformer),
@@ -189,6 +190,9 @@ func (c *eviction) evict(ctx context.Context, p *v1.Pod) error {
 	err := c.env.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
 	if apierrors.IsConflict(err) {
 		return nil
+	}
+	if err == nil {
+		taintDeletions.Inc()
 	}
 	return ignoreGone(err)
 }

@@ -305,6 +305,7 @@ func (a *Agent) runPods(ctx context.Context, g *errgroup.Group) error {
 	}
 	close(a.connected)
 	a.imagesChanged()
+	g.Go(func() error { fault.KeepDo(ctx, "node/static pods", a.static); return nil }) // they need no API
 	// A container's environment names the Services, so they are needed before the first start.
 	if !synced(ctx, a.cfg.Informers.Core().V1().Services().Informer().HasSynced) {
 		return nil
@@ -326,7 +327,6 @@ func (a *Agent) runPods(ctx context.Context, g *errgroup.Group) error {
 	g.Go(func() error { fault.KeepDo(ctx, "node/housekeeping", a.housekeeping); return nil })
 	g.Go(func() error { fault.KeepDo(ctx, "node/cpusets", a.keepCPUSets); return nil })
 	g.Go(func() error { fault.KeepDo(ctx, "node/evictions", a.evictions); return nil })
-	g.Go(func() error { fault.KeepDo(ctx, "node/static pods", a.static); return nil })
 	return nil
 }
 

@@ -20,9 +20,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	criapi "k8s.io/cri-api/pkg/apis"
 
 	"github.com/balsahq/balsa/node/cgroup"
@@ -421,6 +423,40 @@ func TestStaticPodHasAMirror(t *testing.T) {
 		}
 		b.wait(gcInterval)
 		if b.get("st-n1") != nil || b.count("exit c0 143") != 1 || len(b.agent.Pods()) != 0 {
+			t.Errorf("after the manifest went: %v", b.rt.Log())
+		}
+	})
+}
+
+func TestStaticPodRunsWithoutTheAPIAndEndsWithItsGracePeriod(t *testing.T) {
+	onBench(t, func(b *bench) {
+		b.stop()
+		var down atomic.Bool
+		down.Store(true)
+		b.client.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return down.Load(), nil, errors.New("no server answers")
+		})
+		manifest := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"st","namespace":"ns"},"spec":{"terminationGracePeriodSeconds":20,"containers":[{"name":"c0","image":"im"}]}}`
+		file := b.dir + "/st.json"
+		if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		b.rt.Script("c0", nodetest.Run{Stubborn: true})
+		b.start()
+		b.wait(gcInterval)
+		if b.count("start c0") != 1 {
+			t.Fatalf("without the API: %v", b.rt.Log())
+		}
+		down.Store(false)
+		b.wait(2 * gcInterval)
+		if p := b.get("st-n1"); p == nil || p.Status.Phase != v1.PodRunning {
+			t.Errorf("mirror: %+v", p)
+		}
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		b.wait(gcInterval + time.Minute)
+		if b.get("st-n1") != nil || len(b.agent.Pods()) != 0 || b.count("stop c0 20") != 1 {
 			t.Errorf("after the manifest went: %v", b.rt.Log())
 		}
 	})

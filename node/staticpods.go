@@ -75,6 +75,8 @@ func (a *Agent) syncStatic(ctx context.Context, known map[types.UID]*v1.Pod) {
 			known[p.UID] = p
 			a.follow(ctx, p)
 		}
+	}
+	for _, p := range pods { // after all have started: the API may not answer
 		if err := a.mirror(ctx, p); err != nil && ctx.Err() == nil {
 			a.log.Warn("a mirror pod cannot be created; the API does not show the static pod until the next try", "pod", podloop.PodName(p), "err", err)
 		}
@@ -85,7 +87,7 @@ func (a *Agent) syncStatic(ctx context.Context, known map[types.UID]*v1.Pod) {
 		}
 		delete(known, uid)
 		if w := a.worker(uid); w != nil {
-			w.Leave()
+			w.Remove()
 		}
 		a.unmirror(ctx, p)
 	}

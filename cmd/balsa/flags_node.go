@@ -21,6 +21,7 @@ func bindPods(f *pflag.FlagSet, p *config.Pods) {
 		"sysctls that pods of this machine may set beside the safe ones: names, or prefixes that end in * (as kernel.msg*,net.core.somaxconn); a pod that sets another one fails with the reason SysctlForbidden")
 	f.BoolVar(&p.SeccompDefault, "seccomp-default", p.SeccompDefault,
 		"run containers that name no seccomp profile with the runtime's default profile instead of none; running containers are not changed")
+	f.StringVar(&p.ManifestDir, "pod-manifest-path", p.ManifestDir, "directory of manifests (.yaml, .yml, .json) of static pods: this node runs them also while no server answers, and the API shows a mirror of each (default: none)")
 	f.Int64Var(&p.MaxPIDs, "pod-max-pids", p.MaxPIDs, "the most processes and threads of a pod; -1 for no limit but the machine's")
 }
 

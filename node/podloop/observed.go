@@ -69,6 +69,7 @@ type Observed struct {
 	StartTime     time.Time
 	StoppingSince time.Time
 	Gone          bool     // the API has no such pod
+	KeepsGrace    bool     // Gone, and not by force: the grace period of the pod counts
 	Failed        *Failure // the pod failed as a whole
 	Unallocated   bool     // the pod waits for devices, or for what else it is to have for itself
 	Disruption    *Failure // reason and message of the condition DisruptionTarget, which goes with Failed

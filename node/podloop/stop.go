@@ -127,7 +127,7 @@ func GracePeriod(pod *v1.Pod, o *Observed) int64 {
 	if o != nil && o.GraceLimit != nil {
 		grace = min(grace, *o.GraceLimit)
 	}
-	if o != nil && o.Gone && pod.DeletionTimestamp == nil {
+	if o != nil && o.Gone && !o.KeepsGrace && pod.DeletionTimestamp == nil {
 		grace = min(grace, 1)
 	}
 	return max(grace, 1)

@@ -27,6 +27,16 @@ func (w *Worker) Leave() {
 	w.mailbox.post(w.setGone)
 }
 
+// Remove tells the worker that the manifest of its static pod is gone. Unlike a pod that was deleted by force, its containers
+// have their grace period.
+func (w *Worker) Remove() {
+	w.leaving.Store(true)
+	w.mailbox.post(func() {
+		w.observed.KeepsGrace = true
+		w.setGone()
+	})
+}
+
 // Wake makes the worker look at its pod again, for example because the clock was set.
 func (w *Worker) Wake() { w.mailbox.post(func() {}) }
 

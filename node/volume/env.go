@@ -9,6 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/balsahq/balsa/node/staticpod"
 )
 
 // EnvInput is what the environment of a container depends on besides the pod's spec.
@@ -47,6 +49,9 @@ func (m *Manager) serviceVariables(pod *v1.Pod) (*variables, error) {
 		return newVariables(), nil
 	}
 	services, err := m.cfg.Services()
+	if err != nil && staticpod.Is(pod) {
+		return newVariables(), nil // it starts without the API, and then without these variables
+	}
 	if err != nil {
 		return nil, fmt.Errorf("services have not yet been read at least once, cannot construct envvars: %w", err)
 	}

@@ -2,6 +2,8 @@ package config
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/balsahq/balsa/node/admission"
 )
@@ -11,6 +13,7 @@ type Pods struct {
 	AllowedUnsafeSysctls []string
 	SeccompDefault       bool
 	MaxPIDs              int64 // -1: no limit
+	ManifestDir          string
 }
 
 // defaultPods is stricter than the kubelet's defaults: pods may not make the kernel's rarely used system calls, and one pod
@@ -25,6 +28,11 @@ func (p *Pods) validate() []error {
 	}
 	if p.MaxPIDs == 0 || p.MaxPIDs < -1 {
 		faults = append(faults, fmt.Errorf("--pod-max-pids %d: give 1 or more, or -1 for no limit", p.MaxPIDs))
+	}
+	if d := p.ManifestDir; d != "" {
+		if st, err := os.Stat(d); !filepath.IsAbs(d) || err != nil || !st.IsDir() {
+			faults = append(faults, fmt.Errorf("--pod-manifest-path %q: give the absolute path of a directory that exists", d))
+		}
 	}
 	return faults
 }

@@ -82,8 +82,9 @@ func (a Node) Start() error {
 		NodeIPs: IPs(a.Config, a.NodeIP), Labels: a.Config.Ingress.Labels(a.Config.NodeLabels), KubeletPort: int32(a.Config.KubeletPort),
 		Version: config.KubernetesVersion + "+balsa", ClusterDNS: []string{a.Config.ClusterDNS}, ClusterDomain: a.Config.ClusterDomain,
 		AllowedUnsafeSysctls: a.Config.Pods.AllowedUnsafeSysctls, SeccompDefault: a.Config.Pods.SeccompDefault, PodPIDs: a.Config.Pods.PIDLimit(),
-		Allocation: a.Config.Allocation.Node(),
-		Reserved:   reserved, Eviction: evictions, ImageGCHigh: a.Config.Protection.ImageGCHigh, ImageGCLow: a.Config.Protection.ImageGCLow,
+		StaticPodDir: a.Config.Pods.ManifestDir,
+		Allocation:   a.Config.Allocation.Node(),
+		Reserved:     reserved, Eviction: evictions, ImageGCHigh: a.Config.Protection.ImageGCHigh, ImageGCLow: a.Config.Protection.ImageGCLow,
 		ImageMinAge: a.Config.Protection.ImageMinAge, ImageMaxAge: a.Config.Protection.ImageMaxAge,
 		MaxPods: a.Config.MaxPods, Taints: a.Config.Taints(), Logger: a.Logger,
 	})

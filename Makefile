@@ -80,8 +80,8 @@ deps: # the one build dependency beside Go and a C compiler, where apt-get can b
 		{ apt-get install -yqq libseccomp-dev pkg-config || { apt-get update -qq && apt-get install -yqq libseccomp-dev pkg-config; }; } >/dev/null 2>&1; } || true; }
 
 testdeps: # what the tests look into the kernel with, where apt-get can bring it
-	@command -v nft >/dev/null && command -v nsenter >/dev/null && command -v ip >/dev/null || { ! command -v apt-get >/dev/null || { echo "installing nftables, iproute2 and util-linux for the tests"; \
-		{ apt-get install -yqq nftables iproute2 util-linux || { apt-get update -qq && apt-get install -yqq nftables iproute2 util-linux; }; } >/dev/null 2>&1; } || true; }
+	@command -v nft >/dev/null && command -v nsenter >/dev/null && command -v ip >/dev/null && command -v dbus-daemon >/dev/null || { ! command -v apt-get >/dev/null || { echo "installing nftables, iproute2, util-linux and dbus-daemon for the tests"; \
+		{ apt-get install -yqq nftables iproute2 util-linux dbus-daemon || { apt-get update -qq && apt-get install -yqq nftables iproute2 util-linux dbus-daemon; }; } >/dev/null 2>&1; } || true; }
 	@command -v nft >/dev/null || { echo "nft is missing, with which tests read the kernel's rules: install nftables (Debian's name)" >&2; exit 1; }
 
 test: build testdeps $(USED) ## every test: units, then whole clusters with real containers (root)

@@ -26,7 +26,7 @@ func (a *Agent) admissionInput(pod *v1.Pod) admission.Input {
 	in := admission.Input{
 		Pod: pod, Node: a.node, Static: staticpod.Is(pod),
 		Sysctls: a.sysctls, StrictGroups: a.strictGroups, AppArmor: appArmorEnabled(), AllocatedLater: a.devices.Manages,
-		Pressure: a.pressure(),
+		Pressure: a.pressure(), ShuttingDown: a.shuttingDown.Load(),
 	}
 	for uid, w := range a.workers {
 		if uid != pod.UID && takesRoom(w) {

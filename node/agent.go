@@ -125,6 +125,7 @@ type Agent struct {
 	observe      func(ctx context.Context) eviction.Observations
 	memoryEvents func(ctx context.Context, tell func()) // tells when memory gets short; replaced in tests
 	short        atomic.Pointer[[]v1.NodeConditionType] // conditions of the node that are true
+	shuttingDown atomic.Bool                            // the machine is about to go down
 	nudgeNode    chan struct{}                          // wakes keepNode: the Node's status may have changed
 	// imagesStale says that the images have changed since they were listed.
 	imagesStale atomic.Bool
@@ -135,6 +136,7 @@ type Agent struct {
 	resizeNudge   chan struct{} // a pod asks for other resources, or there may be room for one that waits
 
 	// Only keepNode's goroutine touches these.
+	answered    time.Time // when the runtime has last said how it is
 	imagesKnown []*runtimeapi.Image
 	listed      time.Time
 
@@ -327,6 +329,7 @@ func (a *Agent) runPods(ctx context.Context, g *errgroup.Group) error {
 	g.Go(func() error { fault.KeepDo(ctx, "node/housekeeping", a.housekeeping); return nil })
 	g.Go(func() error { fault.KeepDo(ctx, "node/cpusets", a.keepCPUSets); return nil })
 	g.Go(func() error { fault.KeepDo(ctx, "node/evictions", a.evictions); return nil })
+	g.Go(func() error { fault.KeepDo(ctx, "node/shutdown", a.watchShutdown); return nil })
 	return nil
 }
 

@@ -10,12 +10,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/godbus/dbus/v5"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	criapi "k8s.io/cri-api/pkg/apis"
 
 	"github.com/balsahq/balsa/node/eviction"
+	"github.com/balsahq/balsa/node/shutdown"
 )
 
 // Network is what the agent asks of the pod network of this node.
@@ -97,6 +99,10 @@ type Config struct {
 	Allocation Allocation
 	// Eviction says when pods are evicted because the node runs short of something; the zero value never.
 	Eviction eviction.Config
+	// Shutdown says how long which pods have to end when the machine goes down; none: it is not waited for.
+	Shutdown []shutdown.Group
+	// SystemBus replaces the connection to the machine's D-Bus (tests). May be nil.
+	SystemBus func(context.Context) (*dbus.Conn, error)
 	// LogMaxSize and LogMaxFiles bound a container's log; default 10 MiB and 5.
 	LogMaxSize  int64
 	LogMaxFiles int
@@ -190,12 +196,17 @@ func (c *Config) nodeIPs() []string {
 // Intervals of the work that no event starts.
 const (
 	statusInterval = 5 * time.Minute  // the Node's status is written even if nothing changed
-	healthInterval = 10 * time.Second // runtime and network are asked how they are, logs are measured
-	notReadyPoll   = 50 * time.Millisecond
-	notReadyMost   = 2 * time.Second
-	syncPoll       = 5 * time.Millisecond
-	relistInterval = 5 * time.Minute // the runtime is listed though its events arrive
-	gcInterval     = 5 * time.Minute
-	leaseInterval  = 10 * time.Second
-	leaseSeconds   = 40
+	healthInterval = 10 * time.Second // logs are measured
+	// The runtime is asked how it is every runtimeInterval. When it has not answered for runtimePatience the node is not ready;
+	// then each call has runtimeLeast.
+	runtimeInterval = 4 * time.Second
+	runtimePatience = 9 * time.Second
+	runtimeLeast    = 3 * time.Second
+	notReadyPoll    = 50 * time.Millisecond
+	notReadyMost    = 2 * time.Second
+	syncPoll        = 5 * time.Millisecond
+	relistInterval  = 5 * time.Minute // the runtime is listed though its events arrive
+	gcInterval      = 5 * time.Minute
+	leaseInterval   = 10 * time.Second
+	leaseSeconds    = 40
 )

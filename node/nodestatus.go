@@ -19,6 +19,7 @@ import (
 
 	"github.com/balsahq/balsa/fault"
 	"github.com/balsahq/balsa/node/cri"
+	"github.com/balsahq/balsa/node/shutdown"
 )
 
 // keepNode registers the Node and keeps its status. It writes the status when it changes, and every statusInterval otherwise.
@@ -43,7 +44,7 @@ func (a *Agent) keepNode(ctx context.Context) {
 		if wrote {
 			written = time.Now()
 		}
-		wait := healthInterval
+		wait := runtimeInterval
 		if err != nil || h.NotReady != "" {
 			wait, delay = delay, longer(delay)
 		} else {
@@ -234,10 +235,19 @@ func (a *Agent) health(ctx context.Context) health {
 	}
 	h.RuntimeName, h.RuntimeVers = a.runtimeName, a.runtimeVer
 	var faults []string
-	st, err := a.runtime.Status(ctx, false)
-	if err != nil {
+	if a.shuttingDown.Load() {
+		faults = append(faults, shutdown.NotReady)
+	}
+	asking, cancel := context.WithTimeout(ctx, a.patience())
+	defer cancel()
+	st, err := a.runtime.Status(asking, false)
+	switch {
+	case err != nil && asking.Err() != nil:
+		faults = append(faults, "container runtime is down: it does not answer")
+	case err != nil:
 		faults = append(faults, "container runtime is down: "+cri.Message(err))
-	} else {
+	default:
+		a.answered = time.Now()
 		faults = append(faults, cri.ConditionFaults(st.Status)...)
 		h.Handlers, h.StrictGroups = st.RuntimeHandlers, st.GetFeatures().GetSupplementalGroupsPolicy()
 		a.setFeatures(st)
@@ -252,6 +262,15 @@ func (a *Agent) health(ctx context.Context) health {
 	return h
 }
 
+// patience returns how long an answer of the runtime is waited for, so that one that hangs is noticed runtimePatience after it
+// has last answered.
+func (a *Agent) patience() time.Duration {
+	if a.answered.IsZero() {
+		return runtimePatience
+	}
+	return max(runtimeLeast, runtimePatience-time.Since(a.answered))
+}
+
 // imageList returns the images on the node. It lists them when the agent has changed them, and once every statusInterval,
 // because other programs may pull, too.
 func (a *Agent) imageList(ctx context.Context) []*runtimeapi.Image {
@@ -259,6 +278,8 @@ func (a *Agent) imageList(ctx context.Context) []*runtimeapi.Image {
 		return a.imagesKnown
 	}
 	a.imagesStale.Store(false)
+	ctx, cancel := context.WithTimeout(ctx, runtimeLeast)
+	defer cancel()
 	im, err := a.images.ListImages(ctx, nil)
 	if err != nil {
 		a.imagesStale.Store(true)

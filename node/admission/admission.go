@@ -23,6 +23,8 @@ type Input struct {
 	AppArmor bool
 	// Pressure lists the conditions of the node that are true because it runs short of something.
 	Pressure []v1.NodeConditionType
+	// ShuttingDown says that the machine is about to go down.
+	ShuttingDown bool
 }
 
 // Refusal is why a pod may not run here, as its status says it.
@@ -32,7 +34,7 @@ type rule = func(Input) *Refusal
 
 // rules are asked in this order; the first refusal counts.
 var rules = []rule{
-	pressure, sysctls, osLabel, osField, supplementalGroups, room, nodeAffinity, freePorts, noExecuteTaints, appArmor,
+	shuttingDown, pressure, sysctls, osLabel, osField, supplementalGroups, room, nodeAffinity, freePorts, noExecuteTaints, appArmor,
 }
 
 // Check returns why the pod may not run on the node, nil when it may.

@@ -102,6 +102,11 @@ func TestRefusals(t *testing.T) {
 			in.Pod.Spec.Priority = &system
 		}}},
 
+		"shutting down": {[]func(*Input){func(in *Input) {
+			system := int32(2000000000)
+			in.ShuttingDown, in.Pod.Spec.Priority = true, &system
+		}}, "NodeShutdown", "Pod was rejected as the node is shutting down."},
+
 		"node selector": {[]func(*Input){func(in *Input) { in.Pod.Spec.NodeSelector = map[string]string{"disk": "hdd"} }},
 			"NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"},
 		"port taken": {[]func(*Input){func(in *Input) { in.Pod, in.Others = portPod(80), []*v1.Pod{portPod(80)} }},

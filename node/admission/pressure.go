@@ -9,6 +9,7 @@ import (
 	v1qos "k8s.io/kubernetes/pkg/apis/core/v1/helper/qos"
 
 	"github.com/balsahq/balsa/node/eviction"
+	"github.com/balsahq/balsa/node/shutdown"
 )
 
 // pressure refuses pods while the node runs short of something; critical pods may come. While memory alone is short, pods
@@ -24,4 +25,12 @@ func pressure(in Input) *Refusal {
 		}
 	}
 	return &Refusal{eviction.Reason, fmt.Sprintf("The node had condition: %v. ", in.Pressure)}
+}
+
+// shuttingDown refuses every pod while the machine is about to go down.
+func shuttingDown(in Input) *Refusal {
+	if in.ShuttingDown {
+		return &Refusal{shutdown.RefusalReason, shutdown.RefusalMessage}
+	}
+	return nil
 }

@@ -36,6 +36,7 @@ type Runtime struct {
 	listeners  map[chan *runtimeapi.ContainerEventResponse]bool
 	log        []string
 	faults     map[string]func() error
+	hangs      bool
 	memory     map[string]uint64 // by container name
 }
 
@@ -110,8 +111,22 @@ func (r *Runtime) Version(context.Context, string) (*runtimeapi.VersionResponse,
 	return &runtimeapi.VersionResponse{RuntimeName: "memory", RuntimeVersion: "1"}, nil
 }
 
+// Hang makes the runtime not answer when it is asked for its status.
+func (r *Runtime) Hang(hang bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hangs = hang
+}
+
 // Status implements criapi.RuntimeService.
-func (r *Runtime) Status(context.Context, bool) (*runtimeapi.StatusResponse, error) {
+func (r *Runtime) Status(ctx context.Context, _ bool) (*runtimeapi.StatusResponse, error) {
+	r.mu.Lock()
+	hangs := r.hangs
+	r.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
 		{Type: runtimeapi.RuntimeReady, Status: true}, {Type: runtimeapi.NetworkReady, Status: true}}}}, nil
 }

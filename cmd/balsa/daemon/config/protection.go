@@ -10,21 +10,24 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/balsahq/balsa/node/eviction"
+	"github.com/balsahq/balsa/node/shutdown"
 )
 
-// Protection configures how a node keeps itself running: what it keeps from pods, when it evicts some, and which images it
-// removes. The names are the kubelet's.
+// Protection configures how a node keeps itself running: what it keeps from pods, when it evicts some, which images it
+// removes, and how long pods have to end when the machine goes down. The names are the kubelet's.
 type Protection struct {
 	SystemReserved, KubeReserved map[string]string
 	Eviction                     eviction.Flags
 	ImageGCHigh, ImageGCLow      int // percent
 	ImageMinAge, ImageMaxAge     time.Duration
+	Shutdown                     shutdown.Flags
 }
 
 func defaultProtection() Protection {
 	return Protection{
 		SystemReserved: map[string]string{}, KubeReserved: map[string]string{}, Eviction: eviction.DefaultFlags(),
 		ImageGCHigh: 85, ImageGCLow: 80, ImageMinAge: 2 * time.Minute,
+		Shutdown: shutdown.Flags{ByPriority: map[string]string{}},
 	}
 }
 
@@ -56,6 +59,9 @@ func (p *Protection) Reserved() (v1.ResourceList, []error) {
 func (p *Protection) validate() []error {
 	_, faults := p.Reserved()
 	if _, err := p.Eviction.Parse(); err != nil {
+		faults = append(faults, err)
+	}
+	if _, err := p.Shutdown.Parse(); err != nil {
 		faults = append(faults, err)
 	}
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }

@@ -70,7 +70,8 @@ func (a Node) Start() error {
 	}
 	reserved, faults := a.Config.Protection.Reserved()
 	evictions, err := a.Config.Protection.Eviction.Parse()
-	if err := errors.Join(append(faults, err)...); err != nil {
+	waves, err2 := a.Config.Protection.Shutdown.Parse()
+	if err := errors.Join(append(faults, err, err2)...); err != nil {
 		return err
 	}
 	agent, err := node.New(node.Config{
@@ -84,7 +85,7 @@ func (a Node) Start() error {
 		AllowedUnsafeSysctls: a.Config.Pods.AllowedUnsafeSysctls, SeccompDefault: a.Config.Pods.SeccompDefault, PodPIDs: a.Config.Pods.PIDLimit(),
 		StaticPodDir: a.Config.Pods.ManifestDir,
 		Allocation:   a.Config.Allocation.Node(),
-		Reserved:     reserved, Eviction: evictions, ImageGCHigh: a.Config.Protection.ImageGCHigh, ImageGCLow: a.Config.Protection.ImageGCLow,
+		Reserved:     reserved, Eviction: evictions, Shutdown: waves, ImageGCHigh: a.Config.Protection.ImageGCHigh, ImageGCLow: a.Config.Protection.ImageGCLow,
 		ImageMinAge: a.Config.Protection.ImageMinAge, ImageMaxAge: a.Config.Protection.ImageMaxAge,
 		MaxPods: a.Config.MaxPods, Taints: a.Config.Taints(), Logger: a.Logger,
 	})

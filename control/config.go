@@ -24,20 +24,21 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// Config says what a server stands on and how it is reached.
+// Config configures a Server.
 type Config struct {
 	// Store holds the objects. The caller runs and closes it; it must outlive Run.
 	Store *raftstore.Store
 	// PKI holds the certificates. The caller runs its renewal.
 	PKI *pki.Authority
-	// Listener accepts connections; Run closes it. TLS is this package's. Nil, as Secure, serves in-process clients only.
+	// Listener accepts connections; Run closes it. The server does the TLS handshakes. If it and Secure are nil, the server
+	// has in-process clients only.
 	Listener net.Listener
 	// Secure accepts connections whose handshake is done: each a *tls.Conn that negotiated h2, http/1.1 or nothing, and
 	// that asked its client for a certificate without verifying it (the authenticator does). Run closes it. For a port that
 	// also serves other protocols; at most one of Listener and Secure is set.
 	Secure net.Listener
-	// GRPC is given the requests of content type application/grpc that come over HTTP/2, instead of the API. Who may call
-	// it is its own affair. Nil: such requests are the API's, which knows nothing of them.
+	// GRPC handles requests of content type application/grpc over HTTP/2, instead of the API. It must authorize them itself.
+	// Nil: the API handles them, and answers 404.
 	GRPC http.Handler
 	// AdvertiseAddress is where members of the cluster reach this server: the endpoint of the kubernetes Service when the
 	// first server makes it. From then on the controllers keep its endpoints (leader.Config.APIServers).
@@ -53,58 +54,60 @@ type Config struct {
 	NodePorts rest.PortRange
 	// ClusterDomain defaults to cluster.local.
 	ClusterDomain string
-	// ClusterDNS is the address at which every node answers for the cluster's names; the Service kube-system/kube-dns
-	// holds it, so that nobody else gets it. The zero value makes no such Service.
+	// ClusterDNS is the address at which every node answers for the cluster's names; the Service kube-system/kube-dns has
+	// it, so that no other Service gets it. The zero value makes no such Service.
 	ClusterDNS netip.Addr
-	// IngressClass, when set, is the name of an IngressClass of Balsa's own that is made where there is none of that name,
-	// as the one for Ingresses that name no class.
+	// IngressClass, if set, is the name of Balsa's IngressClass, which is created if there is none of that name. It is the
+	// default class.
 	IngressClass string
-	// ClientCAs are authorities beside the cluster's whose clients are believed. The caller runs it. Nil: there are none.
+	// ClientCAs are authorities whose clients are accepted in addition to the cluster's CA. The caller runs it. Nil: there
+	// are none.
 	ClientCAs *pki.Trust
-	// RefuseClient says why a valid certificate of the cluster's CA does not count; nil refuses nobody.
+	// RefuseClient returns an error for a valid certificate of the cluster's CA that was revoked; nil refuses none.
 	RefuseClient func(*x509.Certificate) error
-	// Authentication and Authorization are what an administrator adds to, or puts in place of, what every cluster has.
+	// Authentication and Authorization are an administrator's additions to, or replacements of, the defaults.
 	Authentication authn.Settings
 	Authorization  authz.Settings
-	// Encryption says with what objects are encrypted at rest. Every server of a cluster needs the same. The zero value:
-	// with nothing.
+	// Encryption configures encryption at rest. All servers of a cluster need the same. The zero value encrypts nothing.
 	Encryption encryption.Settings
-	// Audit says what is recorded of requests, and where. Nil records nothing.
+	// Audit configures the audit log. Nil records nothing.
 	Audit *audit.Settings
-	// Dial reaches pods and Services, for webhooks, aggregated APIs and whoever else asks from here. Nil takes Tunnel's way
-	// or, without one, dials directly.
+	// Dial connects to pods and Services, for webhooks and aggregated APIs. Nil: Tunnel connects or, without one, the server
+	// dials directly.
 	Dial DialFunc
-	// Tunnel reaches nodes, and what is on them, also by connections that they have opened. Nil dials them by Dial.
+	// Tunnel connects to nodes and their pods, also through connections that the nodes have opened. Nil: Dial connects to
+	// nodes.
 	Tunnel *tunnel.Tunnel
-	// ResourceMetrics are what nodes report of themselves and their pods, for metrics.k8s.io. Nil: no node reports anything.
+	// ResourceMetrics has the nodes' reports of resource usage, for metrics.k8s.io. Nil: there are no reports.
 	ResourceMetrics *resourcemetrics.Reports
-	// MaxReads and MaxWrites together are the seats for requests of network clients that are handled at once, which
-	// priority and fairness shares out; a watch counts while it begins. Defaults 400 and 200, as kube-apiserver's.
+	// MaxReads plus MaxWrites is the number of seats that priority and fairness assigns to requests of network clients; a
+	// watch has a seat only while it begins. Defaults 400 and 200, as kube-apiserver's.
 	MaxReads, MaxWrites int
 	// MaxStreams bounds the watches and streams that one user holds from one address. Default 4000.
 	MaxStreams int
 	// RequestTimeout bounds every request that is not a watch or a stream. Default 1 minute.
 	RequestTimeout time.Duration
-	// TolerationSeconds is how long pods that say nothing about it stay on a node that is not ready or unreachable,
-	// before they are replaced elsewhere. Nil is 300, as upstream's --default-unreachable-toleration-seconds.
+	// TolerationSeconds is how long pods without their own tolerations stay on a node that is not ready or unreachable
+	// before they are evicted. Nil is 300, like upstream's --default-unreachable-toleration-seconds.
 	TolerationSeconds *int64
-	// Admission says which admission plugins are asked, beside those on by default, and how they are configured.
+	// Admission selects further admission plugins and configures all of them.
 	Admission admission.Settings
 	// CheckNodeIPs returns why a node may not report these addresses as its own in its Node; nil allows all.
 	CheckNodeIPs func(node string, ips []net.IP) error
 	// PodPresets serves settings.k8s.io/v1alpha1 PodPresets and merges them into new pods. All servers of a cluster should
-	// agree: each does so for the pods that are created through it.
+	// agree, because each server merges only into the pods that are created through it.
 	PodPresets bool
 	// Initializers serves admissionregistration.k8s.io/v1alpha1 InitializerConfigurations and lets the programs they name
-	// finish new objects before others see them. All servers of a cluster should agree: one without it shows everything.
+	// finish new objects before others see them. All servers of a cluster should agree, because a server without it shows
+	// uninitialized objects.
 	Initializers bool
 	// LegacyAPIs accepts API versions that Kubernetes has removed (legacy/apis has the table), and stores their objects as the
 	// versions of today. All servers of a cluster should agree.
 	LegacyAPIs bool
 	// InitializerPatience is how long a creation waits for them. Default 30 seconds.
 	InitializerPatience time.Duration
-	// Settings are what this server runs with, by the names of its flags; /flagz shows them to those who may ask, so they
-	// hold no secrets. Nil: there is no /flagz.
+	// Settings are the values of this server's flags by name. /flagz shows them to authorized users, so they must hold no
+	// secrets. Nil: there is no /flagz.
 	Settings map[string]string
 	// Debug serves what the process tells of itself, by path, to callers that authorization allows the path.
 	Debug map[string]http.Handler

@@ -11,8 +11,8 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// refuseCustomProtobuf refuses custom resources in protobuf, which have no encoding in it, with 415. Upstream's handler has a decoder
-// for that content type but none that is strict, which it wants by default, and panics.
+// refuseCustomProtobuf refuses custom resources in protobuf with 415, because they have no protobuf encoding. Upstream's
+// handler would panic: it has no strict decoder for that content type, and needs one by default.
 func (s *Server) refuseCustomProtobuf(next http.Handler) http.Handler {
 	accepted := []string{runtime.ContentTypeJSON, runtime.ContentTypeYAML, runtime.ContentTypeCBOR}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -28,7 +28,7 @@ func (s *Server) refuseCustomProtobuf(next http.Handler) http.Handler {
 	})
 }
 
-// isCustomResource tells whether a CustomResourceDefinition makes a resource.
+// isCustomResource reports whether a CustomResourceDefinition defines the resource.
 func (s *Server) isCustomResource(group, resource string) bool {
 	_, ok, err := s.extensions.Informers.Apiextensions().V1().CustomResourceDefinitions().Informer().GetStore().GetByKey(resource + "." + group)
 	return ok && err == nil

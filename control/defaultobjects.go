@@ -60,7 +60,7 @@ func (s *Server) dnsService() *corev1.Service {
 	}
 }
 
-// ingressClass is that of the nodes. Somebody who edits it keeps what he wrote.
+// ingressClass returns the IngressClass of the nodes. It is only created; an administrator's changes stay.
 func (s *Server) ingressClass() *networkingv1.IngressClass {
 	return &networkingv1.IngressClass{
 		ObjectMeta: metav1.ObjectMeta{

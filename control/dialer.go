@@ -18,7 +18,7 @@ import (
 
 // This file says how the server reaches nodes, pods and Services where it has a Tunnel.
 
-// nodes are the ways to nodes; nil: directly.
+// nodes returns the dialer for nodes; nil: the server dials directly.
 func (s *Server) nodes() rest.Nodes {
 	if s.cfg.Tunnel == nil {
 		return nil
@@ -26,12 +26,13 @@ func (s *Server) nodes() rest.Nodes {
 	return s.cfg.Tunnel
 }
 
-// dial connects to pods and Services by the way there is.
+// dial connects to pods and Services, through the tunnel if there is one.
 func (s *Server) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	return s.cfg.Tunnel.Cluster(ctx, network, address, s.nodesNear)
 }
 
-// nodesNear names the nodes with an endpoint of the Service that has an address, or the one whose pods have it.
+// nodesNear returns the nodes with an endpoint of the Service that has the address, or the node whose pod network contains
+// it.
 func (s *Server) nodesNear(_ context.Context, a netip.Addr) []string {
 	namespace, name, ok := rest.ServiceAt(s.cfg.Store.View(), a)
 	if !ok {
@@ -58,7 +59,7 @@ func endpointNodes(list []*discoveryv1.EndpointSlice) (nodes []string) {
 	return nodes
 }
 
-// nodeOfPodAddress is the node whose pod network an address is of.
+// nodeOfPodAddress returns the node whose pod network contains the address.
 func (s *Server) nodeOfPodAddress(a netip.Addr) []string {
 	list, err := corelisters.NewNodeLister(s.access.live.Fresh(schema.GroupResource{Resource: "nodes"})).List(labels.Everything())
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// What readiness calls the parts of encryption; the plug-ins' name is kube-apiserver's.
+// Names of the readiness checks of encryption; the name for the plug-ins is kube-apiserver's.
 const (
 	checkEncryption = "encryption"
 	checkPlugins    = "kms-providers"
@@ -38,7 +38,7 @@ func (s *Server) encryptionChecks() []healthz.HealthChecker {
 	return checks
 }
 
-// resourceOfKey says of which resource a stored key's object is, and its name in it.
+// resourceOfKey returns the resource and the name of the object with a stored key.
 func (s *Server) resourceOfKey(key string) (gr schema.GroupResource, name string, ok bool) {
 	rest, ok := strings.CutPrefix(key, keyPrefix+"/")
 	if !ok {

@@ -18,8 +18,8 @@ import (
 // pathLog is a path of Config.Debug whose answer a client may follow.
 const pathLog = "/balsa/log"
 
-// longRunning are the requests no deadline and no limit in flight applies to: what upstream's
-// BasicLongRunningRequestCheck says of kube-apiserver's verbs and subresources. Seven filters ask.
+// longRunning reports whether no deadline and no limit of concurrent requests applies: the result of upstream's
+// BasicLongRunningRequestCheck for kube-apiserver's verbs and subresources. Seven filters call it.
 func longRunning(_ *http.Request, info *apirequest.RequestInfo) bool {
 	switch info.Verb {
 	case "watch", "proxy":
@@ -40,8 +40,8 @@ func (s *Server) handlerChain(api http.Handler, c *genericapiserver.Config) http
 	return s.handlerChainWith(s.fastReads, api, c)
 }
 
-// fastReads answers what it can from stored bytes. With initializers it answers nothing: some objects are hidden then, and
-// the others are shown otherwise than they are stored.
+// fastReads answers reads from stored bytes where possible. With initializers it answers none, because then some objects
+// are hidden and others are shown differently from their stored bytes.
 func (s *Server) fastReads(next http.Handler) http.Handler {
 	if s.cfg.Initializers {
 		return next
@@ -81,9 +81,9 @@ func (s *Server) handlerChainWith(reads func(http.Handler) http.Handler, api htt
 	return filters.WithAuditInit(h)
 }
 
-// byOrigin sends requests of network clients to one handler and those from inside the process to another. The cluster's
-// own controllers are not held up by a crowd outside; and a client that shares the process needs no second goroutine to
-// be answered in time, its context's deadline ends the handler.
+// byOrigin sends requests of network clients to one handler and those from inside the process to another. So the cluster's
+// own controllers do not wait behind network clients. An in-process client also needs no second goroutine for the timeout,
+// because its context's deadline ends the handler.
 func byOrigin(outside, inside http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, ok := authn.Identity(r.Context()); ok {

@@ -18,14 +18,14 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// ErrStopped: the server no longer answers.
+// ErrStopped means that the server no longer answers.
 var ErrStopped = errors.New("API server has stopped")
 
-// Identity is whom an in-process client acts for.
+// Identity is the user of an in-process client.
 type Identity struct {
 	User   string
 	Groups []string // system:authenticated is always added
-	// Fence, when set, is one more condition of every write: a write whose leadership has passed is refused.
+	// Fence, if set, is a condition of every write: a write is refused once another leader has been elected.
 	Fence *raftstore.Compare
 }
 
@@ -110,7 +110,7 @@ func (t *transport) serve(ctx context.Context, req *http.Request, w *response) {
 	t.server.handler.ServeHTTP(w, r)
 }
 
-// highWater is how much a handler may write ahead of its reader, in bytes.
+// highWater is how many bytes a handler may write ahead of its reader.
 const highWater = 1 << 20
 
 // response is both ends of an in-process response: the handler writes to it, the client reads its body.
@@ -159,8 +159,8 @@ func (r *response) writeHeader(status int) {
 	}
 }
 
-// Write implements http.ResponseWriter. It waits while the reader is far behind. What nobody reads any more is dropped
-// without an error, which handlers would log: they learn from their context that the reader has gone.
+// Write implements http.ResponseWriter. It waits while the reader is far behind. After the reader has closed the body,
+// writes are dropped without an error, because handlers would log it; their context tells them that the reader is gone.
 func (r *response) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

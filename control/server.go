@@ -83,7 +83,7 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	capabilities.Setup(true, 0) // validation lets pods be privileged; who may create such is for policies to say
+	capabilities.Setup(true, 0) // validation allows privileged pods; admission policies decide who may create them
 	s := &Server{cfg: cfg.withDefaults(), ready: make(chan struct{}), discovery: aggregated.NewResourceManager("apis")}
 	s.log = s.cfg.Logger
 	s.stopping, s.stop = context.WithCancel(context.Background())
@@ -174,8 +174,8 @@ type settings map[string]string
 // GetFlagz implements flagz.Reader.
 func (s settings) GetFlagz() map[string]string { return s }
 
-// aliveAnyway is how long /livez does not ask what of the start is still to be done: a server may wait for a quorum, and
-// for people who bring it back.
+// aliveAnyway is how long /livez ignores unfinished start-up steps: a server may wait for a quorum until an administrator
+// restores it.
 const aliveAnyway = 100 * 365 * 24 * time.Hour
 
 // genericConfig is upstream's server without storage, without its OpenAPI and without its hooks that only count.
@@ -206,7 +206,7 @@ func (s *Server) genericConfig() *genericapiserver.Config {
 	ping := []healthz.HealthChecker{healthz.PingHealthz}
 	c.HealthzChecks, c.LivezChecks, c.ReadyzChecks = slices.Clone(ping), slices.Clone(ping), slices.Clone(ping)
 	store := func(*http.Request) error { return s.cfg.Store.Err() }
-	// A server that has no quorum, or whose disk refuses, is alive: starting it anew would help nobody. It is not ready.
+	// A server without a quorum, or with a failing disk, is alive but not ready: a restart would not help.
 	alive := func(*http.Request) error {
 		if err := s.cfg.Store.Err(); errors.Is(err, raftstore.ErrClosed) {
 			return err
@@ -259,7 +259,7 @@ func (s *Server) SignToken(sa *corev1.ServiceAccount, secret *corev1.Secret) (st
 	return s.access.authn.SignSecret(sa, secret)
 }
 
-// Handler is the whole API behind its filters, for a listener of the caller's own.
+// Handler returns the whole API behind its filters, for a listener of the caller.
 func (s *Server) Handler() http.Handler { return s.handler }
 
 func (s *Server) checkDefaults(*http.Request) error {
@@ -271,7 +271,7 @@ func (s *Server) checkDefaults(*http.Request) error {
 	}
 }
 
-// enter counts an in-process request in; false when the server has stopped.
+// enter counts an in-process request; it returns false if the server has stopped.
 func (s *Server) enter() bool {
 	s.entry.RLock()
 	defer s.entry.RUnlock()

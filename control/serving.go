@@ -74,7 +74,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// entryHandler is what a connection's requests meet first.
+// entryHandler returns the outermost handler of a connection's requests.
 func (s *Server) entryHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		peer.Began(r.Context())
@@ -93,7 +93,7 @@ func isGRPC(contentType string) bool {
 	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
 }
 
-// newHTTPServer is the HTTPS server.
+// newHTTPServer returns the HTTPS server.
 func (s *Server) newHTTPServer() (*http.Server, error) {
 	leaf, hint := s.cfg.PKI.Serving(), s.cfg.PKI.Pool()
 	if s.cfg.ClientCAs != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/balsahq/balsa/control/auth/bootstrap"
 )
 
-// How often readiness is looked at while the server starts, and how soon a step that failed is tried again when nothing
-// tells that the reason is gone.
+// The interval of readiness checks while the server starts, and the pause before a failed step is tried again if no event
+// says that its reason is gone.
 const (
 	minPoll, maxPoll   = 2 * time.Millisecond, 100 * time.Millisecond
 	minRetry, maxRetry = 50 * time.Millisecond, time.Second
@@ -44,7 +44,7 @@ func (s *Server) runStartup(ctx context.Context) {
 	})
 }
 
-// retryStep repeats step until it succeeds; false when ctx has ended first. What it waits for is logged once per reason.
+// retryStep repeats step until it succeeds; it returns false if ctx ends first. Each reason for a failure is logged once.
 func (s *Server) retryStep(ctx context.Context, name string, step func(context.Context) error) bool {
 	told := ""
 	for wait := minRetry; ; wait = min(2*wait, maxRetry) {
@@ -85,8 +85,8 @@ func (s *Server) startExtensions(ctx context.Context) error {
 	return nil
 }
 
-// awaitReadiness returns when everything but the default objects is ready. Keys may come later: what they lock is not all
-// there is, and who brings them may run on this cluster.
+// awaitReadiness returns when everything but the default objects is ready. Encryption keys may come later: not all objects
+// need them, and the program that provides them may run on this cluster.
 func (s *Server) awaitReadiness(ctx context.Context) error {
 	waitFor(ctx, func() bool {
 		code := 0
@@ -100,7 +100,7 @@ func (s *Server) awaitReadiness(ctx context.Context) error {
 	return nil
 }
 
-// waitFor looks until cond holds; false when ctx has ended first.
+// waitFor polls until cond holds; it returns false if ctx ends first.
 func waitFor(ctx context.Context, cond func() bool) bool {
 	for wait := minPoll; !cond(); wait = min(2*wait, maxPoll) {
 		timer := time.NewTimer(wait)

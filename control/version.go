@@ -8,7 +8,7 @@ import (
 	"k8s.io/component-base/compatibility"
 )
 
-// Kubernetes is the version of the API that is served.
+// Kubernetes is the version of the served API.
 const (
 	kubernetesMajor   = "1"
 	kubernetesMinor   = "36"

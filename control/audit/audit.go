@@ -23,15 +23,15 @@ import (
 // Settings are kube-apiserver's --audit-* flags; their AddFlags registers them under the same names.
 type Settings = options.AuditOptions
 
-// DefaultSettings record nothing; where they are told to record, they do it as kube-apiserver does.
+// DefaultSettings returns settings that record nothing, with kube-apiserver's defaults for everything else.
 func DefaultSettings() *Settings { return options.NewAuditOptions() }
 
-// Off reports whether settings ask for no record at all. Nil is off.
+// Off reports whether the settings record nothing. Nil is off.
 func Off(s *Settings) bool {
 	return s == nil || s.LogOptions.Path == "" && s.WebhookOptions.ConfigFile == ""
 }
 
-// Check reports every fault of settings that can be seen without starting anything.
+// Check reports every fault of the settings that can be found without starting the backends.
 func Check(s *Settings) error {
 	if Off(s) {
 		if s != nil && s.PolicyFile != "" {
@@ -46,14 +46,14 @@ func Check(s *Settings) error {
 	return errors.Join(errs...)
 }
 
-// Auditor records requests. Its two parts are what upstream's filters take.
+// Auditor records requests. Its two exported parts are arguments of upstream's filters.
 type Auditor struct {
 	// Backend takes events.
 	Backend audit.Backend
-	// Rules say what of a request becomes an event.
+	// Rules decide the level and stages at which a request is recorded.
 	Rules audit.PolicyRuleEvaluator
 
-	file io.Closer // nil when the log is no file of ours
+	file io.Closer // nil if the log is not a file of the Auditor
 	done chan struct{}
 }
 
@@ -69,7 +69,7 @@ func New(s *Settings, logger *slog.Logger) (*Auditor, error) {
 		return nil, err
 	}
 	for _, kind := range recordsSecrets(a.Rules) {
-		logger.Warn("the audit policy records what "+kind+" hold; use level Metadata for them", "file", s.PolicyFile)
+		logger.Warn("the audit policy records the content of "+kind+", which may be secret; use level Metadata for them", "file", s.PolicyFile)
 	}
 	var backends []audit.Backend
 	if s.LogOptions.Path != "" {
@@ -91,7 +91,7 @@ func New(s *Settings, logger *slog.Logger) (*Auditor, error) {
 	return a, nil
 }
 
-// Start lets batches go out. Stop must follow.
+// Start starts the backends. Stop must follow.
 func (a *Auditor) Start() error {
 	if a == nil {
 		return nil
@@ -99,7 +99,7 @@ func (a *Auditor) Start() error {
 	return a.Backend.Run(a.done)
 }
 
-// Stop returns when every event taken is written or given up. There must be no request any more.
+// Stop writes all pending events, and returns when each is written or dropped. There must be no running requests.
 func (a *Auditor) Stop() {
 	if a == nil {
 		return
@@ -111,7 +111,7 @@ func (a *Auditor) Stop() {
 
 func (a *Auditor) close() {
 	if a.file != nil {
-		_ = a.file.Close() // every line was written as it came
+		_ = a.file.Close() // no data is lost: every line was written at once
 	}
 }
 

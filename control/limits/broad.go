@@ -18,18 +18,18 @@ import (
 )
 
 const (
-	// MaxSiblings is how many values may lie side by side in one list or map of an object that is written.
+	// MaxSiblings bounds the entries of one list or map of an object that is written.
 	MaxSiblings = 10_000
-	// weightOfManagers is what each entry of managedFields counts for: it is a set of fields, to be compared with others'.
+	// weightOfManagers is the weight of each entry of managedFields: it is a set of fields, which upstream compares with the
+	// sets of the other entries.
 	weightOfManagers = 20
-	// A body that is shorter, in bytes, cannot hold so many: each takes at least a value and a comma.
+	// A body that is shorter, in bytes, cannot have that many entries: each takes at least a value and a comma.
 	broadFrom = 2 * MaxSiblings
 )
 
-// Broad refuses bodies of writes that hold more values side by side than anybody's, with 413. What upstream does with an
-// object, who owns which of its fields and which of them are wrong, takes time that grows with the square of that
-// number: 100,000 labels in one request would keep a core busy for minutes, long after the request has been given up.
-// It reads bodies of up to max bytes.
+// Broad refuses bodies of writes with a list or map of more than MaxSiblings entries, with 413. Upstream's field management
+// and validation take time that grows with the square of that number: 100,000 labels in one request would keep a core busy
+// for minutes, long after the client has given up. It reads bodies of up to max bytes.
 func Broad(next http.Handler, max int64, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := apirequest.RequestInfoFrom(r.Context())
@@ -52,7 +52,8 @@ func Broad(next http.Handler, max int64, s runtime.NegotiatedSerializer) http.Ha
 	})
 }
 
-// breadth is how many values at most lie side by side in a body; 0 for what cannot be read, which is for its decoder to say.
+// breadth returns the number of entries of the largest list or map in a body; 0 for a body that cannot be parsed, which the
+// decoder will refuse.
 func breadth(data []byte, contentType string, s runtime.NegotiatedSerializer) int {
 	if len(data) < broadFrom {
 		return 0
@@ -63,7 +64,7 @@ func breadth(data []byte, contentType string, s runtime.NegotiatedSerializer) in
 	}
 	switch kind {
 	case runtime.ContentTypeYAML, "application/apply-patch+yaml":
-		if json.Valid(data) { // as kubectl sends it, and much cheaper to look at
+		if json.Valid(data) { // kubectl sends JSON, which is much cheaper to check than YAML
 			break
 		}
 		if data, err = yaml.YAMLToJSON(data); err != nil {
@@ -89,7 +90,8 @@ func breadth(data []byte, contentType string, s runtime.NegotiatedSerializer) in
 	return siblings(data)
 }
 
-// siblings counts the commas of JSON between the brackets they are in. What is deeper than any decoder goes is not looked at.
+// siblings returns the largest number of commas within one pair of brackets of JSON. It ignores parts that are nested
+// deeper than any decoder accepts.
 func siblings(data []byte) int {
 	const deepest = 10_000
 	type level struct{ entries, weight int32 }
@@ -121,7 +123,7 @@ func siblings(data []byte) int {
 	return int(most) + 1
 }
 
-// widest is the length of the longest list or map below a value; bytes are one value.
+// widest returns the length of the longest list or map below a value; a byte slice counts as one value.
 func widest(v reflect.Value) int {
 	most := 0
 	switch v.Kind() {

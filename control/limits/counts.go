@@ -8,13 +8,13 @@ import (
 	"k8s.io/apiserver/pkg/util/flowcontrol/request"
 )
 
-// How long a count is believed and how many resources are remembered; a client may name any.
+// The lifetime of a count, and the bound of cached resources, which is needed because a client may name any resource.
 const (
 	countAge  = 10 * time.Second
 	maxCounts = 1024
 )
 
-// Counts remembers for a moment how many objects there are of a resource.
+// Counts caches the number of objects of each resource for a short time.
 type Counts struct {
 	scan func(resource string) storage.Stats
 	now  func() time.Time
@@ -28,12 +28,12 @@ type counted struct {
 	until time.Time
 }
 
-// NewCounts asks scan, which looks at every object's size and decodes none.
+// NewCounts returns Counts that call scan, which reads the sizes of all objects without decoding them.
 func NewCounts(scan func(resource string) storage.Stats) *Counts {
 	return &Counts{scan: scan, now: time.Now, known: map[string]counted{}}
 }
 
-// Get is Config.Count. A resource without objects, or unknown, costs a list of it the least.
+// Get is Config.Count. For an unknown resource or one without objects, a list has the lowest cost.
 func (c *Counts) Get(resource string) (storage.Stats, error) {
 	now := c.now()
 	c.mu.Lock()

@@ -21,15 +21,15 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// Config says what is shared out.
+// Config configures a Controller.
 type Config struct {
-	// Client reads and keeps the configuration objects, from inside the process.
+	// Client is the in-process client that reads the configuration objects and restores the default ones.
 	Client kubernetes.Interface
-	// Seats are the requests handled at once, all priority levels together; exempt ones do not count.
+	// Seats bounds the requests that are handled at once, over all priority levels without the exempt one.
 	Seats int
-	// Patience is how long a request without a deadline of its own may wait for a seat.
+	// Patience is how long a request without a deadline may wait for a seat.
 	Patience time.Duration
-	// Count tells how many objects of a resource ("pods", "deployments.apps") there are; see Counts.
+	// Count returns the number of objects of a resource ("pods", "deployments.apps"); see Counts.
 	Count func(resource string) (storage.Stats, error)
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
@@ -46,7 +46,7 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Controller shares out the seats.
+// Controller assigns seats to requests.
 type Controller struct {
 	cfg       Config
 	informers informers.SharedInformerFactory
@@ -54,7 +54,7 @@ type Controller struct {
 	estimate  request.WorkEstimatorFunc
 }
 
-// New returns a Controller that knows the two mandatory priority levels; the configuration counts from Run on.
+// New returns a Controller with the two mandatory priority levels; the configuration objects take effect once Run runs.
 func New(cfg Config) (*Controller, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func (c *Controller) Fair(next http.Handler, longRunning apirequest.LongRunningR
 	return filters.WithPriorityAndFairness(next, longRunning, c.upstream, c.estimate, c.cfg.Patience)
 }
 
-// Install enters /debug/api_priority_and_fairness/…, which tells what waits and what is handled.
+// Install adds the handlers of /debug/api_priority_and_fairness/…, which list waiting and running requests.
 func (c *Controller) Install(mux *mux.PathRecorderMux) { c.upstream.Install(mux) }
 
 // Run follows the configuration objects and keeps the default ones until ctx ends.

@@ -51,7 +51,7 @@ type keeper struct {
 	levels  listers.PriorityLevelConfigurationLister
 	schemas listers.FlowSchemaLister
 	synced  []cache.InformerSynced
-	changed chan struct{} // holds one token when a check is due
+	changed chan struct{} // has one element when a check is due
 	log     *slog.Logger
 }
 
@@ -96,7 +96,7 @@ func (k *keeper) run(ctx context.Context) error {
 			if err == nil || ctx.Err() != nil {
 				break
 			}
-			k.log.Warn("default objects of priority and fairness cannot be written; it is tried again", "err", err)
+			k.log.Warn("cannot write default objects of priority and fairness; the server tries again", "err", err)
 			if !pause(ctx, wait) {
 				return nil
 			}

@@ -11,8 +11,8 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// Named refuses requests for namespaces that no path can name, as "..", with 400: what looks for their objects by path, or
-// for them by a client, would call it the server's failure.
+// Named refuses requests for namespaces whose name is invalid in a path, such as "..", with 400. Code that builds paths or
+// client requests from them would otherwise report an internal error.
 func Named(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if info, ok := apirequest.RequestInfoFrom(r.Context()); ok && info.Namespace != "" {

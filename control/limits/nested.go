@@ -12,13 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// maxNesting is how deep messages, or objects and arrays, may lie in each other.
+// maxNesting bounds the nesting depth of messages, or of objects and arrays.
 const maxNesting = 1000
 
-// Nested refuses custom resource definitions that are nested deeper than anybody's, with 400. Their schemas are the one type
-// of the API that holds itself, and upstream decodes and validates it by recursion: 2 MiB of protobuf, where nothing bounds
-// it, would take more than a goroutine's largest stack, which ends the process; 70 KiB of JSON take seconds. It reads
-// bodies of up to max bytes.
+// Nested refuses custom resource definitions that are nested deeper than maxNesting, with 400. Their schemas are the only
+// recursive type of the API, and upstream decodes and validates them by recursion: 2 MiB of protobuf, where upstream has no
+// bound, would overflow the largest possible stack of a goroutine, which ends the process; 70 KiB of JSON take seconds. It
+// reads bodies of up to max bytes.
 func Nested(next http.Handler, max int64, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body == nil || !strings.HasPrefix(r.URL.Path, "/apis/apiextensions.k8s.io/") {
@@ -35,7 +35,7 @@ func Nested(next http.Handler, max int64, s runtime.NegotiatedSerializer) http.H
 			depth = nesting
 		}
 		if depth(data) > maxNesting {
-			refuse(w, r, s, apierrors.NewBadRequest(fmt.Sprintf("what the body holds lies in each other more than %d deep", maxNesting)))
+			refuse(w, r, s, apierrors.NewBadRequest(fmt.Sprintf("the body is nested more than %d levels deep", maxNesting)))
 			return
 		}
 		r.Body = body{bytes.NewReader(data), r.Body}
@@ -43,8 +43,8 @@ func Nested(next http.Handler, max int64, s runtime.NegotiatedSerializer) http.H
 	})
 }
 
-// brackets is how deep objects and arrays of JSON lie in each other, or those of YAML that are written like JSON's: by
-// indentation, a body of 3 MiB does not get far.
+// brackets returns the nesting depth of objects and arrays of JSON, and of YAML in flow style. Nesting by indentation
+// cannot get deep within 3 MiB.
 func brackets(data []byte) int {
 	depth, deepest, quoted := 0, 0, false
 	for i := 0; i < len(data); i++ {
@@ -64,8 +64,8 @@ func brackets(data []byte) int {
 	return deepest
 }
 
-// nesting is how deep the messages of a protobuf encoding can lie in each other, without knowing their types: whatever has a
-// length counts as a message as long as it can be read as one. Every byte is looked at once.
+// nesting returns an upper bound of the nesting depth of protobuf messages, without their types: every field with a length
+// that can be parsed as a message counts as one. It reads every byte once.
 func nesting(data []byte) int {
 	pos := 0
 	if bytes.HasPrefix(data, []byte("k8s\x00")) {
@@ -80,7 +80,7 @@ func nesting(data []byte) int {
 		}
 		next, length, ok := protoField(data[:end], pos)
 		switch {
-		case !ok: // no message after all: go on behind it
+		case !ok: // not a message: continue after the field
 			pos, ends = end, ends[:len(ends)-1]
 		case length < 0:
 			pos = next
@@ -92,7 +92,8 @@ func nesting(data []byte) int {
 	return deepest
 }
 
-// protoField reads a field's head. What has a length starts at next; of everything else next is its end and length is -1.
+// protoField reads the head of a field. For a field with a length, next is the start of its content; for all others next is
+// the end of the field and length is -1.
 func protoField(data []byte, pos int) (next, length int, ok bool) {
 	tag, n := binary.Uvarint(data[pos:])
 	if n <= 0 || tag>>3 == 0 {
@@ -113,7 +114,7 @@ func protoField(data []byte, pos int) (next, length int, ok bool) {
 			return 0, 0, false
 		}
 		return pos + n, int(size), true
-	case 3, 4: // a group's begin and end: decoders pass over what is between
+	case 3, 4: // begin and end of a group, whose content decoders skip
 		return pos, -1, true
 	}
 	return 0, 0, false

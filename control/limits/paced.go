@@ -16,7 +16,7 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// Pace is how fast the body of a request has to arrive.
+// Pace is the least speed at which the body of a request has to arrive.
 type Pace struct {
 	// Start is how long the first byte may take.
 	Start time.Duration
@@ -24,7 +24,7 @@ type Pace struct {
 	Rate int
 }
 
-// DefaultPace lets a body of 3 MiB take a minute, and one of nothing 5 seconds.
+// DefaultPace gives a body of 3 MiB about a minute, and an empty one 5 seconds.
 var DefaultPace = Pace{Start: 5 * time.Second, Rate: 64 << 10}
 
 // Paced cuts off bodies that arrive too slowly: their reader gets a Status with code 408 as its error. The filter needs the
@@ -61,7 +61,7 @@ type paced struct {
 	pace Pace
 
 	mu    sync.Mutex
-	due   time.Time   // of the next bytes
+	due   time.Time   // when the next bytes are due
 	timer *time.Timer // nil until the body is read; asks what is due when it ends
 	over  bool        // the body, or its request, has ended: nothing is due any more
 	broke bool        // the connection's deadline was set, because the body was late
@@ -135,7 +135,7 @@ func (b *paced) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		err = failure(http.StatusRequestTimeout, metav1.StatusReasonTimeout, fmt.Sprintf("the request's body comes too slowly: after %v it must come with at least %d bytes a second", b.pace.Start, b.pace.Rate))
+		err = failure(http.StatusRequestTimeout, metav1.StatusReasonTimeout, fmt.Sprintf("the request's body arrives too slowly: after %v it must arrive with at least %d bytes per second", b.pace.Start, b.pace.Rate))
 	case err != nil:
 		b.complete()
 	case n > 0:

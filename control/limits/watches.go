@@ -13,11 +13,11 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// retryWatch is when, in seconds, a client that holds too many streams may come back.
+// retryWatch is the Retry-After, in seconds, for a client that holds too many streams.
 const retryWatch = 10
 
-// Watches bounds the streams (watches, exec, logs that are followed) that one user holds from one address. Priority and
-// fairness counts a watch only while it begins; what it holds from then on is memory, and this is what bounds it.
+// Watches bounds the streams (watches, exec, followed logs) that one user holds from one address. Priority and fairness
+// counts a watch only while it begins; afterwards it uses memory, which this filter bounds.
 type Watches struct {
 	max         int
 	longRunning apirequest.LongRunningRequestCheck
@@ -27,16 +27,16 @@ type Watches struct {
 	held map[holder]int
 }
 
-// holder is who holds streams. One pod of a service account takes nothing from another; where a token does not say for
-// which pod it is, pods of other nodes are told apart by the address.
+// holder is the key under which streams are counted: tenant and client address. The pods of a service account are counted
+// separately if their tokens name the pod, else by the address of their node.
 type holder struct{ tenant, host string }
 
-// NewWatches bounds each client to max streams.
+// NewWatches returns a filter that allows each holder max streams.
 func NewWatches(max int, longRunning apirequest.LongRunningRequestCheck, s runtime.NegotiatedSerializer) *Watches {
 	return &Watches{max: max, longRunning: longRunning, serializer: s, held: map[holder]int{}}
 }
 
-// Bound refuses what is too much with 429 and Retry-After. It stands behind authentication, before impersonation.
+// Bound refuses streams above the bound with 429 and Retry-After. It comes after authentication and before impersonation.
 func (w *Watches) Bound(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		info, ok := apirequest.RequestInfoFrom(r.Context())

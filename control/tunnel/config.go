@@ -14,7 +14,7 @@ import (
 	"github.com/balsahq/balsa/control/tunnel/mux"
 )
 
-// ALPN is what a node asks for in its TLS handshake with a server's port.
+// ALPN is the protocol that a node requests in its TLS handshake with a server's port.
 const ALPN = mux.ALPN
 
 // Mode says when the connection that a node has opened is used.
@@ -22,8 +22,8 @@ type Mode string
 
 // The modes.
 const (
-	Auto   Mode = "auto"   // when the direct way fails or takes longer than Config.HeadStart
-	Always Mode = "always" // the direct way is not tried
+	Auto   Mode = "auto"   // if a direct connection fails or takes longer than Config.HeadStart
+	Always Mode = "always" // direct connections are not tried
 	Never  Mode = "never"  // nodes' connections carry no requests; they only show that the nodes are alive
 )
 
@@ -33,7 +33,7 @@ var Modes = []Mode{Auto, Always, Never}
 // DialFunc connects to an address.
 type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Config says which node this server runs and which networks are reached through nodes.
+// Config configures a Tunnel.
 type Config struct {
 	// Mode defaults to Auto.
 	Mode Mode
@@ -41,18 +41,18 @@ type Config struct {
 	Self string
 	// Networks are the networks of pods and Services.
 	Networks []netip.Prefix
-	// Inside says that this machine takes part in the pods' network, and so may reach pods and Services by itself.
+	// Inside is true if this machine is part of the pod network, and so can connect to pods and Services directly.
 	Inside bool
 	// Identify returns the node that a verified client certificate belongs to, or an error when it belongs to none or was
 	// revoked. It is called when a node connects and each time its connection is used.
 	Identify func(*x509.Certificate) (node string, err error)
-	// Dial is the direct way. Default: a net.Dialer with a timeout of 30 s.
+	// Dial makes direct connections. Default: a net.Dialer with a timeout of 30 s.
 	Dial DialFunc
-	// HeadStart is how long the direct way is tried alone before the tunnel is tried beside it. Default 300 ms.
+	// HeadStart is how long a direct connection is tried before the tunnel is tried in parallel. Default 300 ms.
 	HeadStart time.Duration
 	// Patience bounds the time for connecting through a node. Default 15 s.
 	Patience time.Duration
-	// Memory is how long the direct way is not tried after it has failed. It doubles with each further failure, up to ten
+	// Memory is how long direct connections are not tried after a failure. It doubles with each further failure, up to ten
 	// times this. Default 1 min.
 	Memory time.Duration
 	// Beat is the pause between two pings to a node. A node that leaves four unanswered is away. The pause grows when there
@@ -60,10 +60,10 @@ type Config struct {
 	Beat time.Duration
 	// Return is how long a node whose connection has ended may take to come back. Default 1 s.
 	Return time.Duration
-	// AskAgain is the pause before the other servers are asked again about a node that they hear and this server does not. It
+	// AskAgain is the pause before the other servers are asked again about a node that answers them and not this server. It
 	// is also the timeout of one such question. Default 1 s.
 	AskAgain time.Duration
-	// Elsewhere returns the nodes among nodes that other servers hear; nil: there are no other servers.
+	// Elsewhere returns those of nodes that answer other servers; nil: there are no other servers.
 	Elsewhere func(ctx context.Context, nodes []string) (heard []string)
 	// Receive, if set, reads a node's reports of what it and its pods use from a connection until that ends, closes it and
 	// returns why. It runs once for each node that is connected; after a pause of ReceiveAgain (default 15 s) it gets another.
@@ -118,7 +118,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// only says whether an address is one that nodes reach and other machines do not.
+// only reports whether an address can be reached only from nodes of the cluster.
 func (c *Config) only(a netip.Addr) bool {
 	a = a.Unmap()
 	return slices.ContainsFunc(c.Networks, func(p netip.Prefix) bool { return p.Contains(a) })

@@ -12,36 +12,35 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// TargetKubelet is what a node understands as its own API.
+// TargetKubelet is the target that means the node's own API.
 const TargetKubelet = "kubelet"
 
-// Prover shakes hands over a connection to say whether the node is at its other end. The connection is not used
-// afterwards.
+// Prover does a TLS handshake to check that the peer of a connection is the node. The connection is not used afterwards.
 type Prover func(ctx context.Context, c net.Conn) error
 
-// Near names nodes from which an address is reached best, such as those with an endpoint of a Service.
+// Near returns the preferred nodes for an address, such as those with an endpoint of a Service.
 type Near func(ctx context.Context, a netip.Addr) []string
 
-// shortly is how long the direct way is tried when it is the only one left and was none before.
+// shortly is the timeout of a direct connection that failed before and is the only option left.
 const shortly = 3 * time.Second
 
 var errSlow = errors.New("no answer within the head start")
 
-// journey is a target and the ways to it that may be tried.
-type journey struct {
-	key     string // of the verdict
+// route is a target and the connections to it that may be tried.
+type route struct {
+	key     string // of the target's verdict
 	address string
-	direct  bool // may be tried
-	last    bool // the direct way may be tried only after the nodes
+	direct  bool // a direct connection may be tried
+	last    bool // a direct connection is tried only after the nodes
 	prove   Prover
 	nodes   []*node
-	target  string // for nodes
+	target  string // the target in requests to nodes
 }
 
 // Kubelet connects to a node's own API. address is the one that the Node object has. prove checks the identity of the machine
 // at that address; nil: it is not checked.
 func (t *Tunnel) Kubelet(ctx context.Context, name, address string, prove Prover) (net.Conn, error) {
-	j := journey{key: name + "'s API", address: address, direct: t.cfg.Mode != Always || name == t.cfg.Self, target: TargetKubelet, prove: prove}
+	j := route{key: name + "'s API", address: address, direct: t.cfg.Mode != Always || name == t.cfg.Self, target: TargetKubelet, prove: prove}
 	return t.toNode(ctx, name, j)
 }
 
@@ -51,15 +50,15 @@ func (t *Tunnel) Node(ctx context.Context, name, address string) (net.Conn, erro
 	if err == nil && t.cfg.only(ap.Addr()) && name != t.cfg.Self {
 		return t.within(ctx, "pods of "+name, address, []string{name})
 	}
-	return t.toNode(ctx, name, journey{key: name, address: address, direct: t.cfg.Mode != Always || name == t.cfg.Self, target: address})
+	return t.toNode(ctx, name, route{key: name, address: address, direct: t.cfg.Mode != Always || name == t.cfg.Self, target: address})
 }
 
-// toNode takes a journey on which only that one node can help.
-func (t *Tunnel) toNode(ctx context.Context, name string, j journey) (net.Conn, error) {
+// toNode connects to a target that only this node can reach for the server.
+func (t *Tunnel) toNode(ctx context.Context, name string, j route) (net.Conn, error) {
 	if n := t.node(name); n != nil && name != t.cfg.Self {
 		j.nodes = []*node{n}
 	}
-	c, err := t.travel(ctx, j)
+	c, err := t.connect(ctx, j)
 	if err != nil && len(j.nodes) == 0 && name != t.cfg.Self && t.cfg.Mode != Never {
 		err = fmt.Errorf("%w; and node %s %w", err, name, ErrNotConnected)
 	}
@@ -82,7 +81,7 @@ func (t *Tunnel) Cluster(ctx context.Context, network, address string, near Near
 
 // within connects to an address of the pods' or the Services' networks.
 func (t *Tunnel) within(ctx context.Context, key, address string, preferred []string) (net.Conn, error) {
-	j := journey{key: key, address: address, target: address, direct: true, last: !t.cfg.Inside}
+	j := route{key: key, address: address, target: address, direct: true, last: !t.cfg.Inside}
 	if t.cfg.Inside && slices.Contains(preferred, t.cfg.Self) {
 		return t.cfg.Dial(ctx, "tcp", address)
 	}
@@ -92,20 +91,20 @@ func (t *Tunnel) within(ctx context.Context, key, address string, preferred []st
 	if t.cfg.Mode == Always {
 		j.direct = len(j.nodes) == 0 && t.cfg.Inside
 	}
-	c, err := t.travel(ctx, j)
+	c, err := t.connect(ctx, j)
 	if err != nil && len(j.nodes) == 0 && !t.cfg.Inside && t.cfg.Mode != Never {
 		err = fmt.Errorf("%w; this server takes no pods, and no node %w to reach them", err, ErrNotConnected)
 	}
 	return c, err
 }
 
-// travel connects on one of the ways of a journey.
-func (t *Tunnel) travel(ctx context.Context, j journey) (net.Conn, error) {
+// connect connects directly or through nodes, as the route allows.
+func (t *Tunnel) connect(ctx context.Context, j route) (net.Conn, error) {
 	switch {
 	case len(j.nodes) == 0 && !j.direct:
-		return nil, errors.New("the direct way is not to be tried (--node-tunnel=always)")
+		return nil, errors.New("direct connections are not tried (--node-tunnel=always)")
 	case len(j.nodes) == 0:
-		if t.verdict(j.key).barred(time.Now()) { // the direct way failed a while ago: do not wait long for it
+		if t.verdict(j.key).barred(time.Now()) { // direct connections failed lately: use a short timeout
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, shortly)
 			defer cancel()
@@ -127,7 +126,7 @@ func (t *Tunnel) travel(ctx context.Context, j journey) (net.Conn, error) {
 	return t.race(ctx, j)
 }
 
-// both is one line of two errors; either may be nil.
+// both joins two errors in one line; either may be nil.
 func both(a, b error) error {
 	if a == nil || b == nil {
 		return errors.Join(a, b)
@@ -135,14 +134,14 @@ func both(a, b error) error {
 	return fmt.Errorf("%w; %w", a, b)
 }
 
-// final reports whether no other way would help: a node has refused the target, or the caller has given up.
+// final reports whether further attempts are useless: a node has refused the target, or the caller has given up.
 func final(ctx context.Context, err error) bool {
 	var refused *Refused
 	return errors.As(err, &refused) || ctx.Err() != nil
 }
 
 // byNode tries the nodes one after the other until one connects or refuses the target.
-func (t *Tunnel) byNode(ctx context.Context, j journey) (net.Conn, error) {
+func (t *Tunnel) byNode(ctx context.Context, j route) (net.Conn, error) {
 	var failed error
 	for _, n := range j.nodes {
 		c, err := t.open(ctx, n, j.target)
@@ -155,7 +154,7 @@ func (t *Tunnel) byNode(ctx context.Context, j journey) (net.Conn, error) {
 }
 
 // directly connects without a node. Once for each target with a Prover it checks the identity of the machine there first.
-func (t *Tunnel) directly(ctx context.Context, j journey) (net.Conn, error) {
+func (t *Tunnel) directly(ctx context.Context, j route) (net.Conn, error) {
 	c, err := t.cfg.Dial(ctx, "tcp", j.address)
 	if err != nil || j.prove == nil || t.verdict(j.key).proven {
 		return c, err
@@ -174,8 +173,8 @@ type outcome struct {
 	direct bool
 }
 
-// race tries the direct way, and after its head start or failure also the way through nodes. The first connection wins.
-func (t *Tunnel) race(ctx context.Context, j journey) (net.Conn, error) {
+// race tries a direct connection, and after the head start or a failure also one through nodes. The first connection wins.
+func (t *Tunnel) race(ctx context.Context, j route) (net.Conn, error) {
 	racing, cancel := context.WithCancel(ctx)
 	results := make(chan outcome, 2)
 	running := 0
@@ -187,7 +186,7 @@ func (t *Tunnel) race(ctx context.Context, j journey) (net.Conn, error) {
 			}
 		}
 	}()
-	run := func(direct bool, way func(context.Context, journey) (net.Conn, error)) {
+	run := func(direct bool, way func(context.Context, route) (net.Conn, error)) {
 		running++
 		go func() {
 			var c net.Conn
@@ -217,7 +216,7 @@ func (t *Tunnel) race(ctx context.Context, j journey) (net.Conn, error) {
 		case r := <-results:
 			running--
 			if r.err == nil {
-				t.judge(j, r.direct, reason)
+				t.recordResult(j, r.direct, reason)
 				return r.conn, nil
 			}
 			failed = both(failed, r.err)
@@ -233,8 +232,8 @@ func (t *Tunnel) race(ctx context.Context, j journey) (net.Conn, error) {
 	return nil, failed
 }
 
-// judge remembers which way worked.
-func (t *Tunnel) judge(j journey, direct bool, reason error) {
+// recordResult records whether the direct connection or the tunnel worked.
+func (t *Tunnel) recordResult(j route, direct bool, reason error) {
 	if direct {
 		t.good(j.key, j.prove != nil)
 		return

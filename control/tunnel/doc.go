@@ -6,24 +6,27 @@
 //	                                                └─ by a node: mux.Opener ─┐
 //	node/tunnel ── dials out, TLS with the node's certificate, the one port ──┴─▶ mux.Carry ──▶ kubelet, pod, Service
 //
-// Each node keeps one connection to each server that it knows, so no server has to forward a request to another one. An idle
-// connection costs some kilobytes. The node is identified by its certificate and by nothing else. When a node connects again,
-// the newest connection is used.
+// Each node keeps one connection to each server that it knows, so no server has to forward a request to another one. An
+// idle connection costs some kilobytes. The node is identified only by its certificate. When a node connects again, the
+// newest connection is used.
 //
-// The tunnel carries TCP, with the caller's TLS inside where the caller uses it: the kubelet's certificate is verified end to
-// end on both ways. The node decides which targets it connects to (node/tunnel): its own API, pods, Services.
+// The tunnel carries TCP, with the caller's TLS inside where the caller uses it: the kubelet's certificate is verified end
+// to end both directly and through the tunnel. The node decides which targets it connects to (node/tunnel): its own API,
+// pods, Services.
 //
-// With mode Auto the direct way has a head start, and the way that connects first is used. After the direct way to a node or
-// Service has failed, the tunnel is used at once for a while, so that requests do not wait for the head start again. In private
-// networks another machine may have the node's address: so the certificate of a kubelet is checked once before the direct way
-// to it is trusted. A server that runs no pods has no direct way to pods and Services, and uses a node first.
+// With mode Auto the direct connection has a head start, and the first connection wins. After a direct connection to a node
+// or Service has failed, the tunnel is used at once for a while, so that requests do not wait for the head start again. In
+// private networks another machine may have the node's address: so the certificate of a kubelet is checked once before
+// direct connections to it are trusted. A server that runs no pods cannot connect to pods and Services directly, and uses a
+// node first.
 //
 // A pod is reached through its own node, a Service through a node with one of its endpoints. When that node is not connected,
 // another connected node is used, which reaches the target over the pod network.
 //
-// The connections also show which nodes are alive. No node can forge this for another one, because each connection is
-// authenticated by a certificate. A node is away when it leaves four pings unanswered, or when its connection has ended and not
-// come back within a second. When no other server hears it either, it is dead until it connects or answers.
+// The connections also show which nodes are alive. No node can fake this for another node, because each connection is
+// authenticated by a certificate. A node is away when it leaves four pings unanswered, or when its connection has ended and
+// not come back within a second. If no other server receives answers from it either, it is dead until it connects or
+// answers.
 //
 // # Goroutines and locks
 //

@@ -18,7 +18,7 @@ import (
 // ErrNotConnected means that the node keeps no connection to this server.
 var ErrNotConnected = errors.New("is not connected to this server")
 
-var errRejoined = errors.New("it is no member any more")
+var errRejoined = errors.New("the node is no longer a member of the cluster")
 
 // Tunnel knows the nodes that are connected. Safe for concurrent use.
 type Tunnel struct {
@@ -29,7 +29,7 @@ type Tunnel struct {
 	verdicts  verdicts
 	presences map[string]*presence
 	changed   chan struct{} // closed at a change of presences
-	nudge     chan struct{} // one token: a node is away
+	nudge     chan struct{} // has one element when a node is away
 }
 
 // node is a connected node.
@@ -39,7 +39,7 @@ type node struct {
 	cert *x509.Certificate
 }
 
-// New starts nothing; connections come by Serve, verdicts by Run.
+// New starts nothing. Serve adds connections; Run decides which nodes are dead.
 func New(cfg Config) (*Tunnel, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -67,13 +67,13 @@ func (t *Tunnel) Serve(c *tls.Conn) {
 	defer expiry.Stop()
 	var farewell sync.WaitGroup
 	defer farewell.Wait()
-	if old := t.enter(n); old != nil {
+	if old := t.addNode(n); old != nil {
 		farewell.Go(fault.Contained("control/tunnel", func() { old.Bye("this node has connected again") }))
 	}
 	defer t.leave(n)
 	farewell.Go(func() {
 		if err := fault.Do("control/tunnel", func() {
-			n.Beat(t.beat, misses, func(heard bool) { t.judged(n, heard) })
+			n.Beat(t.beat, misses, func(heard bool) { t.recordPing(n, heard) })
 		}); err != nil {
 			n.Close(err) // the node connects again
 		}
@@ -90,13 +90,13 @@ func (t *Tunnel) Serve(c *tls.Conn) {
 	level("a node's connection has ended; the node connects again", "node", name, "from", c.RemoteAddr(), "err", err)
 }
 
-// enter makes n the connection of its node and returns the former one.
-func (t *Tunnel) enter(n *node) (old *node) {
+// addNode makes n the connection of its node and returns the former one.
+func (t *Tunnel) addNode(n *node) (old *node) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	old = t.nodes[n.name]
 	t.nodes[n.name] = n
-	t.present(n.name, time.Now())
+	t.setPresent(n.name, time.Now())
 	return old
 }
 
@@ -105,7 +105,7 @@ func (t *Tunnel) leave(n *node) {
 	defer t.mu.Unlock()
 	if t.nodes[n.name] == n {
 		delete(t.nodes, n.name)
-		t.absent(n.name, time.Now(), t.cfg.Return)
+		t.setAbsent(n.name, time.Now(), t.cfg.Return)
 	}
 }
 
@@ -121,7 +121,7 @@ func (t *Tunnel) Connected() []string {
 	return out
 }
 
-// misses is how many questions in a row a node that is alive may leave unanswered.
+// misses is the number of consecutive unanswered pings after which a node is away.
 const misses = 4
 
 // node returns a connected node; nil when it is not connected or connections of nodes are not used.
@@ -141,20 +141,20 @@ func (t *Tunnel) any() bool {
 	return len(t.nodes) > 0
 }
 
-// most bounds the nodes that are tried for one connection.
-const most = 3
+// maxTried bounds the nodes that are tried for one connection.
+const maxTried = 3
 
 // choose returns connected nodes, those of preferred first, then random ones.
 func (t *Tunnel) choose(preferred []string) (list []*node) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, name := range preferred {
-		if n := t.nodes[name]; n != nil && !slices.Contains(list, n) && len(list) < most {
+		if n := t.nodes[name]; n != nil && !slices.Contains(list, n) && len(list) < maxTried {
 			list = append(list, n)
 		}
 	}
-	for _, n := range t.nodes { // Go's random order of a map
-		if len(list) >= most {
+	for _, n := range t.nodes { // in Go's random order of map iteration
+		if len(list) >= maxTried {
 			break
 		}
 		if !slices.Contains(list, n) {

@@ -11,14 +11,14 @@ import (
 type Presence struct {
 	Node  string
 	Alive bool
-	Since time.Time // when this server saw that begin
+	Since time.Time // when this server noticed the change
 }
 
-// presence is what is known of one node. A zero away means that this server hears the node.
+// presence is the state of one node. A zero away means that the node answers this server.
 type presence struct {
 	Presence
-	away time.Time // since when this server does not hear the node
-	due  time.Time // when the other servers are asked whether they hear it; zero: they are not asked
+	away time.Time // since when the node does not answer this server
+	due  time.Time // when the other servers are asked whether it answers them; zero: they are not asked
 }
 
 // Dead nodes are forgotten after remembered, once there are spareRoom more nodes than twice the connected ones.
@@ -27,8 +27,8 @@ const (
 	spareRoom  = 64
 )
 
-// present notes that the node is heard. t.mu is held.
-func (t *Tunnel) present(name string, now time.Time) {
+// setPresent records that the node answers. The caller holds t.mu.
+func (t *Tunnel) setPresent(name string, now time.Time) {
 	p := t.presences[name]
 	if p == nil {
 		p = &presence{Presence: Presence{Node: name}}
@@ -42,9 +42,9 @@ func (t *Tunnel) present(name string, now time.Time) {
 	}
 }
 
-// absent notes that this server does not hear the node any more. The other servers are asked after pause, in which the node may
-// come back. t.mu is held.
-func (t *Tunnel) absent(name string, now time.Time, pause time.Duration) {
+// setAbsent records that the node no longer answers this server. The other servers are asked after pause, in which the node
+// may come back. The caller holds t.mu.
+func (t *Tunnel) setAbsent(name string, now time.Time, pause time.Duration) {
 	if p := t.presences[name]; p != nil && p.away.IsZero() {
 		p.away, p.due = now, now.Add(pause)
 		select {
@@ -54,7 +54,7 @@ func (t *Tunnel) absent(name string, now time.Time, pause time.Duration) {
 	}
 }
 
-// sweep forgets nodes that are dead for long, when there are many. t.mu is held.
+// sweep removes nodes that have been dead for long, if there are many. The caller holds t.mu.
 func (t *Tunnel) sweep(now time.Time) {
 	if len(t.presences) < 2*len(t.nodes)+spareRoom {
 		return
@@ -88,8 +88,8 @@ func (t *Tunnel) due(now time.Time) (names []string, next time.Time) {
 	return names, next
 }
 
-// settle takes the answer of the other servers. A node that one of them hears is asked about again later. A node that none hears
-// is dead until it comes back.
+// settle processes the answer of the other servers. They are asked again later about a node that answers one of them. A
+// node that answers none is dead until it comes back.
 func (t *Tunnel) settle(asked, heard []string, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -105,13 +105,13 @@ func (t *Tunnel) settle(asked, heard []string, now time.Time) {
 		p.due = time.Time{}
 		if p.Alive {
 			p.Alive, p.Since = false, now
-			t.cfg.Logger.Info("no server hears a node; it counts as dead until it connects or answers", "node", name, "here", now.Sub(p.away).Round(time.Millisecond))
+			t.cfg.Logger.Info("a node answers no server; it counts as dead until it connects or answers", "node", name, "here", now.Sub(p.away).Round(time.Millisecond))
 			t.bump()
 		}
 	}
 }
 
-// Run asks the other servers about nodes that this server does not hear, until ctx ends. It sleeps while there are none.
+// Run asks the other servers about nodes that do not answer this server, until ctx ends. It sleeps while there are none.
 func (t *Tunnel) Run(ctx context.Context) error {
 	for {
 		names, next := t.due(time.Now())
@@ -191,16 +191,16 @@ func (t *Tunnel) beat() time.Duration {
 	return max(t.cfg.Beat, time.Duration(len(t.nodes))*time.Second/mostBeats)
 }
 
-// judged notes the result of a connection's pings, unless the node has another connection by now.
-func (t *Tunnel) judged(n *node, heard bool) {
+// recordPing records the result of a connection's pings, unless the node has a newer connection.
+func (t *Tunnel) recordPing(n *node, heard bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.nodes[n.name] != n {
 		return
 	}
 	if heard {
-		t.present(n.name, time.Now())
+		t.setPresent(n.name, time.Now())
 		return
 	}
-	t.absent(n.name, time.Now(), 0) // it has had the time of its misses
+	t.setAbsent(n.name, time.Now(), 0) // no further pause: it has missed several pings already
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// resourceMetrics is how a server asks a node for its reports; node/tunnel knows the word too.
+// resourceMetrics is the target with which a server requests a node's reports; node/tunnel has the same constant.
 const resourceMetrics = "resource-metrics"
 
 // receive passes a node's reports on until its connection is over.

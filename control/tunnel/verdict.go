@@ -6,10 +6,10 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// verdict is what is known of the direct way to a target. The zero value means nothing is known.
+// verdict is the result of earlier direct connections to a target. The zero value means that there were none.
 type verdict struct {
 	proven bool      // the identity of the machine there was checked
-	until  time.Time // the direct way is not tried before
+	until  time.Time // direct connections are not tried before this time
 	wait   time.Duration
 }
 
@@ -33,10 +33,10 @@ func (s verdicts) set(key string, v verdict) { s.cache.Add(key, v) }
 
 func (s verdicts) forget(key string) { s.cache.Remove(key) }
 
-// barred reports whether the direct way is not tried now.
+// barred reports whether direct connections are not tried now.
 func (v verdict) barred(now time.Time) bool { return now.Before(v.until) }
 
-// failed returns the verdict after the direct way has failed once more.
+// failed returns the verdict after one more failed direct connection.
 func (v verdict) failed(now time.Time, memory time.Duration) verdict {
 	wait := memory
 	if v.wait > 0 {
@@ -47,7 +47,7 @@ func (v verdict) failed(now time.Time, memory time.Duration) verdict {
 
 func (t *Tunnel) verdict(key string) verdict { return t.verdicts.get(key) }
 
-// good notes that the direct way works; proven, that the identity of the machine there was checked.
+// good records that a direct connection worked; proven means that the identity of the machine was checked.
 func (t *Tunnel) good(key string, proven bool) {
 	if before := t.noteGood(key, proven); before.wait > 0 {
 		t.cfg.Logger.Info("a target is reached directly again, without a node's connection", "target", key)
@@ -66,7 +66,7 @@ func (t *Tunnel) noteGood(key string, proven bool) (before verdict) {
 	return before
 }
 
-// bad notes that the direct way failed and the way through a node worked.
+// bad records that a direct connection failed and one through a node worked.
 func (t *Tunnel) bad(key string, reason error) {
 	if before, after := t.noteBad(key); before.wait == 0 {
 		t.cfg.Logger.Info("a target cannot be reached directly; it is reached through a connection that a node has opened", "target", key, "err", reason, "for", after.wait)

@@ -13,30 +13,32 @@ import (
 	"github.com/balsahq/balsa/control/atomicfile"
 )
 
-// ErrOtherIdentity: the directory holds keys of another cluster. Nothing was changed.
+// ErrOtherIdentity means that the directory holds keys of another cluster. Nothing was changed.
 var ErrOtherIdentity = errors.New("the directory holds the keys of another cluster")
 
-// What every server of a cluster shares. Leaf keys never leave the machine that made them.
+// sharedFiles are the files that all servers of a cluster share. Keys of leaf certificates never leave their machine.
 var sharedFiles = []string{"ca.pem", "front-proxy-ca.pem", "service-account.key"}
 
 // EncryptionFile is the configuration with which all servers encrypt objects at rest, where the cluster has made one. The
 // administrator replaces the key in it.
 const EncryptionFile = "encryption.yaml"
 
-// optionalFiles are those that not every cluster has, in their order in a bundle. They change while the cluster lives.
+// optionalFiles are files that not every cluster has, in their order in a bundle. Their content may change during the life
+// of the cluster.
 var optionalFiles = []string{EncryptionFile, TrustFile}
 
 const (
 	bundleMagic   = "balsa-keys\x00\x01" // the last byte is the version
 	maxBundleFile = 64 << 10
-	// MaxBundle is the size of the largest bundle there can be, in bytes.
+	// MaxBundle bounds the size of a bundle, in bytes.
 	MaxBundle = 256 << 10
-	// pendingBundle is a bundle whose files are being laid out; Open finishes it.
+	// pendingBundle is a bundle whose files are being written; Open finishes it after a crash.
 	pendingBundle = ".bundle"
 )
 
-// Bundle is what a new server needs to be a full peer: both CAs with their keys, the service-account key and, where there
-// are any, the optionalFiles. It is the cluster's greatest secret: it goes over mutually authenticated TLS, or to a disk sealed.
+// Bundle returns the keys that a new server needs to be a full member: both CAs with their keys, the service-account key
+// and the existing optionalFiles. It is the cluster's most sensitive secret: it is sent only over mutually authenticated
+// TLS, and stored only encrypted.
 //
 //	magic, version · per file: u16 length, name, u32 length, content · SHA-256 of all before
 func (a *Authority) Bundle() ([]byte, error) {
@@ -59,13 +61,13 @@ func (a *Authority) Bundle() ([]byte, error) {
 	sum := sha256.Sum256(b.Bytes())
 	b.Write(sum[:])
 	if _, err := decodeBundle(b.Bytes()); err != nil {
-		return nil, err // somebody changed a file under us
+		return nil, err // a file was changed by another program
 	}
 	return b.Bytes(), nil
 }
 
-// CheckBundle reports whether data is a whole bundle, ErrDamaged if not, and returns the pins of the CAs that it trusts, the
-// one that signs first.
+// CheckBundle returns the pins of the CAs that a bundle trusts, the signing CA first. The error is ErrDamaged if data is
+// not a complete bundle.
 func CheckBundle(data []byte) (pins []string, err error) {
 	files, err := decodeBundle(data)
 	if err != nil {
@@ -86,7 +88,7 @@ func CheckBundle(data []byte) (pins []string, err error) {
 	return pins, nil
 }
 
-// decodeBundle takes a bundle apart and reads what is in it.
+// decodeBundle splits a bundle into files and parses them.
 func decodeBundle(data []byte) (map[string][]byte, error) {
 	files, err := splitBundle(data)
 	if err != nil {
@@ -95,13 +97,13 @@ func decodeBundle(data []byte) (map[string][]byte, error) {
 	return files, checkShared(files)
 }
 
-// splitBundle takes a bundle apart: every file of sharedFiles once, each whole, and any of optionalFiles.
+// splitBundle returns the files of a bundle: each of sharedFiles exactly once, and any of optionalFiles.
 func splitBundle(data []byte) (map[string][]byte, error) {
 	bad := func(format string, args ...any) (map[string][]byte, error) {
 		return nil, fmt.Errorf("pki: bundle: "+format+": %w", append(args, ErrDamaged)...)
 	}
 	if len(data) > MaxBundle || len(data) < len(bundleMagic)+sha256.Size {
-		return bad("%d bytes cannot be one", len(data))
+		return bad("%d bytes is no valid size", len(data))
 	}
 	body, sum := data[:len(data)-sha256.Size], data[len(data)-sha256.Size:]
 	if want := sha256.Sum256(body); !bytes.Equal(sum, want[:]) {
@@ -121,7 +123,7 @@ func splitBundle(data []byte) (map[string][]byte, error) {
 		}
 		n := int(binary.BigEndian.Uint16(rest))
 		if rest = rest[2:]; len(rest) < n+4 || string(rest[:n]) != want {
-			return bad("%s is not where it belongs", want)
+			return bad("file %s is missing or not in its place", want)
 		}
 		size := binary.BigEndian.Uint32(rest[n:])
 		if rest = rest[n+4:]; size > maxBundleFile || int(size) > len(rest) {
@@ -135,7 +137,7 @@ func splitBundle(data []byte) (map[string][]byte, error) {
 	return files, nil
 }
 
-// nameOf is how a file's entry in a bundle begins.
+// nameOf returns the first bytes of a file's entry in a bundle: the length of the name and the name.
 func nameOf(file string) []byte {
 	return append(binary.BigEndian.AppendUint16(nil, uint16(len(file))), file...)
 }
@@ -158,9 +160,9 @@ func checkShared(files map[string][]byte) error {
 	return nil
 }
 
-// WriteBundle lays out a bundle in dir, before Open. A file that is there with the same content stays; one with other
-// content is ErrOtherIdentity, and nothing is written, except that optionalFiles are replaced. After a crash in the middle, Open or another WriteBundle
-// finishes.
+// WriteBundle writes the files of a bundle to dir, before Open. If one of sharedFiles exists with other content, it returns
+// ErrOtherIdentity and writes nothing; optionalFiles are replaced. After a crash in the middle, Open or another WriteBundle
+// finishes the work.
 func WriteBundle(dir string, bundle []byte) error {
 	files, err := decodeBundle(bundle)
 	if err != nil {
@@ -187,7 +189,7 @@ func WriteBundle(dir string, bundle []byte) error {
 	return finishBundle(dir)
 }
 
-// finishBundle lays out what a WriteBundle has begun, if any.
+// finishBundle completes an interrupted WriteBundle, if there is one.
 func finishBundle(dir string) error {
 	pending := filepath.Join(dir, pendingBundle)
 	bundle, err := os.ReadFile(pending)

@@ -27,17 +27,16 @@ import (
 const (
 	firstRetry = 5 * time.Second
 	lastRetry  = 10 * time.Minute
-	// lastRetryInvalid bounds the pause while the certificate is not valid: the node is cut off until it is renewed.
+	// lastRetryInvalid bounds the pause while the certificate is not valid, because the node is cut off until the renewal.
 	lastRetryInvalid = 30 * time.Second
 )
 
-// ErrForeignCertificate: a certificate does not belong to the key that was made here, or is not valid now.
+// ErrForeignCertificate means that a certificate does not belong to a key of this machine, or is not valid now.
 var ErrForeignCertificate = errors.New("the certificate does not fit")
 
-// CredentialsConfig says where a certificate that others sign is kept.
+// CredentialsConfig configures Credentials.
 type CredentialsConfig struct {
-	// Path is the .pem file of certificate and key. Beside it, Path + ".new" holds the key of a request that has not
-	// been answered.
+	// Path is the .pem file of certificate and key. Path + ".new" holds the key of a request without an answer.
 	Path string
 	// Now defaults to time.Now.
 	Now func() time.Time
@@ -45,24 +44,24 @@ type CredentialsConfig struct {
 	Logger *slog.Logger
 }
 
-// Credentials are a key made on this machine and the certificate somebody else signed for it: in one file, and in
-// memory as the newest version. Safe for concurrent use; readers take no lock.
+// Credentials are a key made on this machine and the certificate that a server signed for it: in one file, and in memory as
+// the newest version. They are safe for concurrent use; readers take no lock.
 type Credentials struct {
 	cfg      CredentialsConfig
 	current  atomic.Pointer[pair]
 	mu       sync.Mutex // held while files are read or written
 	changed  func()
-	early    atomic.Bool   // renewed although it is not due
-	wake     chan struct{} // of one place: Run looks at the certificate now
+	early    atomic.Bool   // the next Renew renews a certificate that is not due
+	wake     chan struct{} // buffered, capacity 1: wakes Run to check the certificate
 	failures atomic.Uint64 // renewals that failed
-	failing  atomic.Bool   // the last renewal failed: Run's pause decides about the next
+	failing  atomic.Bool   // the last renewal failed: Run tries again after its pause, and RenewSoon has no effect
 }
 
-// Notify has fn called after each Install that changed the certificate: connections that stand were made with the one
-// before, and count as long as that one does. It is called before Run.
+// Notify sets fn, which is called after each Install that changed the certificate. Existing connections were made with the
+// former certificate and are valid as long as that one is. Notify must be called before Run.
 func (c *Credentials) Notify(fn func()) { c.changed = fn }
 
-// OpenCredentials reads the file, if it is there. Its damage is ErrDamaged.
+// OpenCredentials reads the file if it exists. A damaged file is ErrDamaged.
 func OpenCredentials(cfg CredentialsConfig) (*Credentials, error) {
 	if cfg.Path == "" {
 		return nil, errors.New("pki: CredentialsConfig.Path must be set")
@@ -82,7 +81,7 @@ func OpenCredentials(cfg CredentialsConfig) (*Credentials, error) {
 	return c, nil
 }
 
-// Certificate is the newest, nil when there is none.
+// Certificate returns the newest certificate, nil if there is none.
 func (c *Credentials) Certificate() *x509.Certificate {
 	if p := c.current.Load(); p != nil {
 		return p.cert
@@ -93,13 +92,13 @@ func (c *Credentials) Certificate() *x509.Certificate {
 // Failures counts the renewals that have failed since the start.
 func (c *Credentials) Failures() uint64 { return c.failures.Load() }
 
-// Valid reports whether there is a certificate and now lies within its time.
+// Valid reports whether there is a certificate that is valid now.
 func (c *Credentials) Valid() bool {
 	p := c.current.Load()
 	return p != nil && p.validAt(c.cfg.Now())
 }
 
-// Path is the file of certificate and key, for whoever wants a file.
+// Path returns the path of the file of certificate and key.
 func (c *Credentials) Path() string { return c.cfg.Path }
 
 // PEM returns the newest certificate and key, nil when there are none.
@@ -110,7 +109,8 @@ func (c *Credentials) PEM() (cert, key []byte) {
 	return nil, nil
 }
 
-// newest is for handshakes. A certificate that is not valid by the wall clock is shown all the same, and Run renews it now.
+// newest returns the newest certificate for a handshake. If it is not valid by the wall clock it is still returned, and Run
+// is woken to renew it.
 func (c *Credentials) newest() *pair {
 	p := c.current.Load()
 	if p != nil && !c.failing.Load() && !p.validAt(c.cfg.Now()) {
@@ -119,7 +119,7 @@ func (c *Credentials) newest() *pair {
 	return p
 }
 
-// GetCertificate is for tls.Config on a server.
+// GetCertificate is the function for a server's tls.Config.
 func (c *Credentials) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	p := c.newest()
 	if p == nil {
@@ -128,7 +128,7 @@ func (c *Credentials) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, er
 	return &p.tls, nil
 }
 
-// GetClientCertificate is for tls.Config on a client; without a certificate it shows none.
+// GetClientCertificate is the function for a client's tls.Config. Without a certificate the client sends none.
 func (c *Credentials) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	if p := c.newest(); p != nil {
 		return &p.tls, nil
@@ -136,8 +136,8 @@ func (c *Credentials) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Ce
 	return &tls.Certificate{}, nil
 }
 
-// Request returns a certificate request, PEM, for a key of its own. The key is on disk before the request leaves, and
-// the same until Install: who asks again after a crash asks with the same key.
+// Request returns a certificate request in PEM for a new key. The key is on disk before Request returns and stays the same
+// until Install, so that a repetition after a crash asks for the same key.
 func (c *Credentials) Request() (csrPEM []byte, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -148,8 +148,8 @@ func (c *Credentials) Request() (csrPEM []byte, err error) {
 	return NewCSR(key)
 }
 
-// RequestAgain returns a request for the key that has a certificate already, to prove that the same machine asks;
-// without one it is Request.
+// RequestAgain returns a request for the key of the current certificate, which proves that the request is from the same
+// machine. Without a certificate it is Request.
 func (c *Credentials) RequestAgain() (csrPEM []byte, err error) {
 	if p := c.current.Load(); p != nil {
 		if key, ok := p.tls.PrivateKey.(crypto.Signer); ok {
@@ -159,8 +159,8 @@ func (c *Credentials) RequestAgain() (csrPEM []byte, err error) {
 	return c.Request()
 }
 
-// Prove returns the newest certificate and a signature of digest by its key: what an agent shows whose certificate has
-// expired, so that no TLS handshake takes it.
+// Prove returns the newest certificate and a signature of digest by its key. An agent whose certificate has expired proves
+// its identity this way, because TLS handshakes refuse that certificate.
 func (c *Credentials) Prove(digest [sha256.Size]byte) (certPEM, signature []byte, err error) {
 	p := c.current.Load()
 	if p == nil {
@@ -174,14 +174,14 @@ func (c *Credentials) Prove(digest [sha256.Size]byte) (certPEM, signature []byte
 	return p.certPEM, signature, err
 }
 
-// signedOnce reports whether a CA that counts, or one that has been retired since, signed a certificate.
+// signedOnce reports whether a trusted or a retired CA of this cluster signed the certificate.
 func (a *Authority) signedOnce(cert *x509.Certificate) bool {
 	k := a.keys.Load()
 	return slices.ContainsFunc(slices.Concat(k.trusted, k.retired), func(ca *x509.Certificate) bool { return cert.CheckSignatureFrom(ca) == nil })
 }
 
-// Holder returns the certificate of whoever made a signature of digest with Credentials.Prove: one that the cluster's CA of
-// today or of an earlier time signed, expired or not. Whether its key still stands for anybody is for the caller to find out.
+// Holder verifies a signature that Credentials.Prove made and returns its certificate, which a current or retired CA of the
+// cluster signed and which may have expired. The caller must check whether the certificate was revoked.
 func (a *Authority) Holder(certPEM []byte, digest [sha256.Size]byte, signature []byte) (*x509.Certificate, error) {
 	block, _ := pem.Decode(certPEM)
 	if block == nil || block.Type != certBlock {
@@ -231,8 +231,8 @@ func (c *Credentials) pendingKey(create bool) (crypto.Signer, []byte, error) {
 	return key, data, nil
 }
 
-// Install keeps the certificate that was signed for the last Request, or for the key in use, and makes it the newest.
-// Installing the same certificate twice is no error.
+// Install stores a certificate for the key of the last Request or for the key in use, and makes it the newest. Installing
+// the same certificate twice is no error.
 func (c *Credentials) Install(certPEM []byte) error {
 	if p := c.current.Load(); p != nil && bytes.Equal(bytes.TrimSpace(p.certPEM), bytes.TrimSpace(certPEM)) {
 		return nil
@@ -271,7 +271,7 @@ func (c *Credentials) install(certPEM []byte) error {
 	return nil
 }
 
-// keyFor is the key that a certificate was signed for: the one in use, or the one of the last request.
+// keyFor returns the private key of a certificate: the key in use or the key of the last request.
 func (c *Credentials) keyFor(certPEM []byte) ([]byte, error) {
 	if p := c.current.Load(); p != nil {
 		if key, ok := p.tls.PrivateKey.(crypto.Signer); ok && fitsKey(certPEM, key, c.cfg.Now()) == nil {
@@ -308,10 +308,10 @@ func fitsKey(certPEM []byte, key crypto.Signer, now time.Time) error {
 	return nil
 }
 
-// RenewFunc has somebody sign a request, with the certificate that is still valid as proof of who asks.
+// RenewFunc sends a request to a signer, authenticated by the certificate that is still valid.
 type RenewFunc func(ctx context.Context, csrPEM []byte) (certPEM []byte, err error)
 
-// Wake lets Run look at the certificate now: the wall clock was set.
+// Wake makes Run check the certificate now. It is for changes of the wall clock.
 func (c *Credentials) Wake() {
 	select {
 	case c.wake <- struct{}{}:
@@ -319,9 +319,9 @@ func (c *Credentials) Wake() {
 	}
 }
 
-// Run renews the certificate when a third of its life is left, or when it is not valid yet, until ctx ends. It looks every
-// hour and at each Wake. A failure is tried again after a pause that grows from seconds to ten minutes, or to half a
-// minute when the certificate is not valid now; the old certificate stays in use.
+// Run renews the certificate when a third of its life is left, or when it is not valid yet, until ctx ends. It checks every
+// hour and at each Wake. After a failure it tries again after a pause that grows from seconds to ten minutes, or to half a
+// minute if the certificate is not valid now; the old certificate stays in use.
 func (c *Credentials) Run(ctx context.Context, renew RenewFunc) error {
 	pause := time.Duration(0)
 	timer := time.NewTimer(0)
@@ -345,7 +345,7 @@ func (c *Credentials) Run(ctx context.Context, renew RenewFunc) error {
 			}
 			pause = min(max(2*pause, firstRetry), longest)
 			c.failures.Add(1)
-			c.cfg.Logger.Error("certificate could not be renewed; the old one stays in use", "file", c.cfg.Path, "err", err, "again_in", pause)
+			c.cfg.Logger.Error("cannot renew a certificate; the old one stays in use", "file", c.cfg.Path, "err", err, "again_in", pause)
 			timer.Reset(pause + mathrand.N(pause/4))
 			continue
 		case did:
@@ -373,7 +373,7 @@ func (c *Credentials) Renew(ctx context.Context, renew RenewFunc) (bool, error) 
 	return true, c.Install(cert)
 }
 
-// RenewSoon is RenewEarly now, unless Run already waits to try again after a failure.
+// RenewSoon is RenewEarly, and wakes Run, unless Run already waits to try again after a failure.
 func (c *Credentials) RenewSoon() {
 	c.RenewEarly()
 	if !c.failing.Load() {
@@ -381,5 +381,6 @@ func (c *Credentials) RenewSoon() {
 	}
 }
 
-// RenewEarly has the next Renew renew although the certificate is not due: it does not say what it should any more.
+// RenewEarly makes the next Renew renew the certificate although it is not due, because its names or its CA are out of
+// date.
 func (c *Credentials) RenewEarly() { c.early.Store(true) }

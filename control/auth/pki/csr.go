@@ -18,16 +18,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Who a certificate stands for.
+// Subjects of the cluster's certificates.
 const (
-	// ServersOrganization is the organization of every server's peer certificate.
+	// ServersOrganization is the organization of servers' peer certificates.
 	ServersOrganization = "balsa:servers"
-	// ServerPrefix and the server's ID are its common name.
+	// ServerPrefix followed by the server's ID is the common name.
 	ServerPrefix = "balsa:server:"
-	// NodesOrganization and NodePrefix are upstream's for nodes.
+	// NodesOrganization and NodePrefix are upstream's organization and common name prefix of nodes.
 	NodesOrganization = "system:nodes"
 	NodePrefix        = "system:node:"
-	// MastersOrganization is the administrators'.
+	// MastersOrganization is the organization of administrators.
 	MastersOrganization = "system:masters"
 
 	serverDomain = ".server.balsa"
@@ -36,13 +36,12 @@ const (
 	maxCSR       = 16 << 10
 )
 
-// ErrBadRequest: a certificate cannot be signed for what was sent. The text says why.
+// ErrBadRequest means that a certificate request is refused. The wrapping error has the reason.
 var ErrBadRequest = errors.New("bad certificate request")
 
 var serverIDForm = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
-// ServerName is the name in a server's peer certificate that whoever dials it checks; it is no DNS name anybody
-// resolves.
+// ServerName returns the DNS name in a server's peer certificate, which peers verify. It is never resolved.
 func ServerName(serverID string) string { return serverID + serverDomain }
 
 // CheckServerID reports whether id has the form of a server's identity: 32 lower-case hex digits.
@@ -53,8 +52,8 @@ func CheckServerID(id string) error {
 	return nil
 }
 
-// CheckNodeName refuses names that no node may have: those that are not DNS names, and those by which clients know a
-// server. A node's serving certificate carries its name.
+// CheckNodeName refuses names that are no DNS names and names by which clients know a server, because a node's serving
+// certificate is valid for the node's name.
 func (a *Authority) CheckNodeName(name string) error {
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
 		return fmt.Errorf("pki: node name %q: %s: %w", name, problems[0], ErrBadRequest)
@@ -68,7 +67,7 @@ func (a *Authority) CheckNodeName(name string) error {
 	return nil
 }
 
-// SignServer signs a server's peer certificate. Of the request only the key counts: names are decided here.
+// SignServer signs a server's peer certificate. It uses only the key of the request; the names are chosen here.
 func (a *Authority) SignServer(csr []byte, serverID string) (certPEM []byte, err error) {
 	if err := CheckServerID(serverID); err != nil {
 		return nil, err
@@ -76,7 +75,7 @@ func (a *Authority) SignServer(csr []byte, serverID string) (certPEM []byte, err
 	return a.signRequest(csr, peerRequest(serverID))
 }
 
-// SignNode signs what a node shows to the API. Of the request only the key counts.
+// SignNode signs a node's client certificate for the API. It uses only the key of the request.
 func (a *Authority) SignNode(csr []byte, node string) (certPEM []byte, err error) {
 	if err := a.CheckNodeName(node); err != nil {
 		return nil, err
@@ -84,13 +83,13 @@ func (a *Authority) SignNode(csr []byte, node string) (certPEM []byte, err error
 	return a.signRequest(csr, nodeClientRequest(node))
 }
 
-// CheckNodeHosts returns why a node may not have this name and these addresses: they are somebody else's.
+// CheckNodeHosts returns an error if the name or one of the addresses is reserved for another machine or purpose.
 func (a *Authority) CheckNodeHosts(node string, ips []net.IP) error {
 	return a.reserved(a.keys.Load().ca.template(nodeServingRequest(node, nil, ips), a.cfg.Now()))
 }
 
-// SignNodeServing signs what a node's own API serves with, for the node's name and the given addresses. Who calls it
-// decides which addresses are the node's; none that is reserved is signed for.
+// SignNodeServing signs the serving certificate of a node's own API for the node's name and addresses. The caller must know
+// that these are the node's addresses; reserved ones are refused.
 func (a *Authority) SignNodeServing(csr []byte, node string, ips []net.IP) (certPEM []byte, err error) {
 	if err := a.CheckNodeName(node); err != nil {
 		return nil, err
@@ -106,7 +105,7 @@ func (a *Authority) signRequest(csr []byte, r Request) ([]byte, error) {
 	r.Names, r.IPs = distinct(r.Names), distinctIPs(r.IPs)
 	signer := a.signerOf(r.Usage)
 	template := signer.template(r, a.cfg.Now())
-	if r.Usage != Peer { // who may be a server is the token's to say
+	if r.Usage != Peer { // the join token decides who may be a server
 		if err := a.reserved(template); err != nil {
 			return nil, err
 		}
@@ -118,7 +117,8 @@ func (a *Authority) signRequest(csr []byte, r Request) ([]byte, error) {
 	return certPEM, nil
 }
 
-// requestedKey reads a request, PEM or DER, that is signed with the key it is for: ECDSA on P-256 or P-384.
+// requestedKey returns the public key of a certificate request in PEM or DER, which must be signed with that key. The key
+// must be ECDSA on P-256 or P-384.
 func requestedKey(csr []byte) (*ecdsa.PublicKey, error) {
 	bad := func(why string) error { return fmt.Errorf("pki: %s: %w", why, ErrBadRequest) }
 	if len(csr) > maxCSR {
@@ -144,7 +144,7 @@ func requestedKey(csr []byte) (*ecdsa.PublicKey, error) {
 	return public, nil
 }
 
-// NewCSR returns a request, PEM, for a certificate with this key. It names nobody: the signer decides.
+// NewCSR returns a certificate request in PEM for this key. It has no subject, because the signer chooses the names.
 func NewCSR(key crypto.Signer) ([]byte, error) {
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "balsa"}}, key)
 	if err != nil {
@@ -153,8 +153,8 @@ func NewCSR(key crypto.Signer) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: csrBlock, Bytes: der}), nil
 }
 
-// IsServers reports whether a certificate, already verified against the CA, is one of a server: its peer certificate
-// or what the API serves with. A node's is not.
+// IsServers reports whether a certificate, already verified against the CA, is a server's peer certificate or the API's
+// serving certificate. For a node's certificate it returns false.
 func IsServers(c *x509.Certificate) bool {
 	for _, o := range c.Subject.Organization {
 		if o == ServersOrganization {
@@ -164,16 +164,18 @@ func IsServers(c *x509.Certificate) bool {
 	return c.Subject.CommonName == servingName
 }
 
-// PeerTLS is the configuration with which one server dials another, whose name it checks instead of its address.
+// PeerTLS returns the configuration with which a server connects to a peer. It verifies the peer's ServerName instead of
+// its address.
 func PeerTLS(own func(*tls.CertificateRequestInfo) (*tls.Certificate, error), roots func() *x509.CertPool, serverID string) *tls.Config {
 	return TrustNow(&tls.Config{MinVersion: tls.VersionTLS13, GetClientCertificate: own, ServerName: ServerName(serverID)}, roots)
 }
 
-// TrustNow has a client's configuration verify servers as crypto/tls does, but with the roots of the moment of each
-// handshake: the CA may be rotated while the configuration is in use. A VerifyConnection that is there is called after it.
+// TrustNow changes a client's configuration so that servers are verified as crypto/tls does, but with the roots at the time
+// of each handshake, because the CA may be rotated while the configuration is in use. An existing VerifyConnection is
+// called afterwards.
 func TrustNow(config *tls.Config, roots func() *x509.CertPool) *tls.Config {
 	next := config.VerifyConnection
-	config.InsecureSkipVerify = true // VerifyConnection does all that this leaves out
+	config.InsecureSkipVerify = true // VerifyConnection does the verification that this turns off
 	config.VerifyConnection = func(s tls.ConnectionState) error {
 		if _, err := VerifyServer(s, x509.VerifyOptions{Roots: roots(), DNSName: s.ServerName}); err != nil {
 			return err
@@ -186,11 +188,11 @@ func TrustNow(config *tls.Config, roots func() *x509.CertPool) *tls.Config {
 	return config
 }
 
-// VerifyServer verifies the chain that a server has shown, through links where the client knows only an earlier CA. It sets
+// VerifyServer verifies the chain that a server sent, through links if the client knows only an older CA. It sets
 // Intermediates and KeyUsages of o.
 func VerifyServer(s tls.ConnectionState, o x509.VerifyOptions) ([][]*x509.Certificate, error) {
 	if len(s.PeerCertificates) == 0 {
-		return nil, errors.New("the server has shown no certificate")
+		return nil, errors.New("the server sent no certificate")
 	}
 	o.KeyUsages = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	o.Intermediates = poolOf(s.PeerCertificates[1:]...)
@@ -201,16 +203,17 @@ func VerifyServer(s tls.ConnectionState, o x509.VerifyOptions) ([][]*x509.Certif
 	return chains, nil
 }
 
-// ServicesUser is who reads Services, endpoints and Nodes on a node: upstream's name for it.
+// ServicesUser is upstream's user name for the program of a node that reads Services, endpoints and Nodes.
 const ServicesUser = "system:kube-proxy"
 
-// SignServices signs what a node shows when it reads Services, endpoints and Nodes. Of the request only the key counts.
+// SignServices signs the client certificate with which a node reads Services, endpoints and Nodes. It uses only the key of
+// the request.
 func (a *Authority) SignServices(csr []byte) (certPEM []byte, err error) {
 	return a.signRequest(csr, Request{CommonName: ServicesUser, Usage: Client})
 }
 
-// PortCertificate is what the one port shows: the peer certificate to whoever asks for this server by its peer name,
-// what the API serves with to all others.
+// PortCertificate returns the certificate function of the server's port: the peer certificate for handshakes with this
+// server's ServerName, and the API's serving certificate for all others.
 func (a *Authority) PortCertificate(serverID string) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	peer, err := a.Peer(serverID)
 	if err != nil {

@@ -12,14 +12,14 @@ import (
 	"sync"
 )
 
-// IssuerConfig says with what an Issuer signs.
+// IssuerConfig configures an Issuer.
 type IssuerConfig struct {
 	// CertFile and KeyFile hold a certificate authority, PEM, that signs clients' certificates instead of the cluster's.
-	// They are looked at for each signature: put new ones there at any time.
+	// They are read for each signature, so they may be replaced at any time.
 	CertFile, KeyFile string
 }
 
-// Validate reports every fault at once; those of the files, too.
+// Validate reports every fault at once, including faults of the files.
 func (c IssuerConfig) Validate() error {
 	if (c.CertFile == "") != (c.KeyFile == "") {
 		return errors.New("pki: a certificate authority needs both files, of its certificate and of its key")
@@ -31,18 +31,18 @@ func (c IssuerConfig) Validate() error {
 	return err
 }
 
-// Issuer signs certificates for others than the members of the cluster: what somebody approved at the API. Safe for
-// concurrent use.
+// Issuer signs certificates for clients outside the cluster's own machines: approved CertificateSigningRequests. It is safe
+// for concurrent use.
 type Issuer struct {
 	cfg       IssuerConfig
 	authority *Authority
 
 	mu   sync.Mutex // guards last and read
 	last *caPair
-	read []byte // what last was made of
+	read []byte // the bytes from which last was parsed
 }
 
-// Issuer returns one; it reads files for the first time.
+// Issuer returns an Issuer. It reads the files of cfg once to check them.
 func (a *Authority) Issuer(cfg IssuerConfig) (*Issuer, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -50,11 +50,11 @@ func (a *Authority) Issuer(cfg IssuerConfig) (*Issuer, error) {
 	return &Issuer{cfg: cfg, authority: a}, nil
 }
 
-// Sign returns a certificate, PEM, with the template's subject, public key, alternative names, usages and times. It is
-// never valid beyond the one that signs, and never an authority itself. What would let its holder pass for a server of
-// this cluster, for its administrator or for another node is ErrBadRequest: see Authority.Reserve.
+// Sign returns a certificate, PEM, with the template's subject, public key, alternative names, usages and times. It never
+// outlives the signing certificate and is never a CA. A certificate that would let its holder impersonate a server, an
+// administrator or another node is refused with ErrBadRequest: see Authority.Reserve.
 //
-// Certificates to serve with are always signed by the cluster's CA, by which servers know kubelets.
+// Serving certificates are always signed by the cluster's CA, with which servers verify kubelets.
 func (i *Issuer) Sign(template *x509.Certificate) (certPEM []byte, err error) {
 	if err := i.authority.reserved(template); err != nil {
 		return nil, err
@@ -84,13 +84,13 @@ func (i *Issuer) Sign(template *x509.Certificate) (certPEM []byte, err error) {
 	return certPEM, nil
 }
 
-// serves: a server could show it. A certificate without extended usages is good for all.
+// serves reports whether a certificate is valid for servers. One without extended usages is valid for all purposes.
 func serves(c *x509.Certificate) bool {
 	return len(c.ExtKeyUsage) == 0 || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageServerAuth) || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny)
 }
 
-// fromFiles is the certificate authority that the files hold now. While they are exchanged they may not fit each other:
-// then it is an error, and whoever asked asks again.
+// fromFiles returns the CA in the files. While an administrator replaces the files they may not match; that is an error,
+// and the client tries again.
 func (i *Issuer) fromFiles() (*caPair, error) {
 	cert, err := os.ReadFile(i.cfg.CertFile)
 	if err != nil {

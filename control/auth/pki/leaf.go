@@ -17,7 +17,7 @@ import (
 	"github.com/balsahq/balsa/control/atomicfile"
 )
 
-// Usage says what a leaf is for.
+// Usage is the purpose of a leaf certificate.
 type Usage uint8
 
 // A Server leaf serves TLS, a Client leaf authenticates to the API server, a FrontProxy leaf to aggregated servers, a
@@ -40,7 +40,7 @@ type Request struct {
 	Usage        Usage
 }
 
-// Leaf is one certificate with its key: on disk, and in memory as the newest version. Safe for concurrent use.
+// Leaf is one certificate with its key: on disk, and in memory as the newest version. It is safe for concurrent use.
 type Leaf struct {
 	authority *Authority
 	path      string
@@ -48,22 +48,22 @@ type Leaf struct {
 
 	mu    sync.Mutex // held while the file is read or made
 	req   Request
-	retry time.Time // a handshake makes the certificate anew after it at the earliest; of the monotonic clock
+	retry time.Time // the earliest time at which a handshake renews the certificate, by the monotonic clock
 }
 
-// GetCertificate is for tls.Config on a server; it answers with a certificate that is valid by the wall clock at this
-// moment, and makes one first when the clock has jumped.
+// GetCertificate is the function for a server's tls.Config. It returns a certificate that is valid by the wall clock, and
+// renews it first if the clock has jumped.
 func (l *Leaf) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return &l.valid().tls, nil
 }
 
-// GetClientCertificate is for tls.Config on a client; see GetCertificate.
+// GetClientCertificate is the function for a client's tls.Config; see GetCertificate.
 func (l *Leaf) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	return &l.valid().tls, nil
 }
 
-// valid returns the newest version, made anew if it is not valid now. When that fails the old version is returned, and
-// the next attempt is made after firstRetry at the earliest.
+// valid returns the newest version, which it renews if it is not valid now. If that fails it returns the old version, and
+// the next attempt is after firstRetry at the earliest.
 func (l *Leaf) valid() *pair {
 	p, a := l.current.Load(), l.authority
 	if p.validAt(a.cfg.Now()) {
@@ -71,9 +71,9 @@ func (l *Leaf) valid() *pair {
 	}
 	switch did, err := a.renewNow(l); {
 	case err != nil:
-		a.cfg.Logger.Error("a certificate that is not valid now cannot be renewed and stays in use", "file", l.path, "err", err, "again_in", firstRetry)
+		a.cfg.Logger.Error("cannot renew a certificate that is not valid now; it stays in use", "file", l.path, "err", err, "again_in", firstRetry)
 	case did:
-		a.cfg.Logger.Info("the certificate was not valid by the clock and is renewed", "file", l.path, "until", l.Certificate().NotAfter)
+		a.cfg.Logger.Info("a certificate was not valid by the clock; it was renewed", "file", l.path, "until", l.Certificate().NotAfter)
 	}
 	return l.current.Load()
 }
@@ -96,7 +96,7 @@ func (l *Leaf) KeyPEM() []byte { return l.current.Load().keyPEM }
 // Path is the file with certificate and key.
 func (l *Leaf) Path() string { return l.path }
 
-// Leaf opens the named leaf: what is on disk when it fits the request and has life left, else a new one.
+// Leaf returns the leaf certificate from disk if it matches the request and is not due, else a new one.
 func (a *Authority) Leaf(r Request) (*Leaf, error) {
 	l, err := a.openLeaf(r)
 	if err != nil {
@@ -133,18 +133,19 @@ func (a *Authority) openLeaf(r Request) (*Leaf, error) {
 	return l, a.issueInto(l, r)
 }
 
-// renew makes a leaf anew when it is due, or not valid yet, and reports whether it did.
+// renew renews a leaf that is due or not valid yet, and reports whether it did.
 func (a *Authority) renew(l *Leaf) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if p := l.current.Load(); p == nil || !a.wants(p, l.req.Usage) {
-		return false, nil // nil: making it failed, which its maker was told
+		return false, nil // nil: making it failed, and the caller of Leaf got the error
 	}
 	err := a.issueInto(l, l.req)
 	return err == nil, err
 }
 
-// renewNow is renew for a handshake: not more often than each firstRetry when it fails, and durable when it returns.
+// renewNow is renew for a handshake. After a failure it does nothing for firstRetry. The new certificate is durable when it
+// returns.
 func (a *Authority) renewNow(l *Leaf) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -161,16 +162,16 @@ func (a *Authority) renewNow(l *Leaf) (bool, error) {
 	return err == nil, err
 }
 
-// wants reports whether a new certificate would serve longer, or sooner, than p, or with a newer CA.
+// wants reports whether a new certificate would be better than p: valid longer or sooner, or signed by a newer CA.
 func (a *Authority) wants(p *pair, u Usage) bool {
 	now, ca := a.cfg.Now(), a.signerOf(u).cert
 	if now.Before(ca.NotBefore) || now.After(ca.NotAfter) {
-		return false // what would be made is not valid either
+		return false // a new certificate would not be valid either
 	}
 	return p.due(now) || now.Before(p.cert.NotBefore) || p.cert.CheckSignatureFrom(ca) != nil
 }
 
-// fits: signed by today's CA, names what is asked for, and is not due.
+// fits reports whether p is signed by the current CA, has the requested names, and is not due.
 func (a *Authority) fits(p *pair, r Request) bool {
 	now := a.cfg.Now()
 	if p.due(now) || now.Before(p.cert.NotBefore) || p.cert.CheckSignatureFrom(a.signerOf(r.Usage).cert) != nil {
@@ -202,7 +203,7 @@ func (a *Authority) signerOf(u Usage) *caPair {
 	return a.keys.Load().ca
 }
 
-// issueInto makes a leaf; l.mu is held.
+// issueInto issues a leaf; the caller holds l.mu.
 func (a *Authority) issueInto(l *Leaf, r Request) error {
 	p, err := a.signerOf(r.Usage).issue(r, a.cfg.Now())
 	if err != nil {
@@ -217,8 +218,8 @@ func (a *Authority) issueInto(l *Leaf, r Request) error {
 	return nil
 }
 
-// publish makes p what l answers with. A server sends its CA along, so that a joiner that knows only the CA's pin can check
-// it, and the links to that CA from earlier ones.
+// publish makes p the current certificate of l. A server also sends its CA, so that a joining machine that knows only the
+// CA's pin can verify it, and the links from older CAs.
 func (a *Authority) publish(l *Leaf, p *pair) {
 	if l.req.Usage == Server || l.req.Usage == Peer {
 		p.tls.Certificate = append(p.tls.Certificate[:1:1], a.keys.Load().chain()...)
@@ -234,12 +235,12 @@ type pair struct {
 	tls             tls.Certificate
 }
 
-// validAt reports whether now lies within the certificate's time.
+// validAt reports whether the certificate is valid at the time now.
 func (p *pair) validAt(now time.Time) bool {
 	return !now.Before(p.cert.NotBefore) && !now.After(p.cert.NotAfter)
 }
 
-// due: less than a third of the life is left.
+// due reports whether less than a third of the certificate's life is left.
 func (p *pair) due(now time.Time) bool {
 	life := p.cert.NotAfter.Sub(p.cert.NotBefore)
 	return now.After(p.cert.NotAfter.Add(-life / 3))

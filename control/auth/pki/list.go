@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// State of a certificate or key.
+// State is the state of a certificate or key.
 type State string
 
 // States, from best to worst.
 const (
 	StateValid  State = "valid"
-	StateDue    State = "due" // a third of its life is left, or less: it is renewed within the hour
+	StateDue    State = "due" // at most a third of its life is left: the next hourly check renews it
 	StateFuture State = "not valid yet"
 	StateEnded  State = "expired"
 )
@@ -26,12 +26,12 @@ const (
 // Entry is one certificate, or one key without a certificate, of a file.
 type Entry struct {
 	File string
-	// Cert is nil for a key, and when Err says why the file cannot be read.
+	// Cert is nil for a key, and if the file cannot be read for the reason in Err.
 	Cert *x509.Certificate
 	Err  error
 }
 
-// State judges a certificate at a time.
+// State returns the state of the entry at the time now.
 func (e Entry) State(now time.Time) State {
 	switch p := (pair{cert: e.Cert}); {
 	case now.After(e.Cert.NotAfter):
@@ -45,7 +45,7 @@ func (e Entry) State(now time.Time) State {
 }
 
 // List returns the certificates and keys of the .pem, .crt and .key files in a directory, in the order of the files' names.
-// A directory that is not there has none.
+// For a directory that does not exist it returns none.
 func List(dir string) ([]Entry, error) {
 	files, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

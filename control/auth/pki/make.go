@@ -72,7 +72,7 @@ func (p *caPair) issue(r Request, now time.Time) (*pair, error) {
 	return &pair{cert: cert, certPEM: certPEM, keyPEM: keyPEM, tls: t}, nil
 }
 
-// template is a leaf to be signed by p; it never outlives its CA.
+// template returns the template of a leaf that p signs. A leaf never outlives its CA.
 func (p *caPair) template(r Request, now time.Time) *x509.Certificate {
 	usages := []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 	switch r.Usage {
@@ -143,7 +143,7 @@ func readCA(path string) (*caPair, error) {
 	return parseCA(path, data)
 }
 
-// parseCA reads a CA's certificate and key; path is for the text of errors.
+// parseCA parses a CA's certificate and key; path is only for error messages.
 func parseCA(path string, data []byte) (*caPair, error) {
 	p, err := parsePair(path, data)
 	if err != nil {
@@ -162,7 +162,8 @@ func parseCA(path string, data []byte) (*caPair, error) {
 	return &caPair{cert: p.cert, key: signer, certPEM: p.certPEM, keyPEM: p.keyPEM, pool: poolOf(p.cert)}, nil
 }
 
-// readPair reads a file of certificate and key. os.ErrNotExist passes through; all else unreadable is ErrDamaged.
+// readPair reads a file of certificate and key. It returns os.ErrNotExist if there is none, and ErrDamaged if it cannot be
+// parsed.
 func readPair(path string) (*pair, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

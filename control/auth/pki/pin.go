@@ -13,13 +13,13 @@ import (
 // PinLength is the length of a pin in hex digits: 128 bits, against a second preimage.
 const PinLength = 32
 
-// ErrPin: the other side does not belong to the cluster that is pinned. Test with errors.As for *PinError to see both.
+// ErrPin means that the server does not belong to the pinned cluster. errors.As with *PinError gives both pins.
 var ErrPin = errors.New("not the pinned cluster")
 
-// PinError says which CA was pinned and which the other side showed.
+// PinError has the pin of the expected CA and of the CA that the server sent.
 type PinError struct {
 	Want string
-	Got  string // of the other side's CA, empty when it showed none
+	Got  string // the pin of the server's CA, empty if it sent none
 	Why  string
 }
 
@@ -29,22 +29,22 @@ func (e *PinError) Error() string {
 	if got == "" {
 		got = "none"
 	}
-	return fmt.Sprintf("%s: the CA pinned is %s, the one shown is %s", e.Why, e.Want, got)
+	return fmt.Sprintf("%s: the pinned CA is %s, the server sent %s", e.Why, e.Want, got)
 }
 
 // Unwrap makes errors.Is(err, ErrPin) hold.
 func (e *PinError) Unwrap() error { return ErrPin }
 
-// Pin is the short name of a CA: the first 32 hex digits of the SHA-256 of its certificate, DER.
+// Pin returns the pin of a CA: the first 32 hex digits of the SHA-256 of its DER certificate.
 func Pin(caDER []byte) string {
 	sum := sha256.Sum256(caDER)
 	return hex.EncodeToString(sum[:])[:PinLength]
 }
 
-// PinnedTo returns a function for tls.Config.VerifyPeerCertificate (with InsecureSkipVerify, because the address
-// dialled need not be in the certificate). It accepts only a server's certificate, signed by the CA of that pin,
-// which the server sends along. A node's certificate of the same cluster is refused: a node must not be able to
-// stand between a joiner and a server. now may be nil.
+// PinnedTo returns a function for tls.Config.VerifyPeerCertificate (with InsecureSkipVerify, because the dialled address
+// need not be in the certificate). It accepts only a server's certificate signed by the CA of that pin, which the server
+// sends too. A node's certificate of the same cluster is refused, because a node must not be able to act as a man in the
+// middle. now may be nil.
 func PinnedTo(pin string, now func() time.Time) func(raw [][]byte, _ [][]*x509.Certificate) error {
 	if now == nil {
 		now = time.Now
@@ -55,7 +55,7 @@ func PinnedTo(pin string, now func() time.Time) func(raw [][]byte, _ [][]*x509.C
 	}
 }
 
-// PinnedCA returns the CA with the pin out of a verified chain, as in tls.ConnectionState.PeerCertificates.
+// PinnedCA returns the CA with that pin from a verified chain, as in tls.ConnectionState.PeerCertificates.
 func PinnedCA(pin string, chain []*x509.Certificate) *x509.Certificate {
 	for _, c := range chain {
 		if c.IsCA && subtle.ConstantTimeCompare([]byte(Pin(c.Raw)), []byte(pin)) == 1 {

@@ -33,13 +33,13 @@ const (
 
 // Errors of Open.
 var (
-	// ErrDamaged: a file of the directory cannot be read as what it should hold. The text names the file.
+	// ErrDamaged means that a file of the directory cannot be parsed. The wrapping error names the file.
 	ErrDamaged = errors.New("damaged file")
-	// ErrClock: the system clock is outside the validity of the cluster's CA.
+	// ErrClock means that the system clock is outside the validity of the cluster's CA.
 	ErrClock = errors.New("system clock is outside the validity of the cluster CA")
 )
 
-// Config says where the keys are and what the API server's certificate must name.
+// Config configures an Authority.
 type Config struct {
 	// Dir holds the files; made with mode 0700 when absent.
 	Dir string
@@ -50,7 +50,7 @@ type Config struct {
 	ServiceIP net.IP
 	// ClusterDomain defaults to cluster.local.
 	ClusterDomain string
-	// Encryption makes the content of EncryptionFile for a new cluster; nil when a new cluster gets none.
+	// Encryption returns the content of EncryptionFile for a new cluster; nil if a new cluster gets none.
 	Encryption func() ([]byte, error)
 	// Now defaults to time.Now.
 	Now func() time.Time
@@ -79,9 +79,9 @@ type Authority struct {
 	keys  atomic.Pointer[keys] // the CA and the key of tokens
 	files sync.Mutex           // held while shared files are replaced or read together
 
-	wrote   atomic.Bool // a name was made that settle has not made durable
+	wrote   atomic.Bool // a file was created or renamed and settle has not synced the directory yet
 	reserve atomic.Pointer[Reserve]
-	wake    chan struct{} // of one place: Run looks at all certificates now
+	wake    chan struct{} // buffered, capacity 1: wakes Run to check all certificates
 
 	changed atomic.Pointer[chan struct{}] // closed and replaced at each new certificate
 
@@ -93,9 +93,8 @@ type Authority struct {
 	server, admin, kubeletClient, frontProxyClient *Leaf
 }
 
-// Open reads the directory, or fills it when it is empty. A leaf that is missing, expired, or does not name what
-// Config asks for is made anew; a CA or signing key that is damaged is an error, because replacing it would cut off
-// everything that trusts it.
+// Open reads the directory, or fills it if it is empty. A leaf that is missing, expired or without the names of Config is
+// issued again. A damaged CA or signing key is an error, because replacing it would cut off all clients that trust it.
 func Open(cfg Config) (*Authority, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -131,8 +130,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// openRoots reads or makes both CAs and the signing key. They are made together or not at all: an incomplete set
-// means that somebody removed a file.
+// openRoots reads or makes both CAs and the signing key. They are made together or not at all, so an incomplete set means
+// that a file was removed.
 func (a *Authority) openRoots() error {
 	var missing []string
 	for _, n := range sharedFiles {
@@ -174,7 +173,7 @@ func (a *Authority) openRoots() error {
 	return a.settle() // before any certificate that needs them
 }
 
-// makeEncryption writes EncryptionFile before there is a CA: whatever moment the power goes, a cluster that has its identity
+// makeEncryption writes EncryptionFile before there is a CA, so that after a crash at any moment a cluster that has a CA
 // has the file too.
 func (a *Authority) makeEncryption() error {
 	data, err := a.cfg.Encryption()
@@ -190,7 +189,7 @@ func (a *Authority) makeEncryption() error {
 	return nil
 }
 
-// EncryptionFile is the path of that file, empty when this cluster has none.
+// EncryptionFile returns the path of that file, empty if this cluster has none.
 func (a *Authority) EncryptionFile() string {
 	if _, err := os.Stat(a.path(EncryptionFile)); err != nil {
 		return ""
@@ -198,7 +197,7 @@ func (a *Authority) EncryptionFile() string {
 	return a.path(EncryptionFile)
 }
 
-// settle makes what was written since the last time last.
+// settle syncs the directory, so that the files written since the last call are durable.
 func (a *Authority) settle() error {
 	if !a.wrote.Swap(false) {
 		return nil
@@ -232,7 +231,7 @@ func (a *Authority) openCA(name, cn string) (*caPair, error) {
 	return pair, nil
 }
 
-// copyOf keeps a file of public certificates as it should be.
+// copyOf writes a file of public certificates unless it has the content already.
 func (a *Authority) copyOf(name string, content []byte) error {
 	if have, err := os.ReadFile(a.path(name)); err == nil && bytes.Equal(have, content) {
 		return nil
@@ -259,7 +258,7 @@ func (a *Authority) openKey(name string) (crypto.Signer, error) {
 	return key, nil
 }
 
-// checkClock refuses to start outside the CA's validity and warns when the clock is behind the making of the CA.
+// checkClock returns an error if the clock is outside the CA's validity, and warns if it is before the CA's creation.
 func (a *Authority) checkClock() error {
 	now := a.cfg.Now()
 	for _, pair := range []*caPair{a.keys.Load().ca, a.front} {
@@ -269,7 +268,7 @@ func (a *Authority) checkClock() error {
 				c.Subject.CommonName, c.NotBefore.Format(time.RFC3339), c.NotAfter.Format(time.RFC3339), ErrClock)
 		}
 		if made := c.NotBefore.Add(Backdate); now.Before(made.Add(-time.Minute)) {
-			a.cfg.Logger.Warn("the system clock is behind the moment this cluster was made; certificates and tokens work for clocks up to 48 h behind",
+			a.cfg.Logger.Warn("the system clock is before the creation of this cluster; certificates and tokens work for clocks up to 48 h behind",
 				"now", now.UTC(), "made", made)
 		}
 	}
@@ -306,7 +305,8 @@ func (a *Authority) servingRequest() Request {
 
 func (a *Authority) path(name string) string { return filepath.Join(a.cfg.Dir, name) }
 
-// Run renews certificates when a third of their life is left, looking every hour and at each Wake, until ctx ends.
+// Run renews certificates that have less than a third of their life left. It checks every hour and at each Wake, until ctx
+// ends.
 func (a *Authority) Run(ctx context.Context) error {
 	t := time.NewTicker(checkEvery)
 	defer t.Stop()
@@ -318,14 +318,14 @@ func (a *Authority) Run(ctx context.Context) error {
 		case <-a.wake:
 		}
 		if renewed, err := a.Renew(); err != nil {
-			a.cfg.Logger.Error("certificates could not be renewed; the old ones stay in use", "err", err)
+			a.cfg.Logger.Error("cannot renew certificates; the old ones stay in use", "err", err)
 		} else if len(renewed) > 0 {
 			a.cfg.Logger.Info("certificates renewed", "files", renewed)
 		}
 	}
 }
 
-// Wake lets Run look at all certificates now: the wall clock was set.
+// Wake makes Run check all certificates now. It is for changes of the wall clock.
 func (a *Authority) Wake() {
 	select {
 	case a.wake <- struct{}{}:
@@ -333,7 +333,7 @@ func (a *Authority) Wake() {
 	}
 }
 
-// Changed is closed when a certificate is made anew, or another key or CA counts, after the call.
+// Changed returns a channel that is closed at the next renewal of a certificate or change of the trusted keys and CAs.
 func (a *Authority) Changed() <-chan struct{} { return *a.changed.Load() }
 
 func (a *Authority) announce() {
@@ -343,8 +343,8 @@ func (a *Authority) announce() {
 	}
 }
 
-// Renew makes anew every leaf that has less than a third of its life left, is not valid yet, or is signed by another CA than
-// the one of now, and returns their file names. Those that cannot be written keep the old certificate; the errors are joined.
+// Renew renews every leaf that has less than a third of its life left, is not valid yet, or is not signed by the current
+// CA, and returns their file names. A leaf that cannot be written keeps the old certificate; the errors are joined.
 func (a *Authority) Renew() (renewed []string, err error) {
 	var errs []error
 	for _, l := range a.allLeaves() {
@@ -359,22 +359,22 @@ func (a *Authority) Renew() (renewed []string, err error) {
 	return renewed, errors.Join(append(errs, a.settle())...)
 }
 
-// CA returns the certificates of the CAs that count, PEM: the one that signs first, and while the CA is rotated the other.
+// CA returns the certificates of the trusted CAs in PEM: the signing CA first, and during a rotation the other one.
 func (a *Authority) CA() []byte { return slices.Clone(a.keys.Load().trustPEM) }
 
 // FrontProxyCA returns the CA that signs aggregation clients, PEM.
 func (a *Authority) FrontProxyCA() []byte { return a.front.certPEM }
 
-// CACertificate and CAKey are what a CSR signer signs with.
+// CACertificate returns the certificate of the cluster CA, which signs CertificateSigningRequests.
 func (a *Authority) CACertificate() *x509.Certificate { return a.keys.Load().ca.cert }
 
 // CAKey returns the private key of the cluster CA.
 func (a *Authority) CAKey() crypto.Signer { return a.keys.Load().ca.key }
 
-// Pool returns a new pool of the CAs that count now: ask again for each handshake.
+// Pool returns a new pool of the CAs that are trusted now. Call it for each handshake.
 func (a *Authority) Pool() *x509.CertPool { return a.keys.Load().pool.Clone() }
 
-// ClientVerifyOptions is what k8s.io/apiserver's x509 authenticator asks for.
+// ClientVerifyOptions is the function for k8s.io/apiserver's x509 authenticator.
 func (a *Authority) ClientVerifyOptions() (x509.VerifyOptions, bool) {
 	return a.verifyOptions(a.keys.Load().pool), true
 }
@@ -394,17 +394,17 @@ func (a *Authority) Serving() *Leaf { return a.server }
 // Admin is the administrator's client certificate (group system:masters).
 func (a *Authority) Admin() *Leaf { return a.admin }
 
-// KubeletClient is what the API server shows to kubelets.
+// KubeletClient is the API server's client certificate for kubelets.
 func (a *Authority) KubeletClient() *Leaf { return a.kubeletClient }
 
-// FrontProxyClient is what the API server shows to aggregated API servers.
+// FrontProxyClient is the API server's client certificate for aggregated API servers.
 func (a *Authority) FrontProxyClient() *Leaf { return a.frontProxyClient }
 
 // ServiceAccountKey signs service-account tokens (ECDSA P-256, ES256).
 func (a *Authority) ServiceAccountKey() crypto.Signer { return a.keys.Load().signer }
 
-// SetSubjects replaces Config.Names and IPs: this server is reached under others now. The serving certificate is made
-// anew when it does not carry them all, and is in use at once; connections that stand are not touched.
+// SetSubjects replaces Config.Names and IPs, after this server's addresses have changed. The serving certificate is issued
+// again if it lacks one of them and is used at once; existing connections are not affected.
 func (a *Authority) SetSubjects(names []string, ips []net.IP) error {
 	a.mu.Lock()
 	a.names, a.ips = slices.Clone(names), slices.Clone(ips)
@@ -413,7 +413,8 @@ func (a *Authority) SetSubjects(names []string, ips []net.IP) error {
 	return err
 }
 
-// Peer returns the certificate with which this server meets other servers, in both directions, made on first use.
+// Peer returns this server's certificate for connections with other servers in both directions. It is issued at the first
+// call.
 func (a *Authority) Peer(serverID string) (*Leaf, error) {
 	if err := CheckServerID(serverID); err != nil {
 		return nil, err
@@ -426,7 +427,7 @@ func peerRequest(serverID string) Request {
 		Names: []string{ServerName(serverID)}, Usage: Peer}
 }
 
-// NodeServing returns the certificate a node's kubelet API serves with, made on first use.
+// NodeServing returns the serving certificate of a node's kubelet API. It is issued at the first call.
 func (a *Authority) NodeServing(node string, names []string, ips []net.IP) (*Leaf, error) {
 	return a.Leaf(nodeServingRequest(node, names, ips))
 }
@@ -436,7 +437,7 @@ func nodeServingRequest(node string, names []string, ips []net.IP) Request {
 		Names: append([]string{node, "localhost"}, names...), IPs: append([]net.IP{net.IPv4(127, 0, 0, 1)}, ips...), Usage: Server}
 }
 
-// NodeClient returns the certificate a node shows to the API server, made on first use.
+// NodeClient returns a node's client certificate for the API server. It is issued at the first call.
 func (a *Authority) NodeClient(node string) (*Leaf, error) { return a.Leaf(nodeClientRequest(node)) }
 
 func nodeClientRequest(node string) Request {

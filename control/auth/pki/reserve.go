@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// EtcdClientsOrganization is that of programs which may use the etcd API, beside administrators.
+// EtcdClientsOrganization is the organization of programs that may use the etcd API, like administrators.
 const EtcdClientsOrganization = "balsa:etcd-clients"
 
-// Reserve tells which names and addresses have an owner. Every function may be nil.
+// Reserve returns the names and addresses that have an owner. Every function may be nil.
 type Reserve struct {
 	// Hosts returns the names and addresses by which clients know the API on any server, beside this server's own.
 	Hosts func() []string
@@ -20,22 +20,22 @@ type Reserve struct {
 	Networks []netip.Prefix
 	// Virtual returns a function that reports whether an address belongs to a Service or a load balancer.
 	Virtual func() (func(netip.Addr) bool, error)
-	// Nodes returns the names and addresses of the nodes on record, each with its node's name.
+	// Nodes maps the names and addresses of the recorded nodes to the node's name.
 	Nodes func() map[string]string
 }
 
-// Reserve replaces what reserved goes by. Call it before anything is signed for others.
+// Reserve sets the reserved names and addresses. It must be called before the first certificate is signed for a client.
 func (a *Authority) Reserve(r Reserve) { a.reserve.Store(&r) }
 
-// reserved returns why nobody gets a certificate like t, whoever approved it; nil when somebody may have it. It is the one
-// check for both ways to a certificate, the cluster's own service and CertificateSigningRequests: the CA vouches for
-// servers, administrators and nodes, too, so no certificate may let its holder pass for another one.
+// reserved returns an error if no client may get a certificate like t, even if it was approved; else nil. Both sources of
+// certificates, the cluster's own service and CertificateSigningRequests, use this check: the CA also authenticates
+// servers, administrators and nodes, so no certificate may let its holder impersonate one of them.
 func (a *Authority) reserved(t *x509.Certificate) error {
 	no := func(format string, args ...any) error {
 		return fmt.Errorf("pki: "+format+": %w", append(args, ErrBadRequest)...)
 	}
 	if t.IsCA || t.KeyUsage&(x509.KeyUsageCertSign|x509.KeyUsageCRLSign) != 0 {
-		return no("certificates that sign others are not given away")
+		return no("CA certificates are never issued")
 	}
 	for _, group := range t.Subject.Organization {
 		if group == MastersOrganization || group == ServersOrganization || group == EtcdClientsOrganization {
@@ -56,7 +56,7 @@ func (a *Authority) reserved(t *x509.Certificate) error {
 	return a.reservedHost(t, no)
 }
 
-// reservedHost returns why t may not serve under one of its names and addresses.
+// reservedHost returns an error if t may not have one of its names or addresses.
 func (a *Authority) reservedHost(t *x509.Certificate, no func(string, ...any) error) error {
 	r := a.reserve.Load()
 	if r == nil {
@@ -93,7 +93,7 @@ func (a *Authority) reservedHost(t *x509.Certificate, no func(string, ...any) er
 	return nil
 }
 
-// nodeOf is the name of the node that a certificate is for; "" when it is no node's.
+// nodeOf returns the name of the node in a certificate's subject; "" if it is no node's certificate.
 func nodeOf(t *x509.Certificate) string {
 	name, ok := strings.CutPrefix(t.Subject.CommonName, NodePrefix)
 	if !ok || !slices.Contains(t.Subject.Organization, NodesOrganization) {
@@ -102,7 +102,8 @@ func nodeOf(t *x509.Certificate) string {
 	return name
 }
 
-// hosts are what clients know the API by, without those that mean another machine everywhere.
+// hosts returns the names and addresses by which clients know the API, except for those such as localhost that mean a
+// different machine everywhere.
 func (a *Authority) hosts(r *Reserve) (list []string) {
 	own := a.servingRequest()
 	list = slices.Clone(own.Names)
@@ -118,8 +119,8 @@ func (a *Authority) hosts(r *Reserve) (list []string) {
 	})
 }
 
-// onRecord returns why a node that is on record does not get a certificate to serve with: a name or address in it is not
-// in its record. A node without a record, such as a foreign kubelet's, is left to who approves.
+// onRecord returns an error if a recorded node asks for a serving certificate with a name or address that is not in its
+// record. For a node without a record, such as a foreign kubelet's, the approver decides.
 func (a *Authority) onRecord(t *x509.Certificate) error {
 	r, own := a.reserve.Load(), nodeOf(t)
 	if own == "" || r == nil || r.Nodes == nil || !serves(t) {

@@ -18,30 +18,31 @@ import (
 	"github.com/balsahq/balsa/control/atomicfile"
 )
 
-// TrustFile holds what this server trusts beside the certificate in ca.pem and the key in service-account.key: the other CA
-// and the public half of the other key while a rotation runs, and links. It is there once the CA or the key was rotated.
+// TrustFile holds the keys that this server trusts in addition to ca.pem and service-account.key: during a rotation the
+// other CA and the other public key, and links. It exists once the CA or the key was rotated.
 const TrustFile = "trust-bundle.pem"
 
-// MaxLinks is how many rotations of the CA a member may miss and still find the cluster again. Each costs a handshake the
-// bytes of one certificate.
+// MaxLinks is the number of rotations of the CA that an offline member may miss and still trust the cluster. Each link adds
+// one certificate to every handshake.
 const MaxLinks = 3
 
 const publicBlock = "PUBLIC KEY"
 
-// KeySet is what all servers share and a rotation replaces. All fields are PEM.
+// KeySet has the keys that all servers share and a rotation replaces. All fields are PEM.
 type KeySet struct {
-	// CA is the certificate and key that sign from now on, TokenKey the private key that signs tokens. Nil leaves those in use.
+	// CA is the new signing certificate with its key, TokenKey the new private key that signs tokens. Nil keeps the current
+	// one.
 	CA, TokenKey []byte
-	// Trusted are the CAs whose certificates count, TokenKeys the public keys whose tokens do. Those that sign always count.
+	// Trusted are the trusted CAs, TokenKeys the public keys that verify tokens. The signing ones are always trusted.
 	Trusted, TokenKeys []byte
 	// Links are certificates of newer CAs, each signed by the CA before it. A client that knows only an older CA verifies a
 	// server through them.
 	Links []byte
-	// Retired are CAs that do not count any more. Only Holder and the list for aggregated servers need them.
+	// Retired are CAs that are no longer trusted. Only Holder and the list for aggregated servers need them.
 	Retired []byte
 }
 
-// keys are what a rotation replaces, as one immutable value.
+// keys are the keys that a rotation replaces, as one immutable value.
 type keys struct {
 	ca       *caPair // signs
 	trusted  []*x509.Certificate
@@ -71,8 +72,8 @@ func newKeys(ca *caPair, signer crypto.Signer, others trustBundle) *keys {
 	return k
 }
 
-// chain is what a server sends after a certificate of its own: its CA, the links to it, and the other CAs that count, for
-// joiners whose token has the pin of one of these.
+// chain returns the certificates that a server sends after its own: its CA, the links to it, and the other trusted CAs, for
+// joining machines whose token has the pin of one of these.
 func (k *keys) chain() (raw [][]byte) {
 	for _, c := range slices.Concat(k.trusted[:1], k.links, k.trusted[1:]) {
 		raw = append(raw, c.Raw)
@@ -86,7 +87,7 @@ type trustBundle struct {
 	keys           []crypto.PublicKey
 }
 
-// parseTrustBundle reads TrustFile; path is for the text of errors.
+// parseTrustBundle parses TrustFile; path is only for error messages.
 func parseTrustBundle(path string, data []byte) (out trustBundle, err error) {
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 		switch block.Type {
@@ -129,9 +130,9 @@ func (a *Authority) readTrustBundle() (trustBundle, error) {
 	return out, nil
 }
 
-// UseKeys makes the keys of a rotation this server's, on disk first, and then renews every certificate that another CA
-// signed. Calling it again with the same keys changes nothing but what failed before. A crash between two files leaves a
-// server that trusts both CAs, or that this call completes after the next start: it needs no other server.
+// UseKeys installs the keys of a rotation, on disk first, and then renews every certificate that another CA signed. A
+// further call with the same keys repeats only the steps that failed. After a crash between two files the server trusts
+// both CAs, or the next call completes the change without help from other servers.
 func (a *Authority) UseKeys(set KeySet) error {
 	if err := a.useKeys(set); err != nil {
 		return err
@@ -167,7 +168,8 @@ func (a *Authority) useKeys(set KeySet) error {
 		return err
 	}
 	bundle := slices.Concat(set.Trusted, set.Links, set.TokenKeys)
-	// After each file this server trusts the CA that signed the certificates on its disk, or makes them anew at its next start.
+	// After each of these files, this server trusts the CA that signed the certificates on its disk, or issues them again at
+	// its next start.
 	files := []sharedFile{{TrustFile, bundle}, {"ca.pem", set.CA}, {"service-account.key", set.TokenKey}, {"ca.crt", next.trustPEM}}
 	if slices.ContainsFunc(now.trusted, func(c *x509.Certificate) bool { return !slices.ContainsFunc(next.trusted, c.Equal) }) {
 		files = append(files[1:], files[0])
@@ -187,7 +189,7 @@ type sharedFile struct {
 	content []byte
 }
 
-// replace writes a file durably unless it has this content. Without content TrustFile goes, and other files stay.
+// replace writes a file durably unless it has this content. Without content it removes TrustFile, and leaves other files.
 func (a *Authority) replace(name string, content []byte) error {
 	path := a.path(name)
 	if len(content) == 0 {
@@ -215,7 +217,7 @@ func (a *Authority) replace(name string, content []byte) error {
 	return nil
 }
 
-// republish has every certificate sent with the chain of now.
+// republish updates the chain that is sent with every certificate.
 func (a *Authority) republish() {
 	for _, l := range a.allLeaves() {
 		l.mu.Lock()
@@ -238,10 +240,10 @@ func (a *Authority) allLeaves() []*Leaf {
 	return leaves
 }
 
-// NewCA makes a CA and its link, signed by the CA of now. Nothing is kept here.
+// NewCA returns a new CA and its link, signed by the current CA. It stores nothing.
 func (a *Authority) NewCA() (pair, cert, link []byte, err error) {
 	now, last := a.cfg.Now(), a.keys.Load().ca
-	// Another name than the last one's: some clients look for an issuer by its name alone.
+	// The name differs from the last CA's, because some clients find an issuer by its name alone.
 	next, err := newCA("balsa-ca@"+strconv.FormatInt(now.Unix(), 10), now)
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("pki: make a CA: %w", err)
@@ -249,7 +251,7 @@ func (a *Authority) NewCA() (pair, cert, link []byte, err error) {
 	template := *next.cert
 	template.SerialNumber = serial()
 	template.NotBefore, template.NotAfter = later(next.cert.NotBefore, last.cert.NotBefore), earlier(next.cert.NotAfter, last.cert.NotAfter)
-	template.AuthorityKeyId = nil // of the signer, which CreateCertificate fills in
+	template.AuthorityKeyId = nil // CreateCertificate sets it to the signer's key ID
 	der, err := x509.CreateCertificate(rand.Reader, &template, last.cert, next.key.Public(), last.key)
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("pki: link a CA: %w", err)
@@ -257,7 +259,7 @@ func (a *Authority) NewCA() (pair, cert, link []byte, err error) {
 	return next.pem(), next.certPEM, pem.EncodeToMemory(&pem.Block{Type: certBlock, Bytes: der}), nil
 }
 
-// NewTokenKey makes a key for service-account tokens and returns it and its public half, PEM. Nothing is kept here.
+// NewTokenKey returns a new key pair for service-account tokens in PEM. It stores nothing.
 func NewTokenKey() (private, public []byte, err error) {
 	key, private, err := newKeyPEM()
 	if err == nil {
@@ -277,7 +279,7 @@ func publicPEM(key crypto.PublicKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: publicBlock, Bytes: der}), nil
 }
 
-// KeyID is the name of a public key in the header of the tokens that it verifies, as upstream makes it.
+// KeyID returns the ID of a public key in the header of its tokens, computed as upstream does.
 func KeyID(key crypto.PublicKey) string {
 	der, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
@@ -287,7 +289,7 @@ func KeyID(key crypto.PublicKey) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// PublicKeyID is KeyID of a key in PEM; empty when there is none.
+// PublicKeyID returns the KeyID of a key in PEM; empty if there is none.
 func PublicKeyID(publicPEM []byte) string {
 	block, _ := pem.Decode(publicPEM)
 	if block == nil {
@@ -297,7 +299,7 @@ func PublicKeyID(publicPEM []byte) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// PinOf is the pin of the first certificate in PEM; empty when there is none.
+// PinOf returns the pin of the first certificate in PEM; empty if there is none.
 func PinOf(certPEM []byte) string {
 	block, _ := pem.Decode(certPEM)
 	if block == nil || block.Type != certBlock {
@@ -306,7 +308,7 @@ func PinOf(certPEM []byte) string {
 	return Pin(block.Bytes)
 }
 
-// PinsOf are the pins of all certificates in PEM.
+// PinsOf returns the pins of all certificates in PEM.
 func PinsOf(certsPEM []byte) (pins []string) {
 	for block, rest := pem.Decode(certsPEM); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type == certBlock {
@@ -327,7 +329,7 @@ func certificates(data []byte) (list []*x509.Certificate, err error) {
 	return list, nil
 }
 
-// Trusts are the pins of the CAs whose certificates count here.
+// Trusts returns the pins of the trusted CAs.
 func (a *Authority) Trusts() (pins []string) {
 	for _, c := range a.keys.Load().trusted {
 		pins = append(pins, Pin(c.Raw))
@@ -335,7 +337,7 @@ func (a *Authority) Trusts() (pins []string) {
 	return pins
 }
 
-// IssuedBy is the pin of the CA that signed all of this server's certificates; empty while some are another CA's.
+// IssuedBy returns the pin of the CA that signed all of this server's certificates; empty if different CAs signed them.
 func (a *Authority) IssuedBy() string {
 	ca := a.keys.Load().ca.cert
 	for _, l := range a.allLeaves() {
@@ -346,7 +348,7 @@ func (a *Authority) IssuedBy() string {
 	return Pin(ca.Raw)
 }
 
-// Links are the certificates that lead from older CAs to the one of now, PEM.
+// Links returns the certificates that lead from older CAs to the current one, in PEM.
 func (a *Authority) Links() (list []byte) {
 	for _, c := range a.keys.Load().links {
 		list = append(list, pem.EncodeToMemory(&pem.Block{Type: certBlock, Bytes: c.Raw})...)
@@ -354,16 +356,16 @@ func (a *Authority) Links() (list []byte) {
 	return list
 }
 
-// Retired are CAs of this cluster that do not count any more.
+// Retired returns the CAs of this cluster that are no longer trusted.
 func (a *Authority) Retired() []*x509.Certificate { return a.keys.Load().retired }
 
-// TokenKeys are the public keys whose tokens count, the one that signs first.
+// TokenKeys returns the public keys that verify tokens, the signing key first.
 func (a *Authority) TokenKeys() []crypto.PublicKey { return slices.Clone(a.keys.Load().verify) }
 
-// TokenKeyPEM is the public half of the key that signs tokens.
+// TokenKeyPEM returns the public key of the key that signs tokens.
 func (a *Authority) TokenKeyPEM() ([]byte, error) { return publicPEM(a.keys.Load().signer.Public()) }
 
-// TokenKeyIDs are the IDs of TokenKeys.
+// TokenKeyIDs returns the IDs of TokenKeys.
 func (a *Authority) TokenKeyIDs() (ids []string) {
 	for _, key := range a.keys.Load().verify {
 		ids = append(ids, KeyID(key))

@@ -17,16 +17,16 @@ import (
 
 const (
 	maxTrust  = 1 << 20
-	trustLook = time.Minute // how often a file is read when the kernel tells of no change
+	trustLook = time.Minute // how often a file is read if the kernel reports no changes
 )
 
-// Trust is a file of certificate authorities that the API believes beside the cluster's own, which nothing else of the
-// cluster does. It is followed when it changes; a faulty change is not used. Safe for concurrent use.
+// Trust is a file of certificate authorities whose clients the API accepts, in addition to the cluster's CA; no other part
+// of the cluster trusts them. Changes of the file take effect, unless they are invalid. It is safe for concurrent use.
 type Trust struct {
 	path    string
 	log     *slog.Logger
 	current atomic.Pointer[trusted]
-	judged  []byte // what was read last; only Run's goroutine has it
+	judged  []byte // the last content read; only Run's goroutine uses it
 }
 
 type trusted struct {
@@ -50,18 +50,18 @@ func OpenTrust(path string, log *slog.Logger) (*Trust, error) {
 	return t, err
 }
 
-// VerifyOptions is what k8s.io/apiserver's x509 authenticator asks for.
+// VerifyOptions is the function for k8s.io/apiserver's x509 authenticator.
 func (t *Trust) VerifyOptions() (x509.VerifyOptions, bool) {
 	return x509.VerifyOptions{Roots: t.current.Load().pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
 }
 
-// Certificates are those of now, and not to be changed.
+// Certificates returns the current certificates. The caller must not change them.
 func (t *Trust) Certificates() []*x509.Certificate { return t.current.Load().certificates }
 
-// Run follows the file until ctx ends.
+// Run reloads the file when it changes, until ctx ends.
 func (t *Trust) Run(ctx context.Context) error {
 	filesystem.WatchUntil(ctx, trustLook, t.path, t.reload, func(err error) {
-		t.log.Warn("changes of the clients' certificate authorities are looked for once a minute", "file", t.path, "err", err)
+		t.log.Warn("cannot watch the file of clients' certificate authorities; it is read once a minute", "file", t.path, "err", err)
 	})
 	return nil
 }
@@ -69,16 +69,16 @@ func (t *Trust) Run(ctx context.Context) error {
 func (t *Trust) reload() {
 	data, err := readTrust(t.path)
 	if err != nil {
-		t.log.Warn("the clients' certificate authorities cannot be read and stay as they were", "err", err)
+		t.log.Warn("cannot read the clients' certificate authorities; the former ones stay in use", "err", err)
 		return
 	}
 	if bytes.Equal(data, t.judged) {
 		return
 	}
-	t.judged = data // it will not become better by itself
+	t.judged = data // remember invalid content, so that it is reported once
 	next, err := parseTrust(t.path, data)
 	if err != nil {
-		t.log.Error("the changed certificate authorities of clients are not used", "err", err)
+		t.log.Error("the changed file of clients' certificate authorities is invalid; the former ones stay in use", "err", err)
 		return
 	}
 	t.current.Store(next)

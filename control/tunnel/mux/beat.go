@@ -2,10 +2,10 @@ package mux
 
 import "time"
 
-// Beat asks the node for a sign of life once every interval until the connection is over. heard gets false when nothing
-// came misses times in a row, and true when something comes after that.
+// Beat sends a ping to the node once every interval until the connection ends. It calls heard with false when misses pings
+// in a row got no frame at all, and with true when a frame arrives after that.
 //
-// It counts its own questions and no time, so a server that was stopped or starved misses nothing by that.
+// It counts pings and not time, so that a server that was stopped or got no CPU does not count nodes as away.
 func (o *Opener) Beat(interval func() time.Duration, misses int, heard func(bool)) {
 	timer := time.NewTimer(interval())
 	defer timer.Stop()

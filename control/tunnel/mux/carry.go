@@ -13,33 +13,33 @@ import (
 
 const (
 	helloTime = 10 * time.Second
-	// lastWords is how long what was written before a stream's end may take to reach its target.
-	lastWords = 10 * time.Second
+	// flushTime is how long data written before a stream's end may take to reach its target.
+	flushTime = 10 * time.Second
 )
 
-// Bye is what a server says that does not want the connection.
+// Bye is the error of a connection that the server refused or ended, with its reason.
 type Bye string
 
 // Error implements error.
 func (b Bye) Error() string { return "the server does not want this connection: " + string(b) }
 
-// Unwanted says that asking again soon is of no use.
+// Unwanted reports that connecting again soon is useless.
 func (b Bye) Unwanted() bool { return true }
 
-// CarryConfig is the node's end of a connection.
+// CarryConfig configures the node's end of a connection.
 type CarryConfig struct {
 	// Conn is the connection, its handshake done. Carry closes it.
 	Conn net.Conn
-	// Dial makes the connection that a stream is for, or says in a text for the server's users why not. It ends with ctx.
+	// Dial connects to a stream's target. The text of its error is shown to users of the server. It ends with ctx.
 	Dial func(ctx context.Context, target string) (net.Conn, error)
-	// MaxStreams bounds those carried at once. Default 1024.
+	// MaxStreams bounds the open streams. Default 1024.
 	MaxStreams int
-	// Welcome, if set, is called when the server has said hello.
+	// Welcome, if set, is called when the server's hello has arrived.
 	Welcome func()
 }
 
-// Carry does what the opener at the other end asks until the connection is over or ctx ends, and returns why, when all
-// that it carried is closed. A Bye says that the server does not want it.
+// Carry serves the opener's requests until the connection or ctx ends. It returns the reason after all streams are closed.
+// The error is a Bye if the server ended the connection.
 func Carry(ctx context.Context, cfg CarryConfig) error {
 	if cfg.MaxStreams <= 0 {
 		cfg.MaxStreams = 1024
@@ -60,7 +60,7 @@ type carrier struct {
 	cfg     CarryConfig
 	link    *link
 	all     sync.WaitGroup
-	welcome bool // the reading goroutine's
+	welcome bool // only the reading goroutine uses it
 }
 
 func (c *carrier) handle(ctx context.Context, f frame) error {
@@ -106,11 +106,11 @@ func (c *carrier) open(ctx context.Context, id uint32, target string) error {
 	return nil
 }
 
-// carry makes a stream's connection and copies both ways until both are at their end.
+// carry connects a stream to its target and copies in both directions until both have ended.
 func (c *carrier) carry(ctx context.Context, s *stream) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s.whenGone(cancel) // whoever asked may give up
+	s.whenGone(cancel) // the opener may give up
 	conn, err := c.cfg.Dial(ctx, s.target)
 	if err != nil {
 		abandoned := isClosed(s.gone)
@@ -119,8 +119,8 @@ func (c *carrier) carry(ctx context.Context, s *stream) {
 		}
 		return
 	}
-	// Nobody reads any more; what was sent before may still go out.
-	s.whenGone(func() { _ = conn.SetDeadline(time.Now().Add(lastWords)) })
+	// The opener no longer reads; data that it sent before is still delivered.
+	s.whenGone(func() { _ = conn.SetDeadline(time.Now().Add(flushTime)) })
 	if c.link.send(nil, kindOpened, s.id, nil) == nil {
 		c.pump(s, conn)
 	}
@@ -128,7 +128,7 @@ func (c *carrier) carry(ctx context.Context, s *stream) {
 	_ = s.Close()
 }
 
-// pump returns when nothing is to be copied any more in either direction.
+// pump copies in both directions and returns when both have ended.
 func (c *carrier) pump(s *stream, conn net.Conn) {
 	back := make(chan struct{})
 	c.all.Go(fault.Contained("node/tunnel stream", func() {
@@ -155,7 +155,7 @@ func (c *carrier) pump(s *stream, conn net.Conn) {
 	}
 }
 
-// plain is an error without the addresses of this machine's end.
+// plain returns the text of an error without this machine's own address.
 func plain(err error) string {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -164,7 +164,7 @@ func plain(err error) string {
 	return err.Error()
 }
 
-// copyTo copies until from ends, through a buffer of one frame: neither end can do better by itself.
+// copyTo copies until from ends, through a buffer of one frame, because neither end supports larger transfers.
 func copyTo(to io.Writer, from io.Reader) (int64, error) {
 	buf := buffers.Get().(*[headerSize + maxPayload]byte)
 	defer buffers.Put(buf)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// deadline is a time after which its channel is closed; net.Pipe has the same.
+// deadline is a channel that is closed at a time, as in net.Pipe.
 type deadline struct {
 	mu    *sync.Mutex
 	timer *time.Timer
@@ -19,7 +19,7 @@ func (d *deadline) set(t time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.timer != nil && !d.timer.Stop() {
-		<-d.late // the timer is about to close it
+		<-d.late // the timer has fired and is about to close it
 	}
 	d.timer = nil
 	over := isClosed(d.late)
@@ -42,7 +42,7 @@ func (d *deadline) set(t time.Time) {
 	}
 }
 
-// passed is closed once it is too late.
+// passed returns a channel that is closed when the deadline passes.
 func (d *deadline) passed() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()

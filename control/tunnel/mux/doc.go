@@ -1,5 +1,5 @@
-// Package mux owns what is said on one connection that a node has opened to a server: many connections inside it, each
-// begun by the server and made by the node.
+// Package mux multiplexes many streams over one connection that a node has opened to a server. The server opens each
+// stream, and the node connects it to a target.
 //
 //	server                                    node
 //	Opener ── open "10.244.1.7:80" ─────────▶ Carry ── dial ──▶ 10.244.1.7:80
@@ -8,25 +8,25 @@
 //
 // # Frames
 //
-// A byte of kind, two of length, four of the stream's number, and so many bytes of payload, at most what makes two TLS
-// records. The opener's first frame is a hello or, with the reason, a bye; a node opens nothing, so that it cannot
-// flood a server with streams. A frame that cannot be is the end of the connection.
+// A frame has one byte for its kind, two for its length, four for the stream's number, and the payload; at most it fills
+// two TLS records. The opener's first frame is a hello, or a bye with a reason. A node cannot open streams, so it cannot
+// flood a server with them. An invalid frame ends the connection.
 //
 // # Bounds
 //
-// A stream may have Window bytes under way in each direction; more is given as they are read, so that a slow reader
-// slows its own writer and nobody else. The window of a reader that keeps up grows to 4 MiB, and those of a connection
-// by 16 MiB together. What is kept for a stream is what came and was not read. An Opener has at most
-// MaxStreams, and Carry refuses more than its own. A write that the other end does not take for stall ends the
-// connection, as does an Opener's question that nothing at all is answered to for twice its patience. Opener.Beat asks
-// all the time, to tell whether the node is alive; its verdict ends no connection, because a slow node still carries.
+// A stream may have Window unread bytes in each direction and gets more credit as they are read, so a slow reader delays
+// only the writer of its own stream. The window of a fast reader grows to 4 MiB; all windows of a connection together grow
+// by at most 16 MiB. Only received and unread bytes are buffered. Both ends bound the number of streams. The connection
+// ends when the peer reads nothing for the time stall, and when an Opener's ping gets no answer for twice its patience.
+// Opener.Beat pings all the time to detect whether the node is alive; it never ends a connection, because a slow node can
+// still carry streams.
 //
-// HTTP/2 would have been the format, but in Go the serving end cannot end its direction and go on reading, and yamux
-// cannot say that nobody reads any more; both are daily bread of what is carried here.
+// HTTP/2 does not fit, because in Go the server side cannot close its direction and go on reading. yamux does not fit,
+// because it cannot signal that the reader is gone. The carried protocols need both.
 //
 // # Goroutines and locks
 //
-// Opener.Run reads, on its caller's goroutine; nothing it does waits for a stream's user. Carry reads on its caller's,
-// and joins two goroutines a stream. link.mu guards the streams' table, stream.mu a stream; neither is held while the
-// other is taken or anything is sent. Whoever holds the token of link.writing writes one frame.
+// Opener.Run reads on its caller's goroutine and never waits for the user of a stream. Carry reads on its caller's
+// goroutine and joins two goroutines per stream. link.mu guards the table of streams, stream.mu a stream; neither is held
+// while another lock is taken or a frame is sent. A goroutine must hold the token of link.writing to write a frame.
 package mux

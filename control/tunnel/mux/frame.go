@@ -11,12 +11,12 @@ import (
 // ALPN is the protocol's name and version in the TLS handshake.
 const ALPN = "balsa-node/1"
 
-// Window is how many bytes of a stream may be under way in one direction at first.
+// Window is the initial window: the bytes of a stream that may be sent and unread in one direction.
 const Window = 256 << 10
 
 const (
 	maxWindow = 4 << 20 // of a stream whose reader keeps up: 80 MB/s over a path of 50 ms
-	// maxLent is how many bytes the windows of all streams of a connection may be larger than at first, together.
+	// maxLent bounds the total growth of the windows of all streams of a connection, in bytes.
 	maxLent = 16 << 20
 	// brisk is the time in which half a window must be read for the window to grow.
 	brisk = 250 * time.Millisecond
@@ -32,20 +32,20 @@ const (
 type kind byte
 
 const (
-	kindHello   kind = iota + 1 // opener, first: go on
-	kindBye                     // opener: this connection is not wanted, and why
-	kindOpen                    // opener: a target
-	kindOpened                  // node
-	kindRefused                 // node: why
+	kindHello   kind = iota + 1 // from the opener, first frame: the connection is accepted
+	kindBye                     // from the opener: the connection is refused or ended, with a reason
+	kindOpen                    // from the opener: open a stream to a target
+	kindOpened                  // from the node: the stream is connected
+	kindRefused                 // from the node: not connected, with a reason
 	kindData
-	kindCredit // four bytes: how many more may come
-	kindEnd    // nothing more comes in this direction
-	kindReset  // nothing more comes and nothing more is read; why, or nothing when it was closed
+	kindCredit // four bytes: how many more bytes may be sent
+	kindEnd    // end of data in this direction
+	kindReset  // the sender neither writes nor reads any more; with a reason, empty after Close
 	kindPing   // opener
 	kindPong   // node
 )
 
-// ErrProtocol: the other end said what nobody says who speaks this protocol.
+// ErrProtocol means that the peer violated the protocol.
 var ErrProtocol = errors.New("mux: protocol violation")
 
 func violation(format string, args ...any) error {
@@ -58,14 +58,14 @@ type frame struct {
 	payload []byte // valid until the next frame is read
 }
 
-// appendFrame encodes one.
+// appendFrame appends an encoded frame.
 func appendFrame(b []byte, k kind, stream uint32, payload []byte) []byte {
 	b = append(b, byte(k), byte(len(payload)>>8), byte(len(payload)))
 	b = binary.BigEndian.AppendUint32(b, stream)
 	return append(b, payload...)
 }
 
-// readFrame reads one; the memory of a payload is asked for when its header has come.
+// readFrame reads one frame. It calls buffer for memory only after the header has arrived.
 func readFrame(r io.Reader, h []byte, buffer func() []byte) (frame, error) {
 	if _, err := io.ReadFull(r, h[:headerSize]); err != nil {
 		return frame{}, err
@@ -83,7 +83,7 @@ func readFrame(r io.Reader, h []byte, buffer func() []byte) (frame, error) {
 	return f, err
 }
 
-// check judges a header: kinds have their lengths, and concern a stream or the connection.
+// check validates a header: the length for its kind, and whether it has a stream's number.
 func (f frame) check(n int) error {
 	least, most, ofStream := 0, 0, true
 	switch f.kind {
@@ -112,5 +112,5 @@ func (f frame) check(n int) error {
 	return nil
 }
 
-// clip makes a text fit into a frame.
+// clip truncates a text so that it fits into a frame.
 func clip(text string) []byte { return []byte(text[:min(len(text), maxText)]) }

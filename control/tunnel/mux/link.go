@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// stall is how long the other end may not take what is written before the connection is given up.
+// stall is how long a write may block before the connection is closed.
 const stall = 15 * time.Second
 
 var buffers = sync.Pool{New: func() any { return new([headerSize + maxPayload]byte) }}
 
-// link is what both ends have: a connection and the streams in it.
+// link is the common part of both ends: the connection and its streams.
 type link struct {
 	conn    net.Conn
-	writing chan struct{} // has one token
+	writing chan struct{} // buffered, capacity 1: a goroutine that puts an element in may write a frame
 	done    chan struct{} // closed when the connection is over
 	heard   atomic.Int64  // frames read so far
 	lent    atomic.Int64  // bytes by which windows have grown
@@ -33,8 +33,8 @@ func newLink(conn net.Conn) *link {
 	return &link{conn: conn, writing: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
-// send writes one frame. It waits for its turn until cancel is closed, and says os.ErrDeadlineExceeded then. Any other
-// error is the end of the link.
+// send writes one frame. It waits for its turn; when cancel is closed meanwhile it returns os.ErrDeadlineExceeded. After
+// any other error the link has failed.
 func (l *link) send(cancel <-chan struct{}, k kind, id uint32, payload []byte) error {
 	select {
 	case l.writing <- struct{}{}:
@@ -47,7 +47,8 @@ func (l *link) send(cancel <-chan struct{}, k kind, id uint32, payload []byte) e
 	return l.write(k, id, payload)
 }
 
-// sendNow writes a frame without payload unless another one is being written, which says as much.
+// sendNow writes a frame without payload. If another frame is being written it does nothing, because any frame is a sign of
+// life.
 func (l *link) sendNow(k kind) {
 	select {
 	case l.writing <- struct{}{}:
@@ -58,7 +59,7 @@ func (l *link) sendNow(k kind) {
 	_ = l.write(k, 0, nil) // an error is the end of the link, which its reader reports
 }
 
-// write is for who holds the token.
+// write writes a frame; the caller holds the token of writing.
 func (l *link) write(k kind, id uint32, payload []byte) error {
 	buf := buffers.Get().(*[headerSize + maxPayload]byte)
 	defer buffers.Put(buf)
@@ -86,7 +87,7 @@ func (l *link) fail(err error) {
 	close(l.done)
 	l.mu.Unlock()
 	if t, ok := l.conn.(interface{ NetConn() net.Conn }); ok {
-		_ = t.NetConn().Close() // a goodbye of TLS could block
+		_ = t.NetConn().Close() // the close of TLS could block
 	} else {
 		_ = l.conn.Close()
 	}
@@ -95,7 +96,7 @@ func (l *link) fail(err error) {
 	}
 }
 
-// errLost is what streams say whose link is over.
+// errLost is the error of streams whose link has ended.
 type errLost struct{ err error }
 
 func (e errLost) Error() string {
@@ -109,7 +110,7 @@ func (l *link) reason() error {
 	return errLost{l.err}
 }
 
-// add enters a stream; false when the link is over.
+// add adds a stream; false if the link has ended.
 func (l *link) add(s *stream) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,7 +124,7 @@ func (l *link) add(s *stream) bool {
 	return true
 }
 
-// number notes that a stream's number was given, whatever became of it. They need not come in order.
+// number records that a stream's number was used. Numbers need not arrive in order.
 func (l *link) number(id uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,11 +136,11 @@ func (l *link) remove(id uint32) {
 	defer l.mu.Unlock()
 	delete(l.streams, id)
 	if len(l.streams) == 0 {
-		l.streams = nil // a map never shrinks, and most links idle
+		l.streams = nil // a map never shrinks, and most links are idle
 	}
 }
 
-// find returns a stream; nil for one that was closed here meanwhile. A number that was never given is a violation.
+// find returns a stream; nil for one that was closed here meanwhile. A number that was never used is a protocol violation.
 func (l *link) find(id uint32) (*stream, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,7 +153,7 @@ func (l *link) find(id uint32) (*stream, error) {
 	return nil, nil
 }
 
-// lend lets a window grow by n bytes, if there is room.
+// lend reserves n bytes for the growth of a window; false if maxLent would be exceeded.
 func (l *link) lend(n int) bool {
 	if l.lent.Add(int64(n)) <= maxLent {
 		return true
@@ -194,7 +195,7 @@ func (l *link) read(handle func(frame) error) error {
 	}
 }
 
-// common handles the frames that either end may send.
+// common handles frames that both ends may send.
 func (l *link) common(f frame) error {
 	switch f.kind {
 	case kindData, kindCredit, kindEnd, kindReset:

@@ -8,46 +8,45 @@ import (
 	"time"
 )
 
-// What an Opener says instead of a connection.
+// Errors of Open.
 var (
-	// ErrBusy: as many streams as are allowed are open.
+	// ErrBusy means that MaxStreams streams are open.
 	ErrBusy = errors.New("too many connections are carried at once")
-	// ErrSilent: the node's process does not answer although its host does.
+	// ErrSilent means that the node's process does not answer, although the connection to its host is open.
 	ErrSilent = errors.New("the node does not answer")
 )
 
-// Refusal is what a node says that did not make the connection, in its own words.
+// Refusal is the reason of a node that did not connect a stream.
 type Refusal string
 
 // Error implements error.
 func (r Refusal) Error() string { return string(r) }
 
-// defaultPatience is how long nothing at all is heard before the node is asked for a sign of life, and how long that may
-// take.
+// defaultPatience is how long no frame arrives before the node gets a ping, and how long its answer may take.
 const defaultPatience = 3 * time.Second
 
-// OpenerConfig is the server's end of a connection.
+// OpenerConfig configures the server's end of a connection.
 type OpenerConfig struct {
 	// Conn is the connection; its handshake is done.
 	Conn net.Conn
-	// MaxStreams bounds those open at once. Default 512.
+	// MaxStreams bounds the open streams. Default 512.
 	MaxStreams int
-	// Patience is how long a node may say nothing at all while a stream is being opened, before it is asked for a sign of
-	// life, and how long that may take. Default 3 s.
+	// Patience is how long a node may send no frame while a stream is being opened before it gets a ping, and how long its
+	// answer may take. Default 3 s.
 	Patience time.Duration
 }
 
-// Opener opens streams, which the other end carries on. Safe for concurrent use.
+// Opener opens streams, which the node connects to their targets. It is safe for concurrent use.
 type Opener struct {
 	link     *link
 	most     int
 	patience time.Duration
 }
 
-// NewOpener starts nothing. What is asked before Run waits for it.
+// NewOpener starts nothing. Calls of Open wait for Run.
 func NewOpener(cfg OpenerConfig) *Opener {
 	o := &Opener{link: newLink(cfg.Conn), most: cfg.MaxStreams, patience: cfg.Patience}
-	o.link.writing <- struct{}{} // until Run has said hello
+	o.link.writing <- struct{}{} // until Run has sent the hello
 	if o.most <= 0 {
 		o.most = 512
 	}
@@ -57,7 +56,7 @@ func NewOpener(cfg OpenerConfig) *Opener {
 	return o
 }
 
-// Run says hello and reads until the connection is over; it returns why. It runs once.
+// Run sends the hello and reads frames until the connection ends; it returns the reason. It runs once.
 func (o *Opener) Run() error {
 	err := o.link.write(kindHello, 0, nil)
 	<-o.link.writing
@@ -99,26 +98,26 @@ func (o *Opener) answered(f frame) error {
 	return nil
 }
 
-// Bye tells the node why its connection is not wanted any more, and ends it. Run must be under way.
+// Bye sends the node a reason and ends the connection. Run must be running.
 func (o *Opener) Bye(why string) {
-	_ = o.link.send(nil, kindBye, 0, clip(why)) // who does not hear it sees the connection end
+	_ = o.link.send(nil, kindBye, 0, clip(why)) // a node that does not receive it sees the connection end
 	o.link.fail(errors.New(why))
 }
 
-// Close ends the connection and every stream in it, which say err.
+// Close ends the connection and all its streams, whose calls return err.
 func (o *Opener) Close(err error) { o.link.fail(err) }
 
-// Refuse tells a node that has just connected why it is not wanted. The connection stays the caller's.
+// Refuse sends a reason to a node that has just connected. The caller still has to close the connection.
 func Refuse(conn net.Conn, why string) error { return newLink(conn).send(nil, kindBye, 0, clip(why)) }
 
-// Streams is how many are open.
+// Streams returns the number of open streams.
 func (o *Opener) Streams() int { return o.link.count() }
 
-// Done is closed when the connection is over.
+// Done returns a channel that is closed when the connection has ended.
 func (o *Opener) Done() <-chan struct{} { return o.link.done }
 
-// Open has the node connect to target, whose meaning is the node's, and returns the connection. Errors are ErrBusy, a
-// Refusal, ctx's, or that the node is gone.
+// Open asks the node to connect to target and returns the stream. The node interprets the target. Errors are ErrBusy,
+// ErrSilent, a Refusal, the error of ctx, or the loss of the connection.
 func (o *Opener) Open(ctx context.Context, target string) (net.Conn, error) {
 	if len(target) == 0 || len(target) > maxTarget {
 		return nil, fmt.Errorf("mux: target of %d bytes", len(target))
@@ -141,7 +140,7 @@ func (o *Opener) Open(ctx context.Context, target string) (net.Conn, error) {
 	return s, nil
 }
 
-// begin numbers a stream. Streams may be opened in another order than they were numbered.
+// begin returns a new stream with a number. Streams may be opened in a different order than they were numbered.
 func (o *Opener) begin(target string) (*stream, error) {
 	l := o.link
 	l.mu.Lock()
@@ -164,7 +163,7 @@ func (o *Opener) begin(target string) (*stream, error) {
 	return s, nil
 }
 
-// await waits for the node's answer. Who is heard of in no way at all is asked for a sign of life.
+// await waits for the node's answer. A node from which no frame arrives gets a ping.
 func (o *Opener) await(ctx context.Context, s *stream) error {
 	timer := time.NewTimer(o.patience)
 	defer timer.Stop()
@@ -185,7 +184,7 @@ func (o *Opener) await(ctx context.Context, s *stream) error {
 			return ErrSilent
 		}
 		if asked = now == heard; asked {
-			// When ctx ends the send, the next round returns what that means.
+			// If ctx ends the send, the next round returns the error of ctx.
 			if err := o.link.send(ctx.Done(), kindPing, 0, nil); err != nil && ctx.Err() == nil {
 				return err
 			}

@@ -12,36 +12,36 @@ import (
 	"time"
 )
 
-// keep is how large an empty stream's buffer may be and stay.
-const keep = 64 << 10
+// maxIdleBuffer is the largest buffer that a stream keeps while it is empty.
+const maxIdleBuffer = 64 << 10
 
-// stream is one carried connection, a net.Conn with two halves that end apart.
+// stream is one carried connection: a net.Conn whose two directions end independently.
 type stream struct {
 	link   *link
 	id     uint32
 	target string
-	answer chan error    // of the node, nil for opened; only the opener's streams have it
+	answer chan error    // the node's answer, nil for opened; only the opener's streams have it
 	gone   chan struct{} // closed when nothing more can be sent: closed here, reset there, or the link is over
-	turn   chan struct{} // has one token: whoever holds it is in Write or CloseWrite
+	turn   chan struct{} // buffered, capacity 1: Write and CloseWrite hold its element
 
-	readable, writable    chan struct{} // hold a token when somebody should look again
+	readable, writable    chan struct{} // have an element when a waiting reader or writer should check again
 	readUntil, writeUntil deadline
 
 	mu         sync.Mutex
 	isGone     bool
-	onGone     func() // called once it is; nil: nobody
-	closed     bool   // here
+	onGone     func() // called when gone is closed; may be nil
+	closed     bool   // by Close, at this end
 	opened     bool
 	buf        []byte // received
 	at         int    // how much of it was read
-	mayCome    int    // bytes
+	mayCome    int    // bytes that the peer may still send
 	unreported int    // bytes read, for which no credit was given yet
-	window     int    // how many may be under way to here
+	window     int    // bytes that may be sent to this end and unread
 	granted    time.Time
 	credit     int // bytes that may be sent
 	gotEnd     bool
 	sentEnd    bool
-	err        error // of reading, once what came was read, and of writing
+	err        error // of Read once buf is empty, and of Write
 }
 
 func newStream(l *link, id uint32, target string) *stream {
@@ -63,7 +63,7 @@ func wake(c chan struct{}) {
 // Read implements net.Conn.
 func (s *stream) Read(p []byte) (int, error) {
 	for {
-		n, grant, err := s.take(p)
+		n, grant, err := s.readBuffered(p)
 		if grant > 0 {
 			_ = s.link.send(nil, kindCredit, s.id, binary.BigEndian.AppendUint32(nil, uint32(grant))) // an error is the link's, and read next
 		}
@@ -77,13 +77,13 @@ func (s *stream) Read(p []byte) (int, error) {
 	}
 }
 
-// take reads what is there; nothing and no error: wait. grant is the credit to give.
-func (s *stream) take(p []byte) (n, grant int, err error) {
+// readBuffered reads received bytes. It returns 0 and no error if the caller has to wait. grant is the credit to send.
+func (s *stream) readBuffered(p []byte) (n, grant int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.closed:
-		wake(s.readable) // the others who wait
+		wake(s.readable) // wake the other waiting readers
 		return 0, 0, s.fault("read", net.ErrClosed)
 	case isClosed(s.readUntil.passed()):
 		return 0, 0, s.fault("read", os.ErrDeadlineExceeded)
@@ -93,11 +93,11 @@ func (s *stream) take(p []byte) (n, grant int, err error) {
 		s.unreported += n
 		if s.at == len(s.buf) {
 			s.buf, s.at = s.buf[:0], 0
-			if cap(s.buf) > keep {
+			if cap(s.buf) > maxIdleBuffer {
 				s.buf = nil
 			}
 		} else {
-			wake(s.readable) // for another reader
+			wake(s.readable) // wake the next reader
 		}
 		return n, s.grant(), nil
 	case s.err != nil:
@@ -110,8 +110,8 @@ func (s *stream) take(p []byte) (n, grant int, err error) {
 	return 0, 0, nil
 }
 
-// grant is the credit to give for what was read. The window of a reader that keeps up with a brisk writer grows: then
-// it is the path that is long. s.mu is held.
+// grant returns the credit to send for the bytes read. If the reader keeps up with a fast writer the window grows, because
+// then the delay of the path limits the throughput. The caller holds s.mu.
 func (s *stream) grant() int {
 	if s.unreported < s.window/2 || s.gotEnd || s.err != nil {
 		return 0
@@ -169,7 +169,7 @@ func (s *stream) myTurn() error {
 	}
 }
 
-// claim takes credit for up to want bytes; 0 and no error: wait.
+// claim takes credit for up to want bytes. It returns 0 and no error if the caller has to wait.
 func (s *stream) claim(want int) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,7 +194,7 @@ func (s *stream) giveBack(n int) {
 	s.credit += n
 }
 
-// CloseWrite says that nothing more comes; reading goes on.
+// CloseWrite ends the data in this direction; reading goes on.
 func (s *stream) CloseWrite() error {
 	if err := s.myTurn(); err != nil {
 		return err
@@ -210,7 +210,7 @@ func (s *stream) CloseWrite() error {
 	return s.link.send(nil, kindEnd, s.id, nil)
 }
 
-// Close implements net.Conn. What was written is delivered; what comes is not read any more.
+// Close implements net.Conn. Written data is still delivered; received data is dropped.
 func (s *stream) Close() error { return s.close("") }
 
 func (s *stream) close(why string) error {
@@ -233,7 +233,7 @@ func (s *stream) close(why string) error {
 	return s.link.send(nil, kindReset, s.id, clip(why))
 }
 
-// leave wakes everybody up. s.mu is held.
+// leave wakes all waiting goroutines. The caller holds s.mu.
 func (s *stream) leave() {
 	if !s.isGone {
 		s.isGone = true
@@ -246,7 +246,7 @@ func (s *stream) leave() {
 	wake(s.writable)
 }
 
-// whenGone has fn called once nothing more can be sent, instead of what was to be called before. fn must not wait.
+// whenGone sets the function that is called when nothing more can be sent. It replaces the former one. fn must not block.
 func (s *stream) whenGone(fn func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -255,13 +255,13 @@ func (s *stream) whenGone(fn func()) {
 	}
 }
 
-// forget ends a stream of which the other end is told nothing.
+// forget ends a stream without a frame to the peer.
 func (s *stream) forget() {
 	s.lost(net.ErrClosed)
 	_ = s.close("")
 }
 
-// What the other end sends.
+// The methods below handle frames of the peer.
 
 func (s *stream) data(p []byte) error {
 	s.mu.Lock()
@@ -334,7 +334,7 @@ func (s *stream) fault(op string, err error) error {
 	return &net.OpError{Op: op, Net: "tcp", Addr: s.RemoteAddr(), Err: err}
 }
 
-// addr is a target.
+// addr is a stream's target as a net.Addr.
 type addr string
 
 // Network implements net.Addr.
@@ -346,7 +346,7 @@ func (a addr) String() string { return string(a) }
 // LocalAddr implements net.Conn.
 func (s *stream) LocalAddr() net.Addr { return addr(fmt.Sprintf("stream-%d", s.id)) }
 
-// RemoteAddr implements net.Conn: what was dialed on the node.
+// RemoteAddr implements net.Conn. It returns the target on the node.
 func (s *stream) RemoteAddr() net.Addr { return addr(s.target) }
 
 // SetDeadline implements net.Conn.

@@ -16,17 +16,6 @@ import (
 // sentences whose subject is a clause.
 var riddle = regexp.MustCompile(`(?i:\b(somebody|nobody|everybody|the other's)\b)|(?:^|[.:;!?] )(?:Who|What) `)
 
-// unswept are folders whose comments are not rewritten yet; an entry that ends in a slash stands for all folders below
-// it too. The list only shrinks: the test names the entries that can be removed.
-var unswept = []string{
-	"cmd/", "leader/", "node/",
-	"control", "control/audit", "control/auth/pki", "control/cluster/", "control/corpus/", "control/etcd", "control/limits", "control/tunnel/",
-}
-
-func isUnswept(dir, entry string) bool {
-	return dir == strings.TrimSuffix(entry, "/") || strings.HasSuffix(entry, "/") && strings.HasPrefix(dir, entry)
-}
-
 // proseFaults lists the comments of the tree's product files that hold a riddle, by folder, each as "file:line: words".
 // Generated files and modules of their own are not read.
 func proseFaults(root string) (map[string][]string, error) {
@@ -67,23 +56,8 @@ func TestCommentsNameTheirSubject(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	excused := map[string]int{}
-	for dir, found := range faults {
-		swept := true
-		for _, entry := range unswept {
-			if isUnswept(dir, entry) {
-				excused[entry]++
-				swept = false
-			}
-		}
-		if swept {
-			t.Errorf("name the leader, server, agent, client, watcher or pod that these comments are about:\n%s", strings.Join(found, "\n"))
-		}
-	}
-	for _, entry := range unswept {
-		if excused[entry] == 0 {
-			t.Logf("%s has no such comments any more: remove it from unswept", entry)
-		}
+	for _, found := range faults {
+		t.Errorf("name the leader, server, agent, client, watcher or pod that these comments are about:\n%s", strings.Join(found, "\n"))
 	}
 }
 

@@ -73,12 +73,12 @@ type Config struct {
 	IngressStatus func(workqueue.Env) (workqueue.Runner, error)
 
 	NodeGrace     time.Duration          // how long a node may be silent; 50 s by default
-	NodeLiveness  nodes.Liveness         // knows sooner than Leases do; optional
+	NodeLiveness  nodes.Liveness         // detects dead nodes earlier than Leases; optional
 	MaxEndedPods  int                    // how many ended pods are kept; 12500 by default
 	Keys          clusterkeys.Source     // its RootCA is published in every namespace; without one kube-root-ca.crt is left alone
 	SignToken     serviceaccount.Signer  // of token Secrets; nil leaves them alone
 	LegacyTokens  bool                   // gives every ServiceAccount a token Secret
-	Certificates  certificates.Authority // signs approved requests for certificates; without Sign nobody here does
+	Certificates  certificates.Authority // signs approved requests for certificates; without Sign they are not signed here
 	OnTermStarted func(epoch int64)      // called when everything of a term is running; optional
 }
 

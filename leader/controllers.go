@@ -45,7 +45,7 @@ type row struct {
 	watches []string
 	writes  []part
 	workers int
-	later   bool              // begins when the shared caches are filled: it reads much, and nobody waits for it
+	later   bool              // starts after the shared caches are filled, because it reads much and no user waits for it
 	off     func(Config) bool // leaves it out; nil is never
 	build   func(s *scope, env workqueue.Env, workers int) (workqueue.Runner, error)
 }

@@ -47,7 +47,8 @@ func (a *Agent) keepCPUSets(ctx context.Context) {
 	}
 }
 
-// applyCPUSets tells the runtime what has changed since the last time. What fails is tried again at the next one.
+// applyCPUSets sends the runtime the CPU sets that have changed since the last call. A failed update is tried again at the
+// next call.
 func (a *Agent) applyCPUSets(ctx context.Context, applied map[string]string) {
 	there := map[string]bool{}
 	for uid, v := range a.viewsByUID() {

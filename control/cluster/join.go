@@ -145,8 +145,8 @@ func (s *Service) joinServer(ctx context.Context, j joining) (*clusterpb.JoinRes
 	return answer, nil
 }
 
-// admission is the transaction that records a server. Nobody else's record may have been written since v was read: the
-// name was looked for in all of them.
+// admission returns the transaction that records a server. It fails if any member's record was written after v was read,
+// because the name was compared with all records in v.
 func (s *Service) admission(v *raftstore.View, j joining, records map[string]MemberRecord) (*raftstore.Txn, error) {
 	rec := MemberRecord{Name: j.Name, Addresses: j.Addresses, Version: j.Version, Protocol: int(j.Protocol), Joined: s.cfg.Now().UTC()}
 	old, known := records[j.ServerId]

@@ -146,7 +146,7 @@ func (k *Keyring) change(v *raftstore.View, now time.Time) (*raftstore.Txn, erro
 	return &raftstore.Txn{Compares: []raftstore.Compare{raftstore.ModRevisionIs(gossipKey, v.Get(gossipKey).ModRevision)}, Success: []raftstore.Op{op}}, err
 }
 
-// advance is the next step of a rotation: nil when there is none, or somebody has to be waited for.
+// advance returns the next step of a rotation; nil if there is none, or if a member has not finished the last step.
 func (k Keyring) advance(members []member.Member, now time.Time) *Keyring {
 	if k.Target == nil {
 		return nil

@@ -48,7 +48,7 @@ func (n *nodeRecord) keys() (list []string) {
 	return list
 }
 
-// revoke adds to txn that the certificates of an agent are refused from now on. What has expired is forgotten.
+// revoke adds to txn that the certificates of an agent are refused from now on. It also deletes expired revocations.
 func revoke(v *raftstore.View, txn *raftstore.Txn, name string, rec nodeRecord, now time.Time) error {
 	forgotten := 0
 	v.Ascend(revokedPrefix, raftstore.PrefixEnd(revokedPrefix), func(kv *raftstore.KeyValue) bool {

@@ -23,7 +23,7 @@ const (
 )
 
 // WriteArchive writes an archive of the whole state as this server has applied it, with the cluster's keys in it, all
-// encrypted with the recovery key. What was written is worthless when it fails.
+// encrypted with the recovery key. If it fails, the output is useless.
 func (s *Service) WriteArchive(ctx context.Context, w io.Writer) (archive.Trailer, error) {
 	var done archive.Trailer
 	keys, err := s.cfg.PKI.Bundle()
@@ -77,7 +77,7 @@ func (s *Service) SnapshotSave(_ *clusterpb.SnapshotSaveRequest, stream clusterp
 	return wire(out.flush())
 }
 
-// chunks gathers writes into messages. What was sent is not touched again: gRPC may still read it.
+// chunks collects writes into messages. A message is not changed after it was sent, because gRPC may still read it.
 type chunks struct {
 	send func([]byte) error
 	buf  []byte

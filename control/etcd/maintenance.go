@@ -165,7 +165,7 @@ func (s *Server) hash(ctx context.Context, v *raftstore.View) (uint32, error) {
 	return sum, ctx.Err()
 }
 
-// exclusive waits until nobody else sums up or sends the whole key space.
+// exclusive waits until no other request hashes or sends the whole key space.
 func (s *Server) exclusive(ctx context.Context) error {
 	select {
 	case s.hashing <- struct{}{}:

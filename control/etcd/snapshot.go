@@ -26,11 +26,9 @@ const (
 	snapshotCommit = 4096 // keys a transaction of the file
 )
 
-// Snapshot implements etcdserverpb.MaintenanceServer: the clients' keys and
-// leases as a database file of etcd 3.6, followed by its SHA-256, as
-// `etcdctl snapshot save` expects and `etcdutl snapshot restore` reads. It holds
-// the newest version of each key, without older revisions. What else is in the
-// store is not in it: that is what `balsa snapshot save` is for.
+// Snapshot implements etcdserverpb.MaintenanceServer: the clients' keys and leases as a database file of etcd 3.6, followed
+// by its SHA-256, as `etcdctl snapshot save` expects and `etcdutl snapshot restore` reads. It holds the newest version of
+// each key, without older revisions. It has no other data of the store; `balsa snapshot save` saves everything.
 func (s *maintenanceService) Snapshot(_ *pb.SnapshotRequest, stream pb.Maintenance_SnapshotServer) error {
 	ctx := stream.Context()
 	if err := s.authorize(ctx); err != nil {

@@ -70,9 +70,8 @@ type watch struct {
 	queued           atomic.Bool // is in stream.ready
 }
 
-// watchStream is one stream of watches. One goroutine runs it and does all the
-// sending; another only receives. What the client is too slow to take stays in
-// the store's history, and a watch that falls behind that is ended.
+// watchStream is one stream of watches. One goroutine runs it and does all the sending; another only receives. Events for a
+// slow client stay in the store's history, and a watch that falls behind the history is ended.
 type watchStream struct {
 	*Server
 	stream   pb.Watch_WatchServer
@@ -326,7 +325,7 @@ func (s *watchStream) progress() error {
 			rev = min(rev, p)
 		}
 		if len(s.watches) == 0 {
-			s.owed = false // nobody to answer for
+			s.owed = false // there is no watch to report progress for
 			return nil
 		}
 		if rev >= s.delivered {

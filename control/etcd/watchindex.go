@@ -146,8 +146,7 @@ func (s *Server) dispatch(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// What happened since the last cursor ended is for the watches' own
-		// cursors to find.
+		// The watches' own cursors find the events since the last cursor ended.
 		s.index.tellAll()
 		err = s.follow(ctx, cursor)
 		cursor.Close()

@@ -38,7 +38,7 @@ const (
 	firstAsk, lastAsk = time.Second, 1000 * time.Second
 
 	keptDecided = time.Hour      // denied, failed, issued
-	keptWaiting = 24 * time.Hour // for a decision, or for somebody else's signature
+	keptWaiting = 24 * time.Hour // for a decision, or for the signature of another signer
 )
 
 // approval is one way in which a request may be approved without people.

@@ -10,7 +10,7 @@ import (
 // ErrNoInstance: the provider has no machine for the node.
 var ErrNoInstance = errors.New("no such machine")
 
-// Provider is what the cluster's machines stand on. What is nil, it does not do.
+// Provider is the infrastructure of the cluster's machines. A nil field means that it does not have that function.
 type Provider struct {
 	Name          string // shown to people, and the scheme of provider IDs
 	Instances     Instances
@@ -24,7 +24,7 @@ type Instances interface {
 	Instance(ctx context.Context, node *v1.Node) (Instance, error)
 }
 
-// Instance is one machine. What is empty is left as the node has it.
+// Instance is one machine. For an empty field the Node keeps its value.
 type Instance struct {
 	ProviderID   string // spec.providerID, as scheme://name
 	Type         string // label node.kubernetes.io/instance-type
@@ -68,9 +68,9 @@ type LoadBalancers interface {
 	Condition() string
 	// Serves tells whether a Service of type LoadBalancer is this provider's. It must go on to serve those it has marked.
 	Serves(svc *v1.Service) bool
-	// Settle says what each of the served Services should have, in their order. What it said may not have been written
-	// when it is called again.
+	// Settle returns the outcome for each of the served Services, in their order. The outcomes of the last call may not have
+	// been written when it is called again.
 	Settle(ctx context.Context, all Services) []Outcome
-	// Release lets go of what exists for the Service outside the cluster. It is called until it succeeds.
+	// Release removes the Service's load balancer outside the cluster. It is called until it succeeds.
 	Release(ctx context.Context, svc *v1.Service) error
 }

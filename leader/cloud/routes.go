@@ -89,7 +89,7 @@ func (c *routes) reconcile(ctx context.Context, _ everything) error {
 	}
 	var errs []error
 	create, remove := routePlan(list, have)
-	for _, r := range remove { // first: another node may get a destination that was somebody's
+	for _, r := range remove { // first, because another node may get the destination of a removed route
 		if err := c.ways.Delete(ctx, r); err != nil {
 			errs = append(errs, fmt.Errorf("remove the route to %s: %w", r.Destination, err))
 		}

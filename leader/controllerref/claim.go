@@ -16,14 +16,14 @@ import (
 type Verdict uint8
 
 const (
-	Ignore  Verdict = iota // somebody else's, or not wanted
-	Keep                   // ours already
-	Adopt                  // nobody's, and it matches: take it
-	Release                // ours, but it no longer matches: let it go
+	Ignore  Verdict = iota // another controller owns it, or it is not wanted
+	Keep                   // the owner controls it already
+	Adopt                  // it has no controller and matches: adopt it
+	Release                // the owner controls it, but it no longer matches: release it
 )
 
 // Judge decides what owner does about obj. It neither adopts nor releases while the owner is being deleted, and never
-// adopts what is being deleted.
+// adopts an object that is being deleted.
 func Judge(owner metav1.Object, selector labels.Selector, obj metav1.Object) Verdict {
 	matches := selector.Matches(labels.Set(obj.GetLabels()))
 	leaving := owner.GetDeletionTimestamp() != nil

@@ -191,7 +191,7 @@ func (c *controller) start(ctx context.Context, cj *batch.CronJob, at time.Time)
 			return err
 		}
 		if !metav1.IsControlledBy(made, cj) {
-			return nil // somebody else's
+			return nil // another controller owns the Job
 		}
 	default:
 		c.env.Events.Eventf(reference(cj), v1.EventTypeWarning, "FailedCreate", "Error creating job: %v", err)

@@ -123,8 +123,8 @@ func shrink(d *apps.Deployment, old []*apps.ReplicaSet, current *apps.ReplicaSet
 	return target
 }
 
-// proportional spreads a change of the Deployment's size over all active sets in proportion to their size, so that
-// scaling in the middle of a rollout does not speed it up. What rounding leaves over goes to the largest.
+// proportional spreads a change of the Deployment's size over all active sets in proportion to their size, so that scaling
+// in the middle of a rollout does not speed it up. The rest from rounding goes to the largest set.
 func proportional(d *apps.Deployment, sets []*apps.ReplicaSet) map[*apps.ReplicaSet]int32 {
 	sets = active(sets)
 	allowed := int32(0)

@@ -45,7 +45,7 @@ func decide(v view, owners []standing) action {
 	case solids > 0 && lost+waits == 0:
 		return action{}
 	case solids > 0:
-		return action{drop: drop} // somebody still wants it; the others must not wait for it
+		return action{drop: drop} // an owner still exists; the owners that are being deleted must not wait for it
 	case waits > 0 && len(v.dependents) > 0:
 		// Its owner waits for it, so it waits for its own dependents; unless they wait for each other in a circle.
 		circle := false

@@ -19,14 +19,14 @@ type input struct {
 	now      time.Time
 	memory   memory
 
-	// What follows is read when bounded says that metrics decide.
+	// The fields below are read only if bounded says that metrics decide.
 	selector string // of the target's scale
 	pods     []*v1.Pod
 	readings []reading // of each metric of the autoscaler
-	fault    *fault    // why metrics cannot be read at all
+	fault    *fault    // why no metric can be read
 }
 
-// fault is why nothing can be said about the pods of a target.
+// fault is the reason why the pods of a target cannot be measured.
 type fault struct {
 	event, reason   string // of the event and of the condition
 	told, condition string // texts of both

@@ -116,8 +116,8 @@ func (in *input) perPod(all samples, resource v1.ResourceName, newGauge func() (
 	return replicas, now, err
 }
 
-// cautious takes the pods of which nothing is known, or nothing that counts, for what makes the change smaller: for idle
-// ones when scaling up and for busy ones when scaling down. What would change the direction changes nothing.
+// cautious assumes values for pods without a usable sample that make the change smaller: idle when scaling up, busy when
+// scaling down. If that would reverse the direction, there is no change.
 func (in *input) cautious(counted samples, g groups, gauge gauge, ratio float64) (int32, error) {
 	for _, name := range g.missing {
 		switch {

@@ -125,7 +125,7 @@ func (a *assignment) serve(r *request, g *grant, named bool) {
 	}
 }
 
-// one finds the address for a wish. What the Service has is kept when there is nothing better.
+// one returns the address for a wish. The Service keeps its current address if no better one is available.
 func (a *assignment) one(r *request, w wish) (netip.Addr, string, error) {
 	kept := a.keeps(r, w.v4)
 	if w.address.IsValid() {

@@ -45,13 +45,13 @@ type provider struct {
 	mu         sync.Mutex
 	pools      Pools
 	fromMap    bool  // pools are the ConfigMap's
-	configured bool  // somebody wants addresses given out
-	unknown    error // why pools are not known; nil when they are
+	configured bool  // a pool is configured, so Services get addresses
+	unknown    error // why the pools cannot be read; nil if they are known
 }
 
 // New returns the controller that gives Services addresses from pools.
 //
-// It watches the ConfigMap of the pools, and what package cloud watches for it; it writes nothing by itself.
+// It watches the ConfigMap of the pools, and what package cloud watches for it; it writes nothing itself.
 func New(env workqueue.Env, cfg Config) (workqueue.Runner, error) {
 	p := &provider{cfg: cfg}
 	if err := cfg.Validate(); err != nil {

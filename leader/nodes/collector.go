@@ -101,7 +101,7 @@ func (c *collector) reconcile(ctx context.Context, t task) error {
 	if err != nil || p.Spec.NodeName != "" || p.DeletionTimestamp == nil {
 		return ignoreGone(err)
 	}
-	return c.remove(ctx, p, "", "") // nobody runs it, so nobody else will finish its deletion
+	return c.remove(ctx, p, "", "") // no kubelet runs it, so no kubelet will finish its deletion
 }
 
 // lost deletes the pods of a node that no longer exists, or that has the taint out-of-service.

@@ -21,7 +21,7 @@ import (
 type sentence struct {
 	evict bool
 	after time.Duration // counted from since; zero: at once
-	since time.Time     // when the taint that decides was added; zero when nobody wrote it down
+	since time.Time     // when the taint that decides was added; zero if the taint has no timeAdded
 }
 
 // judge looks up every NoExecute taint in the pod's tolerations. One that is not tolerated evicts at once; else the

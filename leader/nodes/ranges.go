@@ -178,7 +178,7 @@ func (c *ranges) wait(node *v1.Node, why error) {
 	if !first {
 		return
 	}
-	c.loop.Add(node.Name) // a share given back before the node joined the queue woke nobody
+	c.loop.Add(node.Name) // a share returned before the node was in the waiting list woke no node
 	c.env.Events.Event(nodeReference(node), v1.EventTypeWarning, "CIDRNotAvailable", why.Error())
 	if n == 1 {
 		c.env.Log.Warn("no pod addresses are left for nodes; they wait until others leave, or for a larger --cluster-cidr", "node", node.Name, "err", why)

@@ -26,7 +26,7 @@ func (p *placement) waits() bool {
 	return !p.volumes.Empty() || p.devices != nil && p.devices.Waits()
 }
 
-// bind binds the pod's volumes and devices, and then the pod. What it wrote is taken back when a part fails.
+// bind binds the pod's volumes and devices, and then the pod. If a part fails, it reverts its writes.
 func (s *Scheduler) bind(ctx context.Context, p placement) {
 	defer s.volumes.release(p.volumes)
 	if !p.volumes.Empty() {

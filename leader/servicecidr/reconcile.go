@@ -53,8 +53,8 @@ func judge(c *networkingv1.ServiceCIDR, in cluster, now time.Time) verdict {
 	return verdict{release: true}
 }
 
-// readiness is the condition of a ServiceCIDR that stays. What was ready stays ready: a node that joins with an address of a
-// Service network is at fault itself.
+// readiness returns the Ready condition of a ServiceCIDR that is not being deleted. A ready ServiceCIDR stays ready: if a
+// node joins with an address in it, the node is at fault.
 func readiness(c *networkingv1.ServiceCIDR, in cluster) *metav1.Condition {
 	ready := &metav1.Condition{
 		Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue, Message: "Kubernetes Service CIDR is ready",

@@ -127,7 +127,7 @@ func claimOwners(set *apps.StatefulSet, pod *v1.Pod, ordinal int, have []metav1.
 	})
 	for _, r := range out {
 		if r.Controller != nil && *r.Controller {
-			return out // somebody else's claim
+			return out // another controller owns the claim
 		}
 	}
 	switch scaledDown := !wanted(set, ordinal); {

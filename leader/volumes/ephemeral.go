@@ -37,7 +37,7 @@ func NewEphemeral(env workqueue.Env, workers int) (workqueue.Runner, error) {
 			if now != nil || old == nil {
 				return
 			}
-			if pod, ok := workqueue.ControllerKey(old, "v1", "Pod"); ok { // a claim that somebody removed is made anew
+			if pod, ok := workqueue.ControllerKey(old, "v1", "Pod"); ok { // a deleted claim is created again
 				c.loop.Add(pod)
 			}
 		}),

@@ -1,6 +1,7 @@
-// Package allocation gives a pod what it has for itself of the machine, before anything of the pod is started.
+// Package allocation allocates exclusive resources of the machine to a pod before its first container starts.
 //
-// Admit goes through the pod's containers in the order in which they start. For each it asks the providers where they could
-// serve it, has package topology choose the NUMA nodes, and lets the providers allocate. A pod that cannot be served gets
-// nothing and fails, with upstream's reasons. What was allocated stays with the pod until Release.
+// Admit goes through the pod's containers in the order in which they start. For each it asks the providers for the NUMA
+// nodes that they could use, lets package topology choose among them, and lets the providers allocate. A pod whose
+// resources are not available gets none and fails, with upstream's reasons. Allocated resources stay with the pod until
+// Release.
 package allocation

@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Certificates says of a node's certificates until when they are valid and how often their renewal failed. What is nil is
-// not shown: the node of a server has no client certificate, because its client is in the process.
+// Certificates has the expiry of a node's certificates and the number of failed renewals. A nil function means no metric:
+// the node of a server has no client certificate, because its client is in the process.
 type Certificates struct {
 	ClientUntil, ServingUntil   func() time.Time
 	ClientErrors, ServingErrors func() uint64

@@ -21,7 +21,8 @@ type Pod struct {
 	SandboxOf       map[string]string // sandbox ID by container ID
 }
 
-// ListPods asks the runtime for everything it has, by the UID of the pod. What is removed meanwhile is left out.
+// ListPods returns all sandboxes and containers of the runtime by the UID of their pod. Objects that are removed meanwhile
+// are left out.
 func ListPods(ctx context.Context, rt criapi.RuntimeService) (map[types.UID]*Pod, error) {
 	pods := map[types.UID]*Pod{}
 	at := func(labels map[string]string) *Pod {

@@ -30,8 +30,8 @@ func reviewBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 }
 
-// NewAuthenticator authenticates by client certificates that one of the CAs signed, which are asked for at each request, and by
-// bearer tokens that the API server's TokenReview accepts. Nobody is anonymous.
+// NewAuthenticator authenticates clients by certificates that one of the CAs signed, and by bearer tokens that the API
+// server's TokenReview accepts. cas is called at each request. Anonymous requests are refused.
 func NewAuthenticator(client kubernetes.Interface, cas func() *x509.CertPool) (authenticator.Request, error) {
 	verify := func() (x509.VerifyOptions, bool) {
 		options := x509request.DefaultVerifyOptions()

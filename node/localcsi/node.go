@@ -159,7 +159,7 @@ func unbind(target string) error {
 	}
 	if there {
 		err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW)
-		if errors.Is(err, unix.EBUSY) { // a process of the pod's outlived it: it keeps the directory, and nobody else sees it
+		if errors.Is(err, unix.EBUSY) { // a process outlived its pod: it keeps the directory, which no other pod sees
 			err = unix.Unmount(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
 		}
 		if err != nil {

@@ -133,8 +133,8 @@ func (w *Worker) terminationPolicy(name string) v1.TerminationMessagePolicy {
 	return v1.TerminationMessageReadFile
 }
 
-// applyListing takes over a complete list of what the runtime has of the pod. What is missing in it is forgotten, unless an
-// operation is in flight that may just have created it.
+// applyListing applies a complete list of the pod's sandboxes and containers in the runtime. Containers that are missing in
+// it are dropped, unless an operation is in flight that may just have created them.
 func (w *Worker) applyListing(p *cri.Pod) {
 	if len(w.ops) > 0 {
 		for _, c := range p.Containers {

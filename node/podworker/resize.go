@@ -166,8 +166,8 @@ func (h *Host) resize(ctx context.Context, pod *v1.Pod, changes []podloop.Change
 
 type cgroupChange struct{ from, to cgroup.Limits }
 
-// usesLess returns an error when the pod or a container uses more memory than its new, smaller limit: the kernel would refuse
-// the limit, or kill. What the pod uses may be more in the next moment, so this is no promise.
+// usesLess returns an error when the pod or a container uses more memory than its new, smaller limit: the kernel would
+// refuse the limit, or kill a process. The usage may grow in the next moment, so this check is no guarantee.
 func (h *Host) usesLess(ctx context.Context, pod *v1.Pod, group cgroupChange, changes []podloop.Change) error {
 	var faults []error
 	if m := group.to.Memory; m > 0 && (group.from.Memory < 0 || m < group.from.Memory) {

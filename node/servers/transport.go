@@ -181,8 +181,8 @@ func (t *transport) moveTo(addr string) {
 	t.renew(func(g *generation) bool { at := g.at(); return at != "" && at != addr })
 }
 
-// renew begins a new generation when the current one is unwanted. What runs on the old one goes on; its connections close
-// when they are empty.
+// renew begins a new generation if the current one is unwanted. Requests on the old one go on; its connections close when
+// they are idle.
 func (t *transport) renew(unwanted func(*generation) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

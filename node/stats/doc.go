@@ -1,10 +1,10 @@
-// Package stats owns the numbers about the node, its pods and containers: what the kubelet's /stats/summary and
-// /metrics/resource show.
+// Package stats collects the resource usage of the node, its pods and containers for the kubelet's /stats/summary and
+// /metrics/resource.
 //
 //	CRI ListPodSandboxStats ─▶ pods, containers ─┐
 //	/proc, statfs(2)        ─▶ the node          ├─▶ Summary
 //	the pods' directories   ─▶ volumes, logs     ─┘
 //
-// Nothing runs between two calls. What is dear to find out, how much the files of a volume take, is remembered for a
-// minute. Locks: one, for what is remembered.
+// Nothing runs between two calls. The size of a volume's files is expensive to read, so it is cached for a minute. One lock
+// guards the cache.
 package stats

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What fsGroup adds to the mode of a file, of a file in a read-only volume, and of a directory.
+// The bits that fsGroup adds to the mode of a file, of a file in a read-only volume, and of a directory.
 const (
 	groupReadWrite = 0o660
 	groupRead      = 0o440

@@ -45,9 +45,9 @@ func subPathOf(mount *v1.VolumeMount, env []*runtimeapi.KeyValue) (string, error
 	return sub, nil
 }
 
-// bindSubPath makes sub of the volume at base visible at target, unless it is already. What it binds is the very file
-// that the kernel found below base: a symlink changed meanwhile cannot lead it elsewhere. A missing directory is made
-// with the volume's own mode.
+// bindSubPath makes sub of the volume at base visible at target, unless it is already. It binds the file that the kernel
+// found below base, so that a symlink that changes meanwhile cannot redirect it. A missing directory is made with the
+// volume's own mode.
 func bindSubPath(base, sub, target string) error {
 	fd, err := openBeneath(base, sub)
 	if errors.Is(err, unix.ENOENT) {

@@ -22,11 +22,11 @@ const (
 	maxFrame        = 256 << 10
 )
 
-// What can be wrong with an archive.
+// Errors of reading an archive.
 var (
-	// ErrDamaged: a length, a checksum or the end is wrong. Nothing that was read before is to be used.
+	// ErrDamaged means that a length, a checksum or the end is wrong. Data read before the error must not be used.
 	ErrDamaged = errors.New("the snapshot file is damaged")
-	// ErrNewer: it was written by a newer version.
+	// ErrNewer means that a newer version wrote the archive.
 	ErrNewer = errors.New("the snapshot file was written by a newer version of balsa: use that one")
 )
 
@@ -52,8 +52,8 @@ type Trailer struct {
 	Bytes    int64 `json:"bytes"` // of the store's stream, as it is in the archive
 }
 
-// Write makes an archive, encrypted with key. body writes the store's stream and says what it held; keys are the cluster's.
-// What was written is worthless when Write fails.
+// Write makes an archive, encrypted with key. body writes the store's stream and returns a summary of it; keys is the
+// cluster's key bundle. If Write fails, the output is useless.
 func Write(w io.Writer, h Header, key Key, keys []byte, body func(io.Writer) (Trailer, error)) error {
 	head, err := json.Marshal(h)
 	if err != nil {

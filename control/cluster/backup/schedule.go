@@ -52,8 +52,8 @@ const (
 	snapshotRetry  = 5 * time.Minute
 )
 
-// Run saves snapshots while this server leads, until ctx ends. What goes wrong is logged and tried again; a file
-// that has its name is whole and was read back.
+// Run saves snapshots while this server leads, until ctx ends. A failure is logged and tried again. A file gets its final
+// name only after it was written completely and read back.
 func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err

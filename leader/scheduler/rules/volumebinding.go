@@ -116,8 +116,8 @@ type binding struct {
 	volumes map[string]*v1.PersistentVolume // of the bound claims, by name; read when first needed
 }
 
-// unboundClaim is a claim that waits for a node, with where it may have a volume. What is read of the cluster for it is
-// read once for each attempt, when the first node needs it.
+// unboundClaim is a claim that is bound only when its pod has a node, with the volumes and classes that it may use. Cluster
+// state for it is read once per attempt, when the first node needs it.
 type unboundClaim struct {
 	*v1.PersistentVolumeClaim
 	volumes *candidates

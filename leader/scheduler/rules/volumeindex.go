@@ -10,8 +10,7 @@ import (
 
 const byUse = "balsa/volume-use"
 
-// IndexVolumes makes PersistentVolumes findable by who may have them: those nobody has by their class, the others by
-// their claim.
+// IndexVolumes adds an index to PersistentVolumes: available volumes by their class, bound ones by their claim.
 func IndexVolumes(volumes cache.Indexer) error {
 	if _, ok := volumes.GetIndexers()[byUse]; ok {
 		return nil

@@ -69,11 +69,11 @@ func apart(here, there []byte) string {
 	return fmt.Sprintf("here %q\nupstream %q", around(here), around(there))
 }
 
-// both asks for path from stored bytes and by way of k8s.io/apiserver.
-func (s *Server) both(t testing.TB, path, accept string) (here, there *httptest.ResponseRecorder, answered bool) {
+// fromStoredBytes asks for path from stored bytes; answered is false if such requests are left to k8s.io/apiserver.
+func (s *Server) fromStoredBytes(t testing.TB, path, accept string) (here *httptest.ResponseRecorder, r *http.Request, answered bool) {
 	t.Helper()
 	factory := apirequest.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
-	r := httptest.NewRequest(http.MethodGet, path, nil)
+	r = httptest.NewRequest(http.MethodGet, path, nil)
 	r.Header.Set("Accept", accept)
 	info, err := factory.NewRequestInfo(r)
 	if err != nil {
@@ -83,6 +83,13 @@ func (s *Server) both(t testing.TB, path, accept string) (here, there *httptest.
 	answered = true
 	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { answered = false })
 	s.fastReader.Before(next).ServeHTTP(here, r.WithContext(apirequest.WithRequestInfo(r.Context(), info)))
+	return here, r, answered
+}
+
+// both asks for path from stored bytes and by way of k8s.io/apiserver.
+func (s *Server) both(t testing.TB, path, accept string) (here, there *httptest.ResponseRecorder, answered bool) {
+	t.Helper()
+	here, r, answered := s.fromStoredBytes(t, path, accept)
 
 	sign := "?"
 	if r.URL.RawQuery != "" {
@@ -115,7 +122,11 @@ func (s *Server) corpus(t *testing.T, n int, fn func(gvr schema.GroupVersionReso
 	fill := fuzzer.FuzzerFor(fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs, apitesting.FuzzerFuncs), seed, legacyscheme.Codecs)
 	s.set.Each(func(row *kinds.Row, gv schema.GroupVersion, store *genericregistry.Store) {
 		gvr := gv.WithResource(row.Resource)
-		if !s.fastReader.Answers(gvr) {
+		root := "/apis/" + gvr.Group
+		if gvr.Group == "" {
+			root = "/api"
+		}
+		if _, _, answered := s.fromStoredBytes(t, root+"/"+gvr.Version+"/"+gvr.Resource, "application/vnd.kubernetes.protobuf"); !answered {
 			return
 		}
 		var names, keys []string

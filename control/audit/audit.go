@@ -69,7 +69,7 @@ func New(s *Settings, logger *slog.Logger) (*Auditor, error) {
 		return nil, err
 	}
 	for _, kind := range recordsSecrets(a.Rules) {
-		logger.Warn("the audit policy records the content of "+kind+", which may be secret; use level Metadata for them", "file", s.PolicyFile)
+		logger.Warn("the audit policy records the content of "+kind+"; use level Metadata for them", "file", s.PolicyFile)
 	}
 	var backends []audit.Backend
 	if s.LogOptions.Path != "" {

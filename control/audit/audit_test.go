@@ -306,7 +306,7 @@ func TestSettingsAreCheckedAndSecretsWarnedOf(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.Stop()
-		if strings.Contains(told.String(), "secrets hold") != want {
+		if strings.Contains(told.String(), "the content of secrets") != want {
 			t.Errorf("%s: %s", policy, told.String())
 		}
 	}

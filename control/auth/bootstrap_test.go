@@ -38,7 +38,7 @@ func TestDefaultRolesAreThereAndAreRepaired(t *testing.T) {
 	strip("system:discovery", nil)
 	strip("system:monitoring", map[string]string{rbacv1.AutoUpdateAnnotationKey: "false"})
 	start := time.Now()
-	if err := bootstrap.Ensure(t.Context(), admin); err != nil {
+	if err := bootstrap.EnsureRBAC(t.Context(), admin, bootstrap.Default()); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("reconciled in %v", time.Since(start))

@@ -43,9 +43,6 @@ func New(kinds []Kind, budget int, serializer runtime.NegotiatedSerializer) *Han
 	return h
 }
 
-// Answers reports whether reads of a resource may be answered here.
-func (h *Handler) Answers(r schema.GroupVersionResource) bool { return h.kinds[r] != nil }
-
 // Close drops what is kept. Requests may still come.
 func (h *Handler) Close() { h.renderings.close() }
 

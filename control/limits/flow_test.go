@@ -282,7 +282,7 @@ func TestSlowBodiesAreBrokenOff(t *testing.T) {
 			fmt.Fprintf(conn, head, length)
 			_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
 			answer, err := io.ReadAll(conn)
-			if !strings.HasPrefix(string(answer), "HTTP/1.1 408") || !strings.Contains(string(answer), "comes too slowly") {
+			if !strings.HasPrefix(string(answer), "HTTP/1.1 408") || !strings.Contains(string(answer), "arrives too slowly") {
 				t.Errorf("%d bytes: %q, %v", length, answer, err)
 			}
 		})

@@ -130,13 +130,6 @@ func (d *Documents) dropIdle() {
 	debug.FreeOSMemory()
 }
 
-// Built reports whether a document is held, for tests and metrics.
-func (d *Documents) Built() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.v2 != nil || d.v3 != nil
-}
-
 func (d *Documents) names() *apiopenapi.DefinitionNamer {
 	if d.namer == nil {
 		d.namer = apiopenapi.NewDefinitionNamer(d.cfg.Schemes...)

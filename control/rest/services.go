@@ -233,11 +233,3 @@ func (s *Services) complete(svc *api.Service) {
 		svc.Spec.IPFamilyPolicy = &policy
 	}
 }
-
-// Claimed returns "namespace/name" of the Service that holds an address, "" if none does.
-func Claimed(view *raftstore.View, ip string) string {
-	if kv := view.Get(ipClaims + canonical(ip)); kv != nil {
-		return string(kv.Value)
-	}
-	return ""
-}

@@ -72,7 +72,7 @@ func NewEndpoints(env workqueue.Env, source Source) (workqueue.Runner, error) {
 			c.loop.Add(one{})
 		}
 	})
-	return workqueue.Together(c.loop, follow(source, c.loop)), err
+	return workqueue.RunAll(c.loop, follow(source, c.loop)), err
 }
 
 func (c *endpoints) reconcile(ctx context.Context, _ one) error {
@@ -113,7 +113,7 @@ func NewSlices(env workqueue.Env, source Source) (workqueue.Runner, error) {
 			c.loop.Add(one{})
 		}
 	})
-	return workqueue.Together(c.loop, follow(source, c.loop)), err
+	return workqueue.RunAll(c.loop, follow(source, c.loop)), err
 }
 
 func ours(s *discoveryv1.EndpointSlice) bool {

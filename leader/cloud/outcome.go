@@ -13,16 +13,16 @@ import (
 // (k8s.io/cloud-provider/service/helpers.LoadBalancerCleanupFinalizer).
 const Finalizer = "service.kubernetes.io/load-balancer-cleanup"
 
-// duty is the work to do for a Service.
-type duty int
+// work is the work to do for a Service.
+type work int
 
 const (
-	nothing duty = iota
+	nothing work = iota
 	serve
 	release
 )
 
-func dutyFor(svc *v1.Service, lb LoadBalancers) duty {
+func workFor(svc *v1.Service, lb LoadBalancers) work {
 	taken := meta.FindStatusCondition(svc.Status.Conditions, lb.Condition()) != nil
 	wants := svc.Spec.Type == v1.ServiceTypeLoadBalancer && svc.DeletionTimestamp == nil
 	switch {

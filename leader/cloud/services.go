@@ -96,7 +96,7 @@ func (c *ServiceController) taken(svc *v1.Service) bool {
 }
 
 func (c *ServiceController) reconcile(ctx context.Context, _ everything) error {
-	all, errs := c.look()
+	all, errs := c.listServices()
 	outcomes := c.lb.Settle(ctx, all)
 	for _, svc := range all.Leaving {
 		if err := c.release(ctx, svc); err != nil {
@@ -111,8 +111,8 @@ func (c *ServiceController) reconcile(ctx context.Context, _ everything) error {
 	return errors.Join(errs...)
 }
 
-// look is the newest state that this controller knows.
-func (c *ServiceController) look() (all Services, errs []error) {
+// listServices returns the current state from the caches.
+func (c *ServiceController) listServices() (all Services, errs []error) {
 	services, err := c.services.List(labels.Everything())
 	errs = append(errs, err)
 	all.Nodes, err = c.nodes.List(labels.Everything())
@@ -123,7 +123,7 @@ func (c *ServiceController) look() (all Services, errs []error) {
 			behind[svc.UID] = written{cached: svc, now: w.now}
 			svc = w.now
 		}
-		switch dutyFor(svc, c.lb) {
+		switch workFor(svc, c.lb) {
 		case serve:
 			all.Served = append(all.Served, svc)
 		case release:

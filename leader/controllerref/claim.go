@@ -22,9 +22,9 @@ const (
 	Release                // the owner controls it, but it no longer matches: release it
 )
 
-// Judge decides what owner does about obj. It neither adopts nor releases while the owner is being deleted, and never
+// Decide decides what owner does about obj. It neither adopts nor releases while the owner is being deleted, and never
 // adopts an object that is being deleted.
-func Judge(owner metav1.Object, selector labels.Selector, obj metav1.Object) Verdict {
+func Decide(owner metav1.Object, selector labels.Selector, obj metav1.Object) Verdict {
 	matches := selector.Matches(labels.Set(obj.GetLabels()))
 	leaving := owner.GetDeletionTimestamp() != nil
 	if ref := metav1.GetControllerOfNoCopy(obj); ref != nil {
@@ -44,7 +44,7 @@ func Judge(owner metav1.Object, selector labels.Selector, obj metav1.Object) Ver
 	return Adopt
 }
 
-// Claimer carries out what Judge decides. Fresh reads the owner from the API, past every cache; it is asked once per
+// Claimer carries out what Decide decides. Fresh reads the owner from the API, past every cache; it is asked once per
 // Claim, and only before the first adoption, so that a stale cache cannot make an owner that is gone adopt anything.
 type Claimer[T metav1.Object] struct {
 	Owner    metav1.Object
@@ -62,7 +62,7 @@ func (c Claimer[T]) Claim(ctx context.Context, objs []T) ([]T, error) {
 	var adoptable error
 	asked := false
 	for _, o := range objs {
-		switch Judge(c.Owner, c.Selector, o) {
+		switch Decide(c.Owner, c.Selector, o) {
 		case Keep:
 			mine = append(mine, o)
 		case Release:

@@ -54,7 +54,7 @@ func TestJudge(t *testing.T) {
 		{"an orphan being deleted", owner, pod("p", "1", ending), Ignore},
 		{"an orphan, owner leaving", leaving, pod("p", "1"), Ignore},
 	} {
-		if got := Judge(c.owner, selector, c.obj); got != c.want {
+		if got := Decide(c.owner, selector, c.obj); got != c.want {
 			t.Errorf("%s: %d, want %d", c.name, got, c.want)
 		}
 	}

@@ -101,7 +101,7 @@ func build(env workqueue.Env, workers int, m metadata.Interface, d discovery.Dis
 			}
 		},
 	}
-	return workqueue.Together(workqueue.RunnerFunc(c.follow), c.loop)
+	return workqueue.RunAll(workqueue.RunnerFunc(c.follow), c.loop)
 }
 
 func (c *controller) kindsChanged() {

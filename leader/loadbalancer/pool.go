@@ -87,7 +87,7 @@ func New(env workqueue.Env, cfg Config) (workqueue.Runner, error) {
 		return nil, fmt.Errorf("watching the pools: %w", err)
 	}
 	services.Need(registration.HasSyncedChecker())
-	return workqueue.Together(workqueue.Informer(maps), services), nil
+	return workqueue.RunAll(workqueue.Informer(maps), services), nil
 }
 
 // configure takes the pools of the ConfigMap, or without one those of Config. A ConfigMap with a fault leaves in force what

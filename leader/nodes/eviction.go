@@ -17,17 +17,17 @@ import (
 	"github.com/balsahq/balsa/leader/workqueue"
 )
 
-// sentence says when the NoExecute taints of a node evict a pod.
-type sentence struct {
+// evictionDecision says whether and when the NoExecute taints of a node evict a pod.
+type evictionDecision struct {
 	evict bool
 	after time.Duration // counted from since; zero: at once
 	since time.Time     // when the taint that decides was added; zero if the taint has no timeAdded
 }
 
-// judge looks up every NoExecute taint in the pod's tolerations. One that is not tolerated evicts at once; else the
+// decideEviction looks up every NoExecute taint in the pod's tolerations. One that is not tolerated evicts at once; else the
 // shortest tolerationSeconds counts; tolerated without a limit means never.
-func judge(tolerations []v1.Toleration, taints []v1.Taint) sentence {
-	out := sentence{}
+func decideEviction(tolerations []v1.Toleration, taints []v1.Taint) evictionDecision {
+	out := evictionDecision{}
 	for i := range taints {
 		t := &taints[i]
 		if t.Effect != v1.TaintEffectNoExecute {
@@ -35,13 +35,13 @@ func judge(tolerations []v1.Toleration, taints []v1.Taint) sentence {
 		}
 		tolerated, limit := tolerance(tolerations, t)
 		if !tolerated {
-			return sentence{evict: true}
+			return evictionDecision{evict: true}
 		}
 		if limit == nil {
 			continue
 		}
 		if d := max(0, *limit); !out.evict || d < out.after {
-			out = sentence{evict: true, after: d}
+			out = evictionDecision{evict: true, after: d}
 			if t.TimeAdded != nil {
 				out.since = t.TimeAdded.Time
 			}
@@ -85,7 +85,7 @@ type eviction struct {
 	nodes corelisters.NodeLister
 	pods  cache.Indexer
 	mu    sync.Mutex
-	first map[types.UID]time.Time // when a pod was first seen under sentence
+	first map[types.UID]time.Time // when a pod was first seen with a decision to evict it
 	loop  *workqueue.Loop[workqueue.Key]
 }
 
@@ -143,7 +143,7 @@ func (c *eviction) pardon(uid types.UID) bool {
 }
 
 // from is the moment the pod's time runs from.
-func (c *eviction) from(uid types.UID, s sentence, now time.Time) time.Time {
+func (c *eviction) from(uid types.UID, s evictionDecision, now time.Time) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	start, ok := c.first[uid]
@@ -167,7 +167,7 @@ func (c *eviction) reconcile(ctx context.Context, key workqueue.Key) error {
 	if err != nil {
 		return ignoreGone(err) // the collector's business
 	}
-	s := judge(p.Spec.Tolerations, n.Spec.Taints)
+	s := decideEviction(p.Spec.Tolerations, n.Spec.Taints)
 	if !s.evict {
 		if c.pardon(p.UID) {
 			c.env.Events.Eventf(podReference(p), v1.EventTypeNormal, "TaintManagerEviction", "Cancelling deletion of Pod %s/%s", p.Namespace, p.Name)

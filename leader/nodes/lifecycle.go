@@ -22,7 +22,7 @@ import (
 	"github.com/balsahq/balsa/leader/workqueue"
 )
 
-// LifecycleConfig tunes how silence is judged.
+// LifecycleConfig tunes when a silent node counts as unreachable.
 type LifecycleConfig struct {
 	Grace    time.Duration // how long a node may be silent; upstream's default is 50 s
 	Liveness Liveness      // optional
@@ -37,7 +37,7 @@ type lifecycle struct {
 	loop     *workqueue.Loop[string]
 }
 
-// NewLifecycle returns the controller that judges whether nodes are alive and taints them by their conditions.
+// NewLifecycle returns the controller that decides whether nodes are alive and taints them by their conditions.
 func NewLifecycle(env workqueue.Env, workers int, cfg LifecycleConfig) (workqueue.Runner, error) {
 	nodes := env.Informers.Core().V1().Nodes()
 	podInformer := env.Informers.Core().V1().Pods().Informer()
@@ -58,7 +58,7 @@ func NewLifecycle(env workqueue.Env, workers int, cfg LifecycleConfig) (workqueu
 	if cfg.Liveness != nil {
 		runners = append(runners, workqueue.RunnerFunc(c.follow))
 	}
-	return workqueue.Together(runners...), err
+	return workqueue.RunAll(runners...), err
 }
 
 // follow takes in the changes of the liveness source. All nodes of one change are noted before any of them is reconciled, so
@@ -66,7 +66,7 @@ func NewLifecycle(env workqueue.Env, workers int, cfg LifecycleConfig) (workqueu
 func (c *lifecycle) follow(ctx context.Context) error {
 	for {
 		changed := c.liveness.Changed()
-		c.judge(time.Now())
+		c.checkLiveness(time.Now())
 		select {
 		case <-ctx.Done():
 			return nil
@@ -75,11 +75,11 @@ func (c *lifecycle) follow(ctx context.Context) error {
 	}
 }
 
-// judge asks the liveness source about every node and queues those it has changed its mind about.
-func (c *lifecycle) judge(now time.Time) {
+// checkLiveness asks the liveness source about every node and queues the nodes whose answer changed.
+func (c *lifecycle) checkLiveness(now time.Time) {
 	var news []string
 	for _, n := range c.all() {
-		if alive, known := c.liveness.Alive(n.Name); c.pulse.judged(n.Name, known && !alive, now) {
+		if alive, known := c.liveness.Alive(n.Name); c.pulse.record(n.Name, known && !alive, now) {
 			news = append(news, n.Name)
 		}
 	}
@@ -111,7 +111,7 @@ func (c *lifecycle) nodeChanged(old, now *v1.Node) {
 	}
 	if old == nil && c.liveness != nil {
 		if alive, known := c.liveness.Alive(now.Name); known && !alive {
-			c.pulse.judged(now.Name, true, time.Now())
+			c.pulse.record(now.Name, true, time.Now())
 		}
 	}
 	c.loop.Add(now.Name)
@@ -191,7 +191,7 @@ func (c *lifecycle) reconcile(ctx context.Context, name string) error {
 	}
 	now := time.Now()
 	if c.silent(node, now) {
-		if conditions := silence(node, now); conditions != nil {
+		if conditions := unknownConditions(node, now); conditions != nil {
 			node, err = c.markSilent(ctx, node, conditions)
 			if err != nil {
 				return ignoreGone(err)

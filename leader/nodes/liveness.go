@@ -45,8 +45,8 @@ func (p *pulse) heard(node string, now time.Time) {
 	p.of(node, now).heard = now
 }
 
-// judged records what the liveness source says and reports whether that is news.
-func (p *pulse) judged(node string, dead bool, now time.Time) bool {
+// record records the answer of the liveness source and reports whether it changed.
+func (p *pulse) record(node string, dead bool, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b := p.of(node, now)

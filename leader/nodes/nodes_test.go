@@ -95,11 +95,11 @@ func TestTaintsFollowConditions(t *testing.T) {
 
 func TestSilenceMakesConditionsUnknownOnce(t *testing.T) {
 	n := nodeWith(map[v1.NodeConditionType]v1.ConditionStatus{v1.NodeReady: v1.ConditionTrue, "Custom": v1.ConditionTrue})
-	n.Status.Conditions = silence(n, now)
+	n.Status.Conditions = unknownConditions(n, now)
 	if len(n.Status.Conditions) != 5 || !unknown(n) || nodeCondition(n, "Custom").Status != v1.ConditionTrue {
 		t.Fatalf("%+v", n.Status.Conditions)
 	}
-	if silence(n, now.Add(time.Hour)) != nil {
+	if unknownConditions(n, now.Add(time.Hour)) != nil {
 		t.Fatal("said twice")
 	}
 }
@@ -132,19 +132,19 @@ func TestJudgeEvictions(t *testing.T) {
 		name        string
 		tolerations []v1.Toleration
 		taints      []v1.Taint
-		want        sentence
+		want        evictionDecision
 	}{
-		{"no taint", nil, []v1.Taint{soft}, sentence{}},
-		{"not tolerated", nil, []v1.Taint{custom}, sentence{evict: true}},
-		{"wrong value", []v1.Toleration{{Key: "maintenance", Value: "no"}}, []v1.Taint{custom}, sentence{evict: true}},
-		{"right value", []v1.Toleration{{Key: "maintenance", Value: "yes"}}, []v1.Taint{custom}, sentence{}},
-		{"tolerates all", []v1.Toleration{forever}, []v1.Taint{custom, notReady}, sentence{}},
-		{"for a while", []v1.Toleration{fiveMinutes}, []v1.Taint{notReady}, sentence{evict: true, after: 5 * time.Minute, since: now}},
-		{"the shortest counts", []v1.Toleration{fiveMinutes, {Key: "maintenance", Operator: v1.TolerationOpExists, TolerationSeconds: sec(10)}}, []v1.Taint{notReady, custom}, sentence{evict: true, after: 10 * time.Second}},
-		{"one of two not tolerated", []v1.Toleration{fiveMinutes}, []v1.Taint{notReady, custom}, sentence{evict: true}},
-		{"negative is at once", []v1.Toleration{{Operator: v1.TolerationOpExists, TolerationSeconds: sec(-1)}}, []v1.Taint{custom}, sentence{evict: true}},
+		{"no taint", nil, []v1.Taint{soft}, evictionDecision{}},
+		{"not tolerated", nil, []v1.Taint{custom}, evictionDecision{evict: true}},
+		{"wrong value", []v1.Toleration{{Key: "maintenance", Value: "no"}}, []v1.Taint{custom}, evictionDecision{evict: true}},
+		{"right value", []v1.Toleration{{Key: "maintenance", Value: "yes"}}, []v1.Taint{custom}, evictionDecision{}},
+		{"tolerates all", []v1.Toleration{forever}, []v1.Taint{custom, notReady}, evictionDecision{}},
+		{"for a while", []v1.Toleration{fiveMinutes}, []v1.Taint{notReady}, evictionDecision{evict: true, after: 5 * time.Minute, since: now}},
+		{"the shortest counts", []v1.Toleration{fiveMinutes, {Key: "maintenance", Operator: v1.TolerationOpExists, TolerationSeconds: sec(10)}}, []v1.Taint{notReady, custom}, evictionDecision{evict: true, after: 10 * time.Second}},
+		{"one of two not tolerated", []v1.Toleration{fiveMinutes}, []v1.Taint{notReady, custom}, evictionDecision{evict: true}},
+		{"negative is at once", []v1.Toleration{{Operator: v1.TolerationOpExists, TolerationSeconds: sec(-1)}}, []v1.Taint{custom}, evictionDecision{evict: true}},
 	} {
-		if got := judge(c.tolerations, c.taints); got != c.want {
+		if got := decideEviction(c.tolerations, c.taints); got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
 	}
@@ -180,7 +180,7 @@ func TestMostNodesAtOnceAreNotEvicted(t *testing.T) {
 func TestALivenessVerdictHoldsUntilTheNodeIsHeardOrTakenBack(t *testing.T) {
 	p := newPulse(50 * time.Second)
 	p.heard("n", now)
-	if !p.judged("n", true, now.Add(time.Second)) || p.judged("n", true, now.Add(2*time.Second)) {
+	if !p.record("n", true, now.Add(time.Second)) || p.record("n", true, now.Add(2*time.Second)) {
 		t.Fatal("a verdict is news once")
 	}
 	if left := p.left("n", now.Add(2*time.Second)); left != 0 || !p.dead("n", now.Add(2*time.Second)) {
@@ -190,7 +190,7 @@ func TestALivenessVerdictHoldsUntilTheNodeIsHeardOrTakenBack(t *testing.T) {
 	if left := p.left("n", now.Add(3*time.Second)); left != 50*time.Second {
 		t.Fatalf("%s left for a node that renewed its Lease", left)
 	}
-	if !p.judged("n", false, now.Add(4*time.Second)) || p.left("n", now.Add(4*time.Second)) != 50*time.Second {
+	if !p.record("n", false, now.Add(4*time.Second)) || p.left("n", now.Add(4*time.Second)) != 50*time.Second {
 		t.Fatal("a node that is back gets its whole time")
 	}
 	if left := p.left("n", now.Add(time.Minute)); left > 0 {

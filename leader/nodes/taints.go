@@ -101,9 +101,9 @@ func ownedKeys() []string {
 	return keys
 }
 
-// silence returns the conditions of a node that is silent: unknown, each with the time of the change. It returns nil when they
+// unknownConditions returns the conditions of a node that is silent: unknown, each with the time of the change. It returns nil when they
 // are so already.
-func silence(n *v1.Node, now time.Time) []v1.NodeCondition {
+func unknownConditions(n *v1.Node, now time.Time) []v1.NodeCondition {
 	out := append([]v1.NodeCondition(nil), n.Status.Conditions...)
 	at := metav1.NewTime(now)
 	changed := false

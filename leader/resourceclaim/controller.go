@@ -68,7 +68,7 @@ func New(env workqueue.Env, workers int) (workqueue.Runner, error) {
 	c.made = cache.NewIntegerResourceVersionMutationCache(klog.Background(), indexer, indexer, mutationTTL, true)
 	workqueue.Need(c.podLoop, claims.Informer(), templates.Informer())
 	workqueue.Need(c.claimLoop, pods.Informer())
-	return workqueue.Together(c.podLoop, c.claimLoop), errors.Join(
+	return workqueue.RunAll(c.podLoop, c.claimLoop), errors.Join(
 		workqueue.Watch(c.podLoop, pods.Informer(), c.podChanged),
 		workqueue.Watch(c.podLoop, templates.Informer(), func(_, now *resourceapi.ResourceClaimTemplate) {
 			if now != nil {

@@ -54,7 +54,7 @@ func New(env workqueue.Env, workers int, keys clusterkeys.Source) (workqueue.Run
 		namespaces: namespaces.Lister(), configMaps: corelisters.NewConfigMapLister(configMaps.GetIndexer()),
 	}
 	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
-	return workqueue.Together(workqueue.Informer(configMaps), c.loop, keys.Follow(c.all)), errors.Join(
+	return workqueue.RunAll(workqueue.Informer(configMaps), c.loop, keys.Follow(c.all)), errors.Join(
 		configMaps.SetTransform(workqueue.Strip),
 		workqueue.Watch(c.loop, namespaces.Informer(), func(_, now *v1.Namespace) {
 			if now != nil {

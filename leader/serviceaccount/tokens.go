@@ -47,7 +47,7 @@ func NewTokens(env workqueue.Env, workers int, sign Signer, keys clusterkeys.Sou
 	})
 	c := &tokens{env: env, sign: sign, keys: keys, accounts: sas.Lister(), secrets: secrets.GetIndexer()}
 	c.loop = workqueue.NewLoop(env, workers, c.reconcile)
-	return workqueue.Together(workqueue.Informer(secrets), c.loop, keys.Follow(c.all)), errors.Join(
+	return workqueue.RunAll(workqueue.Informer(secrets), c.loop, keys.Follow(c.all)), errors.Join(
 		secrets.SetTransform(workqueue.Strip),
 		workqueue.Watch(c.loop, secrets, func(_, now *v1.Secret) {
 			if now != nil {

@@ -278,7 +278,7 @@ func (c *binder) volume(ctx context.Context, v *v1.PersistentVolume) error {
 	if err == nil && claim.UID == r.UID {
 		return nil // the claim's own turn keeps both in line
 	}
-	switch fateOf(v) {
+	switch reclaimActionOf(v) {
 	case release:
 		return c.volumeStatus(ctx, v, v1.VolumeReleased, "")
 	case remove:

@@ -149,17 +149,17 @@ func waits(c *v1.PersistentVolumeClaim, class *storagev1.StorageClass) bool {
 		c.Annotations[annSelectedNode] == ""
 }
 
-// fate is what happens to a volume whose claim is gone.
-type fate uint8
+// reclaimAction is what happens to a volume whose claim is gone.
+type reclaimAction uint8
 
 const (
-	keep fate = iota
+	keep reclaimAction = iota
 	release
 	remove
 )
 
-// fateOf: volumes that an external provisioner made are its to delete; this controller only says they are released.
-func fateOf(v *v1.PersistentVolume) fate {
+// reclaimActionOf: volumes that an external provisioner made are its to delete; this controller only says they are released.
+func reclaimActionOf(v *v1.PersistentVolume) reclaimAction {
 	switch {
 	case v.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete && v.Spec.CSI == nil && v.Annotations[annProvisionedBy] == "" && v.Spec.HostPath != nil:
 		return remove

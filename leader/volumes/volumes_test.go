@@ -83,13 +83,13 @@ func TestFateOfReleasedVolumes(t *testing.T) {
 		return func(v *v1.PersistentVolume) { v.Spec.PersistentVolumeReclaimPolicy = p }
 	}
 	external := func(v *v1.PersistentVolume) { v.Annotations = map[string]string{annProvisionedBy: "x"} }
-	if f := fateOf(volume("v", "1Gi", policy(v1.PersistentVolumeReclaimRetain))); f != release {
+	if f := reclaimActionOf(volume("v", "1Gi", policy(v1.PersistentVolumeReclaimRetain))); f != release {
 		t.Error(f)
 	}
-	if f := fateOf(volume("v", "1Gi", policy(v1.PersistentVolumeReclaimDelete))); f != remove {
+	if f := reclaimActionOf(volume("v", "1Gi", policy(v1.PersistentVolumeReclaimDelete))); f != remove {
 		t.Error(f)
 	}
-	if f := fateOf(volume("v", "1Gi", policy(v1.PersistentVolumeReclaimDelete), external)); f != release {
+	if f := reclaimActionOf(volume("v", "1Gi", policy(v1.PersistentVolumeReclaimDelete), external)); f != release {
 		t.Error(f)
 	}
 }

@@ -82,7 +82,7 @@ func TestTogetherStopsAllWhenOneFails(t *testing.T) {
 		bad := errors.New("bad")
 		waits := RunnerFunc(func(ctx context.Context) error { <-ctx.Done(); return nil })
 		fails := RunnerFunc(func(context.Context) error { return bad })
-		if err := Together(waits, fails).Run(t.Context()); !errors.Is(err, bad) {
+		if err := RunAll(waits, fails).Run(t.Context()); !errors.Is(err, bad) {
 			t.Fatal(err)
 		}
 	})

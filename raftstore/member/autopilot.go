@@ -77,7 +77,6 @@ type Autopilot struct {
 	policy Policy
 	log    *slog.Logger
 	limit  *limiter
-	nudge  chan struct{}
 
 	mu    sync.Mutex
 	term  uint64
@@ -110,15 +109,7 @@ func NewAutopilot(cfg AutopilotConfig) (*Autopilot, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Autopilot{cfg: cfg, policy: cfg.Policy, log: cfg.Logger, limit: newLimiter(), nudge: make(chan struct{}, 1), seen: map[string]seen{}}, nil
-}
-
-// Nudge makes the autopilot look now, after a learner was added.
-func (a *Autopilot) Nudge() {
-	select {
-	case a.nudge <- struct{}{}:
-	default:
-	}
+	return &Autopilot{cfg: cfg, policy: cfg.Policy, log: cfg.Logger, limit: newLimiter(), seen: map[string]seen{}}, nil
 }
 
 // Run acts whenever this server leads, until ctx ends. It returns nil.
@@ -152,7 +143,6 @@ func (a *Autopilot) pause(ctx context.Context, timer <-chan time.Time, leader, m
 	case <-timer:
 	case <-leader:
 	case <-members:
-	case <-a.nudge:
 	}
 }
 

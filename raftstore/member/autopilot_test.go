@@ -78,16 +78,21 @@ func (s *raftOnly) LeaderChanged() <-chan struct{} {
 	return s.change
 }
 
+// wake makes the autopilot look now.
+func (s *raftOnly) wake() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.change)
+	s.change = make(chan struct{})
+}
+
 func (s *raftOnly) follow(ctx context.Context, seen <-chan raft.Observation) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-seen:
-			s.mu.Lock()
-			close(s.change)
-			s.change = make(chan struct{})
-			s.mu.Unlock()
+			s.wake()
 		}
 	}
 }
@@ -170,7 +175,7 @@ func (p *peers) join(n int, seeds ...string) {
 		err = r.BootstrapCluster(raft.Configuration{Servers: []raft.Server{{ID: conf.LocalID, Address: trans.LocalAddr()}}}).Error()
 	} else {
 		err = p.leader().raft.AddNonvoter(conf.LocalID, trans.LocalAddr(), 0, 0).Error()
-		p.leader().pilot.Nudge()
+		p.leader().pilot.cfg.Store.(*raftOnly).wake()
 	}
 	if err != nil {
 		p.t.Fatal(err)

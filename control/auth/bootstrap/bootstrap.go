@@ -8,13 +8,11 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-helpers/auth/rbac/reconciliation"
-	scheduling "k8s.io/kubernetes/pkg/apis/scheduling/v1"
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 
 	"github.com/balsahq/balsa/fault"
@@ -97,61 +95,6 @@ func aggregated(of rbacv1.ClusterRole, roles []rbacv1.ClusterRole) []rbacv1.Poli
 		}
 	}
 	return rules
-}
-
-// Ensure creates missing objects and repairs those that differ. If one cannot be written it returns an error after
-// writing all others. It may be called again.
-func Ensure(ctx context.Context, client kubernetes.Interface) error {
-	if err := ensureNamespaces(ctx, client); err != nil {
-		return err
-	}
-	var g errgroup.Group
-	g.Go(fault.ContainedErr("control/auth/bootstrap", func() error { return EnsureRBAC(ctx, client, Default()) }))
-	g.Go(fault.ContainedErr("control/auth/bootstrap", func() error { return ensurePriorityClasses(ctx, client) }))
-	return g.Wait()
-}
-
-func ensureNamespaces(ctx context.Context, client kubernetes.Interface) error {
-	have, err := client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("bootstrap: list namespaces: %w", err)
-	}
-	exists := map[string]bool{}
-	for _, n := range have.Items {
-		exists[n.Name] = true
-	}
-	var w writes
-	for _, name := range SystemNamespaces {
-		if !exists[name] {
-			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-			w.add("namespace "+name, func() error {
-				_, err := client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{})
-				return err
-			})
-		}
-	}
-	return w.run()
-}
-
-func ensurePriorityClasses(ctx context.Context, client kubernetes.Interface) error {
-	have, err := client.SchedulingV1().PriorityClasses().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("bootstrap: list priority classes: %w", err)
-	}
-	exists := map[string]bool{}
-	for _, n := range have.Items {
-		exists[n.Name] = true
-	}
-	var w writes
-	for _, pc := range scheduling.SystemPriorityClasses() {
-		if !exists[pc.Name] {
-			w.add("priority class "+pc.Name, func() error {
-				_, err := client.SchedulingV1().PriorityClasses().Create(ctx, (*schedulingv1.PriorityClass)(pc), metav1.CreateOptions{})
-				return err
-			})
-		}
-	}
-	return w.run()
 }
 
 // EnsureRBAC creates and repairs the objects of one policy.

@@ -15,7 +15,7 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// snapshot holds every RBAC object at the start of Ensure, by "namespace/name". It is read-only once made.
+// snapshot holds every RBAC object at the start of EnsureRBAC, by "namespace/name". It is read-only once made.
 type snapshot struct {
 	clusterRoles    map[string]*rbacv1.ClusterRole
 	roles           map[string]*rbacv1.Role

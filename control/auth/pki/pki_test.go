@@ -206,7 +206,7 @@ func TestAHandshakeDoesNotInsistOnAFullDisk(t *testing.T) {
 				t.Fatalf("%v, %v", c, err)
 			}
 		}
-		if n := strings.Count(log.String(), "cannot be renewed"); n != 1 {
+		if n := strings.Count(log.String(), "cannot renew a certificate"); n != 1 {
 			t.Fatalf("tried %d times: %s", n, &log)
 		}
 		a.Serving().path = filepath.Join(dir, "apiserver.pem")

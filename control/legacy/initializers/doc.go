@@ -16,7 +16,7 @@
 //
 // The list of pending names was metadata.initializers, a field that objects no longer have. It is kept in an
 // annotation, with the field's JSON as its value. As then, only clients with the right to "initialize" the resource may
-// write it. Clients that use JSON see it as metadata.initializers too, and may write it there (take.go, show.go).
+// write it. Clients that use JSON see it as metadata.initializers too, and may write it there (request.go, response.go).
 // Clients that use protobuf, YAML or server-side apply use the annotation.
 //
 // Everything except Hide and Filter is a function of values. The plug-in in control/auth/admission decides about

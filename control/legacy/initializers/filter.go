@@ -47,9 +47,9 @@ func Filter(current Current, next http.Handler) http.Handler {
 			return
 		}
 		if r.Body != nil && info.Subresource == "" {
-			r = take(r, current)
+			r = rewriteRequest(r, current)
 		}
-		shown, r, done := show(w, r, info)
+		shown, r, done := rewriteResponse(w, r, info)
 		next.ServeHTTP(shown, r)
 		done()
 	})

@@ -26,9 +26,9 @@ const (
 	largest = 3 << 20
 )
 
-// take rewrites a JSON request that writes metadata.initializers into one that writes the annotation. A body that it
+// rewriteRequest rewrites a JSON request that writes metadata.initializers into one that writes the annotation. A body that it
 // cannot parse stays unchanged; the field is then unknown, as in Kubernetes today.
-func take(r *http.Request, current Current) *http.Request {
+func rewriteRequest(r *http.Request, current Current) *http.Request {
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	rewrite := rewriter(r.Method, kind)
 	if rewrite == nil {

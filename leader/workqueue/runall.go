@@ -9,12 +9,12 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// Together returns a runner that runs several: the first error stops all, and Run joins them.
-func Together(runners ...Runner) Runner { return together(runners) }
+// RunAll returns a runner that runs several: the first error stops all, and Run joins them.
+func RunAll(runners ...Runner) Runner { return runAll(runners) }
 
-type together []Runner
+type runAll []Runner
 
-func (t together) Run(ctx context.Context) error {
+func (t runAll) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, r := range t {
 		g.Go(fault.ContainedErr("controller", func() error { return r.Run(ctx) }))

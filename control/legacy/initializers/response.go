@@ -15,9 +15,9 @@ import (
 // most bounds the answers that are held to add metadata.initializers, in bytes; larger ones have only the annotation.
 const most = 32 << 20
 
-// show wraps the answer to a request that may read objects that are not initialized. JSON objects in it get
+// rewriteResponse wraps the answer to a request that may read objects that are not initialized. JSON objects in it get
 // metadata.initializers beside the annotation. done has to be called when the handler has returned.
-func show(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) (shown http.ResponseWriter, as *http.Request, done func()) {
+func rewriteResponse(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) (shown http.ResponseWriter, as *http.Request, done func()) {
 	one := slices.Contains([]string{"get", "create", "update", "patch", "delete"}, info.Verb)
 	many := (info.Verb == "list" || info.Verb == "watch") && included(r.Context())
 	if !one && !many || info.Subresource != "" && info.Subresource != "status" || r.Header.Get("Upgrade") != "" {
@@ -26,68 +26,68 @@ func show(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) (sh
 	as = r.WithContext(r.Context())
 	as.Header = r.Header.Clone()
 	as.Header.Del("Accept-Encoding") // nothing can be added to a compressed answer
-	s := &showing{ResponseWriter: w, watch: info.Verb == "watch"}
+	s := &responseWriter{ResponseWriter: w, watch: info.Verb == "watch"}
 	return responsewriter.WrapForHTTP1Or2(s), as, s.done
 }
 
-// manner is the way in which an answer is passed on.
-type manner int
+// rewriteMode is the way in which an answer is passed on.
+type rewriteMode int
 
 const (
-	unknown manner = iota
-	through        // unchanged
-	whole          // changed once it is complete
-	lines          // changed line by line; each line is a document
+	unknown rewriteMode = iota
+	through             // unchanged
+	whole               // changed once it is complete
+	lines               // changed line by line; each line is a document
 )
 
-// showing is the answer to one request. One goroutine uses it.
-type showing struct {
+// responseWriter is the answer to one request. One goroutine uses it.
+type responseWriter struct {
 	http.ResponseWriter
-	watch  bool
-	manner manner
-	code   int
-	held   []byte
+	watch bool
+	mode  rewriteMode
+	code  int
+	held  []byte
 }
 
 // Unwrap implements responsewriter.UserProvidedDecorator.
-func (s *showing) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+func (s *responseWriter) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
-func (s *showing) WriteHeader(code int) {
-	if s.manner != unknown {
+func (s *responseWriter) WriteHeader(code int) {
+	if s.mode != unknown {
 		return
 	}
 	h := s.Header()
 	switch {
 	case !strings.HasPrefix(h.Get("Content-Type"), "application/json") || h.Get("Content-Encoding") != "":
-		s.manner = through
+		s.mode = through
 	case s.watch && code == http.StatusOK:
-		s.manner = lines
+		s.mode = lines
 	default:
-		s.manner = whole
+		s.mode = whole
 	}
 	s.code = code
-	if s.manner != whole {
+	if s.mode != whole {
 		s.ResponseWriter.WriteHeader(code)
 	}
 }
 
 // Write implements http.ResponseWriter.
-func (s *showing) Write(p []byte) (int, error) {
+func (s *responseWriter) Write(p []byte) (int, error) {
 	s.WriteHeader(http.StatusOK)
-	if s.manner == whole && len(s.held)+len(p) > most {
+	if s.mode == whole && len(s.held)+len(p) > most {
 		s.ResponseWriter.WriteHeader(s.code)
-		s.manner = through
+		s.mode = through
 		if _, err := s.ResponseWriter.Write(s.held); err != nil {
 			return 0, err
 		}
 		s.held = nil
 	}
-	if s.manner == through {
+	if s.mode == through {
 		return s.ResponseWriter.Write(p)
 	}
 	s.held = append(s.held, p...)
-	for s.manner == lines {
+	for s.mode == lines {
 		end := bytes.IndexByte(s.held, '\n') + 1
 		if end == 0 {
 			break
@@ -102,8 +102,8 @@ func (s *showing) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (s *showing) done() {
-	if s.manner == whole {
+func (s *responseWriter) done() {
+	if s.mode == whole {
 		s.Header().Del("Content-Length")
 		s.ResponseWriter.WriteHeader(s.code)
 	}

@@ -66,23 +66,23 @@ func (g getter) GetRESTOptions(resource schema.GroupResource, example runtime.Ob
 		if err != nil {
 			return nil, nil, err
 		}
-		return &hiding{Interface: s, resource: resource, cfg: g.cfg}, destroy, nil
+		return &hidingStorage{Interface: s, resource: resource, cfg: g.cfg}, destroy, nil
 	}
 	return o, nil
 }
 
-// hiding is a storage that shows only initialized objects.
-type hiding struct {
+// hidingStorage is a storage that shows only initialized objects.
+type hidingStorage struct {
 	storage.Interface
 	resource schema.GroupResource
 	cfg      Config
 }
 
 // Unwrap returns the storage that shows all objects.
-func (h *hiding) Unwrap() storage.Interface { return h.Interface }
+func (h *hidingStorage) Unwrap() storage.Interface { return h.Interface }
 
 // GetList implements storage.Interface.
-func (h *hiding) GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
+func (h *hidingStorage) GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
 	if !included(ctx) {
 		opts.Predicate = initialized(opts.Predicate)
 	}
@@ -90,7 +90,7 @@ func (h *hiding) GetList(ctx context.Context, key string, opts storage.ListOptio
 }
 
 // Watch implements storage.Interface. An object is ADDED when it is initialized.
-func (h *hiding) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+func (h *hidingStorage) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	if !included(ctx) {
 		opts.Predicate = initialized(opts.Predicate)
 	}
@@ -108,21 +108,23 @@ func initialized(p storage.SelectionPredicate) storage.SelectionPredicate {
 		}
 		return attrs(o)
 	}
-	p.Field = looking{p.Field}
+	p.Field = neverEmptySelector{p.Field}
 	return p
 }
 
-// looking is a field selector that is never empty, so that every object is checked.
-type looking struct{ fields.Selector }
+// neverEmptySelector is a field selector that is never empty, so that every object is checked.
+type neverEmptySelector struct{ fields.Selector }
 
 // Empty implements fields.Selector.
-func (looking) Empty() bool { return false }
+func (neverEmptySelector) Empty() bool { return false }
 
 // DeepCopySelector implements fields.Selector.
-func (l looking) DeepCopySelector() fields.Selector { return looking{l.Selector.DeepCopySelector()} }
+func (l neverEmptySelector) DeepCopySelector() fields.Selector {
+	return neverEmptySelector{l.Selector.DeepCopySelector()}
+}
 
 // Create implements storage.Interface.
-func (h *hiding) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
+func (h *hidingStorage) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
 	if err := h.Interface.Create(ctx, key, obj, out, ttl); err != nil || out == nil {
 		return err
 	}
@@ -130,7 +132,7 @@ func (h *hiding) Create(ctx context.Context, key string, obj, out runtime.Object
 }
 
 // GuaranteedUpdate implements storage.Interface. If it creates the object, it waits as Create does.
-func (h *hiding) GuaranteedUpdate(
+func (h *hidingStorage) GuaranteedUpdate(
 	ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, try storage.UpdateFunc, suggestion runtime.Object,
 ) error {
@@ -166,7 +168,7 @@ func (h *hiding) GuaranteedUpdate(
 }
 
 // await returns when the object of key, which was just created, is initialized; out is its newest state.
-func (h *hiding) await(ctx context.Context, key string, out runtime.Object) error {
+func (h *hidingStorage) await(ctx context.Context, key string, out runtime.Object) error {
 	m, err := meta.Accessor(out)
 	if err != nil || included(ctx) || !Uninitialized(m) {
 		return nil
@@ -187,7 +189,7 @@ func (h *hiding) await(ctx context.Context, key string, out runtime.Object) erro
 		select {
 		case e, ok := <-w.ResultChan():
 			if !ok {
-				return h.late(m, last)
+				return h.timeoutError(m, last)
 			}
 			state, done, err := h.see(e, m, out)
 			if done || err != nil {
@@ -195,13 +197,13 @@ func (h *hiding) await(ctx context.Context, key string, out runtime.Object) erro
 			}
 			last = state
 		case <-limited.Done():
-			return h.late(m, last)
+			return h.timeoutError(m, last)
 		}
 	}
 }
 
 // see handles an event of an object for which a creation waits. done: out is the object, or err the reason.
-func (h *hiding) see(e watch.Event, m metav1.Object, out runtime.Object) (state *State, done bool, err error) {
+func (h *hidingStorage) see(e watch.Event, m metav1.Object, out runtime.Object) (state *State, done bool, err error) {
 	if e.Type == watch.Error {
 		return nil, false, apierrors.FromObject(e.Object)
 	}
@@ -226,8 +228,8 @@ func (h *hiding) see(e watch.Event, m metav1.Object, out runtime.Object) (state 
 	return nil, true, nil
 }
 
-// late is the answer if the initializers take too long. Its details name the object, which exists.
-func (h *hiding) late(m metav1.Object, s *State) error {
+// timeoutError is the answer if the initializers take too long. Its details name the object, which exists.
+func (h *hidingStorage) timeoutError(m metav1.Object, s *State) error {
 	err := apierrors.NewTimeoutError(fmt.Sprintf(
 		"%s %q is created and still being initialized by %s; it is seen when they have finished. Read it by name, or lists with ?%s=true; deleting it ends the wait",
 		h.resource, m.GetName(), s.Names(), parameter), 0)

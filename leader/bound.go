@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// bound ends every request with the term, also those whose caller has no context to give, such as discovery's.
+// bound ends every request with the term, also requests without a context of the caller, such as those of discovery.
 type bound struct {
 	ctx  context.Context
 	next http.RoundTripper
@@ -26,7 +26,7 @@ func (b bound) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// boundBody lets go of the term when the body is closed.
+// boundBody releases the request's context when the body is closed.
 type boundBody struct {
 	io.ReadCloser
 	end func()

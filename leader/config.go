@@ -31,7 +31,7 @@ type Elector interface {
 // Term is one leadership from being won to being lost.
 type Term struct {
 	Epoch  int64           // grows from term to term
-	Lost   <-chan struct{} // closed when the leadership is gone, whoever ended it
+	Lost   <-chan struct{} // closed when the leadership has ended, for any reason
 	Resign func(context.Context) error
 	// Config returns an API client configuration that acts as user. A user of the form
 	// system:serviceaccount:<namespace>:<name> carries the groups of a service account. Every write made with it is
@@ -39,10 +39,10 @@ type Term struct {
 	Config func(user string) *rest.Config
 }
 
-// Config says what to run and with which settings.
+// Config configures Run.
 type Config struct {
 	Elector  Elector
-	Identity string // of this process, shown to people as the holder
+	Identity string // of this process, shown as the holder of Leases
 	Logger   *slog.Logger
 
 	ClusterCIDR  netip.Prefix // of all pods; the zero value leaves spec.podCIDR of nodes alone
@@ -50,26 +50,28 @@ type Config struct {
 	// SecondCIDR is the pod network of the second family, in a dual-stack cluster; each node gets a part of it, too.
 	SecondCIDR netip.Prefix
 
-	// APIServers says where the API is served: the endpoints of the kubernetes Service. Without a List they are left alone.
+	// APIServers gives the addresses of the API servers, for the endpoints of the kubernetes Service. Without a List the
+	// endpoints are not changed.
 	APIServers apiservers.Source
 
-	// Cloud is what the machines stand on; without a name it is cloud.BareMetal.
+	// Cloud is the provider of the machines; without a name it is cloud.BareMetal.
 	Cloud cloud.Provider
-	// DisableCloud leaves nodes and routes to a cloud controller manager outside.
+	// DisableCloud leaves nodes and routes to an external cloud controller manager.
 	DisableCloud bool
-	// DisableLocalStorage leaves out what provisions volumes of nodes' disks.
+	// DisableLocalStorage turns off the provisioner of volumes on nodes' disks.
 	DisableLocalStorage bool
-	// LoadBalancer says which addresses Services of type LoadBalancer get, as long as the cluster does not say otherwise
-	// and Cloud does not give them any.
+	// LoadBalancer has the default address pools of Services of type LoadBalancer. They are used if the cluster has no other
+	// pools and Cloud has no load balancers.
 	LoadBalancer loadbalancer.Config
 
-	// Autoscaling is what all HorizontalPodAutoscalers have in common. The zero value is upstream's defaults.
+	// Autoscaling has the settings of all HorizontalPodAutoscalers. The zero value is upstream's defaults.
 	Autoscaling horizontalpodautoscaler.Config
 
-	// Scheduler says how pods are placed. The zero value is upstream's default profile.
+	// Scheduler has the scheduler's profiles. The zero value is upstream's default profile.
 	Scheduler profile.Settings
 
-	// IngressStatus makes what writes the status of Ingresses and Gateways, of an environment of its own; nil leaves them alone.
+	// IngressStatus returns the controller that writes the status of Ingresses and Gateways; nil: their status is not
+	// written.
 	IngressStatus func(workqueue.Env) (workqueue.Runner, error)
 
 	NodeGrace     time.Duration          // how long a node may be silent; 50 s by default

@@ -38,31 +38,31 @@ const (
 	userCertificates = "system:serviceaccount:kube-system:certificate-controller"
 )
 
-// row is one thing that runs in a term.
+// row is a controller that runs in a term.
 type row struct {
 	name    string // also the service account in kube-system it acts as
-	user    string // acts as this instead
+	user    string // the user name, if it does not act as the service account
 	watches []string
 	writes  []part
 	workers int
 	later   bool              // starts after the shared caches are filled, because it reads much and no user waits for it
-	off     func(Config) bool // leaves it out; nil is never
+	off     func(Config) bool // reports whether the configuration turns it off; nil: it always runs
 	build   func(s *scope, env workqueue.Env, workers int) (workqueue.Runner, error)
 }
 
-// part is a kind of object, or that part of it, that exactly one row writes.
+// part is a kind of object, or a part of its objects, that exactly one row writes.
 type part struct {
 	kind  string
-	which string // empty is all of it
+	which string // empty: all objects and all of their fields
 }
 
-// plain adapts the constructors that need no more than an environment.
+// plain adapts constructors whose only argument is an environment.
 func plain(f func(workqueue.Env, int) (workqueue.Runner, error)) func(*scope, workqueue.Env, int) (workqueue.Runner, error) {
 	return func(_ *scope, env workqueue.Env, workers int) (workqueue.Runner, error) { return f(env, workers) }
 }
 
-// controllers is everything that runs once in the cluster, in the order it starts: what a new namespace and a new node
-// need comes first.
+// controllers is the table of everything that runs once in the cluster, in starting order: controllers that new namespaces
+// and new nodes need come first.
 var controllers = []row{
 	{
 		name: "apiserver-endpoints", user: "system:serviceaccount:kube-system:endpoint-controller", workers: 1,

@@ -14,8 +14,9 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// The Leases in kube-system, and the Endpoints of the same names, that show people which server leads. They decide nothing: the store's fence does. They are renewed
-// every half duration, which is long, so that an idle cluster stays idle.
+// The Leases in kube-system, and the Endpoints of the same names, that show users which server leads. They are only for
+// display: the store's fence decides. They are renewed every half duration, which is long, so that an idle cluster stays
+// idle.
 const (
 	shownDuration = 2 * time.Hour
 	shownRetry    = 10 * time.Second
@@ -97,14 +98,14 @@ func (s *scope) showRecord(ctx context.Context, l *coordinationv1.Lease) error {
 	return err
 }
 
-// recordOf is the annotation's value.
+// recordOf returns the value of the annotation.
 func recordOf(l *coordinationv1.Lease) (string, error) {
 	record, err := json.Marshal(resourcelock.LeaseSpecToLeaderElectionRecord(&l.Spec))
 	return string(record), err
 }
 
-// leaseOf is the Lease as the holder shows it, made from the one there is (nil: none). first counts one transition more
-// when the holder changed.
+// leaseOf returns the Lease of the holder, based on the existing one (nil: none). With first, a change of the holder counts
+// as one more transition.
 func leaseOf(name, holder string, have *coordinationv1.Lease, first bool, now time.Time) *coordinationv1.Lease {
 	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: name}}
 	if have != nil {

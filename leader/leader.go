@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// campaignRetry and campaignRetryMost are the pause after a campaign that failed: short at first, since an election
-	// takes a fraction of a second, and doubling while there is no quorum.
+	// campaignRetry and campaignRetryMost bound the pause after a failed campaign: short at first, because an election takes
+	// a fraction of a second, and doubling while there is no quorum.
 	campaignRetry     = 50 * time.Millisecond
 	campaignRetryMost = time.Second
-	// termRetryMost is the same after terms that failed soon after they began: each costs reading everything.
+	// termRetryMost bounds the pause after terms that failed soon after their start, because each term reads all objects.
 	termRetryMost = 30 * time.Second
 	resignTimeout = 5 * time.Second
 	// lostTimeout bounds resigning a term that is over already: it only tidies up, and the next campaign waits for it.
 	lostTimeout = 100 * time.Millisecond
 )
 
-// errTerm is a term that was won and failed at once.
+// errTerm is the error of a term that failed at once after it was won.
 var errTerm = errors.New("the term failed")
 
 // Run campaigns, leads while the term lasts, and campaigns again, until ctx ends. It returns an error only for a
@@ -38,7 +38,7 @@ func Run(ctx context.Context, cfg Config) error {
 			wait = campaignRetry
 			continue
 		}
-		if wait == campaignRetry { // once per run of failures
+		if wait == campaignRetry { // one log line per series of failures
 			cfg.Logger.Warn("this server cannot lead; it campaigns again", "err", err)
 		}
 		pause(ctx, wait)
@@ -51,7 +51,7 @@ func Run(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// once is one campaign and, when it is won, one term to its end.
+// once campaigns and, if it wins, leads until the end of the term.
 func once(ctx context.Context, cfg Config) error {
 	term, err := cfg.Elector.Campaign(ctx)
 	if err != nil {

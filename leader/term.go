@@ -32,8 +32,8 @@ type scope struct {
 	log       *slog.Logger
 }
 
-// lead runs everything of one term and returns when all of it has: because ctx ended, the leadership was lost, or
-// something could not start.
+// lead runs all controllers of one term. When ctx ends, the leadership is lost or a controller fails to start, it stops all
+// of them and returns after their end.
 func lead(ctx context.Context, cfg Config, term Term) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
@@ -61,7 +61,7 @@ func lead(ctx context.Context, cfg Config, term Term) error {
 	return err
 }
 
-// run starts everything and returns when ctx ends or something fails; all counts what it started.
+// run starts all controllers and returns when ctx ends or one of them fails; all counts the started goroutines.
 func (s *scope) run(ctx context.Context, all *sync.WaitGroup) error {
 	runners, err := s.build(ctx, controllers)
 	if err != nil {
@@ -74,7 +74,8 @@ func (s *scope) run(ctx context.Context, all *sync.WaitGroup) error {
 			if r.later {
 				s.informers.WaitForCacheSync(ctx.Done())
 			}
-			// A runner runs once. When it panics outside its units of work the term ends, and the next makes all anew.
+			// A runner runs once. If it panics outside its units of work the term ends, and the next term creates all runners
+			// again.
 			if err := fault.Contain("controller", func() error { return r.runner.Run(ctx) }); err != nil && ctx.Err() == nil {
 				failed <- fmt.Errorf("%s: %w", r.name, err)
 			}
@@ -113,12 +114,13 @@ func newClient(ctx context.Context, term Term, user string) (kubernetes.Interfac
 	return client, nil
 }
 
-// configFor turns client-side rate limiting off: the server has flow control, and the client is in the same process.
+// configFor returns a client configuration without rate limiting, because the server has flow control and the client is in
+// the same process.
 func configFor(ctx context.Context, term Term, user string) *rest.Config {
 	c := rest.CopyConfig(term.Config(user))
 	c.Wrap(func(next http.RoundTripper) http.RoundTripper { return bound{ctx: ctx, next: next} })
 	c.QPS, c.RateLimiter = -1, nil
-	c.WarningHandler = rest.NoWarnings{} // they are for people; Endpoints, for one, are deprecated and still kept
+	c.WarningHandler = rest.NoWarnings{} // warnings are for users; Endpoints, for example, are deprecated and still written
 	return c
 }
 

@@ -27,7 +27,7 @@ func (s *Service) followChanges(ctx context.Context) error {
 		pause := recheckInterval
 		if s.cfg.Store.Leading() && s.rotating() {
 			if err := s.rotate(ctx); err != nil && ctx.Err() == nil {
-				s.cfg.Logger.Warn("the rotation of the gossip key cannot continue; it is tried again", "err", err)
+				s.cfg.Logger.Warn("the rotation of the gossip key cannot continue; the server tries again", "err", err)
 			}
 		}
 		if s.cfg.Store.Leading() {

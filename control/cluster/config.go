@@ -18,11 +18,11 @@ import (
 	"github.com/balsahq/balsa/raftstore/member"
 )
 
-// Protocol is the version of what servers say to each other; it changes when older servers cannot take part. A member
-// may be one version away from the others, not more.
+// Protocol is the version of the protocol between servers; it changes when older servers cannot take part. Members may
+// differ by at most one version.
 const Protocol = 1
 
-// Store is what the service needs of the replicated store. *raftstore.Store implements it.
+// Store is the part of the replicated store that the service uses. *raftstore.Store implements it.
 type Store interface {
 	ServerID() string
 	ClusterID() string
@@ -47,13 +47,13 @@ type Store interface {
 	RestoreSnapshot(ctx context.Context, r io.Reader, keep ...string) error // on the leader
 }
 
-// Membership is what gossip knows of servers. *member.Gossip implements it.
+// Membership is gossip's view of the servers. *member.Gossip implements it.
 type Membership interface {
 	Members() []member.Member
 	Changed() <-chan struct{} // closed at the next change
 }
 
-// Nodes is what this server knows of agents by their connections.
+// Nodes is this server's view of the agents, from their connections.
 type Nodes interface {
 	Presences() []Presence
 	// Heard returns those of the nodes that are connected here and answer.
@@ -68,15 +68,15 @@ type Presence struct {
 	Since time.Time
 }
 
-// Settings are the whole cluster's, decided by its first server. The CIDRs are one network, or one of each family with a
-// comma between.
+// Settings are the settings of the whole cluster, which its first server decided. The CIDRs are one network, or one of each
+// family with a comma between.
 type Settings struct {
 	ServiceCIDR, ClusterCIDR, ClusterDNS, ClusterDomain string
 	GossipPort                                          int
 	More                                                map[string]string // flags of later versions, by name
 }
 
-// networks are those of Services and pods; what does not parse is left out.
+// networks returns the networks of Services and pods; invalid ones are left out.
 func (s Settings) networks() (list []netip.Prefix) {
 	for text := range strings.SplitSeq(s.ServiceCIDR+","+s.ClusterCIDR, ",") {
 		if p, err := netip.ParsePrefix(strings.TrimSpace(text)); err == nil {
@@ -86,13 +86,13 @@ func (s Settings) networks() (list []netip.Prefix) {
 	return list
 }
 
-// Proto is the form that travels.
+// Proto returns the settings as a message.
 func (s Settings) Proto() *clusterpb.Settings {
 	return &clusterpb.Settings{ServiceCidr: s.ServiceCIDR, ClusterCidr: s.ClusterCIDR, ClusterDns: s.ClusterDNS,
 		ClusterDomain: s.ClusterDomain, GossipPort: int32(s.GossipPort), More: s.More}
 }
 
-// SettingsOf reads the form that travels.
+// SettingsOf returns the settings in a message.
 func SettingsOf(p *clusterpb.Settings) Settings {
 	return Settings{ServiceCIDR: p.GetServiceCidr(), ClusterCIDR: p.GetClusterCidr(), ClusterDNS: p.GetClusterDns(),
 		ClusterDomain: p.GetClusterDomain(), GossipPort: int(p.GetGossipPort()), More: p.GetMore()}
@@ -106,7 +106,7 @@ type Config struct {
 	Nodes   Nodes
 	// Name of this server's node, and what `balsa version` says.
 	Name, Version string
-	// Address is the host:port others reach this server's one port at, now.
+	// Address returns the current host:port at which other members reach this server's port.
 	Address func() string
 	// APINames are further names and addresses by which clients know this server's API.
 	APINames []string
@@ -117,19 +117,19 @@ type Config struct {
 	// a channel that is closed when its answer changes. Nil: no pods run here.
 	PodsHold    func() string
 	KeysChanged func() <-chan struct{}
-	// StaleSecrets names the token Secrets whose token the key with this ID has signed. May be nil.
+	// StaleSecrets returns the names of token Secrets whose token is signed by the key with this ID. May be nil.
 	StaleSecrets func(ctx context.Context, keyID string) ([]string, error)
 	// Settings of the cluster, as joiners get them.
 	Settings Settings
 	// RecoveryKey seals the keys in snapshots; joining servers get it.
 	RecoveryKey archive.Key
-	// DialServer connects to another server by its ID. The connection stays the dialer's.
+	// DialServer connects to another server by its ID. The caller must not close the connection.
 	DialServer func(ctx context.Context, serverID string) (*grpc.ClientConn, error)
 	// SpoolDir takes an archive while it is checked. MaxArchive bounds it, in bytes; default 64 GiB.
 	SpoolDir   string
 	MaxArchive int64
-	// Left is called when this server is out of the configuration at its own wish: it should say goodbye to gossip and
-	// end the process soon, not before Left has returned. May be nil.
+	// Left is called after this server has left the configuration at its own request. It should make gossip leave and stop
+	// the process soon after Left has returned. May be nil.
 	Left func()
 	// Now defaults to time.Now, Logger to slog.Default().
 	Now    func() time.Time

@@ -18,8 +18,8 @@ import (
 	"github.com/balsahq/balsa/control/auth/pki"
 )
 
-// Dialer keeps one connection to each other server's service. A server is known by its name in its peer certificate,
-// and its address is asked for at each dial.
+// Dialer keeps one connection to each other server's service. A server is identified by its name in its peer certificate;
+// its address is looked up at each dial.
 type Dialer struct {
 	own     func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
 	roots   func() *x509.CertPool
@@ -35,7 +35,7 @@ func NewDialer(own *pki.Leaf, roots func() *x509.CertPool, resolve func(serverID
 	return &Dialer{own: own.GetClientCertificate, roots: roots, resolve: resolve, conns: map[string]*grpc.ClientConn{}}
 }
 
-// Dial is for Config.DialServer. It does not wait for the connection.
+// Dial implements Config.DialServer. It does not wait for the connection.
 func (d *Dialer) Dial(_ context.Context, serverID string) (*grpc.ClientConn, error) {
 	if err := pki.CheckServerID(serverID); err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// codeOf is the table of what errors become on the wire; the first that matches counts.
+// codeOf maps errors to gRPC codes; the first match counts.
 var codeOf = []struct {
 	err  error
 	code codes.Code
@@ -42,7 +42,7 @@ var codeOf = []struct {
 	{raftstore.ErrInvalid, codes.InvalidArgument},
 }
 
-// wire makes an error fit to travel. One that has a code already keeps it.
+// wire converts an error to a gRPC status. An error that has a code keeps it.
 func wire(err error) error {
 	if err == nil {
 		return nil

@@ -18,7 +18,7 @@ type clusterState struct {
 	fault   string
 }
 
-// stateEvents says what happened between two pictures. It is pure.
+// stateEvents returns the events between two states. It is pure.
 func stateEvents(old, now clusterState) []*clusterpb.Event {
 	var out []*clusterpb.Event
 	for _, m := range now.members {

@@ -12,9 +12,9 @@ import (
 	"github.com/balsahq/balsa/control/cluster/clusterpb"
 )
 
-// RenewalDigest is what an agent signs with the key of its expired certificate: everything of the request but the proof
-// itself, each part after its length. Another's answer to a repeated request is of no use: the certificates in it are for
-// keys that never leave the agent.
+// RenewalDigest returns the digest that an agent signs with the key of its expired certificate: over all parts of the
+// request except the proof, each after its length. An attacker who replays the request gains nothing, because the
+// certificates in the answer are for keys that never leave the agent.
 func RenewalDigest(r *clusterpb.JoinRequest) [sha256.Size]byte {
 	sum := sha256.New()
 	part := func(data []byte) {
@@ -33,10 +33,10 @@ func RenewalDigest(r *clusterpb.JoinRequest) [sha256.Size]byte {
 	return [sha256.Size]byte(sum.Sum(nil))
 }
 
-// joinExpired renews the certificates of an agent whose own no handshake takes any more: it has expired while the machine
-// slept, its clock jumped, or its CA was retired while the machine was off. The agent comes without a certificate and proves
-// that it holds the key. The key must be the newest on record for the node: one that was removed or replaced, or that renewed
-// with another key since, is refused.
+// joinExpired renews the certificates of an agent that TLS handshakes refuse: the certificate expired while the machine
+// slept, its clock jumped, or its CA was retired while the machine was off. The agent comes without a certificate and
+// proves that it holds the key. The key must be the newest on record for the node: one that was removed or replaced, or
+// that renewed with another key since, is refused.
 func (s *Service) joinExpired(ctx context.Context, who caller, j joining) (*clusterpb.JoinResponse, error) {
 	if !s.failed.Allow(who.from) {
 		return nil, status.Error(codes.ResourceExhausted, "too many failed joins from this address: wait a minute")
@@ -65,7 +65,7 @@ func (s *Service) joinExpired(ctx context.Context, who caller, j joining) (*clus
 	return nil, err
 }
 
-// provenNode is the node whose key signed the request.
+// provenNode returns the node whose key signed the request.
 func (s *Service) provenNode(j joining) (caller, error) {
 	cert, err := s.cfg.PKI.Holder(j.Certificate, RenewalDigest(j.JoinRequest), j.Proof)
 	if err != nil {

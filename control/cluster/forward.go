@@ -24,8 +24,8 @@ const (
 	leaderRetry    = 100 * time.Millisecond
 )
 
-// callOnLeader has a call answered by the leader: here, or there with the same request. It waits a while for a leader;
-// both ends must be safe to repeat.
+// callOnLeader lets the leader answer a call: locally, or by the same request to the leader. It waits a while for a leader.
+// The call must be safe to repeat.
 func callOnLeader[T any](ctx context.Context, s *Service, here func(context.Context) (T, error), there func(context.Context, clusterpb.ClusterClient) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, leaderPatience)
 	defer cancel()

@@ -29,7 +29,7 @@ func (s *Service) Join(ctx context.Context, r *clusterpb.JoinRequest) (*clusterp
 	s.streams.markReceived(ctx)
 	who, err := s.caller(ctx)
 	if err != nil {
-		who = caller{kind: anonymousCaller, from: who.from} // an expired certificate does not keep anybody from joining by token
+		who = caller{kind: anonymousCaller, from: who.from} // a machine with an expired certificate may still join by token
 	}
 	j := joining{JoinRequest: r, server: r.Role == clusterpb.Role_ROLE_SERVER}
 	if err := j.check(s.cfg.PKI); err != nil {
@@ -62,7 +62,8 @@ func (s *Service) Join(ctx context.Context, r *clusterpb.JoinRequest) (*clusterp
 		})
 }
 
-// provesItself: a server that comes back shows its peer certificate, here or to the server that passes the call on.
+// provesItself reports whether a server that joins again has authenticated with its peer certificate, here or at the server
+// that forwarded the call.
 func (s *Service) provesItself(ctx context.Context, who caller, r *clusterpb.JoinRequest) bool {
 	if who.kind != serverCaller || r.Role != clusterpb.Role_ROLE_SERVER {
 		return false
@@ -71,14 +72,14 @@ func (s *Service) provesItself(ctx context.Context, who caller, r *clusterpb.Joi
 	return who.id == r.ServerId || as == r.ServerId
 }
 
-// joining is a request that has been looked at.
+// joining is a parsed request.
 type joining struct {
 	*clusterpb.JoinRequest
 	server bool
 	token  *token.Token // nil for a server that proved itself
 }
 
-// check refuses what makes no sense, before anything is looked up.
+// check refuses invalid requests before anything is looked up.
 func (j joining) check(authority *pki.Authority) error {
 	if j.Role != clusterpb.Role_ROLE_SERVER && j.Role != clusterpb.Role_ROLE_AGENT {
 		return status.Error(codes.InvalidArgument, "a machine joins as server or as agent")
@@ -205,7 +206,7 @@ func (s *Service) joinAgent(ctx context.Context, j joining) (*clusterpb.JoinResp
 	return answer, nil
 }
 
-// welcome is what every joiner learns.
+// welcome returns the part of the answer for every joining machine.
 func (s *Service) welcome(v *raftstore.View) *clusterpb.JoinResponse {
 	return &clusterpb.JoinResponse{
 		ClusterId: s.cfg.Store.ClusterID(), Generation: s.cfg.Store.Generation(), Ca: s.cfg.PKI.CA(),
@@ -213,7 +214,7 @@ func (s *Service) welcome(v *raftstore.View) *clusterpb.JoinResponse {
 	}
 }
 
-// addGossip adds what a server needs to take part in gossip.
+// addGossip adds the keys and addresses that a server needs for gossip.
 func (s *Service) addGossip(v *raftstore.View, answer *clusterpb.JoinResponse) error {
 	ring, err := readKeyring(v)
 	if err != nil {

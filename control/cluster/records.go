@@ -13,7 +13,7 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// Where the service keeps its records: JSON, so that later versions may add fields.
+// Prefixes of the service's records. Records are JSON, so that later versions may add fields.
 const (
 	membersPrefix  = "/balsa/members/" // by server ID
 	nodesPrefix    = "/balsa/nodes/"   // by node name
@@ -25,7 +25,7 @@ const (
 	maxRecordBytes = 64 << 10
 )
 
-// MemberRecord is what the store keeps of a server.
+// MemberRecord is the stored record of a server.
 type MemberRecord struct {
 	Name      string    `json:"name"`
 	Addresses []string  `json:"addresses"`       // host:port of the one port
@@ -55,7 +55,7 @@ type nodeRecord struct {
 
 func (n *nodeRecord) has(key string) bool { return key != "" && (n.Key == key || n.Previous == key) }
 
-// keyOf is the name of a certificate's public key in records.
+// keyOf returns the name of a certificate's public key in records.
 func keyOf(c *x509.Certificate) string {
 	sum := sha256.Sum256(c.RawSubjectPublicKeyInfo)
 	return hex.EncodeToString(sum[:])
@@ -74,8 +74,8 @@ func read[T any](v *raftstore.View, key string) (*T, int64, error) {
 	return rec, kv.ModRevision, nil
 }
 
-// readAll decodes all records under a prefix, by what follows it. One that cannot be read is left out: a newer version
-// wrote it.
+// readAll decodes all records under a prefix, by what follows it. A record that cannot be decoded is left out, because a
+// newer version wrote it.
 func readAll[T any](v *raftstore.View, prefix string) map[string]T {
 	out := map[string]T{}
 	v.Ascend(prefix, raftstore.PrefixEnd(prefix), func(kv *raftstore.KeyValue) bool {
@@ -98,12 +98,12 @@ func put(key string, rec any) (raftstore.Op, error) {
 
 func del(key string) raftstore.Op { return raftstore.Op{Type: raftstore.OpDelete, Key: key} }
 
-// unchanged holds while nothing under a prefix was written after rev.
+// unchanged returns the condition that no key under a prefix was written after rev.
 func unchanged(prefix string, rev int64) raftstore.Compare {
 	return raftstore.Compare{Key: prefix, RangeEnd: raftstore.PrefixEnd(prefix), Target: raftstore.CompareMod, Result: raftstore.Less, Int: rev + 1}
 }
 
-// attempt runs one transaction until the compares that build chose on the newest view hold.
+// attempt repeats a transaction, which build makes from the newest view, until its conditions hold.
 func (s *Service) attempt(ctx context.Context, build func(v *raftstore.View) (*raftstore.Txn, error)) error {
 	for {
 		v, err := s.cfg.Store.Barrier(ctx)
@@ -121,7 +121,7 @@ func (s *Service) attempt(ctx context.Context, build func(v *raftstore.View) (*r
 	}
 }
 
-// Records are what is kept of all servers, by ID.
+// Records returns the records of all servers by ID.
 func Records(v *raftstore.View) map[string]MemberRecord {
 	return readAll[MemberRecord](v, membersPrefix)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// reserve is what the records say of names and addresses, for every certificate that is signed here.
+// reserve returns the reserved names and addresses from the records, for all certificates that are signed here.
 func (c *Config) reserve() pki.Reserve {
 	store := c.Store
 	return pki.Reserve{
@@ -20,7 +20,7 @@ func (c *Config) reserve() pki.Reserve {
 	}
 }
 
-// apiHosts are the names and addresses by which clients know the servers.
+// apiHosts returns the names and addresses by which clients know the servers.
 func apiHosts(records map[string]MemberRecord) (hosts []string) {
 	for _, rec := range records {
 		hosts = append(append(hosts, rec.Name), rec.Names...)
@@ -33,7 +33,7 @@ func apiHosts(records map[string]MemberRecord) (hosts []string) {
 	return hosts
 }
 
-// nodeHosts are the names and addresses of the agents, each with its node's name.
+// nodeHosts returns the names and addresses of the agents, each with its node's name.
 func nodeHosts(v *raftstore.View) map[string]string {
 	hosts := map[string]string{}
 	for name, rec := range readAll[nodeRecord](v, nodesPrefix) {
@@ -45,8 +45,8 @@ func nodeHosts(v *raftstore.View) map[string]string {
 	return hosts
 }
 
-// CheckNodeClaim returns why a node may not say that these addresses are its own. The addresses of a server that takes pods
-// are those of its API; no agent gets a server's name.
+// CheckNodeClaim returns an error if a node may not claim these addresses. The addresses of a server that takes pods are
+// those of its API; no agent gets a server's name.
 func (s *Service) CheckNodeClaim(node string, ips []net.IP) error {
 	if checkServerNames(node, Records(s.cfg.Store.View())) != nil || node == s.cfg.Name {
 		return nil

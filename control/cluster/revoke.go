@@ -13,10 +13,10 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// ErrRevoked: the certificate is an agent's that was removed or replaced.
+// ErrRevoked means that the certificate is of an agent that was removed or replaced.
 var ErrRevoked = errors.New("the certificate is of a node that was removed")
 
-// maxForgotten bounds how many revocations one transaction forgets.
+// maxForgotten bounds the expired revocations that one transaction deletes.
 const maxForgotten = 64
 
 // revocation refuses the certificates of one key until they have expired anyhow.
@@ -25,8 +25,8 @@ type revocation struct {
 	Until time.Time `json:"until"`
 }
 
-// Revoked says why a certificate that the cluster's CA signed does not count although its time is not over: ErrRevoked.
-// It costs one look into the view, for nodes' certificates alone.
+// Revoked returns ErrRevoked for a revoked certificate of the cluster's CA. It costs one read of the view, for nodes'
+// certificates only.
 func Revoked(v *raftstore.View, c *x509.Certificate) error {
 	name := c.Subject.CommonName
 	if name != pki.ServicesUser && !strings.HasPrefix(name, pki.NodePrefix) {
@@ -73,7 +73,7 @@ func revoke(v *raftstore.View, txn *raftstore.Txn, name string, rec nodeRecord, 
 	return nil
 }
 
-// restore adds to txn that the keys of an agent count: it was removed, and joins again with the same.
+// restore adds to txn the deletion of an agent's revocations, when it joins again with the same keys after its removal.
 func restore(v *raftstore.View, txn *raftstore.Txn, rec nodeRecord) {
 	for _, key := range rec.keys() {
 		if v.Get(revokedPrefix+key) != nil {

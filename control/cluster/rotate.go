@@ -29,7 +29,7 @@ const (
 	maxHoldsBytes = 64
 )
 
-// newKeys are the private keys of a rotation, sealed in its record.
+// newKeys are the private keys of a rotation, which its record has in encrypted form.
 type newKeys struct {
 	CA       []byte `json:"ca,omitempty"` // PEM, certificate and key
 	TokenKey []byte `json:"tokenKey,omitempty"`
@@ -132,7 +132,7 @@ func changeRotation(rec rotation.Record, rev int64) (*raftstore.Txn, error) {
 	return &raftstore.Txn{Compares: []raftstore.Compare{raftstore.ModRevisionIs(rotationKey, rev)}, Success: []raftstore.Op{op}}, err
 }
 
-// passOver records that what is missing now is not waited for any more.
+// passOver records that the rotation no longer waits for the members and Secrets that are missing now.
 func (s *Service) passOver(ctx context.Context) error {
 	return s.attempt(ctx, func(v *raftstore.View) (*raftstore.Txn, error) {
 		rec, rev, err := read[rotation.Record](v, rotationKey)
@@ -144,7 +144,7 @@ func (s *Service) passOver(ctx context.Context) error {
 		}
 		_, waits := rec.Next(s.rotationFacts(ctx, v, rec))
 		for _, w := range waits {
-			s.cfg.Logger.Warn("the rotation passes over what it waited for, as an administrator says", "rotation", rec.Number, "waited_for", w.String())
+			s.cfg.Logger.Warn("at an administrator's request the rotation continues without the members and Secrets that it waited for", "rotation", rec.Number, "waited_for", w.String())
 			rec.PassedOver = append(rec.PassedOver, w.Name)
 		}
 		return changeRotation(*rec, rev)
@@ -182,7 +182,7 @@ func (s *Service) rotationNow(ctx context.Context, v *raftstore.View) (*clusterp
 	return answer, nil
 }
 
-// rotationFacts gathers what the next step depends on.
+// rotationFacts collects the input of the decision about the next step.
 func (s *Service) rotationFacts(ctx context.Context, v *raftstore.View, rec *rotation.Record) rotation.Facts {
 	f := rotation.Facts{Members: s.rotationMembers(v), Now: s.cfg.Now()}
 	if rec.Phase != rotation.Issue || rec.TokenKey == nil || s.cfg.StaleSecrets == nil {
@@ -246,10 +246,10 @@ func (s *Service) ConfirmKeys(ctx context.Context, r *clusterpb.ConfirmKeysReque
 	return &clusterpb.ConfirmKeysResponse{}, wire(err)
 }
 
-// errMissed: a server's own CA was replaced while it was off, and nothing here holds the new one.
+// errMissed is the error of a server that was off while the CA was replaced, and has no copy of the new CA.
 var errMissed = errors.New("the cluster CA was rotated without this server: remove it (`balsa members remove`), empty its data directory (server/) and join it with a new token")
 
-// useRotation makes the keys that the record names this server's. It does so once for each version of the record.
+// useRotation installs the keys of the rotation's record on this server, once for each version of the record.
 func (s *Service) useRotation() {
 	rec, rev, err := read[rotation.Record](s.cfg.Store.View(), rotationKey)
 	if err != nil || rec == nil || rev == s.rotated {
@@ -260,13 +260,13 @@ func (s *Service) useRotation() {
 		err = s.cfg.PKI.UseKeys(set)
 	}
 	if err != nil {
-		s.cfg.Logger.Error("the keys of the rotation cannot be used here; it is tried again and the rotation waits", "rotation", rec.Number, "phase", string(rec.Phase), "err", err)
+		s.cfg.Logger.Error("this server cannot use the keys of the rotation; it tries again and the rotation waits", "rotation", rec.Number, "phase", string(rec.Phase), "err", err)
 		return
 	}
 	s.rotated = rev
 }
 
-// keySet are the keys of a rotation's phase.
+// keySet returns the keys for the rotation's phase.
 func (s *Service) keySet(rec *rotation.Record) (pki.KeySet, error) {
 	set := pki.KeySet{Links: rec.Links}
 	both := rec.Phase == rotation.Trust || rec.Phase == rotation.Issue
@@ -317,7 +317,7 @@ func bytesWithout(certs []byte, pin string) (out []byte) {
 	return out
 }
 
-// holds is what this server confirms.
+// holds returns the keys that this server confirms to use.
 func (s *Service) holds() rotation.Holds {
 	authority := s.cfg.PKI
 	h := rotation.Holds{Trusts: authority.Trusts(), IssuedBy: authority.IssuedBy(), Verifies: authority.TokenKeyIDs()}
@@ -329,8 +329,8 @@ func (s *Service) holds() rotation.Holds {
 	return h
 }
 
-// advanceRotation takes the next step of the rotation, if nothing is missing for it, and returns after how long it looks again
-// at what no record tells; 0 when there is no such thing. Only the leader does this.
+// advanceRotation takes the next step of the rotation if all its conditions hold. It returns when to check again conditions
+// for which there is no event; 0 if there are none. Only the leader does this.
 func (s *Service) advanceRotation(ctx context.Context) time.Duration {
 	v := s.cfg.Store.View()
 	rec, rev, err := read[rotation.Record](v, rotationKey)
@@ -348,7 +348,7 @@ func (s *Service) advanceRotation(ctx context.Context) time.Duration {
 		_, err = s.cfg.Store.Txn(ctx, *txn) // if the record has changed meanwhile, its change wakes us
 	}
 	if err != nil && ctx.Err() == nil {
-		s.cfg.Logger.Warn("the rotation could not be moved on; it is tried again", "rotation", rec.Number, "phase", string(rec.Phase), "err", err)
+		s.cfg.Logger.Warn("cannot write the next step of the rotation; the leader tries again", "rotation", rec.Number, "phase", string(rec.Phase), "err", err)
 		return 0
 	}
 	if next.Phase != rec.Phase {
@@ -373,7 +373,7 @@ func (s *Service) nextLook(rec *rotation.Record, waits []rotation.Wait) time.Dur
 	return 0
 }
 
-// logWaits says what the rotation waits for, when that has changed.
+// logWaits logs what the rotation waits for when that changes.
 func (s *Service) logWaits(rec *rotation.Record, waits []rotation.Wait) {
 	lines := make([]string, 0, len(waits))
 	for _, w := range waits[:min(len(waits), 16)] {

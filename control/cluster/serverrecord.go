@@ -10,9 +10,8 @@ import (
 // MembersPrefix is where the records of servers are, by server ID.
 const MembersPrefix = membersPrefix
 
-// KeptOverRestore are the prefixes that a restored snapshot does not bring back:
-// who the members are, which tokens admit others, by which keys members talk, which
-// CA signs and who leads is a fact of today.
+// KeptOverRestore are the prefixes that a restored snapshot does not replace: the members, the join tokens, the gossip
+// keys, the CA and the leadership are those of the running cluster.
 func KeptOverRestore() []string {
 	return []string{membersPrefix, nodesPrefix, removedPrefix, revokedPrefix, tokensPrefix, gossipKey, leaderPrefix, rotationKey}
 }

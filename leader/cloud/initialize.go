@@ -10,7 +10,7 @@ import (
 
 // Taints of k8s.io/cloud-provider/api.
 const (
-	// TaintUninitialized is what a node registers with that waits for its provider.
+	// TaintUninitialized is the taint with which a node registers that waits for its provider.
 	TaintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
 	// TaintOff keeps pods from a node whose machine is switched off.
 	TaintOff = "node.cloudprovider.kubernetes.io/shutdown"
@@ -31,14 +31,14 @@ func condition(n *v1.Node, kind v1.NodeConditionType) *v1.NodeCondition {
 	return nil
 }
 
-// inDoubt: the node was ready once and is not; its machine may be off, or gone. A node that says itself that it is not
-// ready has a machine.
+// inDoubt reports whether a node that was ready no longer reports its status: its machine may be off or gone. A node that
+// itself reports that it is not ready has a running machine.
 func inDoubt(n *v1.Node) bool {
 	c := condition(n, v1.NodeReady)
 	return c != nil && c.Status == v1.ConditionUnknown
 }
 
-// addressed is the node with its machine's addresses, or nil when it has them.
+// addressed returns the node with its machine's addresses, or nil if it has them already.
 func addressed(n *v1.Node, m Instance) *v1.Node {
 	if len(m.Addresses) == 0 || apiequality.Semantic.DeepEqual(n.Status.Addresses, m.Addresses) {
 		return nil
@@ -48,9 +48,9 @@ func addressed(n *v1.Node, m Instance) *v1.Node {
 	return want
 }
 
-// initialize writes down on the node what its machine is, and lets pods come.
+// initialize sets the fields of the node that describe its machine, and removes the taint.
 func initialize(n *v1.Node, m Instance) {
-	if n.Spec.ProviderID == "" { // once set it may not change
+	if n.Spec.ProviderID == "" { // validation does not allow to change it
 		n.Spec.ProviderID = m.ProviderID
 	}
 	if n.Labels == nil {
@@ -65,7 +65,7 @@ func initialize(n *v1.Node, m Instance) {
 	n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Key == TaintUninitialized })
 }
 
-// switched is the node with or without the taint of machines that are off, or nil when that is as it is.
+// switched returns the node with TaintOff added or removed, or nil if nothing changes.
 func switched(n *v1.Node, off bool) *v1.Node {
 	if off == hasTaint(n, TaintOff) {
 		return nil

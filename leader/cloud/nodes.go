@@ -15,7 +15,8 @@ import (
 	"github.com/balsahq/balsa/leader/workqueue"
 )
 
-// lookAgain is when the machine of a node that is not ready is asked about again: providers do not tell by themselves.
+// lookAgain is the interval at which the provider is asked about the machine of a node that is not ready, because providers
+// send no events.
 const lookAgain = time.Minute
 
 type nodes struct {
@@ -25,12 +26,12 @@ type nodes struct {
 	loop      *workqueue.Loop[string]
 }
 
-// NewNodes returns the controller that initializes nodes, and ends those whose machine is gone.
+// NewNodes returns the controller that initializes nodes, and deletes nodes whose machine is gone.
 //
 // It watches Nodes. Of a node with the taint node.cloudprovider.kubernetes.io/uninitialized it writes spec.providerID,
-// labels, addresses, and takes the taint off. Of nodes that are not ready it writes the taint
-// node.cloudprovider.kubernetes.io/shutdown, and deletes those that no machine belongs to. It never touches nodes that
-// are ready and initialized.
+// labels, addresses, and removes the taint. Of nodes that are not ready it writes the taint
+// node.cloudprovider.kubernetes.io/shutdown, and it deletes nodes without a machine. It never touches nodes that are ready
+// and initialized.
 func NewNodes(env workqueue.Env, workers int, instances Instances) (workqueue.Runner, error) {
 	informer := env.Informers.Core().V1().Nodes()
 	c := &nodes{env: env, instances: instances, nodes: informer.Lister()}
@@ -71,7 +72,7 @@ func (c *nodes) reconcile(ctx context.Context, name string) error {
 	return c.write(ctx, node, machine)
 }
 
-// write carries out initialized and switched, addresses first: a node without its taint takes pods.
+// write writes the changes of a node, addresses first, because pods may run on a node as soon as its taint is gone.
 func (c *nodes) write(ctx context.Context, node *v1.Node, machine Instance) (err error) {
 	client := c.env.Client.CoreV1().Nodes()
 	if uninitialized(node) {

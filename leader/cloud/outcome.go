@@ -34,7 +34,7 @@ func workFor(svc *v1.Service, lb LoadBalancers) work {
 	return nothing
 }
 
-// settled is the Service with its outcome written down, or nil when it says so already.
+// settled returns the Service with the outcome in its status, or nil if it has it already.
 func settled(svc *v1.Service, condition string, o Outcome) *v1.Service {
 	now := svc.DeepCopy()
 	if !slices.Contains(now.Finalizers, Finalizer) {
@@ -55,7 +55,7 @@ func settled(svc *v1.Service, condition string, o Outcome) *v1.Service {
 	return now
 }
 
-// released returns the Service without our finalizer, status and condition.
+// released returns the Service without the controller's finalizer, status and condition.
 func released(svc *v1.Service, condition string) *v1.Service {
 	now := svc.DeepCopy()
 	now.Finalizers = slices.DeleteFunc(now.Finalizers, func(f string) bool { return f == Finalizer })

@@ -7,12 +7,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ErrNoInstance: the provider has no machine for the node.
+// ErrNoInstance means that the provider has no machine for the node.
 var ErrNoInstance = errors.New("no such machine")
 
 // Provider is the infrastructure of the cluster's machines. A nil field means that it does not have that function.
 type Provider struct {
-	Name          string // shown to people, and the scheme of provider IDs
+	Name          string // for messages, and the scheme of provider IDs
 	Instances     Instances
 	Routes        Routes
 	LoadBalancers LoadBalancers
@@ -20,7 +20,7 @@ type Provider struct {
 
 // Instances knows the machines that nodes run on.
 type Instances interface {
-	// Instance describes the node's machine; ErrNoInstance says that there is none any more.
+	// Instance describes the node's machine; the error is ErrNoInstance if it no longer exists.
 	Instance(ctx context.Context, node *v1.Node) (Instance, error)
 }
 
@@ -34,39 +34,40 @@ type Instance struct {
 	Off          bool // it exists, and is switched off
 }
 
-// Route leads to the pods of one node.
+// Route is a route to the pods of one node.
 type Route struct {
-	ID          string // the provider's; empty for one to be made
+	ID          string // the provider's ID; empty for a new route
 	Node        string
 	Destination string // a pod network in CIDR form
 }
 
-// Routes makes ways to pods outside the machines themselves. Its methods are called by one goroutine.
+// Routes manages routes to pods in the provider's network. Its methods are called by one goroutine.
 type Routes interface {
 	List(ctx context.Context) ([]Route, error) // those of this cluster only
 	Create(ctx context.Context, r Route) error
 	Delete(ctx context.Context, r Route) error
 }
 
-// Services is everything a LoadBalancers needs to see at once.
+// Services is the input of LoadBalancers.Settle.
 type Services struct {
-	Served  []*v1.Service // should have what they ask for
-	Leaving []*v1.Service // were let go of, or could not be yet: what their status holds may still be in use
+	Served  []*v1.Service // Services that should have a load balancer
+	Leaving []*v1.Service // Services that were or are being released: addresses in their status may still be in use
 	Nodes   []*v1.Node
 }
 
-// Outcome is what a Service should have from now on.
+// Outcome is the result of the provider for one Service.
 type Outcome struct {
 	Ingress []v1.LoadBalancerIngress
 	Reason  string // of the condition: one CamelCase word
-	Problem error  // why that is not what the Service asks for; nil when it is
+	Problem error  // why the Service does not get what its spec asks for; nil if it does
 }
 
 // LoadBalancers gives Services of type LoadBalancer their addresses. Its methods are called by one goroutine.
 type LoadBalancers interface {
-	// Condition is the type of the condition that tells a Service's outcome and marks the Services that were taken on.
+	// Condition is the type of the condition that has the outcome of a Service and marks the provider's Services.
 	Condition() string
-	// Serves tells whether a Service of type LoadBalancer is this provider's. It must go on to serve those it has marked.
+	// Serves reports whether this provider handles a Service of type LoadBalancer. It must return true for Services that
+	// have the condition.
 	Serves(svc *v1.Service) bool
 	// Settle returns the outcome for each of the served Services, in their order. The outcomes of the last call may not have
 	// been written when it is called again.

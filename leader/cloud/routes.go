@@ -28,7 +28,7 @@ type routes struct {
 	loop  *workqueue.Loop[everything]
 }
 
-// NewRoutes returns the controller that has the provider lead packets to every node's pods.
+// NewRoutes returns the controller that keeps a route of the provider to every node's pods.
 //
 // It watches Nodes, has one worker, and writes of Nodes the condition NetworkUnavailable. It never touches routes that the
 // provider does not list as this cluster's.
@@ -121,7 +121,7 @@ func (c *routes) tell(ctx context.Context, n *v1.Node, reached bool) error {
 	state := v1.NodeCondition{Type: v1.NodeNetworkUnavailable, Status: v1.ConditionTrue, Reason: "NoRouteCreated",
 		Message: "The provider has no route to the node's pods.", LastHeartbeatTime: now, LastTransitionTime: now}
 	if reached {
-		state.Status, state.Reason, state.Message = v1.ConditionFalse, "RouteCreated", "The provider leads packets to the node's pods."
+		state.Status, state.Reason, state.Message = v1.ConditionFalse, "RouteCreated", "The provider has a route to the node's pods."
 	}
 	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []v1.NodeCondition{state}}})
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 // everything is the one key of a loop that looks at all objects each time.
 type everything struct{}
 
-// ServiceController gives Services of type LoadBalancer what their provider says.
+// ServiceController writes the provider's outcomes to Services of type LoadBalancer.
 //
 // It watches Services and Nodes and writes, of Services, status.loadBalancer, the provider's condition and the finalizer.
 // It never touches a Service that the provider does not serve and has not taken on.
@@ -33,14 +33,14 @@ type ServiceController struct {
 	services corelisters.ServiceLister
 	nodes    corelisters.NodeLister
 	loop     *workqueue.Loop[everything]
-	// ahead holds what was written and the cache does not show yet. Only the loop's one worker uses it.
+	// ahead holds writes that the cache does not show yet. Only the loop's one worker uses it.
 	ahead map[types.UID]written
 }
 
 // written is a Service as the cache has it, and as it was written.
 type written struct{ cached, now *v1.Service }
 
-// hides tells whether the cache is still behind the write.
+// hides reports whether the cache is still behind the write.
 func (w written) hides(cached *v1.Service) bool {
 	if w.now == nil || cached == w.cached {
 		return w.now != nil
@@ -71,16 +71,16 @@ func NewServices(env workqueue.Env, lb LoadBalancers) (*ServiceController, error
 	)
 }
 
-// Need makes the first look wait for one more cache, from which the provider reads.
+// Need makes the first reconciliation wait for one more cache, which the provider reads.
 func (c *ServiceController) Need(synced cache.DoneChecker) { c.loop.Need(synced) }
 
-// Again has all Services reconciled once more, because the provider's answers have changed. It never blocks.
+// Again queues a reconciliation of all Services, after the provider's answers have changed. It does not block.
 func (c *ServiceController) Again() { c.loop.Add(everything{}) }
 
 // Run implements workqueue.Runner.
 func (c *ServiceController) Run(ctx context.Context) error { return c.loop.Run(ctx) }
 
-// sameNode tells whether a node is to a load balancer what it was.
+// sameNode reports whether an update changed nothing of a Node that load balancers use.
 func sameNode(a, b *v1.Node) bool {
 	ready := func(n *v1.Node) bool {
 		c := condition(n, v1.NodeReady)

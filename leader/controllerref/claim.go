@@ -22,7 +22,7 @@ const (
 	Release                // the owner controls it, but it no longer matches: release it
 )
 
-// Decide decides what owner does about obj. It neither adopts nor releases while the owner is being deleted, and never
+// Decide returns what owner has to do with obj. It neither adopts nor releases while the owner is being deleted, and never
 // adopts an object that is being deleted.
 func Decide(owner metav1.Object, selector labels.Selector, obj metav1.Object) Verdict {
 	matches := selector.Matches(labels.Set(obj.GetLabels()))

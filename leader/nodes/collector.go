@@ -19,16 +19,16 @@ import (
 )
 
 const (
-	// quarantine is how long a node has to be gone before its pods are taken for lost.
+	// quarantine is how long a node has to be gone before its pods are deleted.
 	quarantine = 40 * time.Second
-	// sweep is how long ended pods may pile up before they are counted.
+	// sweep is the interval at which ended pods are counted.
 	sweep = 20 * time.Second
 )
 
 // task is a key of the collector's queue: exactly one field is set.
 type task struct {
-	node  string        // look after the pods of this node, which seems to be gone
-	pod   workqueue.Key // look after this unscheduled pod that is being deleted
+	node  string        // check the pods of this node, which seems to be gone
+	pod   workqueue.Key // check this unscheduled pod that is being deleted
 	ended bool          // count the pods that have ended
 }
 
@@ -160,7 +160,8 @@ func surplus(all []*v1.Pod, threshold int) []*v1.Pod {
 	return ended[:len(ended)-threshold]
 }
 
-// remove deletes a pod without grace. One that has not ended is declared failed first, so that its owner counts it.
+// remove deletes a pod without a grace period. A pod that has not ended is first marked as failed, so that its owner counts
+// it.
 func (c *collector) remove(ctx context.Context, p *v1.Pod, reason, message string) error {
 	if !pods.Terminal(p) && reason != "" {
 		if err := pods.Disrupt(ctx, c.env.Client, p, pods.Disruption{Reason: reason, Message: message, Phase: v1.PodFailed}); err != nil {

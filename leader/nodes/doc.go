@@ -1,8 +1,8 @@
-// Package nodes keeps what the cluster says about its nodes: address ranges, health, and what may run where.
+// Package nodes has the controllers of nodes: address ranges, health, and the eviction of pods.
 //
 //	Nodes ──▶ ranges: spec.podCIDR of each node
 //	Nodes, Leases, Liveness ──▶ lifecycle: conditions of silent nodes, taints by condition, readiness of their pods
-//	Nodes, Pods ──▶ eviction: deletes pods that do not tolerate a NoExecute taint, when their time is up
+//	Nodes, Pods ──▶ eviction: deletes pods that do not tolerate a NoExecute taint, after their tolerationSeconds
 //	Nodes, Pods ──▶ collector: deletes pods of nodes that are gone, and the oldest of too many ended pods
 //
 // The lifecycle controller writes conditions only of nodes that have been silent for a while, and only the taints whose keys it

@@ -21,7 +21,7 @@ import (
 type evictionDecision struct {
 	evict bool
 	after time.Duration // counted from since; zero: at once
-	since time.Time     // when the taint that decides was added; zero if the taint has no timeAdded
+	since time.Time     // when the deciding taint was added; zero if the taint has no timeAdded
 }
 
 // decideEviction looks up every NoExecute taint in the pod's tolerations. One that is not tolerated evicts at once; else the
@@ -89,7 +89,7 @@ type eviction struct {
 	loop  *workqueue.Loop[workqueue.Key]
 }
 
-// NewEviction returns the controller that deletes pods their node's NoExecute taints do not bear with.
+// NewEviction returns the controller that deletes pods that do not tolerate a NoExecute taint of their node.
 func NewEviction(env workqueue.Env, workers int) (workqueue.Runner, error) {
 	nodes := env.Informers.Core().V1().Nodes()
 	podInformer := env.Informers.Core().V1().Pods().Informer()
@@ -142,7 +142,7 @@ func (c *eviction) pardon(uid types.UID) bool {
 	return was
 }
 
-// from is the moment the pod's time runs from.
+// from returns the time from which the pod's tolerationSeconds count.
 func (c *eviction) from(uid types.UID, s evictionDecision, now time.Time) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -165,7 +165,7 @@ func (c *eviction) reconcile(ctx context.Context, key workqueue.Key) error {
 	}
 	n, err := c.nodes.Get(p.Spec.NodeName)
 	if err != nil {
-		return ignoreGone(err) // the collector's business
+		return ignoreGone(err) // the collector deletes the pods of a node that is gone
 	}
 	s := decideEviction(p.Spec.Tolerations, n.Spec.Taints)
 	if !s.evict {

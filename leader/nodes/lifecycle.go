@@ -61,8 +61,8 @@ func NewLifecycle(env workqueue.Env, workers int, cfg LifecycleConfig) (workqueu
 	return workqueue.RunAll(runners...), err
 }
 
-// follow takes in the changes of the liveness source. All nodes of one change are noted before any of them is reconciled, so
-// that the death of many nodes is counted as that.
+// follow processes the changes of the liveness source. It records all nodes of one change before any of them is reconciled,
+// so that the failure of many nodes is recognized.
 func (c *lifecycle) follow(ctx context.Context) error {
 	for {
 		changed := c.liveness.Changed()
@@ -91,7 +91,7 @@ func (c *lifecycle) checkLiveness(now time.Time) {
 	}
 }
 
-// queueTainted looks again at the nodes whose taints depend on how many others are well.
+// queueTainted queues the nodes whose taints depend on how many other nodes are ready.
 func (c *lifecycle) queueTainted() {
 	for _, n := range c.all() {
 		if !nodeReady(n) {
@@ -103,7 +103,7 @@ func (c *lifecycle) queueTainted() {
 func (c *lifecycle) nodeChanged(old, now *v1.Node) {
 	if now == nil {
 		c.pulse.forget(old.Name)
-		c.queueAll() // one ready node fewer may change what the others need
+		c.queueAll() // with one ready node fewer the taints of other nodes may have to change
 		return
 	}
 	if old == nil || beats(old, now) {
@@ -120,7 +120,7 @@ func (c *lifecycle) nodeChanged(old, now *v1.Node) {
 	}
 }
 
-// beats reports whether the node itself wrote its status: a heartbeat moved on.
+// beats reports whether the node itself wrote its status: a heartbeat has a newer time.
 func beats(old, now *v1.Node) bool {
 	for i := range now.Status.Conditions {
 		n := &now.Status.Conditions[i]
@@ -165,7 +165,7 @@ func (c *lifecycle) leaseChanged(old, now *coordinationv1.Lease) {
 	}
 }
 
-// podChanged: a pod that turns up ready on a node that is not gets corrected.
+// podChanged queues the node of a pod that is ready although its node is not.
 func (c *lifecycle) podChanged(_, now *v1.Pod) {
 	if now == nil || now.Spec.NodeName == "" || !pods.Ready(now) {
 		return
@@ -209,7 +209,7 @@ func (c *lifecycle) reconcile(ctx context.Context, name string) error {
 	return nil
 }
 
-// silent decides whether the node has to be given up, and schedules the next look when not.
+// silent reports whether the node counts as unreachable, and schedules the next check if not.
 func (c *lifecycle) silent(node *v1.Node, now time.Time) bool {
 	left := c.pulse.left(node.Name, now)
 	if left > 0 {
@@ -218,7 +218,7 @@ func (c *lifecycle) silent(node *v1.Node, now time.Time) bool {
 	return left <= 0
 }
 
-// mayEvict tells whether enough of the cluster's nodes are ready. It counts self, which may be newer than the cache.
+// mayEvict reports whether enough of the cluster's nodes are ready. It counts self, which may be newer than the cache.
 func (c *lifecycle) mayEvict(self *v1.Node, now time.Time) bool {
 	total, well := 0, 0
 	for _, n := range c.all() {
@@ -264,7 +264,7 @@ func (c *lifecycle) writeTaints(ctx context.Context, node *v1.Node, taints []v1.
 	return err
 }
 
-// markPods says of every ready pod on a silent node that it is not ready, so that Services leave it out.
+// markPods sets every ready pod on a silent node to not ready, so that Services do not use it.
 func (c *lifecycle) markPods(ctx context.Context, node *v1.Node) error {
 	var ready []*v1.Pod
 	for _, p := range pods.OnNode(c.pods, node.Name) {

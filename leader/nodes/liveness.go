@@ -7,8 +7,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// Liveness is a source that knows of nodes faster than their Leases do: the connections that nodes keep to servers, each
-// under its own certificate, so that no node has a say about another. It may be nil.
+// Liveness is a source that detects dead nodes faster than their Leases: the connections that nodes keep to servers, each
+// authenticated by the node's certificate, so that no node can affect another node's state. It may be nil.
 //
 // Its bad news count at once: a node it says is dead is silent, until the node itself gives a sign of life later than
 // that verdict, which only a node that is there can do. Its good news end such a silence, but prove nothing about the

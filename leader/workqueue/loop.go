@@ -117,7 +117,7 @@ var ErrStale = errors.New("the cache is behind")
 func (l *Loop[K]) report(key K, err error) {
 	level := slog.LevelWarn
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, ErrStale) {
-		level = slog.LevelDebug // another writer else wrote first; the retry sees it
+		level = slog.LevelDebug // another writer was first; the retry sees its write
 	}
 	l.log.Log(context.Background(), level, "reconcile failed, will retry", "controller", l.name, "key", fmt.Sprint(key), "err", err)
 }

@@ -9,10 +9,11 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// window is how far back the compression finds repetitions, in bytes. It is large because answers repeat each other.
+// window is the distance in bytes within which the compression finds repetitions. It is large because many answers are
+// alike.
 const window = 128 << 20
 
-// Save writes v, a value of slices, strings and numbers, compressed. The same value gives the same bytes.
+// Save writes v, a value of slices, strings and numbers, in compressed form. Equal values give equal bytes.
 func Save(path string, v any) (err error) {
 	f, err := os.Create(path)
 	if err != nil {
@@ -29,7 +30,7 @@ func Save(path string, v any) (err error) {
 	return z.Close()
 }
 
-// Load reads into v, a pointer, what Save wrote.
+// Load reads the output of Save into v, a pointer.
 func Load(path string, v any) error {
 	f, err := os.Open(path)
 	if err != nil {

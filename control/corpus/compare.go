@@ -10,7 +10,7 @@ import (
 
 // Difference is one place in which two documents differ.
 type Difference struct {
-	Document string // its name
+	Document string // the name of the document
 	Place    string // where in it: names joined by " > "
 	Text     string // "missing", "extra", or the wanted and the actual value
 }
@@ -18,7 +18,7 @@ type Difference struct {
 // String is one line.
 func (d Difference) String() string { return d.Document + ": " + d.Place + ": " + d.Text }
 
-// Compare returns what is missing in got, what it has besides want, and what differs.
+// Compare returns the places that are missing in got, that got has and want does not, and that differ.
 func Compare(want, got []Document) []Difference {
 	have := map[string]string{}
 	for _, d := range got {

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// authService is etcd's Auth service, switched off: who may use the API is said
-// by client certificates. Every call about users and roles says that.
+// authService is etcd's Auth service, which is turned off: client certificates authenticate callers. Every call about users
+// and roles returns errNoUsers.
 type authService struct{ *Server }
 
 var errNoUsers = status.Error(codes.Unimplemented, "etcd API: there are no users and roles; callers are known by their client certificates")

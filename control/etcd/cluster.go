@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// clusterService is etcd's Cluster service. Servers come and go by Balsa's own
-// commands, which see to certificates and quorum.
+// clusterService is etcd's Cluster service. Members are changed by Balsa's own commands, which also handle certificates and
+// quorum.
 type clusterService struct{ *Server }
 
 var errMembers = status.Error(codes.Unimplemented,

@@ -8,17 +8,15 @@ import (
 	"github.com/balsahq/balsa/fault"
 )
 
-// generated is a message whose code was generated with its own marshalling, as
-// all of etcd's API is. gRPC's codec reaches that only by marshalling twice:
-// once to learn the size.
+// generated is a message with generated marshalling code, like all messages of etcd's API. gRPC's own codec would marshal
+// such a message twice, once only for its size.
 type generated interface {
 	Size() int
 	MarshalToSizedBuffer([]byte) (int, error)
 	Unmarshal([]byte) error
 }
 
-// codec is gRPC's codec for protocol buffers with a shorter way for generated
-// messages; every other message goes the usual way. It works outside gRPC's
+// codec is gRPC's codec for protocol buffers with a faster path for generated messages. It runs outside gRPC's
 // interceptors, so it contains panics itself.
 type codec struct{ rest encoding.CodecV2 }
 
@@ -58,7 +56,7 @@ func (c codec) marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.NewBuffer(b, pool)}, nil
 }
 
-// Unmarshal implements [encoding.CodecV2]. The message copies what it keeps.
+// Unmarshal implements [encoding.CodecV2]. The message copies the data that it keeps.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return fault.Contain("control/etcd", func() error { return c.unmarshal(data, v) })
 }

@@ -16,12 +16,12 @@ func errUnknown(what string, n int32) error {
 	return status.Errorf(codes.InvalidArgument, "etcd API: compare has unknown %s %d", what, n)
 }
 
-// compactKey holds the revision up to which etcd's clients have compacted. It
-// lies beside their keys, not among them: they cannot reach it.
+// compactKey holds the revision up to which etcd's clients have compacted. It is outside the clients' prefix, so that they
+// cannot reach it.
 func (s keyspace) compactKey() string { return strings.TrimSuffix(s.prefix, "/") + ".compact" }
 
-// compacted is the oldest revision clients may read, by their own compaction
-// as v knows it, and by what the store still has.
+// compacted returns the oldest revision that clients may read: the newer one of their own compaction in v and the oldest
+// revision in the store.
 func (s *Server) compacted(v *raftstore.View) (own, physical int64) {
 	if physical = s.store.CompactRevision(); physical <= 1 {
 		physical = 0 // nothing is older than revision 1
@@ -29,7 +29,7 @@ func (s *Server) compacted(v *raftstore.View) (own, physical int64) {
 	return parseRevision(v.Get(s.space.compactKey())), physical
 }
 
-// parseRevision reads what Compact wrote, once for each version of it.
+// parseRevision parses the value that Compact wrote, and caches the result for each version of the key.
 func parseRevision(kv *raftstore.KeyValue) int64 {
 	if kv == nil {
 		return 0
@@ -45,7 +45,7 @@ func parseRevision(kv *raftstore.KeyValue) int64 {
 	return n
 }
 
-// at is the state at revision rev, newest when rev is not positive.
+// at returns the state at revision rev, or the newest if rev is not positive.
 func (s *Server) at(newest *raftstore.View, rev int64) (*raftstore.View, error) {
 	switch {
 	case rev <= 0 || rev == newest.Revision():
@@ -59,9 +59,8 @@ func (s *Server) at(newest *raftstore.View, rev int64) (*raftstore.View, error) 
 	return s.store.ViewAt(rev)
 }
 
-// Compact implements etcdserverpb.KVServer: it moves the revision below which
-// this API answers ErrCompacted. The history of the store belongs to others,
-// too, and is left to the store.
+// Compact implements etcdserverpb.KVServer: it moves the revision below which this API answers ErrCompacted. It does not
+// touch the store's history, which other users need too.
 func (s *kvService) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.CompactionResponse, error) {
 	if err := s.authorize(ctx); err != nil {
 		return nil, err

@@ -11,20 +11,18 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// Config says what the API serves. Store and Authorize must be set; the zero
-// value of every other field is a sensible default.
+// Config configures a Server. Store and Authorize must be set; the zero value of every other field is a sensible default.
 type Config struct {
 	// Store holds the keys. The server does not close it.
 	Store *raftstore.Store
-	// Authorize says whether a caller may use the API. It is asked at every
-	// request and at the start of every stream; see [Organizations].
+	// Authorize returns an error if a caller may not use the API. It is called for every request and at the start of every
+	// stream; see [Organizations].
 	Authorize func(context.Context) error
 	// Members lists the servers of the cluster for etcd's member list. Nil: this
 	// server alone, without addresses.
 	Members func() []Member
 
-	// Prefix is where the keys of etcd's clients lie in the store; it ends with
-	// a slash. Default "/balsa/etcd/".
+	// Prefix is the prefix of the keys of etcd's clients in the store; it ends with a slash. Default "/balsa/etcd/".
 	Prefix string
 	// MaxRequestBytes bounds one request, as --max-request-bytes of etcd.
 	// Default 1.5 MiB.
@@ -37,14 +35,12 @@ type Config struct {
 	// RequestTimeout ends a request whose caller set no earlier deadline.
 	// Default 7 s.
 	RequestTimeout time.Duration
-	// ProgressInterval is how often a watch that asked for it is told the
-	// revision when there was no event. Default 1 min.
+	// ProgressInterval is how often a watch with progress notifications gets the revision while there are no events. Default
+	// 1 min.
 	ProgressInterval time.Duration
-	// LeaderGrace is how long there may be no leader until streams whose client
-	// demands one are ended. Default 3 s.
+	// LeaderGrace is how long there may be no leader before streams whose client requires one are ended. Default 3 s.
 	LeaderGrace time.Duration
-	// TempDir is where a snapshot is put together before it is sent. Default
-	// is that of the system.
+	// TempDir is the directory in which a snapshot is built before it is sent. Default is the system's.
 	TempDir string
 
 	Logger *slog.Logger

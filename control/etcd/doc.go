@@ -1,6 +1,5 @@
-// Package etcd owns etcd's v3 gRPC API on a Balsa server: whatever was written
-// for etcd keeps its keys in the same replicated store as Kubernetes' objects,
-// under a prefix of their own.
+// Package etcd serves etcd's v3 gRPC API on a Balsa server. Programs written for etcd keep their keys in the same
+// replicated store as Kubernetes' objects, under a separate prefix.
 //
 //	etcdctl, client/v3, kube-apiserver
 //	      │ gRPC, client certificate
@@ -15,26 +14,20 @@
 //	       ▼ Barrier, Lease…      │ and one for each watch
 //	raftstore.Store ──────────────┘
 //
-// A client's key k is Prefix+k in the store; ranges are mapped so that none
-// reaches beside the prefix.
+// A client's key k is Prefix+k in the store; ranges are mapped so that none leaves the prefix.
 //
 // # Watches
 //
-// Each watch holds a cursor of the store's, which has no goroutine and no
-// events of its own. One goroutine of the server reads the events of the whole
-// key space, finds the watches they lie in by key, by the prefix lengths in
-// use, and by the other ranges, and queues those with their streams. One
-// goroutine of each stream pulls from the cursors that are queued, and sends.
-// A client that does not read blocks its stream's goroutine and nothing else;
-// when the store has let go of the history a watch still needs, the watch is
-// canceled with the revision to go on from.
+// Each watch holds a cursor of the store's, which has no goroutine and no events of its own. One goroutine of the server
+// reads the events of the whole key space, finds the watches they lie in by key, by the prefix lengths in use, and by the
+// other ranges, and queues those with their streams. One goroutine of each stream pulls from the cursors that are queued,
+// and sends. A client that does not read blocks only its stream's goroutine. When the store has dropped history that a
+// watch still needs, the watch is canceled with the revision to continue from.
 //
 // # Goroutines and locks
 //
-// Run has two: dispatch, and watchLeader, which ends the streams of clients who
-// demand a leader when there is none. Each watch stream has one that runs it,
-// which is gRPC's, and one that receives. Close, or the end of Run, joins the
-// streams.
+// Run has two: dispatch, and watchLeader, which ends the streams of clients that require a leader when there is none. Each
+// watch stream has one that runs it, which is gRPC's, and one that receives. Close, or the end of Run, joins the streams.
 //
 // watchIndex.mu may be held while watchStream.mu is taken, never the other way
 // round. Server.mu, leaderless.mu and sizeMemo.mu are taken alone.

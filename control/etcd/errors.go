@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// wireErrors says what a client is told for an error of the store. Clients
-// compare the text, so it is etcd's. The first match counts.
+// wireErrors maps errors of the store to etcd's errors. Clients compare the text, so it is exactly etcd's. The first match
+// counts.
 var wireErrors = []struct{ from, to error }{
 	{raftstore.ErrCompacted, rpctypes.ErrGRPCCompacted},
 	{raftstore.ErrOverrun, rpctypes.ErrGRPCCompacted},
@@ -28,7 +28,7 @@ var wireErrors = []struct{ from, to error }{
 	{raftstore.ErrClosed, rpctypes.ErrGRPCStopped},
 }
 
-// wireCodes are for errors etcd has no name for.
+// wireCodes maps errors that etcd does not have to gRPC codes.
 var wireCodes = []struct {
 	from error
 	code codes.Code
@@ -41,8 +41,8 @@ var wireCodes = []struct {
 	{context.DeadlineExceeded, codes.DeadlineExceeded},
 }
 
-// wireError turns an error of the store into what goes to the client. ctx is
-// the caller's own context: when it still runs, a deadline that passed was ours.
+// wireError converts an error of the store to the error for the client. ctx is the caller's own context: if it has not
+// ended, a deadline that passed was this server's.
 func wireError(ctx context.Context, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return rpctypes.ErrGRPCTimeout

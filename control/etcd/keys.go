@@ -19,11 +19,10 @@ func newKeyspace(prefix string) keyspace {
 	return keyspace{prefix: prefix, end: raftstore.PrefixEnd(prefix)}
 }
 
-// key is the store's name of a client's key.
+// key returns the store's key of a client's key.
 func (s keyspace) key(k []byte) string { return s.prefix + string(k) }
 
-// span maps a range of etcd's: an empty end is the one key, "\x00" everything
-// from the key on, anything else [key, end).
+// span maps a range of etcd: an empty end means one key, "\x00" all keys from key on, any other end the range [key, end).
 func (s keyspace) span(key, end []byte) (start, stop string) {
 	switch {
 	case len(end) == 0:
@@ -37,8 +36,8 @@ func (s keyspace) span(key, end []byte) (start, stop string) {
 	return s.key(key), s.key(end)
 }
 
-// client is the client's name of a key of the store. The bytes are those of the
-// string: they are only ever marshalled.
+// client returns the client's key of a key in the store. The bytes share the string's memory, because they are only
+// marshalled.
 func (s keyspace) client(k string) []byte {
 	k = k[len(s.prefix):]
 	return unsafe.Slice(unsafe.StringData(k), len(k))
@@ -54,7 +53,7 @@ func (s keyspace) fill(to *mvccpb.KeyValue, from *raftstore.KeyValue) {
 	to.Lease = int64(from.Lease)
 }
 
-// list converts versions of keys, in two allocations for all of them.
+// list converts key values with two allocations in total.
 func (s keyspace) list(from []*raftstore.KeyValue, keysOnly bool) []*mvccpb.KeyValue {
 	if len(from) == 0 {
 		return nil

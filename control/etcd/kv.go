@@ -36,8 +36,7 @@ func (s *kvService) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeRes
 	return res, nil
 }
 
-// newest is the state a read starts from: behind a Barrier, or whatever this
-// server has when the reader said that will do.
+// newest returns the state for a read: after a Barrier, or for a serializable read this server's current state.
 func (s *Server) newest(ctx context.Context, serializable bool) (*raftstore.View, error) {
 	if serializable {
 		return s.store.View(), nil
@@ -51,7 +50,7 @@ func (s *Server) newest(ctx context.Context, serializable bool) (*raftstore.View
 	return v, nil
 }
 
-// answer is one allocation for the answer to a read of one key.
+// answer holds all parts of the answer to a read of one key, in one allocation.
 type answer struct {
 	pb.RangeResponse
 	header pb.ResponseHeader
@@ -101,7 +100,7 @@ func (s *kvService) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse,
 	return &a.PutResponse, nil
 }
 
-// admit checks a request of size bytes that may write.
+// admit checks the size of a request that may write.
 func (s *Server) admit(ctx context.Context, size int) error {
 	if err := s.authorize(ctx); err != nil {
 		return err
@@ -112,7 +111,7 @@ func (s *Server) admit(ctx context.Context, size int) error {
 	return nil
 }
 
-// write runs a transaction; the error is the client's.
+// write runs a transaction; it returns the error for the client.
 func (s *Server) write(ctx context.Context, t raftstore.Txn) (*raftstore.TxnResult, error) {
 	bounded, cancel := s.bounded(ctx)
 	defer cancel()

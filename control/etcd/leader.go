@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// leaderless says whether this server has been without a leader for too long
-// to serve clients who demand one.
+// leaderless records whether this server has been without a leader for too long to serve clients that require one.
 type leaderless struct {
 	mu   sync.Mutex
 	flag bool
@@ -34,8 +33,8 @@ func (l *leaderless) now() bool {
 	return l.flag
 }
 
-// lost closes when there has been no leader for too long; nil, which never
-// does, for a client that did not ask.
+// lost returns a channel that is closed when there has been no leader for too long; nil for a client that does not require
+// a leader.
 func (l *leaderless) lost(ctx context.Context) <-chan struct{} {
 	if !demandsLeader(ctx) {
 		return nil
@@ -57,7 +56,7 @@ func (s *Server) watchLeader(ctx context.Context) {
 			grace.Stop()
 			waiting = false
 			s.lonely.set(false)
-		case !waiting: // terms may come and go without a leader: only the first counts
+		case !waiting: // terms may pass without a leader: the time counts from the first
 			waiting = true
 			grace.Reset(s.cfg.LeaderGrace)
 		}

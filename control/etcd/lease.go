@@ -20,17 +20,16 @@ const maxTTL = 10 * 365 * 24 * 3600
 
 // leaseService is etcd's Lease service.
 //
-// The store has one set of leases for all who use it. Those of etcd's clients
-// are known by their ID: this API picks even ones, the store odd ones. An odd ID
-// that a client asks for is marked by a key beside the clients' keys, which
-// lives and dies with the lease. A lease of anybody else is not found.
+// The store has one set of leases for all its users. The ID shows which leases belong to etcd's clients: this API assigns
+// even IDs, the store odd ones. If a client chooses an odd ID, a key outside the clients' prefix marks it; the key is
+// attached to the lease. Leases of other users are not found.
 type leaseService struct{ *Server }
 
 func (s keyspace) leaseKey(id int64) string {
 	return fmt.Sprintf("%s.leases/%016x", strings.TrimSuffix(s.prefix, "/"), uint64(id))
 }
 
-// owns says whether a lease is one of etcd's clients, as v knows.
+// owns reports whether a lease belongs to etcd's clients in v.
 func (s *Server) owns(v *raftstore.View, id int64) bool {
 	return id > 0 && (id&1 == 0 || v.Get(s.space.leaseKey(id)) != nil)
 }
@@ -154,7 +153,7 @@ func (s *leaseService) keepAlive(ctx context.Context, id int64) (int64, error) {
 	return int64(ttl / time.Second), nil
 }
 
-// none is nil for a lease that is not there, else err.
+// none returns nil if err says that the lease does not exist, else err.
 func none(err error) error {
 	if errors.Is(err, rpctypes.ErrGRPCLeaseNotFound) {
 		return nil
@@ -189,7 +188,7 @@ func (s *leaseService) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiv
 	return res, nil
 }
 
-// granted is the time a lease was granted for.
+// granted returns the time for which a lease was granted.
 func (s *Server) granted(id int64) (time.Duration, bool) {
 	for _, l := range s.store.Leases() {
 		if l.ID == raftstore.LeaseID(id) {
@@ -199,7 +198,7 @@ func (s *Server) granted(id int64) (time.Duration, bool) {
 	return 0, false
 }
 
-// leaseKeys are the keys under a lease. It looks at every key there is.
+// leaseKeys returns the keys of a lease. It scans all keys.
 func (s *Server) leaseKeys(v *raftstore.View, id int64) (keys [][]byte) {
 	v.Ascend(s.space.prefix, s.space.end, func(kv *raftstore.KeyValue) bool {
 		if kv.Lease == raftstore.LeaseID(id) {

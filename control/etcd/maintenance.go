@@ -15,8 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Version is the version of etcd whose API this is. Clients choose by it what
-// they ask for.
+// Version is the version of etcd whose API is served. Clients choose features by it.
 const Version = "3.6.8"
 
 // maintenanceService is etcd's Maintenance service.
@@ -28,7 +27,7 @@ func (s *maintenanceService) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb
 		return nil, err
 	}
 	if r.Action == pb.AlarmRequest_ACTIVATE {
-		return nil, status.Error(codes.Unimplemented, "etcd API: alarms cannot be raised by hand; what is wrong is in `balsa status`")
+		return nil, status.Error(codes.Unimplemented, "etcd API: alarms cannot be raised by clients; `balsa status` shows faults")
 	}
 	return &pb.AlarmResponse{Header: s.header(new(pb.ResponseHeader), s.store.View().Revision())}, nil
 }
@@ -72,8 +71,7 @@ func (s *Server) learner() bool {
 	return slices.ContainsFunc(servers, func(o raftstore.Server) bool { return o.ID == id && !o.Voter })
 }
 
-// sizeMemo remembers how large the clients' keys and values are: adding that
-// up looks at every key.
+// sizeMemo caches the total size of the clients' keys and values, because computing it scans all keys.
 type sizeMemo struct {
 	mu    sync.Mutex
 	at    time.Time
@@ -97,13 +95,12 @@ func (m *sizeMemo) of(space keyspace, v *raftstore.View) int64 {
 	return m.bytes
 }
 
-// Defragment implements etcdserverpb.MaintenanceServer: there is no file with
-// holes in it, so there is nothing to do, and that succeeds.
+// Defragment implements etcdserverpb.MaintenanceServer: there is no file to defragment, so it does nothing and succeeds.
 func (s *maintenanceService) Defragment(ctx context.Context, _ *pb.DefragmentRequest) (*pb.DefragmentResponse, error) {
 	if err := s.authorize(ctx); err != nil {
 		return nil, err
 	}
-	s.cfg.Logger.Info("etcd API: defragmentation asked for; the store has no need of it")
+	s.cfg.Logger.Info("etcd API: a client requested a defragmentation; the store needs none")
 	return &pb.DefragmentResponse{Header: s.header(new(pb.ResponseHeader), s.store.View().Revision())}, nil
 }
 
@@ -145,8 +142,8 @@ func (s *maintenanceService) HashKV(ctx context.Context, r *pb.HashKVRequest) (*
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// hash sums up the clients' keys of v. One caller at a time: it looks at
-// every byte there is.
+// hash returns a checksum of the clients' keys in v. It runs for one caller at a time, because it reads all keys and
+// values.
 func (s *Server) hash(ctx context.Context, v *raftstore.View) (uint32, error) {
 	if err := s.exclusive(ctx); err != nil {
 		return 0, err

@@ -12,7 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// checkRange holds a read to etcd's rules.
+// checkRange validates a read by etcd's rules.
 func checkRange(r *pb.RangeRequest) error {
 	if r == nil || len(r.Key) == 0 {
 		return rpctypes.ErrGRPCEmptyKey
@@ -25,8 +25,7 @@ func checkRange(r *pb.RangeRequest) error {
 	return nil
 }
 
-// plain says whether r wants the keys of a range in their order, without
-// looking at anything else of them: then a limit can be kept while reading.
+// plain reports whether r wants the keys of a range in key order without filters: then the limit applies while reading.
 func plain(r *pb.RangeRequest) bool {
 	ordered := r.SortTarget == pb.RangeRequest_KEY && r.SortOrder != pb.RangeRequest_DESCEND
 	return ordered && !bounds(r)
@@ -60,8 +59,7 @@ func (s *Server) scan(v *raftstore.View, r *pb.RangeRequest) *pb.RangeResponse {
 	return res
 }
 
-// arrange makes the answer to r of the count keys found, of which kvs are the
-// ones the answer is chosen from, in the order of keys. It rearranges kvs.
+// arrange returns the answer to r from kvs, which are in key order; count is the number of keys found. It reorders kvs.
 func (s *Server) arrange(r *pb.RangeRequest, kvs []*raftstore.KeyValue, count int64) *pb.RangeResponse {
 	res := &pb.RangeResponse{Header: new(pb.ResponseHeader), Count: count}
 	if r.CountOnly {
@@ -99,8 +97,8 @@ var orders = map[pb.RangeRequest_SortTarget]order{
 	pb.RangeRequest_VALUE:   func(a, b *raftstore.KeyValue) int { return bytes.Compare(a.Value, b.Value) },
 }
 
-// ordering is how the keys of r are sorted, nil when they lie in that order.
-// Without an order, any target but the key means ascending, as in etcd.
+// ordering returns the comparison by which the keys of r are sorted; nil if key order is the requested order. Without an
+// order, any target but the key means ascending, as in etcd.
 func ordering(r *pb.RangeRequest) order {
 	by := orders[r.SortTarget]
 	switch {

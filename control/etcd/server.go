@@ -24,7 +24,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Server answers etcd's v3 API from a store.
+// Server serves etcd's v3 API from a store.
 type Server struct {
 	cfg     Config
 	store   *raftstore.Store
@@ -42,7 +42,7 @@ type Server struct {
 	lonely  leaderless
 }
 
-// New makes a server. It starts nothing: watches deliver while Run runs.
+// New returns a server. It starts nothing; watches deliver events while Run runs.
 func New(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -62,8 +62,7 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// shortID is the identity etcd's clients see, which has 64 bits: the first 16
-// digits of ours.
+// shortID returns the 64-bit identity for etcd's clients: the first 16 digits of Balsa's identity.
 func shortID(id string) uint64 {
 	b, err := hex.DecodeString(id[:min(16, len(id))])
 	if err != nil || len(b) != 8 {
@@ -83,8 +82,8 @@ func (s *Server) Register(g *grpc.Server) {
 	pb.RegisterAuthServer(g, &authService{s})
 }
 
-// ServerOptions are the options a gRPC server should have that carries this
-// API beside others. maxRequestBytes is that of [Config]; 0 is the default.
+// ServerOptions returns the options for a gRPC server that serves this API among others. maxRequestBytes is that of
+// [Config]; 0 is the default.
 func ServerOptions(maxRequestBytes int) []grpc.ServerOption {
 	def(&maxRequestBytes, 3<<19)
 	return []grpc.ServerOption{
@@ -135,8 +134,7 @@ func (s *Server) enter() error {
 	return nil
 }
 
-// authorize asks who may use the API, and refuses a caller who demands a leader
-// when there is none.
+// authorize calls Config.Authorize, and refuses a caller that requires a leader if there is none.
 func (s *Server) authorize(ctx context.Context) error {
 	if err := s.cfg.Authorize(ctx); err != nil {
 		if _, ok := status.FromError(err); ok {
@@ -150,14 +148,13 @@ func (s *Server) authorize(ctx context.Context) error {
 	return nil
 }
 
-// demandsLeader says whether the client asked, as etcd's WithRequireLeader
-// does, not to be served by a server that is cut off.
+// demandsLeader reports whether the client requires a leader, as with etcd's WithRequireLeader.
 func demandsLeader(ctx context.Context) bool {
 	v := metadata.ValueFromIncomingContext(ctx, rpctypes.MetadataRequireLeaderKey)
 	return len(v) > 0 && v[0] == rpctypes.MetadataHasLeader
 }
 
-// bounded gives a request of a caller without a deadline one of ours.
+// bounded adds the deadline RequestTimeout to a request.
 func (s *Server) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	if at, ok := ctx.Deadline(); ok && time.Until(at) <= s.cfg.RequestTimeout {
 		return ctx, func() {}
@@ -165,7 +162,7 @@ func (s *Server) bounded(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithTimeout(ctx, s.cfg.RequestTimeout)
 }
 
-// header fills in what every answer carries.
+// header fills in the header of an answer.
 func (s *Server) header(h *pb.ResponseHeader, revision int64) *pb.ResponseHeader {
 	_, term := s.store.Leader()
 	h.ClusterId, h.MemberId, h.Revision, h.RaftTerm = s.cluster, s.member, revision, term
@@ -197,8 +194,7 @@ func Organizations(orgs ...string) func(context.Context) error {
 	}
 }
 
-// ended says why a stream ends when its context has: by the server's side, or by
-// the client's.
+// ended returns the reason why a stream's context ended: the server stops, or the client has ended it.
 func ended(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return rpctypes.ErrGRPCWatchCanceled

@@ -27,8 +27,7 @@ func (s *kvService) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse,
 	return out, nil
 }
 
-// translation turns one request into a transaction of the store, and what that
-// gave into the answer.
+// translation converts one request to a transaction of the store, and its result to the answer.
 type translation struct {
 	*Server
 	ctx    context.Context
@@ -36,8 +35,7 @@ type translation struct {
 	past   map[int64]*raftstore.View // by revision
 }
 
-// txn translates r; room is how many operations it may have. Whether keys are
-// written twice is for the store to see.
+// txn translates r; room is how many operations it may have. The store checks whether a key is written twice.
 func (t *translation) txn(r *pb.TxnRequest, room int) (raftstore.Txn, error) {
 	if r == nil {
 		return raftstore.Txn{}, rpctypes.ErrGRPCKeyNotFound
@@ -126,8 +124,8 @@ func (t *translation) ops(in []*pb.RequestOp, room int) ([]raftstore.Op, error) 
 	return out, nil
 }
 
-// rangeOp translates a read. One of the past is done beside the transaction:
-// what was, no write can change. In its place stands a read that costs nothing.
+// rangeOp translates a read. A read of an older revision runs outside the transaction, because no write can change its
+// result; in the transaction a read without cost takes its place.
 func (t *translation) rangeOp(r *pb.RangeRequest) (raftstore.Op, error) {
 	if err := checkRange(r); err != nil {
 		return raftstore.Op{}, err

@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// noWatch is the ID in an answer that is about no watch, or about all.
+	// noWatch is the ID in an answer that concerns no watch or all watches.
 	noWatch = -1
-	// requestQueue is how many requests a client may be ahead of the answers.
+	// requestQueue bounds the unanswered requests of a client.
 	requestQueue = 16
-	// progressRounds is how often delivering is tried until every watch of a
-	// stream has reached one revision, before events go first again.
+	// progressRounds bounds the attempts to bring every watch of a stream to one revision for a progress request before
+	// events have priority again.
 	progressRounds = 8
 )
 
@@ -65,7 +65,7 @@ type watch struct {
 	cursor           *raftstore.Watcher
 	noPut, noDelete  bool
 	prevKV, fragment bool
-	progress         bool        // wants to know the revision now and then
+	progress         bool        // the client wants progress notifications
 	spoken           bool        // something was sent since the last time
 	queued           atomic.Bool // is in stream.ready
 }
@@ -106,7 +106,7 @@ func (s *watchStream) receive(ctx context.Context) {
 	}
 }
 
-// push says that w has something to return. It may be called from anywhere.
+// push marks w as ready. It may be called from any goroutine.
 func (s *watchStream) push(w *watch) {
 	if w.queued.Swap(true) {
 		return
@@ -231,7 +231,7 @@ func (s *watchStream) create(r *pb.WatchCreateRequest) error {
 	return s.send(&pb.WatchResponse{WatchId: w.id, Created: true}, min(cursor.Progress(), s.store.View().Revision()))
 }
 
-// refusal is why a watch cannot be, in etcd's words where it has them.
+// refusal returns why a watch is refused, in etcd's words where etcd has them.
 func (s *watchStream) refusal(w *watch, r *pb.WatchCreateRequest) string {
 	switch {
 	case w.end != "" && w.start >= w.end:
@@ -246,8 +246,7 @@ func (s *watchStream) refusal(w *watch, r *pb.WatchCreateRequest) string {
 	return ""
 }
 
-// createdCompacted answers a watch that begins before what is kept: it is made
-// and ended at once.
+// createdCompacted answers the creation of a watch from a compacted revision: it is created and canceled at once.
 func (s *watchStream) createdCompacted(id, oldest int64) error {
 	now := s.store.View().Revision()
 	if err := s.send(&pb.WatchResponse{WatchId: id, Created: true}, now); err != nil {
@@ -256,15 +255,14 @@ func (s *watchStream) createdCompacted(id, oldest int64) error {
 	return s.send(&pb.WatchResponse{WatchId: id, Canceled: true, CompactRevision: oldest}, now)
 }
 
-// elapsed is a context that has ended: with it a cursor returns what is there
-// and does not wait.
+// elapsed is an ended context: with it a cursor returns the available events and does not wait.
 var elapsed = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }()
 
-// deliver sends what the watches have that are ready.
+// deliver sends the events of all ready watches.
 func (s *watchStream) deliver() error {
 	s.mu.Lock()
 	ready := s.ready
@@ -339,8 +337,7 @@ func (s *watchStream) progress() error {
 	return nil // after the next event or request
 }
 
-// report tells the watches that asked for it, and were sent nothing since the
-// last time, how far they are.
+// report sends progress notifications to the watches that want them and got no event since the last time.
 func (s *watchStream) report() error {
 	now := s.store.View().Revision()
 	for _, w := range s.watches {

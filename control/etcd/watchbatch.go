@@ -6,12 +6,10 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// responseBytes is about how large an answer with events may become before the
-// next revision goes into another one.
+// responseBytes is the approximate size of an answer with events from which the next revision goes into a new answer.
 const responseBytes = 1 << 20
 
-// batch turns events of the store into answers. Its buffers are used again:
-// a message is marshalled when Send returns.
+// batch converts events of the store to answers. It reuses its buffers, because a message is marshalled when Send returns.
 type batch struct {
 	events []mvccpb.Event
 	kvs    []mvccpb.KeyValue
@@ -20,8 +18,8 @@ type batch struct {
 	answer pb.WatchResponse
 }
 
-// send sends the events of b that w wants to see: whole revisions in each
-// answer, or parts of one when the client takes fragments.
+// send sends the events of b that w's filters admit: complete revisions in each answer, or parts of a revision if the
+// client accepts fragments.
 func (o *batch) send(s *watchStream, w *watch, b raftstore.WatchBatch) error {
 	defer o.release()
 	list := o.convert(s.space, w, b.Events)
@@ -68,7 +66,7 @@ func (o *batch) convert(space keyspace, w *watch, events []raftstore.Event) []*m
 	return list
 }
 
-// release lets go of keys and values. A buffer that a burst made large goes.
+// release drops the references to keys and values. It also drops a buffer that a burst has made large.
 func (o *batch) release() {
 	if cap(o.events) > 1024 {
 		*o = batch{}
@@ -79,8 +77,7 @@ func (o *batch) release() {
 	clear(o.list)
 }
 
-// firstPart is how many events of list go into one answer: whole revisions, at
-// least one, and no more once they are large.
+// firstPart returns how many events of list go into one answer: complete revisions, at least one, up to responseBytes.
 func firstPart(list []*mvccpb.Event) int {
 	size := 0
 	for i, e := range list {
@@ -119,7 +116,7 @@ func (o *batch) part(s *watchStream, w *watch, list []*mvccpb.Event, rev int64) 
 	}
 }
 
-// fragment is how many events of list, at least one, fit into limit bytes.
+// fragment returns how many events of list fit into limit bytes, at least one.
 func fragment(list []*mvccpb.Event, limit int) int {
 	size := 0
 	for i, e := range list {

@@ -8,8 +8,8 @@ import (
 	"github.com/balsahq/balsa/raftstore"
 )
 
-// watchIndex finds the watches a key lies in. It holds no events: a watch that
-// is found is told that its cursor has something to return.
+// watchIndex finds the watches whose range contains a key. It holds no events: a found watch is only told that its cursor
+// has events.
 type watchIndex struct {
 	mu       sync.RWMutex
 	keys     map[string]*place // watches of one key
@@ -20,7 +20,7 @@ type watchIndex struct {
 
 type span struct{ start, end string }
 
-// place is the watches of one range.
+// place holds the watches of one range.
 type place struct{ watches []*watch }
 
 func newWatchIndex() *watchIndex {
@@ -91,7 +91,7 @@ func (x *watchIndex) remove(w *watch) {
 	}
 }
 
-// tell wakes the watches that events lie in.
+// tell wakes the watches whose ranges contain the events.
 func (x *watchIndex) tell(events []raftstore.Event) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -135,8 +135,7 @@ func (p *place) ready() {
 	}
 }
 
-// dispatch reads the events of the whole key space and wakes the watches they
-// lie in, until ctx ends or the store closes.
+// dispatch reads the events of the whole key space and wakes the matching watches, until ctx ends or the store closes.
 func (s *Server) dispatch(ctx context.Context) error {
 	for ctx.Err() == nil {
 		cursor, err := s.store.Watch(raftstore.WatchRequest{Key: s.space.prefix, RangeEnd: s.space.end})

@@ -157,8 +157,8 @@ func (c *controller) introduce(ctx context.Context) error {
 	return err
 }
 
-// node publishes how much room a node has for each class, and does so again later. What was said for classes that are
-// gone is removed.
+// node publishes how much room a node has for each class, and does so again later. It removes the capacities of classes
+// that are gone.
 func (c *controller) node(ctx context.Context, n *storagev1.CSINode) error {
 	if !hasDriver(n) {
 		return nil

@@ -24,7 +24,7 @@ func (i image) lastUse() time.Time {
 }
 
 // imported reports whether the image came from an archive: a pull gives an image the digest under which its registry has
-// it. What was imported can often not be pulled again.
+// it. An imported image can often not be pulled again.
 func (i image) imported() bool { return len(i.RepoDigests) == 0 }
 
 // removable returns the images that may be removed, in the order in which they go: the least recently used first, and

@@ -1,5 +1,6 @@
-// Package pluginwatcher registers the plug-ins whose sockets appear in a directory, as upstream's kubelet does: it asks each socket for
-// whom it stands (PluginInfo) and hands that to the Handler of its type.
+// Package pluginwatcher registers the plug-ins whose sockets appear in a directory, as upstream's kubelet does: it asks
+// each socket for its PluginInfo and passes it to the Handler of that type.
 //
-// Goroutines: Run holds one, which asks one socket after the other; a registration has a deadline. What a Handler does is its own.
+// Goroutines: Run has one, which handles one socket after another; a registration has a deadline. Handlers manage their own
+// goroutines.
 package pluginwatcher

@@ -1,13 +1,13 @@
-// Package supportbundle writes what others need to understand a cluster's trouble into one file: logs, goroutines, metrics,
+// Package supportbundle writes the data for an analysis of a cluster's faults to one file: logs, goroutines, metrics,
 // settings, members, the result of `balsa check`, and the objects. Secrets are not in it.
 //
 //	processes: log, goroutines, metrics, settings ─┐
 //	the API: objects, health, version ─────────────┼─▶ redact (pure) ─▶ scrub known values ─▶ tar.gz, 0600
 //	members, check ────────────────────────────────┘
 //
-// There are three nets. Objects of kind Secret are not read for the bundle, and of others everything is taken out that may be
-// secret. What looks like a token or a key is taken out of every file. And the values of all Secrets are read, where the
-// caller may, and taken out of every file wherever they are, logs too; they are kept in memory only.
+// Secrets are kept out in three ways. Objects of kind Secret are not written to the bundle, and fields of other objects
+// that may be secret are removed. Text that looks like a token or a key is removed from every file. If the caller may read
+// Secrets, their values are read, kept only in memory, and removed from every file, including logs.
 package supportbundle
 
 import (
@@ -54,8 +54,8 @@ type Config struct {
 	Say func(format string, args ...any)
 }
 
-// Create makes the bundle at path, which must not exist. What cannot be read is named in errors.txt inside, and does not fail
-// the whole.
+// Create makes the bundle at path, which must not exist. Data that cannot be read is listed in the file errors.txt of the
+// bundle, and is no error.
 func Create(ctx context.Context, path string, cfg Config) (err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {

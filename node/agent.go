@@ -207,6 +207,9 @@ func (a *Agent) newParts() error {
 	}); err != nil {
 		return err
 	}
+	if err := a.newAllocator(); err != nil {
+		return err
+	}
 	if a.followPlugins == nil {
 		a.followPlugins = a.pluginWatcher().Run
 	}
@@ -223,9 +226,6 @@ func (a *Agent) newParts() error {
 		return err
 	}
 	a.volumes = vols
-	if err := a.newAllocator(); err != nil {
-		return err
-	}
 	a.events = record.NewBroadcaster()
 	a.recorder = a.events.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: a.cfg.NodeName})
 	a.probes = probe.New(probe.Config{Exec: a.execProbe, Results: a.probed, Events: a.recorder, Logger: a.log})
@@ -236,7 +236,7 @@ func (a *Agent) newParts() error {
 func (a *Agent) pluginWatcher() *pluginwatcher.Watcher {
 	return &pluginwatcher.Watcher{
 		Dir:      filepath.Join(a.cfg.RootDir, "plugins_registry"),
-		Handlers: map[string]pluginwatcher.Handler{registerapi.CSIPlugin: a.csi, registerapi.DRAPlugin: a.claims},
+		Handlers: map[string]pluginwatcher.Handler{registerapi.CSIPlugin: a.csi, registerapi.DRAPlugin: a.claims, registerapi.DevicePlugin: a.devices},
 		Ready:    a.csi.AwaitNode, Dial: csi.Dial, Logger: a.log,
 	}
 }

@@ -11,8 +11,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/balsahq/balsa/node/criconfig"
+	"github.com/balsahq/balsa/node/pluginwatcher"
 )
 
 func TestAContainerGetsItsDevicesAndWhatBelongsToThem(t *testing.T) {
@@ -290,4 +292,28 @@ func TestListsOfDevicesAreBounded(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
+}
+
+func TestPluginsOfTheRegistry(t *testing.T) {
+	b := newBench(t)
+	socket := newPlugin(b, gpu).serve(healthy("a")...)
+	for name, info := range map[string]*registerapi.PluginInfo{
+		"version": {Name: gpu, SupportedVersions: []string{"v1"}}, "resource": {Name: "gpu", SupportedVersions: []string{pluginapi.Version}},
+	} {
+		if err := b.m.Register(t.Context(), info, socket); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	info := &registerapi.PluginInfo{Name: gpu, SupportedVersions: []string{pluginapi.Version}}
+	if err := b.m.Register(t.Context(), info, socket); err != nil {
+		t.Fatal(err)
+	}
+	b.untilAllocatable(gpu, 1)
+	b.m.Gone(t.Context(), info, "/another", pluginwatcher.None)
+	b.m.Gone(t.Context(), info, socket, pluginwatcher.SamePath)
+	if _, allocatable := b.m.Capacity(time.Now()); func() int64 { q := allocatable[gpu]; return q.Value() }() != 1 {
+		t.Error("a plug-in that is there was given up")
+	}
+	b.m.Gone(t.Context(), info, socket, pluginwatcher.None)
+	b.untilAllocatable(gpu, 0)
 }

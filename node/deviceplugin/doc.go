@@ -1,5 +1,6 @@
 // Package deviceplugin gives the devices of device plug-ins to containers, by upstream's API v1beta1.
 //
+//	plug-in ──plugins_registry──▶ node/pluginwatcher ──▶ Manager, or
 //	plug-in ──Register──▶ Dir/kubelet.sock            which resource, and which socket of Dir
 //	plug-in ◀──ListAndWatch, Allocate, …── Manager    devices and their health; what a container needs to use one
 //	                                       ├─▶ the Node's capacity and allocatable, at once

@@ -88,6 +88,15 @@ func (p *fakePlugin) PreStartContainer(_ context.Context, r *pluginapi.PreStartC
 // start serves and registers; kill ends the plug-in at once.
 func (p *fakePlugin) start(devices ...*pluginapi.Device) {
 	p.t.Helper()
+	p.serve(devices...)
+	if err := register(p.dir, &pluginapi.RegisterRequest{Version: pluginapi.Version, Endpoint: p.socket, ResourceName: p.resource}); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// serve serves without registering, and returns the path of the socket.
+func (p *fakePlugin) serve(devices ...*pluginapi.Device) string {
+	p.t.Helper()
 	path := filepath.Join(p.dir, p.socket)
 	_ = os.Remove(path)
 	l, err := net.Listen("unix", path)
@@ -99,9 +108,7 @@ func (p *fakePlugin) start(devices ...*pluginapi.Device) {
 	go p.server.Serve(l)
 	p.t.Cleanup(p.kill)
 	p.lists <- devices
-	if err := register(p.dir, &pluginapi.RegisterRequest{Version: pluginapi.Version, Endpoint: p.socket, ResourceName: p.resource}); err != nil {
-		p.t.Fatal(err)
-	}
+	return path
 }
 
 func (p *fakePlugin) kill() { p.server.Stop() }

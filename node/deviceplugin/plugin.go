@@ -29,6 +29,7 @@ const (
 // plugin is a connection to one plug-in.
 type plugin struct {
 	resource string
+	socket   string
 	conn     *grpc.ClientConn
 	api      pluginapi.DevicePluginClient
 	options  *pluginapi.DevicePluginOptions
@@ -40,7 +41,7 @@ func dialPlugin(ctx context.Context, name, socket string) (*plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &plugin{resource: name, conn: conn, api: pluginapi.NewDevicePluginClient(conn)}
+	p := &plugin{resource: name, socket: socket, conn: conn, api: pluginapi.NewDevicePluginClient(conn)}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	if p.options, err = p.api.GetDevicePluginOptions(ctx, &pluginapi.Empty{}, grpc.WaitForReady(true)); err != nil {

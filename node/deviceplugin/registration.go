@@ -14,9 +14,11 @@ import (
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 	corehelper "k8s.io/kubernetes/pkg/apis/core/v1/helper"
 
 	"github.com/balsahq/balsa/fault"
+	"github.com/balsahq/balsa/node/pluginwatcher"
 )
 
 // registrar is the service on kubelet.sock.
@@ -36,6 +38,26 @@ func (r registrar) Register(ctx context.Context, req *pluginapi.RegisterRequest)
 		return nil, err
 	}
 	return &pluginapi.Empty{}, nil
+}
+
+// Register takes in a plug-in that pluginwatcher has found. Its name is the resource.
+func (m *Manager) Register(ctx context.Context, info *registerapi.PluginInfo, endpoint string) error {
+	if !slices.ContainsFunc(info.SupportedVersions, func(v string) bool { return slices.Contains(pluginapi.SupportedVersions[:], v) }) {
+		return fmt.Errorf("versions %q of the API are not supported; supported: %v", info.SupportedVersions, pluginapi.SupportedVersions)
+	}
+	if !corehelper.IsExtendedResourceName(v1.ResourceName(info.Name)) {
+		return fmt.Errorf("%q is not the name of an extended resource", info.Name)
+	}
+	return m.Connect(ctx, info.Name, endpoint)
+}
+
+// Gone ends the connection to a plug-in whose registration has gone.
+func (m *Manager) Gone(_ context.Context, info *registerapi.PluginInfo, endpoint string, by pluginwatcher.Replacement) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r := m.resources[info.Name]; by == pluginwatcher.None && r != nil && r.plugin != nil && r.plugin.socket == endpoint {
+		r.plugin.conn.Close() // its stream ends then
+	}
 }
 
 // checkRequest accepts an extended resource and a socket of the plug-ins' own directory.

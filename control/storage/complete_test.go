@@ -2,10 +2,9 @@ package storage
 
 import (
 	"go/ast"
-	"go/build"
 	"go/parser"
 	"go/token"
-	"path/filepath"
+	"os/exec"
 	"strings"
 	"testing"
 )
@@ -13,13 +12,13 @@ import (
 // TestConformanceIsComplete reads the source of upstream's suite: every
 // function of it must be run, and nothing else be listed.
 func TestConformanceIsComplete(t *testing.T) {
-	pkg, err := build.Import("k8s.io/apiserver/pkg/storage/testing", ".", 0)
+	files, err := exec.Command("go", "list", "-f", `{{range .GoFiles}}{{$.Dir}}/{{.}}{{"\n"}}{{end}}`, "k8s.io/apiserver/pkg/storage/testing").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	upstream := map[string]bool{}
-	for _, name := range pkg.GoFiles {
-		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(pkg.Dir, name), nil, parser.SkipObjectResolution)
+	for path := range strings.FieldsSeq(string(files)) {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,7 +30,7 @@ func TestConformanceIsComplete(t *testing.T) {
 		}
 	}
 	if len(upstream) < 50 {
-		t.Fatalf("found only %d functions of the suite in %s", len(upstream), pkg.Dir)
+		t.Fatalf("found only %d functions of the suite in %s", len(upstream), files)
 	}
 	for name := range upstream {
 		if conformance[name] == nil {

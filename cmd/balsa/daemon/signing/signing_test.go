@@ -57,7 +57,7 @@ func start(t *testing.T, cfg pki.IssuerConfig, settings ...func(*control.Config)
 		signer, err := certificates.NewSigner(e, 2, signing.Authority(issuer, 0))
 		must(t, err)
 		cleaner, err := certificates.NewCleaner(e, 1)
-		return workqueue.Together(approver, signer, cleaner), err
+		return workqueue.RunAll(approver, signer, cleaner), err
 	})
 	return c
 }

@@ -5,5 +5,7 @@
 //
 // Upstream's programs and the images of the cases have to be given as directories. Cases are chosen by their full
 // names, one a line of a file, or by a regular expression. balsa-local.yaml tells upstream's storage cases about Balsa's
-// own driver, so that they run on its volumes.
+// own driver, so that they run on its volumes. The folder hostpathplugin has the program of an image that cannot be built
+// from the module proxy (registry.k8s.io/sig-storage/hostpathplugin:v1.17.1, on a base with a shell), as far as the cases
+// of Dynamic Resource Allocation need it.
 package main

@@ -279,10 +279,10 @@ func TestSettingsThatCannotBeFollowed(t *testing.T) {
 		{StubDomainsKey, `{"": ["192.0.2.1"]}`}:                          "is no domain",
 		{StubDomainsKey, `{"a..example": ["192.0.2.1"]}`}:                "is no domain",
 		{StubDomainsKey, `{"x.Cluster.local": ["192.0.2.1"]}`}:           "in the cluster's domain",
-		{StubDomainsKey, `{"a.example": ["10.96.0.10:53"]}`}:             "would ask itself",
+		{StubDomainsKey, `{"a.example": ["10.96.0.10:53"]}`}:             "would forward questions to itself",
 		{UpstreamsKey, `8.8.8.8`}:                                        "is not JSON like",
 		{UpstreamsKey, `["8.8.8.8", "x"]`}:                               "neither an address",
-		{UpstreamsKey, `["10.96.0.10"]`}:                                 "would ask itself",
+		{UpstreamsKey, `["10.96.0.10"]`}:                                 "would forward questions to itself",
 		{UpstreamsKey, `["1.1.1.1"` + strings.Repeat(`,"::1"`, 8) + `]`}: "at most 8",
 	} {
 		if _, err := ParseSettings(map[string]string{data[0]: data[1]}, "cluster.local", own); err == nil || !strings.Contains(err.Error(), want) {

@@ -62,6 +62,7 @@ func (c *apiClient) connect(ctx context.Context) error {
 		return fmt.Errorf("cannot use the kubeconfig: %w", err)
 	}
 	c.rest.QPS, c.rest.Burst = -1, -1
+	c.rest.WarningHandler = rest.NoWarnings{} // the commands list every kind, those that are deprecated too
 	c.Interface, err = kubernetes.NewForConfig(c.rest)
 	return err
 }

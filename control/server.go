@@ -83,7 +83,7 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	capabilities.Setup(true, 0) // validation allows privileged pods; admission policies decide who may create them
+	capabilities.Setup(true, 0) // validation allows privileged pods; admission plug-ins such as PodSecurity refuse them
 	s := &Server{cfg: cfg.withDefaults(), ready: make(chan struct{}), discovery: aggregated.NewResourceManager("apis")}
 	s.log = s.cfg.Logger
 	s.stopping, s.stop = context.WithCancel(context.Background())

@@ -82,8 +82,8 @@ func (s *Server) Register(g *grpc.Server) {
 	pb.RegisterAuthServer(g, &authService{s})
 }
 
-// ServerOptions returns the options for a gRPC server that serves this API among others. maxRequestBytes is that of
-// [Config]; 0 is the default.
+// ServerOptions returns the options for a gRPC server that serves this API among others. maxRequestBytes is the
+// field MaxRequestBytes of [Config]; 0 means the default.
 func ServerOptions(maxRequestBytes int) []grpc.ServerOption {
 	def(&maxRequestBytes, 3<<19)
 	return []grpc.ServerOption{

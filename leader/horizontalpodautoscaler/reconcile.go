@@ -186,7 +186,7 @@ func (o *outcome) warn(reason, message string) {
 	o.events = append(o.events, event{v1.EventTypeWarning, reason, message})
 }
 
-// set puts a condition in its place, or at the end. The time of the last transition is that of the status.
+// set replaces the condition of this kind, or appends it. LastTransitionTime changes only with the condition's status.
 func (in *input) set(out *outcome, kind autoscalingv2.HorizontalPodAutoscalerConditionType, is bool, reason, message string) {
 	status := v1.ConditionFalse
 	if is {

@@ -26,7 +26,7 @@ const (
 	finalizer = "external-provisioner.volume.kubernetes.io/finalizer"
 )
 
-// wanted reports whether a claim waits for a volume of ours, and with that class it may be made now.
+// wanted reports whether a claim waits for a volume of Balsa's driver, and its class lets the volume be made now.
 func wanted(c *v1.PersistentVolumeClaim, class *storagev1.StorageClass) bool {
 	if c.Spec.VolumeName != "" || c.DeletionTimestamp != nil || c.Annotations[annProvisioner] != Driver || class == nil || class.Provisioner != Driver {
 		return false
@@ -131,7 +131,7 @@ func ours(v *v1.PersistentVolume) bool {
 	return v.Spec.CSI != nil && v.Spec.CSI.Driver == Driver && v.Annotations[annProvisionedBy] == Driver
 }
 
-// nodeOf is the node that has a volume of ours.
+// nodeOf returns the name of the node whose disk has the volume, or "".
 func nodeOf(v *v1.PersistentVolume) string {
 	if v.Spec.NodeAffinity == nil || v.Spec.NodeAffinity.Required == nil {
 		return ""
@@ -146,7 +146,7 @@ func nodeOf(v *v1.PersistentVolume) string {
 	return ""
 }
 
-// step is what is to be done about a volume of ours.
+// step is the next step for a volume of Balsa's driver.
 type step uint8
 
 const (

@@ -201,7 +201,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	}
 }
 
-// recorder is that of the pod's profile.
+// recorder returns the event recorder of the pod's profile.
 func (s *Scheduler) recorder(pod *v1.Pod) events.EventRecorder {
 	return s.recorders[pod.Spec.SchedulerName]
 }

@@ -105,7 +105,7 @@ func (a *Authority) signRequest(csr []byte, r Request) ([]byte, error) {
 	r.Names, r.IPs = distinct(r.Names), distinctIPs(r.IPs)
 	signer := a.signerOf(r.Usage)
 	template := signer.template(r, a.cfg.Now())
-	if r.Usage != Peer { // the join token decides who may be a server
+	if r.Usage != Peer { // a server's certificate needs a join token instead
 		if err := a.reserved(template); err != nil {
 			return nil, err
 		}

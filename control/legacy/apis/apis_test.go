@@ -247,7 +247,7 @@ func (w *world) keeps(t *testing.T, old, oldPath, path, name string) {
 }
 
 // rights compares what three users may do: one with the right on the served resource, one with the right on the old
-// group, one with none. On the path of the old version each is answered as on that of the served version.
+// group, one with none. Each user gets the same status on the old version's path as on the served version's path.
 func (w *world) rights(t *testing.T) {
 	rbac := "/apis/rbac.authorization.k8s.io/v1"
 	for i, m := range manifests {

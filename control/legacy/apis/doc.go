@@ -1,7 +1,7 @@
 // Package apis accepts API versions that Kubernetes has removed, such as extensions/v1beta1 Deployments, and stores their
 // objects as the version that is served today.
 //
-//	request ──▶ Front: the path becomes that of the served version ──▶ authentication, authorization, audit
+//	request ──▶ Front: the path is rewritten to the served version ──▶ authentication, authorization, audit
 //	               ──▶ Convert: the body becomes the served version ──▶ admission, validation, storage
 //	answer  ◀───── Convert: the object becomes the old version again ◀──
 //

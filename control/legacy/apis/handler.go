@@ -27,7 +27,7 @@ type asked struct {
 	sub string // subresource
 }
 
-// Asked tells whether a request came for an old version. Its path is that of the served one.
+// Asked reports whether a request asked for an old version. Front has rewritten its path to the served version.
 func Asked(r *http.Request) bool { return of(r.Context()) != nil }
 
 func of(ctx context.Context) *asked {

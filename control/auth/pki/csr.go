@@ -105,7 +105,7 @@ func (a *Authority) signRequest(csr []byte, r Request) ([]byte, error) {
 	r.Names, r.IPs = distinct(r.Names), distinctIPs(r.IPs)
 	signer := a.signerOf(r.Usage)
 	template := signer.template(r, a.cfg.Now())
-	if r.Usage != Peer { // a server's certificate needs a join token instead
+	if r.Usage != Peer { // Join has checked the token of a server, whose certificate may have reserved names
 		if err := a.reserved(template); err != nil {
 			return nil, err
 		}

@@ -213,6 +213,28 @@ func TestCrashingContainerBacksOff(t *testing.T) {
 	})
 }
 
+// TestANewImageStartsAtOnce: the back-off belongs to the image that crashed.
+func TestANewImageStartsAtOnce(t *testing.T) {
+	onBench(t, func(b *bench) {
+		b.rt.Script("c0", nodetest.Run{Lasts: time.Second, Exit: 1})
+		b.run(nodetest.Pod(v1.RestartPolicyAlways, 0, 1))
+		b.wait(time.Minute) // four starts; the next wait is 40 s
+		p := b.get("p")
+		p.Spec.Containers[0].Image = "other"
+		if _, err := b.client.CoreV1().Pods("ns").Update(context.Background(), p, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		b.wait(0)
+		if n := b.count("start c0"); n != 5 {
+			t.Errorf("%d starts a second after the new image, want 5", n)
+		}
+		b.wait(5 * time.Second)
+		if w := b.get("p").Status.ContainerStatuses[0].State.Waiting; w == nil || !strings.HasPrefix(w.Message, "back-off 10s ") {
+			t.Errorf("the back-off does not begin anew: %+v", w)
+		}
+	})
+}
+
 // TestAPodStartsWhenAnObjectOfItsVolumesAppears: the delay before the next try has grown to seconds by then, and does not
 // hold the pod back.
 func TestAPodStartsWhenAnObjectOfItsVolumesAppears(t *testing.T) {

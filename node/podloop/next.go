@@ -348,7 +348,7 @@ func runContainer(pod *v1.Pod, o *Observed, c *v1.Container, d *Decision) bool {
 	if !restarts(pod, c, in) {
 		return false
 	}
-	if at := restartAt(o, c.Name, in); o.Now.Before(at) {
+	if at := restartAt(o, c.Name, in); !in.Outdated(c) && o.Now.Before(at) {
 		d.wakeAt(at)
 		delay := o.Backoff[c.Name].Delay
 		d.waitFor(c.Name, "CrashLoopBackOff", crashLoopMessage(delay, c.Name, pod))
@@ -371,7 +371,7 @@ func checkRunning(pod *v1.Pod, o *Observed, c *v1.Container, in *Instance, d *De
 	switch {
 	case o.IsBusy(KillContainer, c.Name):
 	case mustBeReplaced(pod, o, c, in) && !RetryDue(o, o.KillRetry[c.Name], d):
-	case in.Hash != "" && in.Hash != ContainerHash(c):
+	case in.Outdated(c):
 		d.add(Action{Verb: KillContainer, Container: c.Name, ID: in.ID, Grace: GracePeriod(pod, nil), Reason: Replace,
 			Message: "Container " + c.Name + " definition changed, will be restarted"})
 	case o.Unhealthy[in.ID] != nil:
@@ -387,7 +387,7 @@ func checkRunning(pod *v1.Pod, o *Observed, c *v1.Container, in *Instance, d *De
 
 // mustBeReplaced reports whether a running container has to be stopped and started again.
 func mustBeReplaced(pod *v1.Pod, o *Observed, c *v1.Container, in *Instance) bool {
-	return in.Hash != "" && in.Hash != ContainerHash(c) || o.Unhealthy[in.ID] != nil || restartsToResize(pod, o, c)
+	return in.Outdated(c) || o.Unhealthy[in.ID] != nil || restartsToResize(pod, o, c)
 }
 
 func restartSuffix(pod *v1.Pod, c *v1.Container) string {

@@ -43,6 +43,12 @@ func ContainerHash(c *v1.Container) string {
 	return strconv.FormatUint(uint64(h.Sum32()), 16)
 }
 
+// Outdated reports whether the run was started from another image than the spec has now. The new image starts at once, without
+// the crash back-off of the former one.
+func (in *Instance) Outdated(c *v1.Container) bool {
+	return in.Hash != "" && in.Hash != ContainerHash(c)
+}
+
 // PodName returns the name of a pod in messages, in upstream's form.
 func PodName(pod *v1.Pod) string { return fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID) }
 

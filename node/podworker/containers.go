@@ -80,7 +80,11 @@ func (w *Worker) startContainer(a podloop.Action) operation {
 		in.target = w.targetContainerID(a.Container)
 	}
 	if last != nil && last.State == podloop.StateExited && !last.Replaced {
-		w.observed.Backoff[a.Container] = w.observed.Backoff[a.Container].Next(w.observed.Now, last.Finished)
+		before := w.observed.Backoff[a.Container]
+		if last.Outdated(c) {
+			before = podloop.Backoff{}
+		}
+		w.observed.Backoff[a.Container] = before.Next(w.observed.Now, last.Finished)
 	}
 	return func(ctx context.Context) func() { return w.createAndStart(ctx, in) }
 }

@@ -95,7 +95,7 @@ func drift(h *hosts) {
 		}{
 			{"the route to a host beyond the router", shell("ip route del " + podNetwork(h, 1)), true},
 			{"the route to a neighbour", shell("ip route del " + podNetwork(h, 0)), false},
-			{"neighbours in the tunnel", shell("ip neigh flush dev " + tunnel + " nud permanent"), true},
+			{"neighbours in the tunnel", shell("ip neigh show dev " + tunnel + " nud permanent | while read address rest; do ip neigh del $address dev " + tunnel + "; done"), true}, // flush fails if the agent restores them while it runs
 			{"stations of the tunnel", shell("bridge fdb show dev " + tunnel + " | while read mac rest; do bridge fdb del $mac dev " + tunnel + " $(echo $rest | sed 's/self.*//') self; done"), true},
 			{"the tunnel's address", shell("ip addr flush dev " + tunnel + " || true"), true}, // if the agent restores it at once, ip reports that it is not gone
 			{"the tunnel is set down", shell("ip link set " + tunnel + " down"), true},

@@ -76,7 +76,7 @@ func TestAResizeThatNeedsARestart(t *testing.T) {
 	onBench(t, func(b *bench) {
 		b.run(cpuPod("p", 100, v1.ContainerResizePolicy{ResourceName: v1.ResourceCPU, RestartPolicy: v1.RestartContainer}))
 		b.wait(time.Second)
-		for i := range int64(3) { // the third restart is not held back as that of a container that crashes
+		for i := range int64(3) { // a restart for a resize has no crash back-off, not even the third
 			b.resize("p", 200+i)
 			b.expectResized("p", 200+i, 200+i, "")
 			if n := b.get("p").Status.ContainerStatuses[0].RestartCount; int64(n) != i+1 || b.count("update c0") != 0 {

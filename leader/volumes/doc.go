@@ -5,7 +5,7 @@
 //	PersistentVolumeClaims, Pods ──▶ claim protection: a claim stays until no pod uses it
 //	PersistentVolumes ──▶ volume protection: a volume stays until no claim is bound to it
 //	VolumeAttributesClasses, PersistentVolumeClaims, PersistentVolumes ──▶ class protection: a class stays while it is named
-//	PersistentVolumeClaims ──▶ expansion: says who has to make a volume larger
+//	PersistentVolumeClaims ──▶ expansion: names in an event the program that resizes the volume
 //
 // The binder writes spec.volumeName and status of claims, the default class into claims made before there was one,
 // spec.claimRef and status of volumes, and deletes volumes whose reclaim policy says so and which no external provisioner

@@ -18,8 +18,8 @@ type expansion struct {
 	loop    *workqueue.Loop[workqueue.Key]
 }
 
-// NewExpansion returns the controller that tells people who has to make a volume larger. It is always another: the
-// driver's resizer, or the administrator of a local volume. Other volumes do not grow.
+// NewExpansion returns the controller that records, in events of claims, what resizes a volume. The controller resizes
+// nothing itself: a CSI volume is resized by the driver's resizer, a local one by the administrator. Other volumes do not grow.
 func NewExpansion(env workqueue.Env, workers int) (workqueue.Runner, error) {
 	claims, volumes := env.Informers.Core().V1().PersistentVolumeClaims(), env.Informers.Core().V1().PersistentVolumes()
 	c := &expansion{env: env, claims: claims.Lister(), volumes: volumes.Lister()}

@@ -57,8 +57,8 @@ func (m *Manager) Wants(pod *v1.Pod) bool {
 	return m.devices.Wants(pod) || m.cpus.Wants(pod)
 }
 
-// Admit allocates what the pod's containers want. The error is a *Refusal, or that of ctx when it has ended; then the pod has
-// nothing.
+// Admit allocates what the pod's containers want. The error is a *Refusal, or ctx.Err() if ctx ended
+// first; the pod has nothing then.
 func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) error {
 	end, err := m.devices.TakeTurn(ctx, pod)
 	if err != nil {

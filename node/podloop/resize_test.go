@@ -118,7 +118,7 @@ func TestStatusWhileAResizeIsCarriedOut(t *testing.T) {
 	}
 }
 
-// Before the node has judged a resize, nobody may take the status for one that knows of it.
+// TestStatusBeforeAResizeIsJudged: until the node has judged a resize, observedGeneration stays at the old value.
 func TestStatusBeforeAResizeIsJudged(t *testing.T) {
 	pod := resizablePod(amounts("1", "1Gi"))
 	pod.Status.ObservedGeneration = 1

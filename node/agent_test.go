@@ -189,52 +189,6 @@ func TestNodeIsRegisteredAndReady(t *testing.T) {
 	})
 }
 
-func TestCrashingContainerBacksOff(t *testing.T) {
-	onBench(t, func(b *bench) {
-		b.rt.Script("c0", nodetest.Run{Lasts: time.Second, Exit: 1})
-		b.run(nodetest.Pod(v1.RestartPolicyAlways, 0, 1))
-		b.wait(2 * time.Second) // the first restart is at once
-		if n := b.count("start c0"); n != 2 {
-			t.Errorf("%d starts at first, want 2", n)
-		}
-		b.wait(time.Minute) // 10 s, 20 s; the next wait is 40 s
-		p := b.get("p")
-		st := p.Status.ContainerStatuses[0]
-		if n := b.count("start c0"); n != 4 || st.RestartCount != 3 {
-			t.Errorf("%d starts, %d restarts", n, st.RestartCount)
-		}
-		if st.State.Waiting == nil || st.State.Waiting.Reason != "CrashLoopBackOff" ||
-			!strings.HasPrefix(st.State.Waiting.Message, "back-off 40s restarting failed container=c0 pod=p_ns(u)") {
-			t.Errorf("state: %+v", st.State)
-		}
-		if st.LastTerminationState.Terminated == nil || st.LastTerminationState.Terminated.ExitCode != 1 || p.Status.Phase != v1.PodRunning {
-			t.Errorf("last state: %+v, phase %s", st.LastTerminationState, p.Status.Phase)
-		}
-	})
-}
-
-// TestANewImageStartsAtOnce: the back-off belongs to the image that crashed.
-func TestANewImageStartsAtOnce(t *testing.T) {
-	onBench(t, func(b *bench) {
-		b.rt.Script("c0", nodetest.Run{Lasts: time.Second, Exit: 1})
-		b.run(nodetest.Pod(v1.RestartPolicyAlways, 0, 1))
-		b.wait(time.Minute) // four starts; the next wait is 40 s
-		p := b.get("p")
-		p.Spec.Containers[0].Image = "other"
-		if _, err := b.client.CoreV1().Pods("ns").Update(context.Background(), p, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		b.wait(0)
-		if n := b.count("start c0"); n != 5 {
-			t.Errorf("%d starts a second after the new image, want 5", n)
-		}
-		b.wait(5 * time.Second)
-		if w := b.get("p").Status.ContainerStatuses[0].State.Waiting; w == nil || !strings.HasPrefix(w.Message, "back-off 10s ") {
-			t.Errorf("the back-off does not begin anew: %+v", w)
-		}
-	})
-}
-
 // TestAPodStartsWhenAnObjectOfItsVolumesAppears: the delay before the next try has grown to seconds by then, and does not
 // hold the pod back.
 func TestAPodStartsWhenAnObjectOfItsVolumesAppears(t *testing.T) {
@@ -256,26 +210,6 @@ func TestAPodStartsWhenAnObjectOfItsVolumesAppears(t *testing.T) {
 		b.wait(0)
 		if phase := b.get("p").Status.Phase; phase != v1.PodRunning {
 			t.Errorf("the pod is %s a second after its ConfigMap appeared", phase)
-		}
-	})
-}
-
-func TestFailedPullBacksOffAndRecovers(t *testing.T) {
-	onBench(t, func(b *bench) {
-		no := errors.New("no route to registry")
-		b.rt.Missing("im:latest", no, no)
-		b.run(nodetest.Pod(v1.RestartPolicyAlways, 0, 1))
-		b.wait(0)
-		if w := b.get("p").Status.ContainerStatuses[0].State.Waiting; w == nil || w.Reason != "ErrImagePull" {
-			t.Errorf("at first: %+v", w)
-		}
-		b.wait(3 * time.Second)
-		if w := b.get("p").Status.ContainerStatuses[0].State.Waiting; w == nil || w.Reason != "ImagePullBackOff" {
-			t.Errorf("then: %+v", w)
-		}
-		b.wait(40 * time.Second)
-		if p := b.get("p"); p.Status.Phase != v1.PodRunning || b.count("pull im:latest") != 3 {
-			t.Errorf("in the end: %+v, %v", p.Status, b.rt.Log())
 		}
 	})
 }
@@ -365,25 +299,6 @@ func TestContainersOutliveTheAgent(t *testing.T) {
 		after := b.get("p").Status.ContainerStatuses[0]
 		if after.ContainerID != before || b.count("start c0") != 1 {
 			t.Errorf("%s then %s: %v", before, after.ContainerID, b.rt.Log())
-		}
-	})
-}
-
-func TestBackoffOutlivesTheAgent(t *testing.T) {
-	onBench(t, func(b *bench) {
-		b.rt.Script("c0", nodetest.Run{Lasts: time.Second, Exit: 1})
-		b.run(nodetest.Pod(v1.RestartPolicyAlways, 0, 1))
-		b.wait(20 * time.Second) // the third run has ended; the wait is 20 s
-		b.stop()
-		b.start()
-		before := b.count("start c0")
-		b.wait(2 * time.Second)
-		if n := b.count("start c0"); n != before {
-			t.Errorf("%d starts before, %d at once after the agent's restart", before, n)
-		}
-		b.wait(30 * time.Second)
-		if n := b.count("start c0"); n != before+1 {
-			t.Errorf("%d starts before, %d after the wait", before, n)
 		}
 	})
 }
